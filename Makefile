@@ -54,7 +54,7 @@ java-interop: release ## The Java initiator against our server, tgt and istgt; R
 	@scripts/java-readme
 
 release: ## The binary, as it is run
-	$(CARGO) build --release --locked -p lunar
+	$(CARGO) build --release --locked -p lunar-san
 
 interop: release ## Real peers against the release build: libiscsi, QEMU, tgt, istgt
 	$(CARGO) test --locked -p interop
@@ -82,7 +82,7 @@ conformance-tables: ## Write the parts of CONFORMANCE.md that come from the code
 
 interop-kernel: ## A Debian 6.1 kernel in a QEMU guest: a file system, multipath with a cut path, sg_persist, sg_xcopy; its target, LIO
 	@scripts/setup kernel
-	$(CARGO) build --release --locked -p lunar
+	$(CARGO) build --release --locked -p lunar-san
 	interop/kernel/run
 
 bench: ## The target against tgt and what is possible: the cells that goals need, pass or miss; some ten minutes

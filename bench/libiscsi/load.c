@@ -105,7 +105,7 @@ static uint64_t now(void)
 	return (uint64_t)time.tv_sec * NANOS + (uint64_t)time.tv_nsec;
 }
 
-/* The number'th output of SplitMix64 (Steele, Lea, Flood 2014), as in crates/load. */
+/* The number'th output of SplitMix64 (Steele, Lea, Flood 2014), as in crates/lunar-load. */
 static uint64_t mixed(uint64_t seed, uint64_t number)
 {
 	uint64_t z = seed + (number + 1) * 0x9e3779b97f4a7c15ull;

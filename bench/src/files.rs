@@ -1,7 +1,7 @@
 //! Files that are measured on, and what they lie on.
 
 use anyhow::{Context, Result};
-use block::output_file;
+use lunar_block::output_file;
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};

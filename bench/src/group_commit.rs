@@ -3,10 +3,10 @@
 use crate::files::{self, Scratch};
 use crate::server::Server;
 use anyhow::{Result, ensure};
-use block::{BlockDevice, BlockRange};
 use bytes::Bytes;
-use initiator::{RemoteDisk, SessionOptions, Url};
-use load::Spread;
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
+use lunar_load::Spread;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -122,7 +122,7 @@ impl GroupCommit {
                     disk.write(range, data.clone(), false).await?;
                     writes += 1;
                 }
-                Ok::<u64, block::Error>(writes)
+                Ok::<u64, lunar_block::Error>(writes)
             });
         }
         let mut writes = 0;

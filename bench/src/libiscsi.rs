@@ -9,10 +9,10 @@ use crate::files::{self, Scratch};
 use crate::server::Server;
 use crate::tgt::Tgt;
 use anyhow::{Context, Result, ensure};
-use block::{BlockDevice, BlockRange};
 use bytes::Bytes;
-use control::units::parse_size;
-use initiator::{RemoteDisk, SessionOptions, Url};
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_control::units::parse_size;
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use std::path::{Path, PathBuf};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:libiscsi";

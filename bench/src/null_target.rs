@@ -18,7 +18,7 @@ mod login;
 use self::connection::Connection;
 use crate::server;
 use anyhow::{Context, Result};
-use control::units::parse_size;
+use lunar_control::units::parse_size;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -149,9 +149,9 @@ impl Drop for NullServer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use block::{BlockDevice, BlockRange, Buffer, BufferPool};
     use bytes::Bytes;
-    use initiator::{RemoteDisk, SessionOptions, Url};
+    use lunar_block::{BlockDevice, BlockRange, Buffer, BufferPool};
+    use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 
     const DISK_BYTES: u64 = 64 << 20;
 

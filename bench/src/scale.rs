@@ -4,8 +4,8 @@ use crate::files::{self, TemporaryFolder};
 use crate::server::{self, Server};
 use crate::target::results::{Outcome, Verdict};
 use anyhow::{Context, Result, ensure};
-use initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url};
-use load::Spread;
+use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url};
+use lunar_load::Spread;
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn the_configuration_is_right() {
         let config = Config::with(300).unwrap();
-        let read = control::config::load(&config.path()).unwrap();
+        let read = lunar_control::config::load(&config.path()).unwrap();
         assert_eq!(read.targets[0].luns.len(), 300);
     }
 }

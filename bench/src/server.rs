@@ -135,7 +135,7 @@ pub fn binary() -> Result<PathBuf> {
         }
     }
     let status = build
-        .args(["build", "--release", "--locked", "-p", "lunar"])
+        .args(["build", "--release", "--locked", "-p", "lunar-san"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .status()
         .context("running cargo build")?;

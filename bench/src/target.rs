@@ -176,7 +176,7 @@ impl Target {
         let chapter =
             || Ok(markdown::chapter(run, self.markdown.as_deref().unwrap_or(Path::new(""))));
         write(&self.markdown, &chapter)?;
-        write(&self.html, &|| Ok(load::report::page(&page::report(run))))?;
+        write(&self.html, &|| Ok(lunar_load::report::page(&page::report(run))))?;
         self.keep(run)?;
         ensure!(!self.strict || goals::are_met(&run.goals), "{}", goals::RULE);
         Ok(())

@@ -1,9 +1,9 @@
 //! Hostile input for commands and parameter lists.
-//! The same entry is run by `crates/scsi/tests/hostile.rs`.
+//! The same entry is run by `crates/lunar-scsi/tests/hostile.rs`.
 #![no_main]
 #![allow(clippy::unwrap_used)] // a finding is a panic
 
-#[path = "../../crates/scsi/tests/hostile/cdb.rs"]
+#[path = "../../crates/lunar-scsi/tests/hostile/cdb.rs"]
 mod entry;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| entry::run(input));

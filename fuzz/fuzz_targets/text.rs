@@ -1,7 +1,7 @@
-//! Hostile input for the text keys: the entry that `crates/iscsi/tests/hostile.rs` runs too.
+//! Hostile input for the text keys: the entry that `crates/lunar-iscsi/tests/hostile.rs` runs too.
 #![no_main]
 
-#[path = "../../crates/iscsi/tests/hostile/text.rs"]
+#[path = "../../crates/lunar-iscsi/tests/hostile/text.rs"]
 mod entry;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| entry::run(input));

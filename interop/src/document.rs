@@ -11,15 +11,15 @@ type Writer = fn() -> String;
 
 /// The parts that the code writes, cheap enough to be compared by every run of the tests.
 pub const FROM_CODE: &[(&str, Writer)] = &[
-    ("commands", scsi::commands::markdown),
-    ("vpd", scsi::vpd::markdown),
-    ("mode", scsi::mode::markdown),
+    ("commands", lunar_scsi::commands::markdown),
+    ("vpd", lunar_scsi::vpd::markdown),
+    ("mode", lunar_scsi::mode::markdown),
     ("faults", crate::faults::markdown),
     ("own", crate::own_tests::markdown),
-    ("management", iscsi::pdu::management_markdown),
-    ("keys", iscsi::text::markdown),
+    ("management", lunar_iscsi::pdu::management_markdown),
+    ("keys", lunar_iscsi::text::markdown),
     ("musts", crate::musts::markdown),
-    ("log", scsi::log::markdown),
+    ("log", lunar_scsi::log::markdown),
 ];
 
 const TEMPLATE: &str = include_str!("../conformance.template.md");
@@ -98,7 +98,7 @@ mod tests {
     fn parts_are_found_again() -> Result<()> {
         let document = render("| a |\n| b |")?;
         assert_eq!(section(&document, SUITE)?, "| a |\n| b |");
-        assert_eq!(section(&document, "vpd")?, scsi::vpd::markdown().trim());
+        assert_eq!(section(&document, "vpd")?, lunar_scsi::vpd::markdown().trim());
         assert!(section(&document, "nothing").is_err());
         assert!(put(&document, "nothing", "").is_err());
         Ok(())

@@ -28,7 +28,7 @@ fn build() -> Result<String> {
         return Ok(path);
     }
     let output = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--locked", "-p", "lunar"])
+        .args(["build", "--release", "--locked", "-p", "lunar-san"])
         .args(["--bin", "lunar", "--message-format", "json-render-diagnostics"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .output()

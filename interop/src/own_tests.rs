@@ -37,7 +37,7 @@ pub const OWN_TESTS: &[(&str, &str, &str)] = &[
     (
         "SANITIZE goes on after aborts, resets and logout, however slow or quick the disk",
         "SBC-3 §4.11",
-        "target::tests::sanitize::nothing_ends_it_but_its_end",
+        "lunar_target::tests::sanitize::nothing_ends_it_but_its_end",
     ),
     (
         "SendTargets with bad keys and values, in both session types: the session goes on",

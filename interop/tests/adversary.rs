@@ -9,7 +9,7 @@ use interop::adversary::measurement::Measurement;
 use interop::adversary::runner::{Options, run};
 use interop::adversary::verdict::{Breach, breaches};
 use interop::adversary::{server, table};
-use load::Owner;
+use lunar_load::Owner;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions, read_dir, read_link};
 use std::io::Write;

@@ -2,16 +2,16 @@
 //! server can be seen to end meanwhile.
 
 use anyhow::{Context, Result, ensure};
-use block::MemoryDevice;
 use interop::powercut::{Held, Operation, PowerCutDisk};
 use interop::raw::{Answer, Pdu, Raw, opcode};
-use rustix::io::Errno;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use target::{
+use lunar_block::MemoryDevice;
+use lunar_target::{
     Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
     TargetOptions,
 };
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:hanging-save";
 /// Longer than anything here should take, even on a busy machine.
@@ -33,7 +33,7 @@ fn serve(state: &PowerCutDisk) -> Result<Server> {
         portal_group: 1,
         access: Access::default(),
         chap: Vec::new(),
-        offer: iscsi::text::Offer::default(),
+        offer: lunar_iscsi::text::Offer::default(),
         redirect: None,
         initiator_limits: Vec::new(),
         administer: None,
@@ -46,7 +46,7 @@ fn serve(state: &PowerCutDisk) -> Result<Server> {
         cores: 2,
         latency_mode: false,
         limits: Limits::default(),
-        buffers: block::BufferPool::default(),
+        buffers: lunar_block::BufferPool::default(),
     })?)
 }
 

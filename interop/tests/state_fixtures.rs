@@ -9,8 +9,8 @@ use interop::state::{
     Files, KEYS, PASSES, PATTERN, RESERVATION_TYPE, StoredUnit, TARGET, UUID, Version, fixtures,
     make,
 };
+use lunar_wire::crc32c;
 use std::time::{Duration, Instant};
-use wire::crc32c;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const STATE: &str = "scsi-state";

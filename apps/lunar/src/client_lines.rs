@@ -1,6 +1,6 @@
 //! Lines for a person to paste into a shell, to use what is served.
 
-use control::secrets::SECRET_VARIABLE;
+use lunar_control::secrets::SECRET_VARIABLE;
 use std::path::{Path, PathBuf};
 
 /// What a client has to say to be let in.

@@ -1,9 +1,9 @@
 //! Which URL opens what. The one place that knows.
 
 use crate::output::Failure;
-use block::{BlockDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
-use control::device_url::{DeviceUrl, LocalOptions, Opener};
-use initiator::{RemoteDisk, SessionOptions};
+use lunar_block::{BlockDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
+use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
+use lunar_initiator::{RemoteDisk, SessionOptions};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct LocalOpener {
 
 impl Default for LocalOpener {
     fn default() -> Self {
-        Self { file_systems: FileSystems::new(control::process_memory_bytes()) }
+        Self { file_systems: FileSystems::new(lunar_control::process_memory_bytes()) }
     }
 }
 

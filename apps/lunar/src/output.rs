@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
 
-pub use control::{Failure, FailureKind};
+pub use lunar_control::{Failure, FailureKind};
 
 /// Exit status of a command that failed.
 pub const EXIT_FAILED: u8 = 1;

@@ -8,16 +8,16 @@ use crate::notify;
 use crate::open_files;
 use crate::output::{self, Failure, Format};
 use crate::shutdown::{self, Hangup, Signals};
-use control::api::targets::{Lun, Target};
-use control::api_options::BoundApi;
-use control::config::model::Configuration;
-use control::daemon::{Opened, Origin};
-use control::identity;
+use lunar_control::api::targets::{Lun, Target};
+use lunar_control::api_options::BoundApi;
+use lunar_control::config::model::Configuration;
+use lunar_control::daemon::{Opened, Origin};
+use lunar_control::identity;
+use lunar_target::{Catalogue, Portal};
 use serde::Serialize;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use target::{Catalogue, Portal};
 
 /// In the place of the API's address.
 const NO_API: &str = "none: lunar ctl cannot reach this server; --api unix:PATH or --state DIR \
@@ -83,7 +83,7 @@ pub fn serve(
         let lun = target.luns.first().map(|lun| lun.id);
         report.clients = clients.lines(&portal.url, &target.name, lun);
     }
-    let metrics = metrics.map(|address| control::metrics::serve(address, server.observer()));
+    let metrics = metrics.map(|address| lunar_control::metrics::serve(address, server.observer()));
     let metrics = metrics.transpose()?;
     report.metrics = metrics.as_ref().map(|http| format!("http://{}/metrics", http.address()));
     let told = match format {

@@ -2,15 +2,15 @@
 
 use crate::notify;
 use crate::output::Failure;
-use control::Caller;
-use control::daemon::{ApplyOptions, Daemon, Origin, Source};
-use control::http::HttpServer;
+use lunar_control::Caller;
+use lunar_control::daemon::{ApplyOptions, Daemon, Origin, Source};
+use lunar_control::http::HttpServer;
+use lunar_target::ShutdownReport;
 use std::convert::Infallible;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use target::ShutdownReport;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long initiators have to log out.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
 
 mod common;
-#[path = "../../../crates/control/tests/common/contract.rs"]
+#[path = "../../../crates/lunar-control/tests/common/contract.rs"]
 mod contract;
 
 use common::{Scratch, Server, assert_exit, finish, json, lunar, run, said};

@@ -5,13 +5,13 @@ mod common;
 
 use bytes::Bytes;
 use common::{PATIENCE, Scratch, Server, assert_exit, finish, json, lunar, pattern, run, said};
-use initiator::{Initiator, SessionOptions, Url};
+use lunar_initiator::{Initiator, SessionOptions, Url};
+use lunar_wire::Lun;
 use serde_json::Value;
 use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use wire::Lun;
 
 const ONE: &str = "iqn.2026-11.org.example:one";
 const TWO: &str = "iqn.2026-11.org.example:two";

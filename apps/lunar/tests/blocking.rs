@@ -5,8 +5,8 @@ mod common;
 
 use bytes::Bytes;
 use common::{Server, assert_exit, pattern};
-use initiator::SessionOptions;
-use initiator::blocking::{Connector, READ_BYTES_MAX};
+use lunar_initiator::SessionOptions;
+use lunar_initiator::blocking::{Connector, READ_BYTES_MAX};
 
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
 
@@ -35,15 +35,15 @@ fn threads_share_a_disk() {
     let reply = disk.execute(&INQUIRY[..], Bytes::new(), 36).unwrap();
     assert_eq!((reply.result.status, reply.data_in.len()), (0, 36));
 
-    let kind = |result: Result<_, block::Error>| result.unwrap_err().kind;
-    assert_eq!(kind(disk.read(8192, 1).map(drop)), block::ErrorKind::OutOfRange);
-    assert_eq!(kind(disk.read(0, READ_BYTES_MAX).map(drop)), block::ErrorKind::OutOfRange);
-    assert_eq!(kind(disk.write(0, vec![0; 100])), block::ErrorKind::Unaligned);
-    assert_eq!(kind(disk.write(u64::MAX, vec![0; 512])), block::ErrorKind::OutOfRange);
+    let kind = |result: Result<_, lunar_block::Error>| result.unwrap_err().kind;
+    assert_eq!(kind(disk.read(8192, 1).map(drop)), lunar_block::ErrorKind::OutOfRange);
+    assert_eq!(kind(disk.read(0, READ_BYTES_MAX).map(drop)), lunar_block::ErrorKind::OutOfRange);
+    assert_eq!(kind(disk.write(0, vec![0; 100])), lunar_block::ErrorKind::Unaligned);
+    assert_eq!(kind(disk.write(u64::MAX, vec![0; 512])), lunar_block::ErrorKind::OutOfRange);
     drop(connector);
     disk.read(0, 1).unwrap();
     disk.clone().close().unwrap();
-    assert_eq!(kind(disk.flush()), block::ErrorKind::Disconnected);
+    assert_eq!(kind(disk.flush()), lunar_block::ErrorKind::Disconnected);
     drop(disk);
     assert_exit(&server.stop().0, 0);
 }

@@ -3,10 +3,10 @@
 
 mod common;
 
-use block::{BlockDevice, BlockRange};
 use bytes::Bytes;
 use common::{PATIENCE, Server, pattern};
-use initiator::{RemoteDisk, SessionOptions, Url};
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

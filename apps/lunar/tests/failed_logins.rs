@@ -4,8 +4,8 @@
 mod common;
 
 use common::{Scratch, Server, assert_exit, lunar, run, said};
-use initiator::{Chap, Initiator, SessionOptions, Url};
-use iscsi::login::{Credential, Secret};
+use lunar_initiator::{Chap, Initiator, SessionOptions, Url};
+use lunar_iscsi::login::{Credential, Secret};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -23,7 +23,7 @@ fn fail_to_log_in(url: &str, times: usize) {
     runtime.block_on(async {
         for _ in 0..times {
             let error = Initiator::connect(&url, &options).await.map(|_| ()).unwrap_err();
-            assert_eq!(error.kind, initiator::ErrorKind::Authentication, "{error}");
+            assert_eq!(error.kind, lunar_initiator::ErrorKind::Authentication, "{error}");
         }
     });
 }

@@ -5,9 +5,9 @@
 
 mod common;
 
-use block::{BlockDevice, BlockRange};
 use common::{Scratch, Server, assert_exit, lunar, run, said};
-use initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url};
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;

@@ -3,10 +3,10 @@
 
 mod home;
 
-use block::{BlockDevice, BlockRange, Effect, Fault, Operation};
 use bytes::Bytes;
 use home::{Home, NAME, block_on};
-use initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
+use lunar_block::{BlockDevice, BlockRange, Effect, Fault, Operation};
+use lunar_initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, TcpStream};
@@ -71,13 +71,13 @@ async fn connect(address: SocketAddr, name: &str, recovery_seconds: u32) -> Remo
     RemoteDisk::connect(&url, &options).await.unwrap()
 }
 
-async fn write(disk: &RemoteDisk, byte: u8) -> Result<(), block::Error> {
+async fn write(disk: &RemoteDisk, byte: u8) -> Result<(), lunar_block::Error> {
     disk.write(BlockRange::new(0, 1), Bytes::from(vec![byte; 512]), false).await
 }
 
-fn kind_of(error: &block::Error) -> ErrorKind {
+fn kind_of(error: &lunar_block::Error) -> ErrorKind {
     let source = std::error::Error::source(error).unwrap();
-    source.downcast_ref::<initiator::Error>().unwrap().kind.clone()
+    source.downcast_ref::<lunar_initiator::Error>().unwrap().kind.clone()
 }
 
 /// Goal: what was acknowledged and never synced, because another initiator's flush took the error
@@ -89,7 +89,7 @@ fn a_recovered_disk_may_have_lost_the_cache() {
         let one = connect(home.portal(0), "one", 10).await;
         let two = connect(home.portal(0), "two", 10).await;
         write(&one, 1).await.unwrap();
-        let failure = Fault::new(Effect::Fail(block::ErrorKind::Medium));
+        let failure = Fault::new(Effect::Fail(lunar_block::ErrorKind::Medium));
         home.device.inject(failure.on(Operation::Flush).times(1));
         let error = two.flush().await.unwrap_err();
         assert!(matches!(kind_of(&error), ErrorKind::Sense(_)), "{error}");
@@ -113,7 +113,7 @@ fn a_lost_session_is_followed_in_its_portal_group_only() {
         write(&disk, 1).await.unwrap();
         way.break_and_lead_to(home.portal(1));
         let error = write(&disk, 2).await.expect_err("the other group is another nexus");
-        assert_eq!(error.kind, block::ErrorKind::Disconnected);
+        assert_eq!(error.kind, lunar_block::ErrorKind::Disconnected);
         let said = error.to_string();
         assert!(said.contains("portal group 300") && said.contains("was in 1"), "{said}");
         way.break_and_lead_to(home.portal(0));

@@ -4,17 +4,17 @@
 
 mod home;
 
-use block::{BlockDevice, BlockRange, Effect, Fault, Operation};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use home::{Home, NAME, PATIENCE, block_on};
-use initiator::{ErrorKind, PathPolicy, RemoteDisk, SessionOptions, Url};
-use iscsi::text::Offer;
+use lunar_block::{BlockDevice, BlockRange, Effect, Fault, Operation};
+use lunar_initiator::{ErrorKind, PathPolicy, RemoteDisk, SessionOptions, Url};
+use lunar_iscsi::text::Offer;
+use lunar_target::CacheMode;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use target::CacheMode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -463,14 +463,14 @@ fn without_patience_the_other_path_is_taken() {
     home.end();
 }
 
-fn kind_of(error: &block::Error) -> ErrorKind {
+fn kind_of(error: &lunar_block::Error) -> ErrorKind {
     let source = std::error::Error::source(error).unwrap();
-    source.downcast_ref::<initiator::Error>().unwrap().kind.clone()
+    source.downcast_ref::<lunar_initiator::Error>().unwrap().kind.clone()
 }
 
 /// As in `nexus.rs`: another's flush takes the error, and an operator lets the disk go on.
 async fn reset(home: &Home) {
-    let failure = Fault::new(Effect::Fail(block::ErrorKind::Medium));
+    let failure = Fault::new(Effect::Fail(lunar_block::ErrorKind::Medium));
     home.device.inject(failure.on(Operation::Flush).times(1));
     let other = RemoteDisk::connect(&url(home.portal(0)), &options()).await.unwrap();
     other.flush().await.unwrap_err();

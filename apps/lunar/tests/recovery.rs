@@ -3,10 +3,10 @@
 
 mod common;
 
-use block::{BlockDevice, BlockRange};
 use bytes::Bytes;
 use common::{ELSEWHERE, PATIENCE, Scratch, Server, lunar, pattern};
-use initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,19 +56,19 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     })
 }
 
-async fn read(disk: &RemoteDisk, lba: u64, blocks: u64) -> Result<Vec<u8>, block::Error> {
+async fn read(disk: &RemoteDisk, lba: u64, blocks: u64) -> Result<Vec<u8>, lunar_block::Error> {
     let buffer = disk.unit().initiator().pool().take(blocks as usize * 512);
     Ok(disk.read(BlockRange::new(lba, blocks), buffer).await?.to_vec())
 }
 
-async fn write(disk: &RemoteDisk, lba: u64, data: &[u8]) -> Result<(), block::Error> {
+async fn write(disk: &RemoteDisk, lba: u64, data: &[u8]) -> Result<(), lunar_block::Error> {
     let range = BlockRange::new(lba, data.len() as u64 / 512);
     disk.write(range, Bytes::copy_from_slice(data), false).await
 }
 
-fn kind_of(error: &block::Error) -> ErrorKind {
+fn kind_of(error: &lunar_block::Error) -> ErrorKind {
     let source = std::error::Error::source(error).unwrap();
-    source.downcast_ref::<initiator::Error>().unwrap().kind.clone()
+    source.downcast_ref::<lunar_initiator::Error>().unwrap().kind.clone()
 }
 
 /// Goal: who is connected across a kill and a start sees latency, and no error, however many
@@ -108,7 +108,7 @@ fn the_wait_has_an_end() {
         home.kill();
         let begin = Instant::now();
         let error = read(&impatient, 0, 1).await.unwrap_err();
-        assert_eq!(error.kind, block::ErrorKind::Disconnected);
+        assert_eq!(error.kind, lunar_block::ErrorKind::Disconnected);
         assert!(!error.to_string().contains("not back after"), "nothing was tried: {error}");
         let error = read(&patient, 0, 1).await.unwrap_err();
         assert!(begin.elapsed() >= Duration::from_secs(10), "{:?}", begin.elapsed());

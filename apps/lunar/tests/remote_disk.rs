@@ -3,9 +3,9 @@
 
 mod common;
 
-use block::{BlockDevice, Geometry, contract::Contract};
 use common::Server;
-use initiator::{RemoteDisk, SessionOptions, Url};
+use lunar_block::{BlockDevice, Geometry, contract::Contract};
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use std::sync::{Arc, Mutex, mpsc};
 
 /// Connects on a thread of its own, which runs the session for as long as the test lives.
@@ -54,8 +54,8 @@ fn a_command_under_way_is_small() {
     const ALLOCATOR_KEEPS_BYTES: usize = 1032; // glibc: what goes into a thread's own cache
     let server = Server::start(&["mem:1M"]);
     let disk = connect(&server.lun(0));
-    let range = block::BlockRange::new(0, 8);
-    let buffer = block::BufferPool::default().take(4096);
+    let range = lunar_block::BlockRange::new(0, 8);
+    let buffer = lunar_block::BufferPool::default().take(4096);
     let read = std::mem::size_of_val(&*disk.read(range, buffer));
     let write = std::mem::size_of_val(&*disk.write(range, vec![0; 4096].into(), true));
     println!("a read takes {read} bytes, a write {write}");

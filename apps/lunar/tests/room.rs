@@ -4,10 +4,10 @@
 
 mod common;
 
-use block::{BlockDevice, BlockRange};
 use bytes::Bytes;
 use common::{Scratch, Server, assert_exit, pattern};
-use initiator::{RemoteDisk, SessionOptions, Url};
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -73,7 +73,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Writes the first `bytes` of the disk.
-async fn fill(disk: &RemoteDisk, bytes: &[u8]) -> Result<(), block::Error> {
+async fn fill(disk: &RemoteDisk, bytes: &[u8]) -> Result<(), lunar_block::Error> {
     let blocks = (TRANSFER_BYTES / 512) as u64;
     for (index, piece) in bytes.chunks(TRANSFER_BYTES).enumerate() {
         let range = BlockRange::new(index as u64 * blocks, piece.len() as u64 / 512);
@@ -162,7 +162,7 @@ fn a_full_file_system_fails_writes_by_default() {
     block_on(async {
         let disk = small.connect(0).await;
         let error = fill(&disk, &data).await.expect_err("there is no room for it");
-        assert_eq!(error.kind, block::ErrorKind::NoSpace, "{error}");
+        assert_eq!(error.kind, lunar_block::ErrorKind::NoSpace, "{error}");
         assert_eq!(content(&disk, 8 << 20).await, data[..8 << 20], "what was written is there");
     });
 }

@@ -213,10 +213,13 @@ mod tests {
             let frames = names.iter().map(|name| format!("\t1 {name} (/opt/lunar)\n"));
             share_of(&frames.collect::<String>())
         };
-        assert_eq!(user(&["<block::file::File as block::Device>::read"]), "Lunar: block");
+        assert_eq!(
+            user(&["<lunar_block::file::File as lunar_block::Device>::read"]),
+            "Lunar: block"
+        );
         assert_eq!(user(&["<&mut T as core::fmt::Debug>::fmt", "scsi::plan"]), "Lunar: scsi");
         assert_eq!(user(&["<alloc::vec::Vec<T> as core::ops::Drop>::drop"]), RUST.0);
-        assert_eq!(user(&["crc_fast::update", "iscsi::digest"]), "crate crc_fast");
+        assert_eq!(user(&["crc_fast::update", "lunar_iscsi::digest"]), "crate crc_fast");
         assert_eq!(user(&["core::ptr::drop_in_place<mio::A>", "mio::poll::wait"]), RUNTIME.0);
         assert_eq!(user(&["bs_rdwr_request"]), "lunar");
         assert_eq!(user(&["std::time::now", "core::x"]), RUST.0);

@@ -149,7 +149,7 @@ pub mod tests {
         assert!(all.iter().any(|frame| frame.place == lunar));
     }
 
-    const WITH_RING: &str = "block::file::ring::with_ring::{closure}";
+    const WITH_RING: &str = "lunar_block::file::ring::with_ring::{closure}";
 
     /// Goal: lines that are none, samples without frames, threads with spaces in their name,
     /// modules, files that were replaced and names beyond all measure do no harm.

@@ -43,8 +43,8 @@ fn fault(svg: &str) -> Option<String> {
 #[test]
 fn stacks_fold_to_boxes() {
     let stacks = [
-        stack("b", &["net::run", "iscsi::parse"]),
-        stack("a", &["net::run", "iscsi::parse", "wire::be"]),
+        stack("b", &["net::run", "lunar_iscsi::parse"]),
+        stack("a", &["net::run", "lunar_iscsi::parse", "lunar_wire::be"]),
         stack("a", &["net::run", "scsi::plan"]),
         stack("a", &["net::run"]),
     ];
@@ -60,10 +60,10 @@ fn stacks_fold_to_boxes() {
             (1, 3, "b", 1),
             (2, 0, "net::run", 3),
             (2, 3, "net::run", 1),
-            (3, 0, "iscsi::parse", 1),
+            (3, 0, "lunar_iscsi::parse", 1),
             (3, 1, "scsi::plan", 1),
-            (3, 3, "iscsi::parse", 1),
-            (4, 0, "wire::be", 1),
+            (3, 3, "lunar_iscsi::parse", 1),
+            (4, 0, "lunar_wire::be", 1),
         ]
     );
 }
@@ -79,7 +79,7 @@ fn a_picture_of_real_samples() {
     let shmem = "<title>shmem_file_read_iter: 1 sample, 8.3 %</title>";
     let after = &svg[svg.find(shmem).expect("a box for it")..];
     assert!(after[..after.find("</g>").unwrap()].contains(colour(Kind::Files)), "{after}");
-    let lunar = "&lt;block::file::FileDevice as block::device::BlockDevice&gt;::read_at_hand: 1 ";
+    let lunar = "&lt;lunar_block::file::FileDevice as lunar_block::device::BlockDevice&gt;::read_at_hand: 1 ";
     assert!(svg.contains(lunar), "{svg}");
     for (kind, colour, name) in LEGEND {
         assert!(svg.contains(colour) && svg.contains(&escaped(name)), "{kind:?}");

@@ -1,8 +1,8 @@
 //! What the two clients came to, for people and for programs.
 
 use super::{DISK_BYTES, Libiscsi, Sample};
-use control::units::size_text;
-use load::Spread;
+use lunar_control::units::size_text;
+use lunar_load::Spread;
 use serde_json::{Value, json};
 
 /// At 4 KiB and depth 32: so many times the IOPS of libiscsi, at least.

@@ -1,6 +1,6 @@
 //! Canned SCSI: what initiators ask before they read. SPC-4, SBC-3.
 
-use wire::Field;
+use lunar_wire::Field;
 
 /// What every byte reads as.
 pub const CANNED: u8 = 0x5a;

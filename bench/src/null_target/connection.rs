@@ -3,17 +3,17 @@
 use super::commands::{self, Answer, CANNED, SENSE};
 use super::login::{self, Agreed, SEGMENT_BYTES_MAX};
 use anyhow::{Context, Result, bail, ensure};
-use iscsi::pdu::{
+use lunar_iscsi::pdu::{
     BasicHeader, CommandFlags, DataIn, DataInFlags, FinalFlag, FirstByte, HEADER_BYTES, LoginFlags,
     LoginRequest, LoginResponse, LoginStatus, LogoutResponse, LogoutResult, NopIn, NopOut, Opcode,
     ResponseFlags, ScsiCommand, ScsiResponse, ServiceResponse, Stage, TAG_RESERVED,
 };
+use lunar_wire::{Lun, SerialNumber, U24};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::sync::LazyLock;
-use wire::{Lun, SerialNumber, U24};
 
 /// Room for what has come: one PDU with the most data, and as much again behind it.
 const INPUT_BYTES: usize = 2 * (SEGMENT_BYTES_MAX as usize + HEADER_BYTES);

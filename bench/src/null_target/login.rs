@@ -1,6 +1,6 @@
 //! Answers to keys of a login: whatever makes the least work. RFC 7143 §6, §13.
 
-use iscsi::text::{NOT_UNDERSTOOD, Pair, TextBuilder, parse};
+use lunar_iscsi::text::{NOT_UNDERSTOOD, Pair, TextBuilder, parse};
 
 /// Data of a PDU that it takes: writes with all their data up to here need no R2T.
 pub const SEGMENT_BYTES_MAX: u32 = 256 << 10;

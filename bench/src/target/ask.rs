@@ -10,7 +10,7 @@ use super::serve::{Portal, Serving};
 use crate::cores::CLIENT_CORE;
 use crate::libiscsi::clients::{self, Clients, Request};
 use anyhow::{Context, Result};
-use load::Owner;
+use lunar_load::Owner;
 use std::time::Duration;
 
 /// How long a turn is.

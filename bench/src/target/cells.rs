@@ -3,8 +3,8 @@
 //! A *cell* is a store and what is asked of it. A *lane* is who serves and who asks. In each round
 //! all lanes of a cell have their turn, so that two of them can be compared round by round.
 
-use load::Pattern::{self, RandomRead, RandomWrite, Read, Write};
-use load::report::size_text;
+use lunar_load::Pattern::{self, RandomRead, RandomWrite, Read, Write};
+use lunar_load::report::size_text;
 
 /// What is used of every disk.
 pub const DISK_BYTES: u64 = 256 << 20;
@@ -69,7 +69,7 @@ impl Contestant {
 /// Who asks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Client {
-    /// Our initiator (crates/initiator, crates/load), in this process.
+    /// Our initiator (crates/lunar-initiator, crates/lunar-load), in this process.
     Ours,
     /// The generator on libiscsi (bench/libiscsi).
     Libiscsi,

@@ -6,7 +6,7 @@ use super::results::Durability;
 use super::serve::{Portal, Serving};
 use crate::files::TemporaryFolder;
 use anyhow::{Context, Result};
-use initiator::{RemoteDisk, SessionOptions, Url};
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use super::cells::{CELLS, Cell, Contestant, Ground, LUNAR, Lane, NULL, RING, TGT};
 use super::results::{CellResult, Outcome, Round, Run, Sample, Verdict};
-use load::Spread;
+use lunar_load::Spread;
 
 /// One goal.
 pub struct Goal {

@@ -5,7 +5,7 @@ use super::reasons;
 use super::results::{CellResult, Outcome, Profile, Run, Verdict};
 use super::rivals::{self, CLOSE, Place};
 use super::text;
-use load::report::{Table, size_text};
+use lunar_load::report::{Table, size_text};
 use std::fmt::Write;
 use std::path::{Component, Path, PathBuf};
 

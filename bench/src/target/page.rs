@@ -2,7 +2,7 @@
 
 use super::results::{CellResult, Run, Sample};
 use super::text;
-use load::report::{Axis, Plot, Report, Scale, Section, Series, Unit};
+use lunar_load::report::{Axis, Plot, Report, Scale, Section, Series, Unit};
 
 /// What a plot shows of cells: title, unit, and the figure of a sample.
 type Shown = (&'static str, Unit, fn(&Sample) -> Option<f64>);
@@ -129,6 +129,6 @@ mod tests {
         let plot = &report.sections[1].plots[0];
         assert_eq!(plot.series[0].label, "lunar");
         assert_eq!(plot.series[0].points, [(32.0, 105_000.0), (1.0, 105_000.0)]);
-        assert!(load::report::page(&report).contains("rand-read-4Ki-32-tmpfs"));
+        assert!(lunar_load::report::page(&report).contains("rand-read-4Ki-32-tmpfs"));
     }
 }

@@ -1,7 +1,7 @@
 //! What a run came to. This is what `--json` writes, and all else is made from.
 
 use super::cells::{Cell, Ground, pattern_text};
-use load::Spread;
+use lunar_load::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

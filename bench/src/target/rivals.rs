@@ -1,7 +1,7 @@
 //! Where others do as well as Lunar, or better: read off the figures, whatever they say.
 
 use super::results::{CellResult, Run, Sample};
-use load::Spread;
+use lunar_load::Spread;
 
 /// Up to this ratio a rival is close.
 pub const CLOSE: f64 = 1.1;

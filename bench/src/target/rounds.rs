@@ -4,8 +4,8 @@ use super::cells::{Cell, Lane};
 use super::results::{Ceiling, CellResult, Round, Sample};
 use crate::cores::{self, CLIENT_CORE, TARGET_CORE};
 use anyhow::{Context, Result, anyhow};
-use load::Spread;
-use load::probe::{Probe, Probed, QUIET, Shape};
+use lunar_load::Spread;
+use lunar_load::probe::{Probe, Probed, QUIET, Shape};
 use std::time::Duration;
 
 /// Raw TCP between the core of targets and that of clients.

@@ -5,7 +5,7 @@ use super::results::{CellResult, OUTCOMES, Outcome, Profile, Run, Share, Verdict
 use super::serve::Programs;
 use crate::files;
 use anyhow::Result;
-use load::report::{Cell, Column, Table};
+use lunar_load::report::{Cell, Column, Table};
 use std::path::Path;
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use std::process::Command;
 /// # Errors
 /// There is no such folder.
 pub fn facts(programs: &Programs) -> Result<Vec<(String, String)>> {
-    let mut facts = load::report::machine().facts();
+    let mut facts = lunar_load::report::machine().facts();
     let mut add = |name: &str, value: String| facts.push((name.to_owned(), value));
     add("tmpfs", files::file_system(Path::new("/dev/shm"))?);
     add("disk", files::file_system(&programs.directory)?);

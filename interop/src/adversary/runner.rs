@@ -14,7 +14,7 @@ use super::session::flags;
 use super::verdict::{IOPS_SHARE_MIN, PAUSE_MAX, STARVED_SECONDS_MAX, longest_run};
 use crate::raw::opcode;
 use anyhow::{Context, Result};
-use load::Owner;
+use lunar_load::Owner;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -221,7 +221,7 @@ impl Timeline<'_> {
     /// Lets time pass and counts what the client and the server's processors do meanwhile.
     fn load(&mut self, time: Duration) -> Load {
         let owner = Owner { pid: self.pid };
-        let used = || (owner.processor_time().unwrap_or_default(), load::processor_time());
+        let used = || (owner.processor_time().unwrap_or_default(), lunar_load::processor_time());
         let (begun, before) = (Instant::now(), used());
         let mut seconds = Vec::new();
         while self.process_end.is_none() && begun.elapsed() < time {

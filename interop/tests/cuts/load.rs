@@ -1,18 +1,18 @@
 //! Workers that write, read and flush, and know what each block holds.
 
 use anyhow::{Context, Result, bail, ensure};
-use block::{BlockDevice, BlockRange};
 use bytes::Bytes;
-use initiator::{ErrorKind, Initiator, RemoteDisk};
 use interop::cutter::Cutter;
 use interop::scratch::Random;
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{ErrorKind, Initiator, RemoteDisk};
+use lunar_wire::Lun;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use wire::Lun;
 
 pub const BLOCK: usize = 512;
 /// Workers; each has a part of the disk for itself.
@@ -267,7 +267,7 @@ pub async fn verify(disk: &RemoteDisk, ledger: &Ledger, given_up: &Deeds) -> Res
     Ok(())
 }
 
-async fn read(disk: &RemoteDisk, range: BlockRange) -> Result<block::Buffer> {
+async fn read(disk: &RemoteDisk, range: BlockRange) -> Result<lunar_block::Buffer> {
     let buffer = disk.unit().initiator().pool().take(range.count as usize * BLOCK);
     disk.read(range, buffer).await.with_context(|| format!("reading {range:?}"))
 }
@@ -415,9 +415,9 @@ impl Worker {
     }
 }
 
-fn is_cache_lost(error: &block::Error) -> bool {
+fn is_cache_lost(error: &lunar_block::Error) -> bool {
     let source = std::error::Error::source(error);
-    let source = source.and_then(|source| source.downcast_ref::<initiator::Error>());
+    let source = source.and_then(|source| source.downcast_ref::<lunar_initiator::Error>());
     source.is_some_and(|error| error.kind == ErrorKind::CacheLost)
 }
 

@@ -2,19 +2,19 @@
 
 use crate::recorder::Recorder;
 use anyhow::{Context, Result, ensure};
-use initiator::Url;
 use interop::cutter::Kind;
 use interop::istgt::{Istgt, IstgtOptions};
 use interop::scratch::Scratch;
 use interop::tgt::Tgt;
-use iscsi::text::{Digest, Offer};
-use std::fs::File;
-use std::sync::Arc;
-use std::time::Duration;
-use target::{
+use lunar_initiator::Url;
+use lunar_iscsi::text::{Digest, Offer};
+use lunar_target::{
     Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
     TargetOptions,
 };
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The name of our own target.
 pub const OWN: &str = "iqn.2026-11.org.lunarsan.test:cuts";
@@ -193,7 +193,7 @@ impl Peer {
 }
 
 fn own(keys: Keys, recorder: &Arc<Recorder>) -> Result<Server> {
-    let device: Arc<dyn block::BlockDevice> = Arc::<Recorder>::clone(recorder);
+    let device: Arc<dyn lunar_block::BlockDevice> = Arc::<Recorder>::clone(recorder);
     let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(76), device);
     let unit = LogicalUnit::open(options)?;
     let offer = Offer {
@@ -228,7 +228,7 @@ fn own(keys: Keys, recorder: &Arc<Recorder>) -> Result<Server> {
         cores: 2,
         latency_mode: false,
         limits,
-        buffers: block::BufferPool::default(),
+        buffers: lunar_block::BufferPool::default(),
     };
     Ok(Server::start(options)?)
 }

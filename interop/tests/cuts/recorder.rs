@@ -2,9 +2,9 @@
 
 use crate::load::{BLOCK, Write, counter_of};
 use anyhow::{Result, ensure};
-use block::{BlockDevice, BlockRange, BoxFuture, Buffer, Error, Geometry};
 use bytes::Bytes;
 use interop::scratch::Random;
+use lunar_block::{BlockDevice, BlockRange, BoxFuture, Buffer, Error, Geometry};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -5,14 +5,14 @@ use crate::peers::{Keys, Peer, Who};
 use crate::recorder::Account;
 use crate::sampler::Sampler;
 use anyhow::{Context, Result, bail, ensure};
-use initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url, discover};
 use interop::cutter::{Counts, Cut, Cutter, Flip, Kind, Manner, Place};
 use interop::scratch::Random;
-use iscsi::text::Digest;
+use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url, discover};
+use lunar_iscsi::text::Digest;
+use lunar_wire::Lun;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::Lun;
 
 /// Much longer than anything here takes.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -171,7 +171,7 @@ impl Scene {
     }
 
     /// istgt 0.4 now and then closes the connection without a Logout Response.
-    fn judge_logout(self, logged_out: Result<(), initiator::Error>) -> Result<()> {
+    fn judge_logout(self, logged_out: Result<(), lunar_initiator::Error>) -> Result<()> {
         match logged_out {
             Err(error) if self.who != Who::Istgt => Err(error).context("the last logout"),
             _ => Ok(()),

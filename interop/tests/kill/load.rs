@@ -1,10 +1,10 @@
 //! Writers that know what each block of the disk may hold.
 
 use anyhow::{Context, Result, bail, ensure};
-use block::{BlockDevice, BlockRange};
 use bytes::Bytes;
-use initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
 use interop::scratch::Random;
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -306,8 +306,8 @@ impl Writer {
 }
 
 /// A volatile cache may have been lost with the process, for all that an initiator can know.
-fn is_told(error: &block::Error) -> bool {
+fn is_told(error: &lunar_block::Error) -> bool {
     let source = std::error::Error::source(error);
-    let source = source.and_then(|source| source.downcast_ref::<initiator::Error>());
+    let source = source.and_then(|source| source.downcast_ref::<lunar_initiator::Error>());
     source.is_some_and(|source| source.kind == ErrorKind::CacheLost)
 }

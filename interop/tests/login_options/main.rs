@@ -6,12 +6,12 @@ mod peers;
 mod rows;
 
 use anyhow::{Context, Result, ensure};
-use block::{BlockDevice, BlockRange};
-use initiator::{Chap, Error, ErrorKind, RemoteDisk, SessionOptions, Url, discover};
 use interop::cutter::Cutter;
 use interop::scratch::pattern;
-use iscsi::login::{ChapAlgorithm, Credential, Secret};
-use iscsi::text::Digest;
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{Chap, Error, ErrorKind, RemoteDisk, SessionOptions, Url, discover};
+use lunar_iscsi::login::{ChapAlgorithm, Credential, Secret};
+use lunar_iscsi::text::Digest;
 use peers::{Peer, Setup, Who};
 use rows::{ROWS, Row};
 use std::time::Duration;

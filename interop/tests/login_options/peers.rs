@@ -2,19 +2,19 @@
 
 use crate::{DISK_BLOCKS, PROOF, PROOF_USER, SECRET, USER, credential};
 use anyhow::{Context, Result, bail};
-use block::MemoryDevice;
-use initiator::Url;
 use interop::istgt::{Istgt, IstgtOptions};
 use interop::scratch::Scratch;
 use interop::tgt::Tgt;
-use iscsi::login::{ChapAlgorithm, ChapDemand};
-use iscsi::text::Offer;
-use std::fs::File;
-use std::sync::Arc;
-use target::{
+use lunar_block::MemoryDevice;
+use lunar_initiator::Url;
+use lunar_iscsi::login::{ChapAlgorithm, ChapDemand};
+use lunar_iscsi::text::Offer;
+use lunar_target::{
     Access, ChapEntry, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
     ServerOptions, TargetOptions,
 };
+use std::fs::File;
+use std::sync::Arc;
 
 const OWN: &str = "iqn.2026-11.org.lunarsan.test:login-options";
 
@@ -166,7 +166,7 @@ fn own(setup: &Setup) -> Result<Server> {
         cores: 1,
         latency_mode: false,
         limits: Limits::default(),
-        buffers: block::BufferPool::default(),
+        buffers: lunar_block::BufferPool::default(),
     })?)
 }
 

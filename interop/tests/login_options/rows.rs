@@ -2,7 +2,7 @@
 
 use crate::peers::{Setup, Who};
 use crate::{NO, RATHER, RATHER_NOT, YES};
-use iscsi::text::Digest;
+use lunar_iscsi::text::Digest;
 
 /// One way to set both sides up.
 #[derive(Clone, Copy, Debug)]

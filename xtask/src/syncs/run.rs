@@ -99,7 +99,7 @@ impl Copy {
         loop {
             let built = scheme::write(root, &self.tree, &rows)?;
             let output = cargo()
-                .args(["build", "--locked", "-p", "lunar", "--message-format", "json"])
+                .args(["build", "--locked", "-p", "lunar-san", "--message-format", "json"])
                 .current_dir(&self.tree)
                 .env("CARGO_TARGET_DIR", &self.build)
                 .env("CARGO_PROFILE_DEV_DEBUG", "0")

@@ -41,23 +41,23 @@ const fn kept(file: &'static str, text: &'static str, why: &'static str) -> Call
     Call { file, text, fate: Fate::Kept { why } }
 }
 
-const DURABLE: &str = "crates/block/src/durable.rs";
-const FOLDER: &str = "crates/block/src/state_directory.rs";
-const FILE: &str = "crates/block/src/file.rs";
-const DISK: &str = "crates/block/src/file/disk.rs";
-const COMMIT: &str = "crates/block/src/file/commit.rs";
-const OPEN: &str = "crates/block/src/file/open.rs";
-const IDENTITY: &str = "crates/control/src/identity.rs";
-const EXECUTE: &str = "crates/target/src/execute.rs";
-const VERIFY: &str = "crates/target/src/execute/verify.rs";
-const EXECUTE_LONG: &str = "crates/target/src/execute/long_operation.rs";
-const LONG: &str = "crates/target/src/long_operation.rs";
-const STATE: &str = "crates/target/src/state_file.rs";
-const POISON: &str = "crates/target/src/poison.rs";
-const PROVISIONING: &str = "crates/scsi/src/plan/provisioning.rs";
-const EXCLUSIVE: &str = "crates/scsi/src/plan/exclusive.rs";
+const DURABLE: &str = "crates/lunar-block/src/durable.rs";
+const FOLDER: &str = "crates/lunar-block/src/state_directory.rs";
+const FILE: &str = "crates/lunar-block/src/file.rs";
+const DISK: &str = "crates/lunar-block/src/file/disk.rs";
+const COMMIT: &str = "crates/lunar-block/src/file/commit.rs";
+const OPEN: &str = "crates/lunar-block/src/file/open.rs";
+const IDENTITY: &str = "crates/lunar-control/src/identity.rs";
+const EXECUTE: &str = "crates/lunar-target/src/execute.rs";
+const VERIFY: &str = "crates/lunar-target/src/execute/verify.rs";
+const EXECUTE_LONG: &str = "crates/lunar-target/src/execute/long_operation.rs";
+const LONG: &str = "crates/lunar-target/src/long_operation.rs";
+const STATE: &str = "crates/lunar-target/src/state_file.rs";
+const POISON: &str = "crates/lunar-target/src/poison.rs";
+const PROVISIONING: &str = "crates/lunar-scsi/src/plan/provisioning.rs";
+const EXCLUSIVE: &str = "crates/lunar-scsi/src/plan/exclusive.rs";
 
-const REMOTE: &str = "crates/initiator/src/remote_disk.rs";
+const REMOTE: &str = "crates/lunar-initiator/src/remote_disk.rs";
 
 const THROUGH: &str = "on_the_disk_that_writes_through_directly";
 const BACK: &str = "on_the_disk_that_writes_back_directly";
@@ -137,7 +137,7 @@ pub const CALLS: &[Call] = &[
         NEW,
     ),
     removed(
-        "crates/block/src/file/resize.rs",
+        "crates/lunar-block/src/file/resize.rs",
         "self.commit(era).await",
         "Ok(())",
         "a_resize_that_was_told_done",
@@ -175,7 +175,7 @@ pub const CALLS: &[Call] = &[
         NEW,
     ),
     kept(
-        "crates/control/src/daemon/units.rs",
+        "crates/lunar-control/src/daemon/units.rs",
         "identity::create_directory(&directory)?",
         "opens the directory as well; what makes it durable is above",
     ),
@@ -187,27 +187,27 @@ pub const CALLS: &[Call] = &[
     ),
     removed(STATE, "directory.save(NAME, state)", "Ok(drop(directory))", RESERVED),
     removed(
-        "crates/target/src/execute/save.rs",
+        "crates/lunar-target/src/execute/save.rs",
         "let saved = «unit.save_state().await»;",
         "Ok::<(), crate::Error>(())",
         RESERVED,
     ),
     removed(
-        "crates/target/src/execute/save.rs",
+        "crates/lunar-target/src/execute/save.rs",
         "let _ = «unit.save_state().await»;",
         "Ok::<(), crate::Error>(())",
         "a_refused_registration",
     ),
-    removed("crates/target/src/unit.rs", "file.save(&state)", "Ok(())", RESERVED),
+    removed("crates/lunar-target/src/unit.rs", "file.save(&state)", "Ok(())", RESERVED),
     removed(
-        "crates/scsi/src/reservations/out.rs",
+        "crates/lunar-scsi/src/reservations/out.rs",
         "outcome.save = «self.differs_in_state(&before)»;",
         "false",
         RESERVED,
     ),
-    removed("crates/target/src/tasks.rs", "plan = if «save» {", "false", RESERVED),
+    removed("crates/lunar-target/src/tasks.rs", "plan = if «save» {", "false", RESERVED),
     removed(
-        "crates/target/src/tasks.rs",
+        "crates/lunar-target/src/tasks.rs",
         "change.saved(&abort).await",
         "Ending::Good(Bytes::new())",
         RESERVED,
@@ -254,7 +254,7 @@ pub const CALLS: &[Call] = &[
     removed(EXECUTE, "if durable { «self.flush(false).await» } else { Ok(()) }", "Ok(())", THROUGH),
     removed(EXECUTE, "self.unit.flush_later()", "()", AT_ONCE),
     removed(
-        "crates/target/src/unit.rs",
+        "crates/lunar-target/src/unit.rs",
         "if let Err(error) = «unit.device().flush().await» {",
         "Ok(())",
         AT_ONCE,
@@ -267,19 +267,24 @@ pub const CALLS: &[Call] = &[
     ),
     removed(VERIFY, "self.put(guard, range, data.clone(), «true»).await?;", "false", BACK),
     removed(
-        "crates/target/src/execute/copy.rs",
+        "crates/lunar-target/src/execute/copy.rs",
         "job.destination.flush(false).await",
         "Ok(())",
         THROUGH,
     ),
     removed(
-        "crates/target/src/execute/copy.rs",
+        "crates/lunar-target/src/execute/copy.rs",
         "let durable = «self.make_durable(&jobs).await»;",
         "Ok(())",
         THROUGH,
     ),
     // Commands: what is to be durable.
-    removed("crates/scsi/src/plan/read_write.rs", "unit.is_durable(blocks.fua())", "false", BACK),
+    removed(
+        "crates/lunar-scsi/src/plan/read_write.rs",
+        "unit.is_durable(blocks.fua())",
+        "false",
+        BACK,
+    ),
     removed(EXCLUSIVE, "unit.is_durable(raw.flags & FUA != 0)", "false", BACK),
     removed(EXCLUSIVE, "unit.is_durable(blocks.fua())", "false", BACK),
     removed(
@@ -290,31 +295,31 @@ pub const CALLS: &[Call] = &[
     ),
     removed(PROVISIONING, "may_unmap, durable: «unit.is_durable(false)» }", "false", THROUGH),
     kept(
-        "crates/scsi/src/plan/atomic.rs",
+        "crates/lunar-scsi/src/plan/atomic.rs",
         "unit.is_durable(raw.flags & FUA != 0)",
         "no file offers atomic writes; target/tests/durable.rs notices with a disk that does",
     ),
     // The end of a unit, and of the server.
     removed(
-        "crates/target/src/final_sync.rs",
+        "crates/lunar-target/src/final_sync.rs",
         "unit.device().flush().await",
         "Ok::<(), block::Error>(())",
         "an_orderly_end_syncs",
     ),
     removed(
-        "crates/target/src/server.rs",
+        "crates/lunar-target/src/server.rs",
         "final_sync::sync_all(self.shared.units(), progress)",
         "Vec::new()",
         "an_orderly_end_syncs",
     ),
     removed(
-        "crates/target/src/replace.rs",
+        "crates/lunar-target/src/replace.rs",
         "tokio::time::timeout(RETIRE_SYNC_MAX, unit.device().flush()).await",
         "Ok::<_, tokio::time::error::Elapsed>(Ok::<(), block::Error>(()))",
         "a_unit_that_is_taken_away",
     ),
     removed(
-        "crates/target/src/replace.rs",
+        "crates/lunar-target/src/replace.rs",
         "if let Err(why) = «retire(&unit).await» {",
         "Ok(())",
         "a_unit_that_is_taken_away",
@@ -340,7 +345,7 @@ pub const CALLS: &[Call] = &[
         "lunar_write_syncs",
     ),
     kept(
-        "crates/initiator/src/blocking.rs",
+        "crates/lunar-initiator/src/blocking.rs",
         "self.run(async move { disk.flush().await })?",
         "no program of this project calls it; it hands its caller the flush below",
     ),
@@ -351,8 +356,8 @@ pub const CALLS: &[Call] = &[
     ),
     kept("apps/lunar/src/output.rs", ".and_then(|()| stdout.flush())", NO_DISK),
     kept("apps/lunar/src/commands/pipes.rs", "result.and_then(|()| stdout.flush())", NO_DISK),
-    kept("crates/load/src/probe/answerer.rs", "to.flush()?", NO_DISK),
-    kept("crates/load/src/probe/answerer.rs", "return to.flush()", NO_DISK),
+    kept("crates/lunar-load/src/probe/answerer.rs", "to.flush()?", NO_DISK),
+    kept("crates/lunar-load/src/probe/answerer.rs", "return to.flush()", NO_DISK),
     kept(
         "apps/lunar/src/commands/bench/suite/storage_over_ip/lane.rs",
         "device.flush().await?",
@@ -365,10 +370,10 @@ pub const CALLS: &[Call] = &[
     ),
     // Not of the product.
     kept(
-        "crates/block/src/device.rs",
+        "crates/lunar-block/src/device.rs",
         "self.flush()",
         "what a disk that is not poisoned does: no promise",
     ),
-    kept("crates/block/src/fault.rs", "return self.flush().await;", "a decorator for tests"),
-    kept("crates/block/src/fault.rs", "self.inner.flush().await", "a decorator for tests"),
+    kept("crates/lunar-block/src/fault.rs", "return self.flush().await;", "a decorator for tests"),
+    kept("crates/lunar-block/src/fault.rs", "self.inner.flush().await", "a decorator for tests"),
 ];

@@ -8,24 +8,24 @@ use std::process::Command;
 
 /// Rows from the bottom up. A crate may use any crate of a lower row.
 const ROWS: &[&[&str]] = &[
-    &["wire"],
-    &["iscsi", "isns", "scsi"],
-    &["net"],
-    &["block", "pool", "osd", "ceph", "monitor"],
-    &["target", "initiator", "switch", "osd-client"],
-    &["control", "load", "attach", "security-manager", "osdfs"],
-    &["lunar", "xtask", "bench", "interop", "sim", "fuzz"],
+    &["lunar-wire"],
+    &["lunar-iscsi", "lunar-isns", "lunar-scsi"],
+    &["lunar-net"],
+    &["lunar-block", "lunar-pool", "lunar-osd", "lunar-ceph", "lunar-monitor"],
+    &["lunar-target", "lunar-initiator", "lunar-switch", "lunar-osd-client"],
+    &["lunar-control", "lunar-load", "lunar-attach", "lunar-security-manager", "lunar-osdfs"],
+    &["lunar-san", "xtask", "bench", "interop", "sim", "fuzz"],
 ];
 
 /// What a crate may use within its own row.
 const WITHIN: &[(&str, &[&str])] = &[
-    ("pool", &["block"]),
-    ("osd", &["block"]),
-    ("ceph", &["block", "osd"]),
-    ("monitor", &["block"]),
-    ("switch", &["target", "initiator"]),
-    ("osd-client", &["initiator"]),
-    ("osdfs", &["osd-client"]),
+    ("lunar-pool", &["lunar-block"]),
+    ("lunar-osd", &["lunar-block"]),
+    ("lunar-ceph", &["lunar-block", "lunar-osd"]),
+    ("lunar-monitor", &["lunar-block"]),
+    ("lunar-switch", &["lunar-target", "lunar-initiator"]),
+    ("lunar-osd-client", &["lunar-initiator"]),
+    ("lunar-osdfs", &["lunar-osd-client"]),
 ];
 
 #[derive(Deserialize)]
@@ -117,14 +117,14 @@ mod tests {
     /// Goal: down is allowed, up and sideways are not, tests may look sideways but not up.
     #[test]
     fn arrows_are_judged() {
-        assert_eq!(verdict("target", "iscsi", None), 0);
-        assert_eq!(verdict("pool", "block", None), 0);
-        assert_eq!(verdict("block", "pool", None), 1);
-        assert_eq!(verdict("iscsi", "scsi", None), 1);
-        assert_eq!(verdict("net", "target", None), 1);
-        assert_eq!(verdict("target", "initiator", None), 1);
-        assert_eq!(verdict("target", "initiator", Some("dev")), 0);
-        assert_eq!(verdict("net", "target", Some("dev")), 1);
-        assert_eq!(verdict("unheard-of", "wire", None), 1);
+        assert_eq!(verdict("lunar-target", "lunar-iscsi", None), 0);
+        assert_eq!(verdict("lunar-pool", "lunar-block", None), 0);
+        assert_eq!(verdict("lunar-block", "lunar-pool", None), 1);
+        assert_eq!(verdict("lunar-iscsi", "lunar-scsi", None), 1);
+        assert_eq!(verdict("lunar-net", "lunar-target", None), 1);
+        assert_eq!(verdict("lunar-target", "lunar-initiator", None), 1);
+        assert_eq!(verdict("lunar-target", "lunar-initiator", Some("dev")), 0);
+        assert_eq!(verdict("lunar-net", "lunar-target", Some("dev")), 1);
+        assert_eq!(verdict("unheard-of", "lunar-wire", None), 1);
     }
 }

@@ -85,7 +85,7 @@ pub fn check(root: &Path) -> Result<Vec<Problem>> {
 }
 
 /// Crates that have no I/O, no clock and no randomness; the compiler holds them to it.
-const NO_STD: &[&str] = &["wire", "iscsi", "scsi", "isns"];
+const NO_STD: &[&str] = &["lunar-wire", "lunar-iscsi", "lunar-scsi", "lunar-isns"];
 
 fn no_std(sources: &[Source]) -> Vec<Problem> {
     let mut problems = Vec::new();

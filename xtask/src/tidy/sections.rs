@@ -4,7 +4,7 @@ use super::{Problem, Source};
 use crate::rfc::{Citation, Lists, citations};
 
 /// In these sources a section sign without a document means RFC 7143.
-const ISCSI_SOURCES: &[&str] = &["crates/iscsi/", "java/iscsi/"];
+const ISCSI_SOURCES: &[&str] = &["crates/lunar-iscsi/", "java/iscsi/"];
 const ISCSI_RFC: u32 = 7143;
 
 pub(super) fn check(source: &Source, lists: &Lists) -> Vec<Problem> {
@@ -50,7 +50,7 @@ mod tests {
             let source = Source { path: path.into(), text: text.into() };
             check(&source, &lists).into_iter().map(|problem| problem.line).collect()
         };
-        assert_eq!(lines("crates/iscsi/src/a.rs"), [2, 3, 5]);
-        assert_eq!(lines("crates/net/src/a.rs"), [2, 3]);
+        assert_eq!(lines("crates/lunar-iscsi/src/a.rs"), [2, 3, 5]);
+        assert_eq!(lines("crates/lunar-net/src/a.rs"), [2, 3]);
     }
 }

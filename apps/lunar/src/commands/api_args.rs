@@ -1,9 +1,9 @@
 //! Options of all commands that speak with a running server.
 
 use crate::output::Failure;
-use control::Token;
-use control::client::{self, Client};
-use control::http::Address;
+use lunar_control::Token;
+use lunar_control::client::{self, Client};
+use lunar_control::http::Address;
 use std::path::PathBuf;
 
 /// Which server, and what it wants to be shown.

@@ -2,10 +2,10 @@
 
 use super::api_args::ApiArgs;
 use crate::output::{self, Failure, Format};
-use control::api::configuration::{Apply as Request, SentConfiguration};
-use control::client::{ApiPath, Method};
-use control::config::{self, Problem};
-use control::daemon::Applied;
+use lunar_control::api::configuration::{Apply as Request, SentConfiguration};
+use lunar_control::client::{ApiPath, Method};
+use lunar_control::config::{self, Problem};
+use lunar_control::daemon::Applied;
 use std::path::{Path, PathBuf};
 
 /// Have the running daemon serve what a configuration says: all of it, or nothing

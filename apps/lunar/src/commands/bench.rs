@@ -11,13 +11,13 @@ use self::network::NetworkArgs;
 use self::suite::{StorageArgs, SuiteName};
 use super::session::{self, SessionArgs};
 use crate::output::{self, Failure, Format};
-use block::output_file;
-use control::units::parse_size;
-use initiator::Url;
-use load::probe::Probe;
-use load::relay::Model;
-use load::report::Report;
-use load::{Pace, Pattern};
+use lunar_block::output_file;
+use lunar_control::units::parse_size;
+use lunar_initiator::Url;
+use lunar_load::probe::Probe;
+use lunar_load::relay::Model;
+use lunar_load::report::Report;
+use lunar_load::{Pace, Pattern};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -259,7 +259,7 @@ fn facts(args: &Bench) -> Vec<(String, String)> {
         ("command".to_owned(), format!("lunar {words}")),
         ("version".to_owned(), format!("lunar {}", env!("CARGO_PKG_VERSION"))),
     ];
-    facts.extend(load::report::machine().facts());
+    facts.extend(lunar_load::report::machine().facts());
     let rounds = format!("{} of {} s, after {} s each", args.rounds, args.seconds, args.warm_up);
     facts.push(("rounds".to_owned(), rounds));
     facts
@@ -274,7 +274,7 @@ fn check_page(args: &Bench) -> Result<(), Failure> {
 /// Writes the page that `--html` asks for.
 fn write_page(args: &Bench, report: &Report) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
-    let page = load::report::page(report);
+    let page = lunar_load::report::page(report);
     output_file::write(path, page.as_bytes()).map_err(|error| no_page(path, &error))
 }
 

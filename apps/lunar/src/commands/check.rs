@@ -1,7 +1,7 @@
 //! `lunar check`: is this configuration right?
 
 use crate::output::{self, Failure, Format};
-use control::config::{self, settings};
+use lunar_control::config::{self, settings};
 use std::path::PathBuf;
 
 /// Validate a configuration: every problem with its line, its column and what is meant

@@ -7,8 +7,8 @@ use self::engine::{Counts, Engine};
 use super::session::{SessionArgs, runtime};
 use crate::device_url::{self, Opened};
 use crate::output::{self, Failure, Format};
-use block::BlockDevice as _;
-use control::device_url::{DeviceUrl, LocalOptions};
+use lunar_block::BlockDevice as _;
+use lunar_control::device_url::{DeviceUrl, LocalOptions};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -173,7 +173,7 @@ async fn same_unit(source: &Opened, destination: &Opened) -> Result<bool, Failur
             return Ok(false);
         }
     }
-    let of_unit = |all: Vec<initiator::Designator>| -> Vec<_> {
+    let of_unit = |all: Vec<lunar_initiator::Designator>| -> Vec<_> {
         all.into_iter().filter(|one| one.association == 0).collect()
     };
     let ours = of_unit(source.unit().designators().await?);

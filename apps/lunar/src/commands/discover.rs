@@ -2,7 +2,7 @@
 
 use super::session::{SessionArgs, runtime};
 use crate::output::{self, Failure, Format};
-use initiator::{TargetRecord, Url};
+use lunar_initiator::{TargetRecord, Url};
 
 /// List the targets a portal shows us, with their portals (SendTargets)
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ pub struct Discover {
 pub fn run(args: &Discover, format: Format) -> Result<(), Failure> {
     let url: Url = args.url.parse()?;
     let options = args.session.options(Some(&url))?;
-    let targets = runtime()?.block_on(initiator::discover(&url, &options))?;
+    let targets = runtime()?.block_on(lunar_initiator::discover(&url, &options))?;
     match format {
         Format::Json => output::print_json(&document(&targets)),
         Format::Human => output::print_text(&human(&targets)),

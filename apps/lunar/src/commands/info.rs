@@ -3,10 +3,10 @@
 use super::session::{SessionArgs, runtime};
 use crate::device_url::{self, Opened};
 use crate::output::{self, Failure, Format};
-use block::BlockDevice;
-use control::device_url::{DeviceUrl, LocalOptions};
-use initiator::{Initiator, RemoteDisk, Reservation, Unit};
-use iscsi::text::TaskReporting;
+use lunar_block::BlockDevice;
+use lunar_control::device_url::{DeviceUrl, LocalOptions};
+use lunar_initiator::{Initiator, RemoteDisk, Reservation, Unit};
+use lunar_iscsi::text::TaskReporting;
 use serde::Serialize;
 use std::fmt::Write;
 

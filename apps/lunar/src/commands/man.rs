@@ -53,7 +53,7 @@ fn write_pages(command: &clap::Command, args: &Man, written: &mut Vec<String>) -
         .source(format!("Lunar {}", env!("CARGO_PKG_VERSION")))
         .manual("Lunar");
     let path = args.directory.join(page.get_filename());
-    block::output_file::write(&path, &render(&page, command)?)?;
+    lunar_block::output_file::write(&path, &render(&page, command)?)?;
     written.push(shown(&path));
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_pages(below, args, written)?;

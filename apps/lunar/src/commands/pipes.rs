@@ -3,8 +3,8 @@
 
 use super::transfer::Span;
 use crate::output::Failure;
-use block::{Buffer, BufferPool};
 use bytes::Bytes;
+use lunar_block::{Buffer, BufferPool};
 use std::io::{ErrorKind, Read, Write};
 use tokio::sync::{mpsc, oneshot};
 

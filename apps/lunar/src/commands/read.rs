@@ -5,9 +5,9 @@ use super::session::{SessionArgs, runtime};
 use super::transfer::{Span, span};
 use crate::device_url;
 use crate::output::{Failure, Format};
-use block::{BlockDevice, BufferPool};
-use control::device_url::{DeviceUrl, LocalOptions};
-use control::units::parse_size;
+use lunar_block::{BlockDevice, BufferPool};
+use lunar_control::device_url::{DeviceUrl, LocalOptions};
+use lunar_control::units::parse_size;
 
 /// Copy bytes of a disk to stdout
 #[derive(Debug, clap::Args)]

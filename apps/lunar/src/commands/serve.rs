@@ -6,16 +6,16 @@ use crate::administrators;
 use crate::client_lines::Clients;
 use crate::output::{Failure, Format};
 use crate::serving;
-use control::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
-use control::config::named_limits::NamedLimits;
-use control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
-use control::config::{self, rules};
-use control::daemon::Origin;
-use control::device_url::{DeviceUrl, LocalOptions, missing_hint};
-use control::units::{parse_rate, parse_size};
-use initiator::NAME_BYTES_MAX;
+use lunar_control::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use lunar_control::config::named_limits::NamedLimits;
+use lunar_control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
+use lunar_control::config::{self, rules};
+use lunar_control::daemon::Origin;
+use lunar_control::device_url::{DeviceUrl, LocalOptions, missing_hint};
+use lunar_control::units::{parse_rate, parse_size};
+use lunar_initiator::NAME_BYTES_MAX;
+use lunar_target::{Access, CacheMode, IOPS_MIN, Limit, Network, OutOfSpace, Portal};
 use std::path::PathBuf;
-use target::{Access, CacheMode, IOPS_MIN, Limit, Network, OutOfSpace, Portal};
 
 /// Serve disks over iSCSI: one target with one LUN for each device, in the foreground
 #[derive(Debug, clap::Args)]
@@ -180,7 +180,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
     rules::check_name(&name).map_err(|why| Failure::usage(format!("--name {name}: {why}")))?;
     let limit = Limit::new(args.limit_iops, args.limit_bandwidth)?;
     let mut luns = Vec::new();
-    for (id, device) in (0..=wire::Lun::UNIT_MAX).zip(devices) {
+    for (id, device) in (0..=lunar_wire::Lun::UNIT_MAX).zip(devices) {
         luns.push(LunConfig {
             id,
             unit: unit(args, device)?,

@@ -1,8 +1,8 @@
 //! Where a server's API is to be, as options.
 
 use crate::output::Failure;
-use control::TlsFiles;
-use control::api_options::{ApiListen, ApiOptions};
+use lunar_control::TlsFiles;
+use lunar_control::api_options::{ApiListen, ApiOptions};
 use std::path::PathBuf;
 
 /// The API that `lunar ctl` uses.

@@ -1,10 +1,10 @@
 //! `lunar serve`: what initiators have to prove, and what the target proves in return.
 
 use crate::output::Failure;
-use control::config;
-use control::config::model::ChapConfig;
-use control::secrets::{self, Lengths};
-use iscsi::login::{ChapDemand, Credential};
+use lunar_control::config;
+use lunar_control::config::model::ChapConfig;
+use lunar_control::secrets::{self, Lengths};
+use lunar_iscsi::login::{ChapDemand, Credential};
 use std::path::{Path, PathBuf};
 
 /// Options about CHAP.
@@ -97,7 +97,11 @@ impl ChapArgs {
         }
     }
 
-    fn credential(&self, user: &str, secret: iscsi::login::Secret) -> Result<Credential, Failure> {
+    fn credential(
+        &self,
+        user: &str,
+        secret: lunar_iscsi::login::Secret,
+    ) -> Result<Credential, Failure> {
         config::check_user(user).map_err(|why| Failure::usage("a CHAP user's name").hint(why))?;
         secrets::check_length(&secret, Lengths::of(self.allow_short_secrets))?;
         Ok(Credential { user: user.to_owned(), secret })

@@ -1,13 +1,13 @@
 //! Options of all commands that log in to targets.
 
 use crate::output::Failure;
-use control::config::rules;
-use control::secrets::{self, Lengths};
-use initiator::{
+use lunar_control::config::rules;
+use lunar_control::secrets::{self, Lengths};
+use lunar_initiator::{
     COMMAND_SECONDS, Chap, PathPolicy, RECOVERY_SECONDS, SessionOptions, Url, parse_portal,
 };
-use iscsi::login::{ChapAlgorithm, Credential};
-use iscsi::text::Digest;
+use lunar_iscsi::login::{ChapAlgorithm, Credential};
+use lunar_iscsi::text::Digest;
 use std::path::{Path, PathBuf};
 
 /// Who we are to the target, and what we insist on.

@@ -4,8 +4,8 @@ use super::serve_api::ServeApiArgs;
 use crate::client_lines::Clients;
 use crate::output::{Failure, Format};
 use crate::serving;
-use control::config;
-use control::daemon::Origin;
+use lunar_control::config;
+use lunar_control::daemon::Origin;
 use std::path::PathBuf;
 
 /// Serve the targets of a configuration, in the foreground

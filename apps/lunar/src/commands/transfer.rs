@@ -1,7 +1,7 @@
 //! Bytes of a disk, whatever its blocks: what `read` and `write` share.
 
 use crate::output::{self, Failure};
-use block::{BlockDevice, BlockRange};
+use lunar_block::{BlockDevice, BlockRange};
 
 /// Bytes moved with one request, at most; a multiple of every block length.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
@@ -59,7 +59,7 @@ pub fn span(device: &dyn BlockDevice, offset: u64, length: Option<u64>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use block::MemoryDevice;
+    use lunar_block::MemoryDevice;
 
     #[test]
     fn pieces_end_at_borders_and_cover_all() {

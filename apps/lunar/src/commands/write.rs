@@ -5,9 +5,9 @@ use super::session::{SessionArgs, runtime};
 use super::transfer::{Span, span};
 use crate::device_url;
 use crate::output::{self, Failure, Format};
-use block::{BlockDevice, BufferPool};
-use control::device_url::{DeviceUrl, LocalOptions};
-use control::units::parse_size;
+use lunar_block::{BlockDevice, BufferPool};
+use lunar_control::device_url::{DeviceUrl, LocalOptions};
+use lunar_control::units::parse_size;
 
 /// Copy stdin to a disk, and make it durable
 #[derive(Debug, clap::Args)]
@@ -78,7 +78,7 @@ async fn copy(device: &dyn BlockDevice, span: Span, exact: bool) -> Result<u64, 
 async fn put(
     device: &dyn BlockDevice,
     span: Span,
-    data: block::Buffer,
+    data: lunar_block::Buffer,
     pool: &BufferPool,
 ) -> Result<(), Failure> {
     let block_bytes = u64::from(device.geometry().block_bytes);

@@ -2,15 +2,15 @@
 #![allow(dead_code)] // every test file uses its own part
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
 
-use block::{FaultDevice, MemoryDevice};
-use iscsi::text::Offer;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
-use target::{
+use lunar_block::{FaultDevice, MemoryDevice};
+use lunar_iscsi::text::Offer;
+use lunar_target::{
     Access, CacheMode, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
     ServerOptions, TargetOptions,
 };
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 pub const NAME: &str = "iqn.2026-11.org.lunarsan.test:nexus";
 /// Longer than anything here should take, even on a busy machine.
@@ -58,7 +58,7 @@ impl Home {
             cores: 2,
             latency_mode: false,
             limits: Limits::default(),
-            buffers: block::BufferPool::default(),
+            buffers: lunar_block::BufferPool::default(),
         });
         Self { server: server.unwrap(), unit, device }
     }

@@ -6,10 +6,10 @@ use crate::target::cells::DISK_BYTES;
 use crate::target::results::Sample;
 use crate::target::rounds::on_a_thread;
 use anyhow::Result;
-use block::BlockDevice;
-use initiator::{RemoteDisk, SessionOptions, Url};
-use iscsi::text::Digest;
-use load::{Latency, Outcome, Pace, Work};
+use lunar_block::BlockDevice;
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
+use lunar_iscsi::text::Digest;
+use lunar_load::{Latency, Outcome, Pace, Work};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,19 +43,19 @@ async fn ask(turn: &Turn<'_>) -> Result<Sample> {
     for _ in 0..turn.lane.sessions {
         disks.push(Arc::new(RemoteDisk::connect(&url, &options).await?));
     }
-    let before = load::processor_time();
+    let before = lunar_load::processor_time();
     let begun = Instant::now();
     let mut sessions = tokio::task::JoinSet::new();
     for (number, disk) in disks.iter().enumerate() {
         let work = work(turn, number as u64);
         let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
-        sessions.spawn(async move { load::run(&device, work).await });
+        sessions.spawn(async move { lunar_load::run(&device, work).await });
     }
     let mut outcomes = Vec::new();
     while let Some(outcome) = sessions.join_next().await {
         outcomes.push(outcome??);
     }
-    let spent = load::processor_time().saturating_sub(before);
+    let spent = lunar_load::processor_time().saturating_sub(before);
     let busy = spent.as_secs_f64() / begun.elapsed().as_secs_f64();
     for disk in disks {
         disk.unit().initiator().log_out().await?;

@@ -5,7 +5,7 @@ use crate::cores::CLIENT_CORE;
 use crate::server;
 use crate::target::results::Sample;
 use anyhow::{Context, Result, ensure};
-use load::{Owner, Pattern};
+use lunar_load::{Owner, Pattern};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

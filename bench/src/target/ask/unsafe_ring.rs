@@ -9,7 +9,7 @@ use crate::target::results::Sample;
 use crate::target::rounds::on_a_thread;
 use anyhow::{Context, Result, ensure};
 use io_uring::{IoUring, opcode, types};
-use load::{Latency, Pattern};
+use lunar_load::{Latency, Pattern};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -47,7 +47,7 @@ struct Reader<'a> {
     under_way: usize,
 }
 
-/// Places of reads (SplitMix64; Steele, Lea, Flood 2014), as in crates/load.
+/// Places of reads (SplitMix64; Steele, Lea, Flood 2014), as in crates/lunar-load.
 struct Places(u64);
 
 impl Places {
@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
         let begin = Instant::now();
         let from = begin + turn.times.warm_up;
         let to = from + turn.times.measured;
-        let spent = load::processor_time();
+        let spent = lunar_load::processor_time();
         let mut latency = Latency::default();
         let measured = self.until(from, to, &mut latency);
         // Whatever happened: no read may go on into memory that is given back.
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
             std::mem::forget(std::mem::take(&mut self.buffer));
         }
         measured.and(drained)?;
-        let spent = load::processor_time().saturating_sub(spent).as_secs_f64();
+        let spent = lunar_load::processor_time().saturating_sub(spent).as_secs_f64();
         let iops = latency.count() as f64 / turn.times.measured.as_secs_f64();
         let percentile = |part| {
             let time: Duration = latency.percentile(part);

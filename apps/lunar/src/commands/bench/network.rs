@@ -1,10 +1,10 @@
 //! The network between here and the targets: a relay, and probes of TCP through the same.
 
 use crate::output::Failure;
-use control::units::{parse_rate, parse_size, rate_text};
-use initiator::Url;
-use load::Owner;
-use load::relay::{DELAY_MAX, Model, Relay, WINDOW_MIN};
+use lunar_control::units::{parse_rate, parse_size, rate_text};
+use lunar_initiator::Url;
+use lunar_load::Owner;
+use lunar_load::relay::{DELAY_MAX, Model, Relay, WINDOW_MIN};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl NetworkArgs {
 pub(super) fn model_text(model: &Model) -> String {
     let mut parts = vec![format!("{} ms each way", model.delay.as_secs_f64() * 1e3)];
     parts.extend(model.rate_bytes_per_second.map(rate_text));
-    let window = |bytes: u64| format!("windows of {}", load::report::size_text(bytes));
+    let window = |bytes: u64| format!("windows of {}", lunar_load::report::size_text(bytes));
     parts.extend(model.window_bytes.map(window));
     parts.join(", ")
 }

@@ -4,9 +4,9 @@ use super::cells::{Cell, Measurement, Row};
 use super::network::model_text;
 use super::table::RAW_TCP;
 use super::{Bench, facts};
-use load::Spread;
-use load::probe::Probed;
-use load::report::{
+use lunar_load::Spread;
+use lunar_load::probe::Probed;
+use lunar_load::report::{
     Axis, Cell as Figure, Column, Plot, Report, Scale, Section, Series, Table, Unit,
 };
 use std::time::Duration;
@@ -159,7 +159,7 @@ impl Part {
         let count = self.connections.map(u64::from);
         let count = count.filter(|count| others(|cell| cell.connections.into(), *count));
         let parts = [
-            size.map(|bytes| format!("requests of {}", load::report::size_text(bytes))),
+            size.map(|bytes| format!("requests of {}", lunar_load::report::size_text(bytes))),
             depth.map(|depth| format!("depth {depth}")),
             count.map(|count| format!("connections {count}")),
         ];

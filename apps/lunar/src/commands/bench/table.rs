@@ -4,9 +4,9 @@ use super::Bench;
 use super::cells::{Measurement, Row};
 use super::network::model_text;
 use crate::output;
-use load::Spread;
-use load::probe::Probed;
-use load::report::{latency_json, spread_json, time_text};
+use lunar_load::Spread;
+use lunar_load::probe::Probed;
+use lunar_load::report::{latency_json, spread_json, time_text};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -128,7 +128,7 @@ pub(super) fn document(args: &Bench, all: &[Measurement]) -> Value {
         "paced_iops": args.iops,
         "range_bytes": args.size,
         "seed": args.seed,
-        "machine": load::report::machine(),
+        "machine": lunar_load::report::machine(),
         "network": model.map(|model| json!({
             "delay_us": model.delay.as_secs_f64() * 1e6,
             "bytes_per_second": model.rate_bytes_per_second,

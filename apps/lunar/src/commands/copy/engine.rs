@@ -4,10 +4,10 @@ use super::super::progress::Progress;
 use super::super::transfer::Span;
 use super::spans::{Run, Walk};
 use crate::output::Failure;
-use block::{BlockDevice, BufferPool, Error};
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use initiator::ErrorKind;
+use lunar_block::{BlockDevice, BufferPool, Error};
+use lunar_initiator::ErrorKind;
 
 /// Each part ends with a flush. What a target's volatile cache lost since the last one is copied
 /// again.
@@ -203,14 +203,14 @@ fn is_zero(data: &[u8]) -> bool {
 fn is_cache_lost(error: &Error) -> bool {
     let source = std::error::Error::source(error);
     source
-        .and_then(|source| source.downcast_ref::<initiator::Error>())
+        .and_then(|source| source.downcast_ref::<lunar_initiator::Error>())
         .is_some_and(|error| error.kind == ErrorKind::CacheLost)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use block::{BlockRange, MemoryDevice};
+    use lunar_block::{BlockRange, MemoryDevice};
 
     /// Goal: a comparison finds the first byte that differs, in data and where a hole should be.
     #[test]

@@ -1,7 +1,7 @@
 //! What of a disk is data, and what is a hole.
 
 use super::super::transfer::Span;
-use block::{BlockDevice, BlockRange, Error, Extent, ExtentState};
+use lunar_block::{BlockDevice, BlockRange, Error, Extent, ExtentState};
 use std::collections::VecDeque;
 
 /// One transfer of data, at most; a multiple of every block length.

@@ -2,13 +2,13 @@
 
 use crate::administrators;
 use crate::output::{self, Failure, Format};
-use control::api::changes::{self, Changed};
-use control::api::sessions::LoggedOut;
-use control::api::targets::Targets;
-use control::client::{ApiPath, Client, Method};
-use control::config::limit_settings::LimitSettings;
-use control::config::lun::LunSettings;
-use control::units::parse_size;
+use lunar_control::api::changes::{self, Changed};
+use lunar_control::api::sessions::LoggedOut;
+use lunar_control::api::targets::Targets;
+use lunar_control::client::{ApiPath, Client, Method};
+use lunar_control::config::limit_settings::LimitSettings;
+use lunar_control::config::lun::LunSettings;
+use lunar_control::units::parse_size;
 use std::path::Path;
 
 /// Where, and what to print.

@@ -2,8 +2,8 @@
 
 use super::change::{Common, of_device, target, tell};
 use crate::output::{Failure, Format};
-use control::client::{ApiPath, Client, Method};
-use control::daemon::LimitSettings;
+use lunar_control::client::{ApiPath, Client, Method};
+use lunar_control::daemon::LimitSettings;
 
 /// Limit what is done to a LUN, or what an initiator does; what is over its share waits
 ///

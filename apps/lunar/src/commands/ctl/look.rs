@@ -3,12 +3,12 @@
 use super::table::{plain, table};
 use crate::administrators;
 use crate::output::{self, Failure, Format};
-use control::api::configuration::ConfigurationText;
-use control::api::health::Health;
-use control::api::sessions::{self as api, Session};
-use control::api::status::{MemoryStatus, Status as ApiStatus};
-use control::api::targets::{self, Lun, Target};
-use control::client::{ApiPath, Client};
+use lunar_control::api::configuration::ConfigurationText;
+use lunar_control::api::health::Health;
+use lunar_control::api::sessions::{self as api, Session};
+use lunar_control::api::status::{MemoryStatus, Status as ApiStatus};
+use lunar_control::api::targets::{self, Lun, Target};
+use lunar_control::client::{ApiPath, Client};
 use std::fmt::Write;
 
 /// What stands above the drift; a line that lasts otherwise says so.

@@ -1,14 +1,14 @@
 //! `lunar ctl trace`: a session's PDUs, into a file that tshark and Wireshark read.
 
 use crate::output::{self, Failure, Format};
-use control::api::sessions::Session;
-use control::api::traces::{TraceEnded, TraceOrder};
-use control::client::{Answer, ApiPath, Client, Method};
-use control::trace::reader::{BlockReader, TraceCounts};
-use control::trace::{
+use lunar_control::api::sessions::Session;
+use lunar_control::api::traces::{TraceEnded, TraceOrder};
+use lunar_control::client::{Answer, ApiPath, Client, Method};
+use lunar_control::trace::reader::{BlockReader, TraceCounts};
+use lunar_control::trace::{
     SNAP_BYTES_MAX, SNAP_BYTES_MIN, TRACE_SECONDS, TRACE_SECONDS_MAX, TRACE_SIZE,
 };
-use control::units::parse_size;
+use lunar_control::units::parse_size;
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;

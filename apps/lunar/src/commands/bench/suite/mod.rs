@@ -6,7 +6,7 @@ mod storage_over_ip;
 pub(super) use self::storage_over_ip::StorageArgs;
 use super::Bench;
 use crate::output::{self, Failure, Format};
-use load::report::{Report, Section};
+use lunar_load::report::{Report, Section};
 use serde_json::json;
 
 /// `--suite`.

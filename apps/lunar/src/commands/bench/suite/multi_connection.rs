@@ -13,11 +13,13 @@ use super::super::page::{cpu, probe_row, probe_table};
 use super::super::{Bench, PatternName, probe, refuse_portals};
 use super::Suite;
 use crate::output::Failure;
-use control::device_url::DeviceUrl;
-use load::probe::Shape;
-use load::relay::Model;
-use load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit, size_text};
-use load::{Measured, Pace, Work};
+use lunar_control::device_url::DeviceUrl;
+use lunar_load::probe::Shape;
+use lunar_load::relay::Model;
+use lunar_load::report::{
+    Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit, size_text,
+};
+use lunar_load::{Measured, Pace, Work};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 

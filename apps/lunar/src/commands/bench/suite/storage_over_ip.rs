@@ -18,10 +18,10 @@ use self::tables::{Group, Told};
 use super::Suite;
 use crate::device_url::{self, Opened};
 use crate::output::{self, Failure, Format};
-use control::device_url::{DeviceUrl, LocalOptions};
-use control::units::parse_size;
-use load::probe::{Probe, Probed, Shape};
-use load::report::{Cell, Column, Section, Table};
+use lunar_control::device_url::{DeviceUrl, LocalOptions};
+use lunar_control::units::parse_size;
+use lunar_load::probe::{Probe, Probed, Shape};
+use lunar_load::report::{Cell, Column, Section, Table};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -272,7 +272,7 @@ async fn direct(
 }
 
 fn lane(way: Way, file: PathBuf, options: &LocalOptions) -> Result<Lane, Failure> {
-    use control::device_url::Opener;
+    use lunar_control::device_url::Opener;
     let device =
         device_url::LocalOpener::default().open(&DeviceUrl::File(file.clone()), options)?;
     Ok(Lane { way, client: Client::Own(Opened::Local(device)), file })

@@ -8,8 +8,8 @@
 use super::child::{self, OwnTarget};
 use crate::commands::bench::Bench;
 use crate::output::Failure;
-use load::Spread;
-use load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit};
+use lunar_load::Spread;
+use lunar_load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -1,6 +1,6 @@
 //! What the paper found, beside what was found here.
 
-use load::report::{Cell, Column, Section, Table};
+use lunar_load::report::{Cell, Column, Section, Table};
 
 /// What the parts of the suite came to.
 #[derive(Clone, Copy, Debug, Default)]

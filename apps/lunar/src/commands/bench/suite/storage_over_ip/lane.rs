@@ -4,9 +4,9 @@ use super::files;
 use super::qemu::Qemu;
 use crate::device_url::Opened;
 use crate::output::Failure;
-use block::{BlockDevice, BlockRange, BufferPool};
 use bytes::Bytes;
-use load::Latency;
+use lunar_block::{BlockDevice, BlockRange, BufferPool};
+use lunar_load::Latency;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

@@ -5,8 +5,8 @@ use super::lane::{Lane, Pass, Task, Way};
 use super::nfs::NfsServer;
 use super::paper::{RECORDS, Record};
 use crate::output::Failure;
-use load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit};
-use load::{Latency, Spread};
+use lunar_load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit};
+use lunar_load::{Latency, Spread};
 
 /// IOzone's kB.
 const KILOBYTE: f64 = 1024.0;

@@ -1,0 +1,299 @@
+//! The contract of a disk, as a test suite. Every implementation and decorator runs it:
+//!
+//! ```
+//! use lunar_block::{BlockDevice, MemoryDevice, contract::Contract};
+//! use std::sync::Arc;
+//!
+//! Contract::new(&|shape| {
+//!     let size = shape.size_bytes();
+//!     Arc::new(MemoryDevice::new(size, shape.block_bytes, shape.physical_block_bytes).unwrap())
+//! })
+//! .run();
+//! ```
+//!
+//! It panics at the first breach, with the seed printed before. `LUNAR_TEST_SEED` repeats a run.
+// A test suite: here a panic is the answer.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod atomic;
+mod concurrent;
+mod model;
+mod resize;
+
+use crate::{BlockDevice, BlockRange, BufferPool, Error, ErrorKind, Geometry};
+use bytes::Bytes;
+use model::Model;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A test that takes longer hangs.
+const TEST_LIFE: Duration = Duration::from_secs(120);
+
+/// Random operations per shape.
+const OPERATIONS: u32 = 300;
+
+/// Makes a disk of a shape: a new one every time.
+pub type Make<'a> = &'a dyn Fn(Geometry) -> Arc<dyn BlockDevice>;
+
+/// Closes a disk and opens it again.
+pub type Reopen<'a> = &'a dyn Fn(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>;
+
+/// The suite, for one kind of disk.
+pub struct Contract<'a> {
+    make: Make<'a>,
+    reopen: Option<Reopen<'a>>,
+    size_unit_bytes: u32,
+}
+
+/// A disk under test, with what the tests need.
+struct Subject {
+    device: Arc<dyn BlockDevice>,
+    pool: BufferPool,
+    seed: u64,
+}
+
+/// Runs the suite; short for `Contract::new(make).run()`.
+pub fn run(make: Make<'_>) {
+    Contract::new(make).run();
+}
+
+impl<'a> Contract<'a> {
+    /// For disks that `make` makes. It is called inside a tokio runtime that runs for as long as
+    /// the disk is used.
+    pub fn new(make: Make<'a>) -> Self {
+        Self { make, reopen: None, size_unit_bytes: 512 }
+    }
+
+    /// What was made durable must be there after `reopen`.
+    pub fn reopening(mut self, reopen: Reopen<'a>) -> Self {
+        self.reopen = Some(reopen);
+        self
+    }
+
+    /// Disks of this kind only have sizes that are multiples of `bytes`.
+    pub fn sizes_in(mut self, bytes: u32) -> Self {
+        self.size_unit_bytes = bytes;
+        self
+    }
+
+    /// Runs all of it, for all block lengths.
+    ///
+    /// # Panics
+    /// When the disk breaks the contract.
+    pub fn run(&self) {
+        let seed = match std::env::var("LUNAR_TEST_SEED") {
+            Ok(seed) => seed.parse().expect("LUNAR_TEST_SEED is a number"),
+            Err(_) => RandomState::new().hash_one(0u8),
+        };
+        eprintln!("contract of a disk: LUNAR_TEST_SEED={seed}");
+        let shapes = [(512, 512), (512, 4096), (1024, 4096), (2048, 2048), (4096, 4096)];
+        for (block_bytes, physical_block_bytes) in shapes {
+            for size_bytes in [1, 9 * u64::from(block_bytes), 3 << 20] {
+                let size_bytes = size_bytes
+                    .next_multiple_of(u64::from(block_bytes))
+                    .next_multiple_of(u64::from(self.size_unit_bytes));
+                let shape =
+                    Geometry::new("contract", size_bytes, block_bytes, physical_block_bytes);
+                self.run_shape(shape.unwrap(), seed);
+            }
+        }
+    }
+
+    fn run_shape(&self, shape: Geometry, seed: u64) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap().block_on(crate::with_ring(async {
+            let suite = self.suite(shape, seed);
+            tokio::time::timeout(TEST_LIFE, suite).await.expect("the disk does not hang");
+        }));
+    }
+
+    async fn suite(&self, shape: Geometry, seed: u64) {
+        let device = (self.make)(shape);
+        let mut subject = Subject { device, pool: BufferPool::new(64 << 20), seed };
+        subject.shape(shape);
+        let mut model = subject.model().await;
+        subject.read_back(&mut model).await;
+        subject.refusals(&model).await;
+        subject.nothing().await;
+        subject.random_operations(&mut model).await;
+        if let Some(reopen) = self.reopen {
+            subject.device.flush().await.unwrap();
+            subject.device = reopen(subject.device);
+            subject.shape(shape);
+            model.compare(&subject.read_all().await, "after it was opened again");
+        }
+        subject.disjoint().await;
+        subject.same_blocks().await;
+        subject.atomic_writes().await;
+        subject.another_size().await;
+        subject.nothing_left().await;
+    }
+}
+
+impl Subject {
+    /// It has the shape it was made with, and says what it is.
+    fn shape(&self, shape: Geometry) {
+        let got = self.device.geometry();
+        assert_eq!(got.block_bytes, shape.block_bytes);
+        assert_eq!(got.block_count, shape.block_count);
+        assert_eq!(got.physical_block_bytes, shape.physical_block_bytes);
+        assert!(got.optimal_transfer_bytes.is_multiple_of(got.physical_block_bytes));
+        assert!(!self.device.name().is_empty());
+        assert!(!self.device.io_tier().is_empty());
+        assert!(!self.device.is_read_only());
+        if let Some(sparse) = self.device.sparse() {
+            assert!(sparse.granularity_bytes().is_multiple_of(got.block_bytes));
+            assert_ne!(sparse.granularity_bytes(), 0);
+        }
+    }
+
+    fn blocks(&self) -> u64 {
+        self.device.geometry().block_count
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.device.geometry().block_bytes as usize
+    }
+
+    /// Reads `range` and returns its bytes.
+    async fn read(&self, range: BlockRange) -> Vec<u8> {
+        let len = range.count as usize * self.block_bytes();
+        let mut buffer = self.pool.take(len);
+        // What the disk does not fill is found by the comparison.
+        buffer.fill(0x5A);
+        // Some at once, where that is possible.
+        if (range.lba ^ range.count) & 1 == 0 && self.device.read_at_hand(range, &mut buffer) {
+            return buffer.to_vec();
+        }
+        let buffer = self.device.read(range, buffer).await.unwrap();
+        assert_eq!(buffer.len(), len, "the same buffer comes back");
+        buffer.to_vec()
+    }
+
+    async fn read_all(&self) -> Vec<u8> {
+        self.read(BlockRange::new(0, self.blocks())).await
+    }
+
+    /// A model that starts with what the disk holds.
+    async fn model(&self) -> Model {
+        Model::new(self.read_all().await, self.block_bytes())
+    }
+
+    fn filled(&self, len: usize, seed: u64) -> Bytes {
+        let mut buffer = self.pool.take(len);
+        let mut random = seed;
+        for chunk in buffer.chunks_mut(8) {
+            let bytes = crate::random::next(&mut random).to_be_bytes();
+            chunk.copy_from_slice(&bytes[..chunk.len()]);
+        }
+        buffer.freeze()
+    }
+
+    async fn write(&self, model: &mut Model, range: BlockRange, durable: bool, seed: u64) {
+        let data = self.filled(range.count as usize * self.block_bytes(), seed);
+        let at_hand = seed & 1 == 0 && self.device.write_at_hand(range, &data, durable);
+        if !at_hand {
+            self.device.write(range, data.clone(), durable).await.unwrap();
+        }
+        model.write(range, &data);
+    }
+
+    /// What is written at the beginning, in the middle, in the last block and everywhere is read
+    /// back, also into a longer buffer and from a buffer that is not aligned.
+    async fn read_back(&self, model: &mut Model) {
+        let blocks = self.blocks();
+        let ranges =
+            [(0, 1), (blocks / 2, 1), (blocks - 1, 1), (0, blocks), (blocks / 3, blocks / 2)];
+        for (index, (lba, count)) in ranges.into_iter().enumerate() {
+            let range = BlockRange::new(lba, count);
+            self.write(model, range, index % 2 == 0, self.seed + index as u64).await;
+            assert_eq!(self.read(range).await, model.bytes(range), "{range:?}");
+        }
+        let last = BlockRange::new(blocks - 1, 1);
+        let mut longer = self.pool.take(self.block_bytes() + 100);
+        longer.fill(0x5A);
+        let longer = self.device.read(last, longer).await.unwrap();
+        assert_eq!(longer.len(), self.block_bytes() + 100);
+        assert_eq!(&longer[..self.block_bytes()], model.bytes(last));
+        let odd = self.filled(self.block_bytes() + 1, self.seed).slice(1..);
+        self.device.write(last, odd.clone(), false).await.unwrap();
+        model.write(last, &odd);
+        model.compare(&self.read_all().await, "after all ranges");
+    }
+
+    /// Ranges past the end and buffers of the wrong length are refused, and change nothing.
+    async fn refusals(&self, model: &Model) {
+        let blocks = self.blocks();
+        let block = self.block_bytes();
+        let outside = [(blocks, 1), (blocks - 1, 2), (0, blocks + 1), (u64::MAX, 1), (1, u64::MAX)];
+        for (lba, count) in outside {
+            let range = BlockRange::new(lba, count);
+            let len = usize::try_from(count).unwrap().saturating_mul(block).min(4 << 20);
+            let read = self.device.read(range, self.pool.take(len)).await.map(drop);
+            expect(read, ErrorKind::OutOfRange, range);
+            assert!(!self.device.read_at_hand(range, &mut self.pool.take(len)), "{range:?}");
+            let data = self.filled(len, self.seed);
+            assert!(!self.device.write_at_hand(range, &data, false), "{range:?}");
+            expect(self.device.write(range, data, true).await, ErrorKind::OutOfRange, range);
+            if let Some(sparse) = self.device.sparse() {
+                expect(sparse.unmap(range, false).await, ErrorKind::OutOfRange, range);
+                let zeroed = sparse.write_zeroes(range, false, false).await;
+                expect(zeroed, ErrorKind::OutOfRange, range);
+                let status = sparse.status(range, 1).await.map(drop);
+                expect(status, ErrorKind::OutOfRange, range);
+            }
+        }
+        let range = BlockRange::new(0, 1);
+        for len in [0, 1, block - 1] {
+            let read = self.device.read(range, self.pool.take(len)).await.map(drop);
+            expect(read, ErrorKind::Unaligned, range);
+            assert!(!self.device.read_at_hand(range, &mut self.pool.take(len)), "{len} bytes");
+        }
+        for len in [0, 1, block - 1, block + 1, 2 * block] {
+            let data = self.filled(len, self.seed);
+            assert!(!self.device.write_at_hand(range, &data, false), "{len} bytes");
+            let written = self.device.write(range, data, false).await;
+            expect(written, ErrorKind::Unaligned, range);
+        }
+        model.compare(&self.read_all().await, "after refusals");
+    }
+
+    /// Operations on no block at all succeed, up to the very end of the disk.
+    async fn nothing(&self) {
+        for lba in [0, self.blocks() - 1, self.blocks()] {
+            let range = BlockRange::new(lba, 0);
+            let buffer = self.device.read(range, self.pool.take(0)).await.unwrap();
+            assert!(buffer.is_empty());
+            for durable in [false, true] {
+                self.device.write(range, Bytes::new(), durable).await.unwrap();
+            }
+            self.device.prefetch(range);
+            if let Some(sparse) = self.device.sparse() {
+                sparse.unmap(range, true).await.unwrap();
+                sparse.write_zeroes(range, true, false).await.unwrap();
+                assert_eq!(sparse.status(range, 8).await.unwrap(), []);
+            }
+        }
+        // A hint may be wrong.
+        self.device.prefetch(BlockRange::new(u64::MAX, u64::MAX));
+        self.device.flush().await.unwrap();
+    }
+
+    /// Every buffer came back. A device may hold one for a moment longer than the operation.
+    async fn nothing_left(&self) {
+        let begin = Instant::now();
+        while self.pool.in_use_bytes() > 0 && begin.elapsed() < Duration::from_secs(5) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(self.pool.in_use_bytes(), 0, "buffers are left");
+    }
+}
+
+fn expect(result: Result<(), Error>, kind: ErrorKind, range: BlockRange) {
+    match result {
+        Err(error) if error.kind == kind => {}
+        other => panic!("{range:?}: {kind:?} was to be expected, not {other:?}"),
+    }
+}

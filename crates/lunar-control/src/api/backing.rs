@@ -1,0 +1,98 @@
+//! Faults of backing files, each with a remedy.
+
+use lunar_target::{BackingFault, LogicalUnit};
+use std::path::{Path, PathBuf};
+
+/// Errors and hints for the backing file of a unit; `recover` is the command that recovers it.
+pub(super) fn troubles(unit: &LogicalUnit, recover: &str) -> Vec<(String, String)> {
+    let device = unit.options().device.name();
+    unit.backing_faults().iter().map(|fault| trouble(device, fault, recover)).collect()
+}
+
+fn trouble(device: &str, fault: &BackingFault, recover: &str) -> (String, String) {
+    match fault {
+        BackingFault::Deleted { open_path, path } => (
+            format!("the file of {device} was deleted: its data is lost when it is served no more"),
+            format!(
+                "have the initiators stop writing, then save it: {}. Serve that file then, in \
+                 the place of this one",
+                save_command(open_path, path)
+            ),
+        ),
+        BackingFault::Renamed { path, new_path, is_replaced } => {
+            let now = match is_replaced {
+                true => "is another file now",
+                false => "leads to nothing",
+            };
+            let what = format!(
+                "the file of {device} was renamed: it is served on, but {} {now}, and the next \
+                 start will not find it",
+                path.display()
+            );
+            let hint = match (new_path, is_replaced) {
+                (Some(new_path), false) => {
+                    format!("move it back: mv -n {} {}", quoted(new_path), quoted(path))
+                }
+                (Some(new_path), true) => format!(
+                    "it is {} now. Move both files where they belong, or have the new one served: \
+                     lunar apply, or lunar ctl remove-lun and add-lun",
+                    new_path.display()
+                ),
+                (None, _) => "move it back to the path that it had".to_owned(),
+            };
+            (what, hint)
+        }
+        BackingFault::Truncated { file_bytes, disk_bytes } => (
+            format!(
+                "the file of {device} was truncated by another program, to {file_bytes} of \
+                 {disk_bytes} bytes: what lay beyond is lost"
+            ),
+            format!("tell those who use the disk, restore what is lost, then: {recover}"),
+        ),
+        BackingFault::Lost { error } => (
+            format!("the file of {device} is lost: its file system does not know it ({error})"),
+            "mend the file system, then serve the disk anew".to_owned(),
+        ),
+        BackingFault::NoAnswer { seconds } => (
+            format!("the file system of {device} has not answered for {seconds} s"),
+            "look after the file system, or the server that it comes from".to_owned(),
+        ),
+    }
+}
+
+/// Copies a file that has no name any more to one beside its old name, which must not exist: `dd`
+/// with `excl` says so, where `cp -n` would say nothing.
+fn save_command(open_path: &Path, path: &Path) -> String {
+    let mut saved = path.to_owned().into_os_string();
+    saved.push(".saved");
+    let saved = quoted(&PathBuf::from(saved));
+    format!("dd bs=1M conv=excl,sparse,fsync if={} of={saved}", open_path.display())
+}
+
+/// The path as one word of a shell.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=@:,%".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: paths that a shell would take apart stay one word of the commands that are named.
+    #[test]
+    fn paths_are_one_word() {
+        for (path, word) in
+            [("/srv/a.img", "/srv/a.img"), ("/srv/my disk", "'/srv/my disk'"), ("a'b", r"'a'\''b'")]
+        {
+            assert_eq!(quoted(Path::new(path)), word);
+        }
+        let saved = save_command(Path::new("/proc/7/fd/9"), Path::new("/srv/my disk.img"));
+        let words = "dd bs=1M conv=excl,sparse,fsync if=/proc/7/fd/9 of='/srv/my disk.img.saved'";
+        assert_eq!(saved, words);
+    }
+}

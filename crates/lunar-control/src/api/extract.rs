@@ -1,0 +1,94 @@
+//! Parts of a request, taken out with limits; what is wrong with them is told in JSON.
+
+use super::problem::Problem;
+use super::shared::Shared;
+use axum::body::HttpBody;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use lunar_block::MemoryKind;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+/// Bytes of a request's body; the largest is a configuration.
+pub const BODY_BYTES_MAX: usize = 4 << 20;
+/// How long a body may take to come in.
+pub const BODY_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// A JSON body.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Shared> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, served: &Shared) -> Result<Self, Problem> {
+        if !is_json(request.headers()) {
+            let what = "the body is not said to be JSON";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what)
+                .hint("send `Content-Type: application/json`"));
+        }
+        let announced = request.body().size_hint().upper().and_then(|bytes| bytes.try_into().ok());
+        let bytes = announced.unwrap_or(BODY_BYTES_MAX).min(BODY_BYTES_MAX);
+        let api = served.daemon.server().buffers().sibling(MemoryKind::Api);
+        let _charge = api.charge(bytes);
+        let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
+        let body = match tokio::time::timeout(BODY_TIME_MAX, body).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                let what = format!("the body is longer than {BODY_BYTES_MAX} bytes");
+                return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, what));
+            }
+            Ok(Err(error)) => {
+                let what = format!("the body did not come in: {error}");
+                return Err(Problem::new(StatusCode::BAD_REQUEST, what));
+            }
+            Err(_) => {
+                let what = format!("the body took longer than {} s", BODY_TIME_MAX.as_secs());
+                return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, what));
+            }
+        };
+        serde_json::from_slice(&body).map(Self).map_err(|error| {
+            let status = match error.classify() {
+                serde_json::error::Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
+                _ => StatusCode::BAD_REQUEST,
+            };
+            Problem::new(status, format!("the body: {error}"))
+                .hint("GET /api/v1/openapi.json describes what each request holds")
+        })
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = value.and_then(|value| value.split(';').next()).unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("application/json")
+}
+
+/// Parts of the path.
+pub(crate) struct At<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(value)) => Ok(Self(value)),
+            Err(error) => Err(Problem::new(StatusCode::BAD_REQUEST, error.body_text())),
+        }
+    }
+}
+
+/// The query.
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(value)) => Ok(Self(value)),
+            Err(error) => Err(Problem::new(StatusCode::BAD_REQUEST, error.body_text())),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What is wrong with the units that are served, and what to do about it.
+
+use lunar_target::{Catalogue, LogicalUnit, LunOptions, TargetOptions};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// How the units are, in a word.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// Nothing is wrong with any of them.
+    Good,
+    /// Some unit does not do all that it should.
+    Degraded,
+}
+
+/// Something that is wrong with a unit.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Trouble {
+    /// The target's iSCSI name, of the first that shows the unit.
+    pub target: String,
+    /// The LUN's number there.
+    pub lun: u16,
+    /// What is wrong, in one line.
+    pub error: String,
+    /// What to do.
+    pub hint: String,
+}
+
+impl Trouble {
+    /// Whatever is wrong with the units of `catalogue`, each unit once.
+    pub(super) fn all(catalogue: &Catalogue) -> Vec<Self> {
+        let units = catalogue.units();
+        units.iter().flat_map(|unit| Self::of(catalogue, unit)).collect()
+    }
+
+    fn of(catalogue: &Catalogue, unit: &Arc<LogicalUnit>) -> Vec<Self> {
+        let mut shown = catalogue.targets.iter().flat_map(|target| {
+            let luns = target.luns.iter().filter(|lun| Arc::ptr_eq(&lun.unit, unit));
+            luns.map(move |lun| (target, lun))
+        });
+        let Some((target, lun)) = shown.next() else { return Vec::new() };
+        let trouble = |(error, hint): (String, String)| Self {
+            target: target.name.clone(),
+            lun: lun.id,
+            error,
+            hint,
+        };
+        let recover = recover_command(catalogue, target, lun);
+        let all = [poison(lun, &recover), hanging(unit), held(unit)];
+        let backing = super::backing::troubles(unit, &recover);
+        all.into_iter().flatten().chain(backing).map(trouble).collect()
+    }
+}
+
+/// The command that recovers a unit.
+fn recover_command(catalogue: &Catalogue, target: &TargetOptions, lun: &LunOptions) -> String {
+    let device = lun.unit.options().device.name();
+    let several = target.luns.iter().filter(|other| other.id == lun.id).count() > 1;
+    let mut command = format!("lunar ctl recover {} --accept-loss", lun.id);
+    if catalogue.targets.len() > 1 {
+        command.push_str(&format!(" --target {}", target.name));
+    }
+    if several {
+        command.push_str(&format!(" --device {device}"));
+    }
+    command
+}
+
+/// A sync has failed.
+fn poison(lun: &LunOptions, recover: &str) -> Option<(String, String)> {
+    if !lun.unit.is_poisoned() {
+        return None;
+    }
+    let device = lun.unit.options().device.name();
+    Some((
+        format!(
+            "{device} takes no writes: a sync of it failed, and what was written since the last \
+             good one may be lost"
+        ),
+        format!("mend the cause, tell those who use the disk, then: {recover}"),
+    ))
+}
+
+fn hanging(unit: &LogicalUnit) -> Option<(String, String)> {
+    let count = unit.leftover_writes();
+    (count > 0).then(|| {
+        let device = unit.options().device.name();
+        (
+            format!("{device} hangs: aborted writes that the system is still at: {count}"),
+            "look after the disk: what touches these blocks waits".to_owned(),
+        )
+    })
+}
+
+fn held(unit: &LogicalUnit) -> Option<(String, String)> {
+    let count = unit.held_writes();
+    (count > 0).then(|| {
+        let device = unit.options().device.name();
+        (
+            format!("{device} has no room: writes that wait for some: {count}"),
+            "make room on the file system of the disk".to_owned(),
+        )
+    })
+}

@@ -1,0 +1,89 @@
+//! The API: one file for each resource, one document that describes them all.
+
+mod backing;
+pub mod changes;
+pub mod configuration;
+mod extract;
+pub mod health;
+mod limits;
+mod openapi;
+mod problem;
+pub mod sessions;
+mod shared;
+pub mod status;
+pub mod targets;
+pub mod traces;
+
+use crate::auth::{Guard, Token, guard};
+use crate::daemon::Daemon;
+use crate::http::charged;
+use crate::renewal::Slot;
+use axum::http::StatusCode;
+use axum::{Json, Router, middleware};
+use lunar_block::MemoryKind;
+use shared::{Lane, Served, Shared};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+
+pub use extract::{BODY_BYTES_MAX, BODY_TIME_MAX};
+pub use problem::{Problem, ProblemBody};
+
+/// Where everything of this version is.
+pub const PREFIX: &str = "/api/v1";
+
+/// Every route, with its description.
+fn resources() -> OpenApiRouter<Shared> {
+    let all = OpenApiRouter::with_openapi(openapi::frame())
+        .merge(openapi::routes())
+        .merge(status::routes())
+        .merge(sessions::routes())
+        .merge(traces::routes())
+        .merge(targets::routes())
+        .merge(changes::routes())
+        .merge(limits::routes())
+        .merge(configuration::routes());
+    OpenApiRouter::new().nest(PREFIX, all)
+}
+
+/// The description of every route, as it is served at `/api/v1/openapi.json`.
+pub fn document() -> OpenApi {
+    openapi::finish(resources().split_for_parts().1)
+}
+
+/// The API over `daemon`, which has just started. Over TCP changes want `token`, and where there is
+/// one so does reading.
+pub fn router(daemon: Arc<Daemon>, token: Option<Token>) -> Router {
+    router_with(daemon, Slot::new(token))
+}
+
+/// The same with a token that may be another one later.
+pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Router {
+    let served = Served {
+        daemon,
+        started: SystemTime::now(),
+        since: Instant::now(),
+        changes: Lane::new(1, "another change of what is served is under way"),
+        recoveries: Lane::new(2, "other disks are being recovered"),
+    };
+    let account = served.daemon.server().buffers().sibling(MemoryKind::Api);
+    let (router, _) = resources().split_for_parts();
+    router
+        .method_not_allowed_fallback(async || {
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this can be asked for in another way")
+                .hint("GET /api/v1/openapi.json describes the API")
+        })
+        .fallback(async || {
+            Problem::not_found("there is nothing of this name")
+                .hint("GET /api/v1/openapi.json describes the API")
+        })
+        .with_state(Arc::new(served))
+        .layer(middleware::from_fn_with_state(Arc::new(Guard::new(token)), guard))
+        .layer(middleware::map_response(move |response| {
+            std::future::ready(charged(account.clone(), response))
+        }))
+}
+
+/// The answer's type of the document's own route.
+pub(crate) type Document = Json<OpenApi>;

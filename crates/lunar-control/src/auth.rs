@@ -1,0 +1,327 @@
+//! Who asks, and what that one may.
+
+use crate::Failure;
+use crate::api::Problem;
+use crate::http::Peer;
+use crate::renewal::Slot;
+use crate::small_file::{self, Readable};
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CONNECTION, HOST, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use lunar_target::LogBudget;
+use lunar_wire::Time;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use subtle::ConstantTimeEq;
+
+/// Shorter tokens can be found by trying.
+const TOKEN_BYTES_MIN: usize = 16;
+/// Longer files are no tokens but mistakes.
+const TOKEN_BYTES_MAX: usize = 1024;
+const TOKEN_HINT: &str = "make one with: (umask 077; head -c 32 /dev/urandom | base64 -w0 > FILE)";
+
+/// Who asks for something, as the log of changes names it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Caller {
+    /// A user of this machine, at the unix socket.
+    User {
+        /// Its number, as the kernel knows it.
+        uid: u32,
+    },
+    /// Somebody who has the token.
+    Token {
+        /// From where.
+        address: SocketAddr,
+    },
+    /// Somebody at a loopback port who proved nothing: may read.
+    Anybody {
+        /// From where.
+        address: SocketAddr,
+    },
+    /// Not the API: a signal to the process.
+    Signal,
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User { uid } => write!(f, "uid {uid}"),
+            Self::Token { address } => write!(f, "token from {address}"),
+            Self::Anybody { address } => write!(f, "anybody at {address}"),
+            Self::Signal => f.write_str("signal"),
+        }
+    }
+}
+
+/// A secret that a client sends with each request.
+pub struct Token(Vec<u8>);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+impl Token {
+    /// Reads a token: the file's first line.
+    ///
+    /// # Errors
+    /// A file that cannot be read or that others may read, a token that is too short or that no
+    /// header can hold. Nothing of the token.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        Self::read_if(path, Readable::Any)
+    }
+
+    pub(crate) fn read_if(path: &Path, readable: Readable) -> Result<Self, Failure> {
+        let wrong = |why: String| {
+            Failure::new(format!("the token file {}: {why}", path.display())).hint(TOKEN_HINT)
+        };
+        let (bytes, metadata) = small_file::read(path, TOKEN_BYTES_MAX as u64 + 2, readable)
+            .map_err(|error| wrong(error.to_string()))?;
+        if metadata.is_file() && metadata.mode() & 0o077 != 0 {
+            tracing::warn!("{} can be read by others than its owner: chmod 600 it", path.display());
+        }
+        let token = bytes.trim_ascii();
+        if token.len() < TOKEN_BYTES_MIN || token.len() > TOKEN_BYTES_MAX {
+            let range = format!("a token has {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} bytes");
+            return Err(wrong(range));
+        }
+        if !token.iter().all(u8::is_ascii_graphic) {
+            return Err(wrong("a token is letters, digits and signs of ASCII".to_owned()));
+        }
+        Ok(Self(token.to_vec()))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        Self(b"0123456789abcdef".to_vec())
+    }
+
+    /// Whether both are the same; takes as long whatever the bytes are.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        bool::from(self.0.ct_eq(&other.0))
+    }
+
+    /// For a request's header; never for a log.
+    pub(crate) fn header(&self) -> Vec<u8> {
+        [b"Bearer ", self.0.as_slice()].concat()
+    }
+
+    /// Whether these headers show the token. Takes as long whatever the bytes are; only how long
+    /// the token is can be told from the time.
+    fn is_shown(&self, headers: &HeaderMap) -> bool {
+        let shown = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
+        let scheme = shown.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
+        let same = shown.get(7..).unwrap_or_default().ct_eq(&self.0);
+        scheme && bool::from(same)
+    }
+}
+
+/// Lets requests through to the API, with a [`Caller`] among their extensions, or refuses them.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    token: Arc<Slot<Token>>,
+    /// What the lines about wrong tokens are timed from.
+    start: Instant,
+    lines: LogBudget,
+}
+
+pub(crate) async fn guard(
+    State(guard): State<Arc<Guard>>,
+    Extension(peer): Extension<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match guard.judge(&peer, request.method(), request.headers()) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(problem) => {
+            let mut response = problem.into_response();
+            // Who proves nothing holds no place: others wait for it.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            response
+        }
+    }
+}
+
+impl Guard {
+    pub(crate) fn new(token: Arc<Slot<Token>>) -> Self {
+        Self { token, start: Instant::now(), lines: LogBudget::default() }
+    }
+
+    /// Somebody may be trying tokens: a line for it, which anybody may cause, so not for each.
+    fn tell_refused(&self, address: SocketAddr) {
+        let now = Time::ZERO.after(self.start.elapsed());
+        if let Some(untold) = self.lines.line(now) {
+            let untold = (untold > 0).then_some(untold);
+            tracing::warn!(peer = %address, untold, "API: refused, the token is missing or wrong");
+        }
+    }
+
+    fn judge(&self, peer: &Peer, method: &Method, headers: &HeaderMap) -> Result<Caller, Problem> {
+        // Only browsers send it, and no page is of this API's origin.
+        if headers.contains_key(ORIGIN) {
+            return Err(Problem::new(StatusCode::FORBIDDEN, "web pages may not use this API")
+                .hint("use `lunar ctl`, or a client that sends no Origin"));
+        }
+        let (address, tls) = match *peer {
+            Peer::Unix { uid } => return Ok(Caller::User { uid }),
+            Peer::Tcp { address, tls } => (address, tls),
+        };
+        if !tls && !names_this_machine(headers) {
+            return Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "the Host header names neither an address nor localhost",
+            )
+            .hint("a name that leads here may be a web page's trick: use the address itself"));
+        }
+        match self.token.get() {
+            Some(token) if token.is_shown(headers) => Ok(Caller::Token { address }),
+            Some(_) => {
+                self.tell_refused(address);
+                let what = "the token is missing or wrong";
+                Err(Problem::new(StatusCode::UNAUTHORIZED, what)
+                    .hint("send `Authorization: Bearer TOKEN`; lunar ctl: --token-file FILE"))
+            }
+            None if method.is_safe() => Ok(Caller::Anybody { address }),
+            None => Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "without a token this port takes no changes: any user of the machine reaches it",
+            )
+            .hint("start the server with --api-token-file FILE, or use its unix socket")),
+        }
+    }
+}
+
+/// Whether `Host` is an IP address or localhost. A page whose name was made to lead to this
+/// machine (DNS rebinding) has its browser send that name.
+fn names_this_machine(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+    let Ok(authority) = Authority::try_from(host.as_bytes()) else { return false };
+    let host = authority.host();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    bare.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::time::Duration;
+
+    const SECRET: &[u8] = b"0123456789abcdef";
+
+    fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in list {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn judge(
+        token: bool,
+        tls: bool,
+        method: Method,
+        list: &[(&'static str, &'static str)],
+    ) -> Result<Caller, StatusCode> {
+        let guard = Guard::new(Slot::new(token.then(|| Token(SECRET.to_vec()))));
+        let peer = Peer::Tcp { address: ([127, 0, 0, 1], 9).into(), tls };
+        guard.judge(&peer, &method, &headers(list)).map_err(|problem| problem.status)
+    }
+
+    /// Goal: changes over TCP want the token; reading does too where there is one.
+    #[test]
+    fn tcp_wants_the_token() {
+        const HOST: (&str, &str) = ("host", "127.0.0.1:9");
+        let address = ([127, 0, 0, 1], 9).into();
+        let right = [HOST, ("authorization", "bearer 0123456789abcdef")];
+        assert_eq!(judge(true, false, Method::POST, &right), Ok(Caller::Token { address }));
+        for wrong in [
+            "Bearer 0123456789abcdeF",
+            "Bearer 0123456789abcde",
+            "Bearer 0123456789abcdef0",
+            "Bearer ",
+            "Basic 0123456789abcdef",
+            "0123456789abcdef",
+            "",
+        ] {
+            let list = [HOST, ("authorization", wrong)];
+            for method in [Method::GET, Method::POST] {
+                let judged = judge(true, false, method, &list);
+                assert_eq!(judged, Err(StatusCode::UNAUTHORIZED), "{wrong}");
+            }
+        }
+        assert_eq!(judge(false, false, Method::GET, &[HOST]), Ok(Caller::Anybody { address }));
+        for method in [Method::POST, Method::DELETE, Method::PUT] {
+            assert_eq!(judge(false, false, method, &[HOST]), Err(StatusCode::FORBIDDEN));
+        }
+    }
+
+    /// Goal: what browsers send for a page elsewhere is refused, whatever else it shows.
+    #[test]
+    fn pages_are_refused() {
+        let token = ("authorization", "Bearer 0123456789abcdef");
+        for host in ["evil.example", "127.0.0.1.evil.example:9", "localhost.evil.example", "a@b"] {
+            let judged = judge(true, false, Method::GET, &[("host", host), token]);
+            assert_eq!(judged, Err(StatusCode::FORBIDDEN), "{host}");
+        }
+        let two = [("host", "127.0.0.1"), ("host", "evil.example"), token];
+        assert_eq!(judge(true, false, Method::GET, &two), Err(StatusCode::FORBIDDEN));
+        assert_eq!(judge(true, false, Method::GET, &[token]), Err(StatusCode::FORBIDDEN));
+        for host in ["127.0.0.1", "[::1]:9", "LOCALHOST:9"] {
+            assert!(judge(true, false, Method::GET, &[("host", host), token]).is_ok(), "{host}");
+        }
+        assert!(judge(true, true, Method::GET, &[("host", "san.example"), token]).is_ok());
+        let page = [("host", "127.0.0.1"), token, ("origin", "null")];
+        assert_eq!(judge(true, false, Method::GET, &page), Err(StatusCode::FORBIDDEN));
+        assert_eq!(judge(true, true, Method::GET, &page), Err(StatusCode::FORBIDDEN));
+    }
+
+    /// Goal: who tries many tokens fills no disk with lines: a burst is told, then a count.
+    #[test]
+    fn refused_tokens_are_told_within_limits() {
+        let guard = Guard::new(Slot::new(Some(Token(SECRET.to_vec()))));
+        let peer = Peer::Tcp { address: ([127, 0, 0, 1], 9).into(), tls: true };
+        for _ in 0..10_000 {
+            assert!(guard.judge(&peer, &Method::GET, &HeaderMap::new()).is_err());
+        }
+        let next_day = Time::ZERO.after(Duration::from_secs(86_400));
+        let untold = guard.lines.line(next_day);
+        assert!(untold.is_some_and(|untold| untold > 5_000), "{untold:?}");
+    }
+
+    /// Goal: files that hold no token are refused without repeating what they hold.
+    #[test]
+    fn token_files_are_checked() {
+        let path = std::env::temp_dir().join(format!("lunar-token-{}", std::process::id()));
+        for (content, good) in [
+            ("0123456789abcdef\n", true),
+            ("  0123456789abcdef  ", true),
+            ("0123456789abcde\n", false),
+            ("0123456789 abcdef", false),
+            ("0123456789abcdef\nsecond", false),
+            ("", false),
+        ] {
+            std::fs::write(&path, content).unwrap();
+            let read = Token::read(&path);
+            assert_eq!(read.is_ok(), good, "{content:?}");
+            assert!(!format!("{read:?}").contains("0123456"), "{read:?}");
+        }
+        std::fs::write(&path, "x".repeat(2000)).unwrap();
+        assert!(Token::read(&path).is_err());
+        std::fs::remove_file(&path).unwrap();
+        assert!(Token::read(&path).is_err());
+    }
+}

@@ -1,0 +1,65 @@
+//! Disks that cannot stand beside each other.
+
+use super::model::{LunConfig, UnitConfig};
+use lunar_block::{FileIdentity, file_identity};
+use std::path::{Path, PathBuf};
+
+/// The disks of a configuration so far.
+#[derive(Debug, Default)]
+pub struct Disks<'c> {
+    seen: Vec<(Option<Place>, &'c LunConfig)>,
+}
+
+/// What a path leads to, however it is written.
+#[derive(Debug, Eq, PartialEq)]
+pub enum Place {
+    /// A file that is there.
+    File(FileIdentity),
+    /// It is not there yet.
+    Path(PathBuf),
+}
+
+impl Place {
+    /// What `path` leads to at this moment.
+    pub fn of(path: &Path) -> Self {
+        if let Ok(file) = file_identity(path) {
+            return Self::File(file);
+        }
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = std::fs::canonicalize(parent.unwrap_or(Path::new(".")));
+        Self::Path(match (parent, path.file_name()) {
+            (Ok(parent), Some(name)) => parent.join(name),
+            _ => path.to_owned(),
+        })
+    }
+}
+
+impl<'c> Disks<'c> {
+    /// Why `lun` cannot stand beside those that are there, and what to do.
+    pub fn add(&mut self, lun: &'c LunConfig) -> Option<(String, &'static str)> {
+        let unit = &lun.unit;
+        let place = unit.device.path().map(Place::of);
+        let against = self.seen.iter().find_map(|(seen, other_lun)| {
+            let other = &other_lun.unit;
+            if place.is_some() && place == *seen {
+                let renamed = UnitConfig { device: other.device.clone(), ..unit.clone() };
+                let differ = renamed != *other || !lun.same_limits(other_lun);
+                return differ.then(|| {
+                    let what = match unit.device == other.device {
+                        true => format!("{} stands here twice", unit.device),
+                        false => format!("{} and {} are one file", unit.device, other.device),
+                    };
+                    (
+                        format!("{what} with different settings"),
+                        "two LUNs over one file are one disk: give both the same settings",
+                    )
+                });
+            }
+            (unit.uuid.is_some() && unit.uuid == other.uuid).then(|| {
+                (format!("its uuid is also that of {}", other.device), "two disks need two UUIDs")
+            })
+        });
+        self.seen.push((place, lun));
+        against
+    }
+}

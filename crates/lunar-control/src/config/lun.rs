@@ -1,0 +1,161 @@
+//! One LUN by itself, as it is added to a target that runs.
+
+use super::conflict::Disks;
+use super::file::{self, Problem, Problems, TableReader};
+use super::limit_settings::{InitiatorLimitSettings, LimitSettings};
+use super::model::{Configuration, LunConfig, TargetConfig};
+use super::resolve::Resolver;
+use super::rules;
+use crate::{Failure, Parts, Readable};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A LUN: the keys of `[[target.lun]]`. What is left out has its default.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LunSettings {
+    /// Its number; without one the first that is free.
+    #[schema(maximum = 16383)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u16>,
+    /// The identity of its unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<Uuid>,
+    /// What it is on: `file:/srv/disk.img` (a whole path), `mem:1G`.
+    pub device: String,
+    /// Its size, like `64GiB`: a file that is not there is created with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
+    /// `write-through` or `write-back`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<String>,
+    /// `buffered` or `direct`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io: Option<String>,
+    /// 512, 1024, 2048 or 4096 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<u64>,
+    /// A power of two, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub physical_block_size: Option<u64>,
+    /// Whether writes are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// Whether it is shown as a removable medium.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removable: Option<bool>,
+    /// Whether blocks can be deallocated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thin: Option<bool>,
+    /// Initiators are told when so much of the room is taken: `90%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thin_threshold: Option<String>,
+    /// What becomes of a write for which there is no room: `fail` or `hold`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_of_space: Option<String>,
+    /// How fast SANITIZE and FORMAT UNIT may go: `1Gbit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance_rate: Option<String>,
+    /// Initiators, of those that may log in, that see it; none: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initiators: Option<Vec<String>>,
+    /// Networks from which it is seen; none: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub networks: Option<Vec<String>>,
+    /// Initiators that may administer its unit, in place of those of the target; an empty list:
+    /// nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub administer: Option<Vec<String>>,
+    /// How much all initiators together may do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<LimitSettings>,
+    /// How much each initiator may do here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initiator_limit: Option<Vec<InitiatorLimitSettings>>,
+}
+
+/// The LUN that `settings` describe, beside those that `target` has.
+///
+/// # Errors
+/// What makes no sense, or cannot be beside the others.
+pub fn lun(settings: &LunSettings, target: &TargetConfig) -> Result<LunConfig, Failure> {
+    let free =
+        || (0..=lunar_wire::Lun::UNIT_MAX).find(|id| target.luns.iter().all(|l| l.id != *id));
+    let id = settings.id.or_else(free);
+    let settings = LunSettings { id, ..settings.clone() };
+    let text = toml::to_string(&settings)
+        .map_err(|error| Failure::usage(format!("these are no settings of a LUN: {error}")))?;
+    let mut problems = Problems::new(&text);
+    let document = file::parse(&text, &mut problems);
+    let mut resolver = Resolver::new(PathBuf::new(), problems, Readable::Regular);
+    let mut table = TableReader::new(document.get_ref(), 0..0, "the LUN");
+    let lun = resolver.lun(&mut table, &target.access);
+    if let Some(lun) = &lun {
+        resolver.told_apart(&target.access, &target.luns, lun, &(0..0));
+    }
+    let lun = match (lun, resolver.problems.into_sorted()) {
+        (Some(lun), problems) if problems.is_empty() => lun,
+        (_, problems) => return Err(failure(&problems)),
+    };
+    match lun.unit.device.path() {
+        Some(path) if path.is_relative() => {
+            let what = format!("{} is no whole path", path.display());
+            Err(Failure::usage(what).hint("write it from the root on: /srv/disk.img"))
+        }
+        _ => Ok(lun),
+    }
+}
+
+/// One problem is told as itself, several as a list.
+fn failure(problems: &[Problem]) -> Failure {
+    if let [problem] = problems {
+        return Failure { hint: problem.hint.clone(), ..Failure::usage(&problem.error) };
+    }
+    let told = |problem: &Problem| match &problem.hint {
+        Some(hint) => format!("{} (hint: {hint})", problem.error),
+        None => problem.error.clone(),
+    };
+    let lines: Vec<_> = problems.iter().map(told).collect();
+    let what = lines.join("; ");
+    let list = serde_json::to_value(problems).unwrap_or_default();
+    let parts = Parts { lines, list: ("problems", list) };
+    Failure { parts: Some(Box::new(parts)), ..Failure::usage(what) }
+}
+
+/// What one LUN by itself cannot tell: whether its disk goes with the others.
+///
+/// # Errors
+/// What does not go together.
+pub fn check_together(configuration: &Configuration) -> Result<(), Failure> {
+    let mut disks = Disks::default();
+    for lun in configuration.targets.iter().flat_map(|target| &target.luns) {
+        if let Some((what, hint)) = disks.add(lun) {
+            return Err(Failure::conflict(format!("LUN {}: {what}", lun.id)).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+/// Whether each target asks something of those who reach it by the portals that are open.
+///
+/// # Errors
+/// One that does not.
+pub fn check_locked(configuration: &Configuration) -> Result<(), Failure> {
+    let mut portals = configuration.portals.iter();
+    let Some(portal) = portals.find(|portal| !rules::is_loopback(&portal.listen)) else {
+        return Ok(());
+    };
+    match configuration.targets.iter().find(|target| !target.is_locked()) {
+        Some(target) => Err(Failure::conflict(format!(
+            "{} would be open to everybody who reaches {}",
+            target.name, portal.listen
+        ))
+        .hint(
+            "give it chap or networks, or each of its LUNs networks; listening elsewhere takes a \
+             restart",
+        )),
+        None => Ok(()),
+    }
+}

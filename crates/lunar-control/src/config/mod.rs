@@ -1,0 +1,115 @@
+//! What is to be served: read from a file or a command line, checked, then opened.
+
+pub mod conflict;
+pub mod file;
+pub mod limit_settings;
+pub mod lun;
+pub mod model;
+pub mod named_limits;
+pub mod resolve;
+mod resolve_access;
+mod resolve_api;
+mod resolve_chap;
+pub mod resolve_limits;
+pub mod rules;
+pub mod settings;
+
+use crate::small_file::{self, Readable};
+use crate::{Failure, Parts};
+pub use file::Problem;
+use lunar_iscsi::text::Offer;
+use lunar_target::Portal;
+use model::Configuration;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+pub use resolve_chap::check_user;
+
+/// Reads and checks the configuration in `path`.
+///
+/// # Errors
+/// That it cannot be read; else one failure that lists all problems.
+pub fn load(path: &Path) -> Result<Configuration, Failure> {
+    parse(&read(path)?, path)
+}
+
+/// As [`load`], of a server that runs: it waits for nobody, so it reads regular files only.
+///
+/// # Errors
+/// As [`load`]; a file of another kind.
+pub fn load_running(path: &Path) -> Result<Configuration, Failure> {
+    parse_running(&read_if(path, Readable::Regular)?, path)
+}
+
+/// Reads the text in `path`.
+///
+/// # Errors
+/// That it cannot be read, or is no text of that kind.
+pub fn read(path: &Path) -> Result<String, Failure> {
+    read_if(path, Readable::Any)
+}
+
+fn read_if(path: &Path, readable: Readable) -> Result<String, Failure> {
+    let cannot = |why: String| {
+        Failure::new(format!("cannot read {}: {why}", path.display()))
+            .hint("name a configuration: a text file in TOML that may be read")
+    };
+    let (bytes, _) = small_file::read(path, file::FILE_BYTES_MAX + 1, readable)
+        .map_err(|error| cannot(error.to_string()))?;
+    if bytes.len() as u64 > file::FILE_BYTES_MAX {
+        return Err(cannot("it is too long for a configuration".to_owned()));
+    }
+    String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8".to_owned()))
+}
+
+/// Checks the configuration `text`, which came from `path`: relative paths in it begin there.
+///
+/// # Errors
+/// One failure that lists all problems.
+pub fn parse(text: &str, path: &Path) -> Result<Configuration, Failure> {
+    parse_if(text, path, Readable::Any)
+}
+
+/// As [`parse`], of a server that runs: the files that the text names are regular ones.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_running(text: &str, path: &Path) -> Result<Configuration, Failure> {
+    parse_if(text, path, Readable::Regular)
+}
+
+fn parse_if(text: &str, path: &Path, readable: Readable) -> Result<Configuration, Failure> {
+    if text.len() as u64 > file::FILE_BYTES_MAX {
+        return Err(Failure::new(format!("{} is too long for a configuration", path.display())));
+    }
+    resolve::resolve(text, path, readable).map_err(|problems| failure(path, &problems))
+}
+
+/// All problems as one failure: a line each for people, a list for programs.
+pub fn failure(path: &Path, problems: &[Problem]) -> Failure {
+    let file = path.display();
+    let lines: Vec<String> = problems
+        .iter()
+        .map(|problem| {
+            let hint =
+                problem.hint.as_ref().map_or_else(String::new, |hint| format!(" (hint: {hint})"));
+            format!("{file}:{}:{}: {}{hint}", problem.line, problem.column, problem.error)
+        })
+        .collect();
+    let list = serde_json::to_value(problems).unwrap_or_default();
+    let count = problems.len();
+    let what = format!("{file}: {count} {}", if count == 1 { "problem" } else { "problems" });
+    let parts = Parts { lines, list: ("problems", list) };
+    Failure { parts: Some(Box::new(parts)), ..Failure::new(what) }
+}
+
+/// Where a server listens when nothing is said.
+pub fn default_portal() -> Portal {
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, lunar_initiator::PORT_DEFAULT));
+    Portal::new(listen)
+}
+
+/// What targets negotiate when nothing is said.
+pub fn default_offer() -> Offer {
+    Offer::target()
+}

@@ -1,0 +1,177 @@
+//! The table of named limits: what `[limits]` of a configuration may set.
+
+use super::file::{Problems, TableReader};
+use super::settings::{Setting, Value};
+use crate::memory_bytes_max_default;
+use lunar_target::Limits;
+use std::ops::RangeInclusive;
+
+/// Limits of a server and of the process that it runs in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NamedLimits {
+    /// Those of the server.
+    pub server: Limits,
+    /// Bytes of memory that all peers of the process may cause together.
+    pub memory_bytes_max: usize,
+}
+
+impl Default for NamedLimits {
+    fn default() -> Self {
+        Self { server: Limits::default(), memory_bytes_max: memory_bytes_max_default() }
+    }
+}
+
+/// One named limit.
+pub(super) struct NamedLimit {
+    pub(super) key: &'static str,
+    unit: Unit,
+    range: RangeInclusive<u64>,
+    get: fn(&NamedLimits) -> u64,
+    set: fn(&mut NamedLimits, u64),
+}
+
+/// What a limit counts.
+#[derive(Clone, Copy)]
+enum Unit {
+    Count,
+    Bytes,
+}
+
+const COUNT_MAX: u64 = 1_000_000;
+const SECONDS: RangeInclusive<u64> = 1..=3600;
+const BUFFER_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
+/// From what the longest transfers of a few initiators need.
+const MEMORY_BYTES: RangeInclusive<u64> = 64 << 20..=1 << 50;
+/// The longest transfer one command may be allowed.
+const TRANSFER_BYTES: RangeInclusive<u64> = TRANSFER_STEP_BYTES..=64 << 20;
+/// Transfers are whole multiples of this.
+const TRANSFER_STEP_BYTES: u64 = 64 << 10;
+/// RFC 7143 §6.1: least that a target must take, and what the longest authentication needs.
+const TEXT_BYTES: RangeInclusive<u64> = 8192..=lunar_iscsi::text::TEXT_BYTES_MAX as u64;
+/// A second wait would outlive the login.
+const BACKOFF_SECONDS: RangeInclusive<u64> = 0..=1800;
+
+/// A row of the table: key, unit, range, field of the server's limits.
+macro_rules! limit {
+    ($key:ident, $unit:ident, $range:expr) => {
+        NamedLimit {
+            key: stringify!($key),
+            unit: Unit::$unit,
+            range: $range,
+            get: |limits| limits.server.$key as u64,
+            // In range, so that it fits.
+            set: |limits, value| limits.server.$key = value as _,
+        }
+    };
+}
+
+/// All of them, in the order in which they are shown.
+#[allow(clippy::cast_lossless)] // one macro for fields of several widths
+pub(super) const NAMED_LIMITS: &[NamedLimit] = &[
+    limit!(connections, Count, 1..=COUNT_MAX),
+    limit!(logins_per_address, Count, 1..=COUNT_MAX),
+    limit!(login_seconds, Count, SECONDS),
+    limit!(login_failures_free, Count, 0..=COUNT_MAX),
+    limit!(login_backoff_seconds_max, Count, BACKOFF_SECONDS),
+    limit!(text_bytes, Bytes, TEXT_BYTES),
+    limit!(window_commands, Count, 1..=65_536),
+    NamedLimit {
+        key: "memory_bytes_max",
+        unit: Unit::Bytes,
+        range: MEMORY_BYTES,
+        get: |limits| limits.memory_bytes_max as u64,
+        set: |limits, value| limits.memory_bytes_max = value as usize,
+    },
+    limit!(memory_wait_seconds, Count, SECONDS),
+    limit!(data_in_bytes, Bytes, BUFFER_BYTES),
+    limit!(data_out_bytes, Bytes, BUFFER_BYTES),
+    limit!(data_out_seconds, Count, SECONDS),
+    limit!(transfer_bytes, Bytes, TRANSFER_BYTES),
+    limit!(ping_after_seconds, Count, SECONDS),
+    limit!(ping_timeout_seconds, Count, SECONDS),
+];
+
+/// The keys of all named limits.
+pub fn limit_keys() -> impl Iterator<Item = &'static str> {
+    NAMED_LIMITS.iter().map(|limit| limit.key)
+}
+
+impl NamedLimits {
+    /// Reads `[limits]`.
+    pub(super) fn read(table: &mut TableReader<'_, '_>, to: &mut Problems<'_>) -> Self {
+        let mut limits = Self::default();
+        for limit in NAMED_LIMITS {
+            let value = match limit.unit {
+                Unit::Count => table.integer(limit.key, limit.range.clone(), to),
+                Unit::Bytes => table.size(limit.key, limit.range.clone(), to),
+            };
+            let Some(value) = value else { continue };
+            (limit.set)(&mut limits, value.value);
+            if let Some((what, hint)) = limits.conflict(limit.key) {
+                to.add(&value.span, what, Some(hint));
+            }
+        }
+        table.finish(&[], to);
+        limits
+    }
+
+    /// What is wrong with a limit that was just set beside those before it, and what is meant.
+    fn conflict(&self, key: &str) -> Option<(String, String)> {
+        let limits = &self.server;
+        let half = limits.login_seconds / 2;
+        match key {
+            "login_backoff_seconds_max" if limits.login_backoff_seconds_max > half => Some((
+                format!("`{key}` is {}", limits.login_backoff_seconds_max),
+                format!("it may be half of `login_seconds` at most: {half}"),
+            )),
+            "transfer_bytes"
+                if !u64::from(limits.transfer_bytes).is_multiple_of(TRANSFER_STEP_BYTES) =>
+            {
+                Some((format!("`{key}` is uneven"), "it is a multiple of 64KiB".to_owned()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The keys of `[limits]`.
+    pub(super) fn settings(&self) -> Vec<Setting> {
+        let usual = Self::default();
+        let setting = |limit: &NamedLimit| {
+            let value = match limit.unit {
+                Unit::Count => Value::Number,
+                Unit::Bytes => Value::Size,
+            };
+            Setting::or(limit.key, (limit.get)(self), (limit.get)(&usual), value)
+        };
+        NAMED_LIMITS.iter().map(setting).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: each limit can be set to both ends of its range and is read back; the default is in
+    /// range; and lunar.toml(5) has a paragraph for each, in the same order, and for no other.
+    #[test]
+    fn limits_are_kept_and_documented() {
+        for limit in NAMED_LIMITS {
+            let usual = (limit.get)(&NamedLimits::default());
+            assert!(limit.range.contains(&usual), "{} is {usual}", limit.key);
+            for value in [*limit.range.start(), *limit.range.end()] {
+                let mut limits = NamedLimits::default();
+                (limit.set)(&mut limits, value);
+                assert_eq!((limit.get)(&limits), value, "{}", limit.key);
+            }
+        }
+        let manual = include_str!("../../../../dist/man/lunar.toml.5");
+        let chapter = manual.split(".SH LIMITS\n").nth(1).unwrap().split("\n.SH").next().unwrap();
+        let headings = chapter.split(".TP\n").filter_map(|paragraph| paragraph.lines().next());
+        let mut keys = headings.flat_map(|heading| heading.split("\\fB").skip(1));
+        for key in limit_keys() {
+            let documented = keys.next().and_then(|text| text.split("\\fR").next());
+            assert_eq!(documented, Some(key));
+        }
+        assert_eq!(keys.next(), None);
+    }
+}

@@ -1,0 +1,502 @@
+//! From a TOML text to a [`Configuration`]: keys, types, and the rules no type can express.
+
+use super::conflict::Disks;
+use super::file::{self, Located, Problem, Problems, Span, TOP, TableReader};
+use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use super::named_limits::NamedLimits;
+use super::resolve_api::api;
+use super::resolve_chap::{chap_list, discovery_chap, secrets_apart};
+use super::rules;
+use crate::Readable;
+use crate::api_options::ApiOptions;
+use crate::device_url::{DeviceUrl, LocalOptions, missing_hint};
+use crate::units::parse_rate;
+use lunar_iscsi::login::Secret;
+use lunar_iscsi::text::{Digest, Offer};
+use lunar_target::{Access, CacheMode, OutOfSpace, Portal};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use toml::de::DeValue;
+use uuid::Uuid;
+
+/// Sections and keys that later versions will have.
+const LATER_TOP: &[&str] = &["pool", "storage"];
+/// `[data_path]`.
+struct DataPath {
+    /// Threads; 0: one a core.
+    cores: usize,
+    /// They poll for a while before they sleep.
+    latency_mode: bool,
+    /// Each has a ring.
+    io_uring: bool,
+}
+
+/// Reads and checks a configuration. `path` names the file that `text` came from: relative paths
+/// in it are relative to its directory. Files that it names are `readable`.
+///
+/// # Errors
+/// All that is wrong, in the order of the text.
+pub fn resolve(text: &str, path: &Path, readable: Readable) -> Result<Configuration, Vec<Problem>> {
+    let mut problems = Problems::new(text);
+    let document = file::parse(text, &mut problems);
+    if !problems.is_empty() {
+        // What the keys of a broken text mean would be guesswork.
+        return Err(problems.into_sorted());
+    }
+    let base = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    // Whoever is told a path from it may be in another directory.
+    let base = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
+    let mut resolver = Resolver::new(base, problems, readable);
+    let mut top = TableReader::new(document.get_ref(), 0..0, TOP);
+    let configuration = resolver.top(&mut top);
+    let problems = resolver.problems.into_sorted();
+    if problems.is_empty() { Ok(configuration) } else { Err(problems) }
+}
+
+/// What reading goes by: where relative paths begin, and what was found wrong.
+#[derive(Debug)]
+pub struct Resolver<'t> {
+    /// Where relative paths begin.
+    base: PathBuf,
+    /// Which of the files that it names may be read.
+    pub readable: Readable,
+    /// What is wrong so far.
+    pub problems: Problems<'t>,
+    /// What targets prove themselves with.
+    pub own_secrets: Vec<Located<Secret>>,
+    /// What initiators have to prove.
+    pub initiator_secrets: Vec<Secret>,
+}
+
+impl<'t> Resolver<'t> {
+    /// Nothing is read yet.
+    pub(super) fn new(base: PathBuf, problems: Problems<'t>, readable: Readable) -> Self {
+        Self { base, readable, problems, own_secrets: Vec::new(), initiator_secrets: Vec::new() }
+    }
+}
+
+impl Resolver<'_> {
+    /// A path as meant in the file.
+    pub fn path(&self, text: &str) -> PathBuf {
+        self.base.join(text)
+    }
+
+    fn top(&mut self, top: &mut TableReader<'_, '_>) -> Configuration {
+        let to = &mut self.problems;
+        let state = top.string("state", to);
+        let state = state.map(|state| self.path(&state.value));
+        let portals = self.portals(top);
+        let discovery_chap = top.table("discovery", &mut self.problems).and_then(|mut table| {
+            let chap = discovery_chap(&mut table, self);
+            table.finish(&[], &mut self.problems);
+            chap
+        });
+        let api = match top.table("api", &mut self.problems) {
+            Some(mut table) => api(&mut table, self),
+            None => ApiOptions::default(),
+        };
+        let limits = match top.table("limits", &mut self.problems) {
+            Some(mut table) => NamedLimits::read(&mut table, &mut self.problems),
+            None => NamedLimits::default(),
+        };
+        let data_path = self.data_path(top);
+        let metrics = self.metrics(top);
+        let open_wide = portals.iter().find(|p| !rules::is_loopback(&p.value.listen)).cloned();
+        let mut tables = top.tables("target", &mut self.problems);
+        let targets: Vec<_> =
+            tables.iter_mut().map(|table| (self.target(table), table.span.clone())).collect();
+        if tables.is_empty() && !top.has("target") {
+            let hint = "add a [[target]] with a [[target.lun]]".to_owned();
+            self.problems.add(&(0..0), "no target is configured", Some(hint));
+        }
+        if let Some(portal) = open_wide {
+            self.locked(&targets, &portal);
+        }
+        self.unique(&targets);
+        secrets_apart(self);
+        top.finish(LATER_TOP, &mut self.problems);
+        Configuration {
+            state,
+            portals: portals.into_iter().map(|portal| portal.value).collect(),
+            discovery_chap,
+            api,
+            cores: data_path.cores,
+            latency_mode: data_path.latency_mode,
+            io_uring: data_path.io_uring,
+            limits,
+            metrics,
+            targets: targets.into_iter().map(|(target, _)| target).collect(),
+        }
+    }
+
+    fn data_path(&mut self, top: &mut TableReader<'_, '_>) -> DataPath {
+        let mut is = DataPath { cores: 0, latency_mode: false, io_uring: true };
+        if let Some(mut table) = top.table("data_path", &mut self.problems) {
+            let cores = table.integer("cores", 0..=1024, &mut self.problems);
+            is.cores = cores.map_or(is.cores, |cores| cores.value as usize);
+            let latency_mode = table.boolean("latency_mode", &mut self.problems);
+            is.latency_mode = latency_mode.unwrap_or(is.latency_mode);
+            is.io_uring = table.boolean("io_uring", &mut self.problems).unwrap_or(is.io_uring);
+            table.finish(&[], &mut self.problems);
+        }
+        is
+    }
+
+    fn metrics(&mut self, top: &mut TableReader<'_, '_>) -> Option<std::net::SocketAddr> {
+        let mut table = top.table("metrics", &mut self.problems)?;
+        let listen = table.required("listen", &mut self.problems);
+        table.finish(&[], &mut self.problems);
+        self.listen(&listen?)
+    }
+
+    fn portals(&mut self, top: &mut TableReader<'_, '_>) -> Vec<Located<Portal>> {
+        let mut portals: Vec<Located<Portal>> = Vec::new();
+        if let Some(mut listen) = top.table("listen", &mut self.problems) {
+            listen.not_empty("portals", &mut self.problems);
+            for item in listen.items("portals") {
+                let portal = match item.get_ref() {
+                    DeValue::Table(table) => {
+                        let mut table = TableReader::new(table, item.span(), "a portal");
+                        self.portal_table(&mut table)
+                    }
+                    _ => file::string_of(item, "portals", &mut self.problems)
+                        .and_then(|text| self.listen(&text))
+                        .map(Portal::new),
+                };
+                let Some(portal) = portal else { continue };
+                let others = portals.iter().map(|other| &other.value);
+                if let Some(what) = rules::listens_already(others.clone(), &portal) {
+                    self.problems.add(&item.span(), what, None);
+                }
+                if let Some(what) = rules::one_address_two_groups(others, &portal) {
+                    self.problems.add(&item.span(), what, Some(rules::ONE_GROUP.to_owned()));
+                }
+                portals.push(Located { value: portal, span: item.span() });
+            }
+            listen.finish(&[], &mut self.problems);
+            if portals.is_empty() && !listen.has("portals") {
+                let hint = "add portals = [\"127.0.0.1:3260\"]".to_owned();
+                self.problems.add(&listen.span, "[listen] has no `portals`", Some(hint));
+            }
+        } else if !top.has("listen") {
+            portals.push(Located { value: super::default_portal(), span: 0..0 });
+        }
+        portals
+    }
+
+    fn portal_table(&mut self, table: &mut TableReader<'_, '_>) -> Option<Portal> {
+        let listen = table.required("listen", &mut self.problems);
+        let advertise = table.string("advertise", &mut self.problems);
+        let group = table.integer("portal_group", 1..=65_535, &mut self.problems);
+        table.finish(&[], &mut self.problems);
+        if let Some(advertise) = &advertise {
+            self.judge("advertise", advertise, rules::check_advertised(&advertise.value));
+        }
+        let listen = self.listen(&listen?)?;
+        Some(Portal {
+            listen,
+            advertise: advertise.map(|text| text.value),
+            portal_group: group.map(|group| group.value as u16),
+        })
+    }
+
+    fn listen(&mut self, text: &Located<String>) -> Option<std::net::SocketAddr> {
+        self.judge("an address to listen on", text, rules::parse_listen(&text.value))
+    }
+
+    /// A problem unless `result` is fine.
+    pub fn judge<T>(
+        &mut self,
+        what: &str,
+        text: &Located<String>,
+        result: Result<T, String>,
+    ) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(hint) => {
+                self.problems.add(&text.span, format!("{what}: {:?}", text.value), Some(hint));
+                None
+            }
+        }
+    }
+
+    fn target(&mut self, table: &mut TableReader<'_, '_>) -> TargetConfig {
+        let name = table.required("name", &mut self.problems);
+        if let Some(name) = &name {
+            self.judge("the name of a target", name, rules::check_name(&name.value));
+        }
+        let alias = table.string("alias", &mut self.problems).map(|alias| alias.value);
+        let access = self.access(table).plain();
+        let administer = self.administer(table, &[&access]);
+        let portal_group = table.integer("portal_group", 1..=65_535, &mut self.problems);
+        let chap = chap_list(table, self);
+        let offer = self.offer(table);
+        let redirect = table.string("redirect", &mut self.problems);
+        if let Some(redirect) = &redirect {
+            self.judge("redirect", redirect, rules::check_redirect(&redirect.value));
+        }
+        let initiator_limits = self.initiator_limits(table, "limit");
+        let mut luns: Vec<LunConfig> = Vec::new();
+        for mut lun in table.tables("lun", &mut self.problems) {
+            let Some(read) = self.lun(&mut lun, &access) else { continue };
+            self.told_apart(&access, &luns, &read, &lun.span);
+            luns.push(read);
+        }
+        if !table.has("lun") && redirect.is_none() {
+            let hint = "add a [[target.lun]] with an id and a device".to_owned();
+            self.problems.add(&table.span, "the target has no LUN", Some(hint));
+        }
+        table.finish(&[], &mut self.problems);
+        TargetConfig {
+            name: name.map_or_else(String::new, |name| name.value),
+            alias,
+            portal_group: portal_group.map_or(1, |group| group.value as u16),
+            access,
+            administer,
+            chap,
+            offer,
+            redirect: redirect.map(|redirect| redirect.value),
+            initiator_limits,
+            luns,
+        }
+    }
+
+    fn offer(&mut self, table: &mut TableReader<'_, '_>) -> Offer {
+        let mut offer = super::default_offer();
+        if let Some(connections) = table.integer("max_connections", 1..=64, &mut self.problems) {
+            offer.max_connections = connections.value as u16;
+        }
+        if let Some(digests) = self.digests("header_digest", table) {
+            offer.header_digest = digests;
+        }
+        if let Some(digests) = self.digests("data_digest", table) {
+            offer.data_digest = digests;
+        }
+        if let Some(level) = table.integer("error_recovery_level", 0..=2, &mut self.problems)
+            && level.value != 0
+        {
+            let what = format!("`error_recovery_level` is {}", level.value);
+            let hint = "only 0 is in this version".to_owned();
+            self.problems.add(&level.span, what, Some(hint));
+        }
+        offer
+    }
+
+    fn digests(
+        &mut self,
+        key: &'static str,
+        table: &mut TableReader<'_, '_>,
+    ) -> Option<Vec<Digest>> {
+        let list = table.strings(key, &mut self.problems)?;
+        let mut digests = Vec::new();
+        for item in &list {
+            let digest = match item.value.to_ascii_lowercase().as_str() {
+                "crc32c" => Ok(Digest::Crc32c),
+                "none" => Ok(Digest::None),
+                _ => Err("write \"crc32c\" or \"none\"".to_owned()),
+            };
+            match self.judge(key, item, digest) {
+                Some(digest) if digests.contains(&digest) => {
+                    self.problems.add(
+                        &item.span,
+                        format!("{:?} stands here twice", item.value),
+                        None,
+                    );
+                }
+                Some(digest) => digests.push(digest),
+                None => {}
+            }
+        }
+        if list.is_empty() {
+            let hint = "list \"crc32c\", \"none\" or both".to_owned();
+            self.problems.add(&table.span, format!("`{key}` is empty"), Some(hint));
+        }
+        Some(digests)
+    }
+
+    /// A LUN of a target with this access.
+    pub(super) fn lun(
+        &mut self,
+        table: &mut TableReader<'_, '_>,
+        target: &Access,
+    ) -> Option<LunConfig> {
+        let id = table.integer("id", 0..=u64::from(lunar_wire::Lun::UNIT_MAX), &mut self.problems);
+        if !table.has("id") {
+            let hint = "add a line id = 0".to_owned();
+            self.problems.add(&table.span, "the LUN has no `id`", Some(hint));
+        }
+        let uuid = table.string("uuid", &mut self.problems).and_then(|text| {
+            let read = Uuid::parse_str(&text.value).ok().filter(|uuid| !uuid.is_nil());
+            let meant = "write a UUID, like the one `uuidgen` prints".to_owned();
+            self.judge("uuid", &text, read.ok_or(meant))
+        });
+        let device = table.required("device", &mut self.problems);
+        let cache = self.choice(
+            table,
+            "cache",
+            &[("write-through", CacheMode::WriteThrough), ("write-back", CacheMode::WriteBack)],
+        );
+        let direct = self.choice(table, "io", &[("buffered", false), ("direct", true)]);
+        let sizes = self.block_sizes(table);
+        let size = table.size("size", 512..=i64::MAX as u64, &mut self.problems);
+        let to = &mut self.problems;
+        let read_only = table.boolean("read_only", to).unwrap_or(false);
+        let removable = table.boolean("removable", to).unwrap_or(false);
+        let thin = table.boolean("thin", to).unwrap_or(true);
+        let thin_threshold_percent = self.thin_threshold(table, thin, device.as_ref());
+        let maintenance_bytes_per_second = self.maintenance_rate(table);
+        let out_of_space = self.choice(
+            table,
+            "out_of_space",
+            &[("fail", OutOfSpace::Fail), ("hold", OutOfSpace::Hold)],
+        );
+        let access = self.lun_access(table, target);
+        let administer = self.administer(table, &[target, &access]);
+        let limit = self.limit(table);
+        let initiator_limits = self.initiator_limits(table, "initiator_limit");
+        table.finish(&[], &mut self.problems);
+        let options = LocalOptions {
+            size_bytes: size.as_ref().map(|size| size.value),
+            direct: direct.unwrap_or(false),
+            io_uring: false, // what `[data_path]` says holds for all
+            block_bytes: sizes.0,
+            physical_block_bytes: sizes.1,
+            read_only,
+            thin,
+        };
+        let device = self.device(&device?, size, &options)?;
+        let cache = cache.unwrap_or_default();
+        let unit = UnitConfig {
+            uuid,
+            device,
+            options,
+            cache,
+            thin_threshold_percent,
+            out_of_space: out_of_space.unwrap_or_default(),
+            maintenance_bytes_per_second,
+            removable,
+        };
+        let id = id?.value as u16;
+        Some(LunConfig { id, unit, access, administer, limit, initiator_limits })
+    }
+
+    fn maintenance_rate(&mut self, table: &mut TableReader<'_, '_>) -> Option<u64> {
+        let text = table.string("maintenance_rate", &mut self.problems)?;
+        self.judge("maintenance_rate", &text, parse_rate(&text.value))
+    }
+
+    fn thin_threshold(
+        &mut self,
+        table: &mut TableReader<'_, '_>,
+        thin: bool,
+        device: Option<&Located<String>>,
+    ) -> Option<u8> {
+        let text = table.string("thin_threshold", &mut self.problems)?;
+        let memory = device.is_some_and(|device| device.value.starts_with("mem:"));
+        if memory || !thin {
+            let what = if memory { "memory" } else { "a disk that is not thin" };
+            let hint = "leave it out: only a thin disk in a sparse file has a threshold".to_owned();
+            self.problems.add(&text.span, format!("`thin_threshold` of {what}"), Some(hint));
+        }
+        self.judge("thin_threshold", &text, rules::parse_threshold(&text.value))
+    }
+
+    fn block_sizes(&mut self, table: &mut TableReader<'_, '_>) -> (u32, u32) {
+        let defaults = LocalOptions::default();
+        let block = table.size("block_size", 1..=1 << 30, &mut self.problems);
+        let physical = table.size("physical_block_size", 1..=1 << 30, &mut self.problems);
+        let block_bytes = block.as_ref().map_or(u64::from(defaults.block_bytes), |b| b.value);
+        let physical_bytes =
+            physical.as_ref().map_or(u64::from(defaults.physical_block_bytes), |p| p.value);
+        if let Err(hint) = rules::check_block_sizes(block_bytes, physical_bytes) {
+            let span = physical.or(block).map_or_else(|| table.span.clone(), |size| size.span);
+            let what =
+                format!("block sizes that cannot be: {block_bytes}, physical {physical_bytes}");
+            self.problems.add(&span, what, Some(hint));
+            return (defaults.block_bytes, defaults.physical_block_bytes);
+        }
+        (block_bytes as u32, physical_bytes as u32)
+    }
+
+    fn device(
+        &mut self,
+        text: &Located<String>,
+        size: Option<Located<u64>>,
+        options: &LocalOptions,
+    ) -> Option<DeviceUrl> {
+        let to = &mut self.problems;
+        let mut device = match DeviceUrl::parse(&text.value) {
+            Ok(device) => device,
+            Err(failure) => {
+                to.add(&text.span, failure.what, failure.hint);
+                return None;
+            }
+        };
+        let block = u64::from(options.block_bytes);
+        match &mut device {
+            DeviceUrl::File(path) => {
+                *path = self.base.join(&*path);
+                if size.is_none() && !path.exists() {
+                    let hint = "name an existing file, or add size = \"10GiB\" to have it created";
+                    let what = format!("{} does not exist", path.display());
+                    to.add(&text.span, what, Some(missing_hint(path, hint)));
+                }
+            }
+            DeviceUrl::Memory { size_bytes } => {
+                if !size_bytes.is_multiple_of(block) {
+                    let hint = format!("its size is a multiple of the block size, {block}");
+                    to.add(&text.span, format!("{:?}", text.value), Some(hint));
+                }
+                if let Some(size) = &size {
+                    let hint = "leave `size` out: it stands behind mem:".to_owned();
+                    to.add(&size.span, "`size` of a memory device", Some(hint));
+                }
+            }
+            DeviceUrl::Iscsi(_) => {
+                let hint = "this version serves paths, file:PATH and mem:SIZE".to_owned();
+                to.add(&text.span, "a LUN of another target", Some(hint));
+            }
+        }
+        if let Some(size) = &size
+            && !size.value.is_multiple_of(block)
+        {
+            let hint = format!("it is a multiple of the block size, {block}");
+            to.add(&size.span, format!("`size` is {} bytes", size.value), Some(hint));
+        }
+        Some(device)
+    }
+
+    fn choice<T: Copy>(
+        &mut self,
+        table: &mut TableReader<'_, '_>,
+        key: &'static str,
+        choices: &[(&str, T)],
+    ) -> Option<T> {
+        let text = table.string(key, &mut self.problems)?;
+        let chosen = choices.iter().find(|(name, _)| *name == text.value);
+        let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
+        let meant = format!("write {}", names.join(" or "));
+        self.judge(key, &text, chosen.map(|(_, value)| *value).ok_or(meant))
+    }
+
+    /// Names stand for one target, and a UUID for one disk.
+    fn unique(&mut self, targets: &[(TargetConfig, Span)]) {
+        let mut names = BTreeMap::new();
+        let mut disks = Disks::default();
+        for (target, span) in targets {
+            if !target.name.is_empty() && names.insert(&target.name, ()).is_some() {
+                let what = format!("there is a target {} already", target.name);
+                self.problems.add(span, what, Some("give it another name".to_owned()));
+            }
+            for lun in &target.luns {
+                if let Some((what, hint)) = disks.add(lun) {
+                    let what = format!("LUN {}: {what}", lun.id);
+                    self.problems.add(span, what, Some(hint.to_owned()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Who may log in, and who sees which LUN: `initiators` and `networks` of a configuration.
+
+use super::file::{Located, Span, TableReader};
+use super::model::{LunConfig, TargetConfig};
+use super::resolve::Resolver;
+use super::rules;
+use lunar_target::{Access, Network, Portal};
+
+/// Both lists of a table, each entry with its place.
+#[derive(Debug)]
+pub struct ReadAccess {
+    initiators: Vec<Located<String>>,
+    networks: Vec<Located<Network>>,
+}
+
+impl ReadAccess {
+    /// The lists without the places.
+    pub fn plain(&self) -> Access {
+        Access {
+            initiators: self.initiators.iter().map(|name| name.value.clone()).collect(),
+            networks: self.networks.iter().map(|network| network.value).collect(),
+        }
+    }
+}
+
+impl Resolver<'_> {
+    /// `initiators` and `networks` of a target or a LUN.
+    pub fn access(&mut self, table: &mut TableReader<'_, '_>) -> ReadAccess {
+        let names = table.strings("initiators", &mut self.problems).unwrap_or_default();
+        let initiators = names.into_iter().map(|name| self.initiator(name)).collect();
+        let networks = table.strings("networks", &mut self.problems).unwrap_or_default();
+        let read = |text: Located<String>| {
+            let network = self.judge("a network", &text, Network::parse(&text.value))?;
+            Some(Located { value: network, span: text.span })
+        };
+        ReadAccess { initiators, networks: networks.into_iter().filter_map(read).collect() }
+    }
+
+    /// The name of an initiator, in its normal form.
+    pub fn initiator(&mut self, name: Located<String>) -> Located<String> {
+        let lower = name.value.to_ascii_lowercase();
+        self.judge("the name of an initiator", &name, rules::check_name(&lower));
+        Located { value: lower, span: name.span }
+    }
+
+    /// Those of a LUN, of whom the target must let each in.
+    pub fn lun_access(&mut self, table: &mut TableReader<'_, '_>, target: &Access) -> Access {
+        let access = self.access(table);
+        for Located { value: name, span } in &access.initiators {
+            if !target.initiators.is_empty() && !target.initiators.contains(name) {
+                let what = format!("{name} sees this LUN but may not log in to the target");
+                let hint = "add it to the `initiators` of the target too".to_owned();
+                self.problems.add(span, what, Some(hint));
+            }
+        }
+        for Located { value: network, span } in &access.networks {
+            let alone = Access { networks: vec![*network], ..Access::default() };
+            let target = Access { networks: target.networks.clone(), ..Access::default() };
+            if target.and(&alone).is_none() {
+                let what = format!("{network} sees this LUN but may not log in to the target");
+                let hint = "add it to the `networks` of the target too".to_owned();
+                self.problems.add(span, what, Some(hint));
+            }
+        }
+        access.plain()
+    }
+
+    /// `administer` of a target or a LUN: names that all of `access` let in; an empty list is
+    /// nobody.
+    pub fn administer(
+        &mut self,
+        table: &mut TableReader<'_, '_>,
+        access: &[&Access],
+    ) -> Option<Vec<String>> {
+        let names = table.strings_or_none("administer", &mut self.problems)?;
+        let read = |name| {
+            let Located { value: name, span } = self.initiator(name);
+            let lets_in = |access: &&Access| {
+                access.initiators.is_empty() || access.initiators.contains(&name)
+            };
+            if !access.iter().all(lets_in) {
+                let what = format!("{name} administers what it may not log in to or see");
+                let hint = "add it to the `initiators` too, or take it off this list".to_owned();
+                self.problems.add(&span, what, Some(hint));
+            }
+            name
+        };
+        Some(names.into_iter().map(read).collect())
+    }
+
+    /// LUNs of one number are for different initiators.
+    pub fn told_apart(&mut self, target: &Access, luns: &[LunConfig], lun: &LunConfig, at: &Span) {
+        let same = luns.iter().filter(|other| other.id == lun.id);
+        let mut both = same.filter(|other| target.may_see_both(&other.access, &lun.access));
+        if both.next().is_some() {
+            let what = format!("this target has a LUN {} already", lun.id);
+            let hint = "give it another id, or give both LUNs `initiators` (or `networks`) that \
+                        have nothing in common: no initiator may see two LUNs of one id";
+            self.problems.add(at, what, Some(hint.to_owned()));
+        }
+    }
+
+    /// A portal that others reach unlocks no target that asks nothing of them.
+    pub fn locked(&mut self, targets: &[(TargetConfig, Span)], portal: &Located<Portal>) {
+        for (target, span) in targets {
+            if !target.is_locked() {
+                let what =
+                    format!("the target is open to everybody who reaches {}", portal.value.listen);
+                let hint = "add chap or networks (initiators alone are a claim, not a proof), or \
+                            listen on 127.0.0.1";
+                self.problems.add(span, what, Some(hint.to_owned()));
+            }
+        }
+    }
+}

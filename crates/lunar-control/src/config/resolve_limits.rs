@@ -1,0 +1,91 @@
+//! How much may be done a second: `limit` of a LUN and of a target, `initiator_limit` of a LUN.
+
+use super::file::{TableReader, mismatch};
+use super::model::LunConfig;
+use super::resolve::Resolver;
+use crate::units::parse_rate;
+use lunar_target::{BYTES_PER_SECOND_MIN, IOPS_MIN, InitiatorLimit, Limit, LogicalUnit};
+use toml::de::DeValue;
+
+/// More than any disk does.
+pub const IOPS_MAX: u64 = 1_000_000_000;
+
+/// Reads a limit of bandwidth, like `200Mbit`; returns bytes a second.
+///
+/// # Errors
+/// What is meant.
+pub fn parse_bandwidth(text: &str) -> Result<u64, String> {
+    let rate = parse_rate(text)?;
+    if rate < BYTES_PER_SECOND_MIN {
+        let least = BYTES_PER_SECOND_MIN * 8 / 1_000_000;
+        return Err(format!("at least {least}Mbit: below, initiators give commands up that wait"));
+    }
+    Ok(rate)
+}
+
+impl LunConfig {
+    /// Limits the unit as configured, at once; sessions notice nothing else.
+    pub fn put_limits(&self, unit: &LogicalUnit) {
+        unit.set_limit(self.limit);
+        unit.set_initiator_limits(self.initiator_limits.clone());
+    }
+
+    /// Whether two LUNs of one disk agree on its limits.
+    pub fn same_limits(&self, other: &Self) -> bool {
+        self.limit == other.limit && self.initiator_limits == other.initiator_limits
+    }
+}
+
+impl Resolver<'_> {
+    /// `limit` of a LUN: for all initiators together.
+    pub fn limit(&mut self, table: &mut TableReader<'_, '_>) -> Limit {
+        let Some(mut limit) = table.table("limit", &mut self.problems) else {
+            return Limit::NONE;
+        };
+        let read = self.limit_keys(&mut limit);
+        limit.finish(&[], &mut self.problems);
+        read
+    }
+
+    /// A list of limits: each for one initiator, or for each that no other entry names.
+    pub fn initiator_limits(
+        &mut self,
+        table: &mut TableReader<'_, '_>,
+        key: &'static str,
+    ) -> Vec<InitiatorLimit> {
+        table.not_empty(key, &mut self.problems);
+        let mut limits: Vec<InitiatorLimit> = Vec::new();
+        for item in table.items(key) {
+            let DeValue::Table(entry) = item.get_ref() else {
+                let wanted = "a list like [{ initiator = \"iqn…\", iops = 1000 }]";
+                mismatch(key, wanted, item.get_ref(), &item.span(), &mut self.problems);
+                continue;
+            };
+            let mut entry = TableReader::new(entry, item.span(), "a limit");
+            let initiator = entry.string("initiator", &mut self.problems);
+            let initiator = initiator.map(|name| self.initiator(name).value);
+            let limit = self.limit_keys(&mut entry);
+            entry.finish(&[], &mut self.problems);
+            if limits.iter().any(|other| other.initiator == initiator) {
+                let whom = initiator.as_deref().unwrap_or("each initiator");
+                let what = format!("there is a limit for {whom} already");
+                self.problems.add(&entry.span, what, None);
+            }
+            limits.push(InitiatorLimit { initiator, limit });
+        }
+        limits
+    }
+
+    fn limit_keys(&mut self, table: &mut TableReader<'_, '_>) -> Limit {
+        let iops = table.integer("iops", IOPS_MIN..=IOPS_MAX, &mut self.problems);
+        let bandwidth = table
+            .string("bandwidth", &mut self.problems)
+            .and_then(|text| self.judge("bandwidth", &text, parse_bandwidth(&text.value)));
+        if !table.has("iops") && !table.has("bandwidth") {
+            let hint = "add iops = 1000, bandwidth = \"200Mbit\", or both".to_owned();
+            self.problems.add(&table.span, "a limit that limits nothing", Some(hint));
+        }
+        // Both are above what is possible: there is nothing to be refused.
+        Limit::new(iops.map(|iops| iops.value), bandwidth).unwrap_or_default()
+    }
+}

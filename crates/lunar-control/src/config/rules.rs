@@ -1,0 +1,258 @@
+//! Rules that hold for the command line and the configuration file alike.
+
+use lunar_block::PHYSICAL_BLOCK_BYTES_MAX;
+use lunar_initiator::{NAME_BYTES_MAX, PORT_DEFAULT};
+use lunar_target::Portal;
+use std::net::{IpAddr, SocketAddr};
+
+/// Whether `name` is an iSCSI name in its normal form. RFC 7143 §4.2.7.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_name(name: &str) -> Result<(), String> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("an iSCSI name has at most {NAME_BYTES_MAX} bytes"));
+    }
+    if name.bytes().any(|b| b.is_ascii_uppercase()) {
+        return Err(format!("iSCSI names are written in lower case: {}", name.to_lowercase()));
+    }
+    let odd = |c: &char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || ".-:".contains(*c));
+    if let Some(odd) = name.chars().find(odd) {
+        return Err(format!("an iSCSI name has only a-z, 0-9, `.`, `-` and `:`, no {odd:?}"));
+    }
+    match name.split_once('.') {
+        Some(("iqn", rest)) => check_iqn(rest),
+        Some(("eui", hex)) if is_hex(hex, &[16]) => Ok(()),
+        Some(("eui", _)) => Err("after `eui.` come 16 hexadecimal digits".to_owned()),
+        Some(("naa", hex)) if is_hex(hex, &[16, 32]) => Ok(()),
+        Some(("naa", _)) => Err("after `naa.` come 16 or 32 hexadecimal digits".to_owned()),
+        _ => Err("an iSCSI name begins with `iqn.`, `eui.` or `naa.`".to_owned()),
+    }
+}
+
+/// `yyyy-mm.reversed.domain[:anything]`. RFC 7143 §4.2.7.4.
+fn check_iqn(rest: &str) -> Result<(), String> {
+    const MEANT: &str = "write iqn.YEAR-MONTH.REVERSED-DOMAIN[:WHAT], for example \
+                         iqn.2026-11.org.example:disk";
+    let digits =
+        |text: &str, count: usize| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
+    let (date, rest) = rest.split_once('.').ok_or(MEANT)?;
+    let (year, month) = date.split_once('-').ok_or(MEANT)?;
+    let month_fits = digits(month, 2) && matches!(month.parse(), Ok(1..=12));
+    if !digits(year, 4) || !month_fits {
+        return Err(MEANT.to_owned());
+    }
+    let authority = rest.split(':').next().unwrap_or_default();
+    let labels_fit = authority.split('.').all(|label| !label.is_empty());
+    if labels_fit { Ok(()) } else { Err(MEANT.to_owned()) }
+}
+
+fn is_hex(text: &str, lengths: &[usize]) -> bool {
+    lengths.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Reads an address to listen on: `127.0.0.1:3260`, `[::1]:3260`, or without the port.
+///
+/// # Errors
+/// What is meant.
+pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(address);
+    }
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    match bare.parse::<IpAddr>() {
+        Ok(address) => Ok(SocketAddr::new(address, PORT_DEFAULT)),
+        Err(_) if text.parse::<u16>().is_ok() => Err(format!("write 127.0.0.1:{text}")),
+        Err(_) => Err("write ADDRESS:PORT, for example 127.0.0.1:3260 or [::1]:3260".to_owned()),
+    }
+}
+
+/// Whether `text` is `host:port`, as initiators are told.
+///
+/// # Errors
+/// What is meant.
+pub fn check_advertised(text: &str) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
+    if !text.chars().all(plain) || !text.rsplit(']').next().is_some_and(|end| end.contains(':')) {
+        return Err("write HOST:PORT, IPv6 as [ADDRESS]:PORT".to_owned());
+    }
+    lunar_initiator::parse_portal(text).map(|_| ()).map_err(|error| error.hint)
+}
+
+/// Whether `text` is `host:port[,portal group tag]`, as a redirected initiator is told.
+///
+/// # Errors
+/// What is meant.
+pub fn check_redirect(text: &str) -> Result<(), String> {
+    let (address, tag) = text.split_once(',').unwrap_or((text, "1"));
+    let tag_fits = tag.bytes().all(|b| b.is_ascii_digit()) && tag.parse::<u16>().is_ok();
+    if !tag_fits {
+        return Err("write HOST:PORT or HOST:PORT,PORTAL-GROUP-TAG".to_owned());
+    }
+    check_advertised(address)
+}
+
+/// What is wrong with `portal` beside the `others`: an address is listened on once, and the
+/// unspecified one stands for all of its family.
+pub fn listens_already<'p>(
+    mut others: impl Iterator<Item = &'p Portal>,
+    portal: &Portal,
+) -> Option<String> {
+    let address = portal.listen;
+    let meet = |other: &SocketAddr| {
+        let any = other.ip().is_unspecified() || address.ip().is_unspecified();
+        other.ip() == address.ip() || (any && other.is_ipv4() == address.is_ipv4())
+    };
+    let same_port = |other: &&Portal| other.listen.port() == address.port() && address.port() != 0;
+    let other = others.find(|other| same_port(other) && meet(&other.listen))?.listen;
+    Some(match other == address {
+        true => format!("{address} stands here twice"),
+        false => {
+            format!("{address} and {other} cannot both be listened on: one includes the other")
+        }
+    })
+}
+
+/// What to do about an address in two portal groups.
+pub const ONE_GROUP: &str = "give both portals the same portal group, or other addresses";
+
+/// What is wrong with `portal` beside the `others`: an address that is advertised belongs to one
+/// portal group. RFC 7143 §4.4.1 puts every network portal into exactly one.
+pub fn one_address_two_groups<'p>(
+    mut others: impl Iterator<Item = &'p Portal>,
+    portal: &Portal,
+) -> Option<String> {
+    let advertised = portal.advertise.as_ref()?;
+    let same = |other: &&Portal| other.advertise.as_ref() == Some(advertised);
+    let other = others.find(|other| same(other) && other.portal_group != portal.portal_group)?;
+    Some(format!("{advertised} is advertised for {} already, in another group", other.listen))
+}
+
+/// Whether only this machine reaches `address`.
+pub fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// Block sizes must be what the devices take.
+///
+/// # Errors
+/// What is meant.
+pub fn check_block_sizes(block_bytes: u64, physical_bytes: u64) -> Result<(), String> {
+    if !matches!(block_bytes, 512 | 1024 | 2048 | 4096) {
+        return Err("the block size is 512, 1024, 2048 or 4096".to_owned());
+    }
+    let fits = physical_bytes.is_power_of_two()
+        && (block_bytes..=u64::from(PHYSICAL_BLOCK_BYTES_MAX)).contains(&physical_bytes);
+    if fits {
+        Ok(())
+    } else {
+        Err(format!(
+            "the physical block size is a power of two from the block size ({block_bytes}) to \
+             {PHYSICAL_BLOCK_BYTES_MAX}"
+        ))
+    }
+}
+
+/// A disk has whole blocks.
+///
+/// # Errors
+/// What is meant.
+pub fn check_size(bytes: u64, block_bytes: u32) -> Result<(), String> {
+    if bytes == 0 || !bytes.is_multiple_of(block_bytes.into()) || i64::try_from(bytes).is_err() {
+        return Err(format!("it is a multiple of the block size, {block_bytes}, and not 0"));
+    }
+    Ok(())
+}
+
+/// A share of the room, `90%`.
+///
+/// # Errors
+/// What is meant.
+pub fn parse_threshold(text: &str) -> Result<u8, String> {
+    let number = text.trim().strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+    number
+        .filter(|percent| (1..=99).contains(percent))
+        .ok_or_else(|| "write a share of the room, 1% to 99%, like 90%".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for name in [
+            "iqn.2026-11.org.lunarsan:disk",
+            "iqn.2001-04.com.example",
+            "iqn.2001-04.com.example:storage:diskarrays-sn-a8675309",
+            "eui.02004567a425678d",
+            "naa.52004567ba64678d",
+            "naa.62004567ba64678d0123456789abcdef",
+        ] {
+            assert_eq!(check_name(name), Ok(()), "{name}");
+        }
+        for name in [
+            "",
+            "disk",
+            "iqn.",
+            "iqn.2026.org",
+            "iqn.2026-13.org.x",
+            "iqn.2026-00.org",
+            "iqn.26-11.org",
+            "iqn.2026-11",
+            "iqn.2026-11.",
+            "iqn.2026-11.org..x",
+            "iqn.2026-11.:x",
+            "IQN.2026-11.org",
+            "iqn.2026-11.org:a b",
+            "iqn.2026-11.org:ä",
+            "iqn.2026-11.org:a_b",
+            "eui.1",
+            "naa.1",
+            "eui.02004567a425678g",
+            "iqn.2026-+1.org",
+        ] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        let long = format!("iqn.2026-11.org.x:{}", "a".repeat(205));
+        assert_eq!(long.len(), 223);
+        assert!(check_name(&long).is_ok());
+        assert!(check_name(&format!("{long}a")).is_err());
+    }
+
+    #[test]
+    fn addresses() {
+        for (text, address) in [
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("127.0.0.1", "127.0.0.1:3260"),
+            ("::1", "[::1]:3260"),
+            ("[::1]", "[::1]:3260"),
+            ("[::]:1", "[::]:1"),
+        ] {
+            assert_eq!(parse_listen(text), Ok(address.parse().unwrap()), "{text}");
+        }
+        assert!(parse_listen("localhost:3260").is_err());
+        assert_eq!(parse_listen("3260").unwrap_err(), "write 127.0.0.1:3260");
+        for text in ["192.0.2.7:3260", "san.example:860", "[2001:db8::1]:3260"] {
+            assert_eq!(check_advertised(text), Ok(()), "{text}");
+        }
+        for text in ["", "host", "host:", "host:0", "a b:1", "a,b:1", "[::1]", "::1:3260", "x:y"] {
+            assert!(check_advertised(text).is_err(), "{text}");
+        }
+        assert!(check_redirect("192.0.2.8:3260,2").is_ok());
+        assert!(check_redirect("192.0.2.8:3260,x").is_err());
+        assert!(is_loopback(&"[::ffff:127.0.0.1]:1".parse().unwrap()));
+        assert!(!is_loopback(&"0.0.0.0:1".parse().unwrap()));
+    }
+
+    #[test]
+    fn block_sizes() {
+        assert!(check_block_sizes(512, 4096).is_ok());
+        assert!(check_block_sizes(4096, 4096).is_ok());
+        for (block, physical) in
+            [(256, 4096), (520, 4096), (4096, 512), (512, 6000), (512, 1 << 17)]
+        {
+            assert!(check_block_sizes(block, physical).is_err(), "{block} {physical}");
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! A configuration as keys and values: what differences, drift and lines to paste are made of.
+
+use super::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
+use crate::api_options::{ApiListen, ApiOptions};
+use crate::device_url::{DeviceUrl, LocalOptions};
+use crate::secrets;
+use lunar_iscsi::login::Secret;
+use lunar_iscsi::text::Digest;
+use lunar_target::{Access, CacheMode, InitiatorLimit, Limit, OutOfSpace, Portal};
+use std::path::{Path, PathBuf};
+
+/// The value of a key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Value {
+    /// true or false.
+    Flag(bool),
+    /// A plain number.
+    Number(u64),
+    /// A size in bytes.
+    Size(u64),
+    /// A rate in bytes a second.
+    Rate(u64),
+    /// A text.
+    Text(String),
+    /// A list.
+    List(Vec<Value>),
+    /// A table.
+    Table(Vec<(&'static str, Value)>),
+}
+
+impl Value {
+    fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// A path is written whole: who reads it may be in another directory.
+    fn path(path: &Path) -> Self {
+        let whole = std::path::absolute(path);
+        Self::Text(whole.as_deref().unwrap_or(path).display().to_string())
+    }
+
+    fn device(device: &DeviceUrl) -> Self {
+        let whole = device.path().and_then(|path| std::path::absolute(path).ok());
+        Self::Text(whole.map_or_else(|| device.clone(), DeviceUrl::File).to_string())
+    }
+
+    /// As it is written in a configuration.
+    pub fn toml(&self) -> String {
+        match self {
+            Self::Flag(is) => is.to_string(),
+            Self::Number(number) => number.to_string(),
+            Self::Size(bytes) => match crate::units::size_text(*bytes) {
+                Some(text) => format!("\"{text}\""),
+                None => bytes.to_string(),
+            },
+            Self::Rate(bytes) => format!("\"{}\"", crate::units::rate_text(*bytes)),
+            Self::Text(text) => quoted(text),
+            Self::List(items) => {
+                format!("[{}]", items.iter().map(Self::toml).collect::<Vec<_>>().join(", "))
+            }
+            Self::Table(entries) => {
+                let entries =
+                    entries.iter().map(|(key, value)| format!("{key} = {}", value.toml()));
+                format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
+    /// As data: sizes in bytes, rates in bits a second.
+    pub fn json(&self) -> serde_json::Value {
+        match self {
+            Self::Flag(is) => (*is).into(),
+            Self::Number(number) | Self::Size(number) => (*number).into(),
+            Self::Rate(bytes) => bytes.saturating_mul(8).into(),
+            Self::Text(text) => text.as_str().into(),
+            Self::List(items) => items.iter().map(Self::json).collect(),
+            Self::Table(entries) => {
+                let entries = entries.iter().map(|(key, value)| ((*key).to_owned(), value.json()));
+                serde_json::Value::Object(entries.collect())
+            }
+        }
+    }
+}
+
+/// A basic string of TOML: one line, whatever is in it.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            letter if letter.is_control() => {
+                quoted.push_str(&format!("\\u{:04X}", u32::from(letter)));
+            }
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// One key of a table, as it holds.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The key.
+    pub key: &'static str,
+    /// What it is; `None`: nothing.
+    pub value: Option<Value>,
+    /// Whether a file that leaves the key out means the same.
+    pub default: bool,
+    /// What stands in the files that it names.
+    secrets: Vec<Secret>,
+}
+
+impl Setting {
+    fn new(key: &'static str, value: Option<Value>, default: bool) -> Self {
+        Self { key, value, default, secrets: Vec::new() }
+    }
+
+    fn optional(key: &'static str, value: Option<Value>) -> Self {
+        let default = value.is_none();
+        Self::new(key, value, default)
+    }
+
+    fn list(key: &'static str, items: Vec<Value>) -> Self {
+        Self::optional(key, (!items.is_empty()).then_some(Value::List(items)))
+    }
+
+    pub(super) fn or<T: PartialEq>(
+        key: &'static str,
+        is: T,
+        default: T,
+        value: fn(T) -> Value,
+    ) -> Self {
+        let same = is == default;
+        Self::new(key, Some(value(is)), same)
+    }
+
+    /// Whether both mean the same; a file that holds another secret than before does not.
+    pub fn same(&self, other: &Self) -> bool {
+        self.value == other.value && self.secrets == other.secrets
+    }
+
+    /// Whether only secrets differ, which cannot be shown.
+    pub fn differs_unseen(&self, other: &Self) -> bool {
+        self.value == other.value && self.secrets != other.secrets
+    }
+}
+
+fn chap_value(chap: &ChapConfig) -> Value {
+    let mut table = Vec::new();
+    let demand = &chap.demand;
+    if let Some(initiator) = &chap.initiator {
+        table.push(("initiator", Value::text(initiator)));
+    }
+    table.push(("user", Value::text(&demand.initiator.user)));
+    if let Some(file) = &chap.secret_file {
+        table.push(("secret_file", Value::path(file)));
+    }
+    if let (Some(own), Some(file)) = (&demand.target, &chap.mutual_secret_file) {
+        table.push(("mutual_user", Value::text(&own.user)));
+        table.push(("mutual_secret_file", Value::path(file)));
+    }
+    // Their order is what they are preferred in.
+    if !demand.algorithms.iter().eq(secrets::ALGORITHMS.iter().map(|(known, _)| known)) {
+        let name = |wanted| secrets::ALGORITHMS.iter().find(|(known, _)| known == wanted);
+        let names = demand.algorithms.iter().filter_map(name);
+        let names = names.map(|(_, name)| Value::text(*name)).collect();
+        table.push(("algorithms", Value::List(names)));
+    }
+    if chap.allow_short_secrets {
+        table.push(("allow_short_secrets", Value::Flag(true)));
+    }
+    Value::Table(table)
+}
+
+fn chap_setting(chaps: &[&ChapConfig]) -> Setting {
+    let value = match chaps {
+        [] => None,
+        [one] if one.initiator.is_none() => Some(chap_value(one)),
+        several => Some(Value::List(several.iter().map(|chap| chap_value(chap)).collect())),
+    };
+    let secrets = chaps.iter().flat_map(|chap| {
+        let own = chap.demand.target.iter().map(|own| own.secret.clone());
+        std::iter::once(chap.demand.initiator.secret.clone()).chain(own)
+    });
+    Setting { secrets: secrets.collect(), ..Setting::optional("chap", value) }
+}
+
+fn access_settings(access: &Access) -> [Setting; 2] {
+    let texts = |list: Vec<String>| list.into_iter().map(Value::Text).collect();
+    let networks = access.networks.iter().map(ToString::to_string).collect();
+    [
+        Setting::list("initiators", texts(access.initiators.clone())),
+        Setting::list("networks", texts(networks)),
+    ]
+}
+
+/// An empty list is nobody, which is something else than no list.
+fn administer(names: Option<&Vec<String>>) -> Setting {
+    let names = names.map(|names| Value::List(names.iter().map(Value::text).collect()));
+    Setting::optional("administer", names)
+}
+
+fn limit_keys(limit: Limit) -> Vec<(&'static str, Value)> {
+    let iops = limit.iops().map(|iops| ("iops", Value::Number(iops)));
+    let bandwidth = limit.bytes_per_second().map(|rate| ("bandwidth", Value::Rate(rate)));
+    iops.into_iter().chain(bandwidth).collect()
+}
+
+fn initiator_limits(limits: &[InitiatorLimit]) -> Vec<Value> {
+    let limits = limits.iter().map(|entry| {
+        let name = entry.initiator.as_ref().map(|name| ("initiator", Value::text(name)));
+        Value::Table(name.into_iter().chain(limit_keys(entry.limit)).collect())
+    });
+    limits.collect()
+}
+
+/// The keys of `[[target.lun]]`.
+pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
+    let unit = &lun.unit;
+    let (is, usual) = (&unit.options, LocalOptions::default());
+    let cache = |mode| {
+        Value::text(match mode {
+            CacheMode::WriteThrough => "write-through",
+            CacheMode::WriteBack => "write-back",
+        })
+    };
+    let io = |direct| Value::text(if direct { "direct" } else { "buffered" });
+    let hold = |policy| {
+        Value::text(match policy {
+            OutOfSpace::Fail => "fail",
+            OutOfSpace::Hold => "hold",
+        })
+    };
+    let size = |bytes: u32| Value::Size(bytes.into());
+    let threshold = unit.thin_threshold_percent.map(|percent| Value::Text(format!("{percent}%")));
+    let mut settings = vec![
+        Setting::new("id", Some(Value::Number(lun.id.into())), false),
+        Setting::optional("uuid", unit.uuid.map(|uuid| Value::Text(uuid.to_string()))),
+        Setting::new("device", Some(Value::device(&unit.device)), false),
+        Setting::optional("size", is.size_bytes.map(Value::Size)),
+        Setting::or("cache", unit.cache, CacheMode::default(), cache),
+        Setting::or("io", is.direct, usual.direct, io),
+        Setting::or("block_size", is.block_bytes, usual.block_bytes, size),
+        Setting::or(
+            "physical_block_size",
+            is.physical_block_bytes,
+            usual.physical_block_bytes,
+            size,
+        ),
+        Setting::or("read_only", is.read_only, usual.read_only, Value::Flag),
+        Setting::or("removable", unit.removable, false, Value::Flag),
+        Setting::or("thin", is.thin, usual.thin, Value::Flag),
+        Setting::optional("thin_threshold", threshold),
+        Setting::or("out_of_space", unit.out_of_space, OutOfSpace::default(), hold),
+        Setting::optional("maintenance_rate", unit.maintenance_bytes_per_second.map(Value::Rate)),
+    ];
+    settings.extend(access_settings(&lun.access));
+    settings.push(administer(lun.administer.as_ref()));
+    let limit = (!lun.limit.is_none()).then(|| Value::Table(limit_keys(lun.limit)));
+    settings.extend([
+        Setting::optional("limit", limit),
+        Setting::list("initiator_limit", initiator_limits(&lun.initiator_limits)),
+    ]);
+    settings
+}
+
+/// The keys of `[[target]]`, without its LUNs.
+pub fn of_target(target: &TargetConfig) -> Vec<Setting> {
+    let usual = super::default_offer();
+    let digests = |list: Vec<Digest>| {
+        let names = list.iter().map(|digest| match digest {
+            Digest::None => Value::text("none"),
+            Digest::Crc32c => Value::text("crc32c"),
+        });
+        Value::List(names.collect())
+    };
+    let offer = &target.offer;
+    let mut settings = vec![
+        Setting::new("name", Some(Value::text(&target.name)), false),
+        Setting::optional("alias", target.alias.as_ref().map(Value::text)),
+    ];
+    settings.extend(access_settings(&target.access));
+    settings.push(administer(target.administer.as_ref()));
+    settings.extend([
+        Setting::or("portal_group", target.portal_group, 1, |tag| Value::Number(tag.into())),
+        chap_setting(&target.chap.iter().collect::<Vec<_>>()),
+        Setting::or("max_connections", offer.max_connections, usual.max_connections, |count| {
+            Value::Number(count.into())
+        }),
+        Setting::or("header_digest", offer.header_digest.clone(), usual.header_digest, digests),
+        Setting::or("data_digest", offer.data_digest.clone(), usual.data_digest, digests),
+        Setting::optional("redirect", target.redirect.as_ref().map(Value::text)),
+        Setting::list("limit", initiator_limits(&target.initiator_limits)),
+    ]);
+    settings
+}
+
+fn portal_value(portal: &Portal) -> Value {
+    let listen = Value::Text(portal.listen.to_string());
+    if portal.advertise.is_none() && portal.portal_group.is_none() {
+        return listen;
+    }
+    let mut table = vec![("listen", listen)];
+    table.extend(portal.advertise.as_ref().map(|text| ("advertise", Value::text(text))));
+    let group = portal.portal_group.map(|tag| ("portal_group", Value::Number(tag.into())));
+    table.extend(group);
+    Value::Table(table)
+}
+
+/// The keys outside of `[[target]]`, by their sections; "" has those that stand in none.
+pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Setting>)> {
+    let portals = &configuration.portals;
+    let listen = Setting::new(
+        "portals",
+        Some(Value::List(portals.iter().map(portal_value).collect())),
+        *portals == [super::default_portal()],
+    );
+    let discovery = configuration.discovery_chap.iter().collect::<Vec<_>>();
+    let cores = configuration.cores as u64;
+    let metrics = configuration.metrics.map(|address| Value::text(address.to_string()));
+    vec![
+        ("", vec![Setting::optional("state", configuration.state.as_deref().map(Value::path))]),
+        ("listen", vec![listen]),
+        ("discovery", vec![chap_setting(&discovery)]),
+        ("api", of_api(&configuration.api)),
+        ("metrics", vec![Setting::optional("listen", metrics)]),
+        ("limits", configuration.limits.settings()),
+        (
+            "data_path",
+            vec![
+                Setting::or("cores", cores, 0, Value::Number),
+                Setting::or("latency_mode", configuration.latency_mode, false, Value::Flag),
+                Setting::or("io_uring", configuration.io_uring, true, Value::Flag),
+            ],
+        ),
+    ]
+}
+
+/// The keys of `[api]`.
+pub fn of_api(is: &ApiOptions) -> Vec<Setting> {
+    let path = |path: &PathBuf| Value::path(path);
+    let listen = match &is.listen {
+        ApiListen::Default => None,
+        ApiListen::Nowhere => Some(Value::text("none")),
+        ApiListen::At(address) => Some(Value::text(address.to_string())),
+    };
+    let tls = is.tls.as_ref().map(|files| {
+        Value::Table(vec![
+            ("certificate_file", path(&files.certificate)),
+            ("key_file", path(&files.key)),
+        ])
+    });
+    vec![
+        Setting::optional("listen", listen),
+        Setting::optional("token_file", is.token_file.as_ref().map(path)),
+        Setting::optional("tls", tls),
+    ]
+}
+
+/// All of it as data; secrets are named by their files.
+pub fn json(configuration: &Configuration) -> serde_json::Value {
+    let object = |settings: &[Setting]| {
+        let told = settings
+            .iter()
+            .filter_map(|setting| Some((setting.key.to_owned(), setting.value.as_ref()?.json())));
+        told.collect::<serde_json::Map<_, _>>()
+    };
+    let mut all = serde_json::Map::new();
+    for (section, settings) in of_server(configuration) {
+        let keys = object(&settings);
+        match section {
+            "" => all.extend(keys),
+            _ if keys.is_empty() => {}
+            _ => {
+                all.insert(section.to_owned(), keys.into());
+            }
+        }
+    }
+    let targets = configuration.targets.iter().map(|target| {
+        let mut keys = object(&of_target(target));
+        let luns = target.luns.iter().map(|lun| object(&of_lun(lun)).into());
+        keys.insert("luns".to_owned(), serde_json::Value::Array(luns.collect()));
+        serde_json::Value::Object(keys)
+    });
+    all.insert("targets".to_owned(), serde_json::Value::Array(targets.collect()));
+    all.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what is written is read back as the same.
+    #[test]
+    fn values_are_written_as_toml_reads_them() {
+        let texts = ["", "plain", "a\"b\\c", "two\nlines\t\u{7f}", "ä\u{1f600}"];
+        for text in texts {
+            let written = format!("key = {}", Value::text(text).toml());
+            let table: toml::Table = written.parse().unwrap();
+            assert_eq!(table["key"].as_str(), Some(text), "{written}");
+        }
+        for bytes in [1, 512, 1023, 1024, 1536, 1 << 30, (1 << 40) + 1, 3 << 40, i64::MAX as u64] {
+            let written = Value::Size(bytes).toml();
+            let text = written.trim_matches('"');
+            assert_eq!(crate::units::parse_size(text), Ok(bytes), "{written}");
+        }
+        for bytes in [1_000, 1_001, 125_000_000, 187_500_000, 12_345_678] {
+            let written = Value::Rate(bytes).toml();
+            let text = written.trim_matches('"');
+            assert_eq!(crate::units::parse_rate(text), Ok(bytes), "{written}");
+        }
+        let list =
+            Value::List(vec![Value::Table(vec![("a", Value::Flag(true))]), Value::text("b")]);
+        assert_eq!(list.toml(), "[{ a = true }, \"b\"]");
+        assert_eq!(list.json(), serde_json::json!([{ "a": true }, "b"]));
+    }
+
+    /// Goal: another order of the algorithms is another preference; paths are whole.
+    #[test]
+    fn nothing_of_a_demand_is_left_out() {
+        use lunar_iscsi::login::Credential;
+        let secret = Secret::new("twelve bytes");
+        let initiator = Credential { user: "u".to_owned(), secret };
+        let mut chap = ChapConfig {
+            initiator: None,
+            demand: secrets::demand(initiator, None),
+            secret_file: Some(PathBuf::from("secret")),
+            mutual_secret_file: None,
+            allow_short_secrets: false,
+        };
+        let whole = std::path::absolute("secret").unwrap();
+        let usual = format!("{{ user = \"u\", secret_file = \"{}\" }}", whole.display());
+        assert_eq!(chap_value(&chap).toml(), usual);
+        chap.demand.algorithms.reverse();
+        let told = chap_value(&chap).toml();
+        assert!(told.contains("[\"md5\", \"sha-1\", \"sha-256\", \"sha3-256\"]"), "{told}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Limits of LUNs and initiators, set while they are used.
+
+use super::{Aim, Applied, Daemon, LunAt, find, which};
+use crate::Failure;
+use crate::config::model::{Configuration, LunConfig};
+use lunar_target::{InitiatorLimit, Limit};
+use std::fmt;
+
+pub use crate::config::limit_settings::LimitSettings;
+
+impl Daemon {
+    /// Limits what all initiators together do to a LUN, until the next configuration is applied.
+    ///
+    /// # Errors
+    /// No such LUN, a limit that is too low.
+    pub fn limit(
+        &self,
+        at: &LunAt<'_>,
+        settings: &LimitSettings,
+        by: &dyn fmt::Display,
+    ) -> Result<Applied, Failure> {
+        let limit = settings.limit()?;
+        self.change(&Aim::default(), by, |mut wanted| {
+            self.limit_unit(&mut wanted, at, &|lun| lun.limit = limit)?;
+            Ok(wanted)
+        })
+    }
+
+    /// Limits what an initiator does at a LUN; `None`: each that no other entry names.
+    ///
+    /// # Errors
+    /// No such LUN, no name of an initiator, a limit that is too low.
+    pub fn limit_initiator_at(
+        &self,
+        at: &LunAt<'_>,
+        initiator: Option<&str>,
+        settings: &LimitSettings,
+        by: &dyn fmt::Display,
+    ) -> Result<Applied, Failure> {
+        let limit = settings.limit()?;
+        let initiator = checked(initiator)?;
+        self.change(&Aim::default(), by, |mut wanted| {
+            let set = |lun: &mut LunConfig| put(&mut lun.initiator_limits, &initiator, limit);
+            self.limit_unit(&mut wanted, at, &set)?;
+            Ok(wanted)
+        })
+    }
+
+    /// Limits what an initiator does at a target, at all LUNs together; `None`: each that no other
+    /// entry names.
+    ///
+    /// # Errors
+    /// No such target, no name of an initiator, a limit that is too low.
+    pub fn limit_initiator(
+        &self,
+        target: &str,
+        initiator: Option<&str>,
+        settings: &LimitSettings,
+        by: &dyn fmt::Display,
+    ) -> Result<Applied, Failure> {
+        let limit = settings.limit()?;
+        let initiator = checked(initiator)?;
+        self.change(&Aim::default(), by, |mut wanted| {
+            put(&mut find(&mut wanted, target)?.initiator_limits, &initiator, limit);
+            Ok(wanted)
+        })
+    }
+
+    /// Sets limits of the unit behind a LUN, whichever LUNs show it.
+    fn limit_unit(
+        &self,
+        wanted: &mut Configuration,
+        at: &LunAt<'_>,
+        set: &dyn Fn(&mut LunConfig),
+    ) -> Result<(), Failure> {
+        let luns = &find(wanted, at.target)?.luns;
+        let index = which(luns, at)?;
+        let place = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
+        if let Some(target) = place {
+            self.each_of_unit(wanted, (target, index), set);
+        }
+        Ok(())
+    }
+}
+
+/// A name as it is compared.
+fn checked(initiator: Option<&str>) -> Result<Option<String>, Failure> {
+    let initiator = initiator.map(str::to_ascii_lowercase);
+    if let Some(name) = &initiator {
+        crate::config::rules::check_name(name)
+            .map_err(|why| Failure::usage(format!("the initiator {name}")).hint(why))?;
+    }
+    Ok(initiator)
+}
+
+/// Puts a limit in the place of the one that the initiator has.
+fn put(limits: &mut Vec<InitiatorLimit>, initiator: &Option<String>, limit: Limit) {
+    let place = limits.iter().position(|entry| entry.initiator == *initiator);
+    match (place, limit.is_none()) {
+        (Some(place), true) => {
+            limits.remove(place);
+        }
+        (Some(place), false) => limits[place].limit = limit,
+        (None, true) => {}
+        (None, false) => limits.push(InitiatorLimit { initiator: initiator.clone(), limit }),
+    }
+}

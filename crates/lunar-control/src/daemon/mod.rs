@@ -1,0 +1,673 @@
+//! A running server and its configuration: what is to be served, what is, and the way between.
+
+mod limits;
+mod plan;
+mod stopping;
+mod toml;
+mod trace;
+mod units;
+mod work;
+
+use crate::api_options::ApiOptions;
+use crate::config::lun::LunSettings;
+use crate::config::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
+use crate::device_url::Opener;
+use crate::difference::{Change, ChangeKind, Difference, Effect, Shown};
+use crate::renewal::{ApiFiles, Renewed};
+use crate::{Failure, config};
+use lunar_target::{Catalogue, LogicalUnit, LunOptions, Server, ServerOptions, TargetOptions};
+use plan::{Layout, Plan};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use units::{Entry, Opening, say_size, set_size};
+use utoipa::ToSchema;
+use work::Work;
+
+pub use limits::LimitSettings;
+
+/// Where the configuration that a server started with came from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Origin {
+    /// A file, which can be read again.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The API that the command line said, which holds instead of the file's.
+        api: Option<ApiOptions>,
+    },
+    /// The arguments of a command.
+    Arguments,
+}
+
+/// A configuration to be applied.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// The file that the server started with.
+    OwnFile,
+    /// A text.
+    Text {
+        /// TOML.
+        text: String,
+        /// The file it came from: relative paths in it begin there, problems name it.
+        path: PathBuf,
+    },
+}
+
+/// How to apply.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ApplyOptions {
+    /// Only tell what would change.
+    pub dry_run: bool,
+    /// Disks may get smaller: what lies beyond their new ends is lost.
+    pub shrink: bool,
+}
+
+/// What a change did, or would do.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+pub struct Applied {
+    /// What changed.
+    #[serde(flatten)]
+    pub difference: Difference,
+    /// Whether it was made; `false`: it was only asked for.
+    pub made: bool,
+    /// Sessions that see other LUNs than before.
+    pub sessions_changed: usize,
+    /// Sessions that had to end.
+    pub sessions_ended: usize,
+    /// What somebody should know, a line each: failed syncs of units that are gone, what would
+    /// be refused.
+    pub warnings: Vec<String>,
+}
+
+/// Which LUN.
+#[derive(Clone, Copy, Debug)]
+pub struct LunAt<'a> {
+    /// The target's iSCSI name.
+    pub target: &'a str,
+    /// Its number.
+    pub id: u16,
+    /// Its device, where several LUNs have the number.
+    pub device: Option<&'a str>,
+}
+
+/// What a change is meant to do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Aim {
+    /// It is a configuration, which drift is measured against from then on.
+    becomes_applied: bool,
+    /// Only tell.
+    dry_run: bool,
+    /// Disks may get smaller.
+    shrink: bool,
+}
+
+/// A running server and its configuration. Changes block, one at a time; what runs can be looked
+/// at meanwhile.
+#[derive(Debug)]
+pub struct Daemon {
+    server: Server,
+    origin: Origin,
+    opening: Opening,
+    /// Held while something changes.
+    entries: Mutex<Vec<Entry>>,
+    told: Mutex<Told>,
+    /// Nothing changes any more.
+    stopping: AtomicBool,
+    /// What its API reads from files.
+    files: OnceLock<ApiFiles>,
+}
+
+#[derive(Clone, Debug)]
+struct Told {
+    /// The configuration applied last.
+    applied: Configuration,
+    /// What is served.
+    running: Configuration,
+}
+
+/// What a configuration names, open, and not served yet.
+#[derive(Debug)]
+pub struct Opened {
+    configuration: Configuration,
+    origin: Origin,
+    opening: Opening,
+    entries: Vec<Entry>,
+    layout: Layout,
+}
+
+impl Opened {
+    /// Opens what `configuration` names.
+    ///
+    /// # Errors
+    /// A device that cannot be opened (or is in use), a state that cannot be kept.
+    pub fn open(
+        configuration: Configuration,
+        origin: Origin,
+        opener: Arc<dyn Opener>,
+    ) -> Result<Self, Failure> {
+        let opening = Opening::new(&configuration, &origin, opener);
+        let nothing = Configuration { targets: Vec::new(), ..configuration.clone() };
+        let plan = Plan::new(&[], &nothing, &Layout::default(), &configuration, false)?;
+        let mut entries: Vec<Entry> = Vec::new();
+        for wanted in &plan.wanted {
+            let (entry, _) = opening.open(&wanted.config, entries.iter())?;
+            entries.push(entry);
+        }
+        let layout = plan.layout(&(0..entries.len()).collect::<Vec<_>>());
+        Ok(Self { configuration, origin, opening, entries, layout })
+    }
+
+    /// Serves it.
+    ///
+    /// # Errors
+    /// An address that cannot be listened on.
+    pub fn serve(self) -> Result<Daemon, Failure> {
+        let Self { configuration, origin, opening, entries, layout } = self;
+        if let Err(error) = opening.buffers().budget().start_heap_trimmer() {
+            tracing::warn!(
+                %error,
+                "no thread for giving freed memory back: the process may keep more than \
+                 memory_bytes_max"
+            );
+        }
+        let unit = |index: usize| entries.get(index).map(|entry| Arc::clone(&entry.unit));
+        let catalogue = catalogue(&configuration, &layout, &unit);
+        let mut running = configuration.clone();
+        tell_sizes(&mut running, &layout, &unit);
+        put_limits(&running, &layout, &unit);
+        let server = Server::start(ServerOptions {
+            portals: configuration.portals.clone(),
+            targets: catalogue.targets.iter().map(|target| (**target).clone()).collect(),
+            discovery_chap: catalogue.discovery_chap,
+            cores: configuration.cores,
+            latency_mode: configuration.latency_mode,
+            limits: configuration.limits.server.clone(),
+            buffers: opening.buffers().clone(),
+        })?;
+        let told = Mutex::new(Told { applied: configuration, running });
+        Ok(Daemon {
+            server,
+            origin,
+            opening,
+            entries: Mutex::new(entries),
+            told,
+            stopping: AtomicBool::new(false),
+            files: OnceLock::new(),
+        })
+    }
+}
+
+impl Daemon {
+    /// The server.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Where the configuration that it started with came from.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// What is served.
+    pub fn running(&self) -> Configuration {
+        self.told().running.clone()
+    }
+
+    /// The configuration applied last.
+    pub fn applied(&self) -> Configuration {
+        self.told().applied.clone()
+    }
+
+    /// How what is served differs from the configuration applied last: from that to this.
+    pub fn drift(&self) -> Difference {
+        let Told { applied, running } = self.told().clone();
+        let same = |_: Option<&LunConfig>, _: &LunConfig| Shown { same: true, ..Shown::default() };
+        Difference::between(&applied, &running, &same)
+    }
+
+    /// Lines of a configuration for what was changed since the last one was applied.
+    pub fn toml_of_drift(&self) -> String {
+        let Told { applied, running } = self.told().clone();
+        toml::of_drift(&applied, &running)
+    }
+
+    /// The whole configuration that is served.
+    pub fn toml(&self) -> String {
+        toml::of(&self.told().running)
+    }
+
+    /// Serves what `source` says instead, all of it or nothing.
+    ///
+    /// # Errors
+    /// A wrong configuration, a device that cannot be opened, a disk that would get smaller without
+    /// leave: nothing has changed then.
+    pub fn apply(
+        &self,
+        source: &Source,
+        options: ApplyOptions,
+        by: &dyn fmt::Display,
+    ) -> Result<Applied, Failure> {
+        let aim = Aim { becomes_applied: true, dry_run: options.dry_run, shrink: options.shrink };
+        // Files that cannot be used refuse the whole change, before anything is done.
+        let files = self.files.get();
+        let mut renewed = Renewed::default();
+        // They are read when it is this change's turn: of two, the later one has the newer text.
+        let mut applied = self.change(&aim, by, |_| {
+            let wanted = self.read(source)?;
+            renewed = files.map(ApiFiles::read).transpose()?.unwrap_or_default();
+            Ok(wanted)
+        })?;
+        let changes = renewed.changes.clone();
+        if let Some(files) = files.filter(|_| applied.made) {
+            audit(&changes, by);
+            files.put(renewed);
+        }
+        applied.difference.changes.extend(changes);
+        Ok(applied)
+    }
+
+    /// The API's certificate and token are read anew from these whenever a configuration is
+    /// applied.
+    pub(crate) fn renew_with(&self, files: ApiFiles) {
+        // One API serves a daemon.
+        let _ = self.files.set(files);
+    }
+
+    fn read(&self, source: &Source) -> Result<Configuration, Failure> {
+        let Origin::File { path: own, api } = &self.origin else {
+            return Err(Failure::conflict("this server was started without a configuration")
+                .hint("change it with lunar ctl, or start lunar target --config FILE"));
+        };
+        let mut read = match source {
+            Source::OwnFile => config::load_running(own)?,
+            Source::Text { text, path } => config::parse_running(text, path)?,
+        };
+        if let Some(api) = api {
+            read.api = api.clone();
+        }
+        Ok(read)
+    }
+
+    /// Shows a further LUN at a target, until the next configuration is applied.
+    ///
+    /// # Errors
+    /// No such target, settings that make no sense, a number that is taken, a device that cannot
+    /// be opened.
+    pub fn add_lun(
+        &self,
+        target: &str,
+        settings: &LunSettings,
+        by: &dyn fmt::Display,
+    ) -> Result<Applied, Failure> {
+        self.change(&Aim::default(), by, |mut wanted| {
+            let lun = config::lun::lun(settings, find(&mut wanted, target)?)?;
+            find(&mut wanted, target)?.luns.push(lun);
+            config::lun::check_together(&wanted)?;
+            Ok(wanted)
+        })
+    }
+
+    /// Shows a LUN no more, until the next configuration is applied.
+    ///
+    /// # Errors
+    /// No such LUN.
+    pub fn remove_lun(&self, at: &LunAt<'_>, by: &dyn fmt::Display) -> Result<Applied, Failure> {
+        self.change(&Aim::default(), by, |mut wanted| {
+            let luns = &mut find(&mut wanted, at.target)?.luns;
+            let index = which(luns, at)?;
+            luns.remove(index);
+            Ok(wanted)
+        })
+    }
+
+    /// Gives the unit behind a LUN another size.
+    ///
+    /// # Errors
+    /// No such LUN, a size that it cannot have, one that is smaller without leave to shrink.
+    pub fn resize(
+        &self,
+        at: &LunAt<'_>,
+        bytes: u64,
+        shrink: bool,
+        by: &dyn fmt::Display,
+    ) -> Result<Applied, Failure> {
+        let aim = Aim { shrink, ..Aim::default() };
+        self.change(&aim, by, |mut wanted| {
+            let target = find(&mut wanted, at.target)?;
+            let index = which(&target.luns, at)?;
+            let block_bytes = target.luns[index].unit.options.block_bytes;
+            config::rules::check_size(bytes, block_bytes)
+                .map_err(|why| Failure::usage(format!("a size of {bytes} bytes")).hint(why))?;
+            let place = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
+            let size = |lun: &mut LunConfig| say_size(&mut lun.unit, bytes);
+            if let Some(target) = place {
+                self.each_of_unit(&mut wanted, (target, index), &size);
+            }
+            Ok(wanted)
+        })
+    }
+
+    /// Sends the logins at a target elsewhere (`host:port[,portal group tag]`), or no more.
+    ///
+    /// # Errors
+    /// No such target, an address that is none.
+    pub fn redirect(
+        &self,
+        target: &str,
+        to: Option<&str>,
+        by: &dyn fmt::Display,
+    ) -> Result<Applied, Failure> {
+        if let Some(to) = to {
+            config::rules::check_redirect(to)
+                .map_err(|why| Failure::usage(format!("{to:?} is no address")).hint(why))?;
+        }
+        self.change(&Aim::default(), by, |mut wanted| {
+            find(&mut wanted, target)?.redirect = to.map(str::to_owned);
+            Ok(wanted)
+        })
+    }
+
+    /// Lets the unit behind a LUN take writes again after a sync has failed: what was written since
+    /// the last good one may be lost.
+    ///
+    /// # Errors
+    /// No such LUN, a disk that cannot be synced still.
+    pub fn recover(&self, at: &LunAt<'_>, by: &dyn fmt::Display) -> Result<(), Failure> {
+        let entries = self.begin_change()?;
+        let mut running = self.running();
+        let target = find(&mut running, at.target)?;
+        let (name, index) = (target.name.clone(), which(&target.luns, at)?);
+        let catalogue = self.server.catalogue();
+        let shown = catalogue.targets.iter().find(|target| target.name == name);
+        let unit = shown.and_then(|target| target.luns.get(index));
+        let Some(unit) = unit.map(|lun| Arc::clone(&lun.unit)) else {
+            return Err(Failure::not_found(format!("{name} has no such LUN {}", at.id)));
+        };
+        drop(entries);
+        block_on(unit.recover())??;
+        tracing::info!(target: "audit", %by, target = name, lun = at.id, "recovered");
+        Ok(())
+    }
+
+    /// Ends a session: its initiator is asked to log out, and cut after a few seconds.
+    ///
+    /// # Errors
+    /// No such session.
+    pub fn log_out(&self, tsih: u16, by: &dyn fmt::Display) -> Result<(), Failure> {
+        if self.is_stopping() {
+            return Err(Failure::stopping());
+        }
+        let session = self.server.sessions().into_iter().find(|session| session.tsih == tsih);
+        let ended = block_on(self.server.log_out(tsih))?;
+        match session.filter(|_| ended) {
+            Some(session) => {
+                let (initiator, target) = (session.initiator_name, session.target_name);
+                tracing::info!(target: "audit", %by, tsih, initiator, target, "session logged out");
+                Ok(())
+            }
+            None => Err(Failure::not_found(format!("there is no session {tsih}"))
+                .hint("`lunar ctl sessions` lists those there are")),
+        }
+    }
+
+    fn change(
+        &self,
+        aim: &Aim,
+        by: &dyn fmt::Display,
+        wish: impl FnOnce(Configuration) -> Result<Configuration, Failure>,
+    ) -> Result<Applied, Failure> {
+        let mut entries = self.begin_change()?;
+        let running = self.running();
+        let wanted = wish(running.clone())?;
+        // What cannot be had without a restart stays as it is.
+        let served = Configuration {
+            targets: wanted.targets.clone(),
+            discovery_chap: wanted.discovery_chap.clone(),
+            ..running.clone()
+        };
+        // The portals that are open stay so, whatever the file says of them.
+        config::lun::check_locked(&served)?;
+        let layout = Layout::of(&self.server.catalogue(), &entries);
+        let names_hold = !aim.becomes_applied;
+        let plan = Plan::new(&entries, &running, &layout, &served, names_hold)?;
+        let difference = difference(&running, &wanted, &layout, &entries, &plan);
+        if aim.dry_run {
+            return Ok(only_told(difference, aim.shrink));
+        }
+        if !aim.shrink {
+            refuse_to_shrink(&difference)?;
+        }
+        let open = std::mem::take(&mut *entries);
+        let mut work = Work::new(&self.server, &self.opening, &running, layout, open);
+        let made = work.units(&plan).and_then(|places| {
+            work.grow(&plan)?;
+            let layout = plan.layout(&places);
+            let replaced = work.switch(&served, &layout)?;
+            work.shrink(&plan, aim.shrink)?;
+            Ok((replaced, layout))
+        });
+        let (replaced, layout) = match made {
+            Ok(made) => made,
+            Err(failure) => {
+                let (failure, running, open) = work.take_back(failure);
+                *entries = open;
+                self.told().running = running;
+                tracing::warn!(target: "audit", %by, "a change failed: {failure}");
+                return Err(failure);
+            }
+        };
+        let mut running = served;
+        tell_sizes(&mut running, &layout, &|slot| work.unit(slot));
+        put_limits(&running, &layout, &|slot| work.unit(slot));
+        let applied = Applied {
+            difference,
+            made: true,
+            sessions_changed: replaced.sessions_changed,
+            sessions_ended: replaced.sessions_ended,
+            warnings: std::mem::take(&mut work.warnings),
+        };
+        *entries = work.into_entries(&layout);
+        drop(replaced);
+        let mut told = self.told();
+        told.running = running;
+        if aim.becomes_applied {
+            told.applied = wanted;
+        }
+        drop(told);
+        audit(&applied.difference.changes, by);
+        applied.warnings.iter().for_each(|warning| tracing::error!("{warning}"));
+        Ok(applied)
+    }
+
+    /// Changes every LUN that shows the same unit as the one at this target and place does.
+    fn each_of_unit(
+        &self,
+        wanted: &mut Configuration,
+        at: (usize, usize),
+        change: &dyn Fn(&mut LunConfig),
+    ) {
+        let catalogue = self.server.catalogue();
+        let shown = |(target, lun): (usize, usize)| {
+            let unit = &catalogue.targets.get(target)?.luns.get(lun)?.unit;
+            Some(Arc::clone(unit))
+        };
+        let Some(unit) = shown(at) else { return };
+        for (target, config) in wanted.targets.iter_mut().enumerate() {
+            for (lun, config) in config.luns.iter_mut().enumerate() {
+                if shown((target, lun)).is_some_and(|other| Arc::ptr_eq(&unit, &other)) {
+                    change(config);
+                }
+            }
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        lock(&self.told)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for work of the server, on a thread that may block.
+fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.map_err(|error| Failure::new(format!("no runtime: {error}")))?;
+    Ok(runtime.block_on(work))
+}
+
+/// What a server is given: `configuration`, with the unit of each LUN. A LUN whose unit is not
+/// there is left out.
+fn catalogue(
+    configuration: &Configuration,
+    layout: &Layout,
+    unit: &dyn Fn(usize) -> Option<Arc<LogicalUnit>>,
+) -> Catalogue {
+    let target = |(target, shown): (&TargetConfig, &Vec<Option<usize>>)| {
+        let luns = target.luns.iter().zip(shown).filter_map(|(lun, shown)| {
+            let unit = unit((*shown)?)?;
+            let (access, administer) = (lun.access.clone(), lun.administer.clone());
+            Some(LunOptions { id: lun.id, unit, access, administer })
+        });
+        Arc::new(TargetOptions {
+            name: target.name.clone(),
+            alias: target.alias.clone(),
+            portal_group: target.portal_group,
+            access: target.access.clone(),
+            administer: target.administer.clone(),
+            chap: target.chap.iter().map(ChapConfig::entry).collect(),
+            offer: target.offer.clone(),
+            redirect: target.redirect.clone(),
+            initiator_limits: target.initiator_limits.clone(),
+            luns: luns.collect(),
+        })
+    };
+    let discovery_chap = configuration.discovery_chap.as_ref();
+    Catalogue {
+        targets: configuration.targets.iter().zip(&layout.0).map(target).collect(),
+        discovery_chap: discovery_chap.map(|chap| chap.demand.clone()),
+    }
+}
+
+/// Says the size that each unit has, where one was wanted.
+fn tell_sizes(
+    running: &mut Configuration,
+    layout: &Layout,
+    unit: &dyn Fn(usize) -> Option<Arc<LogicalUnit>>,
+) {
+    for (target, shown) in running.targets.iter_mut().zip(&layout.0) {
+        for (lun, shown) in target.luns.iter_mut().zip(shown) {
+            if let Some(unit) = shown.and_then(unit) {
+                set_size(&mut lun.unit, unit.options().device.geometry().size_bytes());
+            }
+        }
+    }
+}
+
+/// Holds each unit to its limits; sessions notice nothing else.
+fn put_limits(
+    running: &Configuration,
+    layout: &Layout,
+    unit: &dyn Fn(usize) -> Option<Arc<LogicalUnit>>,
+) {
+    for (target, shown) in running.targets.iter().zip(&layout.0) {
+        for (lun, shown) in target.luns.iter().zip(shown) {
+            if let Some(unit) = shown.and_then(unit) {
+                lun.put_limits(&unit);
+            }
+        }
+    }
+}
+
+/// Says the size that each file has, whether one was wanted or not.
+fn tell_all_sizes(known: &mut Configuration, layout: &Layout, entries: &[Entry]) {
+    for (target, shown) in known.targets.iter_mut().zip(&layout.0) {
+        for (lun, shown) in target.luns.iter_mut().zip(shown) {
+            if let Some(entry) = shown.and_then(|index| entries.get(index))
+                && entry.file.is_some()
+            {
+                lun.unit.options.size_bytes = Some(entry.size_bytes());
+            }
+        }
+    }
+}
+
+/// What leads from what is served to what is wanted.
+fn difference(
+    running: &Configuration,
+    wanted: &Configuration,
+    layout: &Layout,
+    entries: &[Entry],
+    plan: &Plan,
+) -> Difference {
+    let mut known = running.clone();
+    tell_all_sizes(&mut known, layout, entries);
+    Difference::between(&known, wanted, &|_, lun| plan.shown(entries, wanted, lun))
+}
+
+/// What a dry run tells: what would change, and what would be refused.
+fn only_told(difference: Difference, shrink: bool) -> Applied {
+    let refused = refuse_to_shrink(&difference).err().filter(|_| !shrink);
+    let refused = refused.map(|why| format!("without --shrink it is refused: {}", why.what));
+    let warnings = refused.into_iter().collect();
+    Applied { difference, warnings, ..Applied::default() }
+}
+
+fn refuse_to_shrink(difference: &Difference) -> Result<(), Failure> {
+    let Some(change) = difference.changes.iter().find(|c| c.effect == Effect::Shrinks) else {
+        return Ok(());
+    };
+    let line = change.line.trim_start_matches("~ ");
+    Err(Failure::conflict(format!("a disk would get smaller: {line}")).hint(
+        "write the size it has into the configuration (lunar ctl status shows it), or add \
+         --shrink to give up what lies beyond the new end",
+    ))
+}
+
+/// One line for each change, for whoever asks later who did it.
+fn audit(changes: &[Change], by: &dyn fmt::Display) {
+    for change in changes {
+        let (target, lun, key) = (&change.target, change.lun, &change.key);
+        let text = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);
+        let (from, to) = (text(&change.from), text(&change.to));
+        let what = match (change.effect, change.change) {
+            (Effect::Restart, _) => "wanted, needs a restart",
+            (_, ChangeKind::Add) => "added",
+            (_, ChangeKind::Remove) => "removed",
+            (_, ChangeKind::Change) => "changed",
+        };
+        tracing::info!(target: "audit", %by, target, lun, key, from, to, "{what}");
+    }
+}
+
+fn find<'c>(
+    configuration: &'c mut Configuration,
+    name: &str,
+) -> Result<&'c mut TargetConfig, Failure> {
+    let mut targets = configuration.targets.iter_mut();
+    targets.find(|target| target.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+        Failure::not_found(format!("there is no target {name}"))
+            .hint("`lunar ctl targets` lists those there are")
+    })
+}
+
+/// The index of a LUN.
+fn which(luns: &[LunConfig], at: &LunAt<'_>) -> Result<usize, Failure> {
+    let named = |lun: &LunConfig| at.device.is_none_or(|name| lun.unit.device.is_named(name));
+    let found = luns.iter().enumerate().filter(|(_, lun)| lun.id == at.id && named(lun));
+    let found: Vec<_> = found.collect();
+    match found[..] {
+        [(index, _)] => Ok(index),
+        [] => Err(Failure::not_found(format!("{} has no such LUN {}", at.target, at.id))
+            .hint("`lunar ctl luns` lists those there are")),
+        _ => {
+            let devices: Vec<_> = found.iter().map(|(_, l)| l.unit.device.to_string()).collect();
+            let what = format!("{} has several LUNs {}", at.target, at.id);
+            Err(Failure::conflict(what).hint(format!("name the device: {}", devices.join(", "))))
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What becomes of each unit when another configuration is to be served.
+
+use super::units::{Entry, agree, same_settings, wanted_size};
+use crate::Failure;
+use crate::config::conflict::Place;
+use crate::config::model::{Configuration, LunConfig, UnitConfig};
+use crate::difference::{Shown, pair_luns};
+use lunar_block::file_identity;
+use lunar_target::Catalogue;
+
+/// Which unit each LUN shows, by target and LUN of a configuration; `None`: the unit is lost.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layout(pub(super) Vec<Vec<Option<usize>>>);
+
+impl Layout {
+    /// Of what is served.
+    pub(super) fn of(catalogue: &Catalogue, entries: &[Entry]) -> Self {
+        let index = |unit: &_| entries.iter().position(|entry| entry.is(unit));
+        let targets = catalogue.targets.iter();
+        Self(targets.map(|t| t.luns.iter().map(|lun| index(&lun.unit)).collect()).collect())
+    }
+
+    /// Whether some LUN shows the unit.
+    pub(super) fn shows(&self, unit: usize) -> bool {
+        self.0.iter().flatten().any(|shown| *shown == Some(unit))
+    }
+}
+
+/// A unit that the new configuration wants.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) config: UnitConfig,
+    /// Which of the open units it is.
+    pub(super) open: Option<usize>,
+    /// Whether that has to be closed and opened again.
+    pub(super) reopens: bool,
+    /// Whether another file is there now under its name.
+    pub(super) replaced: bool,
+}
+
+/// The units of a configuration, each once, and which LUN shows which.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) wanted: Vec<Wanted>,
+    /// Open units that get another size, and that size in bytes.
+    pub(super) resizes: Vec<(usize, u64)>,
+    /// Indices into `wanted`, and whether the LUN shows that unit already.
+    luns: Vec<Vec<(usize, bool)>>,
+    /// Open units that the names of files lead to.
+    named: Vec<usize>,
+}
+
+impl Plan {
+    /// What becomes of `entries`, which the LUNs of `running` show as in `layout`, when `new` is to
+    /// be served. Where `names_hold`, a LUN that is to show what it shows does so, whatever has
+    /// become of the name of its file: names are looked up again only by a whole configuration.
+    ///
+    /// # Errors
+    /// Two LUNs over one file that do not agree, a file that is served and no more there.
+    pub(super) fn new(
+        entries: &[Entry],
+        running: &Configuration,
+        layout: &Layout,
+        new: &Configuration,
+        names_hold: bool,
+    ) -> Result<Self, Failure> {
+        let mut plan = Self::default();
+        let all = new.targets.iter().flat_map(|target| &target.luns);
+        plan.named = all.filter_map(|lun| by_file(entries, &lun.unit)).collect();
+        for target in &new.targets {
+            let was = running.targets.iter().zip(&layout.0);
+            let was = was.into_iter().find(|(was, _)| was.name.eq_ignore_ascii_case(&target.name));
+            let (old_luns, shown) = match was {
+                Some((target, shown)) => (&target.luns[..], &shown[..]),
+                None => (&[][..], &[][..]),
+            };
+            let mut before = vec![(None, false); target.luns.len()];
+            for (was, is) in pair_luns(old_luns, &target.luns) {
+                if let (Some(was), Some(is)) = (was, is) {
+                    let (old, new) = (&old_luns[was].unit, &target.luns[is].unit);
+                    let holds = names_hold && old.device == new.device && old.uuid == new.uuid;
+                    before[is] = (shown.get(was).copied().flatten(), holds);
+                }
+            }
+            let luns = target.luns.iter().zip(before);
+            let luns = luns.map(|(lun, (before, holds))| {
+                let wanted = plan.want(entries, &lun.unit, before, holds)?;
+                let shows = &plan.wanted[wanted];
+                Ok((wanted, before.is_some() && before == shows.open && !shows.replaced))
+            });
+            let luns = luns.collect::<Result<_, Failure>>()?;
+            plan.luns.push(luns);
+        }
+        for wanted in &plan.wanted {
+            if let (Some(index), Some(bytes)) = (wanted.open, wanted_size(&wanted.config))
+                && !wanted.replaced
+                && entries[index].size_bytes() != bytes
+            {
+                plan.resizes.push((index, bytes));
+            }
+        }
+        Ok(plan)
+    }
+
+    /// `before` is what the same LUN showed so far, and shows again if it `holds`.
+    fn want(
+        &mut self,
+        entries: &[Entry],
+        config: &UnitConfig,
+        before: Option<usize>,
+        holds: bool,
+    ) -> Result<usize, Failure> {
+        let found = match before.filter(|_| holds) {
+            Some(index) => Some(index),
+            None => find(entries, config, before),
+        };
+        let replaced = match found {
+            Some(_) => None,
+            None => self.replaced(entries, config)?,
+        };
+        let open = found.or(replaced);
+        let same = |other: &&Wanted| match (open, config.device.path()) {
+            (Some(index), _) => other.open == Some(index),
+            (None, Some(path)) => {
+                let other = other.config.device.path().map(Place::of);
+                other.is_some_and(|other| other == Place::of(path))
+            }
+            (None, None) => false,
+        };
+        if let Some(index) = self.wanted.iter().position(|other| same(&other)) {
+            return agree(config, &self.wanted[index].config).map(|()| index);
+        }
+        let other = |index: usize| !same_settings(config, &entries[index].config);
+        let (replaced, reopens) = (replaced.is_some(), open.is_some_and(other));
+        let reopens = reopens || replaced;
+        self.wanted.push(Wanted { config: config.clone(), open, reopens, replaced });
+        Ok(self.wanted.len() - 1)
+    }
+
+    /// The open unit whose file had the name of another one that is there now.
+    ///
+    /// # Errors
+    /// There is none: a new one would be made in the place of one that is in use.
+    fn replaced(&self, entries: &[Entry], config: &UnitConfig) -> Result<Option<usize>, Failure> {
+        let Some(path) = config.device.path() else { return Ok(None) };
+        let named = |entry: &Entry| entry.config.device == config.device;
+        let Some(index) = entries.iter().position(named) else { return Ok(None) };
+        if path.try_exists().is_ok_and(|there| !there) {
+            return Err(Failure::conflict(format!(
+                "{} is served, but its file has another name now, or is deleted",
+                path.display()
+            ))
+            .hint(
+                "move it back; one that is deleted is there until it is served no more: `lunar ctl \
+                 status` names the command that saves it",
+            ));
+        }
+        // Another name leads to it still.
+        Ok(Some(index).filter(|index| !self.named.contains(index)))
+    }
+
+    /// What is known of the disk that a LUN of `new`, the configuration it was made for, shows.
+    pub(super) fn shown(&self, entries: &[Entry], new: &Configuration, lun: &LunConfig) -> Shown {
+        let targets = new.targets.iter().zip(&self.luns);
+        let mut luns = targets.flat_map(|(target, luns)| target.luns.iter().zip(luns));
+        let Some((_, (wanted, same))) = luns.find(|(other, _)| std::ptr::eq(*other, lun)) else {
+            return Shown::default();
+        };
+        let wanted = &self.wanted[*wanted];
+        let entry = wanted.open.and_then(|index| entries.get(index));
+        let size_bytes = entry.filter(|_| !wanted.replaced).map(Entry::size_bytes);
+        Shown { same: *same, size_bytes, reopens: wanted.reopens }
+    }
+
+    /// With the place of each wanted unit.
+    pub(super) fn layout(&self, places: &[usize]) -> Layout {
+        let luns = self.luns.iter();
+        Layout(
+            luns.map(|luns| luns.iter().map(|(wanted, _)| places.get(*wanted).copied()).collect())
+                .collect(),
+        )
+    }
+}
+
+/// The open unit over the file that `config` names.
+fn by_file(entries: &[Entry], config: &UnitConfig) -> Option<usize> {
+    let file = file_identity(config.device.path()?).ok()?;
+    entries.iter().position(|entry| entry.file == Some(file))
+}
+
+/// The open unit that `config` names: a file is known by itself, memory by its UUID or by the LUN
+/// that shows it.
+fn find(entries: &[Entry], config: &UnitConfig, before: Option<usize>) -> Option<usize> {
+    if config.device.path().is_some() {
+        return by_file(entries, config);
+    }
+    let memory = |entry: &Entry| entry.file.is_none();
+    match config.uuid {
+        Some(_) => {
+            entries.iter().position(|entry| memory(entry) && entry.config.uuid == config.uuid)
+        }
+        None => before.filter(|index| {
+            let entry = &entries[*index];
+            memory(entry) && entry.config.uuid.is_none()
+        }),
+    }
+}

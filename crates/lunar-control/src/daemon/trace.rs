@@ -1,0 +1,62 @@
+//! Looking at what a session says.
+
+use super::Daemon;
+use crate::Failure;
+use crate::trace::{SNAP_BYTES_MAX, SNAP_BYTES_MIN, TRACE_SECONDS_MAX};
+use lunar_target::{NoTrace, Trace};
+use std::fmt;
+
+impl Daemon {
+    /// Begins a trace of a session's PDUs, which goes on until it is dropped.
+    ///
+    /// # Errors
+    /// No such session, one that is traced already, too many traces, lengths beyond the limits.
+    pub fn trace(
+        &self,
+        tsih: u16,
+        seconds: u32,
+        snap_bytes: Option<u32>,
+        by: &dyn fmt::Display,
+    ) -> Result<Trace, Failure> {
+        if self.is_stopping() {
+            return Err(Failure::stopping());
+        }
+        if !(1..=TRACE_SECONDS_MAX).contains(&seconds) {
+            let what = format!("a trace takes 1 to {TRACE_SECONDS_MAX} s, not {seconds}");
+            return Err(Failure::usage(what));
+        }
+        let kept = snap_bytes.unwrap_or(SNAP_BYTES_MAX);
+        if !(SNAP_BYTES_MIN..=SNAP_BYTES_MAX).contains(&kept) {
+            let limits = format!("{SNAP_BYTES_MIN} to {SNAP_BYTES_MAX}");
+            return Err(Failure::usage(format!("of a PDU {limits} bytes are kept, not {kept}")));
+        }
+        let trace = self.server().trace(tsih, kept as usize).map_err(|why| refused(tsih, why))?;
+        let (initiator, target) = (&trace.session.initiator_name, &trace.session.target_name);
+        tracing::info!(target: "audit", %by, tsih, initiator, target, seconds, snap_bytes,
+            "trace begun");
+        Ok(trace)
+    }
+
+    /// Ends the trace of a session before its time.
+    ///
+    /// # Errors
+    /// No such session, or none that is traced.
+    pub fn end_trace(&self, tsih: u16, by: &dyn fmt::Display) -> Result<(), Failure> {
+        if !self.server().end_trace(tsih) {
+            return Err(Failure::not_found(format!("no trace of a session {tsih} runs")));
+        }
+        tracing::info!(target: "audit", %by, tsih, "trace is to end");
+        Ok(())
+    }
+}
+
+fn refused(tsih: u16, why: NoTrace) -> Failure {
+    match why {
+        NoTrace::NoSession => Failure::not_found(format!("there is no session {tsih}"))
+            .hint("`lunar ctl sessions` lists those there are"),
+        NoTrace::Traced | NoTrace::TooMany => {
+            Failure::conflict(format!("session {tsih} cannot be traced: {why}"))
+                .hint("wait until another trace ends")
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The units that are open, and opening more of them.
+
+use super::{Origin, block_on};
+use crate::config::model::{Configuration, UnitConfig};
+use crate::device_url::{DeviceUrl, LocalOptions, Opener};
+use crate::{Failure, identity};
+use lunar_block::{
+    BlockDevice, BufferPool, CreatedFile, FileIdentity, MemoryBudget, StateDirectory, file_identity,
+};
+use lunar_target::{LogicalUnit, LogicalUnitOptions, Shrink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// A unit and what it was opened as.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// As it was opened; its size is the one it has now, if one was wanted.
+    pub(super) config: UnitConfig,
+    /// The file behind it; `None`: memory.
+    pub(super) file: Option<FileIdentity>,
+    pub(super) unit: Arc<LogicalUnit>,
+}
+
+impl Entry {
+    pub(super) fn is(&self, unit: &Arc<LogicalUnit>) -> bool {
+        Arc::ptr_eq(&self.unit, unit)
+    }
+
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.unit.options().device.geometry().size_bytes()
+    }
+
+    pub(super) fn resize(&mut self, bytes: u64, shrink: Shrink) -> Result<(), Failure> {
+        let resized = block_on(self.unit.resize(bytes, shrink));
+        let is = self.size_bytes();
+        set_size(&mut self.config, is);
+        Ok(resized??)
+    }
+}
+
+/// How units are opened.
+#[derive(Debug)]
+pub(super) struct Opening {
+    opener: Arc<dyn Opener>,
+    state: Option<PathBuf>,
+    transfer_bytes: u32,
+    io_uring: bool,
+    buffers: BufferPool,
+    /// Files that are smaller than they should be get larger.
+    grow: bool,
+}
+
+/// What opening a unit made that was not there before.
+#[derive(Debug, Default)]
+pub(super) struct Created {
+    file: Option<CreatedFile>,
+    directory: Option<StateDirectory>,
+}
+
+impl Created {
+    /// Takes it away again: nothing has been written to it.
+    pub(super) fn undo(self) {
+        let removed =
+            [self.file.map(CreatedFile::remove), self.directory.map(StateDirectory::discard)];
+        for error in removed.into_iter().flatten().filter_map(Result::err) {
+            tracing::warn!("what a change that failed had made is still there: {error}");
+        }
+    }
+}
+
+impl Opening {
+    pub(super) fn new(
+        configuration: &Configuration,
+        origin: &Origin,
+        opener: Arc<dyn Opener>,
+    ) -> Self {
+        Self {
+            opener,
+            state: configuration.state.clone(),
+            transfer_bytes: configuration.limits.server.transfer_bytes,
+            io_uring: configuration.io_uring,
+            buffers: BufferPool::with_budget(&MemoryBudget::new(
+                configuration.limits.memory_bytes_max,
+            )),
+            grow: matches!(origin, Origin::File { .. }),
+        }
+    }
+
+    /// Where units take memory from, with the budget of the process.
+    pub(super) fn buffers(&self) -> &BufferPool {
+        &self.buffers
+    }
+
+    /// Opens a unit beside the `others`, which have other files.
+    pub(super) fn open<'e>(
+        &self,
+        config: &UnitConfig,
+        others: impl Iterator<Item = &'e Entry>,
+    ) -> Result<(Entry, Created), Failure> {
+        let mut created = Created::default();
+        let others: Vec<_> = others.map(|other| other.unit.options()).collect();
+        match self.open_noting(config, &others, &mut created) {
+            Ok(entry) => Ok((entry, created)),
+            Err(failure) => {
+                created.undo();
+                Err(failure)
+            }
+        }
+    }
+
+    fn open_noting(
+        &self,
+        config: &UnitConfig,
+        others: &[&LogicalUnitOptions],
+        created: &mut Created,
+    ) -> Result<Entry, Failure> {
+        let Some(path) = config.device.path() else {
+            let device = self.opener.open(&config.device, &config.options)?;
+            let uuid = config.uuid.unwrap_or_else(Uuid::new_v4);
+            return self.make(config, device, uuid, None, others);
+        };
+        let directory = identity::directory(path, self.state.as_deref(), config.uuid)?;
+        let new_directory = new(&directory)?;
+        refuse_old_identity(config, path, &directory)?;
+        let mut options = LocalOptions { io_uring: self.io_uring, ..config.options.clone() };
+        // A file that is empty, or has just that size, may be what a crash has left of a new one:
+        // it is given its size, or that is made durable. Any other is opened as it is.
+        let wanted = options.size_bytes.unwrap_or_default();
+        if path.metadata().is_ok_and(|file| !file.is_file() || ![0, wanted].contains(&file.len())) {
+            options.size_bytes = None;
+        }
+        // The lock comes first: whoever holds it owns the state as well.
+        let device = self.opener.open(&config.device, &options)?;
+        created.file = device.take_created();
+        self.fit(config, &device)?;
+        let kept = identity::create_directory(&directory)?;
+        let uuid = match config.uuid {
+            Some(uuid) => Ok(uuid),
+            None => identity::load_or_create(&kept),
+        };
+        created.directory = new_directory.map(|_| kept);
+        self.make(config, device, uuid?, Some(directory), others)
+    }
+
+    /// Makes a file as large as it should be. One that is larger stays so: it was resized while it
+    /// was served, and what lies beyond may be needed.
+    fn fit(&self, config: &UnitConfig, device: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
+        let Some(wanted) = config.options.size_bytes else { return Ok(()) };
+        let is = device.geometry().size_bytes();
+        if is > wanted {
+            tracing::warn!(
+                "{} is served with its {is} bytes, although its `size` is {wanted}: write the \
+                 size that it has",
+                config.device
+            );
+        }
+        if is >= wanted {
+            return Ok(());
+        }
+        let what =
+            format!("{} has {is} bytes, not {wanted} as its size option says", config.device);
+        match device.resize().filter(|_| self.grow && !config.options.read_only) {
+            Some(resize) => Ok(block_on(resize.resize(wanted))??),
+            None => Err(Failure::new(what)
+                .hint("leave the size out: it is for files that do not exist yet")),
+        }
+    }
+
+    fn make(
+        &self,
+        config: &UnitConfig,
+        device: Arc<dyn BlockDevice>,
+        uuid: Uuid,
+        state: Option<PathBuf>,
+        others: &[&LogicalUnitOptions],
+    ) -> Result<Entry, Failure> {
+        if let Some(other) = others.iter().find(|other| other.uuid == uuid) {
+            let (device, name) = (&config.device, other.device.name());
+            let what = format!("{device} has the identity of another disk, {name}");
+            return Err(Failure::new(what).hint(match state.is_some() && state == other.state {
+                true => {
+                    "the file that is served under that name was replaced: serve that no more \
+                         first"
+                }
+                // A copied disk whose state was copied with it: initiators would take both for one.
+                false => "remove the `uuid` file of the copy's state, so that it gets its own",
+            }));
+        }
+        let size_bytes = device.geometry().size_bytes();
+        let unit = LogicalUnit::open(LogicalUnitOptions {
+            uuid,
+            device,
+            cache: config.cache,
+            thin: config.options.thin,
+            thin_threshold_percent: config.thin_threshold_percent,
+            out_of_space: config.out_of_space,
+            maintenance_bytes_per_second: config.maintenance_bytes_per_second,
+            read_only: config.options.read_only,
+            removable: config.removable,
+            transfer_bytes: self.transfer_bytes,
+            state,
+            buffers: self.buffers.clone(),
+        })?;
+        let file = config.device.path().map(file_identity).transpose()?;
+        let mut config = config.clone();
+        set_size(&mut config, size_bytes);
+        Ok(Entry { config, file, unit })
+    }
+}
+
+/// The path, if nothing is there: what cannot be looked at may well be.
+fn new(path: &Path) -> Result<Option<PathBuf>, Failure> {
+    match path.try_exists() {
+        Ok(there) => Ok((!there).then(|| path.to_owned())),
+        Err(error) => Err(Failure::new(format!("{} cannot be looked at: {error}", path.display()))
+            .hint("give the server the right to enter the directories above it")),
+    }
+}
+
+/// A disk is made, and durable, before its identity is: where there is an identity and no disk, the
+/// disk is elsewhere, and initiators must not be shown an empty one in its place.
+fn refuse_old_identity(config: &UnitConfig, path: &Path, directory: &Path) -> Result<(), Failure> {
+    let holds = path.metadata().is_ok_and(|file| !file.is_file() || file.len() > 0);
+    if holds || config.options.size_bytes.is_none() || !identity::is_kept(directory, config.uuid)? {
+        return Ok(());
+    }
+    let (file, state) = (path.display(), directory.display());
+    let what = if new(path)?.is_some() { "is not there" } else { "is empty" };
+    Err(Failure::conflict(format!(
+        "{file} {what}, but the identity of a disk is, in {state}: a new disk would be taken for \
+         that one"
+    ))
+    .hint(format!(
+        "mount or restore what holds {file}; for a new disk in its place, remove {state}"
+    )))
+}
+
+/// Says the size that a unit has, where one is said.
+pub(super) fn set_size(config: &mut UnitConfig, bytes: u64) {
+    match &mut config.device {
+        DeviceUrl::Memory { size_bytes } => *size_bytes = bytes,
+        _ => {
+            if let Some(size_bytes) = &mut config.options.size_bytes {
+                *size_bytes = bytes;
+            }
+        }
+    }
+}
+
+/// Says the size that a unit has, where none was said before as well.
+pub(super) fn say_size(config: &mut UnitConfig, bytes: u64) {
+    if config.device.path().is_some() {
+        config.options.size_bytes = Some(bytes);
+    }
+    set_size(config, bytes);
+}
+
+/// The size that is wanted, if one is.
+pub(super) fn wanted_size(config: &UnitConfig) -> Option<u64> {
+    match config.device {
+        DeviceUrl::Memory { size_bytes } => Some(size_bytes),
+        _ => config.options.size_bytes,
+    }
+}
+
+/// Whether two are alike but for their size and for how their device is named.
+pub(super) fn same_settings(one: &UnitConfig, other: &UnitConfig) -> bool {
+    let mut renamed = UnitConfig { device: other.device.clone(), ..one.clone() };
+    renamed.options.size_bytes = other.options.size_bytes;
+    renamed == *other
+}
+
+/// Two LUNs over one file are one disk: they agree on everything but its name.
+pub(super) fn agree(one: &UnitConfig, other: &UnitConfig) -> Result<(), Failure> {
+    if same_settings(one, other) && wanted_size(one) == wanted_size(other) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{} and {} are one disk with different settings",
+        one.device, other.device
+    ))
+    .hint("give both LUNs the same settings"))
+}

@@ -1,0 +1,217 @@
+//! Device URLs: what names a disk. Which of them opens what, an [`Opener`] knows.
+
+use crate::Failure;
+use crate::units::{parse_size, size_text};
+use lunar_block::{BlockDevice, is_among_devices};
+use lunar_initiator::Url;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a device URL names.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum DeviceUrl {
+    /// A path, or `file:PATH`: a file or a block device.
+    File(PathBuf),
+    /// `mem:SIZE`: memory, gone with the process.
+    Memory {
+        /// How much.
+        size_bytes: u64,
+    },
+    /// `iscsi://…/target/lun`: a LUN of a target.
+    Iscsi(Url),
+}
+
+/// How a local device is to be opened.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LocalOptions {
+    /// The size a missing file is created with, and an existing one must have.
+    pub size_bytes: Option<u64>,
+    /// Past the page cache.
+    pub direct: bool,
+    /// By a ring on the threads that have one: those that serve.
+    pub io_uring: bool,
+    /// Logical block length in bytes.
+    pub block_bytes: u32,
+    /// Physical block length in bytes.
+    pub physical_block_bytes: u32,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Deallocation is offered.
+    pub thin: bool,
+}
+
+/// Opens what a device URL names.
+pub trait Opener: fmt::Debug + Send + Sync {
+    /// Opens a disk that is to be served. May block.
+    ///
+    /// # Errors
+    /// As the device says; for what cannot be served.
+    fn open(
+        &self,
+        url: &DeviceUrl,
+        options: &LocalOptions,
+    ) -> Result<Arc<dyn BlockDevice>, Failure>;
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        Self {
+            size_bytes: None,
+            direct: false,
+            io_uring: false,
+            block_bytes: 512,
+            physical_block_bytes: 4096,
+            read_only: false,
+            thin: true,
+        }
+    }
+}
+
+impl DeviceUrl {
+    /// Reads a path or a URL.
+    ///
+    /// # Errors
+    /// What is wrong, and what is meant; never a secret that stood in it.
+    pub fn parse(text: &str) -> Result<Self, Failure> {
+        if Url::is_one(text) {
+            let url: Url = text
+                .parse()
+                .map_err(|e: lunar_initiator::UrlError| Failure::usage(e.what).hint(e.hint))?;
+            if url.unit.is_none() {
+                return Err(Failure::usage("the URL names a portal, but no target and LUN")
+                    .hint("write iscsi://HOST[:PORT]/TARGET/LUN; `lunar discover` lists targets"));
+            }
+            return Ok(Self::Iscsi(url));
+        }
+        match scheme(text) {
+            None if text.is_empty() => Err(Failure::usage("the name of a device is empty")),
+            None => Ok(Self::File(PathBuf::from(text))),
+            Some(("file", "")) => Err(Failure::usage("file: without a path")),
+            Some(("file", path)) => Ok(Self::File(PathBuf::from(path))),
+            Some(("mem", size)) => match parse_size(size) {
+                Ok(0) | Err(_) => Err(Failure::usage(format!("`{text}` names no size of memory"))
+                    .hint("write mem:SIZE, for example mem:1G")),
+                Ok(size_bytes) => Ok(Self::Memory { size_bytes }),
+            },
+            Some(("pool" | "rbd", _)) => {
+                Err(Failure::usage(format!("`{text}`: not in this version"))
+                    .hint("this version opens paths, file:PATH, mem:SIZE and iscsi:// URLs"))
+            }
+            Some((scheme, _)) => Err(Failure::usage(format!("unknown scheme `{scheme}:`")).hint(
+                "write PATH, file:PATH, mem:SIZE or iscsi://…; a file of that name is ./NAME",
+            )),
+        }
+    }
+
+    /// Whether `text` names it, as a URL or as a path; one that is relative starts where this
+    /// process does.
+    pub fn is_named(&self, text: &str) -> bool {
+        Self::parse(text).is_ok_and(|url| match (url.path(), self.path()) {
+            (Some(asked), Some(own)) => whole(asked) == whole(own),
+            _ => url == *self,
+        })
+    }
+
+    /// Its portal and LUN, if it is behind a session.
+    pub fn portal(&self) -> Option<&Url> {
+        match self {
+            Self::Iscsi(url) => Some(url),
+            _ => None,
+        }
+    }
+
+    /// Its path, if it is a file.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            _ => None,
+        }
+    }
+}
+
+/// Hint for a path that leads to nothing: `create`, where a file could be made.
+pub fn missing_hint(path: &Path, create: &str) -> String {
+    match is_among_devices(path) {
+        true => "check the name (lsblk lists the devices there are); no file is made in /dev, put \
+                 one elsewhere"
+            .to_owned(),
+        false => create.to_owned(),
+    }
+}
+
+/// What cannot be made whole names itself alone.
+fn whole(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// `scheme:rest`, if `text` has that form. A path with a slash before its first colon has not.
+fn scheme(text: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = text.split_once(':')?;
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-".contains(&b);
+    (!scheme.is_empty() && scheme.bytes().all(plain)).then_some((scheme, rest))
+}
+
+impl fmt::Display for DeviceUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::Memory { size_bytes } => match size_text(*size_bytes) {
+                Some(size) => write!(f, "mem:{size}"),
+                None => write!(f, "mem:{size_bytes}"),
+            },
+            Self::Iscsi(url) => url.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a client that has made a path whole names the disk that the server has by a relative
+    /// one.
+    #[test]
+    fn a_relative_path_is_named_by_the_whole_one() {
+        let whole = std::path::absolute("disk.img").unwrap();
+        let device = DeviceUrl::parse("disk.img").unwrap();
+        for (text, named) in [
+            ("disk.img".to_owned(), true),
+            ("./disk.img".to_owned(), true),
+            (format!("file:{}", whole.display()), true),
+            ("/disk.img".to_owned(), false),
+            ("mem:1G".to_owned(), false),
+        ] {
+            assert_eq!(device.is_named(&text), named, "{text}");
+        }
+        assert!(DeviceUrl::parse("mem:1G").unwrap().is_named("mem:1024M"));
+    }
+
+    #[test]
+    fn schemes() {
+        for (text, url) in [
+            ("disk.img", DeviceUrl::File("disk.img".into())),
+            ("/srv/a:b.img", DeviceUrl::File("/srv/a:b.img".into())),
+            ("./mem:1G", DeviceUrl::File("./mem:1G".into())),
+            ("file:/srv/disk.img", DeviceUrl::File("/srv/disk.img".into())),
+            ("mem:1G", DeviceUrl::Memory { size_bytes: 1 << 30 }),
+        ] {
+            assert_eq!(DeviceUrl::parse(text).unwrap(), url, "{text}");
+        }
+        for text in [
+            "",
+            "file:",
+            "mem:",
+            "mem:0",
+            "mem:x",
+            "pool:a",
+            "rbd:p/i",
+            "http://x",
+            "iscsi://host",
+            "iscsi://u%s@host/t/0",
+        ] {
+            let failure = DeviceUrl::parse(text).unwrap_err();
+            assert_eq!(failure.kind, crate::FailureKind::Usage, "{text}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Answers that are charged to the memory of the server until they are sent.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use lunar_block::BufferPool;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// The same response, its data charged to `account`.
+pub(crate) fn charged(account: BufferPool, response: Response) -> Response {
+    response.map(|body| Body::new(ChargedBody { body, account }))
+}
+
+struct ChargedBody {
+    body: Body,
+    account: BufferPool,
+}
+
+impl hyper::body::Body for ChargedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        let charge = |data: Bytes| self.account.charge(data.len()).attach(data);
+        frame.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(charge))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use lunar_block::MemoryKind;
+
+    /// Goal: an answer counts until the last share of its data is dropped. Named by: 16 lists of
+    /// 5,000 sessions that nobody read held 129 MiB that nobody counted.
+    #[test]
+    fn an_answer_is_charged_until_it_is_sent() {
+        let pool = BufferPool::default();
+        let account = pool.sibling(MemoryKind::Api);
+        let used = || pool.budget().usage().by_kind[MemoryKind::Api as usize];
+        let response = charged(account, Response::new(Body::from(vec![1; 100_000])));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let data = runtime.block_on(response.into_body().collect()).unwrap().to_bytes();
+        assert_eq!((data.len(), used()), (100_000, 100_000));
+        drop(data);
+        assert_eq!(used(), 0);
+    }
+}

@@ -1,0 +1,277 @@
+//! Who a unit is: a UUID that is made once and kept with the unit's state.
+//!
+//! See docs/decisions/020-where-a-units-identity-lives.md.
+
+use crate::Failure;
+use crate::device_url::missing_hint;
+use lunar_block::{StateDirectory, UntrustedFile, is_among_devices, resolve_path};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// The file that holds a unit's UUID, in the unit's directory.
+const UUID_FILE: &str = "uuid";
+/// More than any spelling of a UUID takes.
+const UUID_BYTES_MAX: u64 = 256;
+/// The longest name of a directory entry on all usual file systems.
+const NAME_BYTES_MAX: usize = 255;
+
+/// The directory of one unit's state.
+///
+/// * With a UUID of its own (a configuration's `uuid`): `STATE/<uuid>`; nothing else counts.
+/// * With a common state directory: `STATE/<path of the file, percent-encoded>`.
+/// * Else beside the file: `<file>.lunar`.
+///
+/// # Errors
+/// For a device node under /dev without a state directory: what lies in /dev is lost at a reboot.
+/// For one that does not exist.
+pub fn directory(
+    file: &Path,
+    state: Option<&Path>,
+    uuid: Option<Uuid>,
+) -> Result<PathBuf, Failure> {
+    match (state, uuid) {
+        (Some(state), Some(uuid)) => Ok(state.join(uuid.to_string())),
+        (Some(state), None) => {
+            let name = encode(&canonical(file)?);
+            if name.len() > NAME_BYTES_MAX {
+                return Err(Failure::new(format!(
+                    "the path of {} is too long to name its state",
+                    file.display()
+                ))
+                .hint("give the unit a uuid in a configuration, or use a shorter path"));
+            }
+            Ok(state.join(name))
+        }
+        (None, _) => {
+            let file = canonical(file)?;
+            if is_among_devices(&file) && !file.exists() {
+                return Err(Failure::new(format!("{} does not exist", file.display()))
+                    .hint(missing_hint(&file, "")));
+            }
+            if is_among_devices(&file) && !file.is_file() {
+                return Err(Failure::new(format!(
+                    "the state of {} cannot lie in /dev, which is lost at a reboot",
+                    file.display()
+                ))
+                .hint("give --state DIR (in a configuration: state = \"DIR\")"));
+            }
+            let mut name = file.into_os_string();
+            name.push(".lunar");
+            Ok(PathBuf::from(name))
+        }
+    }
+}
+
+/// The UUID kept in `directory`; a new one is made, and kept, where there is none.
+///
+/// When this returns, the UUID survives a power cut: the file is written aside, synced, renamed to
+/// its name (which two processes cannot both do), and the directory synced.
+///
+/// # Errors
+/// When the directory cannot be written, the file holds no UUID, or others may change it.
+pub fn load_or_create(directory: &StateDirectory) -> Result<Uuid, Failure> {
+    if let Some(uuid) = read(directory)? {
+        return Ok(uuid);
+    }
+    let uuid = Uuid::new_v4();
+    let aside = format!("{UUID_FILE}.{}", uuid.simple());
+    let saved = directory.save_first(UUID_FILE, &aside, format!("{uuid}\n").as_bytes());
+    saved.map_err(|error| cannot_keep(directory.path(), &error))?;
+    let path = directory.path().join(UUID_FILE);
+    read(directory)?.ok_or_else(|| Failure::new(format!("{} vanished", path.display())))
+}
+
+/// Whether a unit has left its identity, or more, in `directory`. Where the configuration says
+/// `uuid`, the directory itself is that: it is made after the disk is durable.
+///
+/// # Errors
+/// When it cannot be looked at, or others may change it.
+pub fn is_kept(directory: &Path, uuid: Option<Uuid>) -> Result<bool, Failure> {
+    let is_kept = || match StateDirectory::open(directory)? {
+        Some(kept) => Ok(uuid.is_some() || !kept.is_empty()?),
+        None => Ok(false),
+    };
+    is_kept().map_err(|error| cannot_keep(directory, &error))
+}
+
+/// Opens a unit's directory, or makes it, durably, with what a former run put into it.
+///
+/// # Errors
+/// When that is not possible, or others may change it.
+pub fn create_directory(directory: &Path) -> Result<StateDirectory, Failure> {
+    StateDirectory::create(directory).map_err(|error| cannot_keep(directory, &error))
+}
+
+fn cannot_keep(directory: &Path, error: &std::io::Error) -> Failure {
+    let cannot = format!("cannot keep the unit's identity in {}", directory.display());
+    match UntrustedFile::of(error) {
+        Some(UntrustedFile { what, remedy }) => {
+            Failure::new(format!("{cannot}: {what}")).hint(remedy.as_str())
+        }
+        None => Failure::new(format!("{cannot}: {error}"))
+            .hint("give a writable --state DIR (in a configuration: state = \"DIR\")"),
+    }
+}
+
+fn read(directory: &StateDirectory) -> Result<Option<Uuid>, Failure> {
+    let text = directory.read(UUID_FILE, UUID_BYTES_MAX);
+    let text = text.map_err(|error| cannot_keep(directory.path(), &error))?;
+    let Some(text) = text else { return Ok(None) };
+    match Uuid::parse_str(String::from_utf8_lossy(&text).trim()) {
+        Ok(uuid) if !uuid.is_nil() => Ok(Some(uuid)),
+        _ => {
+            let path = directory.path().join(UUID_FILE);
+            Err(Failure::new(format!("{} holds no UUID", path.display())).hint(
+                "restore the file: initiators know the disk by it; removed, the disk becomes a \
+                 new one to them",
+            ))
+        }
+    }
+}
+
+/// The absolute path without symbolic links. The file need not exist yet, its directory must.
+fn canonical(file: &Path) -> Result<PathBuf, Failure> {
+    resolve_path(file).map_err(|error| match UntrustedFile::of(&error) {
+        Some(UntrustedFile { what, remedy }) => {
+            Failure::new(format!("cannot open {}: {what}", file.display())).hint(remedy.as_str())
+        }
+        None => Failure::new(format!("cannot find {}: {error}", file.display()))
+            .hint("the directory of a new file must exist: make it with mkdir -p"),
+    })
+}
+
+/// Percent-encoding: letters, digits, `.`, `_` and `-` stand for themselves.
+fn encode(path: &Path) -> String {
+    let mut name = String::new();
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) {
+            name.push(char::from(byte));
+        } else {
+            name.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn scratch(name: &str) -> PathBuf {
+        let path =
+            std::env::temp_dir().join(format!("lunar-identity-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn load(directory: &Path) -> Result<Uuid, Failure> {
+        load_or_create(&create_directory(directory)?)
+    }
+
+    /// Goal: a unit keeps its identity, and nothing but the uuid file is left in its directory.
+    #[test]
+    fn made_once_and_kept() {
+        let base = scratch("kept");
+        let unit = base.join("a/b");
+        let first = load(&unit).unwrap();
+        assert_eq!(load(&unit).unwrap(), first);
+        assert_ne!(load(&base.join("other")).unwrap(), first);
+        let left: Vec<_> = fs::read_dir(&unit).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, [UUID_FILE]);
+        fs::write(unit.join(UUID_FILE), "nonsense").unwrap();
+        assert!(load(&unit).is_err(), "a damaged identity is never replaced silently");
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    /// Goal: processes that start at once agree on one identity.
+    #[test]
+    fn racers_agree() {
+        let base = scratch("race");
+        let uuids: Vec<Uuid> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..16).map(|_| scope.spawn(|| load(&base).unwrap())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(uuids.iter().all(|uuid| *uuid == uuids[0]));
+        assert_eq!(fs::read_dir(&base).unwrap().count(), 1);
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    /// Goal: the directory depends on the file alone, not on how or in which order it was named.
+    #[test]
+    fn one_file_one_directory() {
+        let base = scratch("where");
+        let file = base.join("disk 1.img");
+        let state = Path::new("/var/lib/lunar");
+        let before = directory(&file, Some(state), None).unwrap();
+        fs::write(&file, "").unwrap();
+        let roundabout = base.join("../").join(base.file_name().unwrap()).join("disk 1.img");
+        assert_eq!(directory(&roundabout, Some(state), None).unwrap(), before);
+        assert!(before.to_str().unwrap().ends_with("%2Fdisk%201.img"));
+        let link = base.join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(directory(&link, Some(state), None).unwrap(), before);
+        assert_eq!(
+            directory(&link, None, None).unwrap(),
+            fs::canonicalize(&base).unwrap().join("disk 1.img.lunar")
+        );
+        let uuid = Uuid::new_v4();
+        assert_eq!(
+            directory(&link, Some(state), Some(uuid)).unwrap(),
+            state.join(uuid.to_string())
+        );
+        assert!(directory(Path::new("/dev/null"), None, None).is_err());
+        assert!(directory(&base.join("no/such"), None, None).is_err());
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    /// Goal: an identity is neither read from nor written through what somebody else has put in
+    /// its place, or as the unit's directory, and what helps is said; a directory that is a link
+    /// of ours is used.
+    #[test]
+    fn what_others_planted_is_no_identity() {
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+        let base = scratch("planted");
+        let (unit, victim) = (base.join("disk.img.lunar"), base.join("victim"));
+        let precious = format!("{}\n", Uuid::from_u128(1));
+        fs::write(&victim, &precious).unwrap();
+        let refused = |words: &str| {
+            let failure = load(&unit).unwrap_err();
+            assert!(failure.what.contains(words) && failure.hint.is_some(), "{failure}");
+            assert_eq!(fs::read_to_string(&victim).unwrap(), precious);
+        };
+        let uuid = unit.join(UUID_FILE);
+        create_directory(&unit).unwrap();
+        symlink(&victim, &uuid).unwrap();
+        refused("uuid is a symbolic link, not a regular file");
+        fs::remove_file(&uuid).unwrap();
+        symlink(base.join("dangling"), &uuid).unwrap();
+        refused("uuid is a symbolic link, not a regular file");
+        assert!(!base.join("dangling").exists());
+        fs::remove_file(&uuid).unwrap();
+        fs::hard_link(&victim, &uuid).unwrap();
+        refused("uuid is one of 2 names (hard links)");
+        fs::remove_file(&uuid).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &uuid, mode).unwrap();
+        refused("uuid is a pipe, not a regular file");
+        fs::remove_file(&uuid).unwrap();
+        fs::write(&uuid, &precious).unwrap();
+        match chown(&uuid, Some(65534), None) {
+            Ok(()) => refused("uuid belongs to uid 65534"),
+            Err(error) => println!("skipped: a file of another user ({error})"),
+        }
+        fs::remove_file(&uuid).unwrap();
+        let real = base.join("real");
+        fs::rename(&unit, &real).unwrap();
+        symlink(&real, &unit).unwrap();
+        let first = load(&unit).unwrap();
+        assert_eq!(load(&real).unwrap(), first);
+        fs::set_permissions(&real, PermissionsExt::from_mode(0o777)).unwrap();
+        refused("everybody may write to the folder");
+        assert!(is_kept(&unit, None).is_err());
+        fs::remove_dir_all(base).unwrap();
+    }
+}

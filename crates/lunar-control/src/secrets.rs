@@ -1,0 +1,177 @@
+//! CHAP secrets: from files or the environment, never from the command line, never shown.
+
+use crate::Failure;
+use crate::small_file::{self, Readable};
+use lunar_iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Where a secret may stand instead of a file.
+pub const SECRET_VARIABLE: &str = "LUNAR_CHAP_SECRET";
+/// 96 bits: shorter secrets can be found by trying. RFC 7143 §9.2.1.
+pub const SECRET_BYTES_MIN: usize = 12;
+/// Longer files are no secrets but mistakes.
+const SECRET_BYTES_MAX: usize = 1024;
+/// What this version can compute, strongest first.
+pub const ALGORITHMS: [(ChapAlgorithm, &str); 4] = [
+    (ChapAlgorithm::Sha3_256, "sha3-256"),
+    (ChapAlgorithm::Sha256, "sha-256"),
+    (ChapAlgorithm::Sha1, "sha-1"),
+    (ChapAlgorithm::Md5, "md5"),
+];
+
+/// Reads a secret from a file. One trailing end of line is not part of it.
+///
+/// Others who may read the file are worth a warning, not a refusal: containers often mount
+/// secrets so.
+///
+/// # Errors
+/// When it cannot be read, is empty, or is too long to be one.
+pub fn read_file(path: &Path) -> Result<Secret, Failure> {
+    read(path, Readable::Any)
+}
+
+pub(crate) fn read(path: &Path, readable: Readable) -> Result<Secret, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(format!("cannot read the secret file {}: {error}", path.display()))
+            .hint("make one with: head -c 18 /dev/urandom | base64 > FILE; chmod 600 FILE")
+    };
+    let (mut bytes, metadata) =
+        small_file::read(path, SECRET_BYTES_MAX as u64 + 3, readable).map_err(failed)?;
+    if metadata.is_file() && metadata.mode() & 0o077 != 0 {
+        tracing::warn!("{} can be read by others than its owner: chmod 600 it", path.display());
+    }
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+    }
+    let whose = format!("the secret file {}", path.display());
+    checked(bytes, &whose)
+}
+
+/// The secret for `--chap-user`: from the file if one is named, else from the environment.
+///
+/// # Errors
+/// When neither is there, or as [`read_file`].
+pub fn from_file_or_environment(path: Option<&Path>) -> Result<Secret, Failure> {
+    if let Some(path) = path {
+        return read_file(path);
+    }
+    match std::env::var_os(SECRET_VARIABLE) {
+        Some(value) => {
+            use std::os::unix::ffi::OsStringExt;
+            checked(value.into_vec(), SECRET_VARIABLE)
+        }
+        None => Err(Failure::usage("a CHAP user needs a secret").hint(format!(
+            "give --chap-secret-file FILE, or set the environment variable {SECRET_VARIABLE}"
+        ))),
+    }
+}
+
+fn checked(bytes: Vec<u8>, whose: &str) -> Result<Secret, Failure> {
+    if bytes.is_empty() {
+        return Err(Failure::new(format!("{whose} is empty")));
+    }
+    if bytes.len() > SECRET_BYTES_MAX {
+        return Err(Failure::new(format!("{whose} is longer than {SECRET_BYTES_MAX} bytes")));
+    }
+    Ok(Secret::new(bytes))
+}
+
+/// How long secrets have to be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Lengths {
+    /// 96 bits or more.
+    Safe,
+    /// Any: the user has asked for it.
+    Any,
+}
+
+impl Lengths {
+    /// As an option `allow_short_secrets` says.
+    pub fn of(allow_short: bool) -> Self {
+        if allow_short { Self::Any } else { Self::Safe }
+    }
+}
+
+/// Refuses secrets shorter than 96 bits, unless any will do. RFC 7143 §9.2.1.
+///
+/// # Errors
+/// What is wrong and what to do; nothing of the secret.
+pub fn check_length(secret: &Secret, lengths: Lengths) -> Result<(), Failure> {
+    if lengths == Lengths::Any || secret.expose().len() >= SECRET_BYTES_MIN {
+        return Ok(());
+    }
+    Err(Failure::new(format!("the CHAP secret is shorter than {SECRET_BYTES_MIN} bytes (96 bits)"))
+        .hint(
+            "--allow-short-secrets takes it (in a configuration allow_short_secrets), although \
+             it can be found by trying; or make one with: head -c 18 /dev/urandom | base64 > FILE",
+        ))
+}
+
+/// Both directions must be proven by different secrets, or one could be answered with the other.
+/// RFC 7143 §9.2.1.
+///
+/// # Errors
+/// When they are the same.
+pub fn check_mutual(initiator: &Secret, target: &Secret) -> Result<(), Failure> {
+    if initiator != target {
+        return Ok(());
+    }
+    Err(Failure::new("the mutual CHAP secret is the same as an initiator's")
+        .hint("give the target a secret that no initiator logs in with"))
+}
+
+/// A demand with every algorithm this version knows, strongest first.
+pub fn demand(initiator: Credential, target: Option<Credential>) -> ChapDemand {
+    let algorithms = ALGORITHMS.iter().map(|(algorithm, _)| *algorithm).collect();
+    ChapDemand { algorithms, initiator, target }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn file(name: &str, content: &[u8]) -> PathBuf {
+        let path =
+            std::env::temp_dir().join(format!("lunar-secrets-{}-{name}", std::process::id()));
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Goal: editors end files with a newline, secrets may end with spaces or be binary.
+    #[test]
+    fn one_end_of_line_is_stripped_and_nothing_else() {
+        for (name, content, secret) in [
+            ("plain", &b"twelve bytes"[..], &b"twelve bytes"[..]),
+            ("newline", b"twelve bytes\n", b"twelve bytes"),
+            ("dos", b"twelve bytes\r\n", b"twelve bytes"),
+            ("two", b"twelve bytes\n\n", b"twelve bytes\n"),
+            ("space", b" twelve bytes ", b" twelve bytes "),
+            ("binary", b"\xff\x00\xfe", b"\xff\x00\xfe"),
+        ] {
+            let path = file(name, content);
+            assert_eq!(read_file(&path).unwrap().expose(), secret, "{name}");
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_is_refused() {
+        for (name, content) in [("empty", &b"\n"[..]), ("long", &[b'x'; 2000][..])] {
+            let path = file(name, content);
+            assert!(read_file(&path).is_err(), "{name}");
+            std::fs::remove_file(path).unwrap();
+        }
+        assert!(read_file(Path::new("/nonexistent/secret")).is_err());
+        let short = Secret::new(*b"eleven byte");
+        assert!(check_length(&short, Lengths::Safe).is_err());
+        assert!(check_length(&short, Lengths::of(true)).is_ok());
+        assert!(check_length(&Secret::new(*b"twelve bytes"), Lengths::of(false)).is_ok());
+        let one = Secret::new(*b"twelve bytes");
+        assert!(check_mutual(&one, &one.clone()).is_err());
+    }
+}

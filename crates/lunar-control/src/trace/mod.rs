@@ -1,0 +1,155 @@
+//! A session's PDUs as a stream of pcapng, for whoever looks.
+
+mod digests;
+mod frames;
+mod pcapng;
+pub mod reader;
+
+use bytes::Bytes;
+use frames::Placed;
+use hyper::body::{Body, Frame};
+use lunar_target::{SessionInfo, TappedPdu, Trace};
+use pcapng::Counts;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::{Interval, MissedTickBehavior, Sleep};
+
+/// How long a trace runs unless told otherwise.
+pub const TRACE_SECONDS: u32 = 10;
+/// How long it may run.
+pub const TRACE_SECONDS_MAX: u32 = 600;
+/// A trace of this size ends, unless told otherwise.
+pub const TRACE_SIZE: &str = "1G";
+/// The same in bytes.
+pub const TRACE_BYTES: u64 = 1 << 30;
+/// The header is always kept.
+pub const SNAP_BYTES_MIN: u32 = 48;
+/// As much as a PDU can have: headers, their digest, 16 MiB of data, its digest.
+pub const SNAP_BYTES_MAX: u32 = (16 << 20) + 2048;
+/// What a trace is sent as; pcapng has no type of its own.
+pub const CONTENT_TYPE: &str = "application/vnd.tcpdump.pcap";
+
+/// How often counts are told, also when nothing goes by: who has left is noticed then.
+const COUNTS_INTERVAL: Duration = Duration::from_secs(1);
+/// A piece of the answer ends when it is as long.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// A trace on its way to whoever asked for it.
+#[derive(Debug)]
+pub(crate) struct TraceBody {
+    trace: Trace,
+    /// Who asked, for the log.
+    by: String,
+    began: u64,
+    written: u64,
+    /// What is to be sent.
+    out: Vec<u8>,
+    /// So much may still be.
+    bytes_left: u64,
+    time: Pin<Box<Sleep>>,
+    counts: Interval,
+    over: bool,
+}
+
+impl TraceBody {
+    /// Within a runtime: `trace` for so long, or until it has so many bytes.
+    pub(crate) fn new(trace: Trace, by: String, time: Duration, bytes_max: u64) -> Self {
+        let began = nanoseconds_since_1970(trace.began());
+        let mut out = Vec::new();
+        let application = concat!("lunar ", env!("CARGO_PKG_VERSION"));
+        pcapng::section_header(&mut out, std::env::consts::ARCH, application, COMMENT);
+        pcapng::interface(&mut out, &description(&trace.session));
+        let mut counts = tokio::time::interval(COUNTS_INTERVAL);
+        counts.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let time = Box::pin(tokio::time::sleep(time));
+        Self { trace, by, began, written: 0, out, bytes_left: bytes_max, time, counts, over: false }
+    }
+
+    fn write(&mut self, pdu: &TappedPdu) {
+        let since = u64::try_from(pdu.at.as_nanos()).unwrap_or(u64::MAX);
+        let at = self.began.saturating_add(since);
+        if pdu.first {
+            let example = digests::example(pdu.digests);
+            Placed::made_up(pdu, &example, digests::COMMENT).write(&mut self.out, at);
+        }
+        Placed::new(pdu).write(&mut self.out, at);
+        self.written += 1;
+    }
+
+    fn write_counts(&mut self) {
+        let dropped = self.trace.dropped();
+        let counts = Counts {
+            began: self.began,
+            now: nanoseconds_since_1970(SystemTime::now()),
+            received: self.written + dropped,
+            dropped,
+        };
+        pcapng::statistics(&mut self.out, counts);
+    }
+}
+
+/// What a reader of the file should know.
+const COMMENT: &str = "iSCSI PDUs of one session in full feature phase, with digests and padding, \
+    as they were received or queued to be sent. The packets around them are made up: addresses, \
+    ports and the order of bytes are those of the connection, segments and the first sequence \
+    numbers are not. Counts of the interface are PDUs.";
+
+fn description(session: &SessionInfo) -> String {
+    let target = session.target_name.as_deref().unwrap_or("discovery");
+    format!("session {}: {} at {target}", session.tsih, session.initiator_name)
+}
+
+fn nanoseconds_since_1970(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Body for TraceBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let body = &mut *self;
+        if body.over {
+            return Poll::Ready(None);
+        }
+        if body.time.as_mut().poll(context).is_ready() {
+            body.trace.stop();
+        }
+        while body.out.len() < PIECE_BYTES && !body.over {
+            match body.trace.poll_next(context) {
+                Poll::Ready(Some(pdu)) => {
+                    body.write(&pdu);
+                    body.over = body.out.len() as u64 >= body.bytes_left;
+                }
+                Poll::Ready(None) => body.over = true,
+                Poll::Pending => break,
+            }
+        }
+        if body.counts.poll_tick(context).is_ready() || body.over {
+            body.write_counts();
+        }
+        if body.out.is_empty() {
+            return Poll::Pending;
+        }
+        let piece = std::mem::take(&mut body.out);
+        body.bytes_left = body.bytes_left.saturating_sub(piece.len() as u64);
+        Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+    }
+}
+
+impl Drop for TraceBody {
+    fn drop(&mut self) {
+        let (by, tsih) = (&self.by, self.trace.session.tsih);
+        let (pdus, dropped) = (self.written, self.trace.dropped());
+        tracing::info!(target: "audit", by, tsih, pdus, dropped, "trace ended");
+    }
+}
+
+#[cfg(test)]
+mod tests;

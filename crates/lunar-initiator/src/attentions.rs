@@ -1,0 +1,261 @@
+//! What units said unasked: unit attentions and deferred errors, noted as they come in, whoever's
+//! command they ended.
+
+use crate::commands::{SYNCHRONIZE_CACHE_10, SYNCHRONIZE_CACHE_16};
+use lunar_iscsi::connection::initiator::CommandResult;
+use lunar_scsi::sense::{Sense, SenseKey, Status};
+use lunar_wire::Lun;
+use std::collections::HashMap;
+use std::ops::Add;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED, and its special cases up to DEVICE INTERNAL
+/// RESET: after any of them a volatile cache may be empty. SPC-4 annex F.
+const RESETS: std::ops::RangeInclusive<u16> = 0x2900..=0x2904;
+/// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED: what was written may be gone with the old
+/// medium. Our own target says it when an operator lets a disk go on whose sync had failed.
+const MEDIUM_MAY_HAVE_CHANGED: u16 = 0x2800;
+/// I_T NEXUS LOSS OCCURRED: our session went, the unit and its cache did not.
+const NEXUS_LOSS: u16 = 0x2907;
+
+/// Commands whose own error is one of writes that were acknowledged before, and how it is told.
+const FLUSHES: [u8; 2] = [SYNCHRONIZE_CACHE_10, SYNCHRONIZE_CACHE_16];
+const FAILURES: [SenseKey; 2] = [SenseKey::MEDIUM_ERROR, SenseKey::HARDWARE_ERROR];
+
+/// What a unit has told of its volatile cache, counted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Told {
+    /// How often all of it may have been lost.
+    pub(crate) resets: u64,
+    /// How often something that was acknowledged from it could not be written later.
+    pub(crate) failures: u64,
+}
+
+impl Add for Told {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { resets: self.resets + other.resets, failures: self.failures + other.failures }
+    }
+}
+
+/// The unit attentions of a target's units, for those that somebody asked to have watched.
+#[derive(Debug, Default)]
+pub(crate) struct Attentions {
+    units: Mutex<HashMap<Lun, Arc<UnitAttentions>>>,
+}
+
+/// Those of one unit.
+#[derive(Debug, Default)]
+pub(crate) struct UnitAttentions {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    count: u64,
+    told: Told,
+    /// The last session in which the unit told of a reset.
+    reset_in: Option<u64>,
+    /// The last session in which it told that no more than the nexus was lost.
+    nexus_lost_in: Option<u64>,
+}
+
+impl Attentions {
+    /// Those of the unit `lun`, from now on.
+    pub(crate) fn of(&self, lun: Lun) -> Arc<UnitAttentions> {
+        Arc::clone(self.units().entry(lun).or_default())
+    }
+
+    /// Looks at how a command of session `number` ended.
+    pub(crate) fn see(&self, lun: Lun, number: u64, opcode: u8, result: &CommandResult) {
+        if Status(result.status) != Status::CHECK_CONDITION {
+            return;
+        }
+        let sense = Sense::decode(&result.sense);
+        let is_key = |key: SenseKey| sense.as_ref().is_some_and(|sense| sense.key == key);
+        // SPC-4 §4.5.7: of an earlier command. What was recovered is no loss.
+        let deferred = Sense::is_deferred(&result.sense) && !is_key(SenseKey::RECOVERED_ERROR);
+        // Those beside it may be told that all is well, for a target can tell such an error once.
+        let flush_failed = FLUSHES.contains(&opcode) && FAILURES.into_iter().any(is_key);
+        let failed = deferred || flush_failed;
+        let attention = is_key(SenseKey::UNIT_ATTENTION);
+        if !failed && !attention {
+            return;
+        }
+        let code = sense.map_or(0, |sense| sense.code);
+        let [asc, ascq] = code.to_be_bytes();
+        let what = match (deferred, flush_failed) {
+            (true, _) => "deferred error",
+            (_, true) => "failed flush",
+            _ => "unit attention",
+        };
+        tracing::info!(?lun, code = format!("{asc:02x}h/{ascq:02x}h"), "{what}");
+        let units = self.units();
+        let Some(unit) = units.get(&lun) else { return };
+        if failed {
+            unit.seen().told.failures += 1;
+        }
+        if attention {
+            unit.note(code, number);
+        }
+    }
+
+    /// What was said to a command of the unit `lun` is lost, and its session goes on: the unit does
+    /// not say it again.
+    pub(crate) fn unheard(&self, lun: Lun) {
+        if let Some(unit) = self.units().get(&lun) {
+            unit.seen().told.resets += 1;
+        }
+    }
+
+    fn units(&self) -> MutexGuard<'_, HashMap<Lun, Arc<UnitAttentions>>> {
+        self.units.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    fn has_begun(&self, session: u64) -> bool {
+        [self.reset_in, self.nexus_lost_in].contains(&Some(session))
+    }
+}
+
+impl UnitAttentions {
+    fn note(&self, code: u16, session: u64) {
+        let mut seen = self.seen();
+        seen.count += 1;
+        if RESETS.contains(&code) || code == MEDIUM_MAY_HAVE_CHANGED {
+            seen.told.resets += 1;
+            seen.reset_in = Some(session);
+        } else if code == NEXUS_LOSS {
+            seen.nexus_lost_in = Some(session);
+        }
+    }
+
+    /// The unit took a command of session `number`, so it has said what it had to say of how the
+    /// session began. A unit that said nothing is not known to have kept its cache.
+    pub(crate) fn begun(&self, session: u64) {
+        let mut seen = self.seen();
+        if !seen.has_begun(session) {
+            seen.told.resets += 1;
+            seen.reset_in = Some(session);
+        }
+    }
+
+    /// Whether the unit has said how session `session` began.
+    pub(crate) fn has_begun(&self, session: u64) -> bool {
+        self.seen().has_begun(session)
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.seen().count
+    }
+
+    /// How often a volatile cache may have been lost.
+    pub(crate) fn resets(&self) -> u64 {
+        self.told().resets
+    }
+
+    /// What it told of its cache.
+    pub(crate) fn told(&self) -> Told {
+        self.seen().told
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use lunar_iscsi::connection::initiator::Residual;
+    use lunar_iscsi::pdu::ServiceResponse;
+    use lunar_scsi::sense::SenseFormat;
+
+    const READ: u8 = 0x88;
+
+    fn ended(sense: Sense) -> CommandResult {
+        CommandResult {
+            response: ServiceResponse::COMMAND_COMPLETED,
+            status: Status::CHECK_CONDITION.0,
+            status_qualifier: 0,
+            sense: Bytes::copy_from_slice(&sense.encode(SenseFormat::Fixed)),
+            data_in_bytes: 0,
+            residual: Residual::None,
+            read_residual: Residual::None,
+        }
+    }
+
+    /// Goal: a session that begins with a power-on, or with nothing, may have lost the cache; one
+    /// that begins with the loss of the nexus alone has not.
+    #[test]
+    fn only_a_nexus_loss_keeps_the_cache() {
+        let attentions = Attentions::default();
+        let unit = attentions.of(Lun::ZERO);
+        let power_on = ended(Sense::POWER_ON_RESET);
+        attentions.see(Lun::ZERO, 1, READ, &power_on);
+        unit.begun(1);
+        assert_eq!((unit.resets(), unit.count()), (1, 1), "told, and counted once");
+        attentions.see(Lun::ZERO, 2, READ, &ended(Sense::NEXUS_LOSS));
+        unit.begun(2);
+        assert_eq!(unit.resets(), 1);
+        unit.begun(3);
+        unit.begun(3);
+        assert_eq!(unit.resets(), 2, "nothing was told");
+        attentions.see(Lun::ZERO, 3, READ, &ended(Sense::RESET_BY_FUNCTION));
+        assert_eq!(unit.resets(), 3, "in the middle of a session as well");
+        attentions.see(Lun::new(1), 3, READ, &power_on);
+        assert_eq!(unit.resets(), 3, "another unit's");
+        attentions.see(Lun::ZERO, 3, READ, &ended(Sense::MEDIUM_MAY_HAVE_CHANGED));
+        assert_eq!(unit.resets(), 4, "the medium may hold none of what was written");
+        attentions.unheard(Lun::new(1));
+        assert_eq!(unit.resets(), 4, "another unit's");
+        attentions.unheard(Lun::ZERO);
+        assert_eq!(unit.resets(), 5, "nobody knows what it was");
+    }
+
+    /// Goal: an error of an earlier command counts in both formats, also where nobody can read
+    /// which it was; not one that was recovered, nor one of the command itself.
+    #[test]
+    fn deferred_errors_are_counted() {
+        let attentions = Attentions::default();
+        let unit = attentions.of(Lun::ZERO);
+        let see = |sense: &[u8]| {
+            let sense = Bytes::copy_from_slice(sense);
+            let result = CommandResult { sense, ..ended(Sense::WRITE_ERROR) };
+            attentions.see(Lun::ZERO, 1, READ, &result);
+            unit.told().failures
+        };
+        let mut fixed = Sense::WRITE_ERROR.with_information(7).encode(SenseFormat::Fixed);
+        assert_eq!(see(&fixed), 0, "of the command itself");
+        fixed[0] |= 1;
+        assert_eq!((fixed[0], see(&fixed)), (0xf1, 1));
+        let mut described = Sense::WRITE_ERROR.encode(SenseFormat::Descriptor);
+        described[0] = 0x73;
+        assert_eq!(see(&described), 2);
+        assert_eq!(see(&[0x71]), 3, "cut off");
+        fixed[2] = SenseKey::RECOVERED_ERROR.0;
+        assert_eq!(see(&fixed), 3, "recovered");
+        assert_eq!((unit.count(), unit.resets()), (0, 0), "no unit attention");
+    }
+
+    /// Goal: what a flush could not write counts as well, however its failure is told; a flush that
+    /// was refused or aborted says nothing of what was written.
+    #[test]
+    fn failed_flushes_are_counted() {
+        let attentions = Attentions::default();
+        let unit = attentions.of(Lun::ZERO);
+        let see = |opcode: u8, sense: Sense| {
+            attentions.see(Lun::ZERO, 1, opcode, &ended(sense));
+            unit.told().failures
+        };
+        assert_eq!(see(SYNCHRONIZE_CACHE_10, Sense::WRITE_ERROR), 1);
+        assert_eq!(see(SYNCHRONIZE_CACHE_16, Sense::new(SenseKey::HARDWARE_ERROR, 0x4400)), 2);
+        assert_eq!(see(SYNCHRONIZE_CACHE_10, Sense::INVALID_OPERATION_CODE), 2);
+        assert_eq!(see(SYNCHRONIZE_CACHE_10, Sense::new(SenseKey::ABORTED_COMMAND, 0)), 2);
+        assert_eq!(see(READ, Sense::WRITE_ERROR), 2);
+    }
+}

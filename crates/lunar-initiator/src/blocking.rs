@@ -1,0 +1,207 @@
+//! The initiator for programs without a runtime: each call blocks until it is done.
+//!
+//! One thread drives all sessions that were begun with one [`Connector`]; calls may come from any
+//! number of threads, and each waits for its own answer only.
+//!
+//! ```
+//! use initiator::{SessionOptions, blocking::Connector};
+//!
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/server.rs"));
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let (server, text) = serve();
+//! let url = text.parse()?; // iscsi://HOST[:PORT]/TARGET/LUN
+//! let options = SessionOptions::new("iqn.2026-11.org.example:host");
+//! let disk = Connector::start()?.open(&url, &options)?;
+//! let block = vec![7; disk.geometry().block_bytes as usize];
+//! disk.write(0, block.clone())?;
+//! disk.flush()?;
+//! assert_eq!(disk.read(0, 1)?, block);
+//! disk.close()?;
+//! # server.shutdown(std::time::Duration::from_secs(5), &mut |_| {});
+//! # Ok(())
+//! # }
+//! ```
+
+use crate::{CommandReply, Error, ErrorKind, RemoteDisk, SessionOptions, Url};
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BlockRange, Geometry};
+use lunar_iscsi::connection::initiator::Cdb;
+use lunar_iscsi::connection::target::TargetRecord;
+use lunar_wire::Lun;
+use std::future::Future;
+use std::sync::{Arc, mpsc};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// What one read may ask for: a wrong number is an error, not the end of memory.
+pub const READ_BYTES_MAX: u64 = 1 << 30;
+
+/// A thread that drives sessions. It ends when the connector and all that was opened with it are
+/// dropped.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    driver: Arc<Driver>,
+}
+
+#[derive(Debug)]
+struct Driver {
+    handle: Handle,
+    /// Dropped, it ends the thread.
+    _stop: oneshot::Sender<()>,
+}
+
+impl Connector {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// `Connect`: the system gives no thread or no means to wait for sockets.
+    pub fn start() -> Result<Self, Error> {
+        let refused = |error: std::io::Error| {
+            Error::new(ErrorKind::Connect, format!("cannot start a thread for sessions: {error}"))
+        };
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().map_err(refused)?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::Builder::new().name("lunar-initiator".to_owned());
+        let run = move || {
+            // It is only ever dropped.
+            let _ = runtime.block_on(stopped);
+        };
+        thread.spawn(run).map_err(refused)?;
+        Ok(Self { driver: Arc::new(Driver { handle, _stop: stop }) })
+    }
+
+    /// Logs in and opens the LUN that `url` names.
+    ///
+    /// # Errors
+    /// As [`RemoteDisk::connect`].
+    pub fn open(&self, url: &Url, options: &SessionOptions) -> Result<Disk, Error> {
+        let (url, options) = (url.clone(), options.clone());
+        let disk = self.run(async move { RemoteDisk::connect(&url, &options).await })??;
+        Ok(Disk { disk: Arc::new(disk), connector: self.clone() })
+    }
+
+    /// Asks the portal of `url` which targets there are.
+    ///
+    /// # Errors
+    /// As [`discover`](crate::discover).
+    pub fn discover(
+        &self,
+        url: &Url,
+        options: &SessionOptions,
+    ) -> Result<Vec<TargetRecord>, Error> {
+        let (url, options) = (url.clone(), options.clone());
+        self.run(async move { crate::discover(&url, &options).await })?
+    }
+
+    /// Has the thread do it, and waits. Blocks: not for a task of an asynchronous program.
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (done, result) = mpsc::sync_channel(1);
+        self.driver.handle.spawn(async move {
+            // Whoever asked waits for it.
+            let _ = done.send(work.await);
+        });
+        result.recv().map_err(|_| {
+            Error::new(ErrorKind::SessionLost, "the thread of the session has panicked")
+        })
+    }
+}
+
+/// A disk behind a session, as [`RemoteDisk`]: what is lost with a connection is sent again.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    disk: Arc<RemoteDisk>,
+    connector: Connector,
+}
+
+impl Disk {
+    /// Its shape.
+    pub fn geometry(&self) -> Geometry {
+        self.disk.geometry()
+    }
+
+    /// The disk for asynchronous programs; it lives on the connector's thread.
+    pub fn remote(&self) -> &Arc<RemoteDisk> {
+        &self.disk
+    }
+
+    /// Reads `count` blocks from `lba` on.
+    ///
+    /// # Errors
+    /// `OutOfRange`, also for more than [`READ_BYTES_MAX`] · as [`BlockDevice::read`].
+    pub fn read(&self, lba: u64, count: u64) -> Result<Vec<u8>, lunar_block::Error> {
+        let geometry = self.geometry();
+        let range = BlockRange::new(lba, count);
+        let bytes = geometry.checked_range(self.disk.name(), range)?;
+        if bytes.end - bytes.start > READ_BYTES_MAX {
+            let what = format!("more than {READ_BYTES_MAX} bytes in one read");
+            let kind = lunar_block::ErrorKind::OutOfRange;
+            return Err(lunar_block::Error::new(kind, self.disk.name(), what).at(range));
+        }
+        let disk = Arc::clone(&self.disk);
+        let buffer = disk.unit().initiator().pool().take((bytes.end - bytes.start) as usize);
+        let read = self.run(async move { disk.read(range, buffer).await })?;
+        Ok(read?.to_vec())
+    }
+
+    /// Writes whole blocks from `lba` on. They are durable after a [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// `Unaligned` for a part of a block · as [`BlockDevice::write`].
+    pub fn write(&self, lba: u64, data: impl Into<Bytes>) -> Result<(), lunar_block::Error> {
+        let (data, disk) = (data.into(), Arc::clone(&self.disk));
+        let count = (data.len() as u64).div_ceil(self.geometry().block_bytes.into());
+        let range = BlockRange::new(lba, count);
+        self.run(async move { disk.write(range, data, false).await })?
+    }
+
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::flush`].
+    pub fn flush(&self) -> Result<(), lunar_block::Error> {
+        let disk = Arc::clone(&self.disk);
+        self.run(async move { disk.flush().await })?
+    }
+
+    /// Executes any SCSI command, with data in either direction or both.
+    ///
+    /// # Errors
+    /// As [`Initiator::execute`](crate::Initiator::execute).
+    pub fn execute(
+        &self,
+        cdb: impl Into<Cdb>,
+        data_out: Bytes,
+        data_in_max: u32,
+    ) -> Result<CommandReply, Error> {
+        let (cdb, unit) = (cdb.into(), self.disk.unit().clone());
+        self.connector.run(async move {
+            let lun: Lun = unit.lun();
+            unit.initiator().execute(lun, cdb, data_out, data_in_max).await
+        })?
+    }
+
+    /// Logs out, for all clones of this disk.
+    ///
+    /// # Errors
+    /// When the target does not answer.
+    pub fn close(self) -> Result<(), Error> {
+        let disk = self.disk;
+        self.connector.run(async move { disk.log_out().await })?
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, lunar_block::Error> {
+        self.connector.run(work).map_err(|error| {
+            let what = error.what.clone();
+            lunar_block::Error::new(lunar_block::ErrorKind::Disconnected, self.disk.name(), what)
+                .because(error)
+        })
+    }
+}

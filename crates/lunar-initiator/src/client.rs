@@ -1,0 +1,786 @@
+//! A connection at work: it drives the protocol machine and serves the handles.
+
+use crate::doubts::Doubt;
+use crate::ended::{Ended, ended};
+use crate::hearing::Listener;
+use crate::link::{DRAIN_TIME, Life, LinkState, Load};
+use crate::news::News;
+use crate::numbering::{Mail, Numbering};
+use crate::quirks::Quirks;
+use crate::{Error, ErrorKind};
+use bytes::Bytes;
+use lunar_block::Buffer;
+use lunar_iscsi::connection::initiator::{
+    Cdb, CloseReason, Command, CommandResult, ConnectionOptions, Failure, InitiatorConnection,
+    Input, Management, Output, SendTargets,
+};
+use lunar_iscsi::connection::target::TargetRecord;
+use lunar_iscsi::framing::{Header, Place, TaskHasher, TaskId};
+use lunar_iscsi::login::initiator::Established;
+use lunar_iscsi::pdu::{
+    AsyncEvent, LogoutReason, ManagementFunction, RejectReason, ServiceResponse,
+};
+use lunar_iscsi::session::initiator::{Ending, ToConnection, ToSession};
+use lunar_net::Outbox;
+use lunar_scsi::sense::Status;
+use lunar_wire::{Lun, Time};
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+/// Requests taken from the handles and not yet answered.
+const PENDING_MAX: usize = 512;
+/// Requests taken from the handles at once; room for so many stays with the connection.
+const TAKEN_MAX: usize = 64;
+/// A target that does not say within this what became of an ABORT TASK is left.
+const ABORT_TIME: Duration = Duration::from_secs(30);
+
+/// Commands whose time is watched: those in hand, and some that were answered meanwhile.
+const DUE_MAX: usize = 4 * PENDING_MAX;
+
+/// What a handle asks for.
+pub(crate) enum Request {
+    /// Execute a command; data-in goes to `data_in`, as long as is expected.
+    Execute {
+        id: TaskId,
+        lun: Lun,
+        cdb: Cdb,
+        data_out: Bytes,
+        data_in: Option<Buffer>,
+        load: Load,
+        answer: oneshot::Sender<Result<Executed, Error>>,
+    },
+    /// Ask for targets.
+    SendTargets { answer: oneshot::Sender<Result<Vec<TargetRecord>, Error>> },
+    /// Log out and end.
+    Logout { answer: oneshot::Sender<Result<(), Error>> },
+}
+
+impl Request {
+    /// It was not sent, because of `error`.
+    pub(crate) fn refuse(self, error: &Error) {
+        // Whoever asked may be gone.
+        match self {
+            Self::Execute { answer, .. } => drop(answer.send(Err(error.clone().not_sent()))),
+            Self::SendTargets { answer } => drop(answer.send(Err(error.clone()))),
+            Self::Logout { answer } => drop(answer.send(Ok(()))),
+        }
+    }
+}
+
+/// A command that the target answered.
+pub(crate) struct Executed {
+    pub(crate) result: CommandResult,
+    pub(crate) data_in: Option<Buffer>,
+}
+
+impl Executed {
+    /// It was done, with nothing to be said about it.
+    pub(crate) fn is_good(&self) -> bool {
+        let done = self.result.response == ServiceResponse::COMMAND_COMPLETED;
+        done && Status(self.result.status) == Status::GOOD
+    }
+
+    /// The data that came.
+    pub(crate) fn data_in(&self) -> &[u8] {
+        let data = self.data_in.as_deref().unwrap_or_default();
+        data.get(..self.result.data_in_bytes as usize).unwrap_or(data)
+    }
+}
+
+enum Pending {
+    Command {
+        lun: Lun,
+        opcode: u8,
+        data_in: Option<Buffer>,
+        _load: Load,
+        answer: oneshot::Sender<Result<Executed, Error>>,
+        /// The machine did not take it, because the connection was about to end.
+        unsent: bool,
+        /// It is being aborted, and may have written something.
+        doubt: Option<Doubt>,
+        /// Who waits until it is over.
+        listeners: Vec<Listener>,
+    },
+    Targets {
+        answer: oneshot::Sender<Result<Vec<TargetRecord>, Error>>,
+    },
+}
+
+/// Where the payload in hand goes.
+enum Filling {
+    Nowhere,
+    Control { buffer: Vec<u8>, filled: usize },
+    Command { id: TaskId, at: usize },
+}
+
+/// How a login went.
+pub(crate) type LoginAnswer = oneshot::Sender<Result<Box<Established>, Ended>>;
+
+/// What a connection that takes its leave waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Leaving {
+    /// It does not.
+    No,
+    /// Its commands end, at the latest then; the session goes on without it.
+    Drains(Time),
+    /// The session is over when the target has answered, or another connection logs it out.
+    LogsOut,
+    /// The target wants to be left; the machine logs out.
+    Asked,
+}
+
+/// An ABORT TASK under way.
+#[derive(Clone, Copy, Debug)]
+struct Abort {
+    id: TaskId,
+    task: TaskId,
+    /// When it should be answered.
+    by: Time,
+}
+
+/// A connection's machine and what waits for it.
+pub(crate) struct Client {
+    machine: InitiatorConnection,
+    /// The machine's first outputs were taken.
+    started: bool,
+    /// The session was told that the connection is gone.
+    parted: bool,
+    /// A command was answered.
+    worked: bool,
+    numbering: Arc<Numbering>,
+    link: Arc<LinkState>,
+    /// Mail that is being read.
+    mail: VecDeque<Mail>,
+    /// What the session is to be told: all but the window, of which the newest counts.
+    said: Vec<ToSession>,
+    window: Option<ToSession>,
+    requests: mpsc::Receiver<Request>,
+    /// Room for those that are being taken from there; empty otherwise.
+    taken: Vec<Request>,
+    leaving: Leaving,
+    pending: HashMap<TaskId, Pending, BuildHasherDefault<TaskHasher>>,
+    /// Of these, what the machine did not take, and why.
+    refused: Vec<(TaskId, &'static str)>,
+    /// ABORT TASKs that were not answered, oldest first.
+    aborts: VecDeque<Abort>,
+    /// Commands in the order they were taken, and until when they should be answered.
+    due: VecDeque<(TaskId, Time)>,
+    command_time: Option<Duration>,
+    filling: Filling,
+    segment_bytes: usize,
+    deadline: Option<Time>,
+    logged_in: bool,
+    /// How the connection ended, told to the session when it is known why.
+    ending: Option<Ending>,
+    over: Option<CloseReason>,
+    login: Option<LoginAnswer>,
+    logout: Option<oneshot::Sender<Result<(), Error>>>,
+    portal: String,
+    news: News,
+    quirks: Arc<Quirks>,
+}
+
+impl Client {
+    pub(crate) fn new(
+        options: ConnectionOptions,
+        life: &Life,
+        requests: mpsc::Receiver<Request>,
+        login: Option<LoginAnswer>,
+        now: Time,
+    ) -> Self {
+        Self {
+            machine: InitiatorConnection::new(now, options),
+            started: false,
+            parted: false,
+            worked: false,
+            numbering: Arc::clone(&life.numbering),
+            link: Arc::clone(&life.state),
+            mail: VecDeque::new(),
+            said: Vec::new(),
+            window: None,
+            requests,
+            taken: Vec::new(),
+            leaving: Leaving::No,
+            pending: HashMap::default(),
+            refused: Vec::new(),
+            aborts: VecDeque::new(),
+            due: VecDeque::new(),
+            command_time: life.way.command_time(),
+            filling: Filling::Nowhere,
+            segment_bytes: 0,
+            deadline: None,
+            logged_in: false,
+            ending: None,
+            over: None,
+            login,
+            logout: None,
+            portal: life.door.portal.clone(),
+            news: life.news.clone(),
+            quirks: Arc::clone(&life.way.quirks),
+        }
+    }
+
+    /// Hands an input to the machine, and does what it asks for.
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        self.machine.handle(now, input);
+        self.pump(now, out);
+    }
+
+    fn pump(&mut self, now: Time, out: &mut Outbox) {
+        loop {
+            match self.machine.poll() {
+                Output::Wait(deadline) => {
+                    self.deadline = deadline;
+                    self.settle_refused();
+                    return;
+                }
+                Output::ToSession(said) => self.tell_session(now, said),
+                output => self.obey(output, out),
+            }
+        }
+    }
+
+    /// What many PDUs say alike is told at the end of a turn, with one step of the session's lock
+    /// for all of it; the rest at once. The order stays.
+    fn tell_session(&mut self, now: Time, said: ToSession) {
+        match said {
+            // The reason follows.
+            ToSession::Closed { ending } => self.ending = Some(ending),
+            ToSession::Window { .. } => self.window = Some(said),
+            ToSession::Request { .. } | ToSession::TagFree(_) => self.said.push(said),
+            said => {
+                self.said.push(said);
+                self.speak();
+                self.take_mail(now);
+            }
+        }
+    }
+
+    /// Tells the session what it was not told yet. Its answers are mail.
+    fn speak(&mut self) {
+        self.said.extend(self.window.take());
+        if !self.said.is_empty() {
+            self.numbering.hear(self.link.cid, &mut self.said, &mut self.mail);
+        }
+    }
+
+    fn has_to_speak(&self) -> bool {
+        self.window.is_some() || !self.said.is_empty()
+    }
+
+    /// The end of a turn: the session hears what there is to hear, and what it grants is sent.
+    fn settle_session(&mut self, now: Time, out: &mut Outbox) {
+        while self.has_to_speak() {
+            self.speak();
+            self.take_mail(now);
+            self.pump(now, out);
+        }
+    }
+
+    /// Takes the mail in; what the machine makes of it is still to be pumped.
+    fn take_mail(&mut self, now: Time) {
+        let mut mail = std::mem::take(&mut self.mail);
+        for mail in mail.drain(..) {
+            match mail {
+                Mail::Session(said) => {
+                    if said == ToConnection::LoggingOut {
+                        self.link.set_up(false);
+                        self.leaving = Leaving::LogsOut;
+                    }
+                    self.machine.handle(now, Input::Session(said));
+                }
+                Mail::Abort(id, doubt) => self.abort(now, id, doubt),
+                Mail::Retire if self.leaving == Leaving::No => {
+                    self.leaving = Leaving::Drains(now.after(DRAIN_TIME));
+                }
+                Mail::Retire => {}
+                Mail::Listen(lun, listener) => self.listen(lun, &listener),
+            }
+        }
+        self.mail = mail;
+    }
+
+    /// Nobody waits for that command any more. Its buffers stay until it is known to be over.
+    fn abort(&mut self, now: Time, id: TaskId, in_doubt: Option<Doubt>) {
+        let Some(Pending::Command { lun, unsent: false, doubt, .. }) = self.pending.get_mut(&id)
+        else {
+            return; // answered meanwhile, or not taken yet: then it will not be
+        };
+        *doubt = in_doubt;
+        let management = Management {
+            id: self.link.new_id(),
+            function: ManagementFunction::ABORT_TASK,
+            lun: *lun,
+            referenced: Some(id),
+        };
+        let abort = Abort { id: management.id, task: id, by: now.after(ABORT_TIME) };
+        self.aborts.push_back(abort);
+        self.machine.handle(now, Input::Manage(management));
+    }
+
+    fn listen(&mut self, unit: Lun, listener: &Listener) {
+        for pending in self.pending.values_mut() {
+            match pending {
+                Pending::Command { lun, listeners, .. } if *lun == unit => {
+                    listeners.push(listener.clone());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn obey(&mut self, output: Output, out: &mut Outbox) {
+        match output {
+            Output::Receive(place) => self.receive(place),
+            Output::Send(pdu) => out.push(pdu),
+            Output::FullFeature(parameters) => out.set_digests(parameters.digests),
+            Output::LoggedIn(established) => {
+                self.logged_in = true;
+                self.link.set_up(!self.link.is_retired());
+                if let Some(answer) = self.login.take() {
+                    // Nobody waits any more: the handle's future was dropped.
+                    let _ = answer.send(Ok(established));
+                }
+            }
+            Output::Completed { id, result } => self.completed(id, result),
+            Output::Targets { result: Err(Failure::Lost), .. } => {}
+            Output::Targets { id, result } => {
+                if let Some(Pending::Targets { answer }) = self.pending.remove(&id) {
+                    let _ = answer.send(result.map_err(|failure| self.failed(failure)));
+                }
+            }
+            // `finish` tells why, once that is known.
+            Output::LoggedOut { result: Err(Failure::Lost) } => {}
+            Output::LoggedOut { result } => {
+                if let Some(answer) = self.logout.take() {
+                    let _ = answer.send(result.map(drop).map_err(|failure| self.failed(failure)));
+                }
+            }
+            Output::Event(event) => {
+                tracing::info!(?event, portal = %self.portal, "told by the target");
+                if event.event == AsyncEvent::LOGOUT_REQUESTED && self.leaving == Leaving::No {
+                    self.link.set_up(false);
+                    self.leaving = Leaving::Asked;
+                }
+            }
+            Output::Close(reason) => self.over = Some(reason),
+            Output::Managed { id, .. } => self.aborted(id),
+            // Never asked for here; pings are the machine's own.
+            Output::Pong { .. } | Output::Text { .. } => {}
+            Output::ToSession(_) | Output::Wait(_) => {}
+        }
+    }
+
+    /// An ABORT TASK is over. A task that the target has ended was reported before; one that it
+    /// does not know any more, or could not abort, has no end but that of the session.
+    fn aborted(&mut self, id: TaskId) {
+        let Some(at) = self.aborts.iter().position(|abort| abort.id == id) else { return };
+        let task = self.aborts.remove(at).map(|abort| abort.task);
+        let stays = task.is_some_and(|task| self.pending.contains_key(&task));
+        if stays && matches!(self.leaving, Leaving::No | Leaving::Drains(_)) {
+            let what = format!("{} has not ended a command that was aborted", self.portal);
+            self.numbering.end(&Error::new(ErrorKind::SessionLost, what));
+        }
+    }
+
+    fn receive(&mut self, place: Place) {
+        self.filling = match place {
+            Place::Control => Filling::Control { buffer: vec![0; self.segment_bytes], filled: 0 },
+            Place::Task { task, offset_bytes, .. } => {
+                Filling::Command { id: task, at: offset_bytes as usize }
+            }
+            Place::Discard => Filling::Nowhere,
+        };
+    }
+
+    fn completed(&mut self, id: TaskId, result: Result<CommandResult, Failure>) {
+        match result {
+            // `finish` tells why, once that is known.
+            Err(Failure::Lost | Failure::LoggedOut) => return,
+            Err(Failure::Refused(why)) => return self.refused.push((id, why)),
+            _ => {}
+        }
+        let command = self.pending.remove(&id);
+        // Listeners stay to the end, when what came is noted.
+        let Some(Pending::Command { lun, opcode, data_in, answer, listeners: _heard, .. }) =
+            command
+        else {
+            return;
+        };
+        self.worked |= result.is_ok();
+        while self.due.front().is_some_and(|(id, _)| !self.pending.contains_key(id)) {
+            self.due.pop_front();
+        }
+        let result = match result {
+            Ok(result) => {
+                // In the order in which the target spoke, before anyone acts on it.
+                self.news.attentions.see(lun, self.news.number, opcode, &result);
+                Ok(Executed { result, data_in })
+            }
+            // It arrived damaged and was discarded (RFC 7143 §7.8): it had no effect.
+            Err(failure @ Failure::Rejected(RejectReason::DATA_DIGEST_ERROR)) => {
+                Err(self.failed(failure).not_sent())
+            }
+            Err(failure) => Err(self.failed(failure)),
+        };
+        let _ = answer.send(result);
+    }
+
+    /// Whoever waits for a command that is overdue is told, and then has it aborted.
+    fn tell_overdue(&mut self, now: Time) {
+        while let Some((id, _)) = self.due.pop_front_if(|(_, by)| *by <= now) {
+            let Some(Pending::Command { answer, .. }) = self.pending.get_mut(&id) else { continue };
+            let (nobody, _) = oneshot::channel();
+            let seconds = self.command_time.unwrap_or_default().as_secs();
+            let what = format!("{} did not answer a command within {seconds} s", self.portal);
+            let error = Error::new(ErrorKind::TimedOut, what)
+                .hint("the device behind it may hang; a longer command time waits for it longer");
+            drop(std::mem::replace(answer, nobody).send(Err(error)));
+        }
+    }
+
+    /// What the machine did not take is refused, or, if the connection ends, told with its end.
+    fn settle_refused(&mut self) {
+        if self.refused.is_empty() {
+            return;
+        }
+        let ending = self.over.is_some() || self.leaving != Leaving::No;
+        for (id, why) in std::mem::take(&mut self.refused) {
+            if let (true, Some(Pending::Command { unsent, .. })) =
+                (ending, self.pending.get_mut(&id))
+            {
+                *unsent = true;
+            } else if let Some(Pending::Command { answer, .. }) = self.pending.remove(&id) {
+                let _ = answer.send(Err(self.failed(Failure::Refused(why))));
+            }
+        }
+    }
+
+    fn failed(&self, failure: Failure) -> Error {
+        let portal = &self.portal;
+        match failure {
+            Failure::Refused(why) => Error::new(ErrorKind::Refused, format!("not sent: {why}")),
+            Failure::Rejected(reason) => Error::new(
+                ErrorKind::Refused,
+                format!("the target at {portal} rejected the request: {reason:?}"),
+            ),
+            Failure::Aborted => {
+                Error::new(ErrorKind::Refused, format!("aborted by the target at {portal}"))
+            }
+            Failure::LoggedOut | Failure::Lost => {
+                Error::new(ErrorKind::SessionLost, format!("the session with {portal} was lost"))
+            }
+        }
+    }
+
+    fn ask(&mut self, now: Time, request: Request, out: &mut Outbox) {
+        match request {
+            Request::Execute { answer, .. } if answer.is_closed() => {}
+            Request::Execute { id, lun, cdb, data_out, data_in, load, answer } => {
+                let data_in_bytes_max = data_in.as_ref().map_or(0, |buffer| buffer.len() as u32);
+                let (unsent, doubt, listeners) = (false, None, Vec::new());
+                let pending = Pending::Command {
+                    lun,
+                    opcode: cdb.first().copied().unwrap_or_default(),
+                    data_in,
+                    _load: load,
+                    answer,
+                    unsent,
+                    doubt,
+                    listeners,
+                };
+                self.pending.insert(id, pending);
+                if let Some(time) = self.command_time {
+                    if self.due.len() >= DUE_MAX {
+                        // One that hangs keeps those behind it that have long been answered.
+                        self.due.retain(|(id, _)| self.pending.contains_key(id));
+                    }
+                    self.due.push_back((id, now.after(time)));
+                }
+                let attribute = lunar_iscsi::pdu::TaskAttribute::SIMPLE;
+                let command = Command {
+                    id,
+                    lun,
+                    cdb,
+                    attribute,
+                    priority: 0,
+                    data_out,
+                    data_in_bytes_max,
+                    immediate: false,
+                };
+                self.handle(now, Input::Execute(command), out);
+            }
+            Request::SendTargets { answer } => {
+                let id = self.link.new_id();
+                self.pending.insert(id, Pending::Targets { answer });
+                self.handle(now, Input::SendTargets { id, which: SendTargets::All }, out);
+            }
+            Request::Logout { answer } => {
+                self.logout = Some(answer);
+                self.log_out(now, out);
+            }
+        }
+    }
+
+    /// Takes requests in, as many as there is room for; those made during the login wait in the
+    /// channel. Whether there was any.
+    fn poll_requests(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
+        let mut any = false;
+        while self.takes_requests() {
+            let room = TAKEN_MAX.min(PENDING_MAX - self.pending.len());
+            let mut taken = std::mem::take(&mut self.taken);
+            let polled = self.requests.poll_recv_many(context, &mut taken, room);
+            taken.drain(..).for_each(|request| self.ask(now, request, out));
+            self.taken = taken;
+            match polled {
+                Poll::Ready(0) => self.log_out(now, out),
+                Poll::Ready(_) => {}
+                Poll::Pending => break,
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Requests wait meanwhile in the channel; a logout is always taken.
+    fn takes_requests(&self) -> bool {
+        self.logged_in && self.leaving == Leaving::No && self.pending.len() < PENDING_MAX
+    }
+
+    /// Logs the session out, unless another of its connections does.
+    fn log_out(&mut self, now: Time, out: &mut Outbox) {
+        self.link.set_up(false);
+        if self.leaving != Leaving::LogsOut {
+            self.leaving = Leaving::LogsOut;
+            if self.numbering.leave() {
+                let logout = Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
+                self.handle(now, logout, out);
+            }
+        }
+    }
+
+    /// Takes leave of a session that goes on.
+    fn leave_when_drained(&mut self, now: Time, out: &mut Outbox) {
+        if self.logged_in
+            && let Leaving::Drains(by) = self.leaving
+            && (self.pending.is_empty() || by <= now)
+        {
+            self.leaving = Leaving::Asked;
+            let logout = Input::Logout { reason: LogoutReason::CLOSE_CONNECTION, cid: None };
+            self.handle(now, logout, out);
+        }
+    }
+
+    /// It was logged in.
+    pub(crate) fn was_up(&self) -> bool {
+        self.logged_in
+    }
+
+    /// Whether the connection brought the answer to a command.
+    pub(crate) fn has_worked(&self) -> bool {
+        self.worked
+    }
+
+    /// Why it ended, as the session tells it.
+    fn cause(&self) -> Ended {
+        let reason = self.over.as_ref().unwrap_or(&CloseReason::PeerClosed);
+        let ended = ended(reason, &self.portal);
+        match (reason, self.numbering.cause()) {
+            (CloseReason::Dropped, Some(cause)) => cause.clone().into(),
+            _ => ended,
+        }
+    }
+
+    /// Tells the session that the connection is gone. At ErrorRecoveryLevel 0 nobody knows what
+    /// becomes of commands that it had sent before a new session has taken the place of this one
+    /// (RFC 7143 §7.1.4.4): where there are any, the session ends with it.
+    fn part(&mut self) {
+        if std::mem::replace(&mut self.parted, true) {
+            return;
+        }
+        // Requests and tags go with the connection.
+        self.said.clear();
+        let ending = self.ending.take().unwrap_or(Ending::Lost);
+        let cause = self.cause().error;
+        let left_behind = self.tell_unheard(ending);
+        let closed = self.over == Some(CloseReason::PeerClosed);
+        if closed {
+            self.numbering.note_closed_by_target();
+        }
+        if closed && self.logged_in {
+            self.numbering.note_closed();
+        }
+        let dropped = self.logged_in && self.over == Some(CloseReason::Dropped);
+        if dropped && self.numbering.note_spared() {
+            self.quirks.note_order_loss(&self.portal, Instant::now());
+        }
+        let last = self.numbering.part(self.link.cid, ending, self.window.take(), &cause);
+        if ending == Ending::Lost && left_behind {
+            self.numbering.end(&cause);
+        }
+        self.link.mailbox.drop_listeners();
+        if closed && self.logged_in && !self.numbering.is_over() {
+            self.numbering.forget_closed();
+        }
+        if last && let Some(end) = self.numbering.joined_end() {
+            self.quirks.note_joined_end(end, &self.portal, Instant::now());
+        }
+    }
+
+    /// Notes that answers are lost, before the session forgets the connection that they were to
+    /// come on; whether any are.
+    fn tell_unheard(&self, ending: Ending) -> bool {
+        let left_behind = self.pending.values().filter_map(|pending| match pending {
+            Pending::Command { lun, unsent: false, .. } => Some(*lun),
+            _ => None,
+        });
+        let mut any = false;
+        for lun in left_behind {
+            any = true;
+            match ending {
+                Ending::ConnectionLogout => self.news.attentions.unheard(lun),
+                _ => self.numbering.leave_unheard(),
+            }
+        }
+        any
+    }
+
+    /// The connection is over: whoever still waits is told why. Returns what asks it for something.
+    pub(crate) fn finish(mut self) -> (Ended, mpsc::Receiver<Request>) {
+        self.link.set_up(false);
+        self.settle_refused();
+        self.part();
+        let ended = self.cause();
+        if let Some(answer) = self.login.take() {
+            let _ = answer.send(Err(ended.clone()));
+        }
+        for (_, pending) in std::mem::take(&mut self.pending) {
+            match pending {
+                Pending::Command { answer, unsent: true, .. } => {
+                    drop(answer.send(Err(ended.error.clone().not_sent())));
+                }
+                Pending::Command { answer, doubt, .. } => {
+                    if let Some(doubt) = doubt {
+                        self.news.hold(&self.numbering, doubt);
+                    }
+                    drop(answer.send(Err(ended.error.clone())));
+                }
+                Pending::Targets { answer } => drop(answer.send(Err(ended.error.clone()))),
+            }
+        }
+        if let Some(answer) = self.logout.take() {
+            let logged_out = matches!(self.over, Some(CloseReason::LoggedOut));
+            let _ = answer.send(if logged_out { Ok(()) } else { Err(ended.error.clone()) });
+        }
+        let (_, nothing) = mpsc::channel(1);
+        let requests = std::mem::replace(&mut self.requests, nothing);
+        (ended, requests)
+    }
+}
+
+/// A connection that is dropped without an end, by a panic or with its runtime, takes its session
+/// along.
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.part();
+    }
+}
+
+impl lunar_net::Role for Client {
+    fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
+        self.segment_bytes = header.data_segment_bytes() as usize;
+        self.filling = Filling::Nowhere;
+        self.handle(now, Input::Header(header), out);
+    }
+
+    fn header_digest_error(&mut self, now: Time, out: &mut Outbox) {
+        self.handle(now, Input::HeaderDigestError, out);
+    }
+
+    fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+        match &mut self.filling {
+            Filling::Nowhere => &mut [],
+            Filling::Control { buffer, filled } => buffer.get_mut(*filled..).unwrap_or_default(),
+            Filling::Command { id, at } => match self.pending.get_mut(id) {
+                Some(Pending::Command { data_in: Some(buffer), .. }) => {
+                    buffer.get_mut(*at..).unwrap_or_default()
+                }
+                _ => &mut [],
+            },
+        }
+    }
+
+    fn payload_filled(&mut self, bytes: usize) {
+        match &mut self.filling {
+            Filling::Nowhere => {}
+            Filling::Control { filled, .. } => *filled += bytes,
+            Filling::Command { at, .. } => *at += bytes,
+        }
+    }
+
+    fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox) {
+        let data = match std::mem::replace(&mut self.filling, Filling::Nowhere) {
+            Filling::Control { buffer, .. } => Bytes::from(buffer),
+            _ => Bytes::new(),
+        };
+        self.handle(now, Input::Payload { data, digest_ok }, out);
+    }
+
+    fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
+        let mut worked = false;
+        if !self.started {
+            // The login request lies ready in the machine since it was made.
+            self.started = true;
+            self.pump(now, out);
+            worked = true;
+        }
+        if self.link.mailbox.poll(context) {
+            self.link.mailbox.take(&mut self.mail);
+            self.take_mail(now);
+            self.pump(now, out);
+            worked = true;
+        }
+        worked |= self.poll_requests(now, context, out);
+        self.leave_when_drained(now, out);
+        worked |= self.has_to_speak();
+        self.settle_session(now, out);
+        if worked { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let drained = match self.leaving {
+            Leaving::Drains(by) if self.logged_in => Some(by),
+            _ => None,
+        };
+        let aborted = self.aborts.front().map(|abort| abort.by);
+        let due = self.due.front().map(|(_, by)| *by);
+        [self.deadline, drained, aborted, due].into_iter().flatten().min()
+    }
+
+    fn elapsed(&mut self, now: Time, out: &mut Outbox) {
+        if self.aborts.front().is_some_and(|abort| abort.by <= now) {
+            self.aborts.clear();
+            let what = format!("{} does not answer an ABORT TASK", self.portal);
+            self.numbering.end(&Error::new(ErrorKind::SessionLost, what));
+        }
+        self.tell_overdue(now);
+        self.handle(now, Input::Deadline, out);
+    }
+
+    fn peer_closed(&mut self, now: Time, out: &mut Outbox) {
+        self.handle(now, Input::PeerClosed, out);
+    }
+
+    fn can_receive(&self) -> bool {
+        true
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+}

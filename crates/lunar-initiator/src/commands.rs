@@ -1,0 +1,548 @@
+//! SCSI commands an initiator sends, and what their answers say.
+
+use crate::session::Session;
+use crate::{CommandReply, Error, ErrorKind, Initiator};
+use bytes::Bytes;
+use lunar_iscsi::connection::initiator::Cdb;
+use lunar_iscsi::pdu::ServiceResponse;
+use lunar_scsi::cdb::sbc::{Blocks10, Capacity16, ReadCapacity10, ServiceActionIn16};
+use lunar_scsi::cdb::spc::{Inquiry, ReportLuns};
+use lunar_scsi::sense::{Sense, SenseKey, Status};
+use lunar_scsi::vpd::BlockLimitsPage;
+use lunar_wire::{Field, Lun};
+use std::time::Duration;
+
+/// How often a command is sent again after a unit attention, damaged data or a busy target.
+const TRIES_MAX: u32 = 8;
+/// The first pause when a target is busy; doubled each time.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+/// Room for INQUIRY data and VPD pages.
+const INQUIRY_BYTES: u16 = 1024;
+/// The operation codes that the layouts of `scsi` do not name.
+const INQUIRY: u8 = 0x12;
+const MODE_SENSE_6: u8 = 0x1a;
+const READ_CAPACITY_10: u8 = 0x25;
+const SERVICE_ACTION_IN_16: u8 = 0x9e;
+const REPORT_LUNS: u8 = 0xa0;
+pub(crate) const SYNCHRONIZE_CACHE_10: u8 = 0x35;
+pub(crate) const SYNCHRONIZE_CACHE_16: u8 = 0x91;
+const READ_CAPACITY_16_ACTION: u8 = 0x10;
+
+/// One LUN of a session, as commands address it.
+#[derive(Clone, Debug)]
+pub struct Unit {
+    initiator: Initiator,
+    lun: Lun,
+    /// Commands go to this session or nowhere.
+    session: Option<Session>,
+}
+
+/// What standard INQUIRY data says. SPC-4 §6.6.2.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Identity {
+    /// Peripheral qualifier; 0: a unit is there.
+    pub qualifier: u8,
+    /// Peripheral device type; 0: a disk.
+    pub device_type: u8,
+    /// T10 vendor identification, without padding.
+    pub vendor: String,
+    /// Product identification, without padding.
+    pub product: String,
+    /// Product revision level, without padding.
+    pub revision: String,
+}
+
+/// What READ CAPACITY says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Capacity {
+    /// How many logical blocks.
+    pub block_count: u64,
+    /// Logical block length in bytes.
+    pub block_bytes: u32,
+    /// Physical block length in bytes.
+    pub physical_block_bytes: u32,
+    /// LBPME: blocks can be deallocated.
+    pub thin: bool,
+    /// LBPRZ: deallocated blocks read as zeroes.
+    pub unmapped_reads_zeroes: bool,
+}
+
+/// One designator of the device identification page. SPC-4 §7.8.6.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Designator {
+    /// 0: of the unit; 1: of the target port; 2: of the target device.
+    pub association: u8,
+    /// Designator type: 1 T10 vendor, 3 NAA, 8 SCSI name, Ah UUID …
+    pub kind: u8,
+    /// The text, or the bytes in hexadecimal.
+    pub text: String,
+}
+
+/// What MODE SENSE says about caching and write protection.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Mode {
+    /// WP: writes are refused.
+    pub write_protected: bool,
+    /// DPOFUA: FUA is understood.
+    pub fua: bool,
+    /// WCE: there is a volatile write cache.
+    pub write_cache: bool,
+}
+
+impl Unit {
+    /// The unit `lun` of the session's target.
+    pub fn new(initiator: Initiator, lun: u16) -> Self {
+        Self { initiator, lun: Lun::new(lun), session: None }
+    }
+
+    /// The same unit in one session, whatever becomes of it.
+    pub(crate) fn in_session(&self, session: &Session) -> Self {
+        Self { session: Some(session.clone()), ..self.clone() }
+    }
+
+    /// The session.
+    pub fn initiator(&self) -> &Initiator {
+        &self.initiator
+    }
+
+    /// The LUN.
+    pub fn lun(&self) -> Lun {
+        self.lun
+    }
+
+    /// Executes a command that must end GOOD. Unit attentions are taken note of and the command is
+    /// sent again, as is one whose data arrived damaged; a busy target is given time. A command
+    /// whose session is lost is not repeated.
+    ///
+    /// # Errors
+    /// `Sense` · `Status` · as [`Initiator::execute`].
+    pub async fn command(
+        &self,
+        cdb: impl Into<Cdb>,
+        data_out: Bytes,
+        data_in_max: u32,
+    ) -> Result<CommandReply, Error> {
+        let cdb = cdb.into();
+        let mut attempt = Attempt::default();
+        loop {
+            let (initiator, lun) = (&self.initiator, self.lun);
+            let reply = match &self.session {
+                Some(session) => {
+                    initiator.execute_on(session, lun, &cdb, &data_out, data_in_max).await?
+                }
+                None => initiator.execute(lun, cdb.clone(), data_out.clone(), data_in_max).await?,
+            };
+            match attempt.judge(initiator, &cdb, &reply.result).await? {
+                Verdict::Good => return Ok(reply),
+                Verdict::Again => {}
+            }
+        }
+    }
+
+    /// Waits until the unit is ready.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub async fn test_ready(&self) -> Result<(), Error> {
+        self.command(vec![0; 6], Bytes::new(), 0).await.map(drop)
+    }
+
+    /// Standard INQUIRY data.
+    ///
+    /// # Errors
+    /// `Protocol` when it is too short · as [`command`](Self::command).
+    pub async fn identity(&self) -> Result<Identity, Error> {
+        let data = self.inquiry(0, 0).await?;
+        let [first, ..] = *data else { return Err(short("INQUIRY")) };
+        if data.len() < 36 {
+            return Err(short("INQUIRY"));
+        }
+        Ok(Identity {
+            qualifier: first >> 5,
+            device_type: first & 0x1f,
+            vendor: text(&data[8..16]),
+            product: text(&data[16..32]),
+            revision: text(&data[32..36]),
+        })
+    }
+
+    /// The body of a vital product data page; `None` if the unit has no such page.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub async fn vital_page(&self, page: u8) -> Result<Option<Bytes>, Error> {
+        match self.inquiry(1, page).await {
+            Ok(data) if data.len() >= 4 && data[1] == page => {
+                let body_bytes = usize::from(u16::get(&data[2..4]));
+                let end = data.len().min(4 + body_bytes);
+                Ok(Some(data.slice(4..end)))
+            }
+            // Some units answer another page than the one asked for.
+            Ok(_) => Ok(None),
+            Err(error) if is_illegal(&error) => Ok(None),
+            // istgt 0.4 refuses a page that it does not have without sense data.
+            Err(Error { kind: ErrorKind::Sense(None), .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn inquiry(&self, flags: u8, page: u8) -> Result<Bytes, Error> {
+        let allocation_bytes = INQUIRY_BYTES;
+        let cdb = Inquiry { opcode: INQUIRY, flags, page, allocation_bytes, control: 0 };
+        let reply =
+            self.command(cdb.encode().to_vec(), Bytes::new(), allocation_bytes.into()).await?;
+        Ok(reply.data_in)
+    }
+
+    /// The unit serial number; `None` if it has none.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub async fn serial_number(&self) -> Result<Option<String>, Error> {
+        Ok(self.vital_page(0x80).await?.map(|body| text(&body)))
+    }
+
+    /// The designators of the device identification page.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub async fn designators(&self) -> Result<Vec<Designator>, Error> {
+        Ok(self.vital_page(0x83).await?.map_or_else(Vec::new, |body| parse_designators(&body)))
+    }
+
+    /// Block limits, or `None` if the unit does not tell.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub async fn block_limits(&self) -> Result<Option<BlockLimitsPage>, Error> {
+        const BYTES: usize = 60;
+        Ok(self.vital_page(0xb0).await?.map(|body| {
+            // Older units have a shorter page; what they do not tell is 0.
+            let mut raw = [0; BYTES];
+            let told = body.len().min(BYTES);
+            raw[..told].copy_from_slice(&body[..told]);
+            BlockLimitsPage::decode(&raw)
+        }))
+    }
+
+    /// Size and block lengths.
+    ///
+    /// # Errors
+    /// `Protocol` when the answer makes no sense · as [`command`](Self::command).
+    pub async fn capacity(&self) -> Result<Capacity, Error> {
+        const BYTES: usize = 32;
+        let cdb = ServiceActionIn16 {
+            opcode: SERVICE_ACTION_IN_16,
+            service_action: READ_CAPACITY_16_ACTION,
+            lba: 0,
+            allocation_bytes: BYTES as u32,
+            flags: 0,
+            control: 0,
+        };
+        let reply = self.command(cdb.encode().to_vec(), Bytes::new(), BYTES as u32).await;
+        let data = match reply {
+            Ok(reply) => reply.data_in,
+            Err(error) if is_illegal(&error) => return self.capacity_10().await,
+            Err(error) => return Err(error),
+        };
+        let raw: [u8; BYTES] = data[..].try_into().map_err(|_| short("READ CAPACITY (16)"))?;
+        let told = Capacity16::decode(&raw);
+        let block_bytes = checked_block(told.block_bytes)?;
+        // Sizes are counted in bytes: what does not fit is no size.
+        let block_count = told
+            .last_lba
+            .checked_add(1)
+            .filter(|count| count.checked_mul(block_bytes.into()).is_some())
+            .ok_or_else(|| short("READ CAPACITY (16)"))?;
+        Ok(Capacity {
+            block_count,
+            block_bytes,
+            physical_block_bytes: block_bytes << (told.exponents & 0x0f),
+            thin: told.provisioning & 0x8000 != 0,
+            unmapped_reads_zeroes: told.provisioning & 0x4000 != 0,
+        })
+    }
+
+    async fn capacity_10(&self) -> Result<Capacity, Error> {
+        let cdb = ReadCapacity10 { opcode: READ_CAPACITY_10, lba: 0, flags: 0, control: 0 };
+        let reply = self.command(cdb.encode().to_vec(), Bytes::new(), 8).await?;
+        let raw: [u8; 8] = reply.data_in[..].try_into().map_err(|_| short("READ CAPACITY (10)"))?;
+        let block_bytes = checked_block(u32::get(&raw[4..]))?;
+        Ok(Capacity {
+            block_count: u64::from(u32::get(&raw[..4])) + 1,
+            block_bytes,
+            physical_block_bytes: block_bytes,
+            thin: false,
+            unmapped_reads_zeroes: false,
+        })
+    }
+
+    /// Caching and write protection; `None` where the unit does not tell.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command), except that the unit does not know MODE SENSE.
+    pub async fn mode(&self) -> Result<Option<Mode>, Error> {
+        const CACHING: u8 = 0x08;
+        const DISABLE_BLOCK_DESCRIPTORS: u8 = 0x08;
+        let cdb = vec![MODE_SENSE_6, DISABLE_BLOCK_DESCRIPTORS, CACHING, 0, 255, 0];
+        let data = match self.command(cdb, Bytes::new(), 255).await {
+            Ok(reply) => reply.data_in,
+            Err(error) if is_illegal(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let [_, _, specific, descriptors, ..] = *data else { return Ok(None) };
+        let page = data.get(4 + usize::from(descriptors)..).unwrap_or_default();
+        let caching = matches!(page, [code, ..] if code & 0x3f == CACHING);
+        Ok(Some(Mode {
+            write_protected: specific & 0x80 != 0,
+            fua: specific & 0x10 != 0,
+            write_cache: caching && page.get(2).is_some_and(|flags| flags & 0x04 != 0),
+        }))
+    }
+
+    /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub async fn synchronize_cache(&self) -> Result<(), Error> {
+        let cdb = Blocks10 {
+            opcode: SYNCHRONIZE_CACHE_10,
+            flags: 0,
+            lba: 0,
+            group: 0,
+            count: 0,
+            control: 0,
+        };
+        self.command(cdb.encode().to_vec(), Bytes::new(), 0).await.map(drop)
+    }
+
+    /// The LUNs of the target, as 8-byte fields.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub async fn report_luns(&self) -> Result<Vec<Lun>, Error> {
+        const BYTES: u32 = 8 + 8 * 1024;
+        let cdb = ReportLuns {
+            opcode: REPORT_LUNS,
+            select_report: 0,
+            allocation_bytes: BYTES,
+            control: 0,
+        };
+        let reply = self.command(cdb.encode().to_vec(), Bytes::new(), BYTES).await?;
+        let list = reply.data_in.get(8..).unwrap_or_default();
+        Ok(list.chunks_exact(8).map(Lun::get).collect())
+    }
+
+    /// The reservation in force; `None`: there is none, or the unit knows no reservations.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub async fn reservation(&self) -> Result<Option<Reservation>, Error> {
+        const PERSISTENT_RESERVE_IN: u8 = 0x5e;
+        const READ_RESERVATION: u8 = 1;
+        const BYTES: u8 = 24;
+        let cdb = vec![PERSISTENT_RESERVE_IN, READ_RESERVATION, 0, 0, 0, 0, 0, 0, BYTES, 0];
+        match self.command(cdb, Bytes::new(), BYTES.into()).await {
+            Ok(reply) if reply.data_in.len() >= usize::from(BYTES) => {
+                let data = reply.data_in;
+                Ok(Some(Reservation { key: u64::get(&data[8..16]), kind: data[21] & 0x0f }))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if is_illegal(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A persistent reservation. SPC-4 §6.15.3.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Reservation {
+    /// Reservation key.
+    pub key: u64,
+    /// TYPE: 1 write exclusive, 3 exclusive access, 5 to 8 their registrants-only forms.
+    pub kind: u8,
+}
+
+/// Whether a command is to be sent again.
+pub(crate) enum Verdict {
+    Good,
+    Again,
+}
+
+/// How often a command was sent, and how long its sender has waited.
+#[derive(Debug, Default)]
+pub(crate) struct Attempt {
+    tries: u32,
+}
+
+impl Attempt {
+    /// Looks at how a command ended; pauses when the target is busy.
+    pub(crate) async fn judge(
+        &mut self,
+        initiator: &Initiator,
+        cdb: &[u8],
+        result: &lunar_iscsi::connection::initiator::CommandResult,
+    ) -> Result<Verdict, Error> {
+        let opcode = cdb.first().copied().unwrap_or_default();
+        if result.response != ServiceResponse::COMMAND_COMPLETED {
+            let what = format!("command {opcode:02x}h failed in the target");
+            return Err(Error::new(ErrorKind::Protocol, what));
+        }
+        self.tries += 1;
+        match Status(result.status) {
+            Status::GOOD | Status::CONDITION_MET => Ok(Verdict::Good),
+            Status::CHECK_CONDITION => {
+                if is_passing(&result.sense) && self.tries < TRIES_MAX {
+                    return Ok(Verdict::Again);
+                }
+                Err(sense_error(opcode, &result.sense))
+            }
+            Status::BUSY | Status::TASK_SET_FULL if self.tries < TRIES_MAX => {
+                Box::pin(initiator.pause(BUSY_PAUSE * (1 << self.tries))).await;
+                Ok(Verdict::Again)
+            }
+            Status(status) => {
+                let what = match Status(status) {
+                    Status::RESERVATION_CONFLICT => "reservation conflict".to_owned(),
+                    status => format!("{status:?}"),
+                };
+                let what = format!("command {opcode:02x}h: {what}");
+                Err(Error::new(ErrorKind::Status(status), what))
+            }
+        }
+    }
+}
+
+/// A unit attention, the error of an earlier command, with which this one was not executed
+/// (SPC-4 §4.5.7), or data that arrived damaged, which the target has not used
+/// (RFC 7143 §11.4.7.2).
+fn is_passing(sense: &[u8]) -> bool {
+    let damaged = Sense::PROTOCOL_SERVICE_CRC_ERROR;
+    Sense::is_deferred(sense)
+        || Sense::decode(sense).is_some_and(|sense| {
+            sense.key == SenseKey::UNIT_ATTENTION
+                || (sense.key, sense.code) == (damaged.key, damaged.code)
+        })
+}
+
+fn sense_error(opcode: u8, bytes: &[u8]) -> Error {
+    let mut sense = Sense::decode(bytes);
+    let of_earlier = Sense::is_deferred(bytes);
+    let what = match &mut sense {
+        Some(sense) => {
+            if of_earlier {
+                sense.information = None; // no block of this command
+            }
+            let [code, qualifier] = sense.code.to_be_bytes();
+            let of = if of_earlier { ", of earlier commands" } else { "" };
+            format!("command {opcode:02x}h: {:?} {code:02x}h/{qualifier:02x}h{of}", sense.key)
+        }
+        None => format!("command {opcode:02x}h: check condition without sense"),
+    };
+    Error::new(ErrorKind::Sense(sense), what)
+}
+
+/// The unit does not know the command, or this form of it.
+pub(crate) fn is_illegal(error: &Error) -> bool {
+    error.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST)
+}
+
+fn short(command: &str) -> Error {
+    Error::new(ErrorKind::Protocol, format!("the answer to {command} makes no sense"))
+}
+
+/// What a `BlockDevice` can have.
+fn checked_block(block_bytes: u32) -> Result<u32, Error> {
+    if block_bytes.is_power_of_two() && (512..=4096).contains(&block_bytes) {
+        return Ok(block_bytes);
+    }
+    let what = format!("the unit has blocks of {block_bytes} bytes");
+    Err(Error::new(ErrorKind::Protocol, what).hint("only 512, 1024, 2048 and 4096 are supported"))
+}
+
+/// ASCII, padded with spaces or zeroes.
+fn text(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    plain.trim().to_owned()
+}
+
+fn parse_designators(mut body: &[u8]) -> Vec<Designator> {
+    const ASCII: u8 = 2;
+    const UTF_8: u8 = 3;
+    const UUID: u8 = 0x0a;
+    let mut designators = Vec::new();
+    while let [code_set, kind, _, length, rest @ ..] = body {
+        let Some((designator, rest)) = rest.split_at_checked(usize::from(*length)) else { break };
+        let kind_number = kind & 0x0f;
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let shown = match code_set & 0x0f {
+            ASCII | UTF_8 => text(designator),
+            _ if kind_number == UUID => hex(designator.get(2..).unwrap_or_default()),
+            _ => hex(designator),
+        };
+        let association = (kind >> 4) & 0x03;
+        designators.push(Designator { association, kind: kind_number, text: shown });
+        body = rest;
+    }
+    designators
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lunar_scsi::sense::SenseFormat;
+
+    /// Goal: designators of a hostile page are read without panic, as far as they are whole.
+    #[test]
+    fn designators_end_where_the_page_ends() {
+        let page = [
+            0x01, 0x03, 0, 8, 0x30, 1, 2, 3, 4, 5, 6, 7, // NAA
+            0x03, 0x18, 0, 8, b'i', b'q', b'n', b'.', b'x', 0, 0, 0, // name of the port
+            0x01, 0x0a, 0, 200, 1, 2, // cut off
+        ];
+        let designators = parse_designators(&page);
+        assert_eq!(designators.len(), 2);
+        assert_eq!(designators[0].text, "3001020304050607");
+        assert_eq!((designators[1].association, designators[1].text.as_str()), (1, "iqn.x"));
+        for end in 0..page.len() {
+            parse_designators(&page[..end]);
+        }
+    }
+
+    /// Goal: what passes by itself is sent again: a unit attention, a write whose data was damaged
+    /// on the way, and what met the error of an earlier command. Other aborted commands are not.
+    #[test]
+    fn some_sense_passes() {
+        for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
+            let passes = |sense: Sense| is_passing(&sense.encode(format));
+            assert!(passes(Sense::POWER_ON_RESET));
+            assert!(passes(Sense::PROTOCOL_SERVICE_CRC_ERROR));
+            assert!(!passes(Sense { code: 0, ..Sense::PROTOCOL_SERVICE_CRC_ERROR }));
+            let mut error = Sense::WRITE_ERROR.encode(format);
+            assert!(!is_passing(&error));
+            error[0] |= 1;
+            assert!(is_passing(&error));
+        }
+        assert!(!is_passing(&[]));
+    }
+
+    /// Goal: where errors of earlier commands do not end, no block of this one is at fault.
+    #[test]
+    fn a_deferred_error_names_no_block_of_ours() {
+        let mut bytes = Sense::WRITE_ERROR.with_information(7).encode(SenseFormat::Fixed);
+        assert_eq!(sense_error(0x28, &bytes).sense().unwrap().information, Some(7));
+        bytes[0] |= 1;
+        let error = sense_error(0x28, &bytes);
+        assert_eq!(error.sense().unwrap().information, None);
+        assert_eq!(error.what, "command 28h: MEDIUM_ERROR 0ch/00h, of earlier commands");
+    }
+
+    #[test]
+    fn impossible_blocks_are_refused() {
+        for block in [0, 1, 520, 8192, u32::MAX] {
+            assert!(checked_block(block).is_err(), "{block}");
+        }
+        assert_eq!(checked_block(4096).unwrap(), 4096);
+    }
+}

@@ -1,0 +1,180 @@
+//! Writes whose fate is not known, and who has to wait for them.
+//!
+//! A write that was given up, or whose session was lost, may still be executed until the target has
+//! said that it is over: by its answer to ABORT TASK, or to the login that takes the place of the
+//! lost session (RFC 7143 §6.3.5). A later write to the same blocks over another path could be
+//! overwritten by it, so it waits until then.
+
+use lunar_block::BlockRange;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// The blocks of one disk that are in doubt.
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    /// As many as there are ranges: nearly always none, and then nobody takes the lock.
+    count: AtomicUsize,
+    /// At most what was sent before it was given up, which connections limit.
+    ranges: Mutex<Vec<(u64, BlockRange)>>,
+    settled: Notify,
+}
+
+/// What to do if the fate of a write becomes unknown.
+#[derive(Clone, Debug)]
+pub(crate) struct Wary {
+    doubts: Arc<Doubts>,
+    range: BlockRange,
+}
+
+/// A write that may still be executed; dropped when it cannot any more.
+#[derive(Debug)]
+pub(crate) struct Doubt {
+    doubts: Arc<Doubts>,
+    number: u64,
+}
+
+impl Doubts {
+    /// For a write to `range`.
+    pub(crate) fn wary(self: &Arc<Self>, range: BlockRange) -> Wary {
+        Wary { doubts: Arc::clone(self), range }
+    }
+
+    /// Waits until no write is in doubt that overlaps `range`.
+    pub(crate) async fn settled(&self, range: BlockRange) {
+        while self.concerns(range) {
+            let settled = self.settled.notified();
+            tokio::pin!(settled);
+            // From now on none is missed; one may have been between the two looks.
+            settled.as_mut().enable();
+            if self.concerns(range) {
+                settled.await;
+            }
+        }
+    }
+
+    /// Whether a write is in doubt that overlaps `range`.
+    pub(crate) fn concerns(&self, range: BlockRange) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+            && self.ranges().iter().any(|(_, other)| overlap(range, *other))
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Vec<(u64, BlockRange)>> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn overlap(one: BlockRange, other: BlockRange) -> bool {
+    one.count > 0
+        && other.count > 0
+        && one.lba < other.lba.saturating_add(other.count)
+        && other.lba < one.lba.saturating_add(one.count)
+}
+
+impl Wary {
+    /// The write is in doubt, until what is returned is dropped.
+    pub(crate) fn doubt(&self) -> Doubt {
+        let mut ranges = self.doubts.ranges();
+        let number = ranges.last().map_or(0, |(last, _)| last + 1);
+        ranges.push((number, self.range));
+        self.doubts.count.store(ranges.len(), Ordering::Release);
+        Doubt { doubts: Arc::clone(&self.doubts), number }
+    }
+}
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        let mut ranges = self.doubts.ranges();
+        ranges.retain(|(number, _)| *number != self.number);
+        self.doubts.count.store(ranges.len(), Ordering::Release);
+        drop(ranges);
+        self.doubts.settled.notify_waiters();
+    }
+}
+
+/// What lost sessions of one initiator left in doubt, until another has taken their place.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    state: Mutex<HeldState>,
+}
+
+#[derive(Debug, Default)]
+struct HeldState {
+    /// Sessions with smaller numbers have ended at the target too.
+    first: u64,
+    doubts: Vec<(u64, Doubt)>,
+}
+
+impl Held {
+    /// Session `number` was lost with this.
+    pub(crate) fn hold(&self, number: u64, doubt: Doubt) {
+        let mut state = self.state();
+        if number >= state.first {
+            state.doubts.push((number, doubt));
+        }
+    }
+
+    /// Session `number` has taken the place of all before it.
+    pub(crate) fn replaced(&self, number: u64) {
+        let mut state = self.state();
+        state.first = state.first.max(number);
+        let over = state.doubts.extract_if(.., |(lost, _)| *lost < number).collect::<Vec<_>>();
+        drop(state);
+        drop(over);
+    }
+
+    /// Anything is held.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.state().doubts.is_empty()
+    }
+
+    fn state(&self) -> MutexGuard<'_, HeldState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    /// Goal: a write waits for those in doubt that it overlaps, for no others, and goes on when the
+    /// last of them is settled.
+    #[test]
+    fn overlapping_writes_wait() {
+        let doubts = Arc::<Doubts>::default();
+        let wary = |lba, count| doubts.wary(BlockRange::new(lba, count));
+        let (first, second) = (wary(10, 5).doubt(), wary(14, 2).doubt());
+        for (lba, count, waits) in
+            [(0, 10, false), (9, 2, true), (15, 1, true), (16, 9, false), (12, 0, false)]
+        {
+            let range = BlockRange::new(lba, count);
+            assert_eq!(doubts.concerns(range), waits && count > 0, "{range:?}");
+        }
+        let mut waiting = Box::pin(doubts.settled(BlockRange::new(14, 1)));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(waiting.as_mut().now_or_never().is_none(), "the other overlaps too");
+        drop(second);
+        assert!(waiting.as_mut().now_or_never().is_some());
+        assert_eq!(doubts.count.load(Ordering::Relaxed), 0);
+    }
+
+    /// Goal: doubts of a lost session last until another has taken its place, and one that is told
+    /// of late does not begin anew.
+    #[test]
+    fn a_login_settles_what_came_before() {
+        let doubts = Arc::<Doubts>::default();
+        let range = BlockRange::new(0, 8);
+        let held = Held::default();
+        held.hold(1, doubts.wary(range).doubt());
+        held.replaced(1);
+        assert!(doubts.concerns(range), "it is of that session itself");
+        held.replaced(4);
+        assert!(!doubts.concerns(range));
+        held.hold(3, doubts.wary(range).doubt());
+        assert!(!doubts.concerns(range), "its session was replaced long ago");
+        held.hold(4, doubts.wary(range).doubt());
+        assert!(doubts.concerns(range));
+    }
+}

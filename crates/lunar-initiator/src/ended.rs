@@ -1,0 +1,73 @@
+//! Why connections end, in words for those who waited.
+
+use crate::{Error, ErrorKind};
+use lunar_iscsi::connection::initiator::CloseReason;
+use lunar_iscsi::login::ChapAlgorithm;
+use lunar_iscsi::login::initiator::LoginFailure;
+use lunar_iscsi::pdu::LoginStatus;
+
+/// Why a connection is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) error: Error,
+    /// Log in there instead.
+    pub(crate) redirect: Option<String>,
+    /// The target closed the connection instead of answering TaskReporting and
+    /// iSCSIProtocolLevel.
+    pub(crate) closed_over_newer_keys: bool,
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self { error, redirect: None, closed_over_newer_keys: false }
+    }
+}
+
+/// A connection with `portal` is over for this reason.
+pub(crate) fn ended(reason: &CloseReason, portal: &str) -> Ended {
+    let lost = |what: String| Error::new(ErrorKind::SessionLost, what);
+    let error = match reason {
+        CloseReason::LoginFailed(failure) => {
+            let redirect = failure.redirect.as_ref().map(|(address, _)| address.clone());
+            return Ended { redirect, ..login_error(failure, portal).into() };
+        }
+        CloseReason::LoggedOut => lost(format!("logged out from {portal}")),
+        CloseReason::Violation(violation) => {
+            lost(format!("{portal} broke the protocol: {violation}"))
+        }
+        CloseReason::TimedOut("the login") => {
+            lost(format!("{portal} did not answer the login in time"))
+                .hint("is it an iSCSI target, and its server not stopped or overloaded?")
+        }
+        CloseReason::TimedOut(what) => lost(format!("{portal} did not answer in time: {what}")),
+        CloseReason::PeerClosed => lost(format!("{portal} closed the connection")),
+        CloseReason::NewerKeysUnanswered => {
+            let error = lost(format!("{portal} closed the connection during the login"));
+            return Ended { closed_over_newer_keys: true, ..error.into() };
+        }
+        CloseReason::Dropped => lost(format!("the session with {portal} was dropped")),
+    };
+    error.into()
+}
+
+fn login_error(failure: &LoginFailure, portal: &str) -> Error {
+    let what = format!("login to {portal} failed: {}", failure.what);
+    match failure.status {
+        // tgt 1.0.85 computes SHA-1 under the number that IANA gave to SHA-256.
+        Some(LoginStatus::AUTHENTICATION_FAILURE | LoginStatus::INITIATOR_ERROR)
+            if failure.proven_by == Some(ChapAlgorithm::Sha256) =>
+        {
+            Error::new(ErrorKind::Authentication, what).hint(
+                "check --chap-user and the secret; to a target that computes another hash than \
+                 SHA-256 (tgt does), --chap-algorithm md5 proves them",
+            )
+        }
+        Some(LoginStatus::AUTHENTICATION_FAILURE) => Error::new(ErrorKind::Authentication, what)
+            .hint("check --chap-user and the secret, also those of the target"),
+        Some(LoginStatus::AUTHORIZATION_FAILURE) => Error::new(ErrorKind::Authentication, what)
+            .hint("the target does not let this initiator name or address in"),
+        Some(LoginStatus::NOT_FOUND) => Error::new(ErrorKind::Login, what)
+            .hint("lunar discover lists the targets that may be seen"),
+        _ => Error::new(ErrorKind::Login, what),
+    }
+}

@@ -1,0 +1,86 @@
+//! The initiator role: sessions with targets, discovery, and a remote LUN as a `BlockDevice`.
+//!
+//! A [`RemoteDisk`] is what most programs want: a disk behind a URL, to be used from any number of
+//! tasks at once. It needs a tokio runtime when it is connected, and none of its own after that.
+//!
+//! ```
+//! use lunar_block::{BlockDevice, BlockRange};
+//! use initiator::{RemoteDisk, SessionOptions, Url};
+//!
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/server.rs"));
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let (server, text) = serve();
+//! let url: Url = text.parse()?; // iscsi://HOST[:PORT]/TARGET/LUN
+//! let mut options = SessionOptions::new("iqn.2026-11.org.example:host");
+//! options.connections = 4;
+//! let disk = RemoteDisk::connect(&url, &options).await?;
+//!
+//! let first = BlockRange::new(0, 8);
+//! let data = vec![7; 8 * disk.geometry().block_bytes as usize];
+//! disk.write(first, data.clone().into(), false).await?;
+//! disk.flush().await?; // from here on it is durable
+//! let buffer = disk.unit().initiator().pool().take(data.len());
+//! assert_eq!(disk.read(first, buffer).await?[..], data);
+//!
+//! // Any other command of the unit, with data both ways if it has any.
+//! let inquiry = vec![0x12, 0, 0, 0, 36, 0];
+//! let reply = disk.unit().command(inquiry, Default::default(), 36).await?;
+//! assert_eq!(reply.data_in.len(), 36);
+//! disk.close().await?;
+//! # let end = move || server.shutdown(std::time::Duration::from_secs(5), &mut |_| {});
+//! # tokio::task::spawn_blocking(end).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | there is | for |
+//! |---|---|
+//! | [`RemoteDisk`] | a disk, over one connection or many, one portal or several |
+//! | [`Unit`] | one LUN and its commands, asked one by one |
+//! | [`Initiator`] | a session: raw commands, connections added and taken away |
+//! | [`discover`] | which targets a portal has |
+//! | [`blocking`] | the same for programs without a runtime |
+//!
+//! What is lost with a connection is made again, and a command that may be repeated is; the caller
+//! sees latency, up to [`SessionOptions::recovery_seconds`]. No wait is without an end: logins
+//! ([`SessionOptions::login_time`]), silence (a target that has said nothing for 5 s is pinged, and
+//! left 5 s later), a command ([`SessionOptions::command_seconds`]), its abort (30 s).
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod attentions;
+pub mod blocking;
+mod client;
+mod commands;
+mod doubts;
+mod ended;
+mod error;
+mod hearing;
+mod initiator;
+mod keeper;
+mod link;
+mod news;
+mod numbering;
+mod options;
+mod paths;
+mod port_groups;
+mod quirks;
+mod recovery;
+mod remote_disk;
+mod same_unit;
+mod session;
+mod unflushed;
+mod url;
+mod way;
+
+pub use self::initiator::{CommandReply, Initiator, discover};
+pub use commands::{Capacity, Designator, Identity, Mode, Reservation, Unit};
+pub use error::{Error, ErrorKind};
+pub use lunar_iscsi::connection::initiator::{Cdb, CommandResult, Residual};
+pub use lunar_iscsi::connection::target::TargetRecord;
+pub use options::{
+    COMMAND_SECONDS, Chap, PathPolicy, RECOVERY_SECONDS, SessionOptions, random_isid,
+};
+pub use remote_disk::RemoteDisk;
+pub use url::{NAME_BYTES_MAX, PORT_DEFAULT, UnitPath, Url, UrlError, parse_portal, portal_text};

@@ -1,0 +1,302 @@
+//! One connection of a session: what the handles see of it, and its life.
+
+use crate::client::{Client, LoginAnswer, Request};
+use crate::ended::Ended;
+use crate::news::News;
+use crate::numbering::{Mail, Mailbox, Numbering};
+use crate::recovery::Backoff;
+use crate::way::{Door, Way};
+use crate::{Error, ErrorKind};
+use lunar_iscsi::framing::TaskId;
+use lunar_iscsi::login::initiator::Established;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// Requests that wait between handles and the connection.
+const QUEUE_REQUESTS_MAX: usize = 256;
+/// What a command weighs besides its data.
+const COMMAND_BYTES: u64 = 512;
+/// A connection is made again so often in a row without coming to work; then the session goes on
+/// without it.
+const RETRIES_MAX: u32 = 8;
+/// A connection that lasted so long has worked, though no command came its way.
+const WORKED_TIME: Duration = Duration::from_secs(60);
+
+/// A connection, for those who have something to send. When the last is dropped, the session is
+/// logged out.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) requests: mpsc::Sender<Request>,
+    pub(crate) state: Arc<LinkState>,
+    /// Closed when the connection is gone for good.
+    alive: watch::Receiver<()>,
+}
+
+impl Link {
+    /// The session goes on without it, or is over.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.alive.has_changed().is_err()
+    }
+
+    /// Has the session go on without it; returns when its commands have ended and it is gone.
+    pub(crate) async fn dismiss(&self) {
+        self.state.set_up(false);
+        self.state.retired.store(true, Ordering::Release);
+        // One that is gone already has nothing to end.
+        let _ = self.state.mailbox.put(Mail::Retire);
+        let mut alive = self.alive.clone();
+        while alive.changed().await.is_ok() {}
+    }
+}
+
+/// What a connection and those who use it know of each other.
+#[derive(Debug)]
+pub(crate) struct LinkState {
+    pub(crate) cid: u16,
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// It is logged in and takes requests.
+    up: AtomicBool,
+    /// The session goes on without it.
+    retired: AtomicBool,
+    outstanding_bytes: AtomicU64,
+    next_id: AtomicU64,
+}
+
+impl LinkState {
+    /// A connection that is not logged in.
+    pub(crate) fn new(cid: u16) -> Arc<Self> {
+        Arc::new(Self {
+            cid,
+            mailbox: Arc::default(),
+            up: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+            outstanding_bytes: AtomicU64::new(0),
+            next_id: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_up(&self, up: bool) {
+        self.up.store(up, Ordering::Release);
+    }
+
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// A name for a task, never used twice on this connection.
+    pub(crate) fn new_id(&self) -> TaskId {
+        TaskId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Data and commands that were given to it and are not answered, in bytes.
+    pub(crate) fn outstanding_bytes(&self) -> u64 {
+        self.outstanding_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A command with so much data, until the load is dropped.
+    pub(crate) fn load(self: &Arc<Self>, data_bytes: usize) -> Load {
+        let bytes = COMMAND_BYTES + data_bytes as u64;
+        self.outstanding_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Load { link: Arc::clone(self), bytes }
+    }
+}
+
+/// What a command adds to its connection's work.
+#[derive(Debug)]
+pub(crate) struct Load {
+    link: Arc<LinkState>,
+    bytes: u64,
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.link.outstanding_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// How a connection lives: it logs in, and in again while its session goes on without it.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    pub(crate) way: Way,
+    pub(crate) door: Door,
+    pub(crate) numbering: Arc<Numbering>,
+    pub(crate) news: News,
+    pub(crate) state: Arc<LinkState>,
+}
+
+/// Ends the connection's task, unless its login was awaited to the end: a login that somebody has
+/// given up must not take the place of a later one.
+struct Unawaited(Option<AbortHandle>);
+
+impl Drop for Unawaited {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.take() {
+            task.abort();
+        }
+    }
+}
+
+impl Life {
+    /// Logs in over `tcp`, in a task of the current tokio runtime.
+    pub(crate) async fn begin(self, tcp: TcpStream) -> Result<(Link, Box<Established>), Ended> {
+        let (requests, inbox) = mpsc::channel(QUEUE_REQUESTS_MAX);
+        let (life, alive) = watch::channel(());
+        let link = Link { requests, state: Arc::clone(&self.state), alive };
+        let (answer, logged_in) = oneshot::channel();
+        let clock = lunar_net::Clock::start();
+        let portal = self.door.portal.clone();
+        let client = self.client(inbox, Some(answer), clock)?;
+        let task = tokio::spawn(self.run(tcp, client, clock, life));
+        let mut unawaited = Unawaited(Some(task.abort_handle()));
+        let answer = logged_in.await;
+        unawaited.0 = None;
+        match answer {
+            Ok(Ok(established)) => Ok((link, established)),
+            Ok(Err(ended)) => Err(ended),
+            Err(_) => Err(gone(&portal).into()),
+        }
+    }
+
+    /// The connection's machines, about to log in.
+    fn client(
+        &self,
+        inbox: mpsc::Receiver<Request>,
+        login: Option<LoginAnswer>,
+        clock: lunar_net::Clock,
+    ) -> Result<Client, Error> {
+        let session = self.numbering.parameters();
+        let Some(numbers) = self.numbering.open(self.state.cid, &self.state.mailbox) else {
+            let what = format!("the session with {} takes no connection", self.door.portal);
+            return Err(Error::new(ErrorKind::Login, what));
+        };
+        let options = self.way.connection_options(self.state.cid, numbers, session);
+        let options = options.inspect_err(|error| {
+            let ending = lunar_iscsi::session::initiator::Ending::NotJoined;
+            self.numbering.part(self.state.cid, ending, None, error);
+        })?;
+        Ok(Client::new(options, self, inbox, login, clock.now()))
+    }
+
+    /// The connection, until its session is over or does without it.
+    async fn run(
+        self,
+        mut tcp: TcpStream,
+        mut client: Client,
+        clock: lunar_net::Clock,
+        life: watch::Sender<()>,
+    ) {
+        let mut retries = Retries::new();
+        let (error, mut requests) = loop {
+            let begin = Instant::now();
+            lunar_net::drive(tcp, &mut client, clock).await;
+            if client.has_worked() || (client.was_up() && begin.elapsed() >= WORKED_TIME) {
+                retries = Retries::new();
+            }
+            let (ended, mut requests) = client.finish();
+            tracing::debug!(portal = %self.door.portal, "connection over: {}", ended.error);
+            match self.again(&mut requests, &mut retries, &ended.error).await {
+                Some(socket) => match self.client(requests, None, clock) {
+                    Ok(next) => (tcp, client) = (socket, next),
+                    Err(_) => return self.settle_mail(),
+                },
+                None => break (ended.error, requests),
+            }
+        };
+        self.settle_mail();
+        drop(life);
+        while let Some(request) = requests.recv().await {
+            request.refuse(&error);
+        }
+    }
+
+    /// Nobody reads its mail any more.
+    fn settle_mail(&self) {
+        for mail in self.state.mailbox.close() {
+            if let Mail::Abort(_, Some(doubt)) = mail {
+                self.news.hold(&self.numbering, doubt);
+            }
+        }
+    }
+
+    /// Another socket for a session that goes on; meanwhile nothing is taken. `None`: the session
+    /// does without this connection, or is over.
+    async fn again(
+        &self,
+        requests: &mut mpsc::Receiver<Request>,
+        retries: &mut Retries,
+        error: &Error,
+    ) -> Option<TcpStream> {
+        let wanted = || !self.numbering.is_over() && !self.state.is_retired();
+        while wanted() {
+            let Some(pause) = retries.next_pause() else {
+                self.give_up(error);
+                return None;
+            };
+            let pause = tokio::time::sleep(pause);
+            tokio::pin!(pause);
+            loop {
+                tokio::select! {
+                    request = requests.recv() => request?.refuse(error),
+                    () = &mut pause => break,
+                }
+            }
+            let end = Instant::now() + self.way.options.login_time;
+            match self.door.connect(end).await {
+                Ok(tcp) if wanted() => return Some(tcp),
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "connecting again"),
+            }
+        }
+        None
+    }
+
+    /// The session goes on with the connections that work.
+    fn give_up(&self, error: &Error) {
+        if self.way.quirks.tells_of_fewer() {
+            tracing::warn!(
+                portal = %self.door.portal,
+                %error,
+                "a connection was closed or refused {RETRIES_MAX} times in a row; the session goes \
+                 on with those that work"
+            );
+        }
+    }
+}
+
+/// Attempts in a row to make a connection again, and the pauses before them.
+struct Retries {
+    begun: u32,
+    backoff: Backoff,
+}
+
+impl Retries {
+    fn new() -> Self {
+        Self { begun: 0, backoff: Backoff::by_chance() }
+    }
+
+    /// The pause before the next try; `None`: there was one too many.
+    fn next_pause(&mut self) -> Option<Duration> {
+        if self.begun == RETRIES_MAX {
+            return None;
+        }
+        self.begun += 1;
+        Some(self.backoff.next_pause())
+    }
+}
+
+/// It is over.
+pub(crate) fn gone(portal: &str) -> Error {
+    Error::new(ErrorKind::SessionLost, format!("the session with {portal} is over"))
+}
+
+/// How long a connection that takes its leave waits for its commands.
+pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(30);

@@ -1,0 +1,434 @@
+//! The paths to a disk: sessions of their own that lead to the same unit.
+//!
+//! A path is an initiator port of its own (an ISID) at one portal of the target. Which one a
+//! command takes: of those that are up and in the best access state the one with the fewest bytes
+//! under way, or the next. One whose session is lost is logged in again, in the background.
+
+use crate::attentions::{Told, UnitAttentions};
+use crate::commands::Unit;
+use crate::port_groups::{PortGroups, rank};
+use crate::recovery::Patience;
+use crate::session::Session;
+use crate::{Error, ErrorKind, PathPolicy};
+use arc_swap::ArcSwap;
+use lunar_scsi::ports::AccessState;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Paths of a disk, at most.
+pub(crate) const PATHS_MAX: usize = 32;
+/// How long a path is passed over that could not be used.
+const REST: Duration = Duration::from_millis(100);
+/// How long a path that is not let in any more is left alone.
+const REFUSED_REST: Duration = Duration::from_secs(30);
+/// For how long a lost path is logged in again without anybody asking for it anew.
+const REVIVAL: Duration = Duration::from_secs(24 * 3600);
+/// For how long it is taken for true that a path leads to another unit.
+const WRONG_TIME: Duration = Duration::from_secs(1);
+/// No target port group has this number.
+const NO_GROUP: u32 = u32::MAX;
+/// What a command weighs besides its data.
+const COMMAND_BYTES: u64 = 512;
+
+/// One path.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) unit: Unit,
+    pub(crate) attentions: Arc<UnitAttentions>,
+    /// Which portal of the disk's, and which session there.
+    pub(crate) place: Place,
+    /// Resets that the unit told of before the path was used.
+    resets_before: u64,
+    /// The target port group of its port; [`NO_GROUP`]: the unit has not told.
+    group: AtomicU32,
+    access: AtomicU8,
+    outstanding_bytes: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    checked: Option<Checked>,
+    /// Others are preferred until then.
+    rests_until: Option<Instant>,
+    /// It is not tried until then to be let in again.
+    refused_until: Option<Instant>,
+}
+
+/// Where a path begins: the number of a portal, and of a session there.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Place {
+    pub(crate) portal: u16,
+    pub(crate) session: u16,
+}
+
+/// The unit was looked at in this session after so many unit attentions.
+#[derive(Clone, Debug)]
+struct Checked {
+    session: u64,
+    attentions: u64,
+    result: Result<(), Error>,
+    at: Instant,
+}
+
+/// A command on its path, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct UnderWay<'a> {
+    path: &'a Path,
+    bytes: u64,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.path.outstanding_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Path {
+    /// A path to `unit` that is used from now on.
+    pub(crate) fn new(unit: Unit, place: Place, resets_before: u64) -> Self {
+        let attentions = unit.initiator().attentions_of(unit.lun());
+        Self {
+            unit,
+            attentions,
+            place,
+            resets_before,
+            group: AtomicU32::new(NO_GROUP),
+            access: AtomicU8::new(AccessState::ACTIVE_OPTIMIZED.0),
+            outstanding_bytes: AtomicU64::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    /// A command with so much data.
+    pub(crate) fn under_way(&self, data_bytes: usize) -> UnderWay<'_> {
+        let bytes = COMMAND_BYTES + data_bytes as u64;
+        self.outstanding_bytes.fetch_add(bytes, Ordering::Relaxed);
+        UnderWay { path: self, bytes }
+    }
+
+    /// Nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.outstanding_bytes.load(Ordering::Relaxed) == 0
+    }
+
+    /// What the unit was found to be in this session, if it has said nothing new since.
+    pub(crate) fn verdict(&self, session: &Session) -> Option<Result<(), Error>> {
+        let state = self.state();
+        let checked = state.checked.as_ref()?;
+        let now = (session.number(), self.attentions.count());
+        // While it is not used it would not tell that the right one is back.
+        let stale = checked.result.is_err() && checked.at.elapsed() > WRONG_TIME;
+        let holds = (checked.session, checked.attentions) == now && !stale;
+        holds.then(|| checked.result.clone())
+    }
+
+    /// Notes what the unit was found to be, after so many unit attentions.
+    pub(crate) fn found(&self, session: &Session, attentions: u64, result: Result<(), Error>) {
+        let (session, at) = (session.number(), Instant::now());
+        self.state().checked = Some(Checked { session, attentions, result, at });
+    }
+
+    /// It is passed over for a while, and its unit asked again who it is before it is used.
+    pub(crate) fn rest(&self, met: Option<AccessState>) {
+        if let Some(met) = met {
+            self.access.store(met.0, Ordering::Relaxed);
+        }
+        let mut state = self.state();
+        state.rests_until = Some(Instant::now() + REST);
+        state.checked = None;
+    }
+
+    /// Asks for the group of its port and the access states of all; whether blocks can be reached
+    /// through it, as far as the unit tells.
+    pub(crate) async fn ask_access(&self, unit: &Unit, paths: &Paths) -> Result<bool, Error> {
+        let group = unit.port_group().await?;
+        self.group.store(group.map_or(NO_GROUP, u32::from), Ordering::Relaxed);
+        let groups = unit.port_groups().await?;
+        paths.note_groups(&groups);
+        if group.is_none_or(|group| !groups.contains_key(&group)) {
+            // What it met once says nothing of now: TEST UNIT READY does.
+            self.access.store(AccessState::ACTIVE_OPTIMIZED.0, Ordering::Relaxed);
+        }
+        Ok(self.rank().is_some())
+    }
+
+    fn rests(&self) -> bool {
+        self.state().rests_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn told(&self) -> Told {
+        let told = self.attentions.told();
+        Told { resets: told.resets.saturating_sub(self.resets_before), ..told }
+    }
+
+    fn rank(&self) -> Option<u8> {
+        rank(AccessState(self.access.load(Ordering::Relaxed)))
+    }
+
+    /// Has its session made again, unless the target has just refused that.
+    pub(crate) fn revive(&self) {
+        let now = Instant::now();
+        let initiator = self.unit.initiator();
+        let mut state = self.state();
+        if initiator.is_refused() {
+            if state.refused_until.is_some_and(|until| now < until) {
+                return;
+            }
+            state.refused_until = Some(now + REFUSED_REST);
+        }
+        drop(state);
+        initiator.revive(now + REVIVAL);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All paths to a disk; never none.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    set: ArcSwap<Set>,
+    policy: PathPolicy,
+    turn: AtomicUsize,
+}
+
+#[derive(Clone, Debug)]
+struct Set {
+    all: Vec<Arc<Path>>,
+    /// What paths told that were taken away.
+    told_by_gone: Told,
+}
+
+/// What there is to choose from.
+enum Choice {
+    Use(Arc<Path>),
+    /// Nothing now, but it may come.
+    Wait(Error),
+    /// Nothing, and waiting does not help.
+    Never(Error),
+}
+
+impl Paths {
+    /// With this one.
+    pub(crate) fn new(first: Path, policy: PathPolicy) -> Self {
+        let set = Set { all: vec![Arc::new(first)], told_by_gone: Told::default() };
+        Self { set: ArcSwap::from_pointee(set), policy, turn: AtomicUsize::new(0) }
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<Path>> {
+        self.set.load().all.clone()
+    }
+
+    /// The one that the disk was opened through.
+    pub(crate) fn first(&self) -> Arc<Path> {
+        Arc::clone(&self.set.load().all[0])
+    }
+
+    /// One more; `false`: there are as many as there may be.
+    pub(crate) fn add(&self, path: Path) -> bool {
+        let path = Arc::new(path);
+        let before = self.set.rcu(|set| {
+            let mut set = Set::clone(set);
+            if set.all.len() < PATHS_MAX {
+                set.all.push(Arc::clone(&path));
+            }
+            set
+        });
+        // The unit has not been asked for access states as long as there was one path.
+        self.set.load().all.iter().for_each(|path| path.state().checked = None);
+        before.all.len() < PATHS_MAX
+    }
+
+    /// Takes those away that are not wanted, but never the first.
+    pub(crate) fn retain(&self, wanted: impl Fn(&Path) -> bool) -> Vec<Arc<Path>> {
+        let before = self.set.rcu(|set| {
+            let first = set.all.first();
+            let stays = |path: &&Arc<Path>| {
+                wanted(path) || first.is_some_and(|first| Arc::ptr_eq(first, path))
+            };
+            let (all, gone): (Vec<_>, Vec<_>) = set.all.iter().partition(stays);
+            let told_by_gone = gone.iter().fold(set.told_by_gone, |sum, path| sum + path.told());
+            let all = all.into_iter().map(Arc::clone).collect();
+            Set { all, told_by_gone }
+        });
+        let stay = self.all();
+        let gone = |path: &&Arc<Path>| !stay.iter().any(|other| Arc::ptr_eq(path, other));
+        before.all.iter().filter(gone).cloned().collect()
+    }
+
+    /// What was told of a volatile cache, on any path.
+    pub(crate) fn told(&self) -> Told {
+        let set = self.set.load();
+        set.all.iter().fold(set.told_by_gone, |sum, path| sum + path.told())
+    }
+
+    /// What a unit says of the port groups holds for all paths.
+    pub(crate) fn note_groups(&self, groups: &PortGroups) {
+        for path in &self.set.load().all {
+            let group = u16::try_from(path.group.load(Ordering::Relaxed)).ok();
+            if let Some(state) = group.and_then(|group| groups.get(&group)) {
+                path.access.store(state.0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// There are several.
+    pub(crate) fn are_several(&self) -> bool {
+        self.set.load().all.len() > 1
+    }
+
+    /// The path for the next command, if there is one at once.
+    pub(crate) fn pick_now(&self) -> Option<Arc<Path>> {
+        match self.choose() {
+            Choice::Use(path) => Some(path),
+            Choice::Wait(_) | Choice::Never(_) => None,
+        }
+    }
+
+    /// The path for the next command. Where there is only one, that one, whether it is up or not.
+    ///
+    /// # Errors
+    /// When `patience` is over · what the unit was found to be on every path.
+    pub(crate) async fn pick(&self, patience: &mut Patience) -> Result<Arc<Path>, Error> {
+        loop {
+            let why = match self.choose() {
+                Choice::Use(path) => return Ok(path),
+                Choice::Never(error) => return Err(error),
+                Choice::Wait(why) => why,
+            };
+            match patience.until() {
+                Some(until) if Instant::now() < until => {}
+                Some(_) => return Err(patience.over(&self.tried())),
+                None => drop(patience.lost(why.not_sent())?),
+            }
+            self.first().unit.initiator().pause(REST).await;
+        }
+    }
+
+    fn choose(&self) -> Choice {
+        let set = self.set.load();
+        let all = &set.all;
+        if let [only] = &**all {
+            return Choice::Use(Arc::clone(only));
+        }
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % all.len();
+        let (from, to) = all.split_at(turn);
+        let mut best: Option<(u8, u64, &Arc<Path>)> = None;
+        let (mut wait, mut never) = (None, None);
+        for path in to.iter().chain(from) {
+            match path.usable() {
+                Ok(rank) => {
+                    let bytes = match self.policy {
+                        PathPolicy::LeastOutstanding => {
+                            path.outstanding_bytes.load(Ordering::Relaxed)
+                        }
+                        PathPolicy::RoundRobin => 0,
+                    };
+                    if best.is_none_or(|(r, b, _)| (rank, bytes) < (r, b)) {
+                        best = Some((rank, bytes, path));
+                    }
+                }
+                Err(Unusable::Passing(why)) => wait = Some(why),
+                Err(Unusable::Wrong(why)) => never = Some(why),
+            }
+        }
+        match (best, wait, never) {
+            (Some((_, _, path)), ..) => Choice::Use(Arc::clone(path)),
+            (None, Some(why), _) => Choice::Wait(why),
+            (None, None, why) => Choice::Never(why.unwrap_or_else(no_path)),
+        }
+    }
+
+    /// Has the sessions of all lost paths made again.
+    pub(crate) fn revive_lost(&self) {
+        for path in &self.set.load().all {
+            let initiator = path.unit.initiator();
+            if initiator.session_now().is_none() && !initiator.is_closed() {
+                path.revive();
+            }
+        }
+    }
+
+    /// All were logged out.
+    pub(crate) fn are_closed(&self) -> bool {
+        self.set.load().all.iter().all(|path| path.unit.initiator().is_closed())
+    }
+
+    /// Whether one of them answers, and so has told of all resets so far.
+    pub(crate) async fn hear_one(&self) -> bool {
+        for path in self.all() {
+            let Some(session) = path.unit.initiator().session_now() else { continue };
+            let unit = path.unit.in_session(&session);
+            if unit.test_ready().await.is_ok() && session.hear_out(unit.lun()).await {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What was done to get lost paths back.
+    pub(crate) fn tried(&self) -> String {
+        let set = self.set.load();
+        let lost = set.all.iter().filter(|path| path.unit.initiator().session_now().is_none());
+        let told: Vec<String> = lost
+            .map(|path| {
+                let initiator = path.unit.initiator();
+                format!("at {} {}", initiator.portal(), initiator.tried())
+            })
+            .collect();
+        if told.is_empty() { "no path is active".to_owned() } else { told.join("; ") }
+    }
+}
+
+/// Why a path is not used.
+enum Unusable {
+    /// It may be used later.
+    Passing(Error),
+    /// It leads elsewhere.
+    Wrong(Error),
+}
+
+impl Path {
+    /// How good it is, if it can be used now. Has it logged in again where it is lost.
+    fn usable(&self) -> Result<u8, Unusable> {
+        let initiator = self.unit.initiator();
+        let portal = || initiator.portal();
+        let Some(session) = initiator.session_now() else {
+            if initiator.is_closed() {
+                let what = format!("the session with {} was logged out", portal());
+                return Err(Unusable::Wrong(Error::new(ErrorKind::NotSent, what)));
+            }
+            self.revive();
+            let what = format!("the session with {} is lost", portal());
+            return Err(Unusable::Passing(Error::new(ErrorKind::SessionLost, what)));
+        };
+        if session.connections() == 0 {
+            let what = format!("the session with {} takes nothing for now", portal());
+            return Err(Unusable::Passing(Error::new(ErrorKind::NotSent, what)));
+        }
+        if self.rests() {
+            let what = format!("the unit is not ready through {}", portal());
+            return Err(Unusable::Passing(Error::new(ErrorKind::NotSent, what)));
+        }
+        match (self.verdict(&session), self.rank()) {
+            (Some(Err(wrong)), _) => Err(Unusable::Wrong(wrong)),
+            // Before it is used, the unit is asked how things stand.
+            (None, rank) => Ok(rank.unwrap_or(u8::MAX)),
+            (Some(Ok(())), Some(rank)) => Ok(rank),
+            (Some(Ok(())), None) => {
+                let what = format!("the target port at {} is not active", portal());
+                self.rest(None);
+                Err(Unusable::Passing(Error::new(ErrorKind::NotSent, what)))
+            }
+        }
+    }
+}
+
+fn no_path() -> Error {
+    Error::new(ErrorKind::NotSent, "there is no path to the disk")
+}

@@ -1,0 +1,137 @@
+//! Asymmetric access (ALUA) as a unit tells of it. SPC-4 §5.15.2.
+
+use crate::commands::{Unit, is_illegal};
+use crate::{Error, ErrorKind};
+use bytes::Bytes;
+use lunar_scsi::cdb::spc::ReportTargetPortGroups;
+use lunar_scsi::ports::AccessState;
+use lunar_scsi::sense::SenseKey;
+use lunar_wire::Field;
+use std::collections::BTreeMap;
+
+const MAINTENANCE_IN: u8 = 0xa3;
+const REPORT_TARGET_PORT_GROUPS_ACTION: u8 = 0x0a;
+/// Room for 256 groups of several ports each.
+const ANSWER_BYTES: u32 = 8 << 10;
+/// Before the first descriptor: how many bytes follow.
+const HEADER_BYTES: usize = 4;
+/// A descriptor without its ports, and a port in it.
+const DESCRIPTOR_BYTES: usize = 8;
+const PORT_BYTES: usize = 4;
+/// Designators of a target port, and its target port group among them. SPC-4 §7.8.6.
+const OF_A_PORT: u8 = 1;
+const TARGET_PORT_GROUP: u8 = 5;
+
+/// Target port groups and their access states.
+pub(crate) type PortGroups = BTreeMap<u16, AccessState>;
+
+/// NOT READY because of the state of the port: its qualifiers of 04h. SPC-4 §5.15.2.
+pub(crate) const TRANSITION: u16 = 0x040a;
+const STANDBY: u16 = 0x040b;
+const UNAVAILABLE: u16 = 0x040c;
+
+impl Unit {
+    /// The target port group of the port that it is reached through; `None`: it does not tell.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub(crate) async fn port_group(&self) -> Result<Option<u16>, Error> {
+        let designators = self.designators().await?;
+        let group = designators.iter().find(|designator| {
+            (designator.association, designator.kind) == (OF_A_PORT, TARGET_PORT_GROUP)
+        });
+        Ok(group.and_then(|group| u32::from_str_radix(&group.text, 16).ok()).map(|id| id as u16))
+    }
+
+    /// REPORT TARGET PORT GROUPS, SPC-4 §6.37; nothing where the unit does not know it.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub(crate) async fn port_groups(&self) -> Result<PortGroups, Error> {
+        let cdb = ReportTargetPortGroups {
+            opcode: MAINTENANCE_IN,
+            format: REPORT_TARGET_PORT_GROUPS_ACTION,
+            allocation_bytes: ANSWER_BYTES,
+            control: 0,
+        };
+        match self.command(cdb.encode().to_vec(), Bytes::new(), ANSWER_BYTES).await {
+            Ok(reply) => Ok(parse(&reply.data_in)),
+            Err(error) if is_illegal(&error) => Ok(PortGroups::new()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The descriptors, as far as they are whole.
+fn parse(data: &[u8]) -> PortGroups {
+    let mut groups = PortGroups::new();
+    let Some((told, mut rest)) = data.split_at_checked(HEADER_BYTES) else { return groups };
+    rest = rest.get(..u32::get(told) as usize).unwrap_or(rest);
+    while let Some((head, behind)) = rest.split_at_checked(DESCRIPTOR_BYTES) {
+        groups.insert(u16::get(&head[2..4]), AccessState(head[0] & 0x0f));
+        let ports_bytes = usize::from(head[7]) * PORT_BYTES;
+        let Some(next) = behind.get(ports_bytes..) else { break };
+        rest = next;
+    }
+    groups
+}
+
+/// The access state that a command met at its port, if that is why it failed.
+pub(crate) fn state_met(error: &Error) -> Option<AccessState> {
+    let ErrorKind::Sense(Some(sense)) = &error.kind else { return None };
+    match (sense.key, sense.code) {
+        (SenseKey::NOT_READY, TRANSITION) => Some(TRANSITIONING),
+        (SenseKey::NOT_READY, STANDBY) => Some(AccessState::STANDBY),
+        (SenseKey::NOT_READY, UNAVAILABLE) => Some(AccessState::UNAVAILABLE),
+        _ => None,
+    }
+}
+
+/// Between two states. SPC-4 table 246.
+pub(crate) const TRANSITIONING: AccessState = AccessState(0x0f);
+/// Some blocks optimized, others not. SPC-4 table 246.
+const LBA_DEPENDENT: AccessState = AccessState(0x04);
+
+/// How good a state is to send commands to, 0 the best; `None`: not at all.
+pub(crate) fn rank(state: AccessState) -> Option<u8> {
+    match state {
+        AccessState::ACTIVE_OPTIMIZED => Some(0),
+        AccessState::ACTIVE_NON_OPTIMIZED | LBA_DEPENDENT => Some(1),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: groups are read past their ports, and a hostile answer does no harm.
+    #[test]
+    fn descriptors_end_where_the_answer_ends() {
+        let answer = [
+            0, 0, 0, 32, // four bytes are not counted
+            0x80, 0xff, 0, 1, 0, 1, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, // two ports
+            0x02, 0xff, 0, 7, 0, 1, 0, 1, 0, 0, 0, 3, // one
+            0x01, 0xff, 0, 9, // not whole
+        ];
+        let wanted =
+            PortGroups::from([(1, AccessState::ACTIVE_OPTIMIZED), (7, AccessState::STANDBY)]);
+        assert_eq!(parse(&answer), wanted);
+        for end in 0..answer.len() {
+            let groups = parse(&answer[..end]);
+            assert!(groups.iter().all(|(group, state)| wanted.get(group) == Some(state)));
+        }
+        let mut many = answer;
+        many[11] = 255; // more ports than there is room for
+        assert_eq!(parse(&many).len(), 1);
+        many[..4].fill(0xff);
+        assert_eq!(parse(&many).len(), 1);
+    }
+
+    #[test]
+    fn optimized_paths_come_first() {
+        assert!(rank(AccessState::ACTIVE_OPTIMIZED) < rank(AccessState::ACTIVE_NON_OPTIMIZED));
+        assert_eq!(rank(AccessState::STANDBY), None);
+        assert_eq!(rank(TRANSITIONING), None);
+    }
+}

@@ -1,0 +1,558 @@
+//! A LUN of a remote target as a disk.
+
+mod layout;
+mod sending;
+
+use self::layout::Layout;
+use crate::commands::{Mode, Unit};
+use crate::doubts::Doubts;
+use crate::paths::{Path, Paths, Place};
+use crate::same_unit::Fingerprint;
+use crate::unflushed::{Mark, Unflushed};
+use crate::{Error, ErrorKind, PathPolicy, Url};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use lunar_block::{
+    BlockDevice, BlockRange, BoxFuture, Buffer, Extent, ExtentState, Geometry, Sparse,
+};
+use lunar_iscsi::connection::initiator::Cdb;
+use lunar_scsi::cdb::sbc::{Blocks16, LbaStatus, ServiceActionIn16};
+use lunar_scsi::sense::SenseKey;
+use std::sync::{Arc, Mutex, PoisonError};
+
+const READ_16: u8 = 0x88;
+const WRITE_16: u8 = 0x8a;
+const WRITE_SAME_16: u8 = 0x93;
+const SERVICE_ACTION_IN_16: u8 = 0x9e;
+const GET_LBA_STATUS_ACTION: u8 = 0x12;
+const FUA: u8 = 0x08;
+/// WRITE SAME: deallocation is welcome.
+const MAY_UNMAP: u8 = 0x08;
+/// The longest transfer where the target names no limit, and the longest used in any case.
+const TRANSFER_BYTES_MAX: u64 = 8 << 20;
+/// The longest WRITE SAME where the target names no limit.
+const WRITE_SAME_BYTES_MAX: u64 = 32 << 20;
+/// A good transfer where the target names none.
+const OPTIMAL_TRANSFER_BYTES: u32 = 1 << 20;
+/// Extents asked for with one GET LBA STATUS.
+const EXTENTS_MAX: usize = 1024;
+
+/// A disk behind a session. Reads and writes are split at what the target takes in one command; a
+/// split write is not atomic if the session is lost half-way.
+///
+/// When the session is lost, what was not answered is sent again in the next one, up to
+/// [`SessionOptions::recovery_seconds`](crate::SessionOptions::recovery_seconds): the caller sees
+/// latency. That is safe, for the tasks of the lost session have ended when the target answers the
+/// new login, and all that a disk is asked for can be done twice. Before anything is sent, the unit
+/// is asked whether it is the one that was opened, by its designators, block length and capacity;
+/// another one is never used.
+///
+/// Where the target has a volatile write cache, a restart may lose what was acknowledged but not
+/// flushed, or the target may tell later that it could not write it. The next flush then fails
+/// once, as do all that ran meanwhile: who gets `CacheLost` (behind `Medium`) has to write again
+/// what it wrote since the last flush that succeeded. In a session of several connections a flush
+/// also waits for the commands that are under way when it is answered, which may bring such news.
+#[derive(Debug)]
+pub struct RemoteDisk {
+    unit: Unit,
+    name: Arc<str>,
+    geometry: Geometry,
+    /// Blocks of one READ or WRITE, at most.
+    transfer_blocks: u64,
+    /// Blocks of one WRITE SAME, at most.
+    write_same_blocks: u64,
+    /// LBPME, LBPRZ and LBPWS: WRITE SAME deallocates, and deallocated blocks are zeroes.
+    unmaps: bool,
+    thin: bool,
+    granularity_bytes: u32,
+    mode: Mutex<Mode>,
+    fingerprint: Fingerprint,
+    paths: Arc<Paths>,
+    doubts: Arc<Doubts>,
+    unflushed: Unflushed,
+    /// How its paths were made, if it made them.
+    layout: Option<Layout>,
+}
+
+impl RemoteDisk {
+    /// Opens a unit: asks what it is and what it can. It is reached through its session only.
+    ///
+    /// # Errors
+    /// `Refused` when it is no disk · what the commands say.
+    pub async fn open(unit: Unit, url: &Url) -> Result<Self, Error> {
+        Self::open_at(unit, url, Place::default(), PathPolicy::default()).await
+    }
+
+    async fn open_at(
+        unit: Unit,
+        url: &Url,
+        place: Place,
+        policy: PathPolicy,
+    ) -> Result<Self, Error> {
+        let identity = unit.identity().await?;
+        if identity.qualifier != 0 || identity.device_type != 0 {
+            let what = match identity.qualifier {
+                0 => format!("{url} is no disk (device type {:02x}h)", identity.device_type),
+                _ => format!("{url}: the target has no such LUN for us"),
+            };
+            return Err(Error::new(ErrorKind::Refused, what)
+                .hint("lunar discover lists targets; is the LUN right?"));
+        }
+        let path = Path::new(unit.clone(), place, 0);
+        unit.test_ready().await?;
+        let capacity = unit.capacity().await?;
+        let fingerprint = Fingerprint::of(&unit, &identity, &capacity).await?;
+        let limits = unit.block_limits().await?;
+        let mode = unit.mode().await?;
+        let provisioning = unit.vital_page(0xb2).await?.unwrap_or_default();
+        let block = u64::from(capacity.block_bytes);
+        let blocks_of = |bytes: u64| (bytes / block).max(1);
+        let named = |blocks: u64, most: u64| if blocks == 0 { most } else { blocks.min(most) };
+        let transfer_named = limits.map_or(0, |limits| u64::from(limits.transfer_blocks_max));
+        let same_named = limits.map_or(0, |limits| limits.write_same_blocks_max);
+        let granularity = limits.map_or(0, |limits| limits.unmap_granularity_blocks);
+        let optimal =
+            limits.map_or(0, |l| l.optimal_transfer_blocks).checked_mul(capacity.block_bytes);
+        let physical = capacity.physical_block_bytes.min(lunar_block::PHYSICAL_BLOCK_BYTES_MAX);
+        // LBPWS of the provisioning page, SBC-3 §6.5.4.
+        let write_same_unmaps = provisioning.get(1).is_some_and(|flags| flags & 0x40 != 0);
+        let paths = Paths::new(path, policy);
+        Ok(Self {
+            unit,
+            name: url.to_string().into(),
+            geometry: Geometry {
+                block_bytes: capacity.block_bytes,
+                block_count: capacity.block_count,
+                physical_block_bytes: physical,
+                optimal_transfer_bytes: optimal
+                    .filter(|bytes| *bytes > 0 && bytes.is_multiple_of(physical))
+                    .unwrap_or(OPTIMAL_TRANSFER_BYTES),
+            },
+            transfer_blocks: named(transfer_named, blocks_of(TRANSFER_BYTES_MAX)),
+            write_same_blocks: named(same_named, blocks_of(WRITE_SAME_BYTES_MAX)),
+            unmaps: capacity.thin && capacity.unmapped_reads_zeroes && write_same_unmaps,
+            thin: capacity.thin,
+            granularity_bytes: granularity
+                .checked_mul(capacity.block_bytes)
+                .filter(|bytes| *bytes > 0)
+                .unwrap_or(physical),
+            mode: Mutex::new(mode.unwrap_or_default()),
+            fingerprint,
+            // The first command asks again: the session may have changed under the questions.
+            unflushed: Unflushed::new(paths.told()),
+            paths: Arc::new(paths),
+            doubts: Arc::default(),
+            layout: None,
+        })
+    }
+
+    /// The unit, for other commands. They take the path through which the disk was opened.
+    pub fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
+    /// WCE: acknowledged writes may still be in a volatile cache.
+    pub fn has_write_cache(&self) -> bool {
+        self.mode().write_cache
+    }
+
+    /// How often writes that were acknowledged, and not flushed, may have been lost: the target has
+    /// restarted, was reset, or could not write. The next flush fails once, whoever asks for it;
+    /// this counts for each of several writers that share the disk. A failed flush counts too.
+    ///
+    /// It counts no later than a read or a flush finds what was written gone.
+    pub fn losses(&self) -> u64 {
+        self.unflushed.losses(self.paths.told())
+    }
+
+    /// What it said of caching and write protection last.
+    fn mode(&self) -> Mode {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// LBPME: blocks can be deallocated.
+    pub fn is_thin(&self) -> bool {
+        self.thin
+    }
+
+    /// Whether `range` lies on the disk and `bytes` fit it: exactly, or at least.
+    fn check(
+        &self,
+        range: BlockRange,
+        bytes: usize,
+        exact: bool,
+    ) -> Result<(), lunar_block::Error> {
+        self.check_range(range)?;
+        let wanted = range.count * u64::from(self.geometry.block_bytes);
+        let too_long = exact && bytes as u64 > wanted;
+        if bytes as u64 >= wanted && !too_long {
+            return Ok(());
+        }
+        let what = "the buffer does not fit the blocks";
+        Err(lunar_block::Error::new(
+            lunar_block::ErrorKind::Unaligned,
+            Arc::clone(&self.name),
+            what,
+        )
+        .at(range))
+    }
+
+    /// Before anything is calculated with it.
+    fn check_range(&self, range: BlockRange) -> Result<(), lunar_block::Error> {
+        match range.lba.checked_add(range.count) {
+            Some(end) if end <= self.geometry.block_count => Ok(()),
+            _ => {
+                let kind = lunar_block::ErrorKind::OutOfRange;
+                Err(lunar_block::Error::new(kind, Arc::clone(&self.name), "blocks past the end")
+                    .at(range))
+            }
+        }
+    }
+
+    fn failed(&self, range: Option<BlockRange>, error: Error) -> lunar_block::Error {
+        let kind = match &error.kind {
+            ErrorKind::SessionLost
+            | ErrorKind::NotSent
+            | ErrorKind::Changed
+            | ErrorKind::Authentication
+            | ErrorKind::Protocol => lunar_block::ErrorKind::Disconnected,
+            ErrorKind::Sense(Some(sense)) => match (sense.key, sense.code) {
+                (SenseKey::DATA_PROTECT, 0x2707) => lunar_block::ErrorKind::NoSpace,
+                (SenseKey::DATA_PROTECT, _) => lunar_block::ErrorKind::ReadOnly,
+                (SenseKey::ILLEGAL_REQUEST, 0x2100) => lunar_block::ErrorKind::OutOfRange,
+                _ => lunar_block::ErrorKind::Medium,
+            },
+            _ => lunar_block::ErrorKind::Medium,
+        };
+        let range = range.map(|range| exact(range, &error));
+        let what = error.what.clone();
+        let failed = lunar_block::Error::new(kind, Arc::clone(&self.name), what).because(error);
+        match range {
+            Some(range) => failed.at(range),
+            None => failed,
+        }
+    }
+
+    /// `range` in pieces of at most `blocks_max`.
+    fn pieces(range: BlockRange, blocks_max: u64) -> impl Iterator<Item = BlockRange> {
+        let end = range.lba + range.count;
+        let mut lba = range.lba;
+        std::iter::from_fn(move || {
+            let count = (end - lba).min(blocks_max);
+            let piece = BlockRange::new(lba, count);
+            lba += count;
+            (count > 0).then_some(piece)
+        })
+    }
+
+    fn bytes_of(&self, blocks: u64) -> usize {
+        (blocks * u64::from(self.geometry.block_bytes)) as usize
+    }
+
+    async fn read_all(
+        &self,
+        range: BlockRange,
+        into: Buffer,
+    ) -> Result<Buffer, lunar_block::Error> {
+        self.check(range, into.len(), false)?;
+        if range.count == 0 {
+            return Ok(into);
+        }
+        let whole = self.bytes_of(range.count);
+        if range.count <= self.transfer_blocks && into.len() == whole {
+            return self.read_piece(range, into).await.map_err(|e| self.failed(Some(range), e));
+        }
+        Box::pin(self.read_pieces(range, into)).await
+    }
+
+    async fn read_pieces(
+        &self,
+        range: BlockRange,
+        mut into: Buffer,
+    ) -> Result<Buffer, lunar_block::Error> {
+        for piece in Self::pieces(range, self.transfer_blocks) {
+            let bytes = self.bytes_of(piece.count);
+            let at = self.bytes_of(piece.lba - range.lba);
+            let buffer = self.unit.initiator().pool().take(bytes);
+            let read = self.read_piece(piece, buffer).await;
+            let read = read.map_err(|error| self.failed(Some(piece), error))?;
+            into[at..at + bytes].copy_from_slice(&read);
+        }
+        Ok(into)
+    }
+
+    /// Fills `buffer`, exactly as long as `piece`.
+    async fn read_piece(&self, piece: BlockRange, buffer: Buffer) -> Result<Buffer, Error> {
+        let bytes = buffer.len();
+        let cdb = transfer(READ_16, 0, piece);
+        let answered = self.send(cdb, Bytes::new(), Some(buffer)).await?;
+        let came = answered.result.data_in_bytes;
+        match answered.data_in {
+            Some(filled) if came as usize == bytes => Ok(filled),
+            _ => {
+                let what = format!("READ was answered GOOD with {came} bytes of {bytes}");
+                Err(Error::new(ErrorKind::Protocol, what))
+            }
+        }
+    }
+
+    async fn write_all(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> Result<(), lunar_block::Error> {
+        self.check(range, from.len(), true)?;
+        let by_fua = durable && self.mode().fua;
+        let flags = if by_fua { FUA } else { 0 };
+        let since = self.mark();
+        for piece in Self::pieces(range, self.transfer_blocks) {
+            let at = self.bytes_of(piece.lba - range.lba);
+            let data = from.slice(at..at + self.bytes_of(piece.count));
+            let cdb = transfer(WRITE_16, flags, piece);
+            let written = self.send_write(cdb, piece, data, by_fua).await;
+            written.map_err(|error| self.failed(Some(piece), error))?;
+        }
+        self.settle(durable && !by_fua, since).await
+    }
+
+    /// Before the first write of an operation that a flush ends.
+    fn mark(&self) -> Mark {
+        self.unflushed.mark(self.paths.told())
+    }
+
+    /// A flush, if one is needed, of an operation that began at `since`.
+    async fn settle(&self, wanted: bool, since: Mark) -> Result<(), lunar_block::Error> {
+        if wanted { Box::pin(self.flush_all(since)).await } else { Ok(()) }
+    }
+
+    async fn flush_all(&self, since: Mark) -> Result<(), lunar_block::Error> {
+        self.send_flush(since).await.map_err(|error| self.failed(None, error))
+    }
+
+    async fn zero(
+        &self,
+        range: BlockRange,
+        may_unmap: bool,
+        durable: bool,
+    ) -> Result<(), lunar_block::Error> {
+        self.check_range(range)?;
+        let flags = if may_unmap && self.unmaps { MAY_UNMAP } else { 0 };
+        let since = self.mark();
+        let block = Bytes::from(vec![0; self.geometry.block_bytes as usize]);
+        for piece in Self::pieces(range, self.write_same_blocks) {
+            let cdb = transfer(WRITE_SAME_16, flags, piece);
+            let written = self.send_write(cdb, piece, block.clone(), false).await;
+            written.map_err(|error| self.failed(Some(piece), error))?;
+        }
+        self.settle(durable, since).await
+    }
+
+    async fn extents(
+        &self,
+        range: BlockRange,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, lunar_block::Error> {
+        self.check_range(range)?;
+        let extents_max = extents_max.min(EXTENTS_MAX);
+        if range.count == 0 || extents_max == 0 {
+            return Ok(Vec::new());
+        }
+        let bytes = 8 + 16 * extents_max as u32;
+        let cdb = ServiceActionIn16 {
+            opcode: SERVICE_ACTION_IN_16,
+            service_action: GET_LBA_STATUS_ACTION,
+            lba: range.lba,
+            allocation_bytes: bytes,
+            flags: 0,
+            control: 0,
+        };
+        let cdb = cdb.encode().into();
+        let room = self.unit.initiator().buffer(bytes);
+        match self.send(cdb, Bytes::new(), room).await {
+            Ok(answered) => Ok(parse_extents(range, answered.data_in())),
+            Err(error) if crate::commands::is_illegal(&error) => {
+                Ok(vec![Extent { range, state: ExtentState::Mapped }])
+            }
+            Err(error) => Err(self.failed(Some(range), error)),
+        }
+    }
+}
+
+/// The block that the sense names, where it names one of those that were asked for.
+fn exact(range: BlockRange, error: &Error) -> BlockRange {
+    const INFORMATION_IS_LBA: [SenseKey; 2] = [SenseKey::MEDIUM_ERROR, SenseKey::HARDWARE_ERROR];
+    let sense = error.sense().filter(|sense| INFORMATION_IS_LBA.contains(&sense.key));
+    match sense.and_then(|sense| sense.information) {
+        Some(lba) if lba >= range.lba && lba - range.lba < range.count => BlockRange::new(lba, 1),
+        _ => range,
+    }
+}
+
+/// The descriptors of GET LBA STATUS as far as they continue each other within `range`; where
+/// they make no sense, the rest counts as mapped.
+fn parse_extents(range: BlockRange, data: &[u8]) -> Vec<Extent> {
+    let end = range.lba + range.count;
+    let mut lba = range.lba;
+    let mut extents: Vec<Extent> = Vec::new();
+    for raw in data.get(8..).unwrap_or_default().as_chunks::<16>().0 {
+        let told = LbaStatus::decode(raw);
+        let told_end = told.lba.saturating_add(told.count.into()).min(end);
+        if told.lba > lba || told_end <= lba {
+            break;
+        }
+        // 1 deallocated, 2 anchored: both read as zeroes where LBPRZ is set.
+        let state = if told.status == 1 { ExtentState::Unmapped } else { ExtentState::Mapped };
+        let count = told_end - lba;
+        match extents.last_mut() {
+            Some(last) if last.state == state => last.range.count += count,
+            _ => extents.push(Extent { range: BlockRange::new(lba, count), state }),
+        }
+        lba = told_end;
+    }
+    if extents.is_empty() {
+        extents.push(Extent { range, state: ExtentState::Mapped });
+    }
+    extents
+}
+
+fn transfer(opcode: u8, flags: u8, range: BlockRange) -> Cdb {
+    // Pieces are at most as long as a limit the target named in 32 bits, or 8 MiB.
+    let count = range.count as u32;
+    Blocks16 { opcode, flags, lba: range.lba, count, group: 0, control: 0 }.encode().into()
+}
+
+impl BlockDevice for RemoteDisk {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn read(
+        &self,
+        range: BlockRange,
+        into: Buffer,
+    ) -> BoxFuture<'_, Result<Buffer, lunar_block::Error>> {
+        self.read_all(range, into).boxed()
+    }
+
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), lunar_block::Error>> {
+        self.write_all(range, from, durable).boxed()
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), lunar_block::Error>> {
+        async { self.flush_all(self.mark()).await }.boxed()
+    }
+
+    fn sparse(&self) -> Option<&dyn Sparse> {
+        if self.unmaps { Some(self) } else { None }
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.mode().write_protected
+    }
+
+    fn io_tier(&self) -> String {
+        "iscsi".to_owned()
+    }
+}
+
+impl Sparse for RemoteDisk {
+    /// By WRITE SAME with zeroes that may deallocate: UNMAP alone promises nothing, and what it
+    /// leaves allocated would keep its data.
+    fn unmap(
+        &self,
+        range: BlockRange,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), lunar_block::Error>> {
+        self.zero(range, true, durable).boxed()
+    }
+
+    fn write_zeroes(
+        &self,
+        range: BlockRange,
+        may_unmap: bool,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), lunar_block::Error>> {
+        self.zero(range, may_unmap, durable).boxed()
+    }
+
+    fn status(
+        &self,
+        range: BlockRange,
+        extents_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Extent>, lunar_block::Error>> {
+        self.extents(range, extents_max).boxed()
+    }
+
+    fn granularity_bytes(&self) -> u32 {
+        self.granularity_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lunar_scsi::sense::Sense;
+
+    #[test]
+    fn pieces_cover_the_range_once() {
+        let pieces: Vec<_> = RemoteDisk::pieces(BlockRange::new(5, 20), 8).collect();
+        let expected = [BlockRange::new(5, 8), BlockRange::new(13, 8), BlockRange::new(21, 4)];
+        assert_eq!(pieces, expected);
+        assert_eq!(RemoteDisk::pieces(BlockRange::new(5, 0), 8).count(), 0);
+    }
+
+    /// Goal: an error names the block that the medium could not give, if the sense does.
+    #[test]
+    fn the_block_at_fault_is_named() {
+        let range = BlockRange::new(100, 50);
+        let error = |key: SenseKey, information: Option<u64>| {
+            let sense = Sense { key, information, ..Sense::POWER_ON_RESET };
+            Error::new(ErrorKind::Sense(Some(sense)), "x")
+        };
+        let medium = SenseKey::MEDIUM_ERROR;
+        assert_eq!(exact(range, &error(medium, Some(149))), BlockRange::new(149, 1));
+        for (key, information) in [
+            (medium, None),
+            (medium, Some(99)),
+            (medium, Some(150)),
+            (medium, Some(u64::MAX)),
+            (SenseKey::MISCOMPARE, Some(120)), // there it is an offset in bytes
+        ] {
+            assert_eq!(exact(range, &error(key, information)), range);
+        }
+    }
+
+    /// Goal: extents are contiguous, within the range, and a hostile answer does no harm.
+    #[test]
+    fn extents_of_any_answer_are_in_order() {
+        let descriptor =
+            |lba: u64, count: u32, status: u8| LbaStatus { lba, count, status }.encode().to_vec();
+        let answer = |parts: &[Vec<u8>]| [vec![0; 8], parts.concat()].concat();
+        let range = BlockRange::new(10, 100);
+        let good = answer(&[descriptor(8, 12, 0), descriptor(20, 30, 1), descriptor(50, 99, 0)]);
+        let extents = parse_extents(range, &good);
+        let shape: Vec<_> = extents.iter().map(|e| (e.range.lba, e.range.count, e.state)).collect();
+        let (mapped, unmapped) = (ExtentState::Mapped, ExtentState::Unmapped);
+        assert_eq!(shape, [(10, 10, mapped), (20, 30, unmapped), (50, 60, mapped)]);
+        for hostile in [
+            vec![],
+            vec![0; 7],
+            answer(&[descriptor(u64::MAX, u32::MAX, 1)]),
+            answer(&[descriptor(0, 0, 1), descriptor(0, 5, 1)]),
+            answer(&[descriptor(11, 5, 1)]),
+        ] {
+            let whole = [Extent { range, state: mapped }];
+            assert_eq!(parse_extents(range, &hostile), whole, "{hostile:?}");
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Which paths a disk has: how many sessions to which portals.
+
+use super::RemoteDisk;
+use crate::commands::Unit;
+use crate::options::random_isid;
+use crate::paths::{PATHS_MAX, Path, Paths, Place};
+use crate::port_groups::state_met;
+use crate::recovery::Backoff;
+use crate::way::no_random;
+use crate::{Error, ErrorKind, Initiator, SessionOptions, Url};
+use futures_util::future::join_all;
+use lunar_scsi::sense::SenseKey;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// How long the commands of a path that is taken away may take to end.
+const DRAIN_TIME: Duration = Duration::from_secs(30);
+/// Between two looks whether they have.
+const DRAIN_PAUSE: Duration = Duration::from_millis(10);
+/// How long the paths there are have to tell of a reset before another one is added.
+const HEARING_TIME: Duration = Duration::from_secs(2);
+/// ISIDs of one portal's sessions lie side by side.
+const SESSIONS_PER_PORTAL_MAX: u16 = PATHS_MAX as u16;
+/// Between two tries to get a path that could not be had, at least.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+
+/// How the paths of a disk are made.
+#[derive(Debug)]
+pub(super) struct Layout {
+    plan: Arc<Plan>,
+    /// Held by whoever adds paths or takes them away. The places that somebody tries to reach.
+    missing: Arc<Mutex<BTreeSet<Place>>>,
+}
+
+#[derive(Debug)]
+struct Plan {
+    url: Url,
+    /// All portals, that of `url` first.
+    portals: Vec<(String, u16)>,
+    /// With the ISID that the others follow from.
+    options: SessionOptions,
+}
+
+impl Plan {
+    fn new(url: &Url, options: &SessionOptions) -> Result<Self, Error> {
+        let mut options = options.clone();
+        options.isid = Some(options.isid.map_or_else(|| random_isid().map_err(no_random), Ok)?);
+        let mut portals = vec![(url.host.clone(), url.port)];
+        for portal in std::mem::take(&mut options.portals) {
+            if !portals.contains(&portal) {
+                portals.push(portal);
+            }
+        }
+        if portals.len() > PATHS_MAX {
+            let what = format!("{} portals of one target: {PATHS_MAX} are possible", portals.len());
+            return Err(Error::new(ErrorKind::Login, what));
+        }
+        Ok(Self { url: url.clone(), portals, options })
+    }
+
+    /// How the session of this place is made, with so many connections.
+    fn way(&self, place: Place, connections: u16) -> (Url, SessionOptions) {
+        let (mut url, mut options) = (self.url.clone(), self.options.clone());
+        let mut others = self.portals.clone();
+        if usize::from(place.portal) < others.len() {
+            (url.host, url.port) = others.remove(place.portal.into());
+        }
+        options.portals = others;
+        options.connections = connections;
+        options.isid = options.isid.map(|isid| isid_of(isid, place));
+        (url, options)
+    }
+
+    async fn log_in(&self, place: Place, connections: u16) -> Result<Initiator, Error> {
+        let (url, options) = self.way(place, connections);
+        Initiator::connect(&url, &options).await
+    }
+
+    fn lun(&self) -> u16 {
+        self.url.unit.as_ref().map_or(0, |unit| unit.lun)
+    }
+
+    /// A path, whose unit has told what it has to tell a new initiator port. Resets before that are
+    /// for the paths there are to tell; where none of them answers, one may have been missed, and
+    /// counts.
+    async fn path(&self, place: Place, connections: u16, paths: &Paths) -> Result<Path, Error> {
+        let initiator = self.log_in(place, connections).await?;
+        let unit = Unit::new(initiator.clone(), self.lun());
+        let attentions = initiator.attentions_of(unit.lun());
+        match unit.test_ready().await {
+            // A port in standby: it can become active.
+            Err(error) if error.sense().is_some_and(|s| s.key == SenseKey::NOT_READY) => {}
+            ready => ready?,
+        }
+        if let Some(session) = initiator.session_now() {
+            attentions.begun(session.number());
+        }
+        let told = attentions.resets();
+        let heard = tokio::time::timeout(HEARING_TIME, paths.hear_one()).await == Ok(true);
+        Ok(Path::new(unit, place, if heard { told } else { told.saturating_sub(1) }))
+    }
+}
+
+/// The ISID of a place: only its qualifier differs, the last two bytes (RFC 7143 §11.12.5).
+fn isid_of(isid: [u8; 6], place: Place) -> [u8; 6] {
+    let [a, b, c, d, high, low] = isid;
+    let offset = place.portal.wrapping_mul(SESSIONS_PER_PORTAL_MAX).wrapping_add(place.session);
+    let [high, low] = u16::from_be_bytes([high, low]).wrapping_add(offset).to_be_bytes();
+    [a, b, c, d, high, low]
+}
+
+/// How many connections the session of this number has, of as many as are wanted, where the target
+/// allows `most` for each; 0: there is no such session.
+fn share(wanted: u16, most: u16, session: u16) -> u16 {
+    let before = session.saturating_mul(most.max(1));
+    wanted.max(1).saturating_sub(before).min(most.max(1))
+}
+
+impl RemoteDisk {
+    /// Logs in and opens the LUN that `url` names, over all its paths: one session, or as many as
+    /// it takes for [`SessionOptions::connections`], at its portal and each of
+    /// [`SessionOptions::portals`]. It is enough when one portal lets us in; the others are tried
+    /// again as long as the disk is open.
+    ///
+    /// # Errors
+    /// As [`Initiator::connect`] and [`open`](Self::open).
+    pub async fn connect(url: &Url, options: &SessionOptions) -> Result<Self, Error> {
+        let plan = Plan::new(url, options)?;
+        let mut disk = first_of(&plan).await?;
+        let wanted = options.connections;
+        disk.layout = Some(Layout { plan: Arc::new(plan), missing: Arc::default() });
+        disk.adjust_connections(wanted).await;
+        Ok(disk)
+    }
+
+    /// How many connections are logged in, on all paths.
+    pub fn connections(&self) -> usize {
+        self.paths.all().iter().map(|path| path.unit.initiator().connections()).sum()
+    }
+
+    /// How many paths are logged in.
+    pub fn paths(&self) -> usize {
+        let up = |path: &&Arc<Path>| path.unit.initiator().session_now().is_some();
+        self.paths.all().iter().filter(up).count()
+    }
+
+    /// Has so many connections to each portal: of one session, as far as the target allows, then of
+    /// further sessions. Adds what is missing, and takes away what is too much when its commands
+    /// have ended. What cannot be had is told in the log, and tried again. A disk that was opened
+    /// over a session of the caller's own has the connections of that.
+    pub async fn set_connections(&self, wanted: u16) {
+        self.paths.all().iter().for_each(|path| path.unit.initiator().forget_order());
+        self.adjust_connections(wanted).await;
+    }
+
+    async fn adjust_connections(&self, wanted: u16) {
+        let Some(layout) = &self.layout else {
+            // That it has no session now is found by the next command.
+            let _ = self.unit.initiator().adjust_connections(wanted).await;
+            return;
+        };
+        let mut missing = layout.missing.lock().await;
+        let most = self.unit.initiator().established().session.max_connections.max(1);
+        let wanted = wanted.clamp(1, most.saturating_mul(SESSIONS_PER_PORTAL_MAX));
+        let too_much = self.paths.retain(|path| share(wanted, most, path.place.session) > 0);
+        let left = join_all(too_much.iter().map(|path| leave(path))).await;
+        for (path, left) in too_much.into_iter().zip(left) {
+            if !left {
+                self.unit.initiator().spawn(linger(path, Arc::downgrade(&self.paths)));
+            }
+        }
+        let there: BTreeSet<Place> = self.paths.all().iter().map(|path| path.place).collect();
+        let adjust = self.paths.all().into_iter().map(|path| async move {
+            let connections = share(wanted, most, path.place.session);
+            path.unit.initiator().want_connections(connections);
+            if path.unit.initiator().session_now().is_some() {
+                let _ = path.unit.initiator().adjust_connections(connections).await;
+            }
+        });
+        join_all(adjust).await;
+        let portals = layout.plan.portals.len() as u16;
+        let sessions = (0..).take_while(|session| share(wanted, most, *session) > 0);
+        let mut places: Vec<Place> = sessions
+            .flat_map(|session| (0..portals).map(move |portal| Place { portal, session }))
+            .collect();
+        if places.len() > PATHS_MAX {
+            tracing::warn!(disk = &*self.name, "{PATHS_MAX} paths, not {}", places.len());
+            places.truncate(PATHS_MAX);
+        }
+        missing.retain(|place| places.contains(place));
+        places.retain(|place| !there.contains(place) && !missing.contains(place));
+        let made = places.iter().map(|place| async {
+            let connections = share(wanted, most, place.session);
+            (*place, layout.plan.path(*place, connections, &self.paths).await)
+        });
+        for (place, path) in join_all(made).await {
+            match path {
+                Ok(path) => drop(self.paths.add(path)),
+                Err(error) => {
+                    tracing::warn!(disk = &*self.name, %error, "one path less for now");
+                    missing.insert(place);
+                    self.seek(layout, place, share(wanted, most, place.session));
+                }
+            }
+        }
+    }
+
+    /// Tries to get a path, until it is there or nobody wants it any more.
+    fn seek(&self, layout: &Layout, place: Place, connections: u16) {
+        let (plan, paths) = (Arc::clone(&layout.plan), Arc::downgrade(&self.paths));
+        let missing = Arc::clone(&layout.missing);
+        self.unit.initiator().spawn(seek(plan, paths, missing, place, connections));
+    }
+
+    /// Logs out.
+    ///
+    /// # Errors
+    /// As [`log_out`](Self::log_out).
+    pub async fn close(self) -> Result<(), Error> {
+        self.log_out().await
+    }
+
+    /// Logs out on all paths, for whoever else uses the disk too.
+    ///
+    /// # Errors
+    /// As [`Initiator::log_out`].
+    pub async fn log_out(&self) -> Result<(), Error> {
+        if let Some(layout) = &self.layout {
+            layout.missing.lock().await.clear();
+        }
+        // First none of them takes anything any more: what waits for one must not take another.
+        let all = self.paths.all();
+        let sessions: Vec<_> =
+            all.iter().filter_map(|path| path.unit.initiator().close()).collect();
+        let left = join_all(sessions.iter().map(|session| session.log_out())).await;
+        left.into_iter().collect()
+    }
+}
+
+/// The disk, through the first portal that lets us in and whose port gives access to it; the error
+/// of the first, where none does.
+async fn first_of(plan: &Plan) -> Result<RemoteDisk, Error> {
+    let mut first = None;
+    for portal in 0..plan.portals.len() as u16 {
+        let place = Place { portal, session: 0 };
+        let error = match plan.log_in(place, plan.options.connections).await {
+            Ok(initiator) => {
+                let unit = Unit::new(initiator, plan.lun());
+                let policy = plan.options.path_policy;
+                match RemoteDisk::open_at(unit, &plan.url, place, policy).await {
+                    Err(error) if state_met(&error).is_some() => error,
+                    opened => return opened,
+                }
+            }
+            Err(error) => error,
+        };
+        first.get_or_insert(error);
+    }
+    Err(first.unwrap_or_else(|| Error::new(ErrorKind::Login, "no portal is named")))
+}
+
+async fn seek(
+    plan: Arc<Plan>,
+    paths: Weak<Paths>,
+    missing: Arc<Mutex<BTreeSet<Place>>>,
+    place: Place,
+    connections: u16,
+) {
+    let mut backoff = Backoff::by_chance();
+    loop {
+        tokio::time::sleep(RETRY_PAUSE + backoff.next_pause()).await;
+        let Some(paths) = paths.upgrade() else { return };
+        if !missing.lock().await.contains(&place) {
+            return;
+        }
+        match plan.path(place, connections, &paths).await {
+            Ok(path) => {
+                if missing.lock().await.remove(&place) {
+                    tracing::info!(portal = path.unit.initiator().portal(), "one path more");
+                    paths.add(path);
+                }
+                return;
+            }
+            Err(error) => tracing::debug!(%error, "a path that is missing"),
+        }
+    }
+}
+
+/// Logs a path out once its commands have ended; `false`: they have not, or what a lost session of
+/// it began may still be executed.
+async fn leave(path: &Path) -> bool {
+    let until = Instant::now() + DRAIN_TIME;
+    let initiator = path.unit.initiator();
+    let over = || path.is_idle() && !initiator.is_in_doubt();
+    while !over() && Instant::now() < until {
+        path.revive();
+        initiator.pause(DRAIN_PAUSE).await;
+    }
+    // A session that is lost, with nothing under way, needs no logout.
+    if !over() {
+        return false;
+    }
+    let _ = initiator.log_out().await;
+    true
+}
+
+/// Keeps a path that was taken away until what it began is over, so that later writes wait for it.
+async fn linger(path: Arc<Path>, paths: Weak<Paths>) {
+    while !leave(&path).await && paths.strong_count() > 0 {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: sessions have as many connections together as are wanted, none more than it may.
+    #[test]
+    fn connections_are_shared_out() {
+        for (wanted, most, shares) in [
+            (1, 1, vec![1]),
+            (4, 1, vec![1, 1, 1, 1]),
+            (4, 8, vec![4]),
+            (10, 4, vec![4, 4, 2]),
+            (0, 0, vec![1]),
+        ] {
+            let all = (0..).map(|session| share(wanted, most, session));
+            let all: Vec<u16> = all.take_while(|share| *share > 0).collect();
+            assert_eq!(all, shares, "{wanted} of {most}");
+        }
+        assert_eq!(share(u16::MAX, u16::MAX, u16::MAX), 0);
+    }
+
+    /// Goal: no two places have the same ISID, and the type and naming authority stay.
+    #[test]
+    fn each_place_has_its_isid() {
+        let base = [0x80, 1, 2, 3, 0xff, 0xfe];
+        let mut all = BTreeSet::new();
+        for portal in 0..PATHS_MAX as u16 {
+            for session in 0..SESSIONS_PER_PORTAL_MAX {
+                let isid = isid_of(base, Place { portal, session });
+                assert_eq!(isid[..4], base[..4]);
+                assert!(all.insert(isid), "portal {portal}, session {session}");
+            }
+        }
+        assert_eq!(isid_of(base, Place::default()), base);
+    }
+}

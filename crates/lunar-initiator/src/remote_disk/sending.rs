@@ -1,0 +1,504 @@
+//! How a disk's commands find their session, and are sent again in the next when it is lost.
+
+use super::RemoteDisk;
+use crate::attentions::Told;
+use crate::client::Executed;
+use crate::commands::{Attempt, SYNCHRONIZE_CACHE_10, Verdict, is_illegal};
+use crate::initiator::REFUSED_PAUSE;
+use crate::paths::Path;
+use crate::port_groups::{TRANSITIONING, state_met};
+use crate::recovery::Patience;
+use crate::same_unit::Fingerprint;
+use crate::session::Session;
+use crate::unflushed::{Lost, Mark};
+use crate::{Error, ErrorKind};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use futures_util::{FutureExt, TryFutureExt};
+use lunar_block::{BlockRange, Buffer};
+use lunar_iscsi::connection::initiator::Cdb;
+use lunar_scsi::cdb::sbc::Blocks10;
+use lunar_scsi::sense::{SenseKey, Status};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often a unit is asked who it is because it told of another change meanwhile.
+const CHECKS_MAX: u32 = 16;
+/// Between two looks at a unit that is not ready yet.
+const READY_PAUSE: Duration = Duration::from_millis(100);
+/// How long paths have to tell of a reset.
+const HEARING_TIME: Duration = Duration::from_secs(2);
+/// How long a write waits for one that was given up, besides the time there is for a lost session:
+/// until a target that does not answer ABORT TASK is left.
+const DOUBT_TIME: Duration = Duration::from_secs(45);
+/// How often it looks after the sessions meanwhile.
+const DOUBT_LOOK: Duration = Duration::from_secs(1);
+
+/// A command, as often as it is sent.
+struct Sent {
+    cdb: Cdb,
+    data_out: Bytes,
+    data_in_bytes: u32,
+    /// What it changes.
+    writes: Option<BlockRange>,
+}
+
+/// What came of a command that was sent.
+struct Met {
+    path: Arc<Path>,
+    session: Session,
+    executed: Result<Executed, Error>,
+    /// What had been told when it was sent.
+    sent_after: Told,
+}
+
+/// A command that ended well.
+struct Done {
+    executed: Executed,
+    /// What had been told when it was sent.
+    sent_after: Told,
+    /// In which it was answered.
+    session: Session,
+}
+
+/// How far a command has come when it turns out to be one of the rare ones.
+enum Begun {
+    /// It was not sent. Its path, if one was picked, is the one to look at: whoever takes turns
+    /// would pass over it for ever.
+    Picked(Option<Arc<Path>>),
+    /// It was sent, and this came of it.
+    Met(Met),
+}
+
+fn bytes_of(data_in: &Option<Buffer>) -> u32 {
+    data_in.as_ref().map_or(0, |buffer| buffer.len() as u32)
+}
+
+impl RemoteDisk {
+    /// Executes a command that may be executed twice, in as many sessions as it takes. `data_in`
+    /// or another buffer as long comes back.
+    pub(super) fn send(
+        &self,
+        cdb: Cdb,
+        data_out: Bytes,
+        data_in: Option<Buffer>,
+    ) -> impl Future<Output = Result<Executed, Error>> + Send + '_ {
+        self.send_counting(cdb, data_out, data_in, None).map_ok(|done| done.executed)
+    }
+
+    /// A write to `range`: until it is flushed it may be lost, unless `durable` by itself.
+    pub(super) async fn send_write(
+        &self,
+        cdb: Cdb,
+        range: BlockRange,
+        data: Bytes,
+        durable: bool,
+    ) -> Result<(), Error> {
+        let Done { sent_after, .. } = self.send_counting(cdb, data, None, Some(range)).await?;
+        if !durable && self.mode().write_cache {
+            self.unflushed.acknowledged(sent_after, self.paths.told());
+        }
+        Ok(())
+    }
+
+    /// Makes all acknowledged writes durable, for an operation that began at `since`.
+    pub(super) async fn send_flush(&self, since: Mark) -> Result<(), Error> {
+        let flush = self.unflushed.begin(since, self.paths.told());
+        if flush.is_err() {
+            Box::pin(self.hear_out()).await;
+        }
+        let flush = flush.map_err(|Lost| self.cache_lost())?;
+        let cdb = Blocks10 {
+            opcode: SYNCHRONIZE_CACHE_10,
+            flags: 0,
+            lba: 0,
+            group: 0,
+            count: 0,
+            control: 0,
+        };
+        match self.send_counting(cdb.encode().into(), Bytes::new(), None, None).await {
+            // A reset is told once in a session: the news may be under way on another connection.
+            Ok(Done { session, .. }) if self.unflushed.needs(flush) => {
+                if !session.hear_out(self.unit.lun()).await {
+                    self.unflushed.lose();
+                }
+            }
+            Ok(_) => {}
+            // A unit without a cache may not know the command; then there is nothing to flush.
+            Err(error) if is_illegal(&error) && !self.mode().write_cache => {}
+            Err(error) => return Err(error),
+        }
+        let ended = self.unflushed.end(flush, self.paths.told());
+        if ended.is_err() {
+            Box::pin(self.hear_out()).await;
+        }
+        ended.map_err(|Lost| self.cache_lost())
+    }
+
+    /// A reset is told on each path by itself. Those that have not told of it yet are asked, so
+    /// that it is not taken for another one later.
+    async fn hear_out(&self) {
+        if !self.paths.are_several() {
+            return;
+        }
+        let ask = |path: Arc<Path>| async move {
+            let session = path.unit.initiator().session_now()?;
+            // What it says is noted as it comes; whether it is ready does not matter.
+            path.unit.in_session(&session).test_ready().await.ok()
+        };
+        let asked = join_all(self.paths.all().into_iter().map(ask));
+        let until = Instant::now() + HEARING_TIME;
+        tokio::select! {
+            _ = asked => {}
+            () = self.unit.initiator().timer(until) => {}
+        }
+        self.unflushed.mark(self.paths.told());
+    }
+
+    fn cache_lost(&self) -> Error {
+        let what = format!(
+            "{}: the target has restarted, was reset or could not write; what it acknowledged but \
+             had not yet made durable may be lost",
+            self.name
+        );
+        Error::new(ErrorKind::CacheLost, what)
+            .hint("write again what was written since the last flush that succeeded")
+    }
+
+    /// Also returns where and when the command was sent that was answered. `writes`: what it
+    /// changes.
+    fn send_counting(
+        &self,
+        cdb: Cdb,
+        data_out: Bytes,
+        data_in: Option<Buffer>,
+        writes: Option<BlockRange>,
+    ) -> impl Future<Output = Result<Done, Error>> + Send + '_ {
+        let sent = Sent { cdb, data_out, data_in_bytes: bytes_of(&data_in), writes };
+        async move {
+            // All but this is rare and large, and has its room elsewhere.
+            let (path, session) = match self.way_now(writes) {
+                Ok(way) => way,
+                Err(picked) => {
+                    let begun = Begun::Picked(picked);
+                    return Box::pin(self.send_patiently(sent, data_in, begun)).await;
+                }
+            };
+            let (executed, sent_after) = self.try_once(&path, &session, &sent, data_in).await;
+            if executed.as_ref().is_ok_and(Executed::is_good) {
+                return executed.map(|executed| Done { executed, sent_after, session });
+            }
+            let met = Begun::Met(Met { path, session, executed, sent_after });
+            Box::pin(self.send_patiently(sent, None, met)).await
+        }
+    }
+
+    /// A path to send on, and its session, if nothing has to be waited for; else the path that was
+    /// picked.
+    fn way_now(
+        &self,
+        writes: Option<BlockRange>,
+    ) -> Result<(Arc<Path>, Session), Option<Arc<Path>>> {
+        let path = self.paths.pick_now().ok_or(None)?;
+        let waits = writes.is_some_and(|range| self.doubts.concerns(range));
+        match ready_now(&path) {
+            Some(session) if !waits => Ok((path, session)),
+            _ => Err(Some(path)),
+        }
+    }
+
+    /// Sends it once; also returns what had been told before.
+    fn try_once<'a>(
+        &self,
+        path: &'a Path,
+        session: &'a Session,
+        sent: &Sent,
+        data_in: Option<Buffer>,
+    ) -> impl Future<Output = (Result<Executed, Error>, Told)> + Send + 'a + use<'a> {
+        let sent_after = self.paths.told();
+        let wary = sent.writes.map(|range| self.doubts.wary(range));
+        let under_way = path.under_way(sent.data_out.len() + sent.data_in_bytes as usize);
+        let (cdb, data_out) = (sent.cdb.clone(), sent.data_out.clone());
+        let executed = session.execute(self.unit.lun(), cdb, data_out, data_in, wary);
+        executed.map(move |executed| {
+            drop(under_way);
+            (executed, sent_after)
+        })
+    }
+
+    /// Sends it as often as it takes.
+    async fn send_patiently(
+        &self,
+        sent: Sent,
+        mut data_in: Option<Buffer>,
+        begun: Begun,
+    ) -> Result<Done, Error> {
+        let (mut picked, mut met) = match begun {
+            Begun::Picked(path) => (path, None),
+            Begun::Met(met) => (None, Some(met)),
+        };
+        let initiator = self.unit.initiator();
+        let (cdb, writes) = (&sent.cdb, sent.writes);
+        let mut patience = initiator.patience();
+        let (mut attempt, mut checks) = (Attempt::default(), 0);
+        loop {
+            let again = match met.take() {
+                Some(met) => Some(met),
+                None => {
+                    let path = match picked.take().or_else(|| self.paths.pick_now()) {
+                        Some(path) => path,
+                        None => Box::pin(self.paths.pick(&mut patience)).await?,
+                    };
+                    let on = (path, &mut patience, &mut checks);
+                    Box::pin(self.send_on(on, &sent, &mut data_in)).await?
+                }
+            };
+            let Some(Met { path, session, executed, sent_after }) = again else { continue };
+            let executed = match executed {
+                Err(error) if error.is_lost() => {
+                    let sent = writes.is_some() && error.kind == ErrorKind::SessionLost;
+                    self.lost(error, sent, &mut patience)?;
+                    if session.is_over() {
+                        path.revive();
+                    } else {
+                        // It takes nothing for now, or what it took arrived damaged.
+                        path.rest(None);
+                        Box::pin(initiator.pause(REFUSED_PAUSE)).await;
+                    }
+                    attempt = Attempt::default();
+                    continue;
+                }
+                executed => executed?,
+            };
+            match attempt.judge(initiator, cdb, &executed.result).await {
+                Ok(Verdict::Good) => return Ok(Done { executed, sent_after, session }),
+                Ok(Verdict::Again) => data_in = executed.data_in,
+                Err(error) => {
+                    Box::pin(self.other_path(&path, error, &mut patience)).await?;
+                    data_in = executed.data_in;
+                    attempt = Attempt::default();
+                }
+            }
+        }
+    }
+
+    /// Waits for what has to be waited for on this path, and sends it; `None`: another path should
+    /// be looked for.
+    async fn send_on(
+        &self,
+        (path, patience, checks): (Arc<Path>, &mut Patience, &mut u32),
+        sent: &Sent,
+        data_in: &mut Option<Buffer>,
+    ) -> Result<Option<Met>, Error> {
+        let ready = match ready_now(&path) {
+            Some(session) => Some(session),
+            None => Box::pin(self.ready(&path, patience, checks)).await?,
+        };
+        let Some(session) = ready else { return Ok(None) };
+        *checks = 0;
+        if let Some(range) = sent.writes.filter(|range| self.doubts.concerns(*range)) {
+            Box::pin(self.wait_for_doubts(range, patience)).await?;
+            return Ok(None); // the session may be another one by now
+        }
+        // The buffer of a command that was lost is gone with it.
+        let buffer = data_in.take().or_else(|| self.unit.initiator().buffer(sent.data_in_bytes));
+        let (executed, sent_after) = self.try_once(&path, &session, sent, buffer).await;
+        Ok(Some(Met { path, session, executed, sent_after }))
+    }
+
+    /// A path was lost, or cannot be used. Where another one can, there is time, however little was
+    /// given to wait for this one; not for a write that was `sent`, which has to wait.
+    ///
+    /// # Errors
+    /// When there is no time left.
+    fn lost(&self, error: Error, sent: bool, patience: &mut Patience) -> Result<(), Error> {
+        match patience.lost(error) {
+            Err(_) if !sent && self.paths.are_several() && self.paths.pick_now().is_some() => {
+                Ok(())
+            }
+            lost => lost.map(drop),
+        }
+    }
+
+    /// A command was refused because of the access state of its port: it takes another path, or
+    /// waits for the state to change.
+    ///
+    /// # Errors
+    /// When that is not why it failed, or there is no time left.
+    async fn other_path(
+        &self,
+        path: &Path,
+        error: Error,
+        patience: &mut Patience,
+    ) -> Result<(), Error> {
+        let met = match state_met(&error) {
+            Some(met) if met == TRANSITIONING || self.paths.are_several() => met,
+            _ => return Err(error),
+        };
+        path.rest(Some(met));
+        if self.lost(error.clone().not_sent(), false, patience).is_err() {
+            return Err(error);
+        }
+        if !self.paths.are_several() {
+            self.unit.initiator().pause(READY_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// A write waits for earlier ones that may still be executed, and were perhaps sent over
+    /// another path.
+    async fn wait_for_doubts(&self, range: BlockRange, patience: &Patience) -> Result<(), Error> {
+        const WHY: &str = "a write to the same blocks may still be executed by the target";
+        let initiator = self.unit.initiator();
+        let whole = DOUBT_TIME + initiator.recovery();
+        let until = patience.until().unwrap_or_else(|| Instant::now() + whole);
+        while !self.paths.are_closed() {
+            // Nobody else may need the session whose end is waited for.
+            self.paths.revive_lost();
+            let look = until.min(Instant::now() + DOUBT_LOOK);
+            tokio::select! {
+                biased;
+                () = self.doubts.settled(range) => return Ok(()),
+                () = initiator.timer(look) => {}
+            }
+            if Instant::now() >= until {
+                return Err(match patience.until() {
+                    Some(_) => patience.over(&format!("{WHY}; {}", self.paths.tried())),
+                    None => Error::new(ErrorKind::NotSent, WHY).hint("try again later"),
+                });
+            }
+        }
+        Ok(()) // what is asked for next says that it is closed
+    }
+
+    /// A session of this path in which the unit was found to be the one that was opened. `None`:
+    /// another path should be looked for.
+    ///
+    /// Whoever waits asks for itself: a few dozen questions after a restart cost less than a lock
+    /// that a caller who is not polled could hold.
+    async fn ready(
+        &self,
+        path: &Path,
+        patience: &mut Patience,
+        checks: &mut u32,
+    ) -> Result<Option<Session>, Error> {
+        let initiator = path.unit.initiator();
+        loop {
+            let several = self.paths.are_several();
+            let session = if several {
+                let Some(session) = initiator.session_now() else { return Ok(None) };
+                session
+            } else {
+                match initiator.session_now() {
+                    Some(session) => session,
+                    None => Box::pin(initiator.session(patience)).await?,
+                }
+            };
+            match path.verdict(&session) {
+                Some(Ok(())) => return Ok(Some(session)),
+                Some(Err(_)) if several => return Ok(None),
+                Some(Err(wrong)) => return Err(wrong),
+                None => {}
+            }
+            *checks += 1;
+            if *checks > CHECKS_MAX {
+                let what = format!("{} tells of changes without end", self.name);
+                return Err(Error::new(ErrorKind::Protocol, what));
+            }
+            match Box::pin(self.examine(path, &session)).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    path.rest(None);
+                    let what = format!("the target port at {} is not active", initiator.portal());
+                    self.lost(Error::new(ErrorKind::NotSent, what), false, patience)?;
+                    *checks = 0;
+                }
+                Err(error) if error.is_lost() => {
+                    path.rest(None);
+                    self.lost(error, false, patience)?;
+                    *checks = 0;
+                }
+                Err(error) if several => {
+                    path.rest(state_met(&error));
+                    if self.lost(error.clone().not_sent(), false, patience).is_err() {
+                        return Err(error);
+                    }
+                    *checks = 0;
+                }
+                Err(error) if is_passing(&error) && patience.until().is_some() => {
+                    Box::pin(self.pause(patience, error)).await?;
+                    *checks = 0;
+                }
+                Err(error) => return Err(error),
+            }
+            if several {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Asks the unit who it is, once it has said what it has to say of itself; `false`: it cannot
+    /// be asked, for the port of this path is not active.
+    async fn examine(&self, path: &Path, session: &Session) -> Result<bool, Error> {
+        let unit = path.unit.in_session(session);
+        let several = self.paths.are_several();
+        // What the unit tells from here on is looked at again.
+        let before = path.attentions.count();
+        if several && !path.ask_access(&unit, &self.paths).await? {
+            return Ok(false);
+        }
+        unit.test_ready().await?;
+        // How the session began may have been said to somebody else's command, on a connection
+        // whose answer is not read yet.
+        if !path.attentions.has_begun(session.number()) && !session.hear_out(unit.lun()).await {
+            return Err(session.why());
+        }
+        path.attentions.begun(session.number());
+        let attentions = if several { before } else { path.attentions.count() };
+        let identity = unit.identity().await?;
+        let capacity = unit.capacity().await?;
+        let now = Fingerprint::of(&unit, &identity, &capacity).await?;
+        let mode = unit.mode().await?.unwrap_or_default();
+        let result = self.fingerprint.check(&now, &self.name);
+        if let Err(error) = &result {
+            tracing::error!(%error, "not the disk that was opened");
+        }
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+        path.found(session, attentions, result);
+        Ok(true)
+    }
+
+    /// Waits a moment for a unit that comes up.
+    async fn pause(&self, patience: &Patience, error: Error) -> Result<(), Error> {
+        match patience.until() {
+            Some(until) if Instant::now() < until => {
+                self.unit.initiator().pause(READY_PAUSE).await;
+                Ok(())
+            }
+            _ => Err(patience.over(&format!("the unit is not ready: {error}"))),
+        }
+    }
+}
+
+/// The session of this path, if the unit was found in it to be the right one.
+fn ready_now(path: &Path) -> Option<Session> {
+    let session = path.unit.initiator().session_now()?;
+    matches!(path.verdict(&session), Some(Ok(()))).then_some(session)
+}
+
+/// A target that has just started may say so of a unit.
+fn is_passing(error: &Error) -> bool {
+    const LOGICAL_UNIT_NOT_SUPPORTED: u16 = 0x2500;
+    match &error.kind {
+        ErrorKind::Sense(Some(sense)) => {
+            sense.key == SenseKey::NOT_READY
+                || sense.key == SenseKey::UNIT_ATTENTION
+                || sense.code == LOGICAL_UNIT_NOT_SUPPORTED
+        }
+        ErrorKind::Status(status) => {
+            matches!(Status(*status), Status::BUSY | Status::TASK_SET_FULL)
+        }
+        _ => false,
+    }
+}

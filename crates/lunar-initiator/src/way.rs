@@ -1,0 +1,303 @@
+//! Where a session leads: the way to its target, and the logins there.
+
+use crate::ended::Ended;
+use crate::news::News;
+use crate::options::random_isid;
+use crate::quirks::Quirks;
+use crate::session::Session;
+use crate::{Error, ErrorKind, SessionOptions, Url, parse_portal, portal_text};
+use lunar_iscsi::connection::initiator::{ConnectionLimits, ConnectionOptions};
+use lunar_iscsi::login::SessionType;
+use lunar_iscsi::login::initiator::{ChapAnswer, InitiatorLoginOptions};
+use lunar_iscsi::session::initiator::LoginNumbers;
+use lunar_iscsi::text::{Offer, PROTOCOL_LEVEL_RFC_7143, SessionParameters};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// How often a login may be sent elsewhere.
+const REDIRECTS_MAX: usize = 4;
+/// MaxConnections that every login proposes, so that some can be added later.
+const CONNECTIONS_OFFERED: u16 = 8;
+
+/// Where sessions lead, and how they are made: the same each time.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(crate) url: Url,
+    /// `None`: a discovery session.
+    pub(crate) target_name: Option<String>,
+    /// With an ISID, so that a later session takes the place of an earlier one.
+    pub(crate) options: SessionOptions,
+    /// Deviations of the target that earlier sessions met.
+    pub(crate) quirks: Arc<Quirks>,
+}
+
+/// The portal group that the first session of an initiator reached; `None`: there was none yet.
+///
+/// A login takes the place of the lost session in the same portal group only, for another is
+/// another nexus (RFC 7143 §6.3.5): there the lost session would live on, and what it was sent
+/// could still be executed after what the next one was sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Group(pub(crate) Option<u16>);
+
+impl Way {
+    /// The way to what `url` names.
+    pub(crate) fn new(
+        url: &Url,
+        target_name: Option<String>,
+        options: &SessionOptions,
+    ) -> Result<Self, Error> {
+        let mut options = options.clone();
+        if options.isid.is_none() {
+            options.isid = Some(random_isid().map_err(no_random)?);
+        }
+        Ok(Self { url: url.clone(), target_name, options, quirks: Arc::default() })
+    }
+
+    /// How long a command may take.
+    pub(crate) fn command_time(&self) -> Option<Duration> {
+        let seconds = self.options.command_seconds;
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    }
+
+    /// Logs in, in a task of the current tokio runtime, in this portal group or in any. Redirects
+    /// are followed, at most four times. When there has been a session, and its portal does not let
+    /// us in, the other portals are tried too.
+    pub(crate) async fn log_in(&self, news: News, group: Option<Group>) -> Result<Session, Error> {
+        let session = self.log_in_anywhere(news, group).await;
+        if session.is_err() {
+            // The target that comes back may be another one, or a newer version.
+            self.quirks.forget_unknown_newer_keys();
+        }
+        session
+    }
+
+    async fn log_in_anywhere(&self, news: News, group: Option<Group>) -> Result<Session, Error> {
+        let first = self.log_in_at(&self.url.host, self.url.port, &news, group).await;
+        let Err(error) = first else { return first };
+        if group.is_some() && error.kind != ErrorKind::Authentication {
+            for (host, port) in &self.options.portals {
+                match self.log_in_at(host, *port, &news, group).await {
+                    Ok(session) => return Ok(session),
+                    Err(error) => tracing::debug!(%error, "another portal"),
+                }
+            }
+        }
+        Err(error)
+    }
+
+    async fn log_in_at(
+        &self,
+        host: &str,
+        port: u16,
+        news: &News,
+        group: Option<Group>,
+    ) -> Result<Session, Error> {
+        let (mut host, mut port) = (host.to_owned(), port);
+        for _ in 0..=REDIRECTS_MAX {
+            match self.reach(&host, port, news, group).await {
+                Ok(session) => return Ok(session),
+                Err(Ended { redirect: Some(address), error, .. }) => {
+                    // Behind a comma stands the portal group, which the login tells anyway.
+                    let address = address.split(',').next().unwrap_or_default();
+                    (host, port) = parse_portal(address)
+                        .map_err(|wrong| Error { hint: Some(wrong.to_string()), ..error })?;
+                }
+                Err(Ended { error, .. }) => return Err(error),
+            }
+        }
+        let what = format!("{} was sent elsewhere too often", self.url.portal());
+        Err(Error::new(ErrorKind::Login, what))
+    }
+
+    /// Logs in at the first address of the host that takes us in the right portal group.
+    async fn reach(
+        &self,
+        host: &str,
+        port: u16,
+        news: &News,
+        group: Option<Group>,
+    ) -> Result<Session, Ended> {
+        let portal = portal_text(host, port);
+        let end = Instant::now() + self.options.login_time;
+        let mut last = None;
+        for address in addresses(host, port, end).await? {
+            let tcp = match connect(&portal, address, end).await {
+                Ok(tcp) => tcp,
+                Err(error) => {
+                    last = Some(error);
+                    continue;
+                }
+            };
+            let door = Door { address, portal: portal.clone() };
+            let session = self.open(tcp, door, news, end).await?;
+            match group {
+                Some(group) if session.group() != group => {
+                    last = Some(session.elsewhere(group, address));
+                }
+                _ => {
+                    // A discovery session has one (RFC 7143 §13.2).
+                    if self.target_name.is_some() {
+                        session.set_connections(self.options.connections).await;
+                    }
+                    return Ok(session);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| unreachable(&portal, &io::ErrorKind::NotFound.into())).into())
+    }
+
+    /// Logs in over `tcp`. Where the target closes the connection instead of answering the newer
+    /// keys, the login is repeated: a connection that was cut there by chance is not cut there
+    /// again. Where the repeated one ends like that too, the third one leaves the keys out.
+    async fn open(
+        &self,
+        tcp: TcpStream,
+        door: Door,
+        news: &News,
+        end: Instant,
+    ) -> Result<Session, Ended> {
+        let mut opened = Session::open(tcp, door.clone(), self, news.clone()).await;
+        if is_closed_over_newer_keys(&opened) {
+            let tcp = door.connect(end).await?;
+            opened = Session::open(tcp, door.clone(), self, news.clone()).await;
+        }
+        if is_closed_over_newer_keys(&opened) {
+            opened = self.open_without_newer_keys(door, news, end).await;
+        }
+        let session = opened?;
+        if session.established().tsih == 0 {
+            tracing::warn!(
+                portal = session.portal(),
+                "the target gave the discovery session TSIH 0, against RFC 7143 §11.13.3; the \
+                 session is used all the same"
+            );
+        }
+        Ok(session)
+    }
+
+    /// Logs in without the newer keys. If that succeeds, later logins leave them out, until one
+    /// fails.
+    async fn open_without_newer_keys(
+        &self,
+        door: Door,
+        news: &News,
+        end: Instant,
+    ) -> Result<Session, Ended> {
+        let tcp = door.connect(end).await?;
+        let older = self.without_newer_keys();
+        let session = Session::open(tcp, door, &older, news.clone()).await?;
+        tracing::warn!(
+            portal = session.portal(),
+            "the target closed the connection twice after TaskReporting and iSCSIProtocolLevel; \
+             logged in without them (protocol level 1 leaves them out from the start)"
+        );
+        self.quirks.note_unknown_newer_keys();
+        Ok(session)
+    }
+
+    /// The same, for a target that does not know the newer keys.
+    fn without_newer_keys(&self) -> Self {
+        let mut way = self.clone();
+        way.options.protocol_level = PROTOCOL_LEVEL_RFC_7143;
+        way
+    }
+
+    /// What a connection of this CID says of us and wants, under these numbers.
+    pub(crate) fn connection_options(
+        &self,
+        cid: u16,
+        numbers: LoginNumbers,
+        session: Option<SessionParameters>,
+    ) -> Result<ConnectionOptions, Error> {
+        let Self { url, target_name, options, .. } = self;
+        let mut entropy = [0; 33];
+        getrandom::fill(&mut entropy).map_err(no_random)?;
+        let mut offer = Offer::initiator();
+        offer.protocol_level = options.protocol_level;
+        if options.protocol_level <= PROTOCOL_LEVEL_RFC_7143 || self.quirks.lacks_newer_keys() {
+            offer = offer.without_newer_keys();
+        }
+        offer.max_connections = options.connections.max(CONNECTIONS_OFFERED);
+        // The longer of both counts (RFC 7143 §13.15): how long is for the target to say.
+        offer.time_to_wait_seconds = 0;
+        offer.header_digest =
+            url.header_digest.map_or_else(|| options.header_digest.clone(), |digest| vec![digest]);
+        offer.data_digest =
+            url.data_digest.map_or_else(|| options.data_digest.clone(), |digest| vec![digest]);
+        let chap = options.chap.as_ref().map(|chap| ChapAnswer {
+            algorithms: chap.algorithms.clone(),
+            credential: chap.initiator.clone(),
+            expect_target: chap.target.clone(),
+        });
+        let session_type =
+            if target_name.is_some() { SessionType::Normal } else { SessionType::Discovery };
+        let login = InitiatorLoginOptions {
+            initiator_name: options.initiator_name.clone(),
+            alias: None,
+            target_name: target_name.clone(),
+            session_type,
+            isid: numbers.isid,
+            tsih: numbers.tsih,
+            cid,
+            initiator_task_tag: 0,
+            cmd_sn: numbers.cmd_sn,
+            offer,
+            chap,
+            entropy,
+        };
+        let limits =
+            ConnectionLimits { login_time: options.login_time, ..ConnectionLimits::default() };
+        Ok(ConnectionOptions { login, session, limits })
+    }
+
+    /// The ISID of all its sessions.
+    pub(crate) fn isid(&self) -> Result<[u8; 6], Error> {
+        self.options.isid.map_or_else(|| random_isid().map_err(no_random), Ok)
+    }
+}
+
+/// Where the connections of a session go: the address that the first of them reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    pub(crate) address: SocketAddr,
+    /// As it was named, `host:port`.
+    pub(crate) portal: String,
+}
+
+impl Door {
+    /// A connection to it, by `end`.
+    pub(crate) async fn connect(&self, end: Instant) -> Result<TcpStream, Error> {
+        connect(&self.portal, self.address, end).await
+    }
+}
+
+/// Whether the target closed the connection instead of answering the newer keys.
+fn is_closed_over_newer_keys(opened: &Result<Session, Ended>) -> bool {
+    matches!(opened, Err(ended) if ended.closed_over_newer_keys)
+}
+
+pub(crate) fn no_random(error: getrandom::Error) -> Error {
+    Error::new(ErrorKind::Login, format!("no random numbers: {error}"))
+}
+
+/// The addresses of a host.
+async fn addresses(host: &str, port: u16, end: Instant) -> Result<Vec<SocketAddr>, Error> {
+    let portal = portal_text(host, port);
+    let found = tokio::time::timeout_at(end, tokio::net::lookup_host((host, port))).await;
+    let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    Ok(found.map_err(|error| unreachable(&portal, &error))?.collect())
+}
+
+async fn connect(portal: &str, address: SocketAddr, end: Instant) -> Result<TcpStream, Error> {
+    let left = end.saturating_duration_since(Instant::now());
+    lunar_net::connect(address, left).await.map_err(|error| unreachable(portal, &error))
+}
+
+fn unreachable(portal: &str, error: &io::Error) -> Error {
+    Error::new(ErrorKind::Connect, format!("cannot connect to {portal}: {error}"))
+        .hint("check the address, and whether the server is running")
+}

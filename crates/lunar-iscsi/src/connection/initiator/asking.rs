@@ -1,0 +1,223 @@
+//! What the caller asks for: may it be asked now, and is it valid?
+
+use super::machine::{InitiatorConnection, State};
+use super::request::{Asked, PingPurpose, Request, TextPurpose};
+use super::task::checked;
+use super::{Command, Failure, Management, Output, SendTargets};
+use crate::framing::TaskId;
+use crate::pdu::{LogoutReason, ManagementFunction, ManagementResponse};
+use crate::session::initiator::ToSession;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use lunar_wire::Time;
+
+impl InitiatorConnection {
+    pub(super) fn on_execute(&mut self, command: Command) {
+        let allowed = self.allowed().and_then(|()| checked(&command));
+        self.ask_if(allowed, Asked::Command { command, aborts: Vec::new() });
+    }
+
+    pub(super) fn on_ping(&mut self, id: TaskId, data: Bytes) {
+        let fits = data.len() <= self.connection.send_data_segment_bytes_max as usize;
+        let too_long = Failure::Refused("a ping longer than the target can receive");
+        let allowed = self.allowed().and(if fits { Ok(()) } else { Err(too_long) });
+        self.ask_if(allowed, Asked::Ping { purpose: PingPurpose::Asked(id), data });
+    }
+
+    pub(super) fn on_send_targets(&mut self, id: TaskId, which: &SendTargets) {
+        let value = match which {
+            SendTargets::All => "All",
+            SendTargets::Name(name) => name,
+            SendTargets::This => "",
+        };
+        let text = [b"SendTargets=", value.as_bytes(), b"\0"].concat().into();
+        self.on_ask_text(TextPurpose::SendTargets(id), text);
+    }
+
+    pub(super) fn on_manage(&mut self, management: Management) {
+        let Management { id, function, referenced, .. } = management;
+        if let Err(failure) = self.allowed() {
+            return self.tell_managed(id, Err(failure));
+        }
+        if function == ManagementFunction::TASK_REASSIGN {
+            let why = Failure::Refused("it needs ErrorRecoveryLevel 2");
+            return self.tell_managed(id, Err(why));
+        }
+        let level = function.info().map_or(1, |info| info.level);
+        if level > self.session.protocol_level {
+            let why = Failure::Refused("it needs iSCSIProtocolLevel 2");
+            return self.tell_managed(id, Err(why));
+        }
+        if function.is_multi_task() {
+            self.outputs.push_back(Output::ToSession(ToSession::Hold));
+        }
+        if !means_one_task(function) {
+            return self.ask(Asked::Management(management));
+        }
+        let Some(referenced) = referenced else {
+            return self.tell_managed(id, Err(Failure::Refused("it has to name a task")));
+        };
+        if self.tasks.values().any(|task| task.id == referenced) {
+            return self.ask(Asked::Management(management));
+        }
+        for (ticket, asked) in self.asked.iter_mut() {
+            if let Asked::Command { command, aborts } = asked
+                && command.id == referenced
+                && function == ManagementFunction::ABORT_TASK
+            {
+                aborts.push(management);
+                let withdraw = ToSession::Withdraw { ticket: *ticket };
+                return self.outputs.push_back(Output::ToSession(withdraw));
+            }
+        }
+        self.tell_managed(id, Ok(without_task(function)));
+    }
+
+    pub(super) fn on_ask_text(&mut self, purpose: TextPurpose, text: Bytes) {
+        let fits = text.len() <= self.connection.send_data_segment_bytes_max as usize;
+        let too_long = Failure::Refused("a text longer than the target can receive");
+        let allowed = self.allowed().and(if fits { Ok(()) } else { Err(too_long) });
+        if allowed.is_ok() && self.text_is_open() {
+            self.texts.push_back((purpose, text));
+        } else {
+            self.ask_if(allowed, Asked::Text { purpose, text });
+        }
+    }
+
+    /// A text exchange is under way or about to be.
+    pub(super) fn text_is_open(&self) -> bool {
+        let asked = |asked: &Asked| matches!(asked, Asked::Text { .. } | Asked::MoreText { .. });
+        self.asked.iter().any(|(_, waits)| asked(waits))
+            || self.requests.values().any(|request| matches!(request, Request::Text { .. }))
+    }
+
+    /// The turn of the next text, once the one before is over.
+    pub(super) fn next_text(&mut self) {
+        if !self.text_is_open()
+            && let Some((purpose, text)) = self.texts.pop_front()
+        {
+            self.ask(Asked::Text { purpose, text });
+        }
+    }
+
+    pub(super) fn on_ask_logout(&mut self, reason: LogoutReason, cid: Option<u16>) {
+        let cid = cid.unwrap_or(self.cid);
+        let allowed = match self.state {
+            State::FullFeature | State::Draining if self.timers.logout_by.is_none() => Ok(()),
+            _ => Err(Failure::Refused("not logged in, or logging out already")),
+        };
+        if allowed.is_ok() && (reason == LogoutReason::CLOSE_SESSION || cid == self.cid) {
+            self.state = State::Draining;
+            self.timers.drain_by = None;
+            self.withdraw_all();
+        }
+        self.ask_if(allowed, Asked::Logout { reason, cid, told: true });
+    }
+
+    /// Takes no new requests, and logs this connection out when all is over, at the latest `by`.
+    pub(super) fn drain(&mut self, by: Time) {
+        if matches!(self.state, State::FullFeature) {
+            self.state = State::Draining;
+            self.timers.drain_by = Some(by);
+        }
+    }
+
+    pub(super) fn log_out_when_drained(&mut self) {
+        if self.timers.drain_by.is_some() && self.in_hand() == 0 {
+            self.log_out_drained();
+        }
+    }
+
+    pub(super) fn log_out_drained(&mut self) {
+        self.timers.drain_by = None;
+        self.withdraw_all();
+        let reason = LogoutReason::CLOSE_CONNECTION;
+        self.ask(Asked::Logout { reason, cid: self.cid, told: false });
+    }
+
+    /// Nothing may be sent behind a Logout Request (RFC 7143 §11.14), so a CmdSN that came later
+    /// would be lost, and hold up the other connections. What still waits for one is withdrawn;
+    /// what has got one by then is sent before the logout, for numbers come in order.
+    fn withdraw_all(&mut self) {
+        for (ticket, asked) in self.asked.iter() {
+            let waits = match asked {
+                Asked::Command { command, .. } => !command.immediate,
+                Asked::Text { .. } | Asked::MoreText { .. } => true,
+                _ => false,
+            };
+            if waits {
+                let withdraw = ToSession::Withdraw { ticket: *ticket };
+                self.outputs.push_back(Output::ToSession(withdraw));
+            }
+        }
+    }
+
+    /// A task management function is over, or never got under way.
+    pub(super) fn managed(
+        &mut self,
+        id: TaskId,
+        function: ManagementFunction,
+        result: Result<ManagementResponse, Failure>,
+    ) {
+        self.managed_with(id, function, result, [0; 3]);
+    }
+
+    pub(super) fn managed_with(
+        &mut self,
+        id: TaskId,
+        function: ManagementFunction,
+        result: Result<ManagementResponse, Failure>,
+        information: [u8; 3],
+    ) {
+        // Those that it did not end go on.
+        for task in self.tasks.values_mut().filter(|task| task.paused_by == Some(id)) {
+            task.paused_by = None;
+        }
+        self.outputs.push_back(Output::Managed { id, result, information });
+        if function.is_multi_task() {
+            self.outputs.push_back(Output::ToSession(ToSession::Release));
+        }
+    }
+
+    pub(super) fn tell_managed(&mut self, id: TaskId, result: Result<ManagementResponse, Failure>) {
+        self.outputs.push_back(Output::Managed { id, result, information: [0; 3] });
+    }
+
+    pub(super) fn ask_if(&mut self, allowed: Result<(), Failure>, asked: Asked) {
+        match allowed {
+            Ok(()) => self.ask(asked),
+            Err(failure) => self.fail_asked(asked, failure),
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::FullFeature | State::Draining)
+    }
+
+    /// New requests are welcome.
+    pub(super) fn allowed(&self) -> Result<(), Failure> {
+        let why = match self.state {
+            State::LoggingIn(_) => "the login is not through",
+            State::Draining => "the connection is being logged out",
+            State::Closed => "the connection is closed",
+            State::FullFeature if self.in_hand() >= self.limits.requests_max as usize => {
+                "too many requests are in hand"
+            }
+            State::FullFeature => return Ok(()),
+        };
+        Err(Failure::Refused(why))
+    }
+}
+
+pub(super) fn means_one_task(function: ManagementFunction) -> bool {
+    [ManagementFunction::ABORT_TASK, ManagementFunction::QUERY_TASK].contains(&function)
+}
+
+/// What a function on one task comes to if the target knows nothing of that task: RFC 7143
+/// §11.6.1, RFC 7144 §6.4.2.
+pub(super) fn without_task(function: ManagementFunction) -> ManagementResponse {
+    match function {
+        ManagementFunction::QUERY_TASK => ManagementResponse::FUNCTION_COMPLETE,
+        _ => ManagementResponse::TASK_DOES_NOT_EXIST,
+    }
+}

@@ -1,0 +1,166 @@
+//! How requests and the connection end, and the timers that see to it.
+
+use super::machine::{Incoming, InitiatorConnection, State, Timers};
+use super::request::{Asked, PingPurpose, Request, TextPurpose};
+use super::task::Task;
+use super::{CloseReason, CommandResult, Failure, Management, Output};
+use crate::session::initiator::{Ending, ToSession};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use lunar_wire::Time;
+
+impl InitiatorConnection {
+    /// A task is over.
+    pub(super) fn complete(&mut self, tag: u32, result: Result<CommandResult, Failure>) {
+        if let Some(task) = self.tasks.remove(&tag) {
+            self.bursts.retain(|burst| burst.initiator_task_tag != tag);
+            self.outputs.push_back(Output::Completed { id: task.id, result });
+            self.free_tag(tag);
+        }
+    }
+
+    /// The tags of some tasks, in the order of the caller's names.
+    pub(super) fn tags_of(&self, meant: impl Fn(&Task) -> bool) -> Vec<u32> {
+        let tasks = self.tasks.iter().filter(|(_, task)| meant(task));
+        let mut tags: Vec<_> = tasks.map(|(tag, task)| (task.id, *tag)).collect();
+        tags.sort_unstable();
+        tags.into_iter().map(|(_, tag)| tag).collect()
+    }
+
+    /// The request of this tag is over.
+    pub(super) fn take_request(&mut self, tag: u32) -> Option<Request> {
+        let request = self.requests.remove(&tag)?;
+        self.free_tag(tag);
+        Some(request)
+    }
+
+    pub(super) fn fail_asked(&mut self, asked: Asked, failure: Failure) {
+        match asked {
+            Asked::Command { command, aborts } => {
+                let id = command.id;
+                self.outputs.push_back(Output::Completed { id, result: Err(failure) });
+                for abort in aborts {
+                    self.tell_managed(abort.id, Err(failure));
+                }
+            }
+            Asked::Management(Management { id, function, .. }) => {
+                self.managed(id, function, Err(failure));
+            }
+            Asked::Ping { purpose, .. } => self.fail_ping(purpose, failure),
+            Asked::Text { purpose, .. } => self.fail_text(purpose, failure),
+            Asked::Logout { told: true, .. } => {
+                self.outputs.push_back(Output::LoggedOut { result: Err(failure) });
+            }
+            Asked::Answer { .. } | Asked::MoreText { .. } | Asked::Logout { .. } => {}
+        }
+    }
+
+    pub(super) fn fail_request(&mut self, request: Request, failure: Failure) {
+        match request {
+            Request::Management { id, function, .. } => {
+                self.managed(id, function, Err(failure));
+            }
+            Request::Ping { purpose, .. } => self.fail_ping(purpose, failure),
+            Request::Text { purpose, .. } => self.fail_text(purpose, failure),
+            Request::Logout { told, .. } => {
+                self.timers.logout_by = None;
+                if told {
+                    self.outputs.push_back(Output::LoggedOut { result: Err(failure) });
+                }
+            }
+        }
+    }
+
+    pub(super) fn fail_ping(&mut self, purpose: PingPurpose, failure: Failure) {
+        match purpose {
+            PingPurpose::Asked(id) => {
+                self.outputs.push_back(Output::Pong { id, result: Err(failure) });
+            }
+            // A target that rejects a ping is alive.
+            PingPurpose::KeepAlive => self.timers.pinged = None,
+            PingPurpose::Plug(_) => {}
+        }
+    }
+
+    pub(super) fn fail_text(&mut self, purpose: TextPurpose, failure: Failure) {
+        match purpose {
+            TextPurpose::Asked(id) => {
+                self.outputs.push_back(Output::Text { id, result: Err(failure) });
+            }
+            TextPurpose::SendTargets(id) => {
+                self.outputs.push_back(Output::Targets { id, result: Err(failure) });
+            }
+            TextPurpose::Renegotiate => {}
+        }
+    }
+
+    /// Ends the connection: everything in hand is reported, then it closes. Happens once.
+    pub(super) fn shut(&mut self, reason: CloseReason, ending: Ending, failure: Failure) {
+        let ending = match core::mem::replace(&mut self.state, State::Closed) {
+            State::Closed => return,
+            State::LoggingIn(_) => Ending::NotJoined,
+            State::FullFeature | State::Draining => ending,
+        };
+        self.bursts.clear();
+        self.ended_tags.clear();
+        self.incoming = Incoming::None;
+        for tag in self.tags_of(|_| true) {
+            self.complete(tag, Err(failure));
+        }
+        for (_, request) in core::mem::take(&mut self.requests) {
+            self.fail_request(request, failure);
+        }
+        let unsent = Failure::Refused("the connection ended first");
+        for asked in self.asked.drain() {
+            self.fail_asked(asked, unsent);
+        }
+        for (purpose, _) in core::mem::take(&mut self.texts) {
+            self.fail_text(purpose, unsent);
+        }
+        self.timers = Timers::default();
+        self.outputs.push_back(Output::ToSession(ToSession::Closed { ending }));
+        self.outputs.push_back(Output::Close(reason));
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let ping = match (&self.state, self.timers.pinged, self.limits.ping_interval) {
+            (State::LoggingIn(_) | State::Draining | State::Closed, ..) => None,
+            (_, None, None) => None,
+            (_, Some(pinged), _) => {
+                Some(pinged.max(self.timers.heard).after(self.limits.ping_time))
+            }
+            (_, None, Some(interval)) => Some(self.timers.heard.after(interval)),
+        };
+        let timers = &self.timers;
+        if let (None, None, None) = (timers.login_by, timers.logout_by, timers.drain_by) {
+            return ping; // nearly always
+        }
+        [timers.login_by, timers.logout_by, timers.drain_by, ping].into_iter().flatten().min()
+    }
+
+    pub(super) fn on_deadline(&mut self, now: Time) {
+        let due = |time: Option<Time>| time.is_some_and(|time| time <= now);
+        if due(self.timers.login_by) {
+            return self.time_out("the login");
+        }
+        if due(self.timers.logout_by) {
+            return self.time_out("a logout");
+        }
+        if due(self.timers.drain_by) {
+            self.log_out_drained();
+        }
+        if !due(self.deadline()) {
+            return;
+        }
+        if self.timers.pinged.is_some() {
+            return self.time_out("a ping");
+        }
+        // Until its numbers come, the time of asking counts.
+        self.timers.pinged = Some(now);
+        self.ask(Asked::Ping { purpose: PingPurpose::KeepAlive, data: Bytes::new() });
+    }
+
+    pub(super) fn time_out(&mut self, what: &'static str) {
+        self.shut(CloseReason::TimedOut(what), Ending::Lost, Failure::Lost);
+    }
+}

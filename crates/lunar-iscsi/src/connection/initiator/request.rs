@@ -1,0 +1,390 @@
+//! What an initiator sends: each request waits for its numbers from the session, is sent, and
+//! waits for its answer.
+
+use super::asking::{means_one_task, without_task};
+use super::machine::InitiatorConnection;
+use super::task::{Burst, Task};
+use super::write::Opening;
+use super::{Command, Failure, Management, Output};
+use crate::framing::ahs::encode_command;
+use crate::framing::{Pdu, TaskId};
+use crate::pdu::{
+    CommandFlags, FinalFlag, FirstByte, LogoutReason, LogoutRequest, ManagementFunction,
+    ManagementResponse, NopOut, Opcode, ScsiCommand, TAG_RESERVED, TaskManagementRequest,
+    TextFlags, TextRequest,
+};
+use crate::session::initiator::ToSession;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use lunar_wire::{Lun, SerialNumber, Time, U24};
+
+/// A request that waits for its numbers.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// A command, and the ABORT TASKs that wait for its withdrawal.
+    Command {
+        command: Command,
+        aborts: Vec<Management>,
+    },
+    Management(Management),
+    Ping {
+        purpose: PingPurpose,
+        data: Bytes,
+    },
+    /// The answer to a ping of the target, or the acknowledgement of an event: a NOP-Out without
+    /// a tag.
+    Answer {
+        lun: Lun,
+        target_transfer_tag: u32,
+    },
+    Text {
+        purpose: TextPurpose,
+        text: Bytes,
+    },
+    /// Goes on with a text exchange under its tag.
+    MoreText {
+        tag: u32,
+        lun: Lun,
+        target_transfer_tag: u32,
+    },
+    Logout {
+        reason: LogoutReason,
+        cid: u16,
+        told: bool,
+    },
+}
+
+/// Requests that wait for their numbers, each under its ticket. Tickets count up and numbers mostly
+/// come in that order, so the first is nearly always the one that is meant.
+#[derive(Debug, Default)]
+pub(super) struct AskedQueue {
+    entries: VecDeque<(u64, Asked)>,
+    next_ticket: u64,
+}
+
+impl AskedQueue {
+    /// Takes one in; returns its ticket.
+    fn put(&mut self, asked: Asked) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.entries.push_back((ticket, asked));
+        ticket
+    }
+
+    /// Gives it back; `None`: there is none under this ticket.
+    fn take(&mut self, ticket: u64) -> Option<Asked> {
+        let at = match self.entries.front() {
+            Some((first, _)) if *first == ticket => 0,
+            _ => self.entries.binary_search_by_key(&ticket, |(of, _)| *of).ok()?,
+        };
+        self.entries.remove(at).map(|(_, asked)| asked)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// With their tickets, oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(u64, Asked)> {
+        self.entries.iter()
+    }
+
+    /// Likewise.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut (u64, Asked)> {
+        self.entries.iter_mut()
+    }
+
+    /// All of them, oldest first; none is left.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Asked> + use<> {
+        core::mem::take(&mut self.entries).into_iter().map(|(_, asked)| asked)
+    }
+}
+
+/// What a ping is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PingPurpose {
+    /// Asked for by the caller.
+    Asked(TaskId),
+    /// To see whether the target lives.
+    KeepAlive,
+    /// Takes the CmdSN of a command that the target rejected and so never counted: a gap would
+    /// hold up all that follows. RFC 7143 §7.3.
+    Plug(SerialNumber),
+}
+
+/// What a text exchange is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TextPurpose {
+    Asked(TaskId),
+    SendTargets(TaskId),
+    /// The target wants to negotiate (Asynchronous Message 4).
+    Renegotiate,
+}
+
+/// A request that was sent and waits for its answer, other than a SCSI command.
+#[derive(Debug)]
+pub(super) enum Request {
+    Management {
+        id: TaskId,
+        function: ManagementFunction,
+        lun: Lun,
+        cmd_sn: SerialNumber,
+        /// The task meant by ABORT TASK.
+        of: u32,
+    },
+    Ping {
+        purpose: PingPurpose,
+        data: Bytes,
+    },
+    Text {
+        purpose: TextPurpose,
+        gathered: Vec<u8>,
+        rounds: u32,
+    },
+    Logout {
+        reason: LogoutReason,
+        cid: u16,
+        told: bool,
+    },
+}
+
+impl InitiatorConnection {
+    /// Asks the session for the numbers of a request.
+    pub(super) fn ask(&mut self, asked: Asked) {
+        let immediate = match &asked {
+            Asked::Command { command, .. } => command.immediate,
+            Asked::Ping { purpose: PingPurpose::Plug(_), .. } => true,
+            Asked::Management(_) | Asked::Ping { .. } | Asked::Answer { .. } => true,
+            Asked::Logout { .. } => true,
+            Asked::Text { .. } | Asked::MoreText { .. } => false,
+        };
+        let tag = !matches!(asked, Asked::Answer { .. } | Asked::MoreText { .. });
+        let ticket = self.asked.put(asked);
+        self.outputs.push_back(Output::ToSession(ToSession::Request { ticket, immediate, tag }));
+    }
+
+    /// The numbers have come: send.
+    pub(super) fn granted(&mut self, now: Time, ticket: u64, cmd_sn: SerialNumber, tag: u32) {
+        match self.asked.take(ticket) {
+            // Immediate ones, which leave no gap.
+            Some(asked) if self.is_logging_out() => {
+                if tag != TAG_RESERVED {
+                    self.free_tag(tag);
+                }
+                self.fail_asked(asked, Failure::LoggedOut);
+            }
+            Some(Asked::Command { command, aborts }) => {
+                self.send_command(command, cmd_sn, tag);
+                // It could not be withdrawn in time, so it is aborted as one that was sent.
+                aborts.into_iter().for_each(|abort| self.ask(Asked::Management(abort)));
+            }
+            Some(Asked::Management(management)) => self.send_management(management, cmd_sn, tag),
+            Some(Asked::Ping { purpose, data }) => self.send_ping(now, purpose, data, cmd_sn, tag),
+            Some(Asked::Answer { lun, target_transfer_tag }) => {
+                let nop = self.nop_out(lun, target_transfer_tag, cmd_sn, TAG_RESERVED);
+                self.send(Pdu::new(nop.encode()));
+            }
+            Some(Asked::Text { purpose, text }) => self.send_text(purpose, text, cmd_sn, tag),
+            Some(Asked::MoreText { tag, lun, target_transfer_tag }) => {
+                let header = self.text_request(tag, lun, target_transfer_tag, cmd_sn);
+                self.send(Pdu::new(header.encode()));
+            }
+            Some(Asked::Logout { reason, cid, told }) => {
+                self.send_logout(now, Asked::Logout { reason, cid, told }, cmd_sn, tag);
+            }
+            None => {}
+        }
+    }
+
+    /// Too many wait, it was withdrawn, or the session ends.
+    pub(super) fn refused(&mut self, ticket: u64) {
+        let why = Failure::Refused("the session takes no more requests");
+        match self.asked.take(ticket) {
+            Some(Asked::Command { command, aborts }) => {
+                let failure = if aborts.is_empty() { why } else { Failure::Aborted };
+                self.outputs.push_back(Output::Completed { id: command.id, result: Err(failure) });
+                for abort in aborts {
+                    self.tell_managed(abort.id, Ok(ManagementResponse::FUNCTION_COMPLETE));
+                }
+            }
+            Some(Asked::MoreText { tag, .. }) => {
+                if let Some(request) = self.requests.remove(&tag) {
+                    self.free_tag(tag);
+                    self.fail_request(request, why);
+                }
+            }
+            Some(asked) => self.fail_asked(asked, why),
+            None => {}
+        }
+    }
+
+    /// A Logout Request for this connection or the session was sent.
+    pub(super) fn is_logging_out(&self) -> bool {
+        self.requests.values().any(|request| match request {
+            Request::Logout { reason, cid, .. } => {
+                *reason == LogoutReason::CLOSE_SESSION || *cid == self.cid
+            }
+            _ => false,
+        })
+    }
+
+    fn send_command(&mut self, command: Command, cmd_sn: SerialNumber, tag: u32) {
+        let data_out_bytes = command.data_out.len() as u32;
+        let opening = Opening::of(data_out_bytes, &self.session, &self.connection);
+        let (write, read) = (data_out_bytes > 0, command.data_in_bytes_max > 0);
+        let bidirectional_read = (write && read).then_some(command.data_in_bytes_max);
+        let (cdb, ahs) = encode_command(&command.cdb, bidirectional_read);
+        let unsolicited_follows = opening.unsolicited_bytes > opening.immediate_bytes;
+        let header = ScsiCommand {
+            first: first(Opcode::SCSI_COMMAND, command.immediate),
+            flags: CommandFlags::NONE
+                .with_if(!unsolicited_follows, CommandFlags::FINAL)
+                .with_if(read, CommandFlags::READ)
+                .with_if(write, CommandFlags::WRITE)
+                .with_attribute(command.attribute),
+            priority: if self.session.protocol_level >= 2 { command.priority << 4 } else { 0 },
+            total_ahs_words: (ahs.len() / 4) as u8,
+            data_segment_length: U24::truncate(opening.immediate_bytes),
+            lun: command.lun,
+            initiator_task_tag: tag,
+            expected_data_transfer_length: if write {
+                data_out_bytes
+            } else {
+                command.data_in_bytes_max
+            },
+            cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+            cdb,
+        };
+        let data = command.data_out.slice(..opening.immediate_bytes as usize);
+        self.send(Pdu { ahs, ..Pdu::with_data(header.encode(), data) });
+        if unsolicited_follows {
+            self.bursts.push_back(Burst {
+                initiator_task_tag: tag,
+                target_transfer_tag: TAG_RESERVED,
+                lun: Lun::ZERO,
+                at_bytes: opening.immediate_bytes,
+                end_bytes: opening.unsolicited_bytes,
+                data_sn: 0,
+            });
+        }
+        self.tasks.insert(tag, Task::new(command, cmd_sn, opening.unsolicited_bytes));
+    }
+
+    fn send_management(&mut self, management: Management, cmd_sn: SerialNumber, tag: u32) {
+        let Management { id, function, mut lun, referenced } = management;
+        let (mut of, mut ref_cmd_sn) = (TAG_RESERVED, SerialNumber(0));
+        if means_one_task(function) {
+            let mut tasks = self.tasks.iter();
+            let Some((tag_of, task)) = tasks.find(|(_, task)| Some(task.id) == referenced) else {
+                // It ended while the numbers were on their way.
+                self.free_tag(tag);
+                return self.tell_managed(id, Ok(without_task(function)));
+            };
+            // RFC 7143 §11.5.5: for a task of an immediate command it is the function's own CmdSN.
+            ref_cmd_sn = if task.immediate { cmd_sn } else { task.cmd_sn };
+            (of, lun) = (*tag_of, task.lun);
+        }
+        if function.is_multi_task() && self.is_fast() {
+            self.pause(id, (!function.is_of_all_units()).then_some(lun), cmd_sn);
+        }
+        let header = TaskManagementRequest {
+            first: FirstByte::immediate(Opcode::TASK_MANAGEMENT_REQUEST),
+            flags_and_function: FinalFlag::FINAL.0 | function.0,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            lun,
+            initiator_task_tag: tag,
+            referenced_task_tag: of,
+            cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+            ref_cmd_sn,
+            exp_data_sn: 0,
+        };
+        self.send(Pdu::new(header.encode()));
+        self.requests.insert(tag, Request::Management { id, function, lun, cmd_sn, of });
+    }
+
+    fn send_ping(
+        &mut self,
+        now: Time,
+        purpose: PingPurpose,
+        data: Bytes,
+        cmd_sn: SerialNumber,
+        tag: u32,
+    ) {
+        let mut header = self.nop_out(Lun::ZERO, TAG_RESERVED, cmd_sn, tag);
+        match purpose {
+            PingPurpose::KeepAlive => self.timers.pinged = Some(now),
+            PingPurpose::Plug(missing) => {
+                header.first = FirstByte::plain(Opcode::NOP_OUT);
+                header.cmd_sn = missing;
+            }
+            PingPurpose::Asked(_) => {}
+        }
+        self.send(Pdu::with_data(header.encode(), data.clone()));
+        self.requests.insert(tag, Request::Ping { purpose, data });
+    }
+
+    fn nop_out(&self, lun: Lun, ttt: u32, cmd_sn: SerialNumber, tag: u32) -> NopOut {
+        NopOut {
+            first: FirstByte::immediate(Opcode::NOP_OUT),
+            flags: FinalFlag::FINAL,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            lun,
+            initiator_task_tag: tag,
+            target_transfer_tag: ttt,
+            cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+        }
+    }
+
+    fn send_text(&mut self, purpose: TextPurpose, text: Bytes, cmd_sn: SerialNumber, tag: u32) {
+        let header = self.text_request(tag, Lun::ZERO, TAG_RESERVED, cmd_sn);
+        self.send(Pdu::with_data(header.encode(), text));
+        self.requests.insert(tag, Request::Text { purpose, gathered: Vec::new(), rounds: 0 });
+    }
+
+    fn text_request(&self, tag: u32, lun: Lun, ttt: u32, cmd_sn: SerialNumber) -> TextRequest {
+        TextRequest {
+            first: FirstByte::plain(Opcode::TEXT_REQUEST),
+            flags: TextFlags::FINAL,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            lun,
+            initiator_task_tag: tag,
+            target_transfer_tag: ttt,
+            cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+        }
+    }
+
+    fn send_logout(&mut self, now: Time, asked: Asked, cmd_sn: SerialNumber, tag: u32) {
+        let Asked::Logout { reason, cid, told } = asked else { return };
+        let header = LogoutRequest {
+            first: FirstByte::immediate(Opcode::LOGOUT_REQUEST),
+            flags_and_reason: FinalFlag::FINAL.0 | reason.0,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            initiator_task_tag: tag,
+            cid: if reason == LogoutReason::CLOSE_SESSION { 0 } else { cid },
+            cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+        };
+        self.send(Pdu::new(header.encode()));
+        self.timers.logout_by = Some(now.after(self.limits.logout_time));
+        if reason == LogoutReason::CLOSE_SESSION {
+            self.outputs.push_back(Output::ToSession(ToSession::LoggingOut));
+        }
+        self.requests.insert(tag, Request::Logout { reason, cid, told });
+        if self.is_logging_out() {
+            self.end_data();
+        }
+    }
+}
+
+fn first(opcode: Opcode, immediate: bool) -> FirstByte {
+    if immediate { FirstByte::immediate(opcode) } else { FirstByte::plain(opcode) }
+}

@@ -1,0 +1,231 @@
+//! A SCSI command that was sent and has no status yet.
+
+use super::{Command, Failure};
+use crate::framing::TaskId;
+use crate::framing::ahs::CDB_BYTES_MAX;
+use bytes::Bytes;
+use lunar_wire::{Lun, SerialNumber};
+
+/// What is known of one command between its request and its response.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) id: TaskId,
+    pub(super) lun: Lun,
+    pub(super) cmd_sn: SerialNumber,
+    pub(super) immediate: bool,
+    pub(super) data_out: Bytes,
+    /// What R2Ts have asked for, with the unsolicited data at the start.
+    pub(super) asked: Coverage,
+    /// R2Ts whose data is not wholly sent.
+    pub(super) r2ts_open: u32,
+    /// The task management function, by its name with the caller, that may end it: with FastAbort
+    /// no more data is sent until its answer. RFC 7143 §4.2.3.4 a).
+    pub(super) paused_by: Option<TaskId>,
+    pub(super) data_in_bytes_max: u32,
+    pub(super) received: Coverage,
+    /// The next DataSN or R2TSN: one sequence for both. RFC 7143 §4.2.2.4.
+    pub(super) input_sn: u32,
+}
+
+impl Task {
+    /// A task just sent, with so much of its data-out sent or due without being asked for.
+    pub(super) fn new(command: Command, cmd_sn: SerialNumber, unsolicited_bytes: u32) -> Self {
+        Self {
+            id: command.id,
+            lun: command.lun,
+            cmd_sn,
+            immediate: command.immediate,
+            data_out: command.data_out,
+            asked: Coverage::from_start(unsolicited_bytes),
+            r2ts_open: 0,
+            paused_by: None,
+            data_in_bytes_max: command.data_in_bytes_max,
+            received: Coverage::default(),
+            input_sn: 0,
+        }
+    }
+
+    /// Length of the data-out; checked to fit when the command was accepted.
+    pub(super) fn data_out_bytes(&self) -> u32 {
+        self.data_out.len() as u32
+    }
+
+    /// Both directions.
+    pub(super) fn is_bidirectional(&self) -> bool {
+        !self.data_out.is_empty() && self.data_in_bytes_max > 0
+    }
+
+    /// Whether a function on several tasks, sent with CmdSN `before`, meant this one too.
+    ///
+    /// An immediate command bears the CmdSN of the next one, so one sent just before the function
+    /// bears the function's own.
+    pub(super) fn is_older(&self, before: SerialNumber) -> bool {
+        self.cmd_sn.before(before) || self.immediate && self.cmd_sn == before
+    }
+}
+
+/// One sequence of Data-Out: unsolicited, or what one R2T asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Burst {
+    pub(super) initiator_task_tag: u32,
+    /// The reserved tag for unsolicited data.
+    pub(super) target_transfer_tag: u32,
+    /// As the R2T says; zero for unsolicited data.
+    pub(super) lun: Lun,
+    pub(super) at_bytes: u32,
+    pub(super) end_bytes: u32,
+    pub(super) data_sn: u32,
+}
+
+/// Which bytes of a transfer are done: ranges that neither touch nor overlap, in order.
+///
+/// In order, as it nearly always is, that is one range from 0, which needs no room of its own.
+#[derive(Debug, Default)]
+pub(super) struct Coverage {
+    /// Where the range ends that begins at 0.
+    contiguous: u32,
+    /// Those behind the first gap.
+    ranges: alloc::vec::Vec<(u32, u32)>,
+}
+
+/// Why a piece does not fit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Misfit {
+    /// It reaches over the end of the transfer.
+    BeyondEnd,
+    /// It is not the next one, where order was agreed.
+    OutOfOrder,
+    /// A part of it was there before.
+    Overlaps,
+    /// More gaps than any sane target leaves.
+    TooScattered,
+}
+
+impl Misfit {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::BeyondEnd => "reaches beyond the expected data",
+            Self::OutOfOrder => "is not the next piece of the data",
+            Self::Overlaps => "repeats a part of the data",
+            Self::TooScattered => "leaves too many gaps in the data",
+        }
+    }
+}
+
+impl Coverage {
+    /// Gaps a transfer may have at one time.
+    const RANGES_MAX: usize = 1024;
+
+    /// Bytes from the start without a gap.
+    pub(super) fn contiguous(&self) -> u32 {
+        self.contiguous
+    }
+
+    /// All bytes.
+    pub(super) fn total(&self) -> u32 {
+        self.contiguous + self.ranges.iter().map(|(start, end)| end - start).sum::<u32>()
+    }
+
+    /// So many bytes from the start; nothing was there before.
+    fn from_start(bytes: u32) -> Self {
+        Self { contiguous: bytes, ranges: alloc::vec::Vec::new() }
+    }
+
+    /// Takes `bytes` at `offset` of a transfer of `total` bytes in.
+    pub(super) fn add(
+        &mut self,
+        offset: u32,
+        bytes: u32,
+        total: u32,
+        in_order: bool,
+    ) -> Result<(), Misfit> {
+        let end = offset.checked_add(bytes).filter(|end| *end <= total).ok_or(Misfit::BeyondEnd)?;
+        if in_order && offset != self.contiguous {
+            return Err(Misfit::OutOfOrder);
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        let after = self.ranges.partition_point(|(start, _)| *start < offset);
+        let touches_next = match self.ranges.get(after) {
+            Some((start, _)) if *start < end => return Err(Misfit::Overlaps),
+            next => next.is_some_and(|(start, _)| *start == end),
+        };
+        let before = match after.checked_sub(1) {
+            Some(before) => &mut self.ranges[before].1,
+            None => &mut self.contiguous,
+        };
+        match (*before, touches_next) {
+            (last_end, _) if last_end > offset => return Err(Misfit::Overlaps),
+            (last_end, false) if last_end == offset => *before = end,
+            (last_end, true) if last_end == offset => {
+                let next_end = self.ranges[after].1;
+                match after.checked_sub(1) {
+                    Some(before) => self.ranges[before].1 = next_end,
+                    None => self.contiguous = next_end,
+                }
+                self.ranges.remove(after);
+            }
+            (_, true) => self.ranges[after].0 = offset,
+            (_, false) if self.ranges.len() >= Self::RANGES_MAX => {
+                return Err(Misfit::TooScattered);
+            }
+            (_, false) => self.ranges.insert(after, (offset, end)),
+        }
+        Ok(())
+    }
+}
+
+/// The command as asked, if it can be sent at all.
+pub(super) fn checked(command: &Command) -> Result<(), Failure> {
+    if command.cdb.is_empty() || command.cdb.len() > CDB_BYTES_MAX {
+        return Err(Failure::Refused("a CDB has 1 to 260 bytes"));
+    }
+    if u32::try_from(command.data_out.len()).is_err() {
+        return Err(Failure::Refused("data-out is longer than its length field can say"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    #[test]
+    fn in_order_means_the_next_byte() {
+        let mut done = Coverage::default();
+        assert_eq!(done.add(0, 4, 10, true), Ok(()));
+        assert_eq!(done.add(5, 1, 10, true), Err(Misfit::OutOfOrder));
+        assert_eq!(done.add(4, 7, 10, true), Err(Misfit::BeyondEnd));
+        assert_eq!(done.add(u32::MAX, 2, 10, true), Err(Misfit::BeyondEnd));
+        assert_eq!(done.add(4, 0, 10, true), Ok(()), "empty pieces are allowed");
+        assert_eq!(done.add(4, 6, 10, true), Ok(()));
+        assert_eq!((done.contiguous(), done.total()), (10, 10));
+    }
+
+    proptest! {
+        /// Goal: pieces in any order are accepted once and counted right.
+        /// Method: random pieces, checked against a bitmap.
+        #[test]
+        fn agrees_with_a_bitmap(pieces: Vec<(u8, u8)>) {
+            let (mut done, mut bits) = (Coverage::default(), [false; 256]);
+            for (offset, bytes) in pieces {
+                let range = usize::from(offset)..usize::from(offset) + usize::from(bytes);
+                let want = if range.end > 256 {
+                    Err(Misfit::BeyondEnd)
+                } else if bits[range.clone()].contains(&true) {
+                    Err(Misfit::Overlaps)
+                } else {
+                    bits[range].fill(true);
+                    Ok(())
+                };
+                prop_assert_eq!(done.add(offset.into(), bytes.into(), 256, false), want);
+                prop_assert_eq!(done.total() as usize, bits.iter().filter(|bit| **bit).count());
+                let start = bits.iter().take_while(|bit| **bit).count();
+                prop_assert_eq!(done.contiguous() as usize, start);
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! One connection, its session, and a hand that writes the target's PDUs.
+
+use crate::connection::initiator::{
+    Command, ConnectionLimits, ConnectionOptions, InitiatorConnection, Input, Output,
+};
+use crate::framing::{Header, Pdu, TaskId};
+use crate::login::SessionType;
+use crate::login::initiator::InitiatorLoginOptions;
+use crate::pdu::*;
+use crate::session::initiator::{
+    InitiatorSession, Input as ToMachine, Output as FromMachine, SessionOptions,
+};
+use crate::text::{Offer, TextBuilder, parse};
+use bytes::Bytes;
+use lunar_wire::{Lun, SerialNumber, Time, U24};
+use std::collections::VecDeque;
+use std::time::Duration;
+use std::vec::Vec;
+
+pub const CMD_SN: SerialNumber = SerialNumber(u32::MAX - 2);
+const STAT_SN: SerialNumber = SerialNumber(u32::MAX - 1);
+
+pub struct Bench {
+    pub now: Time,
+    pub session: InitiatorSession,
+    /// What the session says is heard at once, not when the machine has nothing to do.
+    pub session_is_prompt: bool,
+    pub machine: InitiatorConnection,
+    /// What the initiator sent and the test has not looked at.
+    pub sent: VecDeque<Pdu>,
+    /// All other outputs that the test has not looked at.
+    pub told: VecDeque<Output>,
+    pub wait: Option<Time>,
+    pub stat_sn: SerialNumber,
+    pub exp_cmd_sn: SerialNumber,
+    pub max_cmd_sn: SerialNumber,
+}
+
+pub fn limits() -> ConnectionLimits {
+    ConnectionLimits { ping_interval: None, ..ConnectionLimits::default() }
+}
+
+impl Bench {
+    /// Logged in, all that was offered agreed to, a window of 16 commands.
+    pub fn with(offer: Offer, limits: ConnectionLimits) -> Self {
+        let mut bench = Self::before_login(offer, limits);
+        bench.log_in();
+        bench
+    }
+
+    pub fn new() -> Self {
+        Self::with(Offer::initiator(), limits())
+    }
+
+    pub fn before_login(offer: Offer, limits: ConnectionLimits) -> Self {
+        let mut session = InitiatorSession::new(SessionOptions {
+            isid: [0x80, 1, 2, 3, 0, 0],
+            cmd_sn: CMD_SN,
+            queue_requests_max: 64,
+        });
+        let numbers = session.open(7).expect("the leading connection");
+        let login = InitiatorLoginOptions {
+            initiator_name: "iqn.2026-01.example:host".into(),
+            alias: None,
+            target_name: Some("iqn.2026-01.example:disk".into()),
+            session_type: SessionType::Normal,
+            isid: numbers.isid,
+            tsih: numbers.tsih,
+            cid: 7,
+            initiator_task_tag: 0,
+            cmd_sn: numbers.cmd_sn,
+            offer,
+            chap: None,
+            entropy: [9; 33],
+        };
+        let now = Time::from_nanos(1_000);
+        let options = ConnectionOptions { login, session: None, limits };
+        let mut bench = Self {
+            session_is_prompt: false,
+            now,
+            session,
+            machine: InitiatorConnection::new(now, options),
+            sent: VecDeque::new(),
+            told: VecDeque::new(),
+            wait: None,
+            stat_sn: STAT_SN,
+            exp_cmd_sn: CMD_SN,
+            max_cmd_sn: CMD_SN.plus(15),
+        };
+        bench.run();
+        bench
+    }
+
+    fn log_in(&mut self) {
+        let request = self.sent.pop_front().expect("a Login Request");
+        let header = LoginRequest::decode(&request.bhs);
+        let mut text = TextBuilder::default();
+        for pair in parse(&request.data).expect("text") {
+            let (name, value) = (pair.name, pair.value);
+            if !["InitiatorName", "TargetName", "SessionType"].contains(&name) {
+                text.pair(name, value.split(',').next().expect("a value"));
+            }
+        }
+        text.pair("TargetPortalGroupTag", 1);
+        let response = LoginResponse {
+            first: FirstByte::plain(Opcode::LOGIN_RESPONSE),
+            flags: LoginFlags::stage(
+                Stage::OPERATIONAL_NEGOTIATION,
+                Some(Stage::FULL_FEATURE_PHASE),
+            ),
+            version_max: 0,
+            version_active: 0,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            isid: header.isid,
+            tsih: 5,
+            initiator_task_tag: header.initiator_task_tag,
+            stat_sn: self.stat_sn.take(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+            status: LoginStatus::SUCCESS,
+        };
+        self.target(response.encode(), &text.into_bytes());
+        let logged_in = self.told.iter().any(|told| matches!(told, Output::LoggedIn(_)));
+        assert!(logged_in, "{:?}", self.told);
+        self.told.clear();
+    }
+
+    pub fn handle(&mut self, input: Input) {
+        self.machine.handle(self.now, input);
+        self.run();
+    }
+
+    /// A PDU of the target arrives, with its data segment.
+    pub fn target(&mut self, bhs: [u8; 48], data: &[u8]) {
+        let pdu = Pdu::with_data(bhs, Bytes::copy_from_slice(data));
+        let told = self.told.len();
+        self.handle(Input::Header(Header::new(pdu.bhs)));
+        let wanted = self.told.iter().skip(told).any(|told| matches!(told, Output::Receive(_)));
+        if wanted {
+            self.handle(Input::Payload { data: pdu.data, digest_ok: true });
+        }
+    }
+
+    pub fn later(&mut self, seconds: u64) {
+        self.now = self.now.after(Duration::from_secs(seconds));
+        if self.wait.is_some_and(|wait| wait <= self.now) {
+            self.handle(Input::Deadline);
+        }
+    }
+
+    fn run(&mut self) {
+        loop {
+            match self.machine.poll() {
+                Output::Send(pdu) => self.sent.push_back(pdu),
+                Output::ToSession(message) => {
+                    self.session.handle(ToMachine::Connection(7, message));
+                    if self.session_is_prompt {
+                        self.hear_session();
+                    }
+                }
+                Output::Wait(wait) => {
+                    self.wait = wait;
+                    if !self.hear_session() {
+                        return;
+                    }
+                }
+                told => self.told.push_back(told),
+            }
+        }
+    }
+
+    /// Whether the session said anything.
+    fn hear_session(&mut self) -> bool {
+        let mut said = false;
+        while let Some(output) = self.session.poll() {
+            if let FromMachine::ToConnection(7, message) = output {
+                self.machine.handle(self.now, Input::Session(message));
+                said = true;
+            }
+        }
+        said
+    }
+
+    pub fn execute(&mut self, id: u64, data_out: &[u8], data_in_bytes_max: u32) {
+        self.handle(Input::Execute(command(id, data_out, data_in_bytes_max)));
+    }
+
+    /// The next PDU the initiator sent.
+    pub fn sent(&mut self, opcode: Opcode) -> Pdu {
+        let pdu = self.sent.pop_front().expect("a PDU");
+        assert_eq!(pdu.opcode(), opcode);
+        pdu
+    }
+
+    pub fn sent_command(&mut self) -> ScsiCommand {
+        ScsiCommand::decode(&self.sent(Opcode::SCSI_COMMAND).bhs)
+    }
+
+    /// A SCSI Response, with the numbers it should have.
+    pub fn response(&mut self, tag: u32) -> ScsiResponse {
+        ScsiResponse {
+            first: FirstByte::plain(Opcode::SCSI_RESPONSE),
+            flags: ResponseFlags::FINAL,
+            response: ServiceResponse::COMMAND_COMPLETED,
+            status: 0,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            status_qualifier: 0,
+            initiator_task_tag: tag,
+            snack_tag: 0,
+            stat_sn: self.stat_sn.take(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+            exp_data_sn: 0,
+            bidi_read_residual_bytes: 0,
+            residual_bytes: 0,
+        }
+    }
+
+    pub fn data_in(&self, tag: u32, data_sn: u32, offset: u32) -> DataIn {
+        DataIn {
+            first: FirstByte::plain(Opcode::DATA_IN),
+            flags: DataInFlags::FINAL,
+            status: 0,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            lun: Lun::ZERO,
+            initiator_task_tag: tag,
+            target_transfer_tag: TAG_RESERVED,
+            stat_sn: SerialNumber(0),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+            data_sn,
+            buffer_offset_bytes: offset,
+            residual_bytes: 0,
+        }
+    }
+
+    pub fn r2t(&self, tag: u32, r2t_sn: u32, offset: u32, bytes: u32) -> ReadyToTransfer {
+        ReadyToTransfer {
+            first: FirstByte::plain(Opcode::READY_TO_TRANSFER),
+            flags: FinalFlag::FINAL,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            lun: Lun::new(3),
+            initiator_task_tag: tag,
+            target_transfer_tag: 0x100 + r2t_sn,
+            stat_sn: self.stat_sn,
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+            r2t_sn,
+            buffer_offset_bytes: offset,
+            desired_length_bytes: bytes,
+        }
+    }
+
+    pub fn management(&mut self, tag: u32, response: ManagementResponse) -> [u8; 48] {
+        TaskManagementResponse {
+            first: FirstByte::plain(Opcode::TASK_MANAGEMENT_RESPONSE),
+            flags: FinalFlag::FINAL,
+            response,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            information: [0; 3],
+            initiator_task_tag: tag,
+            stat_sn: self.stat_sn.take(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+        }
+        .encode()
+    }
+
+    /// Takes what the driver was told, without `Receive`.
+    pub fn told(&mut self) -> Vec<Output> {
+        self.told.drain(..).filter(|told| !matches!(told, Output::Receive(_))).collect()
+    }
+
+    pub fn assert_nothing_left(&mut self) {
+        assert!(self.machine.is_idle(), "{:?}", self.machine);
+        assert!(self.session.is_idle(), "{:?}", self.session);
+        assert!(self.sent.is_empty(), "{:?}", self.sent);
+    }
+}
+
+pub fn command(id: u64, data_out: &[u8], data_in_bytes_max: u32) -> Command {
+    Command {
+        id: TaskId(id),
+        lun: Lun::new(3),
+        cdb: Bytes::from_static(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]).into(),
+        attribute: TaskAttribute::SIMPLE,
+        priority: 0,
+        data_out: Bytes::copy_from_slice(data_out),
+        data_in_bytes_max,
+        immediate: false,
+    }
+}

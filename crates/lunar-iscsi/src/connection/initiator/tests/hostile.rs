@@ -1,0 +1,322 @@
+//! What a hostile target may send: each is noticed, nothing panics, everything in hand is
+//! reported and nothing is left.
+
+use super::bench::{Bench, limits};
+use crate::connection::initiator::{CloseReason, Failure, Input, Output, Violation};
+use crate::framing::Header;
+use crate::pdu::*;
+use crate::text::Offer;
+use bytes::Bytes;
+use lunar_wire::U24;
+use std::boxed::Box;
+use std::vec::Vec;
+
+/// A read (tag 0) and a write (tag 1) of 1,000 bytes each are in hand.
+fn bench() -> (Bench, u32, u32) {
+    let offer = Offer { immediate_data: false, initial_r2t: true, ..Offer::initiator() };
+    let mut bench = Bench::with(offer, limits());
+    bench.execute(1, &[], 1000);
+    bench.execute(2, &[5; 1000], 0);
+    let (read, write) =
+        (bench.sent_command().initiator_task_tag, bench.sent_command().initiator_task_tag);
+    (bench, read, write)
+}
+
+/// The connection ended for a violation, both commands were reported lost, nothing is left.
+fn violation(bench: &mut Bench) -> Violation {
+    let told = bench.told();
+    let lost =
+        |told: &&Output| matches!(told, Output::Completed { result: Err(Failure::Lost), .. });
+    assert_eq!(told.iter().filter(lost).count(), 2, "{told:?}");
+    let Some(Output::Close(CloseReason::Violation(violation))) = told.last() else {
+        panic!("{told:?}")
+    };
+    let violation = *violation;
+    bench.sent.clear();
+    bench.assert_nothing_left();
+    assert_eq!(bench.wait, None, "no timer is left");
+    // A closed machine takes everything and says nothing.
+    bench.handle(Input::Header(Header::new([0xff; 48])));
+    bench.handle(Input::PeerClosed);
+    bench.handle(Input::Deadline);
+    assert!(bench.told().is_empty());
+    violation
+}
+
+type Trick = Box<dyn Fn(&mut Bench, u32, u32)>;
+
+fn data_in_trick(change: impl Fn(&mut DataIn) + 'static, bytes: usize) -> Trick {
+    Box::new(move |bench, read, _| {
+        let mut data_in = bench.data_in(read, 0, 0);
+        change(&mut data_in);
+        bench.target(data_in.encode(), &std::vec![1; bytes]);
+    })
+}
+
+fn r2t_trick(change: impl Fn(&mut ReadyToTransfer) + 'static) -> Trick {
+    Box::new(move |bench, _, write| {
+        let mut r2t = bench.r2t(write, 0, 0, 1000);
+        change(&mut r2t);
+        bench.target(r2t.encode(), &[]);
+    })
+}
+
+fn response_trick(change: impl Fn(&mut ScsiResponse) + 'static, data: &'static [u8]) -> Trick {
+    Box::new(move |bench, _, write| {
+        let mut response = bench.response(write);
+        change(&mut response);
+        bench.target(response.encode(), data);
+    })
+}
+
+fn tricks() -> Vec<(&'static str, Trick)> {
+    let mut tricks = data_in_tricks();
+    tricks.extend(r2t_tricks());
+    tricks.extend(response_tricks());
+    tricks
+}
+
+fn data_in_tricks() -> Vec<(&'static str, Trick)> {
+    std::vec![
+        ("Data-In beyond the expected length", data_in_trick(|_| {}, 1001)),
+        ("Data-In at an offset that overflows", {
+            data_in_trick(|pdu| pdu.buffer_offset_bytes = u32::MAX, 2)
+        }),
+        ("Data-In with a gap", data_in_trick(|pdu| pdu.buffer_offset_bytes = 4, 4)),
+        ("Data-In with a wrong DataSN", data_in_trick(|pdu| pdu.data_sn = 1, 4)),
+        ("Data-In with an unknown tag", data_in_trick(|pdu| pdu.initiator_task_tag ^= 64, 4)),
+        ("Data-In with the reserved tag", {
+            data_in_trick(|pdu| pdu.initiator_task_tag = TAG_RESERVED, 4)
+        }),
+        ("Data-In with S but not F", data_in_trick(|pdu| pdu.flags = DataInFlags::STATUS, 4)),
+        ("Data-In that ends GOOD too early", {
+            Box::new(|bench, read, _| {
+                let mut data_in = bench.data_in(read, 0, 0);
+                data_in.flags = DataInFlags::FINAL | DataInFlags::STATUS;
+                data_in.stat_sn = bench.stat_sn;
+                bench.target(data_in.encode(), &[1; 999]);
+            })
+        }),
+        ("Data-In for a write", {
+            Box::new(|bench, _, write| {
+                bench.target(bench.data_in(write, 0, 0).encode(), &[1; 4]);
+            })
+        }),
+        ("Data-In that repeats", {
+            Box::new(|bench, read, _| {
+                bench.target(bench.data_in(read, 0, 0).encode(), &[1; 8]);
+                bench.target(bench.data_in(read, 1, 0).encode(), &[1; 8]);
+            })
+        }),
+        ("a data segment over the limit", {
+            Box::new(|bench, read, _| {
+                let mut data_in = bench.data_in(read, 0, 0);
+                data_in.data_segment_length = U24::truncate(U24::MAX);
+                bench.handle(Input::Header(Header::new(data_in.encode())));
+            })
+        }),
+    ]
+}
+
+fn r2t_tricks() -> Vec<(&'static str, Trick)> {
+    std::vec![
+        ("R2T for nothing", r2t_trick(|pdu| pdu.desired_length_bytes = 0)),
+        ("R2T beyond the data", r2t_trick(|pdu| pdu.desired_length_bytes = 1001)),
+        ("R2T beyond MaxBurstLength", r2t_trick(|pdu| pdu.desired_length_bytes = u32::MAX)),
+        ("R2T that overflows", r2t_trick(|pdu| pdu.buffer_offset_bytes = u32::MAX)),
+        ("R2T with a gap", {
+            r2t_trick(|pdu| (pdu.buffer_offset_bytes, pdu.desired_length_bytes) = (8, 8))
+        }),
+        ("R2T with a wrong R2TSN", r2t_trick(|pdu| pdu.r2t_sn = 7)),
+        ("R2T with the reserved tag", r2t_trick(|pdu| pdu.target_transfer_tag = TAG_RESERVED)),
+        ("R2T for a task unknown", r2t_trick(|pdu| pdu.initiator_task_tag ^= 64)),
+        ("R2T for the same data again", {
+            Box::new(|bench, _, write| {
+                bench.target(bench.r2t(write, 0, 0, 1000).encode(), &[]);
+                bench.target(bench.r2t(write, 1, 0, 1000).encode(), &[]);
+            })
+        }),
+        ("R2T for a read", {
+            Box::new(|bench, read, _| bench.target(bench.r2t(read, 0, 0, 8).encode(), &[]))
+        }),
+        ("R2T with a StatSN ahead", r2t_trick(|pdu| pdu.stat_sn = pdu.stat_sn.plus(1))),
+    ]
+}
+
+/// Responses, and PDUs that have no place here.
+fn response_tricks() -> Vec<(&'static str, Trick)> {
+    std::vec![
+        ("a StatSN that skips", response_trick(|pdu| pdu.stat_sn = pdu.stat_sn.plus(1), &[])),
+        ("a StatSN that repeats", response_trick(|pdu| pdu.stat_sn = pdu.stat_sn.minus(1), &[])),
+        ("a response for nothing", response_trick(|pdu| pdu.initiator_task_tag ^= 64, &[])),
+        ("both O and U", response_trick(|pdu| pdu.flags.0 |= 6, &[])),
+        ("half a SenseLength", response_trick(|pdu| pdu.status = 2, &[0])),
+        ("a SenseLength that lies", response_trick(|pdu| pdu.status = 2, &[0xff, 0xff, 1])),
+        ("more data than arrived", response_trick(|pdu| pdu.exp_data_sn = 1, &[])),
+        ("an opcode that does not exist", {
+            Box::new(|bench, _, _| bench.handle(Input::Header(Header::new([0x3e; 48]))))
+        }),
+        ("a request of an initiator", {
+            Box::new(|bench, _, _| bench.handle(Input::Header(Header::new([1; 48]))))
+        }),
+        ("a login response out of place", {
+            Box::new(|bench, _, _| {
+                let mut bhs = [0; 48];
+                bhs[0] = Opcode::LOGIN_RESPONSE.0;
+                bench.handle(Input::Header(Header::new(bhs)));
+            })
+        }),
+        ("a pong for nothing", {
+            Box::new(|bench, _, write| {
+                let mut bhs = bench.response(write).encode();
+                bhs[0] = Opcode::NOP_IN.0;
+                bench.target(bhs, &[]);
+            })
+        }),
+        ("answers to a task of another kind", {
+            Box::new(|bench, _, write| {
+                let bhs = bench.management(write, ManagementResponse::FUNCTION_COMPLETE);
+                bench.target(bhs, &[]);
+            })
+        }),
+        ("a Reject that does not say of what", {
+            Box::new(|bench, _, write| {
+                let mut bhs = bench.response(write).encode();
+                bhs[0] = Opcode::REJECT.0;
+                bench.target(bhs, &[1; 47]);
+            })
+        }),
+        ("a header digest error", {
+            Box::new(|bench, _, _| bench.handle(Input::HeaderDigestError))
+        }),
+        ("a data digest error", {
+            Box::new(|bench, read, _| {
+                let mut data_in = bench.data_in(read, 0, 0);
+                data_in.data_segment_length = U24::truncate(8);
+                bench.handle(Input::Header(Header::new(data_in.encode())));
+                bench.handle(Input::Payload { data: Bytes::new(), digest_ok: false });
+            })
+        }),
+    ]
+}
+
+/// Goal: every trick ends the connection, and nothing is left of it.
+#[test]
+fn every_trick_is_a_violation() {
+    for (name, trick) in tricks() {
+        std::eprintln!("{name}");
+        let (mut bench, read, write) = bench();
+        trick(&mut bench, read, write);
+        violation(&mut bench);
+    }
+}
+
+/// Goal: no sequence of PDUs panics, hangs or grows. Method: from a seed, mostly sane PDUs with
+/// single bits flipped, for both tasks in hand.
+#[test]
+fn flipped_bits_never_panic() {
+    let mut state = 0x1234_5678_u64;
+    let mut next = move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ mixed >> 27) as usize
+    };
+    for seed in 0..500 {
+        let (mut bench, read, write) = bench();
+        for _ in 0..20 {
+            let tag = if next() % 2 == 0 { read } else { write };
+            let mut bhs = match next() % 6 {
+                0 => bench.data_in(tag, (next() % 2) as u32, 0).encode(),
+                1 => bench.r2t(tag, 0, 0, 500).encode(),
+                2 => bench.management(tag, ManagementResponse::FUNCTION_COMPLETE),
+                3 => bench.response(tag).encode(),
+                _ => core::array::from_fn(|_| next() as u8),
+            };
+            for _ in 0..next() % 3 {
+                bhs[next() % 48] ^= 1 << (next() % 8);
+            }
+            let data = std::vec![0; next() % 64];
+            bench.target(bhs, &data);
+            assert!(bench.machine.in_hand() <= 64, "seed {seed}");
+        }
+        bench.handle(Input::PeerClosed);
+        assert!(bench.machine.is_idle() && bench.session.is_idle(), "seed {seed}");
+    }
+}
+
+/// Goal: a login that never ends, or an answer that is none, ends the connection.
+#[test]
+fn a_silent_target_is_given_up() {
+    let mut bench = Bench::before_login(Offer::initiator(), limits());
+    bench.later(14);
+    assert!(bench.told().is_empty());
+    bench.later(2);
+    let told = bench.told();
+    assert!(matches!(told[..], [Output::Close(CloseReason::TimedOut("the login"))]), "{told:?}");
+    assert_eq!(bench.wait, None);
+}
+
+/// Goal: a connection that is closed over keys which old targets do not know ends for that reason;
+/// for any other where they were not named.
+#[test]
+fn a_login_is_closed_over_newer_keys() {
+    let newer = Offer::initiator();
+    let older = newer.clone().without_newer_keys();
+    for (offer, reason) in
+        [(newer, CloseReason::NewerKeysUnanswered), (older, CloseReason::PeerClosed)]
+    {
+        let mut bench = Bench::before_login(offer, limits());
+        bench.handle(Input::PeerClosed);
+        let told = bench.told();
+        assert!(matches!(&told[..], [Output::Close(why)] if *why == reason), "{told:?}");
+    }
+}
+
+/// Goal: text that never ends meets its limit. Method: each answer asks to go on.
+#[test]
+fn endless_text_meets_a_limit() {
+    let (mut bench, _, _) = bench();
+    let id = crate::framing::TaskId(3);
+    bench.handle(Input::Text { id, text: Bytes::from_static(b"X-test=1\0") });
+    for _ in 0..300 {
+        let Some(request) = bench.sent.pop_front() else { break };
+        let header = TextRequest::decode(&request.bhs);
+        let answer = TextResponse {
+            first: FirstByte::plain(Opcode::TEXT_RESPONSE),
+            flags: TextFlags::CONTINUE,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            lun: header.lun,
+            initiator_task_tag: header.initiator_task_tag,
+            target_transfer_tag: 7,
+            stat_sn: bench.stat_sn.take(),
+            exp_cmd_sn: header.cmd_sn.next(),
+            max_cmd_sn: header.cmd_sn.plus(9),
+        };
+        bench.target(answer.encode(), b"");
+    }
+    let told = bench.told();
+    let Some(Output::Close(CloseReason::Violation(Violation::TextTooLong { .. }))) = told.last()
+    else {
+        panic!("{told:?}")
+    };
+}
+
+/// Goal: a window that lies changes nothing: MaxCmdSN before ExpCmdSN − 1, ExpCmdSN of commands
+/// that were never sent.
+#[test]
+fn a_window_that_lies_is_ignored() {
+    let (mut bench, read, write) = bench();
+    let start = bench.exp_cmd_sn;
+    let mut lie = bench.data_in(read, 0, 0);
+    (lie.exp_cmd_sn, lie.max_cmd_sn) = (start.plus(2), start);
+    bench.target(lie.encode(), &[]);
+    let mut lie = bench.r2t(write, 0, 0, 1000);
+    (lie.exp_cmd_sn, lie.max_cmd_sn) = (start.plus(3), start.plus(1 << 30));
+    bench.target(lie.encode(), &[]);
+    bench.sent(Opcode::DATA_OUT);
+    for id in 10..40 {
+        bench.execute(id, &[], 0);
+    }
+    assert_eq!(bench.sent.len(), 14, "16 in the window, two of them sent before");
+}

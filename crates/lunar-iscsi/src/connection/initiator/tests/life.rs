@@ -1,0 +1,368 @@
+//! From login to logout, and what happens besides.
+
+use super::bench::Bench;
+use crate::connection::initiator::{
+    CloseReason, ConnectionLimits, Failure, Input, Output, Residual, SendTargets,
+};
+use crate::framing::{Pdu, TaskId};
+use crate::pdu::*;
+use crate::text::Offer;
+use bytes::Bytes;
+use lunar_wire::{Lun, U24};
+
+impl Bench {
+    pub fn logout_response(&mut self, tag: u32) -> [u8; 48] {
+        LogoutResponse {
+            first: FirstByte::plain(Opcode::LOGOUT_RESPONSE),
+            flags: FinalFlag::FINAL,
+            response: LogoutResult::CLOSED,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            initiator_task_tag: tag,
+            stat_sn: self.stat_sn.take(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+            time_to_wait_seconds: 2,
+            time_to_retain_seconds: 0,
+        }
+        .encode()
+    }
+}
+
+/// Goal: the plain way through: login, a read with its status in a SCSI Response, logout.
+#[test]
+fn login_command_logout() {
+    let mut bench = Bench::new();
+    bench.execute(1, &[], 512);
+    let sent = bench.sent_command();
+    assert_eq!(sent.expected_data_transfer_length, 512);
+    assert!(sent.flags.has(CommandFlags::READ) && sent.flags.has(CommandFlags::FINAL));
+    assert!(!sent.flags.has(CommandFlags::WRITE));
+    let tag = sent.initiator_task_tag;
+    bench.target(bench.data_in(tag, 0, 0).encode(), &[7; 512]);
+    let response = bench.response(tag);
+    bench.target(response.encode(), &[]);
+    let told = bench.told();
+    let [Output::Completed { id: TaskId(1), result: Ok(result) }] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!((result.status, result.data_in_bytes), (0, 512));
+    assert_eq!(result.residual, Residual::None);
+    bench.assert_nothing_left();
+
+    bench.handle(Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None });
+    let logout = LogoutRequest::decode(&bench.sent(Opcode::LOGOUT_REQUEST).bhs);
+    assert_eq!(logout.reason(), LogoutReason::CLOSE_SESSION);
+    let answer = bench.logout_response(logout.initiator_task_tag);
+    bench.target(answer, &[]);
+    let told = bench.told();
+    let [Output::LoggedOut { result: Ok(reply) }, Output::Close(CloseReason::LoggedOut)] =
+        &told[..]
+    else {
+        panic!("{told:?}")
+    };
+    assert_eq!(reply.result, LogoutResult::CLOSED);
+    bench.assert_nothing_left();
+    assert_eq!(bench.wait, None, "no timer is left");
+}
+
+impl Bench {
+    fn async_message(&mut self, event: AsyncEvent, parameters: [u16; 3]) -> [u8; 48] {
+        AsyncMessage {
+            first: FirstByte::plain(Opcode::ASYNC_MESSAGE),
+            flags: FinalFlag::FINAL,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            lun: Lun::new(3),
+            initiator_task_tag: TAG_RESERVED,
+            stat_sn: self.stat_sn.take(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+            event,
+            vendor_code: 0,
+            parameter_1: parameters[0],
+            parameter_2: parameters[1],
+            parameter_3: parameters[2],
+        }
+        .encode()
+    }
+
+    fn nop_in(&mut self, tag: u32, target_transfer_tag: u32) -> [u8; 48] {
+        let stat_sn = if tag == TAG_RESERVED { self.stat_sn } else { self.stat_sn.take() };
+        NopIn {
+            first: FirstByte::plain(Opcode::NOP_IN),
+            flags: FinalFlag::FINAL,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            lun: Lun::new(9),
+            initiator_task_tag: tag,
+            target_transfer_tag,
+            stat_sn,
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+        }
+        .encode()
+    }
+
+    fn reject(&mut self, reason: RejectReason, bad: &Pdu) {
+        let reject = Reject {
+            first: FirstByte::plain(Opcode::REJECT),
+            flags: FinalFlag::FINAL,
+            reason,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            initiator_task_tag: TAG_RESERVED,
+            stat_sn: self.stat_sn.take(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+            data_sn: 0,
+        };
+        self.target(reject.encode(), &bad.bhs);
+    }
+}
+
+/// Goal: a ping of the target is answered with its tag and unit, immediate and without a tag of
+/// ours; a NOP-In that only tells numbers is not.
+#[test]
+fn a_ping_is_answered() {
+    let mut bench = Bench::new();
+    let nop = bench.nop_in(TAG_RESERVED, TAG_RESERVED);
+    bench.target(nop, &[]);
+    assert!(bench.sent.is_empty());
+    let ping = bench.nop_in(TAG_RESERVED, 77);
+    bench.target(ping, &[]);
+    let answer = NopOut::decode(&bench.sent(Opcode::NOP_OUT).bhs);
+    assert!(answer.first.is_immediate());
+    assert_eq!((answer.initiator_task_tag, answer.target_transfer_tag), (TAG_RESERVED, 77));
+    assert_eq!(answer.lun, Lun::new(9));
+    bench.assert_nothing_left();
+}
+
+/// Goal: our own ping comes back with its data, or the connection is broken.
+#[test]
+fn our_ping_comes_back() {
+    let mut bench = Bench::new();
+    for echo in [&b"four"[..], b"five"] {
+        let data = Bytes::from_static(b"four");
+        bench.handle(Input::Ping { id: TaskId(1), data });
+        let pdu = bench.sent(Opcode::NOP_OUT);
+        assert_eq!(pdu.data, b"four"[..]);
+        let pong = bench.nop_in(NopOut::decode(&pdu.bhs).initiator_task_tag, TAG_RESERVED);
+        bench.target(pong, echo);
+        let told = bench.told();
+        match told[..] {
+            [Output::Pong { id: TaskId(1), result: Ok(()) }] => assert_eq!(echo, b"four"),
+            [Output::Close(CloseReason::Violation(_))] => assert_eq!(echo, b"five"),
+            _ => panic!("{told:?}"),
+        }
+    }
+    bench.assert_nothing_left();
+}
+
+/// Goal: when nothing arrives a ping goes out; its answer starts the clock anew, silence ends
+/// the connection.
+#[test]
+fn a_dead_target_is_noticed() {
+    let mut bench = Bench::with(Offer::initiator(), ConnectionLimits::default());
+    bench.later(4);
+    assert!(bench.sent.is_empty());
+    bench.later(1);
+    let ping = NopOut::decode(&bench.sent(Opcode::NOP_OUT).bhs);
+    bench.later(4);
+    let pong = bench.nop_in(ping.initiator_task_tag, TAG_RESERVED);
+    bench.target(pong, &[]);
+    bench.later(4);
+    assert!(bench.sent.is_empty() && bench.told().is_empty());
+    bench.later(1);
+    bench.sent(Opcode::NOP_OUT);
+    bench.later(6);
+    let told = bench.told();
+    assert!(matches!(told[..], [Output::Close(CloseReason::TimedOut("a ping"))]), "{told:?}");
+    bench.assert_nothing_left();
+}
+
+/// Goal: asked to log out, the initiator takes no new commands, lets those in hand end, and logs
+/// out then; or a second before the target's patience ends.
+#[test]
+fn asked_to_log_out() {
+    for patient in [true, false] {
+        let mut bench = Bench::new();
+        bench.execute(1, &[], 0);
+        let tag = bench.sent_command().initiator_task_tag;
+        let message = bench.async_message(AsyncEvent::LOGOUT_REQUESTED, [0, 0, 10]);
+        bench.target(message, &[]);
+        bench.execute(2, &[], 0);
+        let told = bench.told();
+        assert!(
+            matches!(
+                told[..],
+                [
+                    Output::Event(_),
+                    Output::Completed { id: TaskId(2), result: Err(Failure::Refused(_)) }
+                ]
+            ),
+            "{told:?}"
+        );
+        assert!(bench.sent.is_empty());
+        if patient {
+            let response = bench.response(tag);
+            bench.target(response.encode(), &[]);
+        } else {
+            bench.later(9);
+        }
+        let logout = LogoutRequest::decode(&bench.sent(Opcode::LOGOUT_REQUEST).bhs);
+        assert_eq!((logout.reason(), logout.cid), (LogoutReason::CLOSE_CONNECTION, 7));
+        let answer = bench.logout_response(logout.initiator_task_tag);
+        bench.target(answer, &[]);
+        let told = bench.told();
+        let ([Output::Completed { .. }, Output::Close(CloseReason::LoggedOut)], _) =
+            (&told[..], patient)
+        else {
+            panic!("{told:?}")
+        };
+        bench.assert_nothing_left();
+        assert_eq!(bench.wait, None);
+    }
+}
+
+/// Goal: each request acknowledges all status that came before it. RFC 7143 §4.2.2.2.
+#[test]
+fn status_is_acknowledged() {
+    let mut bench = Bench::new();
+    for id in 0..4 {
+        bench.execute(id, &[], 0);
+        let sent = bench.sent_command();
+        assert_eq!(sent.exp_stat_sn, bench.stat_sn, "the next one, over the wrap");
+        let response = bench.response(sent.initiator_task_tag);
+        bench.target(response.encode(), &[]);
+    }
+    let ping = bench.nop_in(TAG_RESERVED, 77);
+    bench.target(ping, &[]);
+    let answer = NopOut::decode(&bench.sent(Opcode::NOP_OUT).bhs);
+    assert_eq!(answer.exp_stat_sn, bench.stat_sn);
+    bench.assert_nothing_left();
+}
+
+/// Goal: told that a connection or the session will drop, the initiator tells its owner for how
+/// long it may not come back, and neither logs in again nor logs out by itself.
+/// RFC 7143 §11.9.1, events 2 and 3.
+#[test]
+fn a_drop_is_told() {
+    for event in [AsyncEvent::CONNECTION_WILL_DROP, AsyncEvent::SESSION_WILL_DROP] {
+        let mut bench = Bench::new();
+        let message = bench.async_message(event, [7, 30, 60]);
+        bench.target(message, &[]);
+        let told = bench.told();
+        let [Output::Event(said)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((said.event, said.parameters), (event, [7, 30, 60]));
+        bench.handle(Input::PeerClosed);
+        let told = bench.told();
+        assert!(matches!(told[..], [Output::Close(CloseReason::PeerClosed)]), "{told:?}");
+        bench.later(3600);
+        assert!(bench.sent.is_empty() && bench.told().is_empty());
+        bench.assert_nothing_left();
+    }
+}
+
+/// Goal: asked to negotiate, the initiator sends an empty Text Request.
+#[test]
+fn asked_to_negotiate() {
+    let mut bench = Bench::new();
+    let message = bench.async_message(AsyncEvent::RENEGOTIATE, [0, 0, 3]);
+    bench.target(message, &[]);
+    let request = bench.sent(Opcode::TEXT_REQUEST);
+    assert!(request.data.is_empty());
+    let header = TextRequest::decode(&request.bhs);
+    let bhs = bench.text_response(&header, TextFlags::FINAL, TAG_RESERVED);
+    bench.target(bhs, &[]);
+    bench.told();
+    bench.assert_nothing_left();
+}
+
+impl Bench {
+    fn text_response(&mut self, request: &TextRequest, flags: TextFlags, ttt: u32) -> [u8; 48] {
+        TextResponse {
+            first: FirstByte::plain(Opcode::TEXT_RESPONSE),
+            flags,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            lun: request.lun,
+            initiator_task_tag: request.initiator_task_tag,
+            target_transfer_tag: ttt,
+            stat_sn: self.stat_sn.take(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+        }
+        .encode()
+    }
+}
+
+/// Goal: SendTargets over two responses, cut in the middle of a word; the second request goes on
+/// under the same tag with the target's own; a second SendTargets waits for the first.
+#[test]
+fn send_targets() {
+    let mut bench = Bench::new();
+    bench.handle(Input::SendTargets { id: TaskId(1), which: SendTargets::All });
+    bench.handle(Input::SendTargets { id: TaskId(2), which: SendTargets::This });
+    let request = bench.sent(Opcode::TEXT_REQUEST);
+    assert_eq!(request.data, b"SendTargets=All\0"[..]);
+    assert!(bench.sent.is_empty(), "one exchange at a time");
+    let header = TextRequest::decode(&request.bhs);
+    let unit = TextRequest { lun: Lun::new(6), ..header };
+    let bhs = bench.text_response(&unit, TextFlags::CONTINUE, 0x55);
+    bench.target(bhs, b"TargetName=iqn.2026-01.example:a\0TargetAddr");
+    let more = TextRequest::decode(&bench.sent(Opcode::TEXT_REQUEST).bhs);
+    assert_eq!(more.lun, Lun::new(6), "copied with the tag");
+    assert_eq!(more.initiator_task_tag, header.initiator_task_tag);
+    assert_eq!((more.target_transfer_tag, more.cmd_sn), (0x55, header.cmd_sn.next()));
+    let bhs = bench.text_response(&more, TextFlags::FINAL, TAG_RESERVED);
+    bench.target(
+        bhs,
+        b"ess=10.0.0.1:3260,1\0TargetAddress=[fd00::1]:3260,2\0TargetName=iqn.2026-01.example:b\0",
+    );
+    let told = bench.told();
+    let [Output::Targets { id: TaskId(1), result: Ok(targets) }] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!(targets.len(), 2);
+    assert_eq!(targets[0].name, "iqn.2026-01.example:a");
+    assert_eq!(targets[0].addresses, [("10.0.0.1:3260".into(), 1), ("[fd00::1]:3260".into(), 2)]);
+    assert!(targets[1].addresses.is_empty());
+    let second = bench.sent(Opcode::TEXT_REQUEST);
+    assert_eq!(second.data, b"SendTargets=\0"[..]);
+    bench.reject(RejectReason::PROTOCOL_ERROR, &second);
+    let told = bench.told();
+    let [Output::Targets { id: TaskId(2), result: Err(failure) }] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!(*failure, Failure::Rejected(RejectReason::PROTOCOL_ERROR));
+    bench.assert_nothing_left();
+}
+
+/// Goal: a rejected command fails, and its CmdSN is used up by a ping, unless the target counted
+/// it. RFC 7143 §7.3.
+#[test]
+fn a_rejected_command_leaves_no_gap() {
+    for counted in [false, true] {
+        let mut bench = Bench::new();
+        bench.execute(1, &[], 512);
+        let pdu = bench.sent(Opcode::SCSI_COMMAND);
+        let cmd_sn = ScsiCommand::decode(&pdu.bhs).cmd_sn;
+        bench.exp_cmd_sn = if counted { cmd_sn.next() } else { cmd_sn };
+        bench.reject(RejectReason::DATA_DIGEST_ERROR, &pdu);
+        let told = bench.told();
+        let failure = Failure::Rejected(RejectReason::DATA_DIGEST_ERROR);
+        assert!(
+            matches!(&told[..], [Output::Completed { result: Err(why), .. }] if *why == failure),
+            "{told:?}"
+        );
+        if !counted {
+            let plug = NopOut::decode(&bench.sent(Opcode::NOP_OUT).bhs);
+            assert_eq!((plug.first.is_immediate(), plug.cmd_sn), (false, cmd_sn));
+            bench.exp_cmd_sn = cmd_sn.next();
+            let pong = bench.nop_in(plug.initiator_task_tag, TAG_RESERVED);
+            bench.target(pong, &[]);
+        }
+        bench.assert_nothing_left();
+    }
+}

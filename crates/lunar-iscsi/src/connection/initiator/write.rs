@@ -1,0 +1,139 @@
+//! Data-Out: what may be sent unasked, and what R2Ts ask for. RFC 7143 §4.2.5.2, §11.7, §11.8.
+
+use super::Violation;
+use super::machine::InitiatorConnection;
+use super::task::Burst;
+use crate::framing::{Header, Pdu};
+use crate::pdu::{DataOut, FinalFlag, FirstByte, Opcode, ReadyToTransfer, TAG_RESERVED};
+use crate::text::{ConnectionParameters, SessionParameters};
+use lunar_wire::U24;
+
+/// How the data-out of one command starts. RFC 7143 §4.2.5.2, §13.10, §13.11, §13.14.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Opening {
+    /// In the command PDU itself.
+    pub(super) immediate_bytes: u32,
+    /// Immediate data, and what follows it without an R2T.
+    pub(super) unsolicited_bytes: u32,
+}
+
+impl Opening {
+    /// As much as was agreed: a target counts on whole first bursts (RFC 7143 §11.4.7.2, "not
+    /// enough unsolicited data").
+    pub(super) fn of(
+        data_out_bytes: u32,
+        session: &SessionParameters,
+        connection: &ConnectionParameters,
+    ) -> Self {
+        let first = data_out_bytes.min(session.first_burst_bytes);
+        let immediate_bytes = match session.immediate_data {
+            true => first.min(connection.send_data_segment_bytes_max),
+            false => 0,
+        };
+        let unsolicited_bytes = if session.initial_r2t { immediate_bytes } else { first };
+        Self { immediate_bytes, unsolicited_bytes }
+    }
+}
+
+impl InitiatorConnection {
+    /// Takes one R2T on; its data goes out when those before it are through, which keeps the
+    /// order RFC 7143 §11.8 asks for.
+    pub(super) fn on_ready_to_transfer(&mut self, header: &Header) -> Result<(), Violation> {
+        const PDU: Opcode = Opcode::READY_TO_TRANSFER;
+        let malformed = |what| Violation::Malformed { pdu: PDU, what };
+        let r2t = ReadyToTransfer::decode(&header.bhs);
+        self.on_next_stat_sn(r2t.stat_sn)?;
+        self.on_window(r2t.exp_cmd_sn, r2t.max_cmd_sn);
+        let (tag, bytes) = (r2t.initiator_task_tag, r2t.desired_length_bytes);
+        if r2t.data_segment_length.value() != 0 {
+            return Err(malformed("it has a data segment"));
+        }
+        if bytes == 0 || bytes > self.session.max_burst_bytes {
+            return Err(malformed("the desired length is 0 or more than MaxBurstLength"));
+        }
+        if r2t.target_transfer_tag == TAG_RESERVED {
+            return Err(malformed("the Target Transfer Tag is the reserved one"));
+        }
+        let Some(task) = self.tasks.get_mut(&tag) else {
+            let known = self.ended_tags.contains(&tag);
+            return if known { Ok(()) } else { Err(Violation::UnknownTag { pdu: PDU, tag }) };
+        };
+        if r2t.r2t_sn != task.input_sn {
+            let (got, expected) = (r2t.r2t_sn, task.input_sn);
+            return Err(Violation::DataSn { pdu: PDU, got, expected });
+        }
+        if task.r2ts_open >= u32::from(self.session.max_outstanding_r2t) {
+            return Err(malformed("more R2Ts are open than MaxOutstandingR2T"));
+        }
+        let (offset, total) = (r2t.buffer_offset_bytes, task.data_out_bytes());
+        task.asked
+            .add(offset, bytes, total, self.session.data_sequence_in_order)
+            .map_err(|misfit| malformed(misfit.as_str()))?;
+        task.input_sn = task.input_sn.wrapping_add(1);
+        task.r2ts_open += 1;
+        if self.data_is_over {
+            return Ok(());
+        }
+        self.bursts.push_back(Burst {
+            initiator_task_tag: tag,
+            target_transfer_tag: r2t.target_transfer_tag,
+            lun: r2t.lun,
+            at_bytes: offset,
+            end_bytes: offset + bytes,
+            data_sn: 0,
+        });
+        Ok(())
+    }
+
+    /// The target terminates all tasks when it gets the Logout Request (RFC 7143 §11.14): data that
+    /// came behind it would belong to none. tgt 1.0.85 closes the connection for it, without a
+    /// Logout Response.
+    pub(super) fn end_data(&mut self) {
+        self.data_is_over = true;
+        self.bursts.clear();
+    }
+
+    /// The oldest that may go on.
+    fn next_burst(&self) -> Option<usize> {
+        let pauses = |burst: &Burst| {
+            let task = self.tasks.get(&burst.initiator_task_tag);
+            task.is_some_and(|task| task.paused_by.is_some())
+        };
+        self.bursts.iter().position(|burst| !pauses(burst))
+    }
+
+    /// The next Data-Out that is due, made when it is asked for, so that data that waits costs no
+    /// memory.
+    pub(super) fn next_data_out(&mut self) -> Option<Pdu> {
+        let at = self.next_burst()?;
+        let burst = self.bursts.get_mut(at)?;
+        let task = self.tasks.get_mut(&burst.initiator_task_tag)?;
+        let step = (burst.end_bytes - burst.at_bytes)
+            .min(self.connection.send_data_segment_bytes_max)
+            .min(U24::MAX);
+        let (from, to) = (burst.at_bytes, burst.at_bytes + step);
+        let is_last = to == burst.end_bytes;
+        let header = DataOut {
+            first: FirstByte::plain(Opcode::DATA_OUT),
+            flags: FinalFlag::NONE.with_if(is_last, FinalFlag::FINAL),
+            total_ahs_words: 0,
+            data_segment_length: U24::truncate(step),
+            lun: burst.lun,
+            initiator_task_tag: burst.initiator_task_tag,
+            target_transfer_tag: burst.target_transfer_tag,
+            exp_stat_sn: self.exp_stat_sn,
+            data_sn: burst.data_sn,
+            buffer_offset_bytes: from,
+        };
+        burst.at_bytes = to;
+        burst.data_sn = burst.data_sn.wrapping_add(1);
+        let data = task.data_out.slice(from as usize..to as usize);
+        if is_last {
+            if burst.target_transfer_tag != TAG_RESERVED {
+                task.r2ts_open -= 1;
+            }
+            self.bursts.remove(at);
+        }
+        Some(Pdu::with_data(header.encode(), data))
+    }
+}

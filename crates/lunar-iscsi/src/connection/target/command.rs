@@ -1,0 +1,422 @@
+//! SCSI commands: from the header through the executor to the response, with their data.
+//! RFC 7143 §11.3, §11.4, §11.7, §11.8.
+
+use super::full_feature::{FullFeature, Receiving, Refusal};
+use super::limits::seconds;
+use super::response::{self, SendRules};
+use super::task::{Entry, Phase};
+use super::transfer::{Piece, Transfer, TransferRules, Underway};
+use super::{Cdb, Outcome, Output, Outputs, Task};
+use crate::framing::ahs::CommandSegments;
+use crate::framing::{Header, Pdu, Place, TaskId};
+use crate::pdu::{
+    CommandFlags, DataOut, FinalFlag, FirstByte, Opcode, ReadyToTransfer, RejectReason, ScsiCommand,
+};
+use crate::session::target::{DataDue, ToSession};
+use crate::text::TaskReporting;
+use alloc::boxed::Box;
+use lunar_wire::{SerialNumber, Time, U24};
+
+impl FullFeature {
+    /// A command's header. The task exists from here on; it starts when the session says so.
+    pub(super) fn judge_command(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+        let pdu = ScsiCommand::decode(&header.bhs);
+        if !pdu.flags.has(CommandFlags::WRITE) && !pdu.flags.has(CommandFlags::FINAL) {
+            return Err(Refusal::Format("a command with neither W nor F"));
+        }
+        let Ok(segments) = CommandSegments::decode(&header.ahs) else {
+            return Err(Refusal::Format("additional header segments that lie"));
+        };
+        match self.tasks.with_tag(pdu.initiator_task_tag) {
+            // A retry of what is under way. RFC 7143 §7.2.1.
+            Some(entry) if entry.is_retried_by(&pdu) => return Err(Refusal::Ignore),
+            Some(_) => return Err(Refusal::Reject(RejectReason::TASK_IN_PROGRESS)),
+            None => self.judge_tag_of_no_task(pdu.initiator_task_tag)?,
+        }
+        self.judge_number(header, None)?;
+        let bytes = pdu.data_segment_length.value();
+        let mut transfer = self.transfer(&pdu);
+        if bytes > 0 || !transfer.is_settled() {
+            self.data_time.start(&mut transfer.clock, self.now);
+        }
+        let buffer_bytes = transfer.buffer_bytes();
+        let offset = transfer.immediate_offset(bytes).filter(|_| bytes > 0);
+        let is_level_2 = self.is_level_2();
+        let placed = offset.is_some();
+        let task = self.tasks.insert(|id| entry(id, &pdu, &segments, transfer, placed, is_level_2));
+        Ok(Receiving::Command(
+            task,
+            match offset {
+                Some(offset_bytes) => Place::Task { task, offset_bytes, buffer_bytes },
+                None => Place::Discard,
+            },
+        ))
+    }
+
+    fn transfer(&self, pdu: &ScsiCommand) -> Transfer {
+        let rules = self.transfer_rules();
+        let immediate_bytes = pdu.data_segment_length.value();
+        if !pdu.flags.has(CommandFlags::WRITE) {
+            return Transfer::none(rules, immediate_bytes);
+        }
+        let is_final = pdu.flags.has(CommandFlags::FINAL);
+        Transfer::new(rules, pdu.expected_data_transfer_length, immediate_bytes, is_final)
+    }
+
+    fn transfer_rules(&self) -> TransferRules {
+        TransferRules {
+            first_burst_bytes: self.session.first_burst_bytes,
+            max_burst_bytes: self.session.max_burst_bytes,
+            max_outstanding_r2t: self.session.max_outstanding_r2t,
+            initial_r2t: self.session.initial_r2t,
+            immediate_data: self.session.immediate_data,
+            data_out_bytes_max: self.limits.data_out_bytes_max,
+        }
+    }
+
+    /// Data from the initiator. For a task that is not known it is discarded without a word: it
+    /// was sent before the initiator learned of the task's end, or belongs to a command that was
+    /// ignored.
+    pub(super) fn judge_data_out(
+        &mut self,
+        header: &Header,
+        out: &mut Outputs,
+    ) -> Result<Receiving, Refusal> {
+        let pdu = DataOut::decode(&header.bhs);
+        if self.retired.take_data(pdu.target_transfer_tag, pdu.flags.has(FinalFlag::FINAL)) {
+            return Err(Refusal::Ignore);
+        }
+        let Some(entry) = self.tasks.with_tag_mut(pdu.initiator_task_tag) else {
+            return Err(Refusal::Ignore);
+        };
+        let lun_ok = pdu.lun == entry.task.lun;
+        let (judged, underway) = entry.transfer.judge(&pdu, lun_ok);
+        let wanted = matches!(entry.phase, Phase::Waiting | Phase::Started);
+        let task = entry.task.id;
+        let place = match judged.offset_bytes {
+            Some(offset_bytes) if wanted && pdu.data_segment_length.value() > 0 => {
+                entry.placed = true;
+                let buffer_bytes = entry.transfer.buffer_bytes();
+                Place::Task { task, offset_bytes, buffer_bytes }
+            }
+            _ => Place::Discard,
+        };
+        if let Some(reason) = judged.reject {
+            self.reject(header, reason, out);
+        }
+        Ok(Receiving::DataOut { task, underway, place })
+    }
+
+    pub(super) fn data_arrived(
+        &mut self,
+        task: TaskId,
+        underway: Underway,
+        digest_ok: bool,
+        out: &mut Outputs,
+    ) {
+        if let Some(entry) = self.tasks.get_mut(task) {
+            entry.transfer.arrived(underway, digest_ok);
+            if entry.transfer.is_settled() {
+                self.data_time.stop(&mut entry.transfer.clock, self.now);
+            }
+            self.advance(task, out);
+        }
+    }
+
+    /// The session delivers a command.
+    pub(super) fn start_task(&mut self, task: TaskId, out: &mut Outputs) {
+        let too_many = self.tasks.len() > self.limits.tasks_max.max(1);
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        if entry.phase != Phase::Waiting {
+            return;
+        }
+        self.unjudged -= usize::from(core::mem::take(&mut entry.unjudged));
+        if too_many {
+            entry.outcome = Some(Box::new(response::task_set_full()));
+        }
+        if too_many || entry.transfer.fault().is_some() {
+            entry.phase = Phase::Finished;
+            self.free_buffer(task, out);
+            return self.advance(task, out);
+        }
+        entry.phase = Phase::Started;
+        out.push_back(Output::Start(entry.task.clone()));
+    }
+
+    pub(super) fn on_wants(&mut self, task: TaskId, data_out_bytes: u32, out: &mut Outputs) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        if entry.phase == Phase::Started {
+            entry.transfer.want(data_out_bytes);
+            self.advance(task, out);
+        }
+    }
+
+    pub(super) fn on_done(&mut self, task: TaskId, outcome: Outcome, out: &mut Outputs) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        match entry.phase {
+            Phase::Started | Phase::Running => {
+                entry.phase = Phase::Finished;
+                if !outcome.fenced && entry.transfer.is_over() && self.held.is_none() {
+                    // Nearly every command: what would hold it back is not even looked for.
+                    return self.send_response(task, outcome, out);
+                }
+                entry.outcome = Some(Box::new(outcome));
+            }
+            Phase::Aborting { drain_until, .. } => {
+                entry.phase = Phase::Aborting { executing: false, drain_until };
+            }
+            // Of a buffer that was given back: nothing was executed. Or it ended by itself before
+            // the executor heard that it failed.
+            Phase::Waiting | Phase::Failing | Phase::Finished => return,
+        }
+        self.advance(task, out);
+    }
+
+    pub(super) fn on_failed(&mut self, task: TaskId, outcome: Outcome, out: &mut Outputs) {
+        if let Some(entry) = self.tasks.get_mut(task)
+            && entry.phase == Phase::Failing
+        {
+            entry.outcome = Some(Box::new(outcome));
+            entry.phase = Phase::Finished;
+            return self.advance(task, out);
+        }
+        // It was aborted meanwhile.
+        self.on_done(task, outcome, out);
+    }
+
+    /// The executor makes the sense data: their format is the unit's.
+    fn fail_task(&mut self, task: TaskId, out: &mut Outputs) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        let Some(fault) = entry.transfer.fault() else { return };
+        entry.phase = Phase::Failing;
+        entry.fault_told = true;
+        out.push_back(Output::Fail { task, lun: entry.task.lun, fault });
+    }
+
+    /// Takes a task as far as it goes now.
+    fn advance(&mut self, task: TaskId, out: &mut Outputs) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        match entry.phase {
+            Phase::Started if entry.transfer.fault().is_some() => self.fail_task(task, out),
+            Phase::Started if entry.transfer.is_complete() => {
+                entry.phase = Phase::Running;
+                out.push_back(Output::Run(task));
+            }
+            Phase::Started => self.ask_for_data(task, out),
+            Phase::Finished if entry.transfer.is_settled() => {
+                if entry.transfer.fault().is_some() && !entry.fault_told {
+                    return self.fail_task(task, out);
+                }
+                self.end_task(task, out);
+            }
+            Phase::Aborting { executing: false, drain_until }
+                if drain_until.is_none() || entry.transfer.is_settled() =>
+            {
+                self.remove_task(task, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends as many R2Ts as may be open.
+    fn ask_for_data(&mut self, task: TaskId, out: &mut Outputs) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        while let Some(piece) = entry.transfer.next_piece() {
+            let tag = self.numbering.transfer_tag();
+            let r2t_sn = entry.next_data_sn;
+            entry.next_data_sn = r2t_sn.wrapping_add(1);
+            entry.transfer.asked(piece, tag, r2t_sn);
+            self.data_time.start(&mut entry.transfer.clock, self.now);
+            let mut bhs = ready_to_transfer(entry, piece, tag, r2t_sn).encode();
+            self.numbering.next_status(&mut bhs);
+            out.push_back(Output::Send(Pdu::new(bhs)));
+        }
+    }
+
+    /// All is done but the response; a fence may hold it back.
+    pub(super) fn end_task(&mut self, task: TaskId, out: &mut Outputs) {
+        let fences = self.session.task_reporting != TaskReporting::Rfc3720;
+        if let Some(entry) = self.tasks.get_mut(task)
+            && entry.outcome.as_ref().is_some_and(|outcome| outcome.fenced && fences)
+        {
+            if !core::mem::replace(&mut entry.fence_asked, true) {
+                out.push_back(Output::ToSession(ToSession::FenceResponse(task)));
+            }
+            return;
+        }
+        if let Some(held) = &mut self.held {
+            if !held.contains(&task) {
+                held.push(task);
+            }
+            return;
+        }
+        self.respond(task, out);
+    }
+
+    /// Nothing holds the response back any more.
+    pub(super) fn respond(&mut self, task: TaskId, out: &mut Outputs) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        if entry.phase != Phase::Finished {
+            return; // aborted meanwhile
+        }
+        let outcome = entry.outcome.take().map_or_else(Outcome::default, |outcome| *outcome);
+        self.send_response(task, outcome, out);
+    }
+
+    fn send_response(&mut self, task: TaskId, outcome: Outcome, out: &mut Outputs) {
+        // First the session, so that the response tells the window that its end opened.
+        out.push_back(Output::ToSession(ToSession::TaskEnded(task)));
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        let rules = SendRules {
+            segment_bytes_max: self.parameters.send_data_segment_bytes_max,
+            burst_bytes_max: self.session.max_burst_bytes,
+            qualifies: self.session.protocol_level >= 2,
+        };
+        response::respond(entry, outcome, rules, &mut self.numbering, |pdu| {
+            out.push_back(Output::Send(pdu));
+        });
+        self.tasks.remove(task);
+    }
+
+    /// Aborts a task as the session asks.
+    pub(super) fn abort_for_session(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        data: DataDue,
+        out: &mut Outputs,
+    ) {
+        if data == DataDue::Retired
+            && let Some(entry) = self.tasks.get_mut(task)
+        {
+            for tag in entry.transfer.open_tags() {
+                self.retired.add(entry.task.lun, tag);
+            }
+        }
+        let awaited = data == DataDue::Awaited;
+        let until = awaited.then(|| now.after(seconds(self.limits.quiesce_seconds)));
+        self.abort_task(task, until, out);
+    }
+
+    /// Aborts a task: no response. `drain_until`: wait that long for the data it asked for.
+    pub(super) fn abort_task(
+        &mut self,
+        task: TaskId,
+        drain_until: Option<Time>,
+        out: &mut Outputs,
+    ) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        let executing = match entry.phase {
+            Phase::Started | Phase::Running => {
+                out.push_back(Output::Abort(task));
+                true
+            }
+            Phase::Failing => true,
+            Phase::Waiting | Phase::Finished => false,
+            Phase::Aborting { executing, drain_until: earlier } => {
+                // A second abort that cannot wait overrides one that could.
+                let drain_until = earlier.and(drain_until);
+                entry.phase = Phase::Aborting { executing, drain_until };
+                return self.advance(task, out);
+            }
+        };
+        let was_waiting = entry.phase == Phase::Waiting;
+        self.draining |= drain_until.is_some();
+        entry.phase = Phase::Aborting { executing, drain_until };
+        if was_waiting {
+            // Its turn will not come.
+            self.unjudged -= usize::from(core::mem::take(&mut entry.unjudged));
+            self.free_buffer(task, out);
+        }
+        self.advance(task, out);
+    }
+
+    /// The time for its data is over.
+    pub(super) fn stop_draining(&mut self, task: TaskId, out: &mut Outputs) {
+        if let Some(entry) = self.tasks.get_mut(task)
+            && let Phase::Aborting { executing, .. } = entry.phase
+        {
+            entry.phase = Phase::Aborting { executing, drain_until: None };
+            self.advance(task, out);
+        }
+    }
+
+    /// A command that does not count: ignored by the session, or damaged.
+    pub(super) fn forget_task(&mut self, task: TaskId, out: &mut Outputs) {
+        self.free_buffer(task, out);
+        self.tasks.remove(task);
+    }
+
+    fn remove_task(&mut self, task: TaskId, out: &mut Outputs) {
+        if self.tasks.remove(task) {
+            if let Some(held) = &mut self.held {
+                held.retain(|held| *held != task);
+            }
+            out.push_back(Output::ToSession(ToSession::TaskEnded(task)));
+            self.check_closed(out);
+        }
+    }
+
+    /// The driver may hold a buffer for a task that the executor never heard of.
+    fn free_buffer(&mut self, task: TaskId, out: &mut Outputs) {
+        if let Some(entry) = self.tasks.get_mut(task)
+            && core::mem::take(&mut entry.placed)
+        {
+            out.push_back(Output::Abort(task));
+        }
+    }
+}
+
+/// A task that has just come.
+#[inline]
+fn entry(
+    id: TaskId,
+    pdu: &ScsiCommand,
+    segments: &CommandSegments<'_>,
+    transfer: Transfer,
+    placed: bool,
+    is_level_2: bool,
+) -> Entry {
+    Entry {
+        task: Task {
+            id,
+            lun: pdu.lun,
+            cdb: Cdb::new(pdu.cdb, segments.extended_cdb.unwrap_or_default()),
+            attribute: pdu.flags.attribute(),
+            priority: if is_level_2 { pdu.priority >> 4 } else { 0 },
+            read: pdu.flags.has(CommandFlags::READ),
+            write: pdu.flags.has(CommandFlags::WRITE),
+            expected_bytes: pdu.expected_data_transfer_length,
+            expected_read_bytes: segments.expected_read_bytes,
+        },
+        initiator_task_tag: pdu.initiator_task_tag,
+        cmd_sn: pdu.cmd_sn,
+        immediate: pdu.first.is_immediate(),
+        unjudged: false,
+        phase: Phase::Waiting,
+        transfer,
+        placed,
+        next_data_sn: 0,
+        outcome: None,
+        fence_asked: false,
+        fault_told: false,
+    }
+}
+
+fn ready_to_transfer(entry: &Entry, piece: Piece, tag: u32, r2t_sn: u32) -> ReadyToTransfer {
+    ReadyToTransfer {
+        first: FirstByte::plain(Opcode::READY_TO_TRANSFER),
+        flags: FinalFlag::FINAL,
+        total_ahs_words: 0,
+        data_segment_length: U24::default(),
+        lun: entry.task.lun,
+        initiator_task_tag: entry.initiator_task_tag,
+        target_transfer_tag: tag,
+        stat_sn: SerialNumber(0),
+        exp_cmd_sn: SerialNumber(0),
+        max_cmd_sn: SerialNumber(0),
+        r2t_sn,
+        buffer_offset_bytes: piece.offset_bytes,
+        desired_length_bytes: piece.bytes,
+    }
+}

@@ -1,0 +1,634 @@
+//! The full feature phase of one connection: what arrives is judged, numbered requests go to the
+//! session and come back when it is their turn. RFC 7143 §4.2, §7, §11.
+
+use super::data_time::DataTime;
+use super::numbering::Numbering;
+use super::retired::Retired;
+use super::task::{Phase, Tasks};
+use super::transfer::Underway;
+use super::{CloseReason, ConnectionLimits, Outputs};
+use super::{Input, Output};
+use crate::framing::{Header, Pdu, Place, TaskId};
+use crate::login::SessionType;
+use crate::login::target::Established;
+use crate::pdu::{
+    FinalFlag, FirstByte, LogoutReason, LogoutRequest, NopOut, Opcode, Reject, RejectReason,
+    TAG_RESERVED, TaskManagementRequest, TextRequest,
+};
+use crate::session::target::{Arrival, ToConnection, ToSession};
+use crate::sorted_map::SortedMap;
+use crate::text::exchange::TargetExchange;
+use crate::text::{ConnectionParameters, SessionParameters};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use lunar_wire::{Field, SerialNumber, Time, U24};
+
+/// Where every PDU from an initiator carries CmdSN (if it has one) and ExpStatSN.
+const AT_CMD_SN: usize = 24;
+const AT_EXP_STAT_SN: usize = 28;
+
+/// Why a PDU is not acted upon.
+pub(super) enum Refusal {
+    /// Reject it and go on.
+    Reject(RejectReason),
+    /// A format error: the session ends. RFC 7143 §7.7.
+    Format(&'static str),
+    /// Forget it without a word.
+    Ignore,
+}
+
+/// A request on its way to and through the session, by its ticket. A command is a
+/// [task](super::task) instead, and its ticket the number of its id.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) immediate: bool,
+    pub(super) cmd_sn: SerialNumber,
+    pub(super) body: Body,
+    /// The session has accepted it.
+    pub(super) judged: bool,
+}
+
+/// A request that waits, in bytes, at most: its body without data, which is charged as it comes,
+/// and what the session knows of it.
+const REQUEST_BYTES: usize = 256 + size_of::<Header>();
+
+#[derive(Debug)]
+pub(super) enum Body {
+    Management(Box<TaskManagementRequest>),
+    NopOut(Box<NopOut>, Bytes),
+    Text(Box<Header>, Bytes),
+    Logout(Box<LogoutRequest>),
+}
+
+/// What a data segment belongs to.
+#[derive(Debug)]
+pub(super) enum Receiving {
+    /// To a PDU that is passed over.
+    Stray,
+    Command(TaskId, Place),
+    Request(Request, Place),
+    DataOut {
+        task: TaskId,
+        underway: Underway,
+        place: Place,
+    },
+}
+
+/// How far the connection is from its end.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Ending {
+    Open,
+    /// An Asynchronous Message asked for a logout until then.
+    LogoutAsked(Time),
+    /// The session carries out a logout of this connection.
+    LoggingOut {
+        initiator_task_tag: u32,
+    },
+    /// Tasks are becoming quiet.
+    Closing(CloseReason),
+    Closed,
+}
+
+#[derive(Debug)]
+pub(super) struct Ping {
+    pub(super) sent: Time,
+}
+
+/// Everything sent so far is to be acknowledged. RFC 7143 §4.2.2.3.3.
+#[derive(Debug)]
+pub(super) struct Fence {
+    pub(super) id: u64,
+    pub(super) last_sent: SerialNumber,
+}
+
+#[derive(Debug)]
+pub(super) struct FullFeature {
+    pub(super) limits: ConnectionLimits,
+    pub(super) session: SessionParameters,
+    pub(super) parameters: ConnectionParameters,
+    pub(super) cid: u16,
+    pub(super) numbering: Numbering,
+    pub(super) tasks: Tasks,
+    pub(super) retired: Retired,
+    pub(super) requests: SortedMap<u64, Request>,
+    /// Of these and of the tasks, those the session has given no verdict for.
+    pub(super) unjudged: usize,
+    /// The data segment under way, and the header before it; `None`: of a PDU that was refused.
+    receiving: Option<(Header, Receiving)>,
+    pub(super) text: TargetExchange,
+    /// The Text Request that is being answered: where the answer goes, what a Reject quotes.
+    pub(super) text_request: Option<Header>,
+    pub(super) fences: VecDeque<Fence>,
+    /// Responses wait for the end of a fence, in this order.
+    pub(super) held: Option<Vec<TaskId>>,
+    /// A task may be waiting for its data although it is aborted.
+    pub(super) draining: bool,
+    /// How long data may be due.
+    pub(super) data_time: DataTime,
+    /// Of the input that is being handled.
+    pub(super) now: Time,
+    pub(super) heard: Time,
+    pub(super) ping: Option<Ping>,
+    pub(super) ending: Ending,
+    /// Logouts of other connections that the session carries out; their tags, in order.
+    pub(super) other_logouts: VecDeque<u32>,
+}
+
+impl FullFeature {
+    pub(super) fn new(now: Time, mut limits: ConnectionLimits, login: Established) -> Self {
+        let (join, joined) = (login.join, login.joined);
+        let text_bytes_max = limits.text_bytes_max;
+        if joined.session.session_type == SessionType::Discovery {
+            // Whoever has it need not have proven anything.
+            limits.control_bytes_max = limits.control_bytes_max.min(text_bytes_max);
+        }
+        let target_name = join.claim.target_name;
+        let r2ts_max = usize::from(joined.session.max_outstanding_r2t.max(1));
+        let retired_tags_max = limits.retired_tasks_max.saturating_mul(r2ts_max);
+        Self {
+            session: joined.session,
+            parameters: join.connection,
+            cid: join.claim.cid,
+            numbering: Numbering::new(login.next_stat_sn, joined.exp_cmd_sn, joined.max_cmd_sn),
+            tasks: Tasks::default(),
+            retired: Retired::new(retired_tags_max),
+            requests: SortedMap::default(),
+            unjudged: 0,
+            receiving: None,
+            text: TargetExchange::new(joined.session.session_type, target_name, text_bytes_max),
+            text_request: None,
+            fences: VecDeque::new(),
+            held: None,
+            draining: false,
+            data_time: DataTime::new(now, limits.data_out_seconds),
+            now,
+            heard: now,
+            ping: None,
+            ending: Ending::Open,
+            other_logouts: VecDeque::new(),
+            limits,
+        }
+    }
+
+    /// Inlined: where it is known which input it is, nothing is left of this but the one call.
+    #[inline(always)]
+    pub(super) fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) {
+        self.now = now;
+        match input {
+            Input::Header(header) => self.on_header(now, header, out),
+            Input::Payload { data, digest_ok } => self.on_payload(now, data, digest_ok, out),
+            Input::HeaderDigestError => self.on_header_digest_error(out),
+            Input::Targets { records, more } => self.on_targets(&records, more, out),
+            Input::Session(message) => self.on_session(now, message, out),
+            Input::Wants { task, data_out_bytes } => self.on_wants(task, data_out_bytes, out),
+            Input::Done { task, outcome } => self.on_done(task, outcome, out),
+            Input::Failed { task, outcome } => self.on_failed(task, outcome, out),
+            Input::Deadline => self.on_deadline(now, out),
+            Input::PeerTakes { bytes } => {
+                self.data_time.moved(now, bytes);
+                self.on_sign_of_life(now);
+            }
+            Input::PeerClosed => self.close(CloseReason::Ended, out),
+            Input::Shutdown { within_seconds } => self.on_shutdown(now, within_seconds, out),
+            // Of a login that is over.
+            Input::Identified(_) | Input::Joined(_) => {}
+        }
+    }
+
+    /// Memory of tasks, requests, and tags of terminated tasks.
+    pub(super) fn task_memory_bytes(&self) -> usize {
+        self.tasks.memory_bytes(self.session.max_outstanding_r2t)
+            + self.requests.memory_bytes()
+            + self.requests.len() * REQUEST_BYTES
+            + self.retired.memory_bytes()
+    }
+
+    pub(super) fn can_receive(&self) -> bool {
+        self.unjudged < self.limits.unjudged_requests_max.max(1)
+    }
+
+    pub(super) fn is_discovery(&self) -> bool {
+        self.session.session_type == SessionType::Discovery
+    }
+
+    /// Features of RFC 7144 may be used.
+    pub(super) fn is_level_2(&self) -> bool {
+        self.session.protocol_level >= 2
+    }
+
+    /// Requests are still acted upon.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.ending, Ending::Open | Ending::LogoutAsked(_))
+    }
+
+    fn on_payload(&mut self, now: Time, data: Bytes, digest_ok: bool, out: &mut Outputs) {
+        self.heard = now;
+        if let Some((header, receiving)) = self.receiving.take() {
+            self.data_time.moved(now, header.data_segment_bytes().into());
+            self.complete(&header, receiving, data, digest_ok, out);
+        }
+    }
+
+    /// RFC 7143 §7.8: the next header cannot be found.
+    fn on_header_digest_error(&mut self, out: &mut Outputs) {
+        self.close(CloseReason::Violation("a header digest is wrong".into()), out);
+    }
+
+    fn on_header(&mut self, now: Time, header: Header, out: &mut Outputs) {
+        self.heard = now;
+        self.ping = None;
+        let has_data = header.data_segment_bytes() > 0;
+        let exp_stat_sn = SerialNumber::get(&header.bhs[AT_EXP_STAT_SN..AT_EXP_STAT_SN + 4]);
+        self.numbering.acknowledge(exp_stat_sn);
+        if !self.fences.is_empty() {
+            self.pass_fences(out);
+        }
+        let judged = if self.is_open() { self.judge(&header, out) } else { Err(Refusal::Ignore) };
+        match judged {
+            Ok(receiving) if has_data => {
+                out.push_back(Output::Receive(receiving.place()));
+                self.receiving = Some((header, receiving));
+                return;
+            }
+            Ok(Receiving::Command(task, _)) => return self.announce_command(task, out),
+            Ok(receiving) => return self.complete(&header, receiving, Bytes::new(), true, out),
+            Err(Refusal::Reject(reason)) => self.reject(&header, reason, out),
+            Err(Refusal::Format(what)) => self.drop_session(what, out),
+            Err(Refusal::Ignore) if has_data && self.is_open() => {
+                self.receiving = Some((header, Receiving::Stray));
+            }
+            Err(Refusal::Ignore) => {}
+        }
+        if has_data && self.ending != Ending::Closed {
+            out.push_back(Output::Receive(Place::Discard));
+        }
+    }
+
+    /// What all headers have in common, then each kind. RFC 7143 §11.2.1.
+    fn judge(&mut self, header: &Header, out: &mut Outputs) -> Result<Receiving, Refusal> {
+        let opcode = header.opcode();
+        let bytes = header.data_segment_bytes();
+        if bytes > self.parameters.receive_data_segment_bytes_max {
+            return Err(Refusal::Format("a data segment over MaxRecvDataSegmentLength"));
+        }
+        if !header.ahs.is_empty() && opcode != Opcode::SCSI_COMMAND {
+            return Err(Refusal::Format("an additional header segment where none belongs"));
+        }
+        if self.is_discovery() {
+            judge_in_discovery(header)?;
+        }
+        match opcode {
+            Opcode::SCSI_COMMAND => self.judge_command(header),
+            Opcode::DATA_OUT => self.judge_data_out(header, out),
+            Opcode::NOP_OUT => self.judge_nop_out(header),
+            Opcode::TASK_MANAGEMENT_REQUEST => self.judge_management(header),
+            Opcode::TEXT_REQUEST => self.judge_text(header),
+            Opcode::LOGOUT_REQUEST => self.judge_logout(header),
+            // A recovery level was not agreed to: nothing is kept to be sent again.
+            Opcode::SNACK_REQUEST => Err(Refusal::Reject(RejectReason::SNACK_REJECT)),
+            Opcode::LOGIN_REQUEST => Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR)),
+            _ => Err(Refusal::Reject(RejectReason::COMMAND_NOT_SUPPORTED)),
+        }
+    }
+
+    fn judge_nop_out(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+        let pdu = NopOut::decode(&header.bhs);
+        if pdu.initiator_task_tag == TAG_RESERVED && pdu.first.is_immediate() {
+            // The answer to a ping, or an acknowledgement: both are done but for this.
+            self.retired.acknowledged(pdu.lun, pdu.exp_stat_sn);
+            return Err(Refusal::Ignore);
+        }
+        self.judge_request(header, Place::Control, Body::NopOut(Box::new(pdu), Bytes::new()))
+    }
+
+    fn judge_management(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+        let pdu = TaskManagementRequest::decode(&header.bhs);
+        if pdu.data_segment_length.value() != 0 {
+            return Err(Refusal::Format("a task management request with data"));
+        }
+        self.judge_tag(pdu.initiator_task_tag)?;
+        self.judge_request(header, Place::Discard, Body::Management(Box::new(pdu)))
+    }
+
+    fn judge_text(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+        let pdu = TextRequest::decode(&header.bhs);
+        if pdu.initiator_task_tag == TAG_RESERVED {
+            return Err(Refusal::Format("the reserved Initiator Task Tag"));
+        }
+        // RFC 7143 §11.10: one at a time. Each that waited for its turn could be answered at once.
+        if self.requests.values().any(|request| matches!(request.body, Body::Text(..))) {
+            return Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR));
+        }
+        let text = Body::Text(Box::new(header.clone()), Bytes::new());
+        self.judge_request(header, Place::Control, text)
+    }
+
+    fn judge_logout(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+        let pdu = LogoutRequest::decode(&header.bhs);
+        if pdu.data_segment_length.value() != 0 {
+            return Err(Refusal::Format("a logout request with data"));
+        }
+        if pdu.reason().name().is_none() {
+            return Err(Refusal::Format("a logout reason that is reserved"));
+        }
+        if pdu.initiator_task_tag == TAG_RESERVED {
+            return Err(Refusal::Format("the reserved Initiator Task Tag"));
+        }
+        if self.other_logouts.len() >= self.limits.immediate_commands_max.max(1) {
+            return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
+        }
+        self.judge_request(header, Place::Discard, Body::Logout(Box::new(pdu)))
+    }
+
+    /// A tag for a new task must be free. RFC 7143 §4.2.2.1, §11.2.1.8.
+    fn judge_tag(&self, initiator_task_tag: u32) -> Result<(), Refusal> {
+        match self.tasks.with_tag(initiator_task_tag) {
+            Some(_) => Err(Refusal::Reject(RejectReason::TASK_IN_PROGRESS)),
+            None => self.judge_tag_of_no_task(initiator_task_tag),
+        }
+    }
+
+    /// Likewise, of a tag that is no task's.
+    pub(super) fn judge_tag_of_no_task(&self, initiator_task_tag: u32) -> Result<(), Refusal> {
+        if initiator_task_tag == TAG_RESERVED {
+            return Err(Refusal::Format("the reserved Initiator Task Tag"));
+        }
+        let managing = |request: &Request| {
+            matches!(&request.body, Body::Management(pdu)
+                if pdu.initiator_task_tag == initiator_task_tag)
+        };
+        if self.requests.values().any(managing) {
+            return Err(Refusal::Reject(RejectReason::TASK_IN_PROGRESS));
+        }
+        Ok(())
+    }
+
+    /// What all requests with a CmdSN have in common.
+    fn judge_request(
+        &self,
+        header: &Header,
+        place: Place,
+        body: Body,
+    ) -> Result<Receiving, Refusal> {
+        let immediate = header.is_immediate();
+        let cmd_sn = self.judge_number(header, Some(&body))?;
+        let bytes = header.data_segment_bytes() as usize;
+        if place == Place::Control && self.control_bytes() + bytes > self.limits.control_bytes_max {
+            return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
+        }
+        let request = Request { immediate, cmd_sn, body, judged: false };
+        Ok(Receiving::Request(request, place))
+    }
+
+    /// CmdSN, if it can count, or there is room for one more immediate request. `None`: a command.
+    pub(super) fn judge_number(
+        &self,
+        header: &Header,
+        body: Option<&Body>,
+    ) -> Result<SerialNumber, Refusal> {
+        let immediate = header.is_immediate();
+        let cmd_sn = SerialNumber::get(&header.bhs[AT_CMD_SN..AT_CMD_SN + 4]);
+        if !immediate && self.numbering.is_past(cmd_sn) {
+            return Err(Refusal::Ignore);
+        }
+        if immediate && self.is_crowded(body) {
+            return Err(Refusal::Reject(RejectReason::IMMEDIATE_COMMAND_REJECT));
+        }
+        Ok(cmd_sn)
+    }
+
+    /// No room for one more immediate request of this kind. Task management has room of its own:
+    /// RFC 7143 §4.2.2.1. A logout that ends the connection needs none.
+    fn is_crowded(&self, body: Option<&Body>) -> bool {
+        let known = |managing: bool| {
+            let alike = self.requests.values().filter(|request| {
+                request.immediate && matches!(request.body, Body::Management(_)) == managing
+            });
+            alike.count()
+        };
+        let known = match body {
+            Some(Body::Management(_)) => known(true),
+            Some(Body::Logout(pdu)) if self.is_own_logout(pdu) => 0,
+            _ => self.tasks.immediate() + known(false),
+        };
+        known >= self.limits.immediate_commands_max.max(1)
+    }
+
+    /// What requests hold that wait for their turn.
+    fn control_bytes(&self) -> usize {
+        let bytes = self.requests.values().map(|request| match &request.body {
+            Body::NopOut(_, data) | Body::Text(_, data) => data.len(),
+            Body::Management(_) | Body::Logout(_) => 0,
+        });
+        bytes.sum()
+    }
+
+    /// A PDU is whole.
+    fn complete(
+        &mut self,
+        header: &Header,
+        receiving: Receiving,
+        data: Bytes,
+        digest_ok: bool,
+        out: &mut Outputs,
+    ) {
+        if !self.is_open() {
+            return;
+        }
+        match receiving {
+            // RFC 7143 §7.8 asks for a Reject of "any iSCSI PDU with a payload digest error"; but
+            // a numbered one outside of the window stays without a word, §4.2.2.1.
+            Receiving::Stray if !digest_ok && is_unnumbered(header) => {
+                self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
+            }
+            Receiving::Stray => {}
+            Receiving::Command(..) | Receiving::Request(..) if !digest_ok => {
+                // RFC 7143 §7.3: its CmdSN does not count as received.
+                self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
+                if let Receiving::Command(task, _) = receiving {
+                    self.forget_task(task, out);
+                }
+            }
+            Receiving::Command(task, _) => self.announce_command(task, out),
+            Receiving::Request(mut request, _) => {
+                if let Body::NopOut(_, whole) | Body::Text(_, whole) = &mut request.body {
+                    *whole = data;
+                }
+                self.announce(request, out);
+            }
+            Receiving::DataOut { task, underway, .. } => {
+                if !digest_ok {
+                    self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
+                }
+                self.data_arrived(task, underway, digest_ok, out);
+            }
+        }
+    }
+
+    /// Tells the session of a command that is whole.
+    fn announce_command(&mut self, task: TaskId, out: &mut Outputs) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        if entry.transfer.is_settled() {
+            self.data_time.stop(&mut entry.transfer.clock, self.now);
+        }
+        entry.unjudged = true;
+        self.unjudged += 1;
+        let initiator_task_tag = entry.initiator_task_tag;
+        let (lun, attribute) = (entry.task.lun, entry.task.attribute);
+        out.push_back(Output::ToSession(ToSession::Arrived {
+            ticket: task.0,
+            immediate: entry.immediate,
+            cmd_sn: entry.cmd_sn,
+            request: Arrival::Command { task, initiator_task_tag, lun, attribute },
+        }));
+    }
+
+    /// Tells the session of any other request that is whole.
+    fn announce(&mut self, request: Request, out: &mut Outputs) {
+        let TaskId(ticket) = self.tasks.next_id();
+        let arrival = match &request.body {
+            Body::Management(pdu) => Arrival::Management {
+                initiator_task_tag: pdu.initiator_task_tag,
+                function: pdu.function(),
+                lun: pdu.lun,
+                referenced_task_tag: pdu.referenced_task_tag,
+                ref_cmd_sn: pdu.ref_cmd_sn,
+            },
+            Body::NopOut(..) | Body::Text(..) | Body::Logout(_) => Arrival::Other,
+        };
+        out.push_back(Output::ToSession(ToSession::Arrived {
+            ticket,
+            immediate: request.immediate,
+            cmd_sn: request.cmd_sn,
+            request: arrival,
+        }));
+        self.unjudged += 1;
+        self.requests.insert(ticket, request);
+    }
+
+    /// The session accepts a request, or ignores it.
+    fn judged(&mut self, ticket: u64, accepted: bool, out: &mut Outputs) {
+        if let Some(entry) = self.tasks.get_mut(TaskId(ticket)) {
+            self.unjudged -= usize::from(core::mem::take(&mut entry.unjudged));
+            // Not what was aborted meanwhile.
+            if !accepted && entry.phase == Phase::Waiting {
+                self.forget_task(TaskId(ticket), out);
+            }
+        } else if !accepted {
+            let _gone = self.take_request(ticket);
+        } else if let Some(request) = self.requests.get_mut(ticket)
+            && !core::mem::replace(&mut request.judged, true)
+        {
+            self.unjudged -= 1;
+        }
+    }
+
+    /// It waits no more, whatever the session has said of it or will say.
+    pub(super) fn take_request(&mut self, ticket: u64) -> Option<Request> {
+        let request = self.requests.remove(ticket)?;
+        self.unjudged -= usize::from(!request.judged);
+        Some(request)
+    }
+
+    fn on_session(&mut self, now: Time, message: ToConnection, out: &mut Outputs) {
+        match message {
+            ToConnection::Verdict { ticket, accepted } => self.judged(ticket, accepted, out),
+            ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn } => {
+                self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
+                if self.tasks.get(TaskId(ticket)).is_some() {
+                    self.start_task(TaskId(ticket), out);
+                } else if let Some(request) = self.take_request(ticket) {
+                    self.deliver(request, out);
+                }
+            }
+            ToConnection::Window { exp_cmd_sn, max_cmd_sn } => {
+                self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
+            }
+            ToConnection::AbortTask { task, data } => self.abort_for_session(now, task, data, out),
+            ToConnection::TasksTerminated { lun } => self.tell_terminated(lun, out),
+            ToConnection::ManagementDone { initiator_task_tag, response, information } => {
+                self.management_done(initiator_task_tag, response, information, out);
+            }
+            ToConnection::LogoutDone(result) => self.logout_done(result, out),
+            ToConnection::Fence { id } => self.begin_fence(now, id, out),
+            ToConnection::SendFenced { task } => self.respond(task, out),
+            ToConnection::Release => self.end_fence(out),
+            ToConnection::Close => self.close(CloseReason::Dropped, out),
+        }
+    }
+
+    /// It is this request's turn.
+    fn deliver(&mut self, request: Request, out: &mut Outputs) {
+        match request.body {
+            Body::NopOut(pdu, data) => self.answer_nop_out(&pdu, data, out),
+            Body::Text(header, data) => self.answer_text(*header, &data, out),
+            Body::Logout(pdu) => self.begin_logout(&pdu, out),
+            // The session answers these itself.
+            Body::Management(_) => {}
+        }
+    }
+
+    /// Refuses a PDU; its whole header goes back. RFC 7143 §11.17.
+    pub(super) fn reject(&mut self, header: &Header, reason: RejectReason, out: &mut Outputs) {
+        let mut bhs = Reject {
+            first: FirstByte::plain(Opcode::REJECT),
+            flags: FinalFlag::FINAL,
+            reason,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            initiator_task_tag: TAG_RESERVED,
+            stat_sn: SerialNumber(0),
+            exp_cmd_sn: SerialNumber(0),
+            max_cmd_sn: SerialNumber(0),
+            data_sn: 0,
+        }
+        .encode();
+        self.numbering.status(&mut bhs);
+        let mut data = Vec::with_capacity(header.bhs.len() + header.ahs.len());
+        data.extend_from_slice(&header.bhs);
+        data.extend_from_slice(&header.ahs);
+        data.truncate(self.parameters.send_data_segment_bytes_max as usize);
+        out.push_back(Output::Send(Pdu::with_data(bhs, Bytes::from(data))));
+    }
+
+    /// A format error: every connection of the session goes. RFC 7143 §7.7.
+    pub(super) fn drop_session(&mut self, what: &str, out: &mut Outputs) {
+        out.push_back(Output::ToSession(ToSession::DropSession));
+        self.close(CloseReason::Violation(String::from(what)), out);
+    }
+}
+
+/// RFC 7143 §4.3: in a discovery session "the target MUST ONLY accept Text Requests with the
+/// SendTargets key and a Logout Request with reason 'close the session'. All other requests MUST
+/// be rejected." Which keys a text has is judged when it is whole.
+fn judge_in_discovery(header: &Header) -> Result<(), Refusal> {
+    let accepted = match header.opcode() {
+        Opcode::TEXT_REQUEST => true,
+        Opcode::LOGOUT_REQUEST => {
+            LogoutRequest::decode(&header.bhs).reason() == LogoutReason::CLOSE_SESSION
+        }
+        // One that asks for nothing is passed over behind this.
+        Opcode::NOP_OUT => NopOut::decode(&header.bhs).initiator_task_tag == TAG_RESERVED,
+        _ => false,
+    };
+    if accepted { Ok(()) } else { Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR)) }
+}
+
+/// It has no CmdSN, or one that does not count.
+fn is_unnumbered(header: &Header) -> bool {
+    header.opcode() == Opcode::DATA_OUT || header.is_immediate()
+}
+
+impl Receiving {
+    fn place(&self) -> Place {
+        match self {
+            Self::Stray => Place::Discard,
+            Self::Command(_, place) | Self::Request(_, place) | Self::DataOut { place, .. } => {
+                *place
+            }
+        }
+    }
+}

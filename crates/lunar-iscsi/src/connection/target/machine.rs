@@ -1,0 +1,278 @@
+//! The machine: login, then full feature phase, then the end. RFC 7143 §8.1.
+
+use super::full_feature::FullFeature;
+use super::limits::seconds;
+use super::task::{Entry, Phase};
+use super::{CloseReason, ConnectionLimits, Input, Output, Outputs};
+use crate::framing::{Digests, Pdu, Place};
+use crate::login::target::{Step, TargetLogin};
+use crate::pdu::Opcode;
+use crate::session::target::{ToConnection, ToSession};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use lunar_wire::{SerialNumber, Time};
+
+/// One iSCSI connection in the target role: no socket, no clock, no lock.
+///
+/// After each [`handle`](Self::handle), call [`poll`](Self::poll) until it returns
+/// [`Output::Wait`]; once before the first `handle` too, for the login's deadline.
+/// [`Output::Close`] is the last output: by then no task of this connection can have an effect any
+/// more and its session knows.
+#[derive(Debug)]
+pub struct TargetConnection {
+    state: State,
+    outputs: Outputs,
+}
+
+/// Room for so many outputs is kept while there are none.
+const OUTPUTS_KEPT_MAX: usize = 16;
+
+#[derive(Debug)]
+enum State {
+    Login(Box<Login>),
+    FullFeature(Box<FullFeature>),
+    Over,
+}
+
+impl State {
+    /// Responses of the login have it already.
+    fn stamp_window(&mut self, pdu: &mut Pdu) {
+        if let Self::FullFeature(phase) = self
+            && pdu.opcode() != Opcode::LOGIN_RESPONSE
+        {
+            phase.numbering.window(&mut pdu.bhs);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Login {
+    limits: ConnectionLimits,
+    login: TargetLogin,
+    /// Known from the first input on.
+    deadline: Option<Time>,
+    /// The session is being made or found.
+    joining: bool,
+    /// Close once the session has answered.
+    closing: Option<CloseReason>,
+}
+
+impl TargetConnection {
+    /// A connection that was just accepted; `first_stat_sn` goes into its first response.
+    pub fn new(limits: ConnectionLimits, first_stat_sn: SerialNumber) -> Self {
+        let login = Login {
+            login: TargetLogin::new(first_stat_sn, limits.text_bytes_max),
+            limits,
+            deadline: None,
+            joining: false,
+            closing: None,
+        };
+        Self { state: State::Login(Box::new(login)), outputs: Outputs::new() }
+    }
+
+    /// Tells the machine what happened. Infallible: what a peer does wrong is answered on the wire.
+    #[inline(always)]
+    pub fn handle(&mut self, now: Time, input: Input) {
+        match &mut self.state {
+            State::FullFeature(phase) => phase.handle(now, input, &mut self.outputs),
+            State::Login(login) => {
+                if let Some(next) = login.handle(now, input, &mut self.outputs) {
+                    self.state = State::FullFeature(next);
+                }
+            }
+            State::Over => {}
+        }
+    }
+
+    /// What is to be done next. ExpCmdSN and MaxCmdSN are stamped here, as late as possible.
+    #[inline(always)]
+    pub fn poll(&mut self) -> Output {
+        // Stamped where it stands: outputs are moved as little as can be.
+        match self.outputs.front_mut() {
+            Some(Output::Send(pdu)) => self.state.stamp_window(pdu),
+            Some(Output::Close(_)) => self.state = State::Over,
+            Some(_) => {}
+            None => return self.wait(),
+        }
+        match self.outputs.pop_front() {
+            Some(output) => output,
+            None => Output::Wait(None),
+        }
+    }
+
+    /// There is nothing more to do, unless the window has opened and nobody was told.
+    #[inline(never)]
+    fn wait(&mut self) -> Output {
+        if let State::FullFeature(phase) = &mut self.state
+            && let Some(mut nop_in) = phase.tell_window()
+        {
+            self.state.stamp_window(&mut nop_in);
+            return Output::Send(nop_in);
+        }
+        Output::Wait(self.waits_until())
+    }
+
+    fn waits_until(&self) -> Option<Time> {
+        match &self.state {
+            // While the session is awaited only to be told of the end, no time is short.
+            State::Login(login) if login.closing.is_some() => None,
+            State::Login(login) => Some(login.deadline.unwrap_or_default()),
+            State::FullFeature(phase) => phase.deadline(),
+            State::Over => None,
+        }
+    }
+
+    /// The digests in force once all outputs so far are carried out.
+    pub fn digests(&self) -> Digests {
+        match &self.state {
+            State::FullFeature(phase) => phase.parameters.digests,
+            State::Login(_) | State::Over => Digests::default(),
+        }
+    }
+
+    /// The next PDU may be handed over: no answer of the driver or the session is awaited that
+    /// must come first.
+    pub fn can_receive(&self) -> bool {
+        match &self.state {
+            State::Login(login) => !login.login.is_waiting_for_driver(),
+            State::FullFeature(phase) => phase.can_receive(),
+            State::Over => false,
+        }
+    }
+
+    /// Memory of the tasks and other requests that are known, or were, and of the Target Transfer
+    /// Tags of those that were terminated; what the session knows of them included.
+    pub fn task_memory_bytes(&self) -> usize {
+        let outputs = self.outputs.capacity().saturating_sub(OUTPUTS_KEPT_MAX);
+        match &self.state {
+            State::FullFeature(phase) => phase.task_memory_bytes() + outputs * size_of::<Output>(),
+            State::Login(_) | State::Over => 0,
+        }
+    }
+
+    /// Frees memory that many tasks needed once and none needs now.
+    pub fn free_spare_memory(&mut self) {
+        if self.outputs.is_empty() && self.outputs.capacity() > OUTPUTS_KEPT_MAX {
+            self.outputs = Outputs::new();
+        }
+        if let State::FullFeature(phase) = &mut self.state {
+            phase.tasks.free_spare();
+        }
+    }
+
+    /// `Close` was handed out: no input has an effect any more.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// How many tasks there are that have not ended.
+    pub fn tasks(&self) -> usize {
+        match &self.state {
+            State::FullFeature(phase) => phase.tasks.len(),
+            State::Login(_) | State::Over => 0,
+        }
+    }
+
+    /// How many requests wait for their turn or for the session's answer.
+    pub fn requests(&self) -> usize {
+        match &self.state {
+            State::FullFeature(phase) => {
+                let waits = |entry: &&Entry| entry.phase == Phase::Waiting;
+                phase.requests.len() + phase.tasks.entries().filter(waits).count()
+            }
+            State::Login(_) | State::Over => 0,
+        }
+    }
+}
+
+impl Login {
+    /// Returns the full feature phase when the login is complete.
+    #[cold]
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) -> Option<Box<FullFeature>> {
+        let deadline = *self.deadline.get_or_insert(now.after(seconds(self.limits.login_seconds)));
+        let mut steps = Vec::new();
+        match input {
+            Input::Header(header) => {
+                let has_data = header.data_segment_bytes() > 0;
+                let wanted = self.closing.is_none() && self.login.on_header(&header, &mut steps);
+                if has_data {
+                    let place = if wanted { Place::Control } else { Place::Discard };
+                    out.push_back(Output::Receive(place));
+                }
+            }
+            Input::Payload { data, digest_ok: _ } => self.login.on_payload(data, &mut steps),
+            Input::Identified(answer) => self.login.identified(*answer, &mut steps),
+            Input::Joined(answer) => {
+                self.joining = false;
+                if let Some(reason) = self.closing.take() {
+                    if answer.is_ok() {
+                        out.push_back(Output::ToSession(ToSession::ConnectionClosed));
+                    }
+                    out.push_back(Output::Close(reason));
+                    return None;
+                }
+                self.login.joined(answer, &mut steps);
+            }
+            Input::Deadline if deadline <= now => {
+                self.close(CloseReason::TimedOut("the login took too long"), out);
+            }
+            Input::HeaderDigestError => {
+                self.close(CloseReason::Violation("a header digest in a login".into()), out);
+            }
+            Input::PeerClosed => self.close(CloseReason::Ended, out),
+            Input::Shutdown { .. } | Input::Session(ToConnection::Close) => {
+                self.close(CloseReason::Dropped, out);
+            }
+            // Nothing of the full feature phase can be meant yet.
+            Input::Deadline
+            | Input::PeerTakes { .. }
+            | Input::Session(_)
+            | Input::Targets { .. }
+            | Input::Wants { .. }
+            | Input::Done { .. }
+            | Input::Failed { .. } => {}
+        }
+        self.follow(now, steps, out)
+    }
+
+    fn follow(
+        &mut self,
+        now: Time,
+        steps: Vec<Step>,
+        out: &mut Outputs,
+    ) -> Option<Box<FullFeature>> {
+        let mut next = None;
+        for step in steps {
+            match step {
+                Step::Send(pdu) => out.push_back(Output::Send(pdu)),
+                Step::Identify(claim) => out.push_back(Output::Identify(Box::new(claim))),
+                Step::Join(join) => {
+                    self.joining = true;
+                    out.push_back(Output::Join(Box::new(join)));
+                }
+                Step::Complete(established) => {
+                    out.push_back(Output::FullFeature(established.join.connection));
+                    let phase = FullFeature::new(now, self.limits.clone(), *established);
+                    next = Some(Box::new(phase));
+                }
+                Step::Refused(status) => {
+                    let why = self.login.reason().unwrap_or_default().into();
+                    self.close(CloseReason::LoginRefused { status, why }, out);
+                }
+                Step::Close(why) => self.close(CloseReason::Violation(why.into()), out),
+            }
+        }
+        next
+    }
+
+    fn close(&mut self, reason: CloseReason, out: &mut Outputs) {
+        if self.closing.is_some() {
+            return;
+        }
+        self.closing = Some(reason.clone());
+        // A session made for a connection that is gone must learn of it.
+        if !self.joining {
+            out.push_back(Output::Close(reason));
+        }
+    }
+}

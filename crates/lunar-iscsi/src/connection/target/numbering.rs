@@ -1,0 +1,159 @@
+//! The numbers of one connection: StatSN, ExpStatSN, the session's command window, transfer tags.
+//! RFC 7143 §4.2.2.
+
+use crate::pdu::HEADER_BYTES;
+use crate::text::exchange::TargetExchange;
+use lunar_wire::{Field, SerialNumber};
+
+/// Where responses carry StatSN, ExpCmdSN and MaxCmdSN; the same in every PDU of RFC 7143 §11 that
+/// a target sends.
+const AT_STAT_SN: usize = 24;
+const AT_EXP_CMD_SN: usize = 28;
+const AT_MAX_CMD_SN: usize = 32;
+
+/// Every PDU with a status passes through [`status`](Self::status): the one place where
+/// ErrorRecoveryLevel 1 will keep what it may have to send again.
+#[derive(Debug)]
+pub(super) struct Numbering {
+    stat_sn: SerialNumber,
+    acknowledged: SerialNumber,
+    exp_cmd_sn: SerialNumber,
+    max_cmd_sn: SerialNumber,
+    /// The largest MaxCmdSN handed out.
+    told_max_cmd_sn: SerialNumber,
+    last_transfer_tag: u32,
+}
+
+impl Numbering {
+    pub(super) fn new(
+        next_stat_sn: SerialNumber,
+        exp_cmd_sn: SerialNumber,
+        max_cmd_sn: SerialNumber,
+    ) -> Self {
+        Self {
+            stat_sn: next_stat_sn,
+            acknowledged: next_stat_sn.minus(1),
+            exp_cmd_sn,
+            max_cmd_sn,
+            told_max_cmd_sn: max_cmd_sn,
+            last_transfer_tag: 0,
+        }
+    }
+
+    /// Stamps a response: it takes the next StatSN.
+    pub(super) fn status(&mut self, bhs: &mut [u8; HEADER_BYTES]) {
+        self.stat_sn.take().put(&mut bhs[AT_STAT_SN..AT_EXP_CMD_SN]);
+    }
+
+    /// Stamps a PDU that shows the next StatSN without taking it: R2T, NOP-In that is a ping.
+    pub(super) fn next_status(&self, bhs: &mut [u8; HEADER_BYTES]) {
+        self.stat_sn.put(&mut bhs[AT_STAT_SN..AT_EXP_CMD_SN]);
+    }
+
+    /// Stamps the window, as late as possible: the end of a task opens it.
+    pub(super) fn window(&mut self, bhs: &mut [u8; HEADER_BYTES]) {
+        self.exp_cmd_sn.put(&mut bhs[AT_EXP_CMD_SN..AT_MAX_CMD_SN]);
+        self.max_cmd_sn.put(&mut bhs[AT_MAX_CMD_SN..AT_MAX_CMD_SN + 4]);
+        self.told_max_cmd_sn = self.max_cmd_sn;
+    }
+
+    /// The session moved its window. A message that was overtaken changes nothing.
+    pub(super) fn set_window(&mut self, exp_cmd_sn: SerialNumber, max_cmd_sn: SerialNumber) {
+        if exp_cmd_sn.after(self.exp_cmd_sn) {
+            self.exp_cmd_sn = exp_cmd_sn;
+        }
+        if max_cmd_sn.after(self.max_cmd_sn) {
+            self.max_cmd_sn = max_cmd_sn;
+        }
+    }
+
+    /// Who heard of this connection alone takes the window for closed, it is open, and nothing says
+    /// so yet: RFC 7143 §11.4.11 asks for a NOP-In.
+    pub(super) fn must_tell_window(&self) -> bool {
+        let used_up = !self.exp_cmd_sn.before(self.told_max_cmd_sn.next());
+        used_up && self.exp_cmd_sn.before(self.max_cmd_sn.next())
+    }
+
+    /// The request cannot be new: its CmdSN was acknowledged before. Cheap, and true for good;
+    /// the other side of the window is the session's to judge.
+    pub(super) fn is_past(&self, cmd_sn: SerialNumber) -> bool {
+        cmd_sn.before(self.exp_cmd_sn)
+    }
+
+    /// The initiator has everything before `exp_stat_sn`. A number that was never sent is ignored.
+    pub(super) fn acknowledge(&mut self, exp_stat_sn: SerialNumber) {
+        let last = exp_stat_sn.minus(1);
+        if last.after(self.acknowledged) && last.before(self.stat_sn) {
+            self.acknowledged = last;
+        }
+    }
+
+    /// StatSN of the last response that was sent.
+    pub(super) fn last_sent(&self) -> SerialNumber {
+        self.stat_sn.minus(1)
+    }
+
+    /// The initiator has the response with this StatSN.
+    pub(super) fn is_acknowledged(&self, stat_sn: SerialNumber) -> bool {
+        !stat_sn.after(self.acknowledged)
+    }
+
+    /// A Target Transfer Tag for an R2T or a ping: not used for 2^31 others, never the reserved
+    /// one, never one of a text exchange.
+    pub(super) fn transfer_tag(&mut self) -> u32 {
+        self.last_transfer_tag = self.last_transfer_tag.wrapping_add(1) & !TargetExchange::TAG_BIT;
+        self.last_transfer_tag
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbering(stat_sn: u32) -> Numbering {
+        Numbering::new(SerialNumber(stat_sn), SerialNumber(7), SerialNumber(8))
+    }
+
+    /// Goal: acknowledgement moves forward only, across the wrap, and never past what was sent.
+    #[test]
+    fn acknowledgement_is_serial() {
+        let mut numbering = numbering(u32::MAX);
+        let mut bhs = [0; HEADER_BYTES];
+        assert!(numbering.is_acknowledged(numbering.last_sent()), "the login is");
+        numbering.status(&mut bhs);
+        assert_eq!(bhs[24..28], [0xff; 4]);
+        numbering.status(&mut bhs);
+        assert_eq!(bhs[24..28], [0; 4]);
+        assert!(!numbering.is_acknowledged(SerialNumber(u32::MAX)));
+        numbering.acknowledge(SerialNumber(5));
+        assert!(!numbering.is_acknowledged(SerialNumber(u32::MAX)), "5 was never sent");
+        numbering.acknowledge(SerialNumber(1));
+        numbering.acknowledge(SerialNumber(0));
+        assert!(numbering.is_acknowledged(SerialNumber(0)), "an old number takes nothing back");
+    }
+
+    /// Goal: the window never moves back, and an opening that nobody was told is noticed.
+    #[test]
+    fn window_moves_forward() {
+        let mut numbering = numbering(1);
+        let mut bhs = [0; HEADER_BYTES];
+        numbering.set_window(SerialNumber(9), SerialNumber(8));
+        numbering.window(&mut bhs);
+        assert!(!numbering.must_tell_window());
+        numbering.set_window(SerialNumber(8), SerialNumber(7));
+        numbering.window(&mut bhs);
+        assert_eq!(bhs[28..36], [0, 0, 0, 9, 0, 0, 0, 8]);
+        numbering.set_window(SerialNumber(9), SerialNumber(9));
+        assert!(numbering.must_tell_window());
+        numbering.window(&mut bhs);
+        assert!(!numbering.must_tell_window());
+        // Other connections went on, and one heard of it at a time of its own.
+        numbering.set_window(SerialNumber(10), SerialNumber(9));
+        assert!(!numbering.must_tell_window(), "it is closed");
+        numbering.set_window(SerialNumber(12), SerialNumber(15));
+        assert!(numbering.must_tell_window(), "far beyond what was told");
+        numbering.window(&mut bhs);
+        numbering.set_window(SerialNumber(13), SerialNumber(16));
+        assert!(!numbering.must_tell_window(), "it was told of more than that");
+    }
+}

@@ -1,0 +1,296 @@
+//! How a task ends on the wire: Data-In, residuals, status, sense. RFC 7143 §11.4, §11.7.
+
+use super::Outcome;
+use super::numbering::Numbering;
+use super::task::Entry;
+use crate::framing::Pdu;
+use crate::pdu::{
+    DataIn, DataInFlags, FirstByte, HEADER_BYTES, Opcode, ResponseFlags, ScsiResponse,
+    ServiceResponse, TAG_RESERVED,
+};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use lunar_wire::{Lun, SerialNumber, U24};
+
+/// Sense data of more would not fit its own length field (252 bytes, SPC).
+const SENSE_BYTES_MAX: usize = 252;
+
+const GOOD: u8 = 0x00;
+const CONDITION_MET: u8 = 0x04;
+const INTERMEDIATE: u8 = 0x10;
+const INTERMEDIATE_CONDITION_MET: u8 = 0x14;
+const TASK_SET_FULL: u8 = 0x28;
+
+/// What bounds Data-In.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendRules {
+    pub(super) segment_bytes_max: u32,
+    pub(super) burst_bytes_max: u32,
+    /// Status qualifiers may be sent.
+    pub(super) qualifies: bool,
+}
+
+impl SendRules {
+    /// So much fits into one PDU.
+    fn piece_bytes_max(self) -> usize {
+        self.segment_bytes_max.min(self.burst_bytes_max) as usize
+    }
+}
+
+/// More or less than the initiator expected.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Residual {
+    None,
+    Overflow(u32),
+    Underflow(u32),
+}
+
+impl Residual {
+    /// RFC 7143 §11.4.5.2.
+    fn of(expected_bytes: u32, presented_bytes: usize) -> Self {
+        let presented_bytes = u32::try_from(presented_bytes).unwrap_or(u32::MAX);
+        match presented_bytes.checked_sub(expected_bytes) {
+            Some(0) => Self::None,
+            Some(more) => Self::Overflow(more),
+            None => Self::Underflow(expected_bytes - presented_bytes),
+        }
+    }
+
+    const fn bytes(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Overflow(bytes) | Self::Underflow(bytes) => bytes,
+        }
+    }
+}
+
+/// Sends all PDUs that end `entry`: Data-In, then the status, in the last of them where it may
+/// stand there.
+#[inline]
+pub(super) fn respond(
+    entry: &mut Entry,
+    mut outcome: Outcome,
+    rules: SendRules,
+    numbering: &mut Numbering,
+    mut send: impl FnMut(Pdu),
+) {
+    let residuals = residuals(entry, &outcome);
+    let data = core::mem::take(&mut outcome.data_in);
+    let data = cut_to(data, entry.task.expected_data_in_bytes() as usize);
+    let with_status = !data.is_empty() && may_collapse(entry, &outcome);
+    if with_status && data.len() <= rules.piece_bytes_max() {
+        // Most reads: one PDU says it all.
+        let bhs = conclude(data_in(entry, 0, true), &outcome, residuals.0, numbering);
+        return send(Pdu::with_data(bhs, data));
+    }
+    let conclusion = with_status.then_some((&outcome, residuals.0));
+    let pieces = match data.is_empty() {
+        true => 0,
+        false => send_pieces(entry, data, conclusion, rules, numbering, &mut send),
+    };
+    if !with_status {
+        let status_qualifier = if rules.qualifies { outcome.status_qualifier } else { 0 };
+        let pdu = response(entry, &outcome, residuals, pieces);
+        let mut bhs = ScsiResponse { status_qualifier, ..pdu }.encode();
+        numbering.status(&mut bhs);
+        send(Pdu::with_data(bhs, sense_segment(&outcome.sense)));
+    }
+}
+
+/// Sends data in as many PDUs as it needs and says how many; the last has a status if there is a
+/// `conclusion`.
+#[inline(never)]
+fn send_pieces(
+    entry: &mut Entry,
+    mut data: Bytes,
+    conclusion: Option<(&Outcome, Residual)>,
+    rules: SendRules,
+    numbering: &mut Numbering,
+    mut send: impl FnMut(Pdu),
+) -> u32 {
+    let mut bounds = Bounds::new(rules);
+    while !data.is_empty() {
+        let (offset_bytes, bytes) = bounds.next(data.len());
+        let piece = data.split_to(bytes);
+        let last = data.is_empty();
+        let data_in = data_in(entry, offset_bytes, last || bounds.burst_is_over());
+        let bhs = match conclusion {
+            Some((outcome, residual)) if last => conclude(data_in, outcome, residual, numbering),
+            _ => data_in.encode(),
+        };
+        send(Pdu::with_data(bhs, piece));
+    }
+    bounds.pieces
+}
+
+/// The last Data-In bears the status.
+#[inline]
+fn conclude(
+    mut pdu: DataIn,
+    outcome: &Outcome,
+    residual: Residual,
+    numbering: &mut Numbering,
+) -> [u8; HEADER_BYTES] {
+    pdu.flags = pdu.flags.with(DataInFlags::STATUS).with(match residual {
+        Residual::None => DataInFlags::NONE,
+        Residual::Overflow(_) => DataInFlags::OVERFLOW,
+        Residual::Underflow(_) => DataInFlags::UNDERFLOW,
+    });
+    pdu.status = outcome.status;
+    pdu.residual_bytes = residual.bytes();
+    let mut bhs = pdu.encode();
+    numbering.status(&mut bhs);
+    bhs
+}
+
+/// How a task ends for which there is no room; a tenth of a second is enough for many to end.
+pub(super) fn task_set_full() -> Outcome {
+    Outcome { status: TASK_SET_FULL, status_qualifier: 1, ..Outcome::default() }
+}
+
+/// The first `bytes` of `data`. Less than half of it is copied: a slice would keep all of it while
+/// it waits to be sent, and count as the few bytes that it is.
+fn cut_to(data: Bytes, bytes: usize) -> Bytes {
+    match data.len() {
+        len if len <= bytes => data,
+        len if len / 2 <= bytes => data.slice(..bytes),
+        _ => Bytes::copy_from_slice(&data[..bytes]),
+    }
+}
+
+/// The residual, and that of the read part of a bidirectional command.
+fn residuals(entry: &Entry, outcome: &Outcome) -> (Residual, Residual) {
+    let task = &entry.task;
+    let read_bytes = outcome.data_in.len().max(outcome.data_in_bytes as usize);
+    let written_bytes = outcome.data_out_bytes as usize;
+    match (task.read, task.write) {
+        (true, true) => (
+            Residual::of(task.expected_bytes, written_bytes),
+            Residual::of(task.expected_data_in_bytes(), read_bytes),
+        ),
+        (true, false) => (Residual::of(task.expected_bytes, read_bytes), Residual::None),
+        (false, true) => (Residual::of(task.expected_bytes, written_bytes), Residual::None),
+        // Neither direction was announced: whatever the command would have moved is too much.
+        (false, false) => {
+            (Residual::of(task.expected_bytes, read_bytes.max(written_bytes)), Residual::None)
+        }
+    }
+}
+
+/// RFC 7143 §11.7.3: a status that is no exception, no sense, not bidirectional.
+fn may_collapse(entry: &Entry, outcome: &Outcome) -> bool {
+    let is_fine =
+        matches!(outcome.status, GOOD | CONDITION_MET | INTERMEDIATE | INTERMEDIATE_CONDITION_MET);
+    is_fine && outcome.sense.is_empty() && !entry.task.write
+}
+
+/// Where data is cut: into segments the initiator takes, and sequences of MaxBurstLength.
+struct Bounds {
+    segment_bytes: usize,
+    burst_bytes: usize,
+    burst_left_bytes: usize,
+    offset_bytes: usize,
+    /// How many there were.
+    pieces: u32,
+}
+
+impl Bounds {
+    fn new(rules: SendRules) -> Self {
+        let burst_bytes = rules.burst_bytes_max.max(1) as usize;
+        Self {
+            segment_bytes: rules.segment_bytes_max.max(1) as usize,
+            burst_bytes,
+            burst_left_bytes: burst_bytes,
+            offset_bytes: 0,
+            pieces: 0,
+        }
+    }
+
+    /// Offset and length of the next piece, of the data that is left.
+    fn next(&mut self, left_bytes: usize) -> (u32, usize) {
+        if self.burst_left_bytes == 0 {
+            self.burst_left_bytes = self.burst_bytes;
+        }
+        let bytes = left_bytes.min(self.segment_bytes).min(self.burst_left_bytes);
+        let offset_bytes = self.offset_bytes as u32;
+        self.offset_bytes += bytes;
+        self.burst_left_bytes -= bytes;
+        self.pieces += 1;
+        (offset_bytes, bytes)
+    }
+
+    /// The last piece ended a sequence.
+    fn burst_is_over(&self) -> bool {
+        self.burst_left_bytes == 0
+    }
+}
+
+fn data_in(entry: &mut Entry, offset_bytes: u32, is_final: bool) -> DataIn {
+    let data_sn = entry.next_data_sn;
+    entry.next_data_sn = data_sn.wrapping_add(1);
+    DataIn {
+        first: FirstByte::plain(Opcode::DATA_IN),
+        flags: DataInFlags::NONE.with_if(is_final, DataInFlags::FINAL),
+        status: 0,
+        total_ahs_words: 0,
+        data_segment_length: U24::default(),
+        // Reserved without the A bit, as is the tag. RFC 7143 §11.7.4.
+        lun: Lun::ZERO,
+        initiator_task_tag: entry.initiator_task_tag,
+        target_transfer_tag: TAG_RESERVED,
+        stat_sn: SerialNumber(0),
+        exp_cmd_sn: SerialNumber(0),
+        max_cmd_sn: SerialNumber(0),
+        data_sn,
+        buffer_offset_bytes: offset_bytes,
+        residual_bytes: 0,
+    }
+}
+
+fn response(
+    entry: &Entry,
+    outcome: &Outcome,
+    (residual, read_residual): (Residual, Residual),
+    data_in_pdus: u32,
+) -> ScsiResponse {
+    let flags = ResponseFlags::FINAL
+        .with(match residual {
+            Residual::None => ResponseFlags::NONE,
+            Residual::Overflow(_) => ResponseFlags::OVERFLOW,
+            Residual::Underflow(_) => ResponseFlags::UNDERFLOW,
+        })
+        .with(match read_residual {
+            Residual::None => ResponseFlags::NONE,
+            Residual::Overflow(_) => ResponseFlags::BIDI_READ_OVERFLOW,
+            Residual::Underflow(_) => ResponseFlags::BIDI_READ_UNDERFLOW,
+        });
+    ScsiResponse {
+        first: FirstByte::plain(Opcode::SCSI_RESPONSE),
+        flags,
+        response: ServiceResponse::COMMAND_COMPLETED,
+        status: outcome.status,
+        total_ahs_words: 0,
+        data_segment_length: U24::default(),
+        status_qualifier: 0,
+        initiator_task_tag: entry.initiator_task_tag,
+        snack_tag: 0,
+        stat_sn: SerialNumber(0),
+        exp_cmd_sn: SerialNumber(0),
+        max_cmd_sn: SerialNumber(0),
+        exp_data_sn: data_in_pdus,
+        bidi_read_residual_bytes: read_residual.bytes(),
+        residual_bytes: residual.bytes(),
+    }
+}
+
+/// SenseLength and the sense. RFC 7143 §11.4.7.
+fn sense_segment(sense: &[u8]) -> Bytes {
+    if sense.is_empty() {
+        return Bytes::new();
+    }
+    let sense = &sense[..sense.len().min(SENSE_BYTES_MAX)];
+    let mut segment = Vec::with_capacity(2 + sense.len());
+    segment.extend_from_slice(&(sense.len() as u16).to_be_bytes());
+    segment.extend_from_slice(sense);
+    Bytes::from(segment)
+}

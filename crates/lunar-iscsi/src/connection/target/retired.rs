@@ -1,0 +1,126 @@
+//! Target Transfer Tags of terminated tasks, while the initiator may still send data for them.
+//! RFC 7143 §4.2.3.4 c), g).
+
+use crate::sorted_map::SortedMap;
+use lunar_wire::{Lun, SerialNumber};
+
+#[derive(Debug)]
+struct Tag {
+    lun: Lun,
+    /// StatSN of the Asynchronous Message that told of its end, once that was sent.
+    told: Option<SerialNumber>,
+}
+
+/// Data that bears one of these tags is discarded, also if its Initiator Task Tag names a new task.
+#[derive(Debug)]
+pub(super) struct Retired {
+    /// For an initiator that does not acknowledge, the oldest makes room. Its data is then that of
+    /// a task that is not known, and discarded as well.
+    tags_max: usize,
+    tags: SortedMap<u32, Tag>,
+}
+
+impl Retired {
+    pub(super) fn new(tags_max: usize) -> Self {
+        Self { tags_max: tags_max.max(1), tags: SortedMap::default() }
+    }
+
+    pub(super) fn add(&mut self, lun: Lun, tag: u32) {
+        if self.tags.len() >= self.tags_max {
+            let oldest = self.tags.keys().next();
+            oldest.and_then(|oldest| self.tags.remove(oldest));
+        }
+        self.tags.insert(tag, Tag { lun, told: None });
+    }
+
+    /// Data bears this tag: `true` if it is one of these. With the F bit the data that was asked
+    /// for is complete, and the tag is free: no task waits for it. RFC 7143 §11.7.1.
+    pub(super) fn take_data(&mut self, tag: u32, is_final: bool) -> bool {
+        match is_final {
+            true => self.tags.remove(tag).is_some(),
+            false => self.tags.contains_key(tag),
+        }
+    }
+
+    /// An Asynchronous Message with this StatSN tells of the end of all tasks of this unit.
+    pub(super) fn told(&mut self, lun: Lun, stat_sn: SerialNumber) {
+        for tag in self.tags.values_mut().filter(|tag| tag.lun == lun) {
+            tag.told.get_or_insert(stat_sn);
+        }
+    }
+
+    /// A NOP-Out that is no ping acknowledges that message: nothing more comes. RFC 7143 §11.9.1.
+    pub(super) fn acknowledged(&mut self, lun: Lun, exp_stat_sn: SerialNumber) {
+        let is_over = |tag: &Tag| {
+            tag.lun == lun && tag.told.is_some_and(|stat_sn| stat_sn.before(exp_stat_sn))
+        };
+        self.tags.retain(|tag| !is_over(tag));
+    }
+
+    /// No more data is received.
+    pub(super) fn clear(&mut self) {
+        self.tags = SortedMap::default();
+    }
+
+    /// Memory of the tags.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.tags.memory_bytes()
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.tags.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: tags go when the message about their unit is acknowledged, not with any other.
+    #[test]
+    fn tags_go_with_their_acknowledgement() {
+        let (one, other) = (Lun::new(1), Lun::new(2));
+        let mut retired = Retired::new(8);
+        let contains = |retired: &mut Retired, tag| retired.take_data(tag, false);
+        retired.add(one, 10);
+        retired.add(other, 11);
+        retired.acknowledged(one, SerialNumber(9));
+        assert!(contains(&mut retired, 10), "not told yet");
+        retired.told(one, SerialNumber(u32::MAX));
+        retired.add(one, 12);
+        retired.acknowledged(one, SerialNumber(u32::MAX));
+        assert!(contains(&mut retired, 10), "a StatSN is acknowledged by the next one");
+        retired.acknowledged(other, SerialNumber(0));
+        assert!(contains(&mut retired, 10), "of another unit");
+        retired.acknowledged(one, SerialNumber(0));
+        assert!(!contains(&mut retired, 10));
+        assert!(contains(&mut retired, 11) && contains(&mut retired, 12), "of the next message");
+    }
+
+    /// Goal: a tag whose data has all come is free, whether or not the message is acknowledged.
+    #[test]
+    fn tags_go_with_the_last_of_their_data() {
+        let mut retired = Retired::new(8);
+        retired.add(Lun::ZERO, 10);
+        assert!(retired.take_data(10, false) && retired.take_data(10, true));
+        assert!(!retired.take_data(10, true), "no data is due any more");
+        assert!(!retired.take_data(11, true), "of no task that was aborted");
+    }
+
+    /// Goal: an initiator that never acknowledges costs bounded memory; the newest stay.
+    #[test]
+    fn tags_are_bounded() {
+        let mut retired = Retired::new(100);
+        for tag in 0..10_000 {
+            retired.add(Lun::ZERO, tag);
+        }
+        assert_eq!(retired.len(), 100);
+        assert!(retired.memory_bytes() <= 200 * 24);
+        assert!(retired.take_data(9_999, false) && !retired.take_data(9_899, false));
+        retired.told(Lun::ZERO, SerialNumber(1));
+        retired.acknowledged(Lun::ZERO, SerialNumber(2));
+        assert_eq!(retired.memory_bytes(), 0);
+    }
+}

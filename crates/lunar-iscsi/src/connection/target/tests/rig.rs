@@ -1,0 +1,416 @@
+//! Connections and their session, driven as a driver has to, with everything that comes out kept
+//! for the test to look at.
+
+use super::super::{
+    CloseReason, ConnectionLimits, Fault, Input, Outcome, Output, TargetConnection, TargetRecord,
+    Task,
+};
+use crate::framing::{Header, Pdu, Place, TaskId};
+use crate::login::{Admission, Identified, Joined};
+use crate::pdu::{
+    FirstByte, HEADER_BYTES, LoginFlags, LoginRequest, ManagementFunction, ManagementResponse,
+    Opcode, Stage,
+};
+use crate::session::target::{self as session, SessionLimits, TargetSession, ToSession};
+use crate::text::Offer;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use core::time::Duration;
+use lunar_wire::{Lun, SerialNumber, Time, U24};
+
+/// The CmdSN of the leading login, and so of the first command: close to the wrap.
+pub(crate) const FIRST_CMD_SN: SerialNumber = SerialNumber(0xffff_fffe);
+
+/// One connection and what came out of it.
+pub(crate) struct Link {
+    pub(crate) machine: TargetConnection,
+    pub(crate) sent: Vec<Pdu>,
+    pub(crate) receives: Vec<Place>,
+    pub(crate) started: Vec<Task>,
+    pub(crate) runs: Vec<TaskId>,
+    pub(crate) aborts: Vec<TaskId>,
+    pub(crate) faults: Vec<(TaskId, Fault)>,
+    pub(crate) buffers: BTreeMap<TaskId, Vec<u8>>,
+    pub(crate) listed: Vec<Option<String>>,
+    pub(crate) closed: Option<CloseReason>,
+    pub(crate) deadline: Option<Time>,
+    in_session: bool,
+    awaited: Option<Place>,
+}
+
+pub(crate) struct Rig {
+    pub(crate) now: Time,
+    pub(crate) session: Option<TargetSession>,
+    pub(crate) links: BTreeMap<u16, Link>,
+    pub(crate) managed: Vec<(u64, ManagementFunction, Lun)>,
+    pub(crate) others_aborted: Vec<(u64, u32)>,
+    pub(crate) ended: bool,
+    /// Aborts are answered with Done at once.
+    pub(crate) aborts_at_once: bool,
+    pub(crate) offer: Offer,
+    pub(crate) limits: ConnectionLimits,
+    pub(crate) session_limits: SessionLimits,
+    pub(crate) targets: Vec<TargetRecord>,
+    /// What a login is answered instead of being let in.
+    pub(crate) identified: Option<Identified>,
+    inputs: VecDeque<(u16, Input)>,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self {
+            now: Time::from_nanos(1_000_000_000),
+            session: None,
+            links: BTreeMap::new(),
+            managed: Vec::new(),
+            others_aborted: Vec::new(),
+            ended: false,
+            aborts_at_once: true,
+            offer: Offer::target(),
+            limits: ConnectionLimits::default(),
+            session_limits: SessionLimits::default(),
+            targets: Vec::new(),
+            identified: None,
+            inputs: VecDeque::new(),
+        }
+    }
+
+    /// A session of one connection, CID 1; `keys` are separated by spaces.
+    pub(crate) fn normal(keys: &str) -> Self {
+        let mut rig = Self::new();
+        rig.login(1, keys);
+        rig
+    }
+
+    /// Logs a connection in with one request. Its responses are forgotten.
+    pub(crate) fn login(&mut self, cid: u16, keys: &str) {
+        self.connect(cid);
+        let discovery = keys.contains("SessionType=Discovery");
+        let target = if discovery { "" } else { "TargetName=iqn.2026-01.example:t " };
+        let text = alloc::format!("InitiatorName=iqn.2026-01.example:i {target}{keys}");
+        let text: Vec<u8> =
+            text.split_whitespace().flat_map(|pair| pair.bytes().chain([0])).collect();
+        let tsih = self.session.as_ref().map_or(0, TargetSession::tsih);
+        let request = login_request(cid, tsih);
+        self.send(cid, request.encode(), &text);
+        let link = self.link(cid);
+        let sent = core::mem::take(&mut link.sent);
+        assert_eq!(sent.len(), 1, "one login response");
+        assert_eq!(sent[0].bhs[36..38], [0, 0], "login refused: {:?}", link.closed);
+        assert!(link.closed.is_none());
+    }
+
+    /// A connection that was just accepted.
+    pub(crate) fn connect(&mut self, cid: u16) {
+        let mut machine = TargetConnection::new(self.limits.clone(), SerialNumber(u32::MAX));
+        assert!(matches!(machine.poll(), Output::Wait(Some(_))), "a login has a deadline");
+        self.links.insert(
+            cid,
+            Link {
+                machine,
+                sent: Vec::new(),
+                receives: Vec::new(),
+                started: Vec::new(),
+                runs: Vec::new(),
+                aborts: Vec::new(),
+                faults: Vec::new(),
+                buffers: BTreeMap::new(),
+                listed: Vec::new(),
+                closed: None,
+                deadline: None,
+                in_session: false,
+                awaited: None,
+            },
+        );
+    }
+
+    pub(crate) fn link(&mut self, cid: u16) -> &mut Link {
+        self.links.get_mut(&cid).unwrap()
+    }
+
+    /// Hands one PDU over, header and payload, with a right digest.
+    pub(crate) fn send(&mut self, cid: u16, bhs: [u8; HEADER_BYTES], data: &[u8]) {
+        self.send_whole(cid, bhs, &[], data, true);
+    }
+
+    pub(crate) fn send_whole(
+        &mut self,
+        cid: u16,
+        mut bhs: [u8; HEADER_BYTES],
+        ahs: &[u8],
+        data: &[u8],
+        digest_ok: bool,
+    ) {
+        bhs[4] = (ahs.len() / 4) as u8;
+        lunar_wire::Field::put(U24::new(data.len() as u32).unwrap(), &mut bhs[5..8]);
+        self.input(cid, Input::Header(Header { bhs, ahs: ahs.into() }));
+        let link = self.link(cid);
+        if data.is_empty() || link.closed.is_some() {
+            return;
+        }
+        let place = link.awaited.take().expect("a place for the payload");
+        let mut control = Bytes::new();
+        match place {
+            Place::Control => control = Bytes::copy_from_slice(data),
+            Place::Discard => {}
+            Place::Task { task, offset_bytes, buffer_bytes } => {
+                let buffer =
+                    link.buffers.entry(task).or_insert_with(|| vec![0xee; buffer_bytes as usize]);
+                assert_eq!(buffer.len(), buffer_bytes as usize, "the same for every segment");
+                buffer[offset_bytes as usize..][..data.len()].copy_from_slice(data);
+            }
+        }
+        self.input(cid, Input::Payload { data: control, digest_ok });
+    }
+
+    /// Tells a connection something and follows all that comes of it.
+    pub(crate) fn input(&mut self, cid: u16, input: Input) {
+        self.inputs.push_back((cid, input));
+        self.settle();
+    }
+
+    pub(crate) fn at_session(&mut self, input: session::Input) {
+        self.session_step(input);
+        self.settle();
+    }
+
+    pub(crate) fn wants(&mut self, cid: u16, task: TaskId, data_out_bytes: u32) {
+        self.input(cid, Input::Wants { task, data_out_bytes });
+    }
+
+    pub(crate) fn done(&mut self, cid: u16, task: TaskId, outcome: Outcome) {
+        self.link(cid).buffers.remove(&task);
+        self.input(cid, Input::Done { task, outcome });
+    }
+
+    /// The executor answers the oldest fault it was told of on this connection, if there is one.
+    pub(crate) fn answer_fault(&mut self, cid: u16) {
+        let link = self.link(cid);
+        if !link.faults.is_empty() {
+            let (task, fault) = link.faults.remove(0);
+            self.inputs.push_back((cid, Input::Failed { task, outcome: failed(fault) }));
+        }
+    }
+
+    fn fail(&mut self, cid: u16, task: TaskId, fault: Fault) {
+        let link = self.link(cid);
+        link.aborts.push(task);
+        link.buffers.remove(&task);
+        link.faults.push((task, fault));
+        if self.aborts_at_once {
+            self.answer_fault(cid);
+        }
+    }
+
+    pub(crate) fn good(&mut self, cid: u16, task: TaskId) {
+        self.done(cid, task, Outcome::default());
+    }
+
+    pub(crate) fn managed(&mut self, id: u64) {
+        self.managed_as(id, ManagementResponse::FUNCTION_COMPLETE, [0; 3]);
+    }
+
+    pub(crate) fn managed_as(
+        &mut self,
+        id: u64,
+        response: ManagementResponse,
+        information: [u8; 3],
+    ) {
+        self.at_session(session::Input::Managed { id, response, information });
+    }
+
+    /// Lets time pass, deadline by deadline.
+    pub(crate) fn wait(&mut self, span: Duration) {
+        let end = self.now.after(span);
+        loop {
+            let next = self.links.iter().filter(|(_, link)| link.closed.is_none());
+            let next = next.filter_map(|(cid, link)| Some((link.deadline?, *cid))).min();
+            match next {
+                Some((deadline, cid)) if deadline <= end => {
+                    self.now = self.now.max(deadline);
+                    self.input(cid, Input::Deadline);
+                    let after = self.link(cid);
+                    assert!(
+                        after.closed.is_some() || after.deadline.is_none_or(|d| d > deadline),
+                        "a deadline that does not go away"
+                    );
+                }
+                _ => break,
+            }
+        }
+        self.now = end;
+    }
+
+    /// What a connection sent since it was last asked.
+    pub(crate) fn sent(&mut self, cid: u16) -> Vec<Pdu> {
+        core::mem::take(&mut self.link(cid).sent)
+    }
+
+    /// The one PDU it sent.
+    pub(crate) fn sent_one(&mut self, cid: u16) -> Pdu {
+        let mut sent = self.sent(cid);
+        assert_eq!(sent.len(), 1, "{sent:?}");
+        sent.remove(0)
+    }
+
+    /// The one task that was started since last asked.
+    pub(crate) fn started(&mut self, cid: u16) -> Task {
+        let mut started = core::mem::take(&mut self.link(cid).started);
+        assert_eq!(started.len(), 1, "{started:?}");
+        started.remove(0)
+    }
+
+    /// No task, no timer, no buffer: nothing is left.
+    pub(crate) fn assert_nothing_left(&mut self) {
+        assert_eq!(self.session.as_ref().map_or(0, TargetSession::tasks), 0);
+        for (cid, link) in &mut self.links {
+            assert_eq!(link.machine.tasks(), 0, "tasks of connection {cid}");
+            assert_eq!(link.machine.requests(), 0, "requests of connection {cid}");
+            assert!(link.buffers.is_empty(), "buffers of connection {cid}");
+        }
+    }
+
+    pub(crate) fn settle(&mut self) {
+        while let Some((cid, input)) = self.inputs.pop_front() {
+            let now = self.now;
+            self.link(cid).machine.handle(now, input);
+            loop {
+                match self.link(cid).machine.poll() {
+                    Output::Wait(deadline) => {
+                        self.link(cid).deadline = deadline;
+                        break;
+                    }
+                    output => self.follow(cid, output),
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, cid: u16, output: Output) {
+        assert!(self.link(cid).closed.is_none(), "Close is the last output: {output:?}");
+        match output {
+            Output::Receive(place) => {
+                let link = self.link(cid);
+                assert!(link.awaited.replace(place).is_none(), "one Receive a payload");
+                link.receives.push(place);
+            }
+            Output::Send(pdu) => {
+                super::invariants::check(&pdu);
+                self.link(cid).sent.push(pdu);
+            }
+            Output::Identify(_) => {
+                let admission = Admission {
+                    portal_group_tag: 1,
+                    target_alias: None,
+                    chap: None,
+                    offer: self.offer.clone(),
+                    entropy: [7; 33],
+                };
+                let admit = Identified::Admit(admission);
+                let answer = self.identified.clone().unwrap_or(admit);
+                self.inputs.push_back((cid, Input::Identified(Box::new(answer))));
+            }
+            Output::Join(join) => {
+                let limits = self.session_limits.clone();
+                let session = self.session.get_or_insert_with(|| {
+                    TargetSession::new(9, join.session, join.cmd_sn, limits)
+                });
+                let (exp_cmd_sn, max_cmd_sn) = session.window();
+                let joined =
+                    Joined { tsih: 9, session: session.parameters(), exp_cmd_sn, max_cmd_sn };
+                self.inputs.push_back((cid, Input::Joined(Ok(joined))));
+                self.link(cid).in_session = true;
+                self.session_step(session::Input::Join(cid));
+            }
+            Output::ListTargets { only, .. } => {
+                self.link(cid).listed.push(only);
+                let records = self.targets.clone();
+                self.inputs.push_back((cid, Input::Targets { records, more: false }));
+            }
+            Output::ToSession(message) => {
+                assert!(self.link(cid).in_session);
+                let gone = message == ToSession::ConnectionClosed;
+                self.session_step(session::Input::Connection(cid, message));
+                self.link(cid).in_session &= !gone;
+            }
+            Output::Start(task) => self.link(cid).started.push(task),
+            Output::Run(task) => self.link(cid).runs.push(task),
+            Output::Abort(task) => {
+                let at_once = self.aborts_at_once;
+                let link = self.link(cid);
+                link.aborts.push(task);
+                link.buffers.remove(&task);
+                if at_once {
+                    let outcome = Outcome::default();
+                    self.inputs.push_back((cid, Input::Done { task, outcome }));
+                }
+            }
+            Output::Fail { task, fault, .. } => self.fail(cid, task, fault),
+            Output::FullFeature(_) => {}
+            Output::Close(reason) => {
+                let link = self.link(cid);
+                assert!(!link.in_session, "the session was told before");
+                link.closed = Some(reason);
+            }
+            Output::Wait(_) => unreachable!(),
+        }
+    }
+
+    fn session_step(&mut self, input: session::Input) {
+        let Some(session) = &mut self.session else { return };
+        session.handle(self.now, input);
+        while let Some(output) = session.poll() {
+            match output {
+                session::Output::ToConnection(cid, message) => {
+                    if self.links.get(&cid).is_some_and(|link| link.in_session) {
+                        self.inputs.push_back((cid, Input::Session(message)));
+                    }
+                }
+                session::Output::Manage { id, function, lun } => {
+                    self.managed.push((id, function, lun));
+                }
+                session::Output::OthersAborted { id, tasks } => {
+                    self.others_aborted.push((id, tasks));
+                }
+                session::Output::Ended => {
+                    assert!(!self.ended, "a session ends once");
+                    self.ended = true;
+                }
+            }
+        }
+    }
+}
+
+/// CHECK CONDITION with fixed format sense data.
+pub(crate) fn failed(fault: Fault) -> Outcome {
+    let (key, code) = fault.sense();
+    let [code, qualifier] = code.to_be_bytes();
+    let sense = [0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0];
+    Outcome { status: 2, sense: Bytes::copy_from_slice(&sense), ..Outcome::default() }
+}
+
+pub(crate) fn login_request(cid: u16, tsih: u16) -> LoginRequest {
+    LoginRequest {
+        first: FirstByte::immediate(Opcode::LOGIN_REQUEST),
+        flags: LoginFlags::stage(Stage::OPERATIONAL_NEGOTIATION, Some(Stage::FULL_FEATURE_PHASE)),
+        version_max: 0,
+        version_min: 0,
+        total_ahs_words: 0,
+        data_segment_length: U24::default(),
+        isid: [0x80, 0, 0, 0, 0, 1],
+        tsih,
+        initiator_task_tag: 0x77,
+        cid,
+        cmd_sn: FIRST_CMD_SN,
+        exp_stat_sn: SerialNumber(0),
+    }
+}
+
+/// Bytes that show where they belong.
+pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at / 7 + at) as u8).collect()
+}

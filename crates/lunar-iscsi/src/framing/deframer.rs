@@ -1,0 +1,420 @@
+//! From a stream of bytes to headers and payloads, and back. RFC 7143 §11.2.
+//!
+//! Holds no payload: the caller is told which of its bytes are payload, or receives them straight
+//! into their destination. What is kept is one header, at most [`HEADER_SEGMENTS_BYTES_MAX`] + 4.
+
+use super::{Digests, Header, Pdu};
+use crate::pdu::HEADER_BYTES;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use bytes::BufMut;
+use lunar_wire::{Crc32c, crc32c};
+
+/// The Basic Header Segment and the longest Additional Header Segments. RFC 7143 §11.2.1.5.
+pub const HEADER_SEGMENTS_BYTES_MAX: usize = HEADER_BYTES + 255 * 4;
+
+const DIGEST_BYTES: usize = 4;
+
+/// Finds PDUs in a stream of bytes; both roles.
+///
+/// Bytes are offered with [`push`](Self::push), which says how many it consumed. A header with
+/// DataSegmentLength 0 is a whole PDU; otherwise `Payload` events and one `PayloadEnd` follow.
+#[derive(Debug, Default)]
+pub struct Deframer {
+    digests: Digests,
+    head: Vec<u8>,
+    state: State,
+}
+
+/// What stands in the stream.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Event {
+    /// A header; its digest was right, if there is one.
+    Header(Header),
+    /// A header digest did not match. Where the next PDU starts is unknown: all further input is
+    /// consumed in silence. RFC 7143 §7.8.
+    HeaderDigestError,
+    /// This many bytes at the start of the input are payload; the caller copies them.
+    Payload {
+        /// At least 1.
+        bytes: usize,
+    },
+    /// The payload is complete, its padding and digest are consumed.
+    PayloadEnd {
+        /// `false`: the data digest did not match.
+        digest_ok: bool,
+    },
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Head,
+    Payload(Segment),
+    /// A header digest was wrong.
+    Lost,
+}
+
+/// The data segment under way.
+#[derive(Debug)]
+struct Segment {
+    missing_bytes: usize,
+    padding_bytes: usize,
+    crc: Option<Crc32c>,
+    /// Padding, then digest.
+    tail: [u8; 3 + DIGEST_BYTES],
+    tail_filled: usize,
+}
+
+impl Deframer {
+    /// At the start of a PDU, without digests.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Which digests stand behind the headers and payloads from the next PDU on. To be called
+    /// between two PDUs.
+    pub fn set_digests(&mut self, digests: Digests) {
+        self.digests = digests;
+    }
+
+    /// Looks at the bytes not consumed yet; returns how many it consumed, and perhaps what they
+    /// were. `(0, None)`: more are needed. To be called again while it returns anything else,
+    /// with an empty `input` too: the end of a payload may need no further byte.
+    pub fn push(&mut self, input: &[u8]) -> (usize, Option<Event>) {
+        match &mut self.state {
+            State::Head => self.push_head(input),
+            State::Payload(segment) if segment.missing_bytes > 0 => {
+                let bytes = segment.missing_bytes.min(input.len());
+                segment.take(&input[..bytes]);
+                (bytes, (bytes > 0).then_some(Event::Payload { bytes }))
+            }
+            State::Payload(segment) => {
+                let (consumed, digest_ok) = segment.push_tail(input);
+                if digest_ok.is_some() {
+                    self.state = State::Head;
+                }
+                (consumed, digest_ok.map(|digest_ok| Event::PayloadEnd { digest_ok }))
+            }
+            State::Lost => (input.len(), None),
+        }
+    }
+
+    /// How many bytes of the payload under way are missing; 0 outside of a payload. The caller
+    /// may receive up to that many straight into their destination, and then tell it by
+    /// [`received`](Self::received).
+    pub fn payload_missing(&self) -> usize {
+        match &self.state {
+            State::Payload(segment) => segment.missing_bytes,
+            _ => 0,
+        }
+    }
+
+    /// `payload` came from the stream past [`push`](Self::push): at most
+    /// [`payload_missing`](Self::payload_missing) bytes; what is beyond is not looked at.
+    pub fn received(&mut self, payload: &[u8]) {
+        if let State::Payload(segment) = &mut self.state {
+            let bytes = segment.missing_bytes.min(payload.len());
+            segment.take(&payload[..bytes]);
+        }
+    }
+
+    /// The header of a PDU was handed out, and not yet the end of its payload.
+    pub fn is_in_payload(&self) -> bool {
+        matches!(self.state, State::Payload(_))
+    }
+
+    /// No PDU is under way: the stream may end here without loss.
+    pub fn is_between_pdus(&self) -> bool {
+        matches!(self.state, State::Head) && self.head.is_empty()
+    }
+
+    fn push_head(&mut self, input: &[u8]) -> (usize, Option<Event>) {
+        if self.head.is_empty()
+            && let Some(header) = self.whole_header(input)
+        {
+            return (HEADER_BYTES, Some(self.begin_pdu(header)));
+        }
+        let mut consumed = self.fill_head(input, HEADER_BYTES);
+        if self.head.len() >= HEADER_BYTES {
+            let wanted = self.head_bytes();
+            consumed += self.fill_head(&input[consumed..], wanted);
+            if self.head.len() == wanted {
+                return (consumed, Some(self.end_head()));
+            }
+        }
+        (consumed, None)
+    }
+
+    /// The header at the start of `input`, if it is one that needs no gathering: all of it is
+    /// there, without additional segments and digest.
+    fn whole_header(&self, input: &[u8]) -> Option<Header> {
+        let bhs = input.first_chunk::<HEADER_BYTES>()?;
+        (bhs[4] == 0 && !self.digests.header).then(|| Header::new(*bhs))
+    }
+
+    /// Takes bytes until the head holds `wanted`; returns how many.
+    fn fill_head(&mut self, input: &[u8], wanted: usize) -> usize {
+        let bytes = wanted.saturating_sub(self.head.len()).min(input.len());
+        self.head.extend_from_slice(&input[..bytes]);
+        bytes
+    }
+
+    /// Length of the header segments and their digest, once the Basic Header Segment is there.
+    fn head_bytes(&self) -> usize {
+        let digest = if self.digests.header { DIGEST_BYTES } else { 0 };
+        HEADER_BYTES + 4 * usize::from(self.head[4]) + digest
+    }
+
+    fn end_head(&mut self) -> Event {
+        let segments = if self.digests.header {
+            let (segments, digest) = self.head.split_at(self.head.len() - DIGEST_BYTES);
+            if digest != Crc32c::digest_bytes(crc32c(segments)) {
+                self.head.clear();
+                self.state = State::Lost;
+                return Event::HeaderDigestError;
+            }
+            segments
+        } else {
+            &self.head[..]
+        };
+        let mut bhs = [0; HEADER_BYTES];
+        bhs.copy_from_slice(&segments[..HEADER_BYTES]);
+        let header = Header { bhs, ahs: Box::from(&segments[HEADER_BYTES..]) };
+        self.head.clear();
+        self.begin_pdu(header)
+    }
+
+    fn begin_pdu(&mut self, header: Header) -> Event {
+        let bytes = header.data_segment_bytes() as usize;
+        if bytes > 0 {
+            self.state = State::Payload(Segment::new(bytes, self.digests.data));
+        }
+        Event::Header(header)
+    }
+}
+
+impl Segment {
+    fn new(bytes: usize, digest: bool) -> Self {
+        Self {
+            missing_bytes: bytes,
+            padding_bytes: padding_bytes(bytes),
+            crc: digest.then(Crc32c::new),
+            tail: [0; 3 + DIGEST_BYTES],
+            tail_filled: 0,
+        }
+    }
+
+    fn take(&mut self, payload: &[u8]) {
+        self.missing_bytes -= payload.len();
+        if let Some(crc) = &mut self.crc {
+            crc.update(payload);
+        }
+    }
+
+    /// Returns how many bytes it took, and at the end whether the digest is right.
+    fn push_tail(&mut self, input: &[u8]) -> (usize, Option<bool>) {
+        let wanted = self.padding_bytes + if self.crc.is_some() { DIGEST_BYTES } else { 0 };
+        let bytes = (wanted - self.tail_filled).min(input.len());
+        self.tail[self.tail_filled..self.tail_filled + bytes].copy_from_slice(&input[..bytes]);
+        self.tail_filled += bytes;
+        if self.tail_filled < wanted {
+            return (bytes, None);
+        }
+        let (padding, digest) = self.tail[..wanted].split_at(self.padding_bytes);
+        let digest_ok = self.crc.as_mut().is_none_or(|crc| {
+            crc.update(padding);
+            digest == Crc32c::digest_bytes(crc.value())
+        });
+        (bytes, Some(digest_ok))
+    }
+}
+
+/// What stands on the wire before the data of `pdu`: header segments and header digest. Appended
+/// to `out`.
+#[inline]
+pub fn encode_head(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
+    out.put_slice(&pdu.bhs);
+    if !pdu.ahs.is_empty() {
+        out.put_slice(&pdu.ahs);
+    }
+    if digests.header {
+        let mut crc = Crc32c::new();
+        crc.update(&pdu.bhs);
+        crc.update(&pdu.ahs);
+        out.put_slice(&Crc32c::digest_bytes(crc.value()));
+    }
+}
+
+/// What stands on the wire behind the data of `pdu`: padding and data digest, nothing if there is
+/// no data. Appended to `out`.
+#[inline]
+pub fn encode_tail(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
+    let padding = &[0; 3][..padding_bytes(pdu.data.len())];
+    if !padding.is_empty() {
+        out.put_slice(padding);
+    }
+    if digests.data && !pdu.data.is_empty() {
+        let mut crc = Crc32c::new();
+        crc.update(&pdu.data);
+        crc.update(padding);
+        out.put_slice(&Crc32c::digest_bytes(crc.value()));
+    }
+}
+
+/// How many bytes fill `bytes` up to whole words. RFC 7143 §11.2.4.
+const fn padding_bytes(bytes: usize) -> usize {
+    bytes.wrapping_neg() & 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    fn stream(pdus: &[Pdu], digests: Digests) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for pdu in pdus {
+            encode_head(pdu, digests, &mut bytes);
+            bytes.extend_from_slice(&pdu.data);
+            encode_tail(pdu, digests, &mut bytes);
+            assert_eq!(bytes.len() % 4, 0);
+        }
+        bytes
+    }
+
+    fn pdu(seed: u8, ahs_words: u8, data: Vec<u8>) -> Pdu {
+        let mut bhs = [seed; HEADER_BYTES];
+        bhs[4] = ahs_words;
+        let mut pdu = Pdu::with_data(bhs, Bytes::from(data));
+        pdu.ahs = vec![seed ^ 0xff; 4 * usize::from(ahs_words)].into();
+        pdu
+    }
+
+    /// Reads PDUs from pieces of the stream; `direct` receives payloads past `push`.
+    fn read(mut bytes: &[u8], cuts: &[usize], digests: Digests, direct: bool) -> Vec<Pdu> {
+        let mut deframer = Deframer::new();
+        deframer.set_digests(digests);
+        let mut found: Vec<Pdu> = Vec::new();
+        let mut data = Vec::new();
+        let mut cuts = cuts.iter().cycle();
+        while !bytes.is_empty() {
+            let (mut piece, rest) = bytes.split_at(bytes.len().min(*cuts.next().unwrap()));
+            bytes = rest;
+            loop {
+                let missing = deframer.payload_missing().min(piece.len());
+                if direct && missing > 0 {
+                    deframer.received(&piece[..missing]);
+                    data.extend_from_slice(&piece[..missing]);
+                    piece = &piece[missing..];
+                }
+                let (consumed, event) = deframer.push(piece);
+                match event {
+                    Some(Event::Header(header)) => {
+                        found.push(Pdu { bhs: header.bhs, ahs: header.ahs, data: Bytes::new() });
+                    }
+                    Some(Event::Payload { bytes }) => data.extend_from_slice(&piece[..bytes]),
+                    Some(Event::PayloadEnd { digest_ok }) => {
+                        assert!(digest_ok);
+                        found.last_mut().unwrap().data = Bytes::from(core::mem::take(&mut data));
+                    }
+                    Some(Event::HeaderDigestError) => panic!("a digest was right"),
+                    None if consumed == 0 => break,
+                    None => {}
+                }
+                piece = &piece[consumed..];
+            }
+            assert!(piece.is_empty(), "all input is consumed");
+        }
+        assert!(deframer.is_between_pdus());
+        found
+    }
+
+    proptest! {
+        /// Goal: PDUs come back as they were sent, wherever the stream is cut.
+        /// Method: random PDUs, all four digest settings, random pieces, both ways of receiving.
+        #[test]
+        fn pdus_come_back(
+            parts in prop::collection::vec(
+                (any::<u8>(), 0u8..6, prop::collection::vec(any::<u8>(), 0..70)), 1..6),
+            cuts in prop::collection::vec(1usize..80, 1..10),
+            header: bool,
+            data: bool,
+            direct: bool,
+        ) {
+            let digests = Digests { header, data };
+            let pdus: Vec<Pdu> = parts.into_iter().map(|(s, a, d)| pdu(s, a, d)).collect();
+            prop_assert_eq!(read(&stream(&pdus, digests), &cuts, digests, direct), pdus);
+        }
+
+        /// Goal: no bytes make it panic or stand still, and it holds no more than a header.
+        #[test]
+        fn any_bytes_are_consumed(
+            bytes in prop::collection::vec(any::<u8>(), 0..4000), header: bool, data: bool,
+        ) {
+            let mut deframer = Deframer::new();
+            deframer.set_digests(Digests { header, data });
+            let mut rest = &bytes[..];
+            loop {
+                let (consumed, event) = deframer.push(rest);
+                rest = &rest[consumed..];
+                prop_assert!(deframer.head.capacity() <= 4 * HEADER_SEGMENTS_BYTES_MAX);
+                if consumed == 0 && event.is_none() {
+                    break;
+                }
+            }
+            prop_assert!(rest.is_empty());
+        }
+
+        /// Goal: one wrong bit anywhere under a digest is noticed, and only where it is.
+        #[test]
+        fn a_wrong_bit_is_noticed(
+            // TotalAHSLength and DataSegmentLength, 32 bits, say where the digests stand.
+            bit in (0usize..8 * (48 + 8 + 4 + 12 + 4) - 32)
+                .prop_map(|bit| if bit < 4 * 8 { bit } else { bit + 32 }),
+        ) {
+            let digests = Digests { header: true, data: true };
+            let mut bytes = stream(&[pdu(7, 2, vec![1; 10])], digests);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let mut deframer = Deframer::new();
+            deframer.set_digests(digests);
+            let (consumed, event) = deframer.push(&bytes);
+            if bit < 8 * (48 + 8 + 4) {
+                prop_assert_eq!(event, Some(Event::HeaderDigestError));
+                prop_assert_eq!(deframer.push(&bytes), (bytes.len(), None));
+            } else {
+                let (payload, event) = deframer.push(&bytes[consumed..]);
+                prop_assert_eq!(event, Some(Event::Payload { bytes: 10 }));
+                let (_, event) = deframer.push(&bytes[consumed + payload..]);
+                prop_assert_eq!(event, Some(Event::PayloadEnd { digest_ok: false }));
+            }
+        }
+    }
+
+    /// Goal: a payload without padding and digest ends without a further byte.
+    #[test]
+    fn payload_ends_at_once() {
+        let bytes = stream(&[pdu(1, 0, vec![9; 8])], Digests::default());
+        let mut deframer = Deframer::new();
+        assert!(matches!(deframer.push(&bytes), (48, Some(Event::Header(_)))));
+        assert_eq!(deframer.payload_missing(), 8);
+        deframer.received(&bytes[48..]);
+        assert_eq!(deframer.push(&[]), (0, Some(Event::PayloadEnd { digest_ok: true })));
+        assert_eq!(deframer.push(&[]), (0, None));
+        assert!(deframer.is_between_pdus());
+    }
+
+    /// The digests of a PDU laid out by hand: RFC 7143 Appendix A.4, a READ(10) command.
+    #[test]
+    fn digest_of_the_rfc() {
+        let bhs: [u8; HEADER_BYTES] = [
+            0x01, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x14, 0, 0, 0, 0, 0, 0x04, 0, 0,
+            0, 0, 0x14, 0, 0, 0, 0x18, 0x28, 0, 0, 0, 0, 0, 0, 0, 0x02, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        let mut bytes = Vec::new();
+        encode_head(&Pdu::new(bhs), Digests { header: true, data: false }, &mut bytes);
+        assert_eq!(bytes[48..], [0x56, 0x3a, 0x96, 0xd9]);
+    }
+}

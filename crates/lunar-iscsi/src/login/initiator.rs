@@ -1,0 +1,403 @@
+//! The initiator's side of a login. Mirrors `target`. RFC 7143 §6.3, §11.12, §11.13, §12.
+
+use super::initiator_states::{Failure, State, Told};
+use super::target::{LOGIN_PDUS_MAX, LOGIN_SEGMENT_BYTES_MAX};
+use super::{ChapAlgorithm, Credential, SessionType};
+use crate::framing::{Header, Pdu};
+use crate::pdu::{FirstByte, LoginFlags, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage};
+use crate::text::{
+    ConnectionParameters, Emitter, Key, Offer, Reassembler, Seen, SessionParameters, TextBuilder,
+    Violation, parse,
+};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use lunar_wire::{SerialNumber, U24};
+
+/// What one login is told beforehand.
+#[derive(Clone, Debug)]
+pub struct InitiatorLoginOptions {
+    /// InitiatorName.
+    pub initiator_name: String,
+    /// InitiatorAlias.
+    pub alias: Option<String>,
+    /// TargetName; needed for a normal session.
+    pub target_name: Option<String>,
+    /// Discovery or normal.
+    pub session_type: SessionType,
+    /// Our part of the session identifier.
+    pub isid: [u8; 6],
+    /// 0 for a new session, else the session to join.
+    pub tsih: u16,
+    /// Connection ID.
+    pub cid: u16,
+    /// The login's Initiator Task Tag; any but the reserved one.
+    pub initiator_task_tag: u32,
+    /// CmdSN the session starts at, or has reached.
+    pub cmd_sn: SerialNumber,
+    /// What we propose.
+    pub offer: Offer,
+    /// What we can prove. `None`: the login starts in the operational stage.
+    pub chap: Option<ChapAnswer>,
+    /// Fresh random bytes from the operating system, for our own challenge.
+    pub entropy: [u8; 33],
+}
+
+impl InitiatorLoginOptions {
+    /// The login begins a session; any other joins one that stands. RFC 7143 §6.3.1.
+    pub(super) const fn is_leading(&self) -> bool {
+        self.tsih == 0
+    }
+}
+
+/// How the initiator proves itself, and whether the target must.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ChapAnswer {
+    /// CHAP_A, best first.
+    pub algorithms: Vec<ChapAlgorithm>,
+    /// Our name and secret.
+    pub credential: Credential,
+    /// Mutual CHAP: a target that does not prove this is not logged in to.
+    pub expect_target: Option<Credential>,
+}
+
+/// What a login asks of the connection that runs it.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Send this Login Request.
+    Send(Pdu),
+    /// Logged in: full feature phase.
+    Complete(Box<Established>),
+    /// It failed; close.
+    Failed(LoginFailure),
+}
+
+/// What a login ends with.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Established {
+    /// The session's handle; 0 only in a discovery session of an old target, against RFC 7143
+    /// §11.13.3.
+    pub tsih: u16,
+    /// Negotiated for the session (meaningful on its leading connection).
+    pub session: SessionParameters,
+    /// Negotiated for this connection.
+    pub connection: ConnectionParameters,
+    /// The next StatSN this connection expects.
+    pub exp_stat_sn: SerialNumber,
+    /// The target's command window.
+    pub exp_cmd_sn: SerialNumber,
+    /// Likewise.
+    pub max_cmd_sn: SerialNumber,
+    /// TargetPortalGroupTag, if told.
+    pub portal_group_tag: Option<u16>,
+    /// TargetAlias, if told.
+    pub target_alias: Option<String>,
+}
+
+/// Why a login failed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LoginFailure {
+    /// The target's status, if it was the target that refused.
+    pub status: Option<LoginStatus>,
+    /// TargetAddress and whether for good, if it moved. RFC 7143 §11.13.5 class 1.
+    pub redirect: Option<(String, bool)>,
+    /// It is the answer to our proof: the hash that this was made with.
+    pub proven_by: Option<ChapAlgorithm>,
+    /// In words.
+    pub what: String,
+}
+
+/// The login of one connection in the initiator role.
+#[derive(Debug)]
+pub struct InitiatorLogin {
+    options: InitiatorLoginOptions,
+    stage: Stage,
+    /// The next stage the outstanding request asks for.
+    asked: Option<Stage>,
+    /// A transit asked for once all of the text is out.
+    pending: Option<Stage>,
+    outstanding: bool,
+    /// The operational keys are out, and no response has come since.
+    proposal_unanswered: bool,
+    response: Option<LoginResponse>,
+    responses: u32,
+    exp_stat_sn: SerialNumber,
+    incoming: Reassembler,
+    outgoing: Emitter,
+    seen: Seen,
+    told: Told,
+    state: State,
+}
+
+impl InitiatorLogin {
+    /// A login that has sent nothing.
+    pub fn new(options: InitiatorLoginOptions) -> Self {
+        Self {
+            options,
+            stage: Stage::OPERATIONAL_NEGOTIATION,
+            asked: None,
+            pending: None,
+            outstanding: false,
+            proposal_unanswered: false,
+            response: None,
+            responses: 0,
+            exp_stat_sn: SerialNumber(0),
+            incoming: Reassembler::default(),
+            outgoing: Emitter::default(),
+            seen: Seen::NOTHING,
+            told: Told::default(),
+            state: State::Over,
+        }
+    }
+
+    /// Sends the first request. Call it once.
+    pub fn start(&mut self, steps: &mut Vec<Step>) {
+        let mut text = TextBuilder::new();
+        self.open(&mut text);
+        match State::first(&self.options, &mut text) {
+            Ok((stage, next, state)) => {
+                self.stage = stage;
+                self.state = state;
+                self.proposal_unanswered = stage == Stage::OPERATIONAL_NEGOTIATION;
+                self.say(text, Some(next), steps);
+            }
+            Err(failure) => self.fail(failure, steps),
+        }
+    }
+
+    /// Judges a header. `true`: its data segment (at most [`LOGIN_SEGMENT_BYTES_MAX`] bytes) is
+    /// wanted as `Place::Control` and then handed to [`on_payload`](Self::on_payload).
+    pub fn on_header(&mut self, header: &Header, steps: &mut Vec<Step>) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        let response = match self.judge(header) {
+            Ok(response) => response,
+            Err(failure) => {
+                self.fail(failure, steps);
+                return false;
+            }
+        };
+        self.outstanding = false;
+        self.proposal_unanswered = false;
+        self.exp_stat_sn = response.stat_sn.next();
+        self.response = Some(response);
+        if response.data_segment_length.value() > 0 {
+            return true;
+        }
+        self.on_payload(Bytes::new(), steps);
+        false
+    }
+
+    /// The data segment of the response whose header was judged.
+    pub fn on_payload(&mut self, data: Bytes, steps: &mut Vec<Step>) {
+        let Some(response) = self.response.take() else { return };
+        let result = if response.status == LoginStatus::SUCCESS {
+            self.take(&response, &data, steps)
+        } else {
+            Err(refused(response.status, &data))
+        };
+        if let Err(failure) = result {
+            self.fail(failure, steps);
+        }
+    }
+
+    /// Complete or failed.
+    pub const fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// Keys that RFC 3720 does not know were proposed, and the target has said nothing since. Old
+    /// targets close the connection over them.
+    pub fn newer_keys_are_unanswered(&self) -> bool {
+        self.proposal_unanswered && self.state.has_proposed_newer_keys()
+    }
+
+    /// Names, which the first request of every connection must carry, and the session type, which
+    /// belongs to the leading login alone. RFC 7143 §6.3.1, §13.21.
+    fn open(&self, text: &mut TextBuilder) {
+        let options = &self.options;
+        text.key(Key::InitiatorName, &options.initiator_name);
+        if let Some(alias) = &options.alias {
+            text.key(Key::InitiatorAlias, alias);
+        }
+        if let Some(name) = &options.target_name {
+            text.key(Key::TargetName, name);
+        }
+        if options.is_leading() {
+            let word = match options.session_type {
+                SessionType::Normal => "Normal",
+                SessionType::Discovery => "Discovery",
+            };
+            text.key(Key::SessionType, word);
+        }
+    }
+
+    /// The rules of the header alone. RFC 7143 §6.3, §11.13.
+    fn judge(&mut self, header: &Header) -> Result<LoginResponse, Failure> {
+        let response = LoginResponse::decode(&header.bhs);
+        let flags = response.flags;
+        self.responses += 1;
+        let wrong = if header.opcode() != Opcode::LOGIN_RESPONSE {
+            Some("the answer to a login is not a Login Response")
+        } else if !self.outstanding {
+            Some("a Login Response that nothing asked for")
+        } else if self.responses > LOGIN_PDUS_MAX {
+            Some("a login without end")
+        } else if response.initiator_task_tag != self.options.initiator_task_tag {
+            Some("a Login Response with another Initiator Task Tag")
+        } else if response.data_segment_length.value() as usize > LOGIN_SEGMENT_BYTES_MAX {
+            Some("a login data segment over 8192 bytes")
+        } else if response.status != LoginStatus::SUCCESS {
+            None
+        } else if response.version_active != 0 {
+            Some("an iSCSI version that we do not speak")
+        } else if flags.current() != self.stage {
+            Some("a Login Response of another stage")
+        } else {
+            self.wrong_transit(flags)
+        };
+        wrong.map_or(Ok(response), |what| Err(Failure::violation(what)))
+    }
+
+    /// A transit must be asked for, go forward, and not further than asked. RFC 7143 §6.3.
+    fn wrong_transit(&self, flags: LoginFlags) -> Option<&'static str> {
+        if !flags.has(LoginFlags::TRANSIT) {
+            return None;
+        }
+        let next = flags.next();
+        match self.asked {
+            _ if flags.has(LoginFlags::CONTINUE) => Some("T and C in one response"),
+            None => Some("a transit that was not asked for"),
+            Some(asked) if next > asked || next <= self.stage || next == Stage(2) => {
+                Some("a transit to a stage that was not offered")
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Takes a data segment in; once its text is complete, the state decides.
+    fn take(
+        &mut self,
+        response: &LoginResponse,
+        data: &[u8],
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Failure> {
+        let more = response.flags.has(LoginFlags::CONTINUE);
+        if !self.outgoing.is_empty() {
+            if more || !data.is_empty() {
+                return Err(Violation::OutOfTurn.into());
+            }
+            self.emit(steps);
+            return Ok(());
+        }
+        let Some(text) = self.incoming.add(data, more)? else {
+            // RFC 7143 §6.2: an empty request fetches the rest.
+            self.send(None, false, Bytes::new(), steps);
+            return Ok(());
+        };
+        let granted = response.flags.has(LoginFlags::TRANSIT).then(|| response.flags.next());
+        let pairs = parse(&text)?;
+        for pair in &pairs {
+            self.seen.note(pair)?;
+        }
+        let mut answers = TextBuilder::new();
+        let rest = self.told.sort(&pairs, &mut answers)?;
+        let state = core::mem::take(&mut self.state);
+        let state = state.handle(&self.options, &rest, granted, &mut answers)?;
+        if granted == Some(Stage::FULL_FEATURE_PHASE) {
+            let established = self.established(response, state)?;
+            steps.push(Step::Complete(Box::new(established)));
+            return Ok(());
+        }
+        self.stage = granted.unwrap_or(self.stage);
+        self.state = state;
+        self.proposal_unanswered = granted == Some(Stage::OPERATIONAL_NEGOTIATION);
+        let ask = self.state.asks();
+        self.say(answers, ask, steps);
+        Ok(())
+    }
+
+    fn established(
+        &mut self,
+        response: &LoginResponse,
+        state: State,
+    ) -> Result<Established, Failure> {
+        let known = self.options.tsih;
+        // No connection ever joins a discovery session, and old targets give it no handle.
+        let needed = self.options.session_type == SessionType::Normal;
+        if (response.tsih == 0 && needed) || (known != 0 && response.tsih != known) {
+            return Err(Failure::violation("a final response without the session's TSIH"));
+        }
+        let (session, connection) = state.finish(&self.options)?;
+        Ok(Established {
+            tsih: response.tsih,
+            session,
+            connection,
+            exp_stat_sn: self.exp_stat_sn,
+            exp_cmd_sn: response.exp_cmd_sn,
+            max_cmd_sn: response.max_cmd_sn,
+            portal_group_tag: self.told.portal_group_tag,
+            target_alias: self.told.target_alias.take(),
+        })
+    }
+
+    /// Says `text`, asking for `next` with its last piece.
+    fn say(&mut self, text: TextBuilder, next: Option<Stage>, steps: &mut Vec<Step>) {
+        self.outgoing = Emitter::new(text.into_bytes());
+        self.pending = next;
+        self.emit(steps);
+    }
+
+    fn emit(&mut self, steps: &mut Vec<Step>) {
+        let text = self.outgoing.next(LOGIN_SEGMENT_BYTES_MAX);
+        let more = !self.outgoing.is_empty();
+        let next = if more { None } else { self.pending };
+        self.send(next, more, text, steps);
+    }
+
+    fn send(&mut self, next: Option<Stage>, more: bool, text: Bytes, steps: &mut Vec<Step>) {
+        self.asked = next;
+        self.outstanding = true;
+        let options = &self.options;
+        let request = LoginRequest {
+            first: FirstByte::immediate(Opcode::LOGIN_REQUEST),
+            flags: LoginFlags::stage(self.stage, next).with_if(more, LoginFlags::CONTINUE),
+            version_max: 0,
+            version_min: 0,
+            total_ahs_words: 0,
+            data_segment_length: U24::truncate(0),
+            isid: options.isid,
+            tsih: options.tsih,
+            initiator_task_tag: options.initiator_task_tag,
+            cid: options.cid,
+            cmd_sn: options.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+        };
+        steps.push(Step::Send(Pdu::with_data(request.encode(), text)));
+    }
+
+    fn fail(&mut self, failure: Failure, steps: &mut Vec<Step>) {
+        let Failure { status, redirect, what } = failure;
+        let proven_by = self.state.proven_by();
+        steps.push(Step::Failed(LoginFailure { status, redirect, proven_by, what }));
+        self.state = State::Over;
+        self.incoming.reset();
+        self.outgoing = Emitter::default();
+    }
+}
+
+/// A status other than success, with the new address if the target moved.
+fn refused(status: LoginStatus, text: &[u8]) -> Failure {
+    let moved = [LoginStatus::TARGET_MOVED_TEMPORARILY, LoginStatus::TARGET_MOVED_PERMANENTLY];
+    let mut redirect = None;
+    if moved.contains(&status) {
+        let pairs = parse(text).unwrap_or_default();
+        let address = pairs.iter().find(|pair| pair.key == Some(Key::TargetAddress));
+        let permanent = status == LoginStatus::TARGET_MOVED_PERMANENTLY;
+        redirect = address.map(|pair| (pair.value.into(), permanent));
+    }
+    let what = alloc::format!("the target answers {status:?}");
+    Failure { status: Some(status), redirect, what }
+}

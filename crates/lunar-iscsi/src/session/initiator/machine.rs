@@ -1,0 +1,304 @@
+//! The session of an initiator: one CmdSN sequence, one window and one set of tags over all its
+//! connections. RFC 7143 §4.2.2.1, §4.2.5.1.
+
+use super::{Ending, Input, Isid, LoginNumbers, Output, SessionOptions, ToConnection, ToSession};
+use crate::pdu::TAG_RESERVED;
+use crate::text::SessionParameters;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use hashbrown::HashMap;
+use lunar_wire::SerialNumber;
+
+/// A session in the initiator role: no socket, no clock, no lock.
+///
+/// It hands out CmdSN and Initiator Task Tags; what they are spent on is the connections' affair.
+/// A request is allegiant to the connection that asked (RFC 7143 §4.2.5.1).
+///
+/// Contract: before a connection logs in, [`open`](Self::open); after each
+/// [`handle`](Self::handle), call [`poll`](Self::poll) until it returns `None`.
+#[derive(Debug)]
+pub struct InitiatorSession {
+    isid: Isid,
+    tsih: u16,
+    parameters: Option<SessionParameters>,
+    /// CmdSN of the next request.
+    cmd_sn: SerialNumber,
+    exp_cmd_sn: SerialNumber,
+    max_cmd_sn: SerialNumber,
+    connections: BTreeMap<u16, Member>,
+    /// Requests that wait for the window, oldest first.
+    waiting: VecDeque<Waiting>,
+    queue_requests_max: u32,
+    /// Connections with a function under way that holds numbers back, once for each.
+    holds: Vec<u16>,
+    /// Initiator Task Tags in use, and by which connection.
+    tags: HashMap<u32, u16>,
+    next_tag: u32,
+    /// The connection that logs the session out.
+    logging_out: Option<u16>,
+    /// Why the session is going, once it is.
+    ending: Option<Ending>,
+    ended: bool,
+    outputs: VecDeque<Output>,
+}
+
+/// One connection, as the session sees it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Member {
+    joined: bool,
+    /// The newest CmdSN given to it.
+    last_cmd_sn: Option<SerialNumber>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    cid: u16,
+    ticket: u64,
+    tag: bool,
+}
+
+impl InitiatorSession {
+    /// A session without connections.
+    pub fn new(options: SessionOptions) -> Self {
+        Self {
+            isid: options.isid,
+            tsih: 0,
+            parameters: None,
+            cmd_sn: options.cmd_sn,
+            exp_cmd_sn: options.cmd_sn,
+            max_cmd_sn: options.cmd_sn.minus(1),
+            connections: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            queue_requests_max: options.queue_requests_max,
+            holds: Vec::new(),
+            tags: HashMap::new(),
+            next_tag: 1,
+            logging_out: None,
+            ending: None,
+            ended: false,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// A connection of this CID is about to log in. `None` when it may not: the session ends, the
+    /// CID is in use, the leading login is not through, or MaxConnections is reached.
+    pub fn open(&mut self, cid: u16) -> Option<LoginNumbers> {
+        let room = match &self.parameters {
+            None => self.connections.is_empty(),
+            Some(agreed) => self.connections.len() < usize::from(agreed.max_connections),
+        };
+        if self.ending.is_some() || self.connections.contains_key(&cid) || !room {
+            return None;
+        }
+        self.connections.insert(cid, Member::default());
+        Some(LoginNumbers { isid: self.isid, tsih: self.tsih, cmd_sn: self.cmd_sn })
+    }
+
+    /// What the leading login brought; `None` before.
+    pub fn parameters(&self) -> Option<SessionParameters> {
+        self.parameters
+    }
+
+    /// Nothing waits and no tag is in use.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.tags.is_empty() && self.holds.is_empty()
+    }
+
+    /// So that tests see the counter wrap.
+    #[cfg(test)]
+    pub(super) fn start_tags_at(&mut self, tag: u32) {
+        self.next_tag = tag;
+    }
+
+    /// Takes one input.
+    pub fn handle(&mut self, input: Input) {
+        match input {
+            Input::Connection(cid, message) if self.connections.contains_key(&cid) => {
+                self.on_connection(cid, message);
+            }
+            // A late word of a connection that is gone.
+            Input::Connection(..) => {}
+            Input::End => self.end(Ending::Lost),
+        }
+        self.grant_waiting();
+    }
+
+    /// The next output; `None` when there is nothing to do until the next input.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    fn on_connection(&mut self, cid: u16, message: ToSession) {
+        match message {
+            ToSession::Joined { tsih, parameters } => self.joined(cid, tsih, parameters),
+            ToSession::Request { ticket, immediate, tag } => {
+                self.request(Waiting { cid, ticket, tag }, immediate);
+            }
+            ToSession::Withdraw { ticket } => {
+                let waited = self.waiting.len();
+                self.waiting.retain(|entry| (entry.cid, entry.ticket) != (cid, ticket));
+                if self.waiting.len() < waited {
+                    self.tell(cid, ToConnection::Refused { ticket });
+                }
+            }
+            ToSession::WithdrawAll => self.waiting.retain(|request| request.cid != cid),
+            ToSession::TagFree(tag) => {
+                self.tags.remove(&tag);
+            }
+            ToSession::Window { exp_cmd_sn, max_cmd_sn } => self.window(exp_cmd_sn, max_cmd_sn),
+            ToSession::Hold => self.holds.push(cid),
+            ToSession::Release => {
+                if let Some(at) = self.holds.iter().position(|holder| *holder == cid) {
+                    self.holds.swap_remove(at);
+                }
+            }
+            ToSession::TasksEnded { lun, before } => {
+                self.tell_others(cid, ToConnection::TasksEnded { lun, before });
+            }
+            ToSession::LoggingOut => {
+                self.ending = Some(Ending::SessionLogout);
+                self.logging_out = Some(cid);
+                self.refuse_waiting();
+                self.tell_others(cid, ToConnection::LoggingOut);
+            }
+            ToSession::Closed { ending } => self.closed(cid, ending),
+        }
+    }
+
+    fn joined(&mut self, cid: u16, tsih: u16, parameters: SessionParameters) {
+        if let Some(member) = self.connections.get_mut(&cid) {
+            member.joined = true;
+        }
+        if self.parameters.is_none() {
+            self.tsih = tsih;
+            self.parameters = Some(parameters);
+            self.outputs.push_back(Output::Established { tsih, parameters });
+        }
+    }
+
+    fn request(&mut self, request: Waiting, immediate: bool) {
+        let joined = self.connections.get(&request.cid).is_some_and(|member| member.joined);
+        if self.ending.is_some() || !joined {
+            return self.tell(request.cid, ToConnection::Refused { ticket: request.ticket });
+        }
+        if immediate {
+            let cmd_sn = self.cmd_sn;
+            return self.grant(request, cmd_sn);
+        }
+        if self.waiting.is_empty() && self.window_is_open() {
+            return self.grant_next(request);
+        }
+        if self.waiting.len() < self.queue_requests_max as usize {
+            self.waiting.push_back(request);
+        } else {
+            self.tell(request.cid, ToConnection::Refused { ticket: request.ticket });
+        }
+    }
+
+    fn window_is_open(&self) -> bool {
+        self.holds.is_empty() && self.cmd_sn.within(self.exp_cmd_sn, self.max_cmd_sn)
+    }
+
+    fn grant_waiting(&mut self) {
+        while self.ending.is_none() && self.window_is_open() {
+            match self.waiting.pop_front() {
+                Some(request) => self.grant_next(request),
+                None => break,
+            }
+        }
+    }
+
+    fn grant_next(&mut self, request: Waiting) {
+        let cmd_sn = self.cmd_sn.take();
+        if let Some(member) = self.connections.get_mut(&request.cid) {
+            member.last_cmd_sn = Some(cmd_sn);
+        }
+        self.grant(request, cmd_sn);
+    }
+
+    fn grant(&mut self, request: Waiting, cmd_sn: SerialNumber) {
+        let Waiting { cid, ticket, tag } = request;
+        let initiator_task_tag = if tag { self.new_tag(cid) } else { TAG_RESERVED };
+        self.tell(cid, ToConnection::Grant { ticket, cmd_sn, initiator_task_tag });
+    }
+
+    /// A tag unique among those in use, and as long as possible not used before, so that what
+    /// comes late is not taken for an answer to something newer.
+    fn new_tag(&mut self, cid: u16) -> u32 {
+        while self.next_tag == TAG_RESERVED || self.tags.contains_key(&self.next_tag) {
+            self.next_tag = self.next_tag.wrapping_add(1);
+        }
+        let tag = self.next_tag;
+        self.next_tag = tag.wrapping_add(1);
+        self.tags.insert(tag, cid);
+        tag
+    }
+
+    /// Takes the window of a PDU over where it is news. RFC 7143 §4.2.2.1: a MaxCmdSN below
+    /// ExpCmdSN − 1 makes both void, and PDUs of several connections may arrive out of order.
+    fn window(&mut self, exp_cmd_sn: SerialNumber, max_cmd_sn: SerialNumber) {
+        if max_cmd_sn.before(exp_cmd_sn.minus(1)) || exp_cmd_sn.after(self.cmd_sn) {
+            return;
+        }
+        if exp_cmd_sn.after(self.exp_cmd_sn) {
+            self.exp_cmd_sn = exp_cmd_sn;
+        }
+        if max_cmd_sn.after(self.max_cmd_sn) {
+            self.max_cmd_sn = max_cmd_sn;
+        }
+    }
+
+    fn closed(&mut self, cid: u16, ending: Ending) {
+        let member = self.connections.remove(&cid).unwrap_or_default();
+        self.waiting.retain(|request| request.cid != cid);
+        self.tags.retain(|_, user| *user != cid);
+        self.holds.retain(|holder| *holder != cid);
+        let session_goes = match ending {
+            Ending::SessionLogout | Ending::Violation => true,
+            Ending::ConnectionLogout | Ending::NotJoined => false,
+            // The target closes the others first; the answer to the logout is still to come.
+            Ending::Lost if self.logging_out.is_some() => self.logging_out == Some(cid),
+            Ending::Lost => self.leaves_gap(member),
+        };
+        if session_goes || self.connections.is_empty() {
+            self.end(ending);
+        }
+    }
+
+    /// A CmdSN that went down with its connection, and perhaps never reached the target, would
+    /// hold up every later one: at ErrorRecoveryLevel 0 only a new session helps.
+    fn leaves_gap(&self, member: Member) -> bool {
+        member.last_cmd_sn.is_some_and(|last| !last.before(self.exp_cmd_sn))
+    }
+
+    fn end(&mut self, ending: Ending) {
+        let ending = *self.ending.get_or_insert(ending);
+        self.refuse_waiting();
+        let cids: Vec<u16> = self.connections.keys().copied().collect();
+        for cid in cids {
+            self.tell(cid, ToConnection::Close);
+        }
+        if self.connections.is_empty() && !self.ended {
+            self.ended = true;
+            self.outputs.push_back(Output::Ended(ending));
+        }
+    }
+
+    fn refuse_waiting(&mut self) {
+        while let Some(Waiting { cid, ticket, .. }) = self.waiting.pop_front() {
+            self.tell(cid, ToConnection::Refused { ticket });
+        }
+    }
+
+    fn tell(&mut self, cid: u16, message: ToConnection) {
+        self.outputs.push_back(Output::ToConnection(cid, message));
+    }
+
+    fn tell_others(&mut self, cid: u16, message: ToConnection) {
+        let others: Vec<u16> =
+            self.connections.keys().copied().filter(|other| *other != cid).collect();
+        for other in others {
+            self.tell(other, message);
+        }
+    }
+}

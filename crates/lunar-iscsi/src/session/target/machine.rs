@@ -1,0 +1,605 @@
+//! The session: its window, its connections, what is delivered when. RFC 7143 §4.2.2.1.
+
+use super::management::{Managements, is_same_unit};
+use super::window::{Arrived, Window};
+use super::{Arrival, DataDue, Input, Output, ToConnection, ToSession};
+use crate::framing::TaskId;
+use crate::pdu::{LogoutResult, TaskAttribute};
+use crate::sorted_map::SortedMap;
+use crate::text::{SessionParameters, TaskReporting};
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use lunar_wire::{Lun, SerialNumber, Time};
+
+/// Bounds of one session.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SessionLimits {
+    /// Numbered requests the initiator may have under way: MaxCmdSN − ExpCmdSN + 1 of an idle
+    /// session.
+    pub window_commands: u32,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self { window_commands: 128 }
+    }
+}
+
+/// A request that was accepted and waits for its turn.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Waiting {
+    pub(super) cid: u16,
+    pub(super) ticket: u64,
+    pub(super) immediate: bool,
+    pub(super) cmd_sn: SerialNumber,
+    pub(super) request: Arrival,
+}
+
+/// A SCSI command the session knows.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Known {
+    pub(super) initiator_task_tag: u32,
+    pub(super) lun: Lun,
+    pub(super) attribute: TaskAttribute,
+    pub(super) cmd_sn: SerialNumber,
+    pub(super) immediate: bool,
+    /// It occupies the window.
+    pub(super) counted: bool,
+    /// Its connection was told to start it.
+    pub(super) delivered: bool,
+    /// Its connection was told to abort it; the strongest of what it was told.
+    pub(super) aborting: Option<DataDue>,
+}
+
+/// Names a task within the session.
+pub(super) type Key = (u16, TaskId);
+
+/// Room for so many outputs is kept while there are none.
+const OUTPUTS_KEPT_MAX: usize = 32;
+
+/// One iSCSI session in the target role.
+///
+/// After each [`handle`](Self::handle), call [`poll`](Self::poll) until it returns `None`.
+#[derive(Debug)]
+pub struct TargetSession {
+    tsih: u16,
+    pub(super) parameters: SessionParameters,
+    pub(super) window: Window<Waiting>,
+    /// CIDs, and whether a logout of the connection is being carried out.
+    pub(super) connections: SortedMap<u16, Link>,
+    pub(super) tasks: SortedMap<Key, Known>,
+    /// In order, but behind a task management function that is not through.
+    pub(super) ready: VecDeque<Waiting>,
+    pub(super) managements: Managements,
+    /// The units there are; `None`: the executor alone knows.
+    units: Option<Vec<Lun>>,
+    /// The initiator may ask for functions that are administration.
+    pub(super) administers: bool,
+    pub(super) logouts: Vec<Logout>,
+    pub(super) state: State,
+    /// The connection whose message is being handled.
+    speaker: Option<u16>,
+    /// A request of the speaker that was accepted, which it does not know yet.
+    accepted: Option<u64>,
+    pub(super) outputs: VecDeque<Output>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Link {
+    /// It is being logged out or was told to close: its end is no failure.
+    pub(super) leaving: bool,
+    /// Another one takes its place.
+    replaced: bool,
+    /// It was told to close as the session ends.
+    ended: bool,
+    /// ExpCmdSN and MaxCmdSN as it knows them.
+    pub(super) told: (SerialNumber, SerialNumber),
+}
+
+impl Link {
+    /// Who has heard of this connection alone takes the window for closed.
+    fn shows_closed_window(&self, exp_cmd_sn: SerialNumber) -> bool {
+        !exp_cmd_sn.before(self.told.1.next())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum State {
+    /// No connection has joined yet.
+    New,
+    Open,
+    /// Every connection was told to close, or is being logged out.
+    Ending,
+    Ended,
+}
+
+/// A logout under way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Logout {
+    /// Who asked and gets the answer.
+    asker: u16,
+    /// What is closed; `None`: the session.
+    cid: Option<u16>,
+}
+
+impl TargetSession {
+    /// A session without connections. `first_cmd_sn` is the CmdSN of the leading login.
+    pub fn new(
+        tsih: u16,
+        parameters: SessionParameters,
+        first_cmd_sn: SerialNumber,
+        limits: SessionLimits,
+    ) -> Self {
+        let window = Window::new(first_cmd_sn, limits.window_commands);
+        Self {
+            tsih,
+            parameters,
+            window,
+            connections: SortedMap::default(),
+            tasks: SortedMap::default(),
+            ready: VecDeque::new(),
+            managements: Managements::default(),
+            units: None,
+            administers: true,
+            logouts: Vec::new(),
+            state: State::New,
+            speaker: None,
+            accepted: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Says which units the initiator sees: functions for any other are answered "LUN does not
+    /// exist" before they abort anything.
+    pub fn set_units(&mut self, units: Vec<Lun>) {
+        self.units = Some(units);
+    }
+
+    /// Says whether the initiator administers the target, as it does until something else is said:
+    /// functions that are administration are answered "function authorization failed" otherwise,
+    /// before they abort anything.
+    pub fn set_administers(&mut self, administers: bool) {
+        self.administers = administers;
+    }
+
+    pub(super) fn has_unit(&self, lun: Lun) -> bool {
+        let same = |unit: &Lun| is_same_unit(*unit, lun);
+        self.units.as_ref().is_none_or(|units| units.iter().any(same))
+    }
+
+    /// The session's handle.
+    pub fn tsih(&self) -> u16 {
+        self.tsih
+    }
+
+    /// What its leading connection negotiated.
+    pub fn parameters(&self) -> SessionParameters {
+        self.parameters
+    }
+
+    /// ExpCmdSN and MaxCmdSN.
+    pub fn window(&self) -> (SerialNumber, SerialNumber) {
+        (self.window.expected(), self.window.max())
+    }
+
+    /// How many SCSI commands there are that have not ended.
+    pub fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// The units that have tasks, each under the number that its commands bear.
+    pub fn units_of_tasks(&self) -> BTreeSet<Lun> {
+        self.tasks.iter().map(|(_, known)| known.lun).collect()
+    }
+
+    /// The unit and the attribute of the command that connection `cid` knows by this ticket;
+    /// `None`: it is no command, or over.
+    pub fn command(&self, cid: u16, ticket: u64) -> Option<(Lun, TaskAttribute)> {
+        let known = self.tasks.get((cid, TaskId(ticket)))?;
+        Some((known.lun, known.attribute))
+    }
+
+    /// Tells the session what happened. `now` is not looked at yet: recovery of connections will
+    /// wait by it.
+    pub fn handle(&mut self, _now: Time, input: Input) {
+        if let Input::Connection(cid, message) = &input
+            && let Some(answer) = self.reply(*cid, message)
+        {
+            return self.outputs.push_back(Output::ToConnection(*cid, answer));
+        }
+        self.step(input);
+    }
+
+    /// Whatever it is, and whatever else goes on.
+    pub(super) fn step(&mut self, input: Input) {
+        match input {
+            Input::Connection(cid, message) if self.connections.contains_key(cid) => {
+                self.speaker = (message != ToSession::ConnectionClosed).then_some(cid);
+                self.on_message(cid, message);
+            }
+            // Of a connection that has gone.
+            Input::Connection(..) => {}
+            Input::Join(cid) => self.join(cid),
+            Input::Replace(cid) => self.replace(cid),
+            Input::Managed { id, response, information } => {
+                self.managed(id, response, information);
+            }
+            Input::AbortedByOther { id, lun } => self.abort_for_other(id, lun),
+            Input::End => self.end(),
+        }
+        self.step_managements();
+        self.deliver_ready();
+        self.step_logouts();
+        self.tell_accepted();
+        self.tell_window();
+        self.check_ended();
+        self.speaker = None;
+    }
+
+    /// What is to be done next.
+    pub fn poll(&mut self) -> Option<Output> {
+        let output = self.outputs.pop_front();
+        if output.is_none() && self.outputs.capacity() > OUTPUTS_KEPT_MAX {
+            self.outputs = VecDeque::new();
+        }
+        output
+    }
+
+    pub(super) fn output(&mut self, output: Output) {
+        self.outputs.push_back(output);
+    }
+
+    pub(super) fn tell(&mut self, cid: u16, message: ToConnection) {
+        if self.connections.contains_key(cid) {
+            self.outputs.push_back(Output::ToConnection(cid, message));
+        }
+    }
+
+    /// Responses of different connections have to be fenced.
+    pub(super) fn has_fences(&self) -> bool {
+        self.connections.len() > 1
+    }
+
+    /// Fences hold responses back as well. RFC 7143 §13.23.
+    pub(super) fn holds_responses(&self) -> bool {
+        self.parameters.task_reporting != TaskReporting::Rfc3720
+    }
+
+    /// RFC 7143 §4.2.3.4 instead of §4.2.3.3.
+    pub(super) fn is_fast(&self) -> bool {
+        self.parameters.task_reporting == TaskReporting::FastAbort
+    }
+
+    fn on_message(&mut self, cid: u16, message: ToSession) {
+        match message {
+            ToSession::Arrived { ticket, immediate, cmd_sn, request } => {
+                self.arrived(Waiting { cid, ticket, immediate, cmd_sn, request });
+            }
+            ToSession::TaskEnded(task) => self.task_ended((cid, task)),
+            ToSession::FenceResponse(task) => self.fence_response((cid, task)),
+            ToSession::Fenced(id) => self.fenced(cid, id),
+            ToSession::ConnectionClosed => self.connection_closed(cid),
+            ToSession::Logout { cid: closed } => self.logout(cid, closed),
+            ToSession::DropSession => self.end(),
+        }
+    }
+
+    fn arrived(&mut self, waiting: Waiting) {
+        let (cid, ticket) = (waiting.cid, waiting.ticket);
+        let open = self.state == State::Open && !self.leaving(cid);
+        let accepted = open && (waiting.immediate || self.window.may_come(waiting.cmd_sn));
+        if !accepted {
+            return self.tell(cid, ToConnection::Verdict { ticket, accepted });
+        }
+        self.accepted = Some(ticket);
+        if let Arrival::Command { task, initiator_task_tag, lun, attribute } = &waiting.request {
+            let known = Known {
+                initiator_task_tag: *initiator_task_tag,
+                lun: *lun,
+                attribute: *attribute,
+                cmd_sn: waiting.cmd_sn,
+                immediate: waiting.immediate,
+                counted: false,
+                delivered: false,
+                aborting: None,
+            };
+            self.tasks.insert((cid, *task), known);
+        }
+        if waiting.immediate {
+            return self.deliver(waiting);
+        }
+        if self.window.pass(waiting.cmd_sn) {
+            self.in_order(waiting);
+        } else {
+            self.window.insert(waiting.cmd_sn, waiting);
+        }
+        self.advance_window();
+    }
+
+    /// Its number is the next one.
+    fn in_order(&mut self, waiting: Waiting) {
+        if let Arrival::Command { task, .. } = &waiting.request
+            && let Some(known) = self.tasks.get_mut((waiting.cid, *task))
+        {
+            known.counted = true;
+        }
+        self.ready.push_back(waiting);
+    }
+
+    /// Takes what is in order now out of the window.
+    pub(super) fn advance_window(&mut self) {
+        while let Some(arrived) = self.window.next() {
+            if let Arrived::Request(waiting) = arrived {
+                self.in_order(waiting);
+            }
+        }
+    }
+
+    /// Delivers in order, up to a task management function that later requests must not overtake.
+    fn deliver_ready(&mut self) {
+        while !self.managements.is_barrier()
+            && let Some(waiting) = self.ready.pop_front()
+        {
+            self.deliver(waiting);
+            self.step_managements();
+        }
+    }
+
+    fn deliver(&mut self, waiting: Waiting) {
+        let Waiting { cid, ticket, immediate, .. } = waiting;
+        match &waiting.request {
+            Arrival::Command { task, .. } => {
+                // Gone: aborted while it waited.
+                let Some(known) = self.tasks.get_mut((cid, *task)) else { return };
+                if known.aborting.is_none() {
+                    known.delivered = true;
+                    self.tell_delivered(cid, ticket);
+                }
+            }
+            Arrival::Management { .. } => {
+                self.tell_accepted();
+                self.manage(waiting);
+            }
+            Arrival::Other => {
+                if !immediate {
+                    self.window.end();
+                }
+                self.tell_delivered(cid, ticket);
+            }
+        }
+    }
+
+    /// Its answer will carry the window.
+    fn tell_delivered(&mut self, cid: u16, ticket: u64) {
+        if self.speaker == Some(cid) && self.accepted == Some(ticket) {
+            self.accepted = None; // that goes without saying
+        }
+        let told @ (exp_cmd_sn, max_cmd_sn) = self.window();
+        if let Some(link) = self.connections.get_mut(cid) {
+            link.told = told;
+            let delivered = ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn };
+            self.outputs.push_back(Output::ToConnection(cid, delivered));
+        }
+    }
+
+    /// The speaker's request waits for its turn.
+    fn tell_accepted(&mut self) {
+        if let (Some(cid), Some(ticket)) = (self.speaker, self.accepted.take()) {
+            self.tell(cid, ToConnection::Verdict { ticket, accepted: true });
+        }
+    }
+
+    fn task_ended(&mut self, key: Key) {
+        let Some(known) = self.tasks.remove(key) else { return };
+        if known.counted {
+            self.window.end();
+        }
+        if self.managements.task_ended(key) {
+            self.release();
+        }
+    }
+
+    /// Has the connection of a task abort it, if it was told nothing as strong before.
+    pub(super) fn abort(&mut self, key: Key, data: DataDue) {
+        let Some(known) = self.tasks.get_mut(key) else { return };
+        let told = known.aborting;
+        if told >= Some(data) {
+            return; // it would change nothing, and many resets may hit the same task
+        }
+        known.aborting = Some(data);
+        if told.is_none() && !known.counted && !known.immediate {
+            // It came ahead of its turn: its number stays received.
+            self.window.plug(known.cmd_sn);
+        }
+        self.tell(key.0, ToConnection::AbortTask { task: key.1, data });
+    }
+
+    fn join(&mut self, cid: u16) {
+        if self.connections.contains_key(cid) {
+            // The driver did not say that the older one is gone.
+            self.connection_closed(cid);
+        }
+        if matches!(self.state, State::Ending | State::Ended) {
+            self.outputs.push_back(Output::ToConnection(cid, ToConnection::Close));
+            return;
+        }
+        self.state = State::Open;
+        let told @ (exp_cmd_sn, max_cmd_sn) = self.window();
+        self.connections.insert(cid, Link { leaving: false, replaced: false, ended: false, told });
+        self.tell(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
+    }
+
+    fn replace(&mut self, cid: u16) {
+        if let Some(link) = self.connections.get_mut(cid)
+            && !link.replaced
+        {
+            (link.leaving, link.replaced) = (true, true);
+            self.tell(cid, ToConnection::Close);
+        }
+    }
+
+    /// A connection is gone; its tasks are quiet.
+    fn connection_closed(&mut self, cid: u16) {
+        let Some(link) = self.connections.remove(cid) else { return };
+        let tasks: Vec<_> = self.tasks.keys_in(keys_of(cid)).collect();
+        for key in tasks {
+            self.task_ended(key);
+        }
+        // RFC 7143 §7.11: what was not acknowledged is discarded.
+        self.window.discard(|waiting| waiting.cid == cid);
+        for waiting in core::mem::take(&mut self.ready) {
+            if waiting.cid != cid {
+                self.ready.push_back(waiting);
+            } else if !matches!(waiting.request, Arrival::Command { .. }) {
+                self.window.end();
+            }
+        }
+        for _ in 0..self.managements.discard(cid) {
+            self.window.end();
+        }
+        if self.managements.connection_closed(cid) {
+            self.release();
+        }
+        for logout in core::mem::take(&mut self.logouts) {
+            if logout.asker == cid {
+                continue;
+            }
+            if logout.cid == Some(cid) {
+                let done = ToConnection::LogoutDone(LogoutResult::CLOSED);
+                self.tell(logout.asker, done);
+            } else {
+                self.logouts.push(logout);
+            }
+        }
+        // ErrorRecoveryLevel 0: a command that was lost with its connection cannot come again,
+        // and those behind it wait for it.
+        let lost = !link.leaving && self.window.has_gap();
+        let alone = self.connections.is_empty() && !link.replaced;
+        if alone || lost {
+            self.end();
+        }
+    }
+
+    /// RFC 7143 §11.14.
+    fn logout(&mut self, asker: u16, cid: Option<u16>) {
+        match cid {
+            None => {
+                self.state = State::Ending;
+                let others: Vec<_> = self.connections.keys().filter(|cid| *cid != asker).collect();
+                for cid in others {
+                    self.leave(cid);
+                    self.tell(cid, ToConnection::Close);
+                }
+                self.leave(asker);
+                self.abort_all_of(asker);
+            }
+            Some(own) if own == asker => {
+                self.leave(own);
+                self.abort_all_of(own);
+            }
+            Some(other) if self.connections.contains_key(other) => {
+                self.leave(other);
+                self.tell(other, ToConnection::Close);
+            }
+            Some(_) => {
+                let done = ToConnection::LogoutDone(LogoutResult::CID_NOT_FOUND);
+                return self.tell(asker, done);
+            }
+        }
+        self.logouts.push(Logout { asker, cid });
+    }
+
+    /// Answers logouts of the asker's own connection, or of the session, that are carried out.
+    /// Those of another connection are answered when it closes.
+    fn step_logouts(&mut self) {
+        for logout in core::mem::take(&mut self.logouts) {
+            let own = logout.cid.is_none_or(|cid| cid == logout.asker);
+            let alone = logout.cid.is_some() || self.connections.len() == 1;
+            let quiet = self.tasks.keys_in(keys_of(logout.asker)).next().is_none();
+            if own && alone && quiet {
+                let done = ToConnection::LogoutDone(LogoutResult::CLOSED);
+                self.tell(logout.asker, done);
+            } else {
+                self.logouts.push(logout);
+            }
+        }
+    }
+
+    fn leave(&mut self, cid: u16) {
+        if let Some(link) = self.connections.get_mut(cid) {
+            link.leaving = true;
+        }
+    }
+
+    fn leaving(&self, cid: u16) -> bool {
+        self.connections.get(cid).is_none_or(|link| link.leaving)
+    }
+
+    fn abort_all_of(&mut self, cid: u16) {
+        let tasks: Vec<_> = self.tasks.keys_in(keys_of(cid)).collect();
+        for key in tasks {
+            self.abort(key, DataDue::Discarded);
+        }
+    }
+
+    /// Every connection goes.
+    pub(super) fn end(&mut self) {
+        if matches!(self.state, State::Ended) {
+            return;
+        }
+        self.state = State::Ending;
+        let all: Vec<_> = self.connections.keys().collect();
+        for cid in all {
+            if let Some(link) = self.connections.get_mut(cid)
+                && !core::mem::replace(&mut link.ended, true)
+            {
+                link.leaving = true;
+                self.tell(cid, ToConnection::Close);
+            }
+        }
+    }
+
+    /// Tells the window as it is now to those who need to know: who speaks will answer something,
+    /// and where one connection alone shows a closed window, the initiator has to hear that it is
+    /// open (RFC 7143 §11.4.11). What others send meanwhile tells an older one, which takes nothing
+    /// back.
+    fn tell_window(&mut self) {
+        if let Some(cid) = self.speaker {
+            self.tell_window_to(cid);
+        }
+        let somebody_speaks = self.speaker.is_some();
+        if self.connections.len() > usize::from(somebody_speaks) {
+            let exp_cmd_sn = self.window.expected();
+            let needs = |link: &Link| !somebody_speaks || link.shows_closed_window(exp_cmd_sn);
+            let all = self.connections.iter().filter(|(_, link)| needs(link));
+            let all: Vec<_> = all.map(|(cid, _)| cid).collect();
+            all.into_iter().for_each(|cid| self.tell_window_to(cid));
+        }
+    }
+
+    pub(super) fn tell_window_to(&mut self, cid: u16) {
+        let window @ (exp_cmd_sn, max_cmd_sn) = self.window();
+        if let Some(link) = self.connections.get_mut(cid)
+            && core::mem::replace(&mut link.told, window) != window
+        {
+            self.tell(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
+        }
+    }
+
+    fn check_ended(&mut self) {
+        if self.state == State::Ending && self.connections.is_empty() && self.tasks.is_empty() {
+            self.state = State::Ended;
+            self.outputs.push_back(Output::Ended);
+        }
+    }
+}
+
+/// All tasks of one connection.
+fn keys_of(cid: u16) -> core::ops::RangeInclusive<Key> {
+    (cid, TaskId(0))..=(cid, TaskId(u64::MAX))
+}

@@ -1,0 +1,468 @@
+//! Task management: which tasks it hits, what it waits for, when it is answered.
+//! RFC 7143 §4.2.3, §11.5, §11.6.
+//!
+//! Functions that hit several tasks are carried out one after the other. Each waits for the
+//! commands before it, aborts its tasks and waits until they are quiet, has the executor do the
+//! rest, waits until the initiator has all earlier responses on all connections, then answers.
+//!
+//! With TaskReporting=FastAbort, quiet does not include data that was asked for: on the issuing
+//! connection the initiator sends none once it has sent the function, and on the others it is told
+//! by Asynchronous Messages (§4.2.3.4).
+
+use super::fences::FencedResponses;
+use super::machine::{Key, Known, TargetSession, Waiting};
+use super::others::ForOther;
+use super::queries::Query;
+use super::{Arrival, DataDue, Output, ToConnection};
+use crate::pdu::{ManagementFunction, ManagementResponse};
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use lunar_wire::{Lun, LunForm, SerialNumber};
+
+/// A task management request that is to be answered.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Request {
+    pub(super) cid: u16,
+    pub(super) initiator_task_tag: u32,
+    pub(super) function: ManagementFunction,
+    pub(super) lun: Lun,
+    pub(super) cmd_sn: SerialNumber,
+    pub(super) immediate: bool,
+}
+
+#[derive(Debug)]
+struct Current {
+    id: u64,
+    request: Request,
+    stage: Stage,
+    /// Connections that must be told, and of which units.
+    to_tell: BTreeSet<(u16, Lun)>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Commands with a lower CmdSN have not all come.
+    Awaiting,
+    /// These tasks are being aborted.
+    Quieting(BTreeSet<Key>),
+    /// The executor does the rest.
+    Executing,
+    /// Earlier responses are being acknowledged on these connections.
+    FencedBefore(BTreeSet<u16>, ManagementResponse),
+    /// The answer itself is being acknowledged.
+    FencedAfter,
+}
+
+/// ABORT TASK, waiting for its task to be quiet.
+#[derive(Debug)]
+struct PendingAbort {
+    request: Request,
+    key: Key,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Managements {
+    last_id: u64,
+    current: Option<Current>,
+    queue: VecDeque<Request>,
+    aborts: Vec<PendingAbort>,
+    pub(super) queries: Vec<Query>,
+    pub(super) for_others: Vec<ForOther>,
+    pub(super) fenced: FencedResponses,
+}
+
+impl Managements {
+    pub(super) fn new_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Nothing is asked for or under way.
+    pub(super) fn are_none(&self) -> bool {
+        self.current.is_none()
+            && self.queue.is_empty()
+            && self.aborts.is_empty()
+            && self.queries.is_empty()
+            && self.for_others.is_empty()
+            && self.fenced.are_none()
+    }
+
+    /// Later commands must wait.
+    pub(super) fn is_barrier(&self) -> bool {
+        if self.for_others.iter().any(ForOther::is_barrier) {
+            return true;
+        }
+        let stage = self.current.as_ref().map(|current| &current.stage);
+        matches!(stage, Some(Stage::Quieting(_) | Stage::Executing | Stage::FencedBefore(..)))
+    }
+
+    /// `true`: a fence fell with it.
+    pub(super) fn task_ended(&mut self, key: Key) -> bool {
+        if let Some(Current { stage: Stage::Quieting(tasks), .. }) = &mut self.current {
+            tasks.remove(&key);
+        }
+        for other in &mut self.for_others {
+            other.task_ended(key);
+        }
+        self.fenced.task_ended(key)
+    }
+
+    /// Nobody waits for its answers, and it acknowledges nothing more. `true`: a fence fell with
+    /// it.
+    pub(super) fn connection_closed(&mut self, cid: u16) -> bool {
+        let mut fell = false;
+        if let Some(current) = &mut self.current {
+            match &mut current.stage {
+                Stage::FencedBefore(waiting, _) => {
+                    waiting.remove(&cid);
+                }
+                Stage::FencedAfter if current.request.cid == cid => {
+                    self.current = None;
+                    fell = true;
+                }
+                _ => {}
+            }
+        }
+        fell |= self.fenced.connection_closed(cid);
+        self.queries.retain(|query| query.lasts_without(cid));
+        fell
+    }
+
+    /// Lets go of functions that this connection asked for and that have not begun; says how many
+    /// of them occupied the window. They would wait here for ever if the commands before them never
+    /// come, and so would those of every connection that follows.
+    pub(super) fn discard(&mut self, cid: u16) -> usize {
+        let waits = |current: &mut Current| {
+            current.request.cid == cid && matches!(current.stage, Stage::Awaiting)
+        };
+        let current = self.current.take_if(waits).map(|current| current.request);
+        let queued = core::mem::take(&mut self.queue);
+        let (gone, stay): (Vec<_>, Vec<_>) =
+            queued.into_iter().partition(|request| request.cid == cid);
+        self.queue = stay.into();
+        current.iter().chain(&gone).filter(|request| !request.immediate).count()
+    }
+
+    /// Responses are held back by a function's answer.
+    pub(super) fn management_is_fenced(&self) -> bool {
+        let stage = self.current.as_ref().map(|current| &current.stage);
+        matches!(stage, Some(Stage::FencedBefore(..) | Stage::FencedAfter))
+    }
+
+    /// Responses are held back.
+    fn is_fenced(&self) -> bool {
+        self.management_is_fenced() || self.fenced.is_standing()
+    }
+
+    /// A function of this tag is being carried out.
+    pub(super) fn has_tag(&self, cid: u16, initiator_task_tag: u32) -> bool {
+        let current = self.current.iter().map(|current| &current.request);
+        let aborts = self.aborts.iter().map(|abort| &abort.request);
+        let queries = self.queries.iter().map(Query::request);
+        current
+            .chain(&self.queue)
+            .chain(aborts)
+            .chain(queries)
+            .any(|request| request.cid == cid && request.initiator_task_tag == initiator_task_tag)
+    }
+}
+
+impl TargetSession {
+    /// It is this request's turn.
+    pub(super) fn manage(&mut self, waiting: Waiting) {
+        let Arrival::Management {
+            initiator_task_tag,
+            function,
+            lun,
+            referenced_task_tag,
+            ref_cmd_sn,
+        } = waiting.request
+        else {
+            return;
+        };
+        let request = Request {
+            cid: waiting.cid,
+            initiator_task_tag,
+            function,
+            lun,
+            cmd_sn: waiting.cmd_sn,
+            immediate: waiting.immediate,
+        };
+        let level = self.parameters.protocol_level;
+        let info = function.info().filter(|info| info.level <= level);
+        let Some(info) = info else {
+            // RFC 7144 §6.3: not to be sent at this level.
+            return self.answer(&request, ManagementResponse::FUNCTION_NOT_SUPPORTED);
+        };
+        if info.is_administration && !self.administers {
+            // To SCSI this is FUNCTION REJECTED, as every answer is that is no success. RFC 7143
+            // §11.6.1.
+            return self.answer(&request, ManagementResponse::AUTHORIZATION_FAILED);
+        }
+        match function {
+            ManagementFunction::ABORT_TASK => {
+                self.abort_task(request, referenced_task_tag, ref_cmd_sn);
+            }
+            ManagementFunction::TASK_REASSIGN => {
+                // Recovery of connections was not agreed to. RFC 7143 §7.2.2.
+                self.answer(&request, ManagementResponse::REASSIGNMENT_NOT_SUPPORTED);
+            }
+            ManagementFunction::QUERY_TASK
+            | ManagementFunction::QUERY_TASK_SET
+            | ManagementFunction::QUERY_ASYNCHRONOUS_EVENT => {
+                self.query(request, referenced_task_tag, ref_cmd_sn);
+            }
+            _ => {
+                let of_all = function.is_of_all_units();
+                if !of_all && !self.has_unit(lun) {
+                    // Before anything is aborted: what still waits for its data there is answered
+                    // as every command for such a unit is. RFC 7143 §11.6.1.
+                    return self.answer(&request, ManagementResponse::LUN_DOES_NOT_EXIST);
+                }
+                if of_all {
+                    // RFC 7143 §4.2.3.3 b): what has not come counts as received. RFC 7144 leaves
+                    // open whether I_T NEXUS RESET may, but the nexus is to be lost either way.
+                    self.window.plug_before(request.cmd_sn);
+                    self.advance_window();
+                }
+                self.managements.queue.push_back(request);
+            }
+        }
+    }
+
+    /// RFC 7143 §11.6.1, the three cases of ABORT TASK.
+    fn abort_task(&mut self, request: Request, tag: u32, ref_cmd_sn: SerialNumber) {
+        let mut tagged = self.tasks.iter().filter(|(_, known)| known.initiator_task_tag == tag);
+        let own = tagged.clone().find(|((cid, _), _)| *cid == request.cid);
+        if let Some((key, known)) = own {
+            if !is_same_unit(known.lun, request.lun) {
+                return self.answer(&request, ManagementResponse::TASK_DOES_NOT_EXIST);
+            }
+            self.managements.aborts.push(PendingAbort { request, key });
+            return self.abort(key, DataDue::Discarded);
+        }
+        // RFC 7143 §11.5.1: not of a task of another connection, not of task management.
+        if tagged.next().is_some() || self.managements.has_tag(request.cid, tag) {
+            return self.answer(&request, ManagementResponse::FUNCTION_REJECTED);
+        }
+        if ref_cmd_sn.before(request.cmd_sn) && self.window.may_come(ref_cmd_sn) {
+            self.window.plug(ref_cmd_sn);
+            self.advance_window();
+            return self.answer(&request, ManagementResponse::FUNCTION_COMPLETE);
+        }
+        self.answer(&request, ManagementResponse::TASK_DOES_NOT_EXIST);
+    }
+
+    fn answer(&mut self, request: &Request, response: ManagementResponse) {
+        self.answer_with(request, response, [0; 3]);
+    }
+
+    pub(super) fn answer_with(
+        &mut self,
+        request: &Request,
+        response: ManagementResponse,
+        information: [u8; 3],
+    ) {
+        if !request.immediate {
+            self.window.end();
+        }
+        self.tell_window_to(request.cid);
+        let initiator_task_tag = request.initiator_task_tag;
+        let done = ToConnection::ManagementDone { initiator_task_tag, response, information };
+        self.tell(request.cid, done);
+    }
+
+    /// The executor has done its part.
+    pub(super) fn managed(&mut self, id: u64, response: ManagementResponse, information: [u8; 3]) {
+        if self.queried(id, response, information) {
+            return;
+        }
+        let Some(current) = &mut self.managements.current else { return };
+        if current.id != id || !matches!(current.stage, Stage::Executing) {
+            return;
+        }
+        let to_tell = core::mem::take(&mut current.to_tell);
+        let waiting = match self.connections.len() {
+            // On one connection the order of responses is that of the stream.
+            0 | 1 => BTreeSet::new(),
+            _ => self.connections.keys().collect(),
+        };
+        current.stage = Stage::FencedBefore(BTreeSet::clone(&waiting), response);
+        self.tell_terminated(to_tell);
+        for cid in waiting {
+            self.tell(cid, ToConnection::Fence { id });
+        }
+    }
+
+    pub(super) fn fenced(&mut self, cid: u16, id: u64) {
+        if self.response_fenced(cid, id) {
+            return;
+        }
+        let Some(current) = &mut self.managements.current else { return };
+        if current.id != id {
+            return;
+        }
+        match &mut current.stage {
+            Stage::FencedBefore(waiting, _) => {
+                waiting.remove(&cid);
+            }
+            Stage::FencedAfter if current.request.cid == cid => {
+                self.managements.current = None;
+                self.release();
+            }
+            _ => {}
+        }
+    }
+
+    /// Carries management as far as it goes now.
+    pub(super) fn step_managements(&mut self) {
+        if self.managements.are_none() {
+            return;
+        }
+        self.step_aborts();
+        self.step_queries();
+        self.step_fenced();
+        while self.step_current() {}
+        self.step_for_others();
+        // One that waited for a function's fence.
+        self.step_fenced();
+    }
+
+    fn step_aborts(&mut self) {
+        for abort in core::mem::take(&mut self.managements.aborts) {
+            if self.tasks.contains_key(abort.key) {
+                self.managements.aborts.push(abort);
+            } else {
+                self.answer(&abort.request, ManagementResponse::FUNCTION_COMPLETE);
+            }
+        }
+    }
+
+    /// One step of the function in hand; `false` if it has to wait.
+    fn step_current(&mut self) -> bool {
+        let Some(mut current) = self.managements.current.take() else {
+            let Some(request) = self.managements.queue.pop_front() else { return false };
+            let (id, stage) = (self.managements.new_id(), Stage::Awaiting);
+            let to_tell = BTreeSet::new();
+            self.managements.current = Some(Current { id, request, stage, to_tell });
+            return true;
+        };
+        let went_on = match &current.stage {
+            Stage::Awaiting if self.awaits_commands(&current.request) => false,
+            Stage::Awaiting => {
+                let affected = self.affected(&current.request);
+                current.to_tell = self.abort_affected(&affected, current.request.cid);
+                current.stage = Stage::Quieting(affected);
+                true
+            }
+            Stage::Quieting(tasks) if tasks.is_empty() => {
+                let (id, request) = (current.id, &current.request);
+                let (function, lun) = (request.function, request.lun);
+                self.output(Output::Manage { id, function, lun });
+                current.stage = Stage::Executing;
+                true
+            }
+            // One fence at a time.
+            Stage::FencedBefore(..) if self.managements.fenced.is_standing() => false,
+            Stage::FencedBefore(waiting, response) if waiting.is_empty() => {
+                self.answer(&current.request, *response);
+                if ends_session(current.request.function) {
+                    self.end();
+                    return false;
+                }
+                if !self.fence_answer(&current) {
+                    self.release();
+                    return true;
+                }
+                current.stage = Stage::FencedAfter;
+                true
+            }
+            _ => false,
+        };
+        self.managements.current = Some(current);
+        went_on
+    }
+
+    /// RFC 7143 §4.2.2.3.3 c): with fences negotiated, the answer is acknowledged as well before
+    /// anything else is sent.
+    fn fence_answer(&mut self, current: &Current) -> bool {
+        let cid = current.request.cid;
+        let wanted = self.holds_responses() && self.has_fences();
+        if wanted && self.connections.contains_key(cid) {
+            self.tell(cid, ToConnection::Fence { id: current.id });
+            return true;
+        }
+        false
+    }
+
+    /// Aborts what one of this session's functions hits. With FastAbort: which connections are to
+    /// be told, and of which units.
+    fn abort_affected(&mut self, affected: &BTreeSet<Key>, issuer: u16) -> BTreeSet<(u16, Lun)> {
+        let fast = self.is_fast();
+        let mut to_tell = BTreeSet::new();
+        for key in affected {
+            let data = match fast {
+                false => DataDue::Awaited,
+                true if key.0 == issuer => DataDue::Discarded,
+                true => {
+                    to_tell.extend(self.tasks.get(*key).map(|known| (key.0, known.lun)));
+                    DataDue::Retired
+                }
+            };
+            self.abort(*key, data);
+        }
+        to_tell
+    }
+
+    pub(super) fn tell_terminated(&mut self, to_tell: BTreeSet<(u16, Lun)>) {
+        for (cid, lun) in to_tell {
+            self.tell(cid, ToConnection::TasksTerminated { lun });
+        }
+    }
+
+    /// Lets responses go, unless another fence stands.
+    pub(super) fn release(&mut self) {
+        if self.managements.is_fenced() {
+            return;
+        }
+        let all: Vec<_> = self.connections.keys().collect();
+        for cid in all {
+            self.tell(cid, ToConnection::Release);
+        }
+    }
+
+    /// An immediate function that overtook commands it acts on. RFC 7143 §4.2.3.3 b).
+    pub(super) fn awaits_commands(&self, request: &Request) -> bool {
+        let (expected, max) = (self.window.expected(), self.window.max());
+        // A CmdSN past the window is none that the initiator could have reached.
+        request.immediate && expected.before(request.cmd_sn) && !request.cmd_sn.after(max.next())
+    }
+
+    /// RFC 7143 §4.2.3.2, this session's part. Resets may hit commands with a higher CmdSN as well
+    /// (§11.5.1), but the initiator could not know which: they come after the reset.
+    fn affected(&self, request: &Request) -> BTreeSet<Key> {
+        let before = |known: &Known| match known.immediate {
+            true => !known.cmd_sn.after(request.cmd_sn),
+            false => known.cmd_sn.before(request.cmd_sn),
+        };
+        let hit = |known: &Known| match request.function {
+            ManagementFunction::ABORT_TASK_SET
+            | ManagementFunction::CLEAR_TASK_SET
+            | ManagementFunction::LOGICAL_UNIT_RESET => {
+                is_same_unit(known.lun, request.lun) && before(known)
+            }
+            function => function.is_of_all_units() && before(known),
+        };
+        self.tasks.iter().filter(|(_, known)| hit(known)).map(|(key, _)| key).collect()
+    }
+}
+
+/// Nothing follows its answer. RFC 7143 §11.5.1, RFC 7144 §6.3.
+fn ends_session(function: ManagementFunction) -> bool {
+    matches!(function, ManagementFunction::TARGET_COLD_RESET | ManagementFunction::I_T_NEXUS_RESET)
+}
+
+/// Both forms of a number mean the same unit.
+pub(super) fn is_same_unit(a: Lun, b: Lun) -> bool {
+    a == b || (a.form() == b.form() && a.form() != LunForm::Other)
+}

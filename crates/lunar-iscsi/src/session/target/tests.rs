@@ -1,0 +1,171 @@
+//! What a session tells, and whom.
+
+use super::{
+    Arrival, DataDue, Input, Output, SessionLimits, TargetSession, ToConnection, ToSession,
+};
+use crate::framing::TaskId;
+use crate::pdu::{MANAGEMENT_FUNCTIONS, ManagementFunction, ManagementResponse, TaskAttribute};
+use crate::text::SessionParameters;
+use alloc::vec::Vec;
+use lunar_wire::{Lun, SerialNumber, Time};
+
+const WINDOW: u32 = 4;
+
+fn session(connections: u16) -> TargetSession {
+    let limits = SessionLimits { window_commands: WINDOW };
+    let parameters = SessionParameters::default();
+    let mut session = TargetSession::new(1, parameters, SerialNumber(0), limits);
+    for cid in 1..=connections {
+        tell(&mut session, Input::Join(cid));
+    }
+    session
+}
+
+fn tell(session: &mut TargetSession, input: Input) -> Vec<(u16, ToConnection)> {
+    session.handle(Time::default(), input);
+    let outputs = core::iter::from_fn(|| session.poll());
+    let told = outputs.map(|output| match output {
+        Output::ToConnection(cid, message) => (cid, message),
+        other => panic!("{other:?}"),
+    });
+    told.collect()
+}
+
+fn arrives(session: &mut TargetSession, cid: u16, number: u32) -> Vec<(u16, ToConnection)> {
+    let request = Arrival::Command {
+        task: TaskId(number.into()),
+        initiator_task_tag: number,
+        lun: Lun::ZERO,
+        attribute: TaskAttribute::ORDERED,
+    };
+    let (ticket, cmd_sn) = (number.into(), SerialNumber(number));
+    let arrived = ToSession::Arrived { ticket, immediate: false, cmd_sn, request };
+    tell(session, Input::Connection(cid, arrived))
+}
+
+fn ends(session: &mut TargetSession, cid: u16, number: u32) -> Vec<(u16, ToConnection)> {
+    tell(session, Input::Connection(cid, ToSession::TaskEnded(TaskId(number.into()))))
+}
+
+fn window(exp_cmd_sn: u32, max_cmd_sn: u32) -> ToConnection {
+    let [exp_cmd_sn, max_cmd_sn] = [exp_cmd_sn, max_cmd_sn].map(SerialNumber);
+    ToConnection::Window { exp_cmd_sn, max_cmd_sn }
+}
+
+fn deliver(ticket: u64, exp: u32, max: u32) -> ToConnection {
+    let (exp_cmd_sn, max_cmd_sn) = (SerialNumber(exp), SerialNumber(max));
+    ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn }
+}
+
+/// Goal: a command that may start is accepted without a word of its own; one that waits is told.
+#[test]
+fn what_is_delivered_is_accepted() {
+    let mut session = session(1);
+    let deliver = |ticket, exp, max| (1, deliver(ticket, exp, max));
+    assert_eq!(arrives(&mut session, 1, 0), [deliver(0, 1, 3)]);
+    let waits = (1, ToConnection::Verdict { ticket: 2, accepted: true });
+    assert_eq!(arrives(&mut session, 1, 2), [waits]);
+    assert_eq!(arrives(&mut session, 1, 1), [deliver(1, 3, 3), deliver(2, 3, 3)]);
+    let refused = (1, ToConnection::Verdict { ticket: 9, accepted: false });
+    assert_eq!(arrives(&mut session, 1, 9), [refused]);
+}
+
+/// Goal: a connection that says nothing is not woken with each command of another one; but it is
+/// before what it told last would mean a closed window, and when another one is gone.
+#[test]
+fn windows_are_told_where_they_matter() {
+    let mut session = session(2);
+    let mut told = Vec::new();
+    for number in 0..3 * WINDOW {
+        told.extend(arrives(&mut session, 1, number));
+        told.extend(ends(&mut session, 1, number));
+    }
+    let to_other: Vec<_> = told.iter().filter(|(cid, _)| *cid == 2).map(|(_, what)| what).collect();
+    assert_eq!(to_other, [&window(4, 6), &window(7, 9), &window(10, 12)]);
+    let closed = tell(&mut session, Input::Connection(1, ToSession::ConnectionClosed));
+    assert_eq!(closed, [(2, window(12, 15))]);
+    // What it does itself is always told to it.
+    assert_eq!(arrives(&mut session, 2, 12), [(2, deliver(12, 13, 15))]);
+    assert_eq!(ends(&mut session, 2, 12), [(2, window(13, 16))]);
+}
+
+/// Goal: resets of the target by an initiator that does not administer it are refused before they
+/// abort anything, and the session goes on; all other functions are carried out.
+#[test]
+fn resets_of_the_target_are_for_administrators() {
+    for info in MANAGEMENT_FUNCTIONS {
+        let resets = [ManagementFunction::TARGET_WARM_RESET, ManagementFunction::TARGET_COLD_RESET];
+        assert_eq!(info.is_administration, resets.contains(&info.function), "{}", info.name);
+        for (administers, immediate) in [(false, false), (false, true), (true, false)] {
+            let mut session = session(1);
+            session.set_administers(administers);
+            arrives(&mut session, 1, 0);
+            let request = Arrival::Management {
+                initiator_task_tag: 7,
+                function: info.function,
+                lun: Lun::ZERO,
+                referenced_task_tag: u32::MAX,
+                ref_cmd_sn: SerialNumber(0),
+            };
+            let arrived =
+                ToSession::Arrived { ticket: 1, immediate, cmd_sn: SerialNumber(1), request };
+            session.handle(Time::default(), Input::Connection(1, arrived));
+            let outputs: Vec<_> = core::iter::from_fn(|| session.poll()).collect();
+            let refused = outputs.iter().any(|output| {
+                let Output::ToConnection(1, ToConnection::ManagementDone { response, .. }) = output
+                else {
+                    return false;
+                };
+                *response == ManagementResponse::AUTHORIZATION_FAILED
+            });
+            let aborts = outputs.iter().any(|output| {
+                matches!(output, Output::ToConnection(_, ToConnection::AbortTask { .. }))
+            });
+            assert_eq!(refused, info.is_administration && !administers, "{}", info.name);
+            assert!(!(refused && aborts), "{}", info.name);
+            assert_eq!(session.tasks(), 1, "the task is there until it has ended");
+            if refused {
+                assert_eq!(arrives(&mut session, 1, 2 - u32::from(immediate)).len(), 1);
+            }
+        }
+    }
+}
+
+/// Goal: a task that many functions hit is aborted once, and again only where the data that it has
+/// asked for is to be treated otherwise; each function is still answered when the task has ended.
+#[test]
+fn a_task_that_is_being_aborted_is_not_told_again() {
+    const RESETS: u64 = 100;
+    let mut session = session(1);
+    arrives(&mut session, 1, 0);
+    let abort_task_set = Arrival::Management {
+        initiator_task_tag: 7,
+        function: ManagementFunction::ABORT_TASK_SET,
+        lun: Lun::ZERO,
+        referenced_task_tag: u32::MAX,
+        ref_cmd_sn: SerialNumber(0),
+    };
+    let cmd_sn = SerialNumber(1);
+    let arrived =
+        ToSession::Arrived { ticket: 1, immediate: true, cmd_sn, request: abort_task_set };
+    let mut told = tell(&mut session, Input::Connection(1, arrived));
+    for id in 0..RESETS {
+        told.extend(tell(&mut session, Input::AbortedByOther { id, lun: Some(Lun::ZERO) }));
+    }
+    told.retain(|(_, message)| matches!(message, ToConnection::AbortTask { .. }));
+    let abort = |data| (1, ToConnection::AbortTask { task: TaskId(0), data });
+    assert_eq!(told, [abort(DataDue::Awaited), abort(DataDue::Discarded)]);
+    session.handle(Time::default(), Input::Connection(1, ToSession::TaskEnded(TaskId(0))));
+    let answers = core::iter::from_fn(|| session.poll())
+        .filter(|output| matches!(output, Output::OthersAborted { tasks: 1, .. }));
+    assert_eq!(answers.count() as u64, RESETS);
+}
+
+/// Goal: a session that is ended again and again tells its connections once.
+#[test]
+fn a_connection_is_told_once_that_the_session_ends() {
+    let mut session = session(2);
+    let mut told = tell(&mut session, Input::End);
+    (0..100).for_each(|_| told.extend(tell(&mut session, Input::End)));
+    assert_eq!(told, [(1, ToConnection::Close), (2, ToConnection::Close)]);
+}

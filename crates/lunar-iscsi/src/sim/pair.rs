@@ -1,0 +1,624 @@
+//! [`Pair`]: initiators and one target, their links, the clock.
+
+use super::disk::Disk;
+use super::host::{Answer, Host, InitiatorEnd, Uplink};
+use super::log::Log;
+use super::rng::Rng;
+use super::server::{Context, Server, TargetEnd};
+use super::wire::Wire;
+use crate::connection::initiator::{
+    CloseReason, Command, CommandResult, ConnectionLimits, ConnectionOptions, Failure,
+    InitiatorConnection, Input as Ask,
+};
+use crate::connection::target::{self, Input as Serve, TargetConnection};
+use crate::framing::TaskId;
+use crate::login::initiator::{ChapAnswer, InitiatorLoginOptions};
+use crate::login::{ChapDemand, SessionType};
+use crate::pdu::TaskAttribute;
+use crate::session::initiator::{
+    InitiatorSession, Input as ToSession, Isid, Output as FromSession, SessionOptions,
+};
+use crate::session::target::{Input as ToServed, SessionLimits};
+use crate::text::Offer;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use core::time::Duration;
+use lunar_wire::{Lun, SerialNumber, Time};
+
+/// How a [`Pair`] is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What initiators propose.
+    pub initiator: Offer,
+    /// What the target is willing to negotiate.
+    pub target: Offer,
+    /// CHAP on both sides: what is demanded, what is answered.
+    pub chap: Option<(ChapDemand, ChapAnswer)>,
+    /// Limits of the initiators' connections.
+    pub initiator_limits: ConnectionLimits,
+    /// Limits of the target's connections.
+    pub target_limits: target::ConnectionLimits,
+    /// Limits of the target's sessions.
+    pub session_limits: SessionLimits,
+    /// Where sessions start to count their commands.
+    pub cmd_sn: SerialNumber,
+    /// Blocks of the disk behind LUN 1.
+    pub block_count: usize,
+    /// The target's connections hear their session at once, as those of one core do; else each has
+    /// a queue, as between cores.
+    pub one_core: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            initiator: Offer { max_connections: 4, ..Offer::initiator() },
+            target: Offer::target(),
+            chap: None,
+            initiator_limits: ConnectionLimits { ping_interval: None, ..Default::default() },
+            target_limits: target::ConnectionLimits::default(),
+            session_limits: SessionLimits::default(),
+            cmd_sn: SerialNumber(u32::MAX - 5),
+            block_count: 4096,
+            one_core: false,
+        }
+    }
+}
+
+/// One connection: two ends, two directions.
+#[derive(Debug)]
+struct Link {
+    host: usize,
+    cid: u16,
+    initiator: InitiatorEnd,
+    target: TargetEnd,
+    up: Wire,
+    down: Wire,
+    /// Cut when so many bytes were delivered, over both directions.
+    cut_at: Option<u64>,
+    delivered: u64,
+    /// Nothing is delivered, nobody is told.
+    frozen: bool,
+}
+
+/// Initiators and a target, joined by links.
+#[derive(Debug)]
+pub struct Pair {
+    options: Options,
+    rng: Rng,
+    now: Time,
+    hosts: Vec<Host>,
+    links: Vec<Link>,
+    server: Server,
+    log: Log,
+    answers: BTreeMap<TaskId, Answer>,
+    next_id: u64,
+}
+
+/// What can happen next.
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    Up(usize),
+    Down(usize),
+    HostHears(usize),
+    LinkHearsHost(usize),
+    ServerHears(usize),
+    LinkHearsServer(usize),
+    Work,
+    Manage,
+}
+
+impl Pair {
+    /// One target with a disk at LUN 1, one initiator that is not logged in.
+    pub fn new(seed: u64, options: Options) -> Self {
+        let mut server = Server::new(
+            options.target.clone(),
+            options.chap.as_ref().map(|(demand, _)| demand.clone()),
+            options.session_limits.clone(),
+        );
+        server.executor.add_disk(1, Disk::new(options.block_count));
+        let mut pair = Self {
+            rng: Rng::new(seed),
+            now: Time::from_nanos(1),
+            hosts: Vec::new(),
+            links: Vec::new(),
+            server,
+            log: Log::default(),
+            answers: BTreeMap::new(),
+            next_id: 0,
+            options,
+        };
+        pair.add_host("iqn.2026-01.example:host", [0x80, 0, 0, 7, 0, 0]);
+        pair
+    }
+
+    /// A further initiator session; says which it is.
+    pub fn add_host(&mut self, name: &str, isid: Isid) -> usize {
+        let options =
+            SessionOptions { isid, cmd_sn: self.options.cmd_sn, queue_requests_max: 4096 };
+        let session = InitiatorSession::new(options);
+        self.hosts.push(Host { session, name: name.into(), ended: false });
+        self.hosts.len() - 1
+    }
+
+    /// Opens connection `cid` of a host and starts its login; says which link it is.
+    pub fn connect(&mut self, host: usize, cid: u16) -> usize {
+        self.connect_as(host, cid, SessionType::Normal)
+    }
+
+    /// Likewise, for a session of this type.
+    pub fn connect_as(&mut self, host: usize, cid: u16, session_type: SessionType) -> usize {
+        let numbers = self.hosts[host].session.open(cid).expect("the session takes a connection");
+        let normal = session_type == SessionType::Normal;
+        let login = InitiatorLoginOptions {
+            initiator_name: self.hosts[host].name.clone(),
+            alias: None,
+            target_name: normal.then(|| String::from(super::TARGET_NAME)),
+            session_type,
+            isid: numbers.isid,
+            tsih: numbers.tsih,
+            cid,
+            initiator_task_tag: 0,
+            cmd_sn: numbers.cmd_sn,
+            offer: self.options.initiator.clone(),
+            chap: self.options.chap.as_ref().map(|(_, answer)| answer.clone()),
+            entropy: core::array::from_fn(|_| self.rng.bits() as u8),
+        };
+        let options = ConnectionOptions {
+            login,
+            session: self.hosts[host].session.parameters(),
+            limits: self.options.initiator_limits,
+        };
+        let first_stat_sn = SerialNumber(self.rng.bits() as u32);
+        let target = TargetConnection::new(self.options.target_limits.clone(), first_stat_sn);
+        self.links.push(Link {
+            host,
+            cid,
+            initiator: InitiatorEnd::new(InitiatorConnection::new(self.now, options)),
+            target: TargetEnd::new(target),
+            up: Wire::default(),
+            down: Wire::default(),
+            cut_at: None,
+            delivered: 0,
+            frozen: false,
+        });
+        let link = self.links.len() - 1;
+        self.initiator(link, |end, _, up| end.poll(up));
+        self.target(link, TargetEnd::poll);
+        link
+    }
+
+    /// Logs connection 0 of host 0 in.
+    pub fn login(&mut self) -> usize {
+        let link = self.connect(0, 0);
+        self.run();
+        assert!(self.is_logged_in(link), "{:?}", self.closed(link));
+        link
+    }
+
+    /// The login of this link is through.
+    pub fn is_logged_in(&self, link: usize) -> bool {
+        self.links[link].initiator.logged_in
+    }
+
+    /// Why the initiator closed this link, if it did.
+    pub fn closed(&self, link: usize) -> Option<&CloseReason> {
+        self.links[link].initiator.closed.as_ref()
+    }
+
+    /// Why the target closed this link, if it did.
+    pub fn closed_by_target(&self, link: usize) -> Option<&target::CloseReason> {
+        self.links[link].target.closed.as_ref()
+    }
+
+    /// The answer to the last logout on this link.
+    pub fn logged_out(
+        &self,
+        link: usize,
+    ) -> Option<&Result<crate::connection::initiator::LogoutReply, Failure>> {
+        self.links[link].initiator.logged_out.as_ref()
+    }
+
+    /// Asynchronous Messages that arrived on this link.
+    pub fn events(&self, link: usize) -> &[crate::connection::initiator::Event] {
+        &self.links[link].initiator.events
+    }
+
+    /// Notes on what was sent.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The disk behind a LUN.
+    pub fn disk(&mut self, lun: u16) -> &mut Disk {
+        self.server.executor.disk(lun)
+    }
+
+    /// The CDBs of all commands that were started, in that order.
+    pub fn started(&self) -> impl Iterator<Item = &Bytes> {
+        self.server.executor.started.iter().map(|(_, cdb)| cdb)
+    }
+
+    /// A name for a request.
+    pub fn new_id(&mut self) -> TaskId {
+        self.next_id += 1;
+        TaskId(self.next_id)
+    }
+
+    /// Starts a WRITE(16) at a block of LUN 1; `data` is whole blocks.
+    pub fn start_write(&mut self, link: usize, lba: u64, data: &[u8]) -> TaskId {
+        let cdb = transfer_cdb(0x8a, lba, data.len());
+        self.start(link, &cdb, data, 0)
+    }
+
+    /// Starts a READ(16) of so many bytes (whole blocks) at a block of LUN 1.
+    pub fn start_read(&mut self, link: usize, lba: u64, bytes: usize) -> TaskId {
+        self.start(link, &transfer_cdb(0x88, lba, bytes), &[], bytes as u32)
+    }
+
+    /// Starts a command for LUN 1.
+    pub fn start(&mut self, link: usize, cdb: &[u8], data_out: &[u8], data_in: u32) -> TaskId {
+        let id = self.new_id();
+        let command = Command {
+            id,
+            lun: Lun::new(1),
+            cdb: cdb.into(),
+            attribute: TaskAttribute::SIMPLE,
+            priority: 0,
+            data_out: Bytes::copy_from_slice(data_out),
+            data_in_bytes_max: data_in,
+            immediate: false,
+        };
+        self.log.source(&command.data_out);
+        self.ask(link, Ask::Execute(command));
+        id
+    }
+
+    /// Writes and waits.
+    pub fn write(&mut self, link: usize, lba: u64, data: &[u8]) -> Result<CommandResult, Failure> {
+        let id = self.start_write(link, lba, data);
+        self.run();
+        self.result(id).0
+    }
+
+    /// Reads and waits: the result and the buffer.
+    pub fn read(
+        &mut self,
+        link: usize,
+        lba: u64,
+        bytes: usize,
+    ) -> (Result<CommandResult, Failure>, Vec<u8>) {
+        let id = self.start_read(link, lba, bytes);
+        self.run();
+        self.result(id)
+    }
+
+    /// Tells the initiator's end of a link something.
+    pub fn ask(&mut self, link: usize, input: Ask) {
+        self.initiator(link, |end, now, up| end.handle(now, input, up));
+    }
+
+    /// Tells the target's end of a link something.
+    pub fn tell_target(&mut self, link: usize, input: Serve) {
+        self.target(link, |end, context| end.handle(input, context));
+    }
+
+    /// The answer to a request, which must have come; each can be taken once.
+    pub fn answer(&mut self, id: TaskId) -> Answer {
+        self.answers.remove(&id).unwrap_or_else(|| panic!("no answer to {id:?}"))
+    }
+
+    /// There is an answer to this request.
+    pub fn is_answered(&self, id: TaskId) -> bool {
+        self.answers.contains_key(&id)
+    }
+
+    /// The answer to a command, and its data-in buffer.
+    pub fn result(&mut self, id: TaskId) -> (Result<CommandResult, Failure>, Vec<u8>) {
+        match self.answer(id) {
+            Answer::Completed(result, buffer) => (result, buffer),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Cuts a link now.
+    pub fn cut(&mut self, link: usize) {
+        let link = &mut self.links[link];
+        link.up.cut();
+        link.down.cut();
+    }
+
+    /// Cuts a link once so many bytes were delivered on it.
+    pub fn cut_after(&mut self, link: usize, bytes: u64) {
+        self.links[link].cut_at = Some(bytes);
+    }
+
+    /// From now on nothing gets through a link, and neither end is told: the peer looks dead.
+    pub fn freeze(&mut self, link: usize) {
+        self.links[link].frozen = true;
+    }
+
+    /// The flip that was asked for has happened.
+    pub fn is_flipped(&self, link: usize) -> bool {
+        let link = &self.links[link];
+        link.up.flip_bit.is_none() && link.down.flip_bit.is_none()
+    }
+
+    /// What a host's session has negotiated; it is logged in.
+    pub fn session_parameters(&self, host: usize) -> crate::text::SessionParameters {
+        self.hosts[host].session.parameters().expect("logged in")
+    }
+
+    /// How many sessions the target has.
+    pub fn served_sessions(&self) -> usize {
+        self.server.sessions.len()
+    }
+
+    /// Bytes delivered on a link, both directions.
+    pub fn delivered(&self, link: usize) -> u64 {
+        self.links[link].delivered
+    }
+
+    /// Flips one bit of what is sent `ahead_bits` from now.
+    pub fn flip(&mut self, link: usize, to_target: bool, ahead_bits: u64) {
+        let link = &mut self.links[link];
+        let wire = if to_target { &mut link.up } else { &mut link.down };
+        wire.flip_bit = Some(wire.sent_bytes * 8 + ahead_bits);
+    }
+
+    /// Does one thing of those that can happen. `false`: only time can help.
+    pub fn step(&mut self) -> bool {
+        let moves = self.moves();
+        if moves.is_empty() {
+            return false;
+        }
+        self.now = self.now.after(Duration::from_micros(1));
+        match *self.rng.pick(&moves) {
+            Move::Up(link) => self.deliver_up(link),
+            Move::Down(link) => self.deliver_down(link),
+            Move::HostHears(link) => self.host_hears(link),
+            Move::LinkHearsHost(link) => {
+                if let Some(message) = self.links[link].initiator.from_session.pop_front() {
+                    self.ask(link, Ask::Session(message));
+                }
+            }
+            Move::ServerHears(link) => self.server_hears(link),
+            Move::LinkHearsServer(link) => {
+                if let Some(message) = self.links[link].target.from_session.pop_front() {
+                    self.tell_target(link, Serve::Session(message));
+                }
+            }
+            Move::Work => {
+                let ((link, task), outcome) = self.server.executor.work(&mut self.rng);
+                self.target(link, |end, context| end.done(task, outcome, context));
+            }
+            Move::Manage => {
+                let at = self.rng.below(self.server.functions.len());
+                self.server.manage(self.now, at);
+            }
+        }
+        self.route_server();
+        true
+    }
+
+    /// Goes on until only time can help.
+    pub fn run(&mut self) {
+        /// More than any test needs; a run that does not end is a bug.
+        const STEPS_MAX: u32 = 5_000_000;
+        for _ in 0..STEPS_MAX {
+            if !self.step() {
+                return;
+            }
+        }
+        panic!("a run without end");
+    }
+
+    /// Goes on for so many steps at most.
+    pub fn run_steps(&mut self, steps: usize) {
+        for _ in 0..steps {
+            if !self.step() {
+                return;
+            }
+        }
+    }
+
+    /// Lets time pass: every timer that comes due on the way is told, and its consequences run.
+    pub fn pass(&mut self, span: Duration) {
+        let end = self.now.after(span);
+        self.run();
+        while let Some(next) = self.next_deadline().filter(|next| *next <= end) {
+            self.now = self.now.max(next);
+            for link in 0..self.links.len() {
+                let due = |deadline: Option<Time>| deadline.is_some_and(|at| at <= next);
+                if due(self.links[link].initiator.deadline) {
+                    self.ask(link, Ask::Deadline);
+                }
+                if due(self.links[link].target.deadline) {
+                    self.tell_target(link, Serve::Deadline);
+                }
+            }
+            self.run();
+        }
+        self.now = self.now.max(end);
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let ends = |link: &Link| [link.initiator.deadline, link.target.deadline];
+        self.links.iter().flat_map(ends).flatten().min()
+    }
+
+    /// Payload bytes that arrived, and those that were copied into their place, on both sides.
+    pub fn payload_and_copied_bytes(&self) -> (u64, u64) {
+        let intakes =
+            self.links.iter().flat_map(|link| [&link.initiator.intake, &link.target.intake]);
+        intakes.fold((0, 0), |(payload, copied), intake| {
+            (payload + intake.payload_bytes, copied + intake.copied_bytes)
+        })
+    }
+
+    /// Nothing is left on either side: no task, tag, buffer or byte on a link; and no timer or
+    /// session where the link is closed.
+    ///
+    /// # Panics
+    /// If anything is.
+    pub fn assert_nothing_left(&self) {
+        for (number, link) in self.links.iter().enumerate() {
+            let (initiator, target) = (&link.initiator, &link.target);
+            assert!(initiator.machine.is_idle(), "link {number}: {:?}", initiator.machine);
+            assert!(initiator.buffers.is_empty(), "link {number}: data-in buffers");
+            assert_eq!(target.machine.tasks(), 0, "link {number}: {:?}", target.machine);
+            assert_eq!(target.machine.requests(), 0, "link {number}: {:?}", target.machine);
+            let quiet = link.frozen || link.up.is_empty() && link.down.is_empty();
+            assert!(quiet, "link {number}: bytes on the way");
+            assert!(initiator.to_session.is_empty() && initiator.from_session.is_empty());
+            assert!(target.to_session.is_empty() && target.from_session.is_empty());
+            if initiator.closed.is_some() {
+                assert_eq!(initiator.deadline, None, "link {number}: a timer");
+                assert!(target.closed.is_some(), "link {number}: {:?}", target.machine);
+                assert_eq!(target.deadline, None, "link {number}: a timer");
+            }
+        }
+        assert!(self.hosts.iter().all(|host| host.session.is_idle()), "{:?}", self.hosts);
+        let executor = &self.server.executor;
+        assert!(executor.is_idle() && self.server.functions.is_empty(), "{executor:?}");
+        assert!(self.server.others.is_empty(), "{:?}", self.server.others);
+        let open = |link: &Link| link.target.closed.is_none();
+        for served in self.server.sessions.values() {
+            assert_eq!(served.session.tasks(), 0, "{:?}", served.session);
+            let alive = served.links.values().any(|link| open(&self.links[*link]));
+            assert!(alive, "a session without connections: {:?}", served.session);
+        }
+    }
+
+    fn moves(&self) -> Vec<Move> {
+        let mut moves = Vec::new();
+        for (number, link) in self.links.iter().enumerate() {
+            let (initiator, target) = (&link.initiator, &link.target);
+            let closed = target.closed.is_some();
+            let ready = closed || target.intake.is_ready(target.machine.can_receive());
+            let up = link.up.is_due() && (ready || link.up.is_empty());
+            let checks = [
+                (up && !link.frozen, Move::Up(number)),
+                (link.down.is_due() && !link.frozen, Move::Down(number)),
+                (!initiator.to_session.is_empty(), Move::HostHears(number)),
+                (!initiator.from_session.is_empty(), Move::LinkHearsHost(number)),
+                (!target.to_session.is_empty(), Move::ServerHears(number)),
+                (!target.from_session.is_empty(), Move::LinkHearsServer(number)),
+            ];
+            moves.extend(checks.iter().filter(|(can, _)| *can).map(|(_, what)| *what));
+        }
+        if self.server.executor.is_due() {
+            moves.push(Move::Work);
+        }
+        if !self.server.functions.is_empty() {
+            moves.push(Move::Manage);
+        }
+        moves
+    }
+
+    fn deliver_up(&mut self, number: usize) {
+        let link = &mut self.links[number];
+        if link.up.is_empty() {
+            link.up.end_told = true;
+            return self.tell_target(number, Serve::PeerClosed);
+        }
+        let piece = link.up.piece(&mut self.rng);
+        let mut used = 0;
+        self.target(number, |end, context| used = end.arrive(&piece, context));
+        self.links[number].up.put_back(&piece[used..]);
+        self.count_delivered(number, used);
+    }
+
+    fn deliver_down(&mut self, number: usize) {
+        let link = &mut self.links[number];
+        if link.down.is_empty() {
+            link.down.end_told = true;
+            return self.ask(number, Ask::PeerClosed);
+        }
+        let piece = link.down.piece(&mut self.rng);
+        self.initiator(number, |end, now, up| end.arrive(now, &piece, up));
+        self.count_delivered(number, piece.len());
+    }
+
+    fn count_delivered(&mut self, number: usize, bytes: usize) {
+        let link = &mut self.links[number];
+        link.delivered += bytes as u64;
+        if link.cut_at.is_some_and(|at| link.delivered >= at) {
+            link.cut_at = None;
+            self.cut(number);
+        }
+    }
+
+    fn host_hears(&mut self, number: usize) {
+        let link = &mut self.links[number];
+        let (host, cid) = (link.host, link.cid);
+        let Some(message) = link.initiator.to_session.pop_front() else { return };
+        self.hosts[host].session.handle(ToSession::Connection(cid, message));
+        while let Some(output) = self.hosts[host].session.poll() {
+            match output {
+                FromSession::ToConnection(cid, message) => {
+                    let of = |link: &&mut Link| link.host == host && link.cid == cid;
+                    if let Some(link) = self.links.iter_mut().rev().find(of) {
+                        link.initiator.from_session.push_back(message);
+                    }
+                }
+                FromSession::Established { .. } => {}
+                FromSession::Ended(_) => self.hosts[host].ended = true,
+            }
+        }
+    }
+
+    fn server_hears(&mut self, number: usize) {
+        let end = &mut self.links[number].target;
+        let Some(message) = end.to_session.pop_front() else { return };
+        if let Some(served) = self.server.sessions.get_mut(&end.tsih) {
+            served.session.handle(self.now, ToServed::Connection(end.cid, message));
+        }
+    }
+
+    fn route_server(&mut self) {
+        for (link, message) in self.server.poll_sessions(self.now) {
+            if self.options.one_core {
+                self.tell_target(link, Serve::Session(message));
+            } else {
+                self.links[link].target.from_session.push_back(message);
+            }
+        }
+    }
+
+    fn initiator(
+        &mut self,
+        number: usize,
+        work: impl FnOnce(&mut InitiatorEnd, Time, &mut Uplink<'_>),
+    ) {
+        let link = &mut self.links[number];
+        let mut up = Uplink { wire: &mut link.up, log: &mut self.log };
+        work(&mut link.initiator, self.now, &mut up);
+        for (id, answer) in link.initiator.answers.drain(..) {
+            assert!(self.answers.insert(id, answer).is_none(), "two answers to {id:?}");
+        }
+    }
+
+    fn target(&mut self, number: usize, work: impl FnOnce(&mut TargetEnd, &mut Context<'_>)) {
+        let link = &mut self.links[number];
+        let mut context = Context {
+            now: self.now,
+            link: number,
+            server: &mut self.server,
+            up: Uplink { wire: &mut link.down, log: &mut self.log },
+        };
+        work(&mut link.target, &mut context);
+        self.route_server();
+    }
+}
+
+/// A READ(16) or WRITE(16).
+fn transfer_cdb(opcode: u8, lba: u64, bytes: usize) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[0] = opcode;
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[10..14].copy_from_slice(&((bytes / super::BLOCK_BYTES) as u32).to_be_bytes());
+    cdb
+}

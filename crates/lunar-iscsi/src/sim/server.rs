@@ -1,0 +1,367 @@
+//! The target's end of a link, and the sessions and the executor behind all of them.
+
+use super::disk::{Executor, refusal};
+use super::host::Uplink;
+use super::wire::{Intake, Told};
+use crate::connection::target::{
+    CloseReason, Fault, Input, Outcome, Output, TargetConnection, TargetRecord,
+};
+use crate::framing::{Digests, Place, TaskId};
+use crate::login::{Admission, ChapDemand, Identified, Join, Joined};
+use crate::pdu::{LoginStatus, ManagementFunction, ManagementResponse};
+use crate::session::target::{
+    Input as ToMachine, Output as FromMachine, SessionLimits, TargetSession, ToConnection,
+    ToSession,
+};
+use crate::text::Offer;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+use lunar_wire::{Lun, Time};
+
+/// The target: what all its connections share.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) name: String,
+    pub(super) offer: Offer,
+    pub(super) chap: Option<ChapDemand>,
+    pub(super) session_limits: SessionLimits,
+    pub(super) sessions: BTreeMap<u16, Served>,
+    next_tsih: u16,
+    pub(super) executor: Executor,
+    /// Task management functions that wait to be carried out: session, id.
+    pub(super) functions: Vec<(u16, u64, ManagementFunction, Lun)>,
+    /// Aborts in other sessions, by their own number: for which session's function.
+    pub(super) others: BTreeMap<u64, (u16, u64)>,
+    last_other: u64,
+}
+
+/// What the executor of the simulator says of any unit attention.
+pub const EVENT: [u8; 3] = [0x16, 0x2a, 0x09];
+
+/// One session of the target.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) session: TargetSession,
+    /// Who holds it: name and ISID.
+    owner: (String, [u8; 6]),
+    /// Its connections: CID and link.
+    pub(super) links: BTreeMap<u16, usize>,
+}
+
+impl Server {
+    pub(super) fn new(
+        offer: Offer,
+        chap: Option<ChapDemand>,
+        session_limits: SessionLimits,
+    ) -> Self {
+        Self {
+            name: super::TARGET_NAME.into(),
+            offer,
+            chap,
+            session_limits,
+            sessions: BTreeMap::new(),
+            next_tsih: 1,
+            executor: Executor::default(),
+            functions: Vec::new(),
+            others: BTreeMap::new(),
+            last_other: 0,
+        }
+    }
+
+    fn identify(&self, target_name: Option<&str>) -> Identified {
+        if target_name.is_some_and(|name| name != self.name) {
+            return Identified::Refuse(LoginStatus::NOT_FOUND);
+        }
+        Identified::Admit(Admission {
+            portal_group_tag: 1,
+            target_alias: None,
+            chap: self.chap.clone(),
+            offer: self.offer.clone(),
+            entropy: core::array::from_fn(|at| at as u8 ^ 0x5a),
+        })
+    }
+
+    /// Makes or finds the session. An older one of the same initiator and ISID ends: session
+    /// reinstatement, RFC 7143 §6.3.5.
+    fn join(&mut self, now: Time, link: usize, join: &Join) -> (u16, Result<Joined, LoginStatus>) {
+        let claim = &join.claim;
+        let owner = (claim.initiator_name.clone(), claim.isid);
+        if claim.tsih != 0 {
+            let found = self.sessions.get_mut(&claim.tsih).filter(|served| served.owner == owner);
+            let Some(served) = found else {
+                return (0, Err(LoginStatus::SESSION_DOES_NOT_EXIST));
+            };
+            return (claim.tsih, Ok(served.join(now, claim.cid, link)));
+        }
+        for served in self.sessions.values_mut().filter(|served| served.owner == owner) {
+            served.session.handle(now, ToMachine::End);
+        }
+        let tsih = self.next_tsih;
+        self.next_tsih += 1;
+        let limits = self.session_limits.clone();
+        let session = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
+        let mut served = Served { session, owner, links: BTreeMap::new() };
+        let joined = served.join(now, claim.cid, link);
+        self.sessions.insert(tsih, served);
+        (tsih, Ok(joined))
+    }
+
+    /// Carries out a task management function on the sessions; the disks need nothing done.
+    pub(super) fn manage(&mut self, now: Time, at: usize) {
+        let (tsih, id, function, lun) = self.functions.swap_remove(at);
+        let exists = match lun.form() {
+            _ if function.is_of_all_units() => true,
+            lunar_wire::LunForm::Unit(number) => self.executor.has_disk(number),
+            _ => false,
+        };
+        let mut information = [0; 3];
+        let response = match function {
+            _ if !exists => ManagementResponse::LUN_DOES_NOT_EXIST,
+            ManagementFunction::QUERY_ASYNCHRONOUS_EVENT => {
+                information = EVENT;
+                ManagementResponse::FUNCTION_SUCCEEDED
+            }
+            _ => ManagementResponse::FUNCTION_COMPLETE,
+        };
+        let own = [ManagementFunction::ABORT_TASK_SET, ManagementFunction::I_T_NEXUS_RESET];
+        if exists && function.is_multi_task() && !own.contains(&function) {
+            let lun = (!function.is_of_all_units()).then_some(lun);
+            for (_, served) in self.sessions.iter_mut().filter(|(other, _)| **other != tsih) {
+                self.last_other += 1;
+                self.others.insert(self.last_other, (tsih, id));
+                let aborted = ToMachine::AbortedByOther { id: self.last_other, lun };
+                served.session.handle(now, aborted);
+            }
+        }
+        if self.others.values().all(|function| *function != (tsih, id)) {
+            self.managed(now, tsih, id, response, information);
+        }
+    }
+
+    fn managed(
+        &mut self,
+        now: Time,
+        tsih: u16,
+        id: u64,
+        response: ManagementResponse,
+        information: [u8; 3],
+    ) {
+        if let Some(served) = self.sessions.get_mut(&tsih) {
+            served.session.handle(now, ToMachine::Managed { id, response, information });
+        }
+    }
+
+    /// Tasks of one session are quiet that another session's function hit.
+    fn others_aborted(&mut self, now: Time, other: u64) {
+        let Some((tsih, id)) = self.others.remove(&other) else { return };
+        if self.others.values().all(|function| *function != (tsih, id)) {
+            self.managed(now, tsih, id, ManagementResponse::FUNCTION_COMPLETE, [0; 3]);
+        }
+    }
+
+    /// What the sessions say, for the connections to take.
+    pub(super) fn poll_sessions(&mut self, now: Time) -> Vec<(usize, ToConnection)> {
+        let mut messages = Vec::new();
+        let (mut ended, mut aborted) = (Vec::new(), Vec::new());
+        for (tsih, served) in &mut self.sessions {
+            while let Some(output) = served.session.poll() {
+                match output {
+                    FromMachine::ToConnection(cid, message) => {
+                        if let Some(link) = served.links.get(&cid) {
+                            messages.push((*link, message));
+                        }
+                    }
+                    FromMachine::Manage { id, function, lun } => {
+                        self.functions.push((*tsih, id, function, lun));
+                    }
+                    FromMachine::OthersAborted { id, .. } => aborted.push(id),
+                    FromMachine::Ended => ended.push(*tsih),
+                }
+            }
+        }
+        for tsih in ended {
+            let served = self.sessions.remove(&tsih).expect("it was there");
+            assert_eq!(served.session.tasks(), 0, "an ended session has no tasks");
+            self.functions.retain(|function| function.0 != tsih);
+        }
+        if aborted.is_empty() {
+            return messages;
+        }
+        for id in aborted {
+            self.others_aborted(now, id);
+        }
+        messages.extend(self.poll_sessions(now));
+        messages
+    }
+}
+
+impl Served {
+    fn join(&mut self, now: Time, cid: u16, link: usize) -> Joined {
+        self.links.insert(cid, link);
+        self.session.handle(now, ToMachine::Join(cid));
+        let (exp_cmd_sn, max_cmd_sn) = self.session.window();
+        let session = self.session.parameters();
+        Joined { tsih: self.session.tsih(), session, exp_cmd_sn, max_cmd_sn }
+    }
+}
+
+/// One connection's end.
+#[derive(Debug)]
+pub(super) struct TargetEnd {
+    pub(super) machine: TargetConnection,
+    pub(super) intake: Intake,
+    pub(super) digests: Option<Digests>,
+    pub(super) to_session: VecDeque<ToSession>,
+    pub(super) from_session: VecDeque<ToConnection>,
+    pub(super) tsih: u16,
+    pub(super) cid: u16,
+    /// Tasks that the executor ends because they failed on their way.
+    failing: BTreeMap<TaskId, Fault>,
+    pub(super) closed: Option<CloseReason>,
+    pub(super) deadline: Option<Time>,
+}
+
+fn failed(fault: Fault) -> Outcome {
+    let (key, code) = fault.sense();
+    refusal(key, code)
+}
+
+impl TargetEnd {
+    pub(super) fn new(machine: TargetConnection) -> Self {
+        Self {
+            machine,
+            intake: Intake::default(),
+            digests: None,
+            to_session: VecDeque::new(),
+            from_session: VecDeque::new(),
+            tsih: 0,
+            cid: 0,
+            failing: BTreeMap::new(),
+            closed: None,
+            deadline: None,
+        }
+    }
+
+    /// Takes one piece from the link; says how much of it was looked at.
+    pub(super) fn arrive(&mut self, piece: &[u8], context: &mut Context<'_>) -> usize {
+        let mut at = 0;
+        while self.closed.is_none() && self.intake.is_ready(self.machine.can_receive()) {
+            let (link, buffers) = (context.link, &mut context.server.executor.buffers);
+            let (used, told) = self.intake.take(&piece[at..], |place, offset, bytes| {
+                let Place::Task { task, buffer_bytes, .. } = place else { return };
+                let buffer = buffers
+                    .entry((link, task))
+                    .or_insert_with(|| alloc::vec![0; buffer_bytes as usize]);
+                assert_eq!(buffer.len(), buffer_bytes as usize);
+                buffer[offset..offset + bytes.len()].copy_from_slice(bytes);
+            });
+            at += used;
+            match told {
+                Some(Told::Header(header)) => self.handle(Input::Header(header), context),
+                Some(Told::HeaderDigestError) => self.handle(Input::HeaderDigestError, context),
+                Some(Told::Payload { data, digest_ok }) => {
+                    self.handle(Input::Payload { data, digest_ok }, context);
+                }
+                None if used == 0 => return at,
+                None => {}
+            }
+        }
+        if self.closed.is_some() { piece.len() } else { at }
+    }
+
+    pub(super) fn done(&mut self, task: TaskId, outcome: Outcome, context: &mut Context<'_>) {
+        context.up.log.source(&outcome.data_in);
+        // Refused before its data was there: what is on the way has no place any more.
+        self.intake.forget(task);
+        let input = match self.failing.remove(&task) {
+            Some(fault) => Input::Failed { task, outcome: failed(fault) },
+            None => Input::Done { task, outcome },
+        };
+        self.handle(input, context);
+    }
+
+    pub(super) fn handle(&mut self, input: Input, context: &mut Context<'_>) {
+        self.machine.handle(context.now, input);
+        self.poll(context);
+    }
+
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) {
+        let (now, link) = (context.now, context.link);
+        loop {
+            match self.machine.poll() {
+                Output::Receive(place) => self.intake.receive(place),
+                Output::Send(pdu) => {
+                    assert!(self.closed.is_none(), "sent after Close: {pdu:?}");
+                    context.up.log.sent(&pdu);
+                    context.up.wire.send(&pdu);
+                }
+                Output::Identify(claim) => {
+                    let answer = context.server.identify(claim.target_name.as_deref());
+                    self.machine.handle(now, Input::Identified(Box::new(answer)));
+                }
+                Output::Join(join) => {
+                    self.cid = join.claim.cid;
+                    let (tsih, joined) = context.server.join(now, link, &join);
+                    self.tsih = tsih;
+                    self.machine.handle(now, Input::Joined(joined));
+                }
+                Output::ListTargets { only, .. } => {
+                    let name = &context.server.name;
+                    let meant = only.as_ref().is_none_or(|only| only == name);
+                    let addresses = alloc::vec![("127.0.0.1:3260".into(), 1)];
+                    let record = TargetRecord { name: name.clone(), addresses };
+                    let records = if meant { alloc::vec![record] } else { Vec::new() };
+                    self.machine.handle(now, Input::Targets { records, more: false });
+                }
+                Output::ToSession(message) => self.to_session.push_back(message),
+                Output::Start(task) => {
+                    if let Some(bytes) = context.server.executor.start(link, &task) {
+                        let wants = Input::Wants { task: task.id, data_out_bytes: bytes };
+                        self.machine.handle(now, wants);
+                    }
+                }
+                Output::Run(task) => context.server.executor.run((link, task)),
+                Output::Abort(task) => {
+                    self.intake.forget(task);
+                    context.server.executor.abort((link, task));
+                }
+                Output::Fail { task, fault, .. } => {
+                    self.intake.forget(task);
+                    if context.server.executor.abort((link, task)) {
+                        self.failing.insert(task, fault);
+                    } else {
+                        let outcome = failed(fault);
+                        self.machine.handle(now, Input::Failed { task, outcome });
+                    }
+                }
+                Output::FullFeature(parameters) => {
+                    self.digests = Some(parameters.digests);
+                    self.intake.set_digests(parameters.digests);
+                    context.up.wire.set_digests(parameters.digests);
+                }
+                Output::Close(reason) => {
+                    assert!(self.closed.is_none(), "closed twice");
+                    self.closed = Some(reason);
+                    self.deadline = None;
+                    context.up.wire.ended = true;
+                    context.server.executor.forget(link);
+                    return;
+                }
+                Output::Wait(deadline) => {
+                    self.deadline = deadline;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// What a target's end works on besides itself.
+pub(super) struct Context<'a> {
+    pub(super) now: Time,
+    pub(super) link: usize,
+    pub(super) server: &'a mut Server,
+    pub(super) up: Uplink<'a>,
+}

@@ -1,0 +1,234 @@
+//! Several disks that take turns, in rounds.
+
+use crate::cpu::{Owner, processor_time};
+use crate::relay::Relay;
+use crate::{Failed, Latency, Outcome, Spread, Work, run};
+use lunar_block::BlockDevice;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One that takes its turn in each round.
+#[derive(Debug)]
+pub struct Lane {
+    /// What is asked.
+    pub device: Arc<dyn BlockDevice>,
+    /// For what. Random places differ from round to round.
+    pub work: Work,
+    /// Who answers, if it is a process of this machine.
+    pub target: Option<Owner>,
+    /// What it is reached through, if anything; its time is not the client's.
+    pub relay: Option<Arc<Relay>>,
+}
+
+/// What one came to in all rounds.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Requests a second.
+    pub requests_per_second: Spread,
+    /// Bytes a second.
+    pub bytes_per_second: Spread,
+    /// Of all rounds together.
+    pub latency: Latency,
+    /// Of this process, for each request, in microseconds; `None`: no request ended.
+    pub client_cpu_micros: Option<Spread>,
+    /// Of the target, likewise; `None`: not known.
+    pub target_cpu_micros: Option<Spread>,
+}
+
+impl Measured {
+    /// No request ended in the time, so that nothing is known: what says so, and what helps.
+    pub fn nothing(&self) -> Option<&'static str> {
+        (self.latency.count() == 0).then_some(
+            "no request ended within the time that is measured: give it more (--seconds)",
+        )
+    }
+}
+
+/// One turn.
+#[derive(Debug)]
+struct Turn {
+    outcome: Outcome,
+    /// `None`: of no request.
+    client_micros: Option<f64>,
+    target_micros: Option<f64>,
+}
+
+/// Disks, and what their turns came to so far.
+#[derive(Debug)]
+pub struct Turns {
+    lanes: Vec<(Lane, Vec<Turn>)>,
+}
+
+impl Turns {
+    /// Of these.
+    pub fn new(lanes: impl IntoIterator<Item = Lane>) -> Self {
+        Self { lanes: lanes.into_iter().map(|lane| (lane, Vec::new())).collect() }
+    }
+
+    /// One round: each once, one after the other.
+    ///
+    /// # Errors
+    /// The first request that fails, or the first work that makes no sense.
+    pub async fn round(&mut self) -> Result<(), Failed> {
+        for (lane, turns) in &mut self.lanes {
+            let number = turns.len() as u64;
+            let work = Work { seed: lane.work.seed.wrapping_add(number), ..lane.work };
+            turns.push(turn(lane, work).await?);
+        }
+        Ok(())
+    }
+
+    /// What came of all of them, in the order in which they were given.
+    pub fn measured(&self) -> Vec<Measured> {
+        self.lanes.iter().map(|(_, turns)| together(turns)).collect()
+    }
+}
+
+async fn turn(lane: &Lane, work: Work) -> Result<Turn, Failed> {
+    let target_time = || lane.target.as_ref().and_then(Owner::processor_time);
+    let relay_time = || lane.relay.as_ref().map_or(Duration::ZERO, |relay| relay.processor_time());
+    let client_time = || processor_time().saturating_sub(relay_time());
+    let (client_before, target_before) = (client_time(), target_time());
+    let outcome = run(&lane.device, work).await?;
+    let client = client_time().saturating_sub(client_before);
+    let target = target_before.zip(target_time()).map(|(from, to)| to.saturating_sub(from));
+    // Of the warm-up too, so that requests are counted for all of it.
+    let whole = (work.warm_up + work.time).as_secs_f64() / work.time.as_secs_f64();
+    let requests = outcome.requests as f64 * whole;
+    let micros = |spent: Duration| (requests > 0.0).then(|| spent.as_secs_f64() * 1e6 / requests);
+    let target_micros = target.and_then(micros);
+    Ok(Turn { client_micros: micros(client), target_micros, outcome })
+}
+
+fn together(turns: &[Turn]) -> Measured {
+    let of = |figure: fn(&Turn) -> f64| Spread::of(turns.iter().map(figure));
+    // Rounds in which no request ended have none; a figure of some of the others is not told.
+    let cpu = |figure: fn(&Turn) -> Option<f64>| {
+        let some = turns.iter().filter(|turn| turn.outcome.requests > 0);
+        let figures: Option<Vec<f64>> = some.map(figure).collect();
+        figures.filter(|all| !all.is_empty()).map(Spread::of)
+    };
+    let mut latency = Latency::default();
+    turns.iter().for_each(|turn| latency.add(&turn.outcome.latency));
+    Measured {
+        requests_per_second: of(|turn| turn.outcome.requests_per_second()),
+        bytes_per_second: of(|turn| turn.outcome.bytes_per_second()),
+        latency,
+        client_cpu_micros: cpu(|turn| turn.client_micros),
+        target_cpu_micros: cpu(|turn| turn.target_micros),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may unwrap
+
+    use super::*;
+    use crate::{Pace, Pattern};
+    use bytes::Bytes;
+    use lunar_block::{BlockRange, BoxFuture, Buffer, Error, Geometry, MemoryDevice};
+    use std::sync::Mutex;
+
+    /// A disk that notes who was asked for what, and takes 10 ms for it.
+    #[derive(Debug)]
+    struct Noted {
+        name: &'static str,
+        memory: MemoryDevice,
+        log: Arc<Mutex<Vec<(&'static str, u64)>>>,
+    }
+
+    impl BlockDevice for Noted {
+        fn name(&self) -> &str {
+            self.name
+        }
+
+        fn geometry(&self) -> Geometry {
+            self.memory.geometry()
+        }
+
+        fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+            self.log.lock().unwrap().push((self.name, range.lba));
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                self.memory.read(range, into).await
+            })
+        }
+
+        fn write(
+            &self,
+            range: BlockRange,
+            from: Bytes,
+            durable: bool,
+        ) -> BoxFuture<'_, Result<(), Error>> {
+            self.memory.write(range, from, durable)
+        }
+
+        fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+            self.memory.flush()
+        }
+
+        fn io_tier(&self) -> String {
+            self.memory.io_tier()
+        }
+    }
+
+    /// Goal: in each round each disk has its turn, alone; rounds go to other places, and both disks
+    /// to the same ones within a round.
+    #[test]
+    fn disks_take_turns() {
+        let log = Arc::<Mutex<Vec<_>>>::default();
+        let work = Work {
+            pattern: Pattern::RandomRead,
+            io_bytes: 4096,
+            range_bytes: None,
+            depth: 1,
+            pace: Pace::Closed,
+            warm_up: Duration::ZERO,
+            time: Duration::from_millis(100),
+            seed: 1,
+        };
+        let lanes = ["a", "b"].map(|name| {
+            let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
+            let device = Arc::new(Noted { name, memory, log: Arc::clone(&log) });
+            Lane { device, work, target: None, relay: None }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let mut turns = Turns::new(lanes);
+        runtime.block_on(turns.round()).unwrap();
+        runtime.block_on(turns.round()).unwrap();
+        let log = log.lock().unwrap();
+        let mut order: Vec<&str> = log.iter().map(|(name, _)| *name).collect();
+        order.dedup();
+        assert_eq!(order, ["a", "b", "a", "b"]);
+        let places = |turn: usize| {
+            let mut groups = log.chunk_by(|one, next| one.0 == next.0);
+            let group = groups.nth(turn).unwrap();
+            group.iter().map(|(_, place)| *place).collect::<Vec<_>>()
+        };
+        assert_eq!(places(0), places(1), "the same for both");
+        assert_ne!(places(0), places(2), "and others in the next round");
+        for measured in turns.measured() {
+            assert_eq!(measured.latency.count(), 2 * 9, "what ends with the time is not counted");
+            assert_eq!(measured.requests_per_second.median, 90.0);
+            assert_eq!(measured.target_cpu_micros, None);
+            assert!(measured.client_cpu_micros.is_some() && measured.nothing().is_none());
+        }
+    }
+
+    /// Goal: where no request ends in the time, no figure is made of it.
+    #[test]
+    fn of_nothing_nothing_is_told() {
+        let outcome = Outcome { time: Duration::from_secs(1), ..Outcome::default() };
+        let turn = Turn { outcome, client_micros: None, target_micros: None };
+        let measured = together(&[turn]);
+        assert_eq!((measured.client_cpu_micros, measured.target_cpu_micros), (None, None));
+        assert!(measured.nothing().unwrap().contains("--seconds"));
+        let told = crate::report::latency_json(&measured.latency);
+        assert_eq!((&told["p50"], &told["max"]), (&serde_json::Value::Null, &told["mean"]));
+        assert_eq!(told["requests"], 0);
+    }
+}

@@ -1,0 +1,644 @@
+//! The loop over real loopback sockets, with a role that answers every PDU with its own data.
+
+use super::*;
+use crate::{CopyCount, Direction, TURN_BYTES, Tap, TappedConnection};
+use bytes::Bytes;
+use lunar_iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
+use lunar_iscsi::pdu::{FirstByte, NopOut, Opcode};
+use lunar_wire::{Lun, SerialNumber, U24};
+use std::cell::{Cell, RefCell};
+use std::io::{Read, Write};
+use std::rc::Rc;
+use std::sync::mpsc;
+
+/// Sends each data segment back; ends when the peer does.
+#[derive(Default)]
+struct Echo {
+    data: Vec<u8>,
+    filled: usize,
+    digests_ok: usize,
+    ended: bool,
+    /// The longest room it offers at a time; 0 discards.
+    room_bytes_max: usize,
+    /// Refuses PDUs for some turns after each one.
+    pauses: bool,
+    paused: bool,
+    pdus: usize,
+    /// Has something to do in each of so many turns, then ends.
+    busy_turns: Option<usize>,
+    /// How often it was asked whether the connection may hold what it does.
+    asked: usize,
+    /// What the socket was said to hold, each time, once there was a PDU.
+    socket_bytes: Vec<usize>,
+    /// Ends with its first answer, and then has no memory for it.
+    gives_up: bool,
+    /// Holds data once there was a PDU, and may not hold it when asked for the seventh time.
+    keeps_data: bool,
+    /// Hands over the peer's socket: answers are to be there before the tenth PDU is handled, the
+    /// first of the second burst of its second turn. The peer is told once they were seen.
+    peer: Option<(mpsc::Receiver<std::net::TcpStream>, mpsc::Sender<()>)>,
+    /// Set before the first PDU.
+    digests: Option<Digests>,
+    tap: Option<std::sync::Arc<TappedConnection>>,
+}
+
+impl Role for Echo {
+    fn header(&mut self, _now: Time, header: Header, out: &mut Outbox) {
+        self.data = vec![0; header.data_segment_bytes() as usize];
+        self.filled = 0;
+        self.pdus += 1;
+        if self.pdus == 10
+            && let Some((peer, seen)) = &self.peer
+        {
+            let peeked = peer.recv().unwrap().peek(&mut [0]);
+            assert_eq!(peeked.expect("they wait for the turn's end"), 1);
+            seen.send(()).unwrap();
+        }
+        if self.data.is_empty() {
+            out.push(Pdu::new(header.bhs));
+        }
+    }
+    fn header_digest_error(&mut self, _now: Time, _out: &mut Outbox) {
+        self.ended = true;
+    }
+    fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+        let end = self.data.len().min(self.filled + self.room_bytes_max);
+        &mut self.data[self.filled..end]
+    }
+    fn payload_filled(&mut self, bytes: usize) {
+        self.filled += bytes;
+    }
+    fn payload_end(&mut self, _now: Time, digest_ok: bool, out: &mut Outbox) {
+        self.digests_ok += usize::from(digest_ok);
+        let data = Bytes::from(std::mem::take(&mut self.data));
+        out.push(Pdu::with_data(ping(0).bhs, data));
+        self.paused = self.pauses;
+        self.ended |= self.gives_up;
+    }
+    fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
+        self.asked += 1;
+        if self.pdus > 0 {
+            self.socket_bytes.push(bytes.socket);
+        }
+        !(self.gives_up && self.ended || self.keeps_data && self.socket_bytes.len() > 6)
+    }
+    fn holds_data(&self) -> bool {
+        self.keeps_data && self.pdus > 0
+    }
+    fn tap(&mut self) -> TapChange {
+        self.tap.take().map_or(TapChange::Same, |tap| TapChange::To(Some(tap)))
+    }
+    fn poll_work(&mut self, _: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
+        if let Some(digests) = self.digests.take() {
+            out.set_digests(digests);
+        }
+        if let Some(turns) = &mut self.busy_turns {
+            *turns -= 1;
+            self.ended = *turns == 0;
+            return Poll::Ready(());
+        }
+        if std::mem::take(&mut self.paused) {
+            context.waker().wake_by_ref();
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+    fn elapsed(&mut self, _now: Time, _out: &mut Outbox) {}
+    fn peer_closed(&mut self, _now: Time, _out: &mut Outbox) {
+        self.ended = true;
+    }
+    fn can_receive(&self) -> bool {
+        !self.paused
+    }
+    fn is_over(&self) -> bool {
+        self.ended
+    }
+}
+
+fn ping(bytes: usize) -> Pdu {
+    let header = NopOut {
+        first: FirstByte::immediate(Opcode::NOP_OUT),
+        flags: lunar_iscsi::pdu::FinalFlag::FINAL,
+        total_ahs_words: 0,
+        data_segment_length: U24::truncate(bytes as u32),
+        lun: Lun::ZERO,
+        initiator_task_tag: 1,
+        target_transfer_tag: lunar_iscsi::pdu::TAG_RESERVED,
+        cmd_sn: SerialNumber(1),
+        exp_stat_sn: SerialNumber(1),
+    };
+    let data: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+    Pdu::with_data(header.encode(), data.into())
+}
+
+fn wire_bytes(pdu: &Pdu) -> Vec<u8> {
+    wire_bytes_with(pdu, Digests::default())
+}
+
+fn wire_bytes_with(pdu: &Pdu, digests: Digests) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_head(pdu, digests, &mut bytes);
+    bytes.extend_from_slice(&pdu.data);
+    encode_tail(pdu, digests, &mut bytes);
+    bytes
+}
+
+/// The copy counters are the process's: one test at a time.
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// Runs an [`Echo`] on one end of a socket pair and `client` on the other.
+fn with_echo(mut echo: Echo, client: impl FnOnce(std::net::TcpStream) + Send + 'static) -> Echo {
+    let listener = crate::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = std::thread::spawn(move || client(std::net::TcpStream::connect(address).unwrap()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        let (tcp, _) = listener.accept().await.unwrap();
+        drive(tcp, &mut echo, Clock::start()).await;
+    });
+    client.join().unwrap();
+    echo
+}
+
+/// Goal: every size comes back whole, however the bytes are cut and however small the room is;
+/// and no payload byte is copied twice.
+#[test]
+fn segments_of_every_size_come_back() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let sizes = [0, 1, 3, 4, 47, 48, 4095, 4096, 65_536, 262_143, 262_144, 1_000_000];
+    for (room_bytes_max, pauses) in [(usize::MAX >> 1, false), (1000, false), (70_000, true)] {
+        let before = CopyCount::now();
+        let echo = Echo { room_bytes_max, pauses, ..Echo::default() };
+        let echo = with_echo(echo, move |tcp| {
+            let mut sender = tcp.try_clone().unwrap();
+            let writer = std::thread::spawn(move || {
+                for piece in sizes.map(|size| wire_bytes(&ping(size))).concat().chunks(100_003) {
+                    sender.write_all(piece).unwrap();
+                }
+            });
+            let mut reader = tcp;
+            for size in sizes {
+                let expected = wire_bytes(&ping(size));
+                let mut got = vec![0; expected.len()];
+                reader.read_exact(&mut got).unwrap();
+                assert!(got[48..] == expected[48..], "{size} bytes, room {room_bytes_max}");
+            }
+            writer.join().unwrap();
+        });
+        assert_eq!(echo.digests_ok, sizes.len() - 1);
+        let after = CopyCount::now();
+        let moved =
+            (after.copied_bytes - before.copied_bytes) + (after.direct_bytes - before.direct_bytes);
+        assert_eq!(moved, sizes.iter().sum::<usize>() as u64, "each byte reached its place once");
+    }
+}
+
+/// Goal: what is tapped is what is on the wire, in both directions, however the bytes are cut.
+/// Method: every size with each setting of the digests; what the socket carried is compared.
+#[test]
+fn copies_are_as_on_the_wire() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let sizes = [0, 1, 4, 47, 4096, 65_537, 262_144, 1_000_001];
+    for setting in 0..4 {
+        let digests = Digests { header: setting & 1 > 0, data: setting & 2 > 0 };
+        let (tap, mut reader) = Tap::new(usize::MAX);
+        let nowhere = "127.0.0.1:1".parse().unwrap();
+        let tap = Some(TappedConnection::new(tap, nowhere, nowhere));
+        let room_bytes_max = usize::MAX >> 1;
+        let echo = Echo { room_bytes_max, digests: Some(digests), tap, ..Echo::default() };
+        let (told, carried) = mpsc::channel();
+        with_echo(echo, move |mut tcp| {
+            let sent = sizes.map(|size| wire_bytes_with(&ping(size), digests)).concat();
+            let mut sender = tcp.try_clone().unwrap();
+            let all = sent.clone();
+            let writer = std::thread::spawn(move || {
+                all.chunks(100_003).for_each(|piece| sender.write_all(piece).unwrap());
+            });
+            let mut received = vec![0; sent.len()];
+            tcp.read_exact(&mut received).unwrap();
+            writer.join().unwrap();
+            told.send((sent, received)).unwrap();
+        });
+        let mut copied = (Vec::new(), Vec::new());
+        while let Poll::Ready(Some(pdu)) =
+            reader.poll_next(&mut Context::from_waker(std::task::Waker::noop()))
+        {
+            let (way, other) = match pdu.direction {
+                Direction::Received => (&mut copied.0, copied.1.len()),
+                Direction::Sent => (&mut copied.1, copied.0.len()),
+            };
+            assert_eq!((pdu.offset as usize, pdu.other_offset as usize), (way.len(), other));
+            assert_eq!((pdu.wire_bytes, pdu.dropped_before), (pdu.bytes.len(), 0));
+            way.extend(pdu.bytes);
+        }
+        assert!(copied == carried.recv().unwrap(), "{digests:?}");
+    }
+}
+
+/// Goal: what the role has no room for is dropped, and the PDU behind it is found.
+#[test]
+fn discarded_segments_do_not_disturb_what_follows() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let echo = Echo { room_bytes_max: 0, ..Echo::default() };
+    with_echo(echo, |mut tcp| {
+        tcp.write_all(&wire_bytes(&ping(300_000))).unwrap();
+        tcp.write_all(&wire_bytes(&ping(0))).unwrap();
+        let mut got = vec![0; 48 + 300_000 + 48];
+        tcp.read_exact(&mut got).unwrap();
+        assert!(got[48..48 + 300_000].iter().all(|byte| *byte == 0));
+    });
+}
+
+/// Goal: the peer gets answers while later requests of the same turn are still to be handled.
+/// Method: from its second turn on a connection is known to have the core alone.
+#[test]
+fn answers_are_sent_in_bursts() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let (to_role, peer) = mpsc::channel();
+    let (seen, to_peer) = mpsc::channel();
+    let echo = Echo { peer: Some((peer, seen)), ..Echo::default() };
+    let echo = with_echo(echo, move |mut tcp| {
+        tcp.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+        to_role.send(tcp.try_clone().unwrap()).unwrap();
+        let request = wire_bytes(&ping(0));
+        tcp.write_all(&request).unwrap();
+        tcp.read_exact(&mut vec![0; request.len()]).unwrap();
+        let requests = request.repeat(16);
+        tcp.write_all(&requests).unwrap();
+        to_peer.recv().unwrap();
+        tcp.read_exact(&mut vec![0; requests.len()]).unwrap();
+    });
+    assert_eq!(echo.pdus, 17);
+}
+
+/// Goal: a peer that sends but never reads is not served without end: memory stays bounded.
+#[test]
+fn a_peer_that_does_not_read_is_not_read_further() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let echo = Echo { room_bytes_max: usize::MAX >> 1, ..Echo::default() };
+    with_echo(echo, |mut tcp| {
+        tcp.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+        let piece = wire_bytes(&ping(1 << 20));
+        let mut sent = 0_usize;
+        while let Ok(bytes) = tcp.write(&piece[sent % piece.len()..]) {
+            sent += bytes;
+            assert!(sent < 256 << 20, "the loop read on and on");
+        }
+    });
+}
+
+/// Goal: a connection that never waits is asked for what it holds as well. Named by: 1,000 sessions
+/// with floods of requests held 528 MiB with their sockets, of which 16 were counted.
+#[test]
+fn a_busy_connection_is_asked_for_what_it_holds() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let turns = 3 * HELD_CHECK_TURNS as usize + 1;
+    let echo = Echo { busy_turns: Some(turns), ..Echo::default() };
+    let echo = with_echo(echo, |mut tcp| assert_eq!(tcp.read(&mut [0]).unwrap(), 0));
+    assert!(echo.asked >= 3, "{} times", echo.asked);
+}
+
+/// Goal: what a peer has not taken of a connection that is over is given up by the kernel too where
+/// memory is short. Named by: 175 sessions that logged out behind a long read left 512 MiB in
+/// sockets that nobody counted, for a minute.
+#[test]
+fn what_is_left_in_the_socket_of_a_closed_connection_is_given_up() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let echo = Echo { room_bytes_max: usize::MAX >> 1, gives_up: true, ..Echo::default() };
+    with_echo(echo, |mut tcp| {
+        tcp.write_all(&wire_bytes(&ping(8 << 20))).unwrap();
+        let begun = std::time::Instant::now();
+        let error = loop {
+            if let Some(error) = tcp.take_error().unwrap() {
+                break error;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(4), "not before the lingering ends");
+            std::thread::yield_now();
+        };
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    });
+}
+
+/// Fault: a connection whose peer withheld the data of its WRITEs was not asked again once nothing
+/// came or went, and kept their buffers, while others had none.
+#[test]
+fn a_connection_that_holds_data_alone_is_asked_again() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let echo = Echo { keeps_data: true, ..Echo::default() };
+    let echo = with_echo(echo, |mut tcp| {
+        tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        tcp.write_all(&wire_bytes(&ping(0))).unwrap();
+        tcp.read_exact(&mut [0; 48]).unwrap();
+        let error = tcp.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    });
+    assert!(echo.socket_bytes.len() >= 7);
+}
+
+/// Answers each PDU with as much as it has, and writes down who did.
+struct Answering {
+    who: usize,
+    answer: Bytes,
+    log: Rc<RefCell<Vec<usize>>>,
+    ended: bool,
+}
+
+impl Role for Answering {
+    fn header(&mut self, _now: Time, header: Header, out: &mut Outbox) {
+        out.push(Pdu::with_data(header.bhs, self.answer.clone()));
+        self.log.borrow_mut().push(self.who);
+    }
+    fn header_digest_error(&mut self, _now: Time, _out: &mut Outbox) {}
+    fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+        &mut []
+    }
+    fn payload_filled(&mut self, _bytes: usize) {}
+    fn payload_end(&mut self, _now: Time, _digest_ok: bool, _out: &mut Outbox) {}
+    fn poll_work(&mut self, _: Time, _: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
+        Poll::Pending
+    }
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+    fn elapsed(&mut self, _now: Time, _out: &mut Outbox) {}
+    fn peer_closed(&mut self, _now: Time, _out: &mut Outbox) {
+        self.ended = true;
+    }
+    fn can_receive(&self) -> bool {
+        true
+    }
+    fn is_over(&self) -> bool {
+        self.ended
+    }
+}
+
+/// Goal: two connections of a core whose queues are always full take turns, at most two running
+/// (the runtime takes those that yield in changing order), and a turn is bounded in bytes and in
+/// PDUs: what one asks for does not matter to the other.
+/// Method: all requests lie in the sockets before the first is handled, so no clock decides.
+#[test]
+fn a_turn_is_bounded() {
+    const LARGE: usize = 0;
+    const SMALL: usize = 1;
+    const LARGE_BYTES: usize = 300_000;
+    let log: Rc<RefCell<Vec<usize>>> = Rc::default();
+    let listener = crate::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut clients = Vec::new();
+    let mut connections = Vec::new();
+    for (requests, bytes) in [(100, LARGE_BYTES), (1000, 0)] {
+        let mut tcp = std::net::TcpStream::connect(address).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        connections.push(listener.accept().unwrap().0);
+        tcp.write_all(&wire_bytes(&ping(0)).repeat(requests)).unwrap();
+        clients.push(std::thread::spawn(move || {
+            let mut answers = vec![0; requests * (48 + bytes)];
+            tcp.read_exact(&mut answers).unwrap();
+        }));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        let mut running = Vec::new();
+        for (who, tcp) in connections.into_iter().enumerate() {
+            tcp.set_nonblocking(true).unwrap();
+            let tcp = TcpStream::from_std(tcp).unwrap();
+            let answer = Bytes::from(vec![0; if who == LARGE { LARGE_BYTES } else { 0 }]);
+            let mut role = Answering { who, answer, log: Rc::clone(&log), ended: false };
+            running.push(tokio::task::spawn_local(async move {
+                drive(tcp, &mut role, Clock::start()).await;
+            }));
+        }
+        for running in running {
+            running.await.unwrap();
+        }
+    });
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    let log = log.borrow();
+    assert_eq!(log.len(), 1100);
+    let turns: Vec<_> = log.chunk_by(|a, b| a == b).map(|turn| (turn[0], turn.len())).collect();
+    // Before, and after all of them, the other is alone.
+    let first = turns.iter().position(|(who, _)| *who == SMALL).unwrap();
+    let last = turns.iter().rposition(|(who, _)| *who == SMALL).unwrap();
+    let large_max = 2 * TURN_BYTES.div_ceil(LARGE_BYTES);
+    for (who, pdus) in &turns[first..last] {
+        assert!(*who == SMALL || *pdus <= large_max, "{pdus} large answers running: {turns:?}");
+    }
+    let before = turns[..first].iter().map(|(_, pdus)| pdus).sum::<usize>();
+    assert!(before <= large_max, "{turns:?}");
+    let small = turns[first..=last].iter().filter(|(who, _)| *who == SMALL);
+    assert!(small.clone().count() > 1, "a thousand PDUs are more than a turn: {turns:?}");
+}
+
+/// Goal: a role's limit of what waits to be sent holds, and what is beyond arrives once the peer
+/// reads. Named by: discovery sessions that read nothing had 4 MiB wait for each.
+/// Method: a peer asks a thousand times before it reads; the role notes how much waits when it is
+/// asked.
+#[test]
+fn a_role_bounds_what_waits() {
+    const REQUESTS: usize = 1000;
+    const ANSWER_BYTES: usize = 1 << 10;
+    struct Bounded {
+        answering: Answering,
+        waiting_bytes_max: usize,
+    }
+    impl Role for Bounded {
+        fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
+            self.waiting_bytes_max = self.waiting_bytes_max.max(out.bytes());
+            self.answering.header(now, header, out);
+        }
+        fn header_digest_error(&mut self, _now: Time, _out: &mut Outbox) {}
+        fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+            &mut []
+        }
+        fn payload_filled(&mut self, _bytes: usize) {}
+        fn payload_end(&mut self, _now: Time, _digest_ok: bool, _out: &mut Outbox) {}
+        fn poll_work(&mut self, _: Time, _: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
+            Poll::Pending
+        }
+        fn deadline(&self) -> Option<Time> {
+            None
+        }
+        fn elapsed(&mut self, _now: Time, _out: &mut Outbox) {}
+        fn peer_closed(&mut self, now: Time, out: &mut Outbox) {
+            self.answering.peer_closed(now, out);
+        }
+        fn buffer_limits(&self) -> BufferLimits {
+            BufferLimits {
+                send_bytes_max: ANSWER_BYTES,
+                socket_bytes_max: Some(16 << 10),
+                ..BufferLimits::LARGEST
+            }
+        }
+        fn can_receive(&self) -> bool {
+            true
+        }
+        fn is_over(&self) -> bool {
+            self.answering.ended
+        }
+    }
+    let listener = crate::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let mut tcp = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    listener.set_nonblocking(false).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    tcp.write_all(&wire_bytes(&ping(0)).repeat(REQUESTS)).unwrap();
+    let client = std::thread::spawn(move || {
+        tcp.read_exact(&mut vec![0; REQUESTS * (48 + ANSWER_BYTES)]).unwrap();
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let answering = Answering {
+        who: 0,
+        answer: Bytes::from(vec![0; ANSWER_BYTES]),
+        log: Rc::default(),
+        ended: false,
+    };
+    let mut role = Bounded { answering, waiting_bytes_max: 0 };
+    runtime.block_on(async {
+        accepted.set_nonblocking(true).unwrap();
+        drive(TcpStream::from_std(accepted).unwrap(), &mut role, Clock::start()).await;
+    });
+    client.join().unwrap();
+    assert_eq!(role.answering.log.borrow().len(), REQUESTS);
+    assert!(role.waiting_bytes_max < ANSWER_BYTES, "{} wait", role.waiting_bytes_max);
+}
+
+/// Goal: what a socket was given counts before it is looked at. Named by: 3,000 sessions that read
+/// 900 KiB at once had 714 MiB in their sockets for half a second, of which nothing was counted.
+#[test]
+fn what_the_socket_was_given_is_counted_at_once() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let echo = Echo { room_bytes_max: usize::MAX >> 1, ..Echo::default() };
+    let echo = with_echo(echo, |mut tcp| {
+        // The small ones have it wait at least once before the peer goes.
+        for bytes in [40_000, 0, 0, 0, 0, 0, 0, 0, 0, 0] {
+            let request = wire_bytes(&ping(bytes));
+            tcp.write_all(&request).unwrap();
+            tcp.read_exact(&mut vec![0; request.len()]).unwrap();
+        }
+    });
+    let expected = 64 << 10; // a power of two above 48 + 40,000
+    // The payload may come in pieces: before its end nothing is sent.
+    let counted = echo.socket_bytes.iter().find(|bytes| **bytes > 0);
+    assert_eq!(counted, Some(&expected), "{:?}", echo.socket_bytes);
+}
+
+/// Goal: a connection that is over does not keep its core busy with what the peer still sends, nor
+/// wait for the end of that. Named by: four connections that logged out and sent zeroes as fast as
+/// they could; another host's request took 7.6 s.
+#[test]
+fn a_peer_that_sends_on_is_not_heard_out() {
+    const ENOUGH: usize = 256 << 20;
+    let _alone = ONE_AT_A_TIME.lock();
+    let echo = Echo { busy_turns: Some(1), ..Echo::default() };
+    with_echo(echo, |mut tcp| {
+        let mut sent = 0;
+        while let Ok(bytes) = tcp.write(&[0; 256 << 10]) {
+            sent += bytes;
+            assert!(sent < ENOUGH, "it is heard out");
+        }
+    });
+}
+
+/// Works whenever it is polled, without ever having something to send, and writes down who did.
+struct Working {
+    owner: OwnerId,
+    log: Rc<RefCell<Vec<OwnerId>>>,
+    /// Others wait for it: how often it went on out of turn.
+    out_of_turn: Option<Rc<Cell<usize>>>,
+}
+
+impl Working {
+    const TURNS: usize = 2000;
+}
+
+impl Role for Working {
+    fn header(&mut self, _: Time, _: Header, _: &mut Outbox) {}
+    fn header_digest_error(&mut self, _: Time, _: &mut Outbox) {}
+    fn payload_room(&mut self, _: usize) -> &mut [u8] {
+        &mut []
+    }
+    fn payload_filled(&mut self, _: usize) {}
+    fn payload_end(&mut self, _: Time, _: bool, _: &mut Outbox) {}
+    fn poll_work(&mut self, _: Time, context: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_micros(100) {}
+        self.log.borrow_mut().push(self.owner);
+        context.waker().wake_by_ref();
+        if self.is_over() { Poll::Ready(()) } else { Poll::Pending }
+    }
+    fn poll_out_of_turn(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(times) = &self.out_of_turn else { return false };
+        times.set(times.get() + 1);
+        context.waker().wake_by_ref();
+        true
+    }
+    fn owner(&self) -> Option<OwnerId> {
+        Some(self.owner)
+    }
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+    fn elapsed(&mut self, _: Time, _: &mut Outbox) {}
+    fn peer_closed(&mut self, _: Time, _: &mut Outbox) {}
+    fn can_receive(&self) -> bool {
+        true
+    }
+    fn is_over(&self) -> bool {
+        self.log.borrow().len() >= Self::TURNS
+    }
+}
+
+/// Has connections of these owners work, in their order, until there were enough turns: the
+/// owners of the turns, and how often the first connection went on out of turn.
+fn turns_of(owners: impl Iterator<Item = OwnerId>) -> (Vec<OwnerId>, usize) {
+    let log: Rc<RefCell<Vec<OwnerId>>> = Rc::default();
+    let out_of_turn: Rc<Cell<usize>> = Rc::default();
+    let mut of_first = Some(Rc::clone(&out_of_turn));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        let mut running = Vec::new();
+        for owner in owners {
+            let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (tcp, _) = listener.accept().unwrap();
+            tcp.set_nonblocking(true).unwrap();
+            let tcp = TcpStream::from_std(tcp).unwrap();
+            let log = Rc::clone(&log);
+            let mut role = Working { owner, log, out_of_turn: of_first.take() };
+            running.push(tokio::task::spawn_local(async move {
+                drive(tcp, &mut role, Clock::start()).await;
+                drop(peer);
+            }));
+        }
+        while log.borrow().len() < Working::TURNS {
+            tokio::task::yield_now().await;
+        }
+        running.into_iter().for_each(|running| running.abort());
+    });
+    (log.take(), out_of_turn.get())
+}
+
+/// Goal: what commands do between what is received and sent counts in their owner's round. Named
+/// by: twelve EXTENDED COPY commands left another host 8 % of its requests, 64 sessions of WRITE
+/// SAME 0.7 %.
+#[test]
+fn what_commands_do_counts_for_their_owner() {
+    let (turns, _) = turns_of(std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]));
+    let of_one = turns.iter().filter(|owner| **owner == OwnerId(8)).count();
+    assert!((800..=1200).contains(&of_one), "{of_one} of {}", Working::TURNS);
+}
+
+/// Goal: what others wait for goes on in each round, though 20 connections have their owner's
+/// turns. Named by: COMPARE AND WRITE of other hosts held blocks while their connections waited for
+/// turns, one host after the other; a write of these blocks took 2.6 s.
+#[test]
+fn what_others_wait_for_needs_no_turn() {
+    let (turns, out_of_turn) = turns_of(std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]));
+    let of_its_owner = turns.iter().filter(|owner| **owner == OwnerId(7)).count();
+    assert!(out_of_turn > of_its_owner / 2, "{out_of_turn} beside {of_its_owner} turns");
+}

@@ -1,0 +1,399 @@
+//! Operations that touch every block of the unit, and go on whatever becomes of the command that
+//! asked for them: SANITIZE and FORMAT UNIT. SBC-3 §4.11, §5.3, §5.24.
+//!
+//! While one runs, only commands that tell about the unit are processed; when it has failed, the
+//! blocks stay out of reach until another one ends well. Both survive the process, so that data
+//! half erased is never shown as good: a section of the unit's persistent state.
+
+mod unit;
+
+use crate::attention::LogicalTime;
+use crate::plan::NexusId;
+use crate::sense::Sense;
+use crate::unit::StateError;
+use alloc::vec::Vec;
+
+/// A pattern is at most one logical block.
+pub const PATTERN_BYTES_MAX: usize = 4096;
+
+lunar_wire::wire_enum! {
+    /// Which command asked for it.
+    pub struct OperationKind(u8) { SANITIZE = 1, FORMAT = 2 }
+}
+
+/// What is done to all blocks.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Work {
+    /// Written, several times perhaps, with a pattern that begins anew in each block.
+    Overwrite {
+        /// 1 to [`PATTERN_BYTES_MAX`] bytes.
+        pattern: Vec<u8>,
+        /// At least 1.
+        passes: u8,
+        /// Between two passes the pattern is inverted, so that the last one leaves it as it is.
+        invert: bool,
+    },
+    /// Deallocated; they read as zeroes.
+    Deallocate,
+    /// Made zeroes, and kept allocated.
+    Zero,
+}
+
+impl Work {
+    /// How many times every block is visited.
+    pub const fn passes(&self) -> u8 {
+        match self {
+            Self::Overwrite { passes, .. } => *passes,
+            Self::Deallocate | Self::Zero => 1,
+        }
+    }
+}
+
+/// An operation.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LongOperation {
+    /// SANITIZE or FORMAT UNIT.
+    pub kind: OperationKind,
+    /// AUSE: after a failure, EXIT FAILURE MODE makes the blocks reachable again.
+    pub unrestricted_exit: bool,
+    /// What to do.
+    pub work: Work,
+}
+
+/// An operation that did not succeed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Failure {
+    pub(crate) kind: OperationKind,
+    pub(crate) unrestricted_exit: bool,
+}
+
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+enum Phase {
+    #[default]
+    Idle,
+    Running {
+        operation: LongOperation,
+        /// Of 65,536.
+        progress: u16,
+        /// The nexus that began it, and when; `None`: a former run of the process did.
+        begun: Option<(NexusId, LogicalTime)>,
+        /// What was before, if the operation cannot even begin.
+        before: Option<Failure>,
+    },
+    Failed(Failure),
+}
+
+/// Where the unit stands with its long operation.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Operations {
+    phase: Phase,
+    /// All of it is done and durable, but not yet that this is so.
+    done: bool,
+}
+
+impl OperationKind {
+    /// What other commands are told meanwhile.
+    fn in_progress(self) -> Sense {
+        if self == Self::FORMAT { Sense::FORMAT_IN_PROGRESS } else { Sense::SANITIZE_IN_PROGRESS }
+    }
+
+    /// What the command itself is told when it failed.
+    pub fn failed(self) -> Sense {
+        if self == Self::FORMAT {
+            Sense::FORMAT_COMMAND_FAILED
+        } else {
+            Sense::SANITIZE_COMMAND_FAILED
+        }
+    }
+}
+
+impl Failure {
+    /// What commands are told from then on.
+    fn sense(self) -> Sense {
+        if self.kind == OperationKind::FORMAT {
+            Sense::MEDIUM_FORMAT_CORRUPTED
+        } else {
+            Sense::SANITIZE_COMMAND_FAILED
+        }
+    }
+}
+
+impl Operations {
+    /// Whether a command may be judged further. `medium`: it wants the medium.
+    pub(crate) fn check(&self, cdb: &[u8], medium: bool) -> Result<(), Sense> {
+        const FORMAT_UNIT: u8 = 0x04;
+        const SANITIZE: u8 = 0x48;
+        if matches!(self.phase, Phase::Idle) || tells(cdb) {
+            return Ok(()); // mostly there is none
+        }
+        let starts_another = matches!(cdb.first(), Some(&SANITIZE | &FORMAT_UNIT));
+        match &self.phase {
+            Phase::Idle => Ok(()),
+            Phase::Failed(Failure { kind: OperationKind::FORMAT, .. })
+                if starts_another || !medium =>
+            {
+                Ok(())
+            }
+            Phase::Failed(_) if cdb.first() == Some(&SANITIZE) => Ok(()),
+            Phase::Running { .. } | Phase::Failed(_) => self.sense().map_or(Ok(()), Err),
+        }
+    }
+
+    /// What REQUEST SENSE tells of it: progress, or failure.
+    pub(crate) fn sense(&self) -> Option<Sense> {
+        match &self.phase {
+            Phase::Idle => None,
+            Phase::Running { operation, progress, .. } => {
+                Some(operation.kind.in_progress().with_progress(*progress))
+            }
+            Phase::Failed(failure) => Some(failure.sense()),
+        }
+    }
+
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        match &self.phase {
+            Phase::Failed(failure) => Some(*failure),
+            _ => None,
+        }
+    }
+
+    /// The one that runs, or has to go on after a restart.
+    pub(crate) fn running(&self) -> Option<&LongOperation> {
+        match &self.phase {
+            Phase::Running { operation, .. } => Some(operation),
+            _ => None,
+        }
+    }
+
+    /// "If a sanitize operation in the restricted completion mode completes with an error, and a
+    /// subsequent SANITIZE command requests the unrestricted completion mode", it is refused: AUSE
+    /// may not open what it did not close.
+    pub(crate) fn check_exit(&self, unrestricted: bool) -> Result<(), Sense> {
+        let restricted = self.failure().is_some_and(|failure| {
+            failure.kind == OperationKind::SANITIZE && !failure.unrestricted_exit
+        });
+        if restricted && unrestricted {
+            return Err(Sense::invalid_field_in_cdb(1, Some(5)));
+        }
+        Ok(())
+    }
+
+    /// From now on other commands are refused.
+    pub(crate) fn begin(&mut self, operation: LongOperation, by: NexusId) {
+        let (before, begun) = (self.failure(), Some((by, LogicalTime::next())));
+        self.phase = Phase::Running { operation, progress: 0, begun, before };
+        self.done = false;
+    }
+
+    /// It cannot begin; all is as before.
+    pub(crate) fn withdraw(&mut self) {
+        if let Phase::Running { before, .. } = &self.phase {
+            self.phase = before.map_or(Phase::Idle, Phase::Failed);
+        }
+    }
+
+    /// So many of all blocks of all passes are done.
+    pub(crate) fn set_progress(&mut self, blocks: u64, of_blocks: u64) {
+        if let Phase::Running { progress, .. } = &mut self.phase {
+            let share = (u128::from(blocks) << 16) / u128::from(of_blocks.max(1));
+            *progress = u16::try_from(share).unwrap_or(u16::MAX);
+        }
+    }
+
+    /// Everything is done and durable: what is saved from now on says that nothing is left to do.
+    pub(crate) fn set_done(&mut self) {
+        self.done = true;
+    }
+
+    /// That it is done is durable too: commands are processed again. Returns who began it, and
+    /// when: the other nexuses that there were then have to be told.
+    pub(crate) fn end(&mut self) -> Option<(NexusId, LogicalTime)> {
+        match core::mem::take(&mut self.phase) {
+            Phase::Running { begun, .. } => begun,
+            _ => None,
+        }
+    }
+
+    pub(crate) fn fail(&mut self) {
+        if let Phase::Running { operation, .. } = &self.phase {
+            let LongOperation { kind, unrestricted_exit, .. } = *operation;
+            self.phase = Phase::Failed(Failure { kind, unrestricted_exit });
+        }
+    }
+
+    /// What EXIT FAILURE MODE would end, if it may: a SANITIZE that allowed for it has failed.
+    pub(crate) fn exit(&self) -> Result<Option<Failure>, Sense> {
+        const SERVICE_ACTION: Option<u8> = Some(4);
+        if self.running().is_some() {
+            return self.sense().map_or(Ok(None), Err);
+        }
+        match self.failure() {
+            Some(Failure { kind, unrestricted_exit })
+                if kind != OperationKind::SANITIZE || !unrestricted_exit =>
+            {
+                Err(Sense::invalid_field_in_cdb(1, SERVICE_ACTION))
+            }
+            failure => Ok(failure),
+        }
+    }
+
+    /// EXIT FAILURE MODE, or (`Some`) that it could not be saved.
+    pub(crate) fn set_failure(&mut self, failure: Option<Failure>) {
+        self.phase = failure.map_or(Phase::Idle, Phase::Failed);
+    }
+
+    /// What must survive; nothing if there is nothing.
+    ///
+    /// | bytes | what |
+    /// |---|---|
+    /// | 1 | 1: to be done, 2: failed |
+    /// | 1 | kind |
+    /// | 1 | 1: unrestricted exit |
+    /// | 1 | 0: no work, 1: overwrite, 2: deallocate, 3: zero |
+    /// | 1 | passes |
+    /// | 1 | 1: invert |
+    /// | n | pattern |
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match &self.phase {
+            Phase::Running { operation, .. } if !self.done => {
+                let LongOperation { kind, unrestricted_exit, work } = operation;
+                let (code, invert, pattern) = match work {
+                    Work::Overwrite { pattern, invert, .. } => (1, *invert, pattern.as_slice()),
+                    Work::Deallocate => (2, false, &[][..]),
+                    Work::Zero => (3, false, &[][..]),
+                };
+                let mut bytes = alloc::vec![1, kind.0, u8::from(*unrestricted_exit), code];
+                bytes.extend_from_slice(&[work.passes(), u8::from(invert)]);
+                bytes.extend_from_slice(pattern);
+                bytes
+            }
+            Phase::Failed(Failure { kind, unrestricted_exit }) => {
+                alloc::vec![2, kind.0, u8::from(*unrestricted_exit), 0, 0, 0]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes up what [`encode`](Self::encode) gave.
+    pub(crate) fn decode(state: &[u8]) -> Result<Self, StateError> {
+        const WRONG: StateError = StateError("the operation in the state is none that there is");
+        let Some((head, pattern)) = state.split_first_chunk::<6>() else {
+            return if state.is_empty() { Ok(Self::default()) } else { Err(WRONG) };
+        };
+        let [phase, kind, unrestricted, work, passes, invert] = *head;
+        let kind = OperationKind(kind);
+        let pattern_fits = match work {
+            1 => (1..=PATTERN_BYTES_MAX).contains(&pattern.len()) && passes > 0,
+            _ => pattern.is_empty(),
+        };
+        if kind.name().is_none() || unrestricted > 1 || invert > 1 || !pattern_fits {
+            return Err(WRONG);
+        }
+        let unrestricted_exit = unrestricted == 1;
+        let work = match (phase, work) {
+            (1, 1) => Work::Overwrite { pattern: pattern.to_vec(), passes, invert: invert == 1 },
+            (1, 2) => Work::Deallocate,
+            (1, 3) => Work::Zero,
+            (2, 0) => {
+                let phase = Phase::Failed(Failure { kind, unrestricted_exit });
+                return Ok(Self { phase, ..Self::default() });
+            }
+            _ => return Err(WRONG),
+        };
+        let operation = LongOperation { kind, unrestricted_exit, work };
+        let phase = Phase::Running { operation, progress: 0, begun: None, before: None };
+        Ok(Self { phase, ..Self::default() })
+    }
+}
+
+/// Commands that tell about the unit and are processed whatever runs or has failed.
+fn tells(cdb: &[u8]) -> bool {
+    const LOG_SENSE: u8 = 0x4d;
+    let action = cdb.get(1).map_or(0, |byte| byte & 0x1f);
+    match cdb.first() {
+        // REQUEST SENSE, INQUIRY, REPORT LUNS.
+        Some(0x03 | 0x12 | 0xa0 | &LOG_SENSE) => true,
+        // REPORT TARGET PORT GROUPS, SUPPORTED OPERATION CODES, SUPPORTED TASK MANAGEMENT
+        // FUNCTIONS, TIMESTAMP.
+        Some(0xa3) => matches!(action, 0x0a | 0x0c | 0x0d | 0x0f),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BY: NexusId = NexusId(2);
+
+    fn erase(unrestricted_exit: bool) -> LongOperation {
+        LongOperation { kind: OperationKind::SANITIZE, unrestricted_exit, work: Work::Deallocate }
+    }
+
+    #[test]
+    fn progress_is_a_share_of_65536() {
+        let mut operations = Operations::default();
+        operations.begin(erase(false), BY);
+        for (blocks, of, share) in [
+            (0, 8, 0),
+            (1, 8, 0x2000),
+            (7, 8, 0xe000),
+            (8, 8, 0xffff),
+            (u64::MAX / 2, u64::MAX, 0x7fff),
+        ] {
+            operations.set_progress(blocks, of);
+            let sense = operations.sense().unwrap();
+            assert_eq!(sense, Sense::SANITIZE_IN_PROGRESS.with_progress(share));
+        }
+        operations.set_progress(1, 0);
+    }
+
+    /// Goal: an operation that could not begin leaves a failure before it as it was.
+    #[test]
+    fn what_was_withdrawn_never_was() {
+        let mut operations = Operations::default();
+        operations.begin(erase(true), BY);
+        operations.fail();
+        let failed = operations.clone();
+        operations.begin(erase(false), BY);
+        operations.withdraw();
+        assert_eq!(operations.phase, failed.phase);
+        assert!(operations.exit().unwrap().is_some());
+        operations.set_failure(None);
+        assert_eq!(operations.phase, Phase::Idle);
+        operations.withdraw();
+        operations.fail();
+        assert_eq!(operations.phase, Phase::Idle);
+    }
+
+    /// Goal: done is only saved when it is so, and only then told.
+    #[test]
+    fn done_is_saved_before_it_is_told() {
+        let mut operations = Operations::default();
+        assert!(operations.encode().is_empty());
+        operations.begin(erase(false), BY);
+        assert_eq!(operations.encode(), [1, 1, 0, 2, 1, 0]);
+        operations.set_done();
+        assert!(operations.encode().is_empty() && operations.sense().is_some());
+        assert!(operations.end().is_some_and(|(by, _)| by == BY));
+        assert_eq!(operations.sense(), None);
+        operations.begin(erase(false), BY);
+        assert!(!operations.encode().is_empty(), "the next one is not done yet");
+    }
+
+    proptest! {
+        /// Any bytes are refused, or are what they say.
+        #[test]
+        fn state_is_what_was_saved(
+            head in prop::array::uniform6(0_u8..4),
+            pattern in prop::collection::vec(any::<u8>(), 0..8),
+        ) {
+            let state = [&head[..], &pattern].concat();
+            if let Ok(operations) = Operations::decode(&state) {
+                let again = operations.encode();
+                prop_assert_eq!(Operations::decode(&again).unwrap(), operations);
+            }
+        }
+    }
+}

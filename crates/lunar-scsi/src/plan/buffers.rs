@@ -1,0 +1,171 @@
+//! READ BUFFER and WRITE BUFFER: what an initiator writes here it can read again, to try its way
+//! to the unit. Nothing here loads firmware.
+//!
+//! Each nexus has its own two buffers. What another one wrote, or anything else that was ever in
+//! memory, is not seen through them.
+
+use super::inform::cut;
+use super::{NexusId, Parked, Plan, Refusal};
+use crate::cdb::first;
+use crate::cdb::spc::{ReadBuffer, WriteBuffer};
+use crate::commands::Request;
+use crate::sense::Sense;
+use crate::share::Shares;
+use crate::unit::BlockUnit;
+use alloc::vec::Vec;
+
+/// The data buffer of a nexus, and its echo buffer, have so many bytes. The echo buffer's capacity
+/// has 13 bits.
+pub const BUFFER_BYTES_MAX: usize = 4096;
+/// What the buffers of a nexus take together at most.
+pub const NEXUS_BUFFER_BYTES_MAX: usize = 2 * BUFFER_BYTES_MAX;
+const _: () = assert!(BUFFER_BYTES_MAX < 1 << 13);
+
+/// Nexuses of one unit whose buffers hold something: the one that logged in first loses what it
+/// wrote for one more, as with a reset of the unit.
+const SHARES: Shares = Shares { of_all: 16, of_initiator: 4, of_origin: 8 };
+
+lunar_wire::wire_enum! {
+    /// MODE. SPC-4 §6.18, §6.49.
+    pub struct Mode(u8) { DATA = 0x02, DESCRIPTOR = 0x03, ECHO = 0x0a, ECHO_DESCRIPTOR = 0x0b }
+}
+
+const MODE: u8 = 0x1f;
+const MODE_SPECIFIC: u8 = 0xe0;
+/// The one data buffer.
+const DATA_BUFFER_ID: u8 = 0;
+
+/// What one nexus has written; takes no memory before.
+#[derive(Debug, Default)]
+pub(crate) struct NexusBuffers {
+    /// Zeroes follow up to the capacity.
+    data: Vec<u8>,
+    /// As long as the last write was; nothing: none came yet.
+    echo: Option<Vec<u8>>,
+}
+
+impl BlockUnit {
+    /// The buffers that a nexus is to write into. Those of another one are emptied if these are
+    /// empty and too many are not.
+    ///
+    /// # Errors
+    /// Ours: the target asks for a nexus it never attached.
+    fn buffers_to_write(&mut self, nexus: NexusId) -> Result<&mut NexusBuffers, Sense> {
+        let writer = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        if self.nexuses.buffers_of(nexus).is_none() {
+            let full = || self.nexuses.buffers().filter_map(|(id, _)| self.nexuses.get(id));
+            let displaced =
+                SHARES.displaced(full().map(|other| other.ports.owner()), writer.ports.owner());
+            let displaced = displaced.and_then(|index| self.nexuses.buffers().nth(index));
+            if let Some((displaced, _)) = displaced {
+                self.nexuses.forget_buffers(displaced);
+            }
+        }
+        Ok(self.nexuses.buffers_mut(nexus))
+    }
+}
+
+/// READ BUFFER. SPC-4 §6.18.
+pub(crate) fn read(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let raw = ReadBuffer::decode(&first(request.cdb));
+    check_mode_specific(raw.mode)?;
+    let written = unit.nexuses.buffers_of(request.nexus);
+    let reply = match Mode(raw.mode & MODE) {
+        Mode::DATA => {
+            let from = data_place(raw.buffer_id, raw.offset, 0)?;
+            let mut data = written.map(|buffers| buffers.data.clone()).unwrap_or_default();
+            data.resize(BUFFER_BYTES_MAX, 0);
+            data.split_off(from)
+        }
+        // A buffer that is not there has a descriptor of zeroes. OFFSET BOUNDARY 0: any byte.
+        Mode::DESCRIPTOR => {
+            let there = raw.buffer_id == DATA_BUFFER_ID;
+            let [.., high, low] = (if there { BUFFER_BYTES_MAX } else { 0 }).to_be_bytes();
+            alloc::vec![0, 0, high, low]
+        }
+        // BUFFER ID and BUFFER OFFSET are ignored in both echo modes.
+        Mode::ECHO => {
+            let echo = written.and_then(|buffers| buffers.echo.clone());
+            echo.ok_or(Sense::COMMAND_SEQUENCE_ERROR)?
+        }
+        Mode::ECHO_DESCRIPTOR => {
+            // EBOS, "the device server maintains a separate echo buffer" for each nexus.
+            const EBOS: u8 = 0x01;
+            let [.., high, low] = BUFFER_BYTES_MAX.to_be_bytes();
+            alloc::vec![EBOS, 0, high, low]
+        }
+        _ => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
+    };
+    Ok(Plan::Reply(cut(reply, raw.allocation_bytes.value())))
+}
+
+/// WRITE BUFFER. SPC-4 §6.49. Of no bytes, it changes nothing.
+pub(crate) fn write(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let raw = WriteBuffer::decode(&first(request.cdb));
+    check_mode_specific(raw.mode)?;
+    let bytes = raw.parameter_bytes.value();
+    match Mode(raw.mode & MODE) {
+        Mode::DATA => {
+            data_place(raw.buffer_id, raw.offset, bytes)?;
+        }
+        Mode::ECHO => check_end(0, bytes)?,
+        _ => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
+    }
+    if bytes == 0 {
+        return Ok(Plan::Reply(Vec::new()));
+    }
+    Ok(Plan::Parameters { bytes, parked: Parked { cdb: request.cdb.to_vec() } })
+}
+
+/// WRITE BUFFER with its data.
+pub(crate) fn write_list(
+    unit: &mut BlockUnit,
+    nexus: NexusId,
+    cdb: &[u8],
+    list: &[u8],
+) -> Result<Plan, Refusal> {
+    let raw = WriteBuffer::decode(&first(cdb));
+    let buffers = unit.buffers_to_write(nexus)?;
+    if Mode(raw.mode & MODE) == Mode::ECHO {
+        check_end(0, raw.parameter_bytes.value())?;
+        let fits = list.len().min(BUFFER_BYTES_MAX);
+        buffers.echo = Some(list[..fits].to_vec());
+    } else {
+        let from = data_place(raw.buffer_id, raw.offset, raw.parameter_bytes.value())?;
+        let fits = list.len().min(BUFFER_BYTES_MAX - from);
+        let end = from + fits;
+        if buffers.data.len() < end {
+            buffers.data.resize(end, 0);
+        }
+        buffers.data[from..end].copy_from_slice(&list[..fits]);
+    }
+    Ok(Plan::Reply(Vec::new()))
+}
+
+/// None of the modes here has bits of its own.
+fn check_mode_specific(mode: u8) -> Result<(), Sense> {
+    if mode & MODE_SPECIFIC != 0 {
+        return Err(Sense::invalid_field_in_cdb(1, Some(7)));
+    }
+    Ok(())
+}
+
+/// Where in the data buffer `bytes` from an offset on lie.
+fn data_place(buffer_id: u8, offset: lunar_wire::U24, bytes: u32) -> Result<usize, Sense> {
+    if buffer_id != DATA_BUFFER_ID {
+        return Err(Sense::invalid_field_in_cdb(2, None));
+    }
+    if offset.value() as usize > BUFFER_BYTES_MAX {
+        return Err(Sense::invalid_field_in_cdb(3, None));
+    }
+    check_end(offset.value(), bytes)?;
+    Ok(offset.value() as usize)
+}
+
+/// Both have 24 bits.
+fn check_end(offset: u32, bytes: u32) -> Result<(), Sense> {
+    if (offset + bytes) as usize > BUFFER_BYTES_MAX {
+        return Err(Sense::invalid_field_in_cdb(6, None));
+    }
+    Ok(())
+}

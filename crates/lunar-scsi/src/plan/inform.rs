@@ -1,0 +1,127 @@
+//! Commands that tell about the unit and touch no block: TEST UNIT READY, REQUEST SENSE, INQUIRY,
+//! REPORT LUNS; the last three also where there is no unit.
+
+use super::{Plan, Refusal};
+use crate::attention::Attention;
+use crate::cdb::first;
+use crate::cdb::spc::{Inquiry, ReportLuns, RequestSense};
+use crate::commands::Request;
+use crate::inquiry;
+use crate::ports::AccessState;
+use crate::sense::{Sense, SenseFormat};
+use crate::unit::{BlockUnit, Context};
+use alloc::vec::Vec;
+use lunar_wire::Lun;
+
+/// Cuts data-in to the allocation length.
+pub(crate) fn cut(mut reply: Vec<u8>, allocation_bytes: u32) -> Vec<u8> {
+    reply.truncate(usize::try_from(allocation_bytes).unwrap_or(usize::MAX));
+    reply
+}
+
+/// TEST UNIT READY: the dispatcher has judged all there is. SPC-4 §6.47.
+pub(crate) fn ready(_: &mut BlockUnit, _: &Request<'_>) -> Result<Plan, Refusal> {
+    Ok(Plan::Reply(Vec::new()))
+}
+
+/// REQUEST SENSE. SPC-4 §6.39: tells a waiting unit attention and so clears it, or why the unit
+/// is not ready, here or at all.
+pub(crate) fn request_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let sense = match unit.take_attention(request.nexus) {
+        Some(attention) => attention.sense(),
+        None => {
+            const TEST_UNIT_READY: &[u8] = &[0; 6];
+            let group = request.context.port.portal_group_tag;
+            let port = unit.port_groups().check(group, TEST_UNIT_READY);
+            port.and_then(|()| unit.operations().sense().map_or(Ok(()), Err))
+                .and_then(|()| unit.medium().check())
+                .err()
+                .unwrap_or(Sense::NO_ADDITIONAL_SENSE)
+        }
+    };
+    Ok(Plan::Reply(sense_data(&sense, request.cdb)))
+}
+
+/// Sense as parameter data, in the format the DESC bit asks for.
+pub(crate) fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
+    const DESC: u8 = 0x01;
+    let raw = RequestSense::decode(&first(cdb));
+    let format = if raw.flags & DESC != 0 { SenseFormat::Descriptor } else { SenseFormat::Fixed };
+    cut(sense.encode(format), raw.allocation_bytes.into())
+}
+
+/// INQUIRY. SPC-4 §6.6. Through a port in the state unavailable PERIPHERAL QUALIFIER is 001b: the
+/// unit is there, and not connected (§5.15.2.4.5). An initiator that may not send SET TARGET PORT
+/// GROUPS is told that states change by themselves only (TPGS 01b).
+pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    const NOT_CONNECTED: u8 = 0x20;
+    const EXPLICIT_TPGS: u8 = 0x20;
+    let asked = inquiry_request(request.cdb);
+    let mut reply = inquiry::reply(unit.options(), request.context, asked)?;
+    let state = unit.port_groups().state(request.context.port.portal_group_tag);
+    if let (AccessState::UNAVAILABLE, Some(peripheral)) = (state, reply.first_mut()) {
+        *peripheral |= NOT_CONNECTED;
+    }
+    if let (false, Some(groups)) = (asked.vital, reply.get_mut(5))
+        && !unit.rights(request.nexus).administers_unit
+    {
+        *groups &= !EXPLICIT_TPGS;
+    }
+    Ok(Plan::Reply(reply))
+}
+
+/// INQUIRY where there is no unit: the standard data say so, there are no pages.
+pub(crate) fn inquiry_of_no_unit(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, Sense> {
+    let asked = inquiry_request(cdb);
+    if asked.vital || asked.page != 0 {
+        return Err(Sense::invalid_field_in_cdb(2, None));
+    }
+    let reply = inquiry::standard_of_no_unit(context.protocol_level);
+    Ok(cut(reply, asked.allocation_bytes.into()))
+}
+
+fn inquiry_request(cdb: &[u8]) -> inquiry::Request {
+    const EVPD: u8 = 0x01;
+    let raw = Inquiry::decode(&first(cdb));
+    inquiry::Request {
+        vital: raw.flags & EVPD != 0,
+        page: raw.page,
+        allocation_bytes: raw.allocation_bytes,
+    }
+}
+
+/// REPORT LUNS. SPC-4 §6.33.
+pub(crate) fn luns(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let reply = luns_reply(request.context, request.cdb)?;
+    unit.clear_attention(request.nexus, Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
+    Ok(Plan::Reply(reply))
+}
+
+/// What REPORT LUNS answers, through whichever unit it is asked.
+pub(crate) fn luns_reply(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, Sense> {
+    const HEADER_BYTES: usize = 8;
+    const ALLOCATION_BYTES_MIN: u32 = 16;
+    let raw = ReportLuns::decode(&first(cdb));
+    if raw.allocation_bytes < ALLOCATION_BYTES_MIN {
+        return Err(Sense::invalid_field_in_cdb(6, None));
+    }
+    let (units, well_known): (&[Lun], &[Lun]) = match raw.select_report {
+        // 11h: administrative units, and those that belong to no conglomerate, as all do here.
+        0x00 | 0x11 => (context.luns, &[]),
+        0x01 => (&[], &[Lun::REPORT_LUNS]),
+        0x02 => (context.luns, &[Lun::REPORT_LUNS]),
+        // Administrative units only. 12h, an administrative unit's subsidiaries, is for these.
+        0x10 => (&[], &[]),
+        _ => return Err(Sense::invalid_field_in_cdb(2, None)),
+    };
+    let luns = units.len() + well_known.len();
+    let list_bytes = u32::try_from(luns * size_of::<Lun>()).unwrap_or(u32::MAX);
+    let mut reply = alloc::vec![0; HEADER_BYTES];
+    reply[..4].copy_from_slice(&list_bytes.to_be_bytes());
+    // A short answer must not cost what a long list does.
+    let wanted = (raw.allocation_bytes as usize).div_ceil(size_of::<Lun>());
+    for lun in units.iter().chain(well_known).take(wanted) {
+        reply.extend_from_slice(&lun.0);
+    }
+    Ok(cut(reply, raw.allocation_bytes))
+}

@@ -1,0 +1,164 @@
+//! REPORT SUPPORTED OPERATION CODES and … TASK MANAGEMENT FUNCTIONS: the command table, told to
+//! the initiator.
+
+use super::inform::cut;
+use super::{Plan, Refusal};
+use crate::cdb::first;
+use crate::cdb::spc::{ReportSupportedOperationCodes, ReportSupportedTaskManagement};
+use crate::commands::{COMMANDS, Command, Request};
+use crate::rights::Administration;
+use crate::sense::Sense;
+use crate::unit::BlockUnit;
+use alloc::vec::Vec;
+
+lunar_wire::wire_struct! {
+    /// One command among all. SPC-4 §6.35.2.
+    pub struct CommandDescriptor [8] {
+        0 => opcode: u8,
+        2 => service_action: u16,
+        /// CTDP 02h, SERVACTV 01h.
+        5 => flags: u8,
+        6 => cdb_bytes: u16,
+    }
+}
+
+lunar_wire::wire_struct! {
+    /// How long a command may take. SPC-4 §6.35.4.
+    pub struct CommandTimeouts [12] {
+        0 => length: u16,
+        3 => command_specific: u8,
+        4 => nominal_seconds: u32,
+        8 => recommended_seconds: u32,
+    }
+}
+
+/// REPORT SUPPORTED OPERATION CODES. SPC-4 §6.35. What the initiator may not send at all is not
+/// supported for it.
+pub(crate) fn operation_codes(
+    unit: &mut BlockUnit,
+    request: &Request<'_>,
+) -> Result<Plan, Refusal> {
+    const RCTD: u8 = 0x80;
+    let raw = ReportSupportedOperationCodes::decode(&first(request.cdb));
+    let timeouts = raw.options & RCTD != 0;
+    let administers = unit.rights(request.nexus).administers_unit;
+    let is_offered = |command: &&Command| {
+        let permitted = administers || command.administration != Administration::Always;
+        permitted && command.is_offered(unit.options())
+    };
+    let offered: Vec<&Command> = COMMANDS.iter().filter(is_offered).collect();
+    let mut same = offered.iter().filter(|command| command.opcode == raw.requested_opcode);
+    let with_actions = same.clone().any(|command| command.service_action.is_some());
+    let exact = same.find(|command| match command.service_action {
+        Some(action) => u16::from(action) == raw.requested_service_action,
+        None => true,
+    });
+    let reply = match raw.options & 0x07 {
+        0 => all(&offered, timeouts),
+        // The operation code alone: it must not have service actions.
+        1 if with_actions => return Err(Sense::invalid_field_in_cdb(3, None).into()),
+        1 => one(exact.copied(), timeouts),
+        // With a service action: it must have them.
+        2 if !with_actions && exact.is_some() => {
+            return Err(Sense::invalid_field_in_cdb(3, None).into());
+        }
+        2 => one(exact.copied(), timeouts),
+        // Either; without service actions the one asked for must be 0.
+        3 => {
+            let named = with_actions || raw.requested_service_action == 0;
+            one(exact.copied().filter(|_| named), timeouts)
+        }
+        _ => return Err(Sense::invalid_field_in_cdb(2, Some(2)).into()),
+    };
+    Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
+}
+
+fn all(commands: &[&Command], timeouts: bool) -> Vec<u8> {
+    const CTDP: u8 = 0x02;
+    const SERVACTV: u8 = 0x01;
+    let mut reply = alloc::vec![0; 4];
+    for command in commands {
+        let mut flags = if timeouts { CTDP } else { 0 };
+        flags |= if command.service_action.is_some() { SERVACTV } else { 0 };
+        let descriptor = CommandDescriptor {
+            opcode: command.opcode,
+            service_action: command.service_action.unwrap_or(0).into(),
+            flags,
+            cdb_bytes: command.cdb_bytes() as u16,
+        };
+        reply.extend_from_slice(&descriptor.encode());
+        if timeouts {
+            reply.extend_from_slice(&timeouts_of(command).encode());
+        }
+    }
+    let bytes = u32::try_from(reply.len() - 4).unwrap_or(u32::MAX);
+    reply[..4].copy_from_slice(&bytes.to_be_bytes());
+    reply
+}
+
+/// SPC-4 §6.35.3.
+fn one(command: Option<&Command>, timeouts: bool) -> Vec<u8> {
+    const CTDP: u8 = 0x80;
+    const NOT_SUPPORTED: u8 = 0x01;
+    const AS_THE_STANDARD_SAYS: u8 = 0x03;
+    let Some(command) = command else { return alloc::vec![0, NOT_SUPPORTED, 0, 0] };
+    let ctdp = if timeouts { CTDP } else { 0 };
+    let [high, low] = (command.cdb_bytes() as u16).to_be_bytes();
+    let mut reply = alloc::vec![0, AS_THE_STANDARD_SAYS | ctdp, high, low];
+    reply.extend_from_slice(&command.usage_bitmap());
+    if timeouts {
+        reply.extend_from_slice(&timeouts_of(command).encode());
+    }
+    reply
+}
+
+/// A nominal time is not reported: it is the device's below.
+fn timeouts_of(command: &Command) -> CommandTimeouts {
+    CommandTimeouts {
+        length: CommandTimeouts::LEN as u16 - 2,
+        command_specific: 0,
+        nominal_seconds: 0,
+        recommended_seconds: command.timeout_seconds,
+    }
+}
+
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. SPC-4 §6.36: those of RFC 7143 §11.5.1, and in a
+/// session of protocol level 2 those of RFC 7144 §6.3; TARGET RESET for administrators of the
+/// target.
+pub(crate) fn task_management(
+    unit: &mut BlockUnit,
+    request: &Request<'_>,
+) -> Result<Plan, Refusal> {
+    const REPD: u8 = 0x80;
+    const ABORT_TASK: u8 = 0x80;
+    const ABORT_TASK_SET: u8 = 0x40;
+    const CLEAR_TASK_SET: u8 = 0x10;
+    const LOGICAL_UNIT_RESET: u8 = 0x08;
+    const QUERY_TASK: u8 = 0x04;
+    const TARGET_RESET: u8 = 0x02;
+    // Byte 1.
+    const QUERY_ASYNCHRONOUS_EVENT: u8 = 0x04;
+    const QUERY_TASK_SET: u8 = 0x02;
+    const I_T_NEXUS_RESET: u8 = 0x01;
+    const ALLOCATION_BYTES_MIN: u32 = 4;
+    let raw = ReportSupportedTaskManagement::decode(&first(request.cdb));
+    if raw.allocation_bytes < ALLOCATION_BYTES_MIN {
+        return Err(Sense::invalid_field_in_cdb(6, None).into());
+    }
+    let mut functions = [ABORT_TASK | ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET, 0];
+    if unit.rights(request.nexus).administers_target {
+        functions[0] |= TARGET_RESET;
+    }
+    if request.context.protocol_level >= 2 {
+        functions[0] |= QUERY_TASK;
+        functions[1] = QUERY_ASYNCHRONOUS_EVENT | QUERY_TASK_SET | I_T_NEXUS_RESET;
+    }
+    // Extended data: its additional length, and timeouts that are not given.
+    let extended = raw.options & REPD != 0;
+    let [first, second] = functions;
+    let mut reply = alloc::vec![first, second, 0, if extended { 0x0c } else { 0 }];
+    if extended {
+        reply.extend_from_slice(&[0; 12]);
+    }
+    Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
+}

@@ -1,0 +1,607 @@
+//! Sense data: key, additional code, information. SPC-4 §4.5.
+
+use crate::copy::CopyFault;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use lunar_wire::Field;
+
+lunar_wire::wire_enum! {
+    /// Status byte. SAM-5 §5.3.1.
+    pub struct Status(u8) {
+        GOOD = 0x00, CHECK_CONDITION = 0x02, CONDITION_MET = 0x04, BUSY = 0x08,
+        RESERVATION_CONFLICT = 0x18, TASK_SET_FULL = 0x28, ACA_ACTIVE = 0x30, TASK_ABORTED = 0x40,
+    }
+}
+
+lunar_wire::wire_enum! {
+    /// Sense key. SPC-4 §4.5.6.
+    pub struct SenseKey(u8) {
+        NO_SENSE = 0x0, RECOVERED_ERROR = 0x1, NOT_READY = 0x2, MEDIUM_ERROR = 0x3,
+        HARDWARE_ERROR = 0x4, ILLEGAL_REQUEST = 0x5, UNIT_ATTENTION = 0x6, DATA_PROTECT = 0x7,
+        BLANK_CHECK = 0x8, COPY_ABORTED = 0xa, ABORTED_COMMAND = 0xb, MISCOMPARE = 0xe,
+    }
+}
+
+/// Why a command did not do what was asked; becomes fixed or descriptor format when encoded.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Sense {
+    /// Sense key.
+    pub key: SenseKey,
+    /// Additional sense code and qualifier, as `0xAAQQ`.
+    pub code: u16,
+    /// INFORMATION: an LBA, or the offset of a miscompare.
+    pub information: Option<u64>,
+    /// Sense-key specific field pointer: where in the CDB (or parameter list) the fault lies.
+    pub field: Option<FieldPointer>,
+    /// Where an EXTENDED COPY stopped, and what a unit it copies from or to had to say.
+    pub copy: Option<CopyFault>,
+    /// Sense-key specific progress indication: how much is done, of 65,536.
+    pub progress: Option<u16>,
+}
+
+/// Points at the byte (and bit) in error. SPC-4 §4.5.2.4.2.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FieldPointer {
+    /// In the CDB; else in the data-out parameter list.
+    pub in_cdb: bool,
+    /// Byte offset.
+    pub byte: u16,
+    /// Most significant bit of the field, where one is meant.
+    pub bit: Option<u8>,
+}
+
+/// How sense data is laid out; the control mode page's D_SENSE bit chooses.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum SenseFormat {
+    /// Response code 70h, 18 bytes.
+    #[default]
+    Fixed,
+    /// Response code 72h, 8 bytes and descriptors.
+    Descriptor,
+}
+
+/// Sense data as bytes, in the format the unit's control page asks for.
+pub type SenseBytes = Vec<u8>;
+
+/// The longest sense data that [`Sense::encode`] makes without a [`CopyFault`]: header,
+/// information, sense-key specific.
+pub const PLAIN_SENSE_BYTES_MAX: usize = 8 + 12 + 8;
+
+/// The longest that it makes: the same, command-specific information and sense data forwarded.
+pub const SENSE_BYTES_MAX: usize = PLAIN_SENSE_BYTES_MAX + 12 + 4 + PLAIN_SENSE_BYTES_MAX;
+
+/// Length of fixed format sense data as [`Sense::encode`] makes it. SPC-4 §4.5.3.
+pub const FIXED_SENSE_BYTES: usize = 18;
+
+const CURRENT_FIXED: u8 = 0x70;
+const DEFERRED_FIXED: u8 = 0x71;
+const CURRENT_DESCRIPTOR: u8 = 0x72;
+const DEFERRED_DESCRIPTOR: u8 = 0x73;
+const VALID: u8 = 0x80;
+/// SKSV: the sense-key specific bytes mean something.
+const FIELD_VALID: u8 = 0x80;
+const IN_CDB: u8 = 0x40;
+const BIT_VALID: u8 = 0x08;
+const DESCRIPTOR_INFORMATION: u8 = 0x00;
+const DESCRIPTOR_SENSE_KEY_SPECIFIC: u8 = 0x02;
+
+macro_rules! senses {
+    ($($(#[$doc:meta])* $name:ident = $key:ident, $code:literal;)+) => {
+        impl Sense { $(
+            $(#[$doc])*
+            pub const $name: Self = Self::new(SenseKey::$key, $code);
+        )+
+
+            /// The name of key and additional code together, if they have one here.
+            pub fn name(&self) -> Option<&'static str> {
+                match (self.key, self.code) {
+                    $((SenseKey::$key, $code) => Some(stringify!($name)),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+senses! {
+    /// Nothing to report.
+    NO_ADDITIONAL_SENSE = NO_SENSE, 0x0000;
+    /// Stopped by START STOP UNIT.
+    NOT_READY_INITIALIZING_COMMAND_REQUIRED = NOT_READY, 0x0402;
+    /// LOGICAL UNIT NOT ACCESSIBLE: its group is standby; another port may do.
+    TARGET_PORT_IN_STANDBY_STATE = NOT_READY, 0x040b;
+    /// LOGICAL UNIT NOT ACCESSIBLE: its group is unavailable.
+    TARGET_PORT_IN_UNAVAILABLE_STATE = NOT_READY, 0x040c;
+    /// FORMAT UNIT goes on.
+    FORMAT_IN_PROGRESS = NOT_READY, 0x0404;
+    /// SANITIZE goes on.
+    SANITIZE_IN_PROGRESS = NOT_READY, 0x041b;
+    /// Ejected.
+    MEDIUM_NOT_PRESENT = NOT_READY, 0x3a00;
+    /// The device failed a write.
+    WRITE_ERROR = MEDIUM_ERROR, 0x0c00;
+    /// The device failed a read.
+    UNRECOVERED_READ_ERROR = MEDIUM_ERROR, 0x1100;
+    /// FORMAT UNIT has failed, and its blocks hold nobody knows what.
+    MEDIUM_FORMAT_CORRUPTED = MEDIUM_ERROR, 0x3100;
+    /// FORMAT UNIT fails.
+    FORMAT_COMMAND_FAILED = MEDIUM_ERROR, 0x3101;
+    /// SANITIZE fails, or has failed.
+    SANITIZE_COMMAND_FAILED = MEDIUM_ERROR, 0x3103;
+    /// A fault that is the device's own, of no block in particular.
+    INTERNAL_TARGET_FAILURE = HARDWARE_ERROR, 0x4400;
+    /// The self-test could not read what it should.
+    LOGICAL_UNIT_FAILED_SELF_TEST = HARDWARE_ERROR, 0x3e03;
+    /// The expected data transfer length does not fit the command.
+    INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT = ILLEGAL_REQUEST, 0x0e03;
+    /// A parameter list that ends inside a field.
+    PARAMETER_LIST_LENGTH_ERROR = ILLEGAL_REQUEST, 0x1a00;
+    /// No such command.
+    INVALID_OPERATION_CODE = ILLEGAL_REQUEST, 0x2000;
+    /// The initiator does not administer the unit.
+    ACCESS_DENIED_NO_ACCESS_RIGHTS = ILLEGAL_REQUEST, 0x2002;
+    /// Blocks past the end.
+    LBA_OUT_OF_RANGE = ILLEGAL_REQUEST, 0x2100;
+    /// The echo buffer is read before it was written.
+    COMMAND_SEQUENCE_ERROR = ILLEGAL_REQUEST, 0x2c00;
+    /// A CDB field; better with [`Sense::invalid_field_in_cdb`].
+    INVALID_FIELD_IN_CDB = ILLEGAL_REQUEST, 0x2400;
+    /// No unit has this LUN.
+    LOGICAL_UNIT_NOT_SUPPORTED = ILLEGAL_REQUEST, 0x2500;
+    /// A parameter field; better with [`Sense::invalid_field_in_parameter_list`].
+    INVALID_FIELD_IN_PARAMETER_LIST = ILLEGAL_REQUEST, 0x2600;
+    /// EXTENDED COPY with more CSCD descriptors than are taken.
+    TOO_MANY_TARGET_DESCRIPTORS = ILLEGAL_REQUEST, 0x2606;
+    /// EXTENDED COPY with a CSCD descriptor of a type that is not known here.
+    UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE = ILLEGAL_REQUEST, 0x2607;
+    /// EXTENDED COPY with more segment descriptors than are taken.
+    TOO_MANY_SEGMENT_DESCRIPTORS = ILLEGAL_REQUEST, 0x2608;
+    /// EXTENDED COPY with a segment descriptor of a type that is not known here.
+    UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE = ILLEGAL_REQUEST, 0x2609;
+    /// EXTENDED COPY with inline data.
+    INLINE_DATA_LENGTH_EXCEEDED = ILLEGAL_REQUEST, 0x260b;
+    /// EXTENDED COPY under a list identifier that a running one has.
+    OPERATION_IN_PROGRESS = ILLEGAL_REQUEST, 0x0016;
+    /// A unit that EXTENDED COPY copies from or to refused, or failed.
+    THIRD_PARTY_DEVICE_FAILURE = COPY_ABORTED, 0x0d01;
+    /// A segment names a copy source or destination that is not described, or a null device.
+    UNREACHABLE_COPY_TARGET = COPY_ABORTED, 0x0804;
+    /// A segment that is refused by one of its units, whose sense data are forwarded.
+    COPY_REFUSED_BY_UNIT = COPY_ABORTED, 0x0000;
+    /// No such unit is there for this initiator.
+    COPY_TARGET_DEVICE_NOT_REACHABLE = COPY_ABORTED, 0x0d02;
+    /// The unit is of another peripheral device type.
+    INCORRECT_COPY_TARGET_DEVICE_TYPE = COPY_ABORTED, 0x0d03;
+    /// A segment that is not whole blocks of both units.
+    UNEXPECTED_INEXACT_SEGMENT = COPY_ABORTED, 0x260a;
+    /// RELEASE whose scope or type is not the reservation's.
+    INVALID_RELEASE_OF_PERSISTENT_RESERVATION = ILLEGAL_REQUEST, 0x2604;
+    /// MODE SENSE asked for saved values.
+    SAVING_PARAMETERS_NOT_SUPPORTED = ILLEGAL_REQUEST, 0x3900;
+    /// PREVENT ALLOW MEDIUM REMOVAL forbids the ejection.
+    MEDIUM_REMOVAL_PREVENTED = ILLEGAL_REQUEST, 0x5302;
+    /// No room for another registration.
+    INSUFFICIENT_REGISTRATION_RESOURCES = ILLEGAL_REQUEST, 0x5504;
+    /// The command needs more of something than there is.
+    INSUFFICIENT_RESOURCES = ILLEGAL_REQUEST, 0x5503;
+    /// Power on, reset, or bus device reset occurred.
+    POWER_ON_RESET = UNIT_ATTENTION, 0x2900;
+    /// LOGICAL UNIT RESET or TARGET RESET; BUS DEVICE RESET FUNCTION OCCURRED.
+    RESET_BY_FUNCTION = UNIT_ATTENTION, 0x2903;
+    /// I_T NEXUS LOSS OCCURRED.
+    NEXUS_LOSS = UNIT_ATTENTION, 0x2907;
+    /// Another nexus changed mode parameters.
+    MODE_PARAMETERS_CHANGED = UNIT_ATTENTION, 0x2a01;
+    /// Another nexus preempted or cleared the reservation.
+    RESERVATIONS_PREEMPTED = UNIT_ATTENTION, 0x2a03;
+    /// Another nexus released the reservation.
+    RESERVATIONS_RELEASED = UNIT_ATTENTION, 0x2a04;
+    /// Another nexus removed this one's registration.
+    REGISTRATIONS_PREEMPTED = UNIT_ATTENTION, 0x2a05;
+    /// Another nexus set the state of a target port group.
+    ASYMMETRIC_ACCESS_STATE_CHANGED = UNIT_ATTENTION, 0x2a06;
+    /// The unit was resized.
+    CAPACITY_DATA_HAS_CHANGED = UNIT_ATTENTION, 0x2a09;
+    /// A medium came back; NOT READY TO READY CHANGE.
+    MEDIUM_MAY_HAVE_CHANGED = UNIT_ATTENTION, 0x2800;
+    /// Another nexus aborted this one's commands; COMMANDS CLEARED BY ANOTHER INITIATOR.
+    COMMANDS_CLEARED_BY_ANOTHER_INITIATOR = UNIT_ATTENTION, 0x2f00;
+    /// Little room is left for a thin unit.
+    THIN_PROVISIONING_SOFT_THRESHOLD_REACHED = UNIT_ATTENTION, 0x3807;
+    /// INQUIRY would answer something else than before.
+    INQUIRY_DATA_HAS_CHANGED = UNIT_ATTENTION, 0x3f03;
+    /// A LUN appeared or went.
+    REPORTED_LUNS_DATA_HAS_CHANGED = UNIT_ATTENTION, 0x3f0e;
+    /// A write to a unit that is write protected by configuration.
+    WRITE_PROTECTED = DATA_PROTECT, 0x2700;
+    /// The same, by the SWP bit of the control mode page.
+    LOGICAL_UNIT_SOFTWARE_WRITE_PROTECTED = DATA_PROTECT, 0x2702;
+    /// The device has no room left for a thin unit.
+    SPACE_ALLOCATION_FAILED = DATA_PROTECT, 0x2707;
+    /// Another amount of data came than was asked for. RFC 7143 §11.4.7.2
+    INCORRECT_AMOUNT_OF_DATA = ABORTED_COMMAND, 0x0c0d;
+    /// Unsolicited data where none was agreed. RFC 7143 §11.4.7.2
+    UNEXPECTED_UNSOLICITED_DATA = ABORTED_COMMAND, 0x0c0c;
+    /// A data digest did not match. RFC 7143 §11.4.7.2
+    PROTOCOL_SERVICE_CRC_ERROR = ABORTED_COMMAND, 0x4705;
+    /// What a SNACK asked for cannot be sent again. RFC 7143 §11.4.7.2
+    SNACK_REJECTED = ABORTED_COMMAND, 0x1113;
+    /// Two commands with one tag.
+    OVERLAPPED_COMMANDS_ATTEMPTED = ABORTED_COMMAND, 0x4e00;
+    /// An operation on the whole unit came between a command and its blocks.
+    COMMANDS_CLEARED_BY_DEVICE_SERVER = ABORTED_COMMAND, 0x2f02;
+    /// Compared data differ; better with [`Sense::miscompare`].
+    MISCOMPARE_DURING_VERIFY = MISCOMPARE, 0x1d00;
+}
+
+impl Sense {
+    /// A sense without information or pointer.
+    pub const fn new(key: SenseKey, code: u16) -> Self {
+        Self { key, code, information: None, field: None, copy: None, progress: None }
+    }
+
+    /// With INFORMATION.
+    #[must_use]
+    pub const fn with_information(mut self, information: u64) -> Self {
+        self.information = Some(information);
+        self
+    }
+
+    /// With a field pointer; it is only encoded with ILLEGAL REQUEST and COPY ABORTED.
+    #[must_use]
+    pub const fn with_field(mut self, field: FieldPointer) -> Self {
+        self.field = Some(field);
+        self
+    }
+
+    /// With a progress indication; it is only encoded with NOT READY and NO SENSE.
+    #[must_use]
+    pub const fn with_progress(mut self, progress: u16) -> Self {
+        self.progress = Some(progress);
+        self
+    }
+
+    /// ILLEGAL REQUEST, INVALID FIELD IN CDB, pointing at byte `byte` and, where the field is not
+    /// whole bytes, at its most significant bit.
+    pub const fn invalid_field_in_cdb(byte: u16, bit: Option<u8>) -> Self {
+        Self::INVALID_FIELD_IN_CDB.with_field(FieldPointer { in_cdb: true, byte, bit })
+    }
+
+    /// ILLEGAL REQUEST, INVALID FIELD IN PARAMETER LIST, pointing likewise into the data-out.
+    pub const fn invalid_field_in_parameter_list(byte: u16, bit: Option<u8>) -> Self {
+        Self::INVALID_FIELD_IN_PARAMETER_LIST.with_field(FieldPointer { in_cdb: false, byte, bit })
+    }
+
+    /// With the place where an EXTENDED COPY stopped.
+    #[must_use]
+    pub const fn with_copy(mut self, copy: CopyFault) -> Self {
+        self.copy = Some(copy);
+        self
+    }
+
+    /// MISCOMPARE DURING VERIFY OPERATION at `offset_bytes` into the compared data-out.
+    pub const fn miscompare(offset_bytes: u64) -> Self {
+        Self::MISCOMPARE_DURING_VERIFY.with_information(offset_bytes)
+    }
+
+    /// As bytes for a SCSI response or REQUEST SENSE.
+    pub fn encode(&self, format: SenseFormat) -> SenseBytes {
+        match format {
+            SenseFormat::Fixed => self.encode_fixed(),
+            SenseFormat::Descriptor => self.encode_descriptor(),
+        }
+    }
+
+    /// Reads sense data of either format, current or deferred, as an initiator receives it.
+    /// `None` when it is neither, or too short for a key.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes.first()? & !VALID {
+            CURRENT_FIXED | DEFERRED_FIXED => Self::decode_fixed(bytes),
+            CURRENT_DESCRIPTOR | DEFERRED_DESCRIPTOR => Self::decode_descriptor(bytes),
+            _ => None,
+        }
+    }
+
+    /// Whether sense data tells of an earlier command.
+    pub fn is_deferred(bytes: &[u8]) -> bool {
+        bytes
+            .first()
+            .is_some_and(|code| matches!(code & !VALID, DEFERRED_FIXED | DEFERRED_DESCRIPTOR))
+    }
+
+    /// SPC-4 §4.5.3. INFORMATION has 32 bits here: a larger one is left out, VALID stays 0.
+    fn encode_fixed(&self) -> SenseBytes {
+        let mut bytes = vec![0; FIXED_SENSE_BYTES];
+        bytes[0] = CURRENT_FIXED;
+        bytes[2] = self.key.0 & 0x0f;
+        if let Some(information) = self.information.and_then(|value| u32::try_from(value).ok()) {
+            bytes[0] |= VALID;
+            information.put(&mut bytes[3..7]);
+        }
+        self.code.put(&mut bytes[12..14]);
+        if let Some(specific) = self.sense_key_specific() {
+            bytes[15..18].copy_from_slice(&specific);
+        }
+        if let Some(copy) = &self.copy {
+            bytes[8..12].copy_from_slice(&copy.command_specific(FIXED_SENSE_BYTES as u8));
+            bytes.extend_from_slice(&copy.forwarded_fixed());
+        }
+        bytes[7] = (bytes.len() - 8) as u8;
+        bytes
+    }
+
+    /// SPC-4 §4.5.2.
+    fn encode_descriptor(&self) -> SenseBytes {
+        let mut bytes = vec![0; 8];
+        bytes[0] = CURRENT_DESCRIPTOR;
+        bytes[1] = self.key.0 & 0x0f;
+        self.code.put(&mut bytes[2..4]);
+        if let Some(information) = self.information {
+            bytes.extend_from_slice(&[DESCRIPTOR_INFORMATION, 0x0a, VALID, 0]);
+            bytes.extend_from_slice(&information.to_be_bytes());
+        }
+        if let Some([first, second, third]) = self.sense_key_specific() {
+            bytes.extend_from_slice(&[DESCRIPTOR_SENSE_KEY_SPECIFIC, 0x06, 0, 0]);
+            bytes.extend_from_slice(&[first, second, third, 0]);
+        }
+        if let Some(copy) = &self.copy {
+            bytes.extend_from_slice(&copy.descriptors());
+        }
+        bytes[7] = (bytes.len() - 8) as u8;
+        bytes
+    }
+
+    /// The three sense-key specific bytes, by the key: a progress indication, a field pointer, or
+    /// with COPY ABORTED a segment pointer, whose SD bit is 0 here: it counts from the start of the
+    /// parameter list. SPC-4 §4.5.2.4.
+    fn sense_key_specific(&self) -> Option<[u8; 3]> {
+        if let Some(progress) = self.progress.filter(|_| shows_progress(self.key)) {
+            let [high, low] = progress.to_be_bytes();
+            return Some([FIELD_VALID, high, low]);
+        }
+        let field = self.field.filter(|_| points(self.key))?;
+        let mut first = FIELD_VALID;
+        if field.in_cdb && self.key == SenseKey::ILLEGAL_REQUEST {
+            first |= IN_CDB;
+        }
+        if let Some(bit) = field.bit {
+            first |= BIT_VALID | (bit & 0x07);
+        }
+        let [high, low] = field.byte.to_be_bytes();
+        Some([first, high, low])
+    }
+
+    fn decode_fixed(bytes: &[u8]) -> Option<Self> {
+        let key = SenseKey(bytes.get(2)? & 0x0f);
+        // What lies past ADDITIONAL SENSE LENGTH is not sense data, whatever stands there.
+        let end = 8 + usize::from(bytes.get(7).copied().unwrap_or(0));
+        let bytes = &bytes[..bytes.len().min(end)];
+        let code = bytes.get(12..14).map_or(0, u16::get);
+        let information = bytes
+            .get(3..7)
+            .filter(|_| bytes[0] & VALID != 0)
+            .map(|information| u64::from(u32::get(information)));
+        let specific = bytes.get(15..18);
+        let field = specific.and_then(|specific| field_pointer(key, specific));
+        let progress = specific.and_then(|specific| progress_indication(key, specific));
+        Some(Self { information, field, progress, ..Self::new(key, code) })
+    }
+
+    fn decode_descriptor(bytes: &[u8]) -> Option<Self> {
+        let key = SenseKey(bytes.get(1)? & 0x0f);
+        let code = bytes.get(2..4).map_or(0, u16::get);
+        let mut sense = Self::new(key, code);
+        let end = 8 + usize::from(bytes.get(7).copied().unwrap_or(0));
+        let mut rest = bytes[..bytes.len().min(end)].get(8..).unwrap_or(&[]);
+        while let [kind, length, ..] = *rest {
+            let Some((descriptor, after)) = rest.split_at_checked(2 + usize::from(length)) else {
+                break;
+            };
+            match kind {
+                DESCRIPTOR_INFORMATION if descriptor.len() >= 12 && descriptor[2] & VALID != 0 => {
+                    sense.information = Some(u64::get(&descriptor[4..12]));
+                }
+                DESCRIPTOR_SENSE_KEY_SPECIFIC if descriptor.len() >= 7 => {
+                    sense.field = field_pointer(key, &descriptor[4..7]);
+                    sense.progress = progress_indication(key, &descriptor[4..7]);
+                }
+                _ => {}
+            }
+            rest = after;
+        }
+        Some(sense)
+    }
+}
+
+/// One line for people: `ILLEGAL_REQUEST 24h/00h (INVALID_FIELD_IN_CDB), CDB byte 2 bit 5`.
+impl fmt::Display for Sense {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [code, qualifier] = self.code.to_be_bytes();
+        write!(f, "{:?} {code:02X}h/{qualifier:02X}h", self.key)?;
+        if let Some(name) = self.name() {
+            write!(f, " ({name})")?;
+        }
+        if let Some(field) = self.field {
+            let place = if field.in_cdb { "CDB" } else { "parameter list" };
+            write!(f, ", {place} byte {}", field.byte)?;
+            if let Some(bit) = field.bit {
+                write!(f, " bit {bit}")?;
+            }
+        }
+        if let Some(progress) = self.progress {
+            write!(f, ", {} % done", u32::from(progress) * 100 / 65_536)?;
+        }
+        match self.information {
+            Some(information) => write!(f, ", information {information}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl core::error::Error for Sense {}
+
+/// Whether the sense-key specific bytes of this key point at a field.
+fn points(key: SenseKey) -> bool {
+    matches!(key, SenseKey::ILLEGAL_REQUEST | SenseKey::COPY_ABORTED)
+}
+
+/// SPC-4 §4.5.2.4.4: with these keys the sense-key specific bytes are a progress indication.
+fn shows_progress(key: SenseKey) -> bool {
+    matches!(key, SenseKey::NO_SENSE | SenseKey::NOT_READY)
+}
+
+/// Reads three sense-key specific bytes as a progress indication, if they are one.
+fn progress_indication(key: SenseKey, bytes: &[u8]) -> Option<u16> {
+    let valid = shows_progress(key) && bytes[0] & FIELD_VALID != 0;
+    valid.then(|| u16::get(&bytes[1..3]))
+}
+
+/// Reads three sense-key specific bytes as a field pointer, if they are one.
+fn field_pointer(key: SenseKey, bytes: &[u8]) -> Option<FieldPointer> {
+    /// SD: a segment pointer that counts from a segment descriptor.
+    const IN_SEGMENT: u8 = 0x20;
+    let in_segment = key == SenseKey::COPY_ABORTED && bytes[0] & IN_SEGMENT != 0;
+    let valid = points(key) && !in_segment && bytes[0] & FIELD_VALID != 0;
+    valid.then(|| FieldPointer {
+        in_cdb: bytes[0] & IN_CDB != 0,
+        byte: u16::get(&bytes[1..3]),
+        bit: (bytes[0] & BIT_VALID != 0).then_some(bytes[0] & 0x07),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn fixed_bytes_of_an_invalid_cdb_field() {
+        let bytes = Sense::invalid_field_in_cdb(2, Some(5)).encode(SenseFormat::Fixed);
+        assert_eq!(bytes, [0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x24, 0, 0, 0xcd, 0, 2]);
+    }
+
+    #[test]
+    fn descriptor_bytes_of_an_invalid_parameter() {
+        let bytes =
+            Sense::invalid_field_in_parameter_list(0x1234, None).encode(SenseFormat::Descriptor);
+        let expected = [0x72, 5, 0x26, 0, 0, 0, 0, 8, 2, 6, 0, 0, 0x80, 0x12, 0x34, 0];
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn descriptor_bytes_of_a_miscompare() {
+        let bytes = Sense::miscompare(0x0102_0304_0506).encode(SenseFormat::Descriptor);
+        let expected = [0x72, 0xe, 0x1d, 0, 0, 0, 0, 12, 0, 10, 0x80, 0, 0, 0, 1, 2, 3, 4, 5, 6];
+        assert_eq!(bytes, expected);
+    }
+
+    /// Goal: VALID is honest. Method: an LBA on each side of 32 bits, fixed format.
+    #[test]
+    fn fixed_information_is_valid_only_where_it_fits() {
+        let fits = Sense::UNRECOVERED_READ_ERROR.with_information(0xffff_ffff);
+        let bytes = fits.encode(SenseFormat::Fixed);
+        assert_eq!(bytes[..7], [0xf0, 0, 3, 0xff, 0xff, 0xff, 0xff]);
+        let large = Sense::UNRECOVERED_READ_ERROR.with_information(0x1_0000_0000);
+        let bytes = large.encode(SenseFormat::Fixed);
+        assert_eq!(bytes[..7], [0x70, 0, 3, 0, 0, 0, 0]);
+        assert_eq!(Sense::decode(&bytes).unwrap().information, None);
+        let bytes = large.encode(SenseFormat::Descriptor);
+        assert_eq!(Sense::decode(&bytes), Some(large));
+    }
+
+    /// A field pointer stands with ILLEGAL REQUEST only, and its bit number has three bits.
+    #[test]
+    fn field_pointers_where_they_belong() {
+        let field = FieldPointer { in_cdb: true, byte: 1, bit: Some(0xff) };
+        let elsewhere = Sense::UNRECOVERED_READ_ERROR.with_field(field);
+        for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
+            let plain = Sense::UNRECOVERED_READ_ERROR.encode(format);
+            assert_eq!(elsewhere.encode(format), plain);
+        }
+        let mut bytes = Sense::INVALID_FIELD_IN_CDB.with_field(field).encode(SenseFormat::Fixed);
+        assert_eq!(bytes[15], 0xcf);
+        bytes[2] = 3;
+        assert_eq!(Sense::decode(&bytes), Some(Sense::new(SenseKey::MEDIUM_ERROR, 0x2400)));
+    }
+
+    /// SPC-4 §4.5.2.4.4: the same bytes are a progress indication with NOT READY and NO SENSE.
+    #[test]
+    fn progress_where_it_belongs() {
+        let fixed = Sense::SANITIZE_IN_PROGRESS.with_progress(0x8001).encode(SenseFormat::Fixed);
+        assert_eq!(fixed, [0x70, 0, 2, 0, 0, 0, 0, 10, 0, 0, 0, 0, 4, 0x1b, 0, 0x80, 0x80, 1]);
+        for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
+            for sense in [Sense::FORMAT_IN_PROGRESS, Sense::NO_ADDITIONAL_SENSE] {
+                let sense = sense.with_progress(0xffff);
+                assert_eq!(Sense::decode(&sense.encode(format)), Some(sense));
+            }
+            let elsewhere = Sense::WRITE_ERROR.with_progress(1);
+            assert_eq!(elsewhere.encode(format), Sense::WRITE_ERROR.encode(format));
+        }
+        let text =
+            std::string::ToString::to_string(&Sense::FORMAT_IN_PROGRESS.with_progress(0x8000));
+        assert!(text.ends_with("04h/04h (FORMAT_IN_PROGRESS), 50 % done"), "{text}");
+    }
+
+    #[test]
+    fn deferred_and_foreign_codes() {
+        assert!(Sense::is_deferred(&[0xf1]));
+        assert!(Sense::is_deferred(&[0x73]));
+        assert!(!Sense::is_deferred(&[0x70]) && !Sense::is_deferred(&[]));
+        assert_eq!(Sense::decode(&[0x7f, 0, 0, 0]), None, "vendor specific");
+        assert_eq!(Sense::decode(&[0x70, 0]), None, "no key");
+        assert_eq!(Sense::decode(&[0x70, 0, 6]), Some(Sense::new(SenseKey::UNIT_ATTENTION, 0)));
+    }
+
+    #[test]
+    fn people_can_read_it() {
+        let sense = Sense::invalid_field_in_cdb(2, Some(5));
+        let text = "ILLEGAL_REQUEST 24h/00h (INVALID_FIELD_IN_CDB), CDB byte 2 bit 5";
+        assert_eq!(alloc::format!("{sense}"), text);
+        let sense = Sense::new(SenseKey(9), 0x80ff).with_information(7);
+        assert_eq!(alloc::format!("{sense}"), "SenseKey(0x9) 80h/FFh, information 7");
+        assert_eq!(Sense::NEXUS_LOSS.name(), Some("NEXUS_LOSS"));
+        assert_eq!(Sense::new(SenseKey::NO_SENSE, 0x2907).name(), None, "another key");
+    }
+
+    /// What stands behind ADDITIONAL SENSE LENGTH is not read.
+    #[test]
+    fn additional_length_cuts() {
+        let mut bytes = Sense::invalid_field_in_cdb(1, None).encode(SenseFormat::Fixed);
+        bytes[7] = 6;
+        assert_eq!(Sense::decode(&bytes), Some(Sense::INVALID_FIELD_IN_CDB));
+        bytes[7] = 0;
+        assert_eq!(Sense::decode(&bytes), Some(Sense::new(SenseKey::ILLEGAL_REQUEST, 0)));
+    }
+
+    proptest! {
+        /// Goal: hostile sense data never panics. Method: random bytes behind each response code.
+        #[test]
+        fn any_bytes_decode(
+            code in 0x70_u8..0x74, rest in proptest::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let mut bytes = rest;
+            bytes.insert(0, code);
+            let _ = Sense::decode(&bytes);
+            for cut in 0..bytes.len() {
+                let _ = Sense::decode(&bytes[..cut]);
+            }
+        }
+
+        /// Goal: nothing is lost. Method: encode, decode, compare, both formats.
+        #[test]
+        fn what_is_encoded_is_decoded(
+            code in any::<u16>(), information in proptest::option::of(any::<u32>()),
+            byte in any::<u16>(), bit in proptest::option::of(0_u8..8), in_cdb in any::<bool>(),
+        ) {
+            let mut sense = Sense::new(SenseKey::ILLEGAL_REQUEST, code)
+                .with_field(FieldPointer { in_cdb, byte, bit });
+            sense.information = information.map(u64::from);
+            for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
+                let bytes = sense.encode(format);
+                prop_assert!(bytes.len() <= SENSE_BYTES_MAX);
+                prop_assert_eq!(Sense::decode(&bytes), Some(sense.clone()));
+            }
+        }
+    }
+}

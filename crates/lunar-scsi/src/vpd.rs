@@ -1,0 +1,660 @@
+//! Vital product data: who a unit is and what it can do. SPC-4 §7.8, SBC-3 §6.5.
+
+use crate::commands::Offered::{self, Always, Thin};
+use crate::inquiry::VENDOR;
+use crate::ports::PORTS_MAX;
+use crate::sense::{SENSE_BYTES_MAX, Sense};
+use crate::unit::{Context, TargetPort, UnitOptions};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// MAXIMUM UNMAP LBA COUNT: blocks one UNMAP may name in all.
+pub const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
+/// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
+pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
+/// MAXIMUM WRITE SAME LENGTH, in blocks: as many as WRITE SAME (10) can name, and what a slow disk
+/// writes within a usual command timeout.
+pub const WRITE_SAME_BLOCKS_MAX: u32 = 0xffff;
+/// MAXIMUM COMPARE AND WRITE LENGTH, where transfers of this many blocks are allowed.
+pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
+
+/// An iSCSI name is no longer, RFC 7143 §4.2.7.1.
+const NAME_BYTES_MAX: usize = 223;
+
+/// One page: its code, its name and section in the standard, the units that have it, and its
+/// bytes behind the four of the header.
+struct Page {
+    code: u8,
+    name: &'static str,
+    standard: &'static str,
+    offered: Offered,
+    body: fn(&UnitOptions, &Context<'_>) -> Vec<u8>,
+}
+
+impl Page {
+    const fn new(
+        code: u8,
+        name: &'static str,
+        standard: &'static str,
+        offered: Offered,
+        body: fn(&UnitOptions, &Context<'_>) -> Vec<u8>,
+    ) -> Self {
+        Self { code, name, standard, offered, body }
+    }
+}
+
+/// Every page, in ascending order; page 00h and CONFORMANCE.md are made from this list.
+const PAGES: &[Page] = &[
+    Page::new(0x00, "Supported VPD Pages", "SPC-4 §7.8.13", Always, supported_pages),
+    Page::new(0x80, "Unit Serial Number", "SPC-4 §7.8.15", Always, unit_serial_number),
+    Page::new(0x83, "Device Identification", "SPC-4 §7.8.6", Always, device_identification),
+    Page::new(0x86, "Extended INQUIRY Data", "SPC-4 §7.8.7", Always, extended_inquiry),
+    Page::new(0x88, "SCSI Ports", "SPC-4 §7.8.14", Always, scsi_ports),
+    Page::new(0x8f, "Third-party Copy", "SPC-4 §7.8.17", Always, third_party_copy),
+    Page::new(0xb0, "Block Limits", "SBC-3 §6.5.3", Always, block_limits),
+    Page::new(
+        0xb1,
+        "Block Device Characteristics",
+        "SBC-3 §6.5.2",
+        Always,
+        block_device_characteristics,
+    ),
+    Page::new(0xb2, "Logical Block Provisioning", "SBC-3 §6.5.4", Thin, logical_block_provisioning),
+];
+
+/// The pages as Markdown, for CONFORMANCE.md: one row a page.
+pub fn markdown() -> String {
+    let mut text = String::from("| Code | Page | Standard | Units |\n|---|---|---|---|\n");
+    for Page { code, name, standard, offered, .. } in PAGES {
+        text.push_str(&format!("| {code:02x} | {name} | {standard} | {offered} |\n"));
+    }
+    text
+}
+
+/// A whole page, as INQUIRY with EVPD returns it before it is cut to the allocation length.
+///
+/// # Errors
+/// INVALID FIELD IN CDB, pointing at the page code, when the unit has no such page.
+pub fn page(options: &UnitOptions, context: &Context<'_>, code: u8) -> Result<Vec<u8>, Sense> {
+    let page = PAGES
+        .iter()
+        .find(|page| page.code == code && page.offered.includes(options))
+        .ok_or(Sense::invalid_field_in_cdb(2, None))?;
+    let body = (page.body)(options, context);
+    // Page 88h is the longest: `PORTS_MAX` ports of at most 252 bytes.
+    let mut data = vec![0, code];
+    data.extend_from_slice(&(body.len() as u16).to_be_bytes());
+    data.extend_from_slice(&body);
+    Ok(data)
+}
+
+/// What the unit takes in one command, as page B0h says and the planner enforces.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BlockLimits {
+    /// MAXIMUM TRANSFER LENGTH, in blocks.
+    pub transfer_blocks_max: u32,
+    /// MAXIMUM COMPARE AND WRITE LENGTH, in blocks.
+    pub compare_and_write_blocks_max: u8,
+    /// MAXIMUM UNMAP LBA COUNT; 0 when the unit is not thin.
+    pub unmap_blocks_max: u32,
+    /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT; 0 when the unit is not thin.
+    pub unmap_descriptors_max: u32,
+    /// MAXIMUM WRITE SAME LENGTH, in blocks.
+    pub write_same_blocks_max: u32,
+    /// WSNZ: WRITE SAME of zero blocks, which means "to the end of the unit", is refused. It is
+    /// where the whole unit is longer than the longest WRITE SAME.
+    pub write_same_non_zero: bool,
+}
+
+impl BlockLimits {
+    /// The limits of a unit.
+    pub fn of(options: &UnitOptions) -> Self {
+        let thin = is_thin(options);
+        let compare = options.transfer_blocks_max.min(u32::from(COMPARE_AND_WRITE_BLOCKS_MAX));
+        Self {
+            transfer_blocks_max: options.transfer_blocks_max,
+            compare_and_write_blocks_max: compare as u8,
+            unmap_blocks_max: if thin { UNMAP_BLOCKS_MAX } else { 0 },
+            unmap_descriptors_max: if thin { UNMAP_DESCRIPTORS_MAX } else { 0 },
+            write_same_blocks_max: WRITE_SAME_BLOCKS_MAX,
+            write_same_non_zero: options.block_count > u64::from(WRITE_SAME_BLOCKS_MAX),
+        }
+    }
+}
+
+/// NAA 3, locally assigned: 60 bits of a hash of the whole UUID, so that UUIDs that somebody
+/// counted up by hand do not meet. The same UUID gives the same name for ever.
+pub fn naa(uuid: &[u8; 16]) -> u64 {
+    let hash = uuid.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    0x3000_0000_0000_0000 | ((hash ^ (hash >> 60)) & 0x0fff_ffff_ffff_ffff)
+}
+
+/// Serial number: the UUID as 32 hexadecimal digits.
+pub fn serial_number(uuid: &[u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(*uuid))
+}
+
+fn is_thin(options: &UnitOptions) -> bool {
+    options.unmap_granularity_blocks.is_some()
+}
+
+/// 00h. SPC-4 §7.8.13.
+fn supported_pages(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
+    PAGES.iter().filter(|page| page.offered.includes(options)).map(|page| page.code).collect()
+}
+
+/// 80h. SPC-4 §7.8.15.
+fn unit_serial_number(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
+    serial_number(&options.uuid).into_bytes()
+}
+
+lunar_wire::wire_enum! {
+    /// Designator type. SPC-4 §7.8.6.1; UUID is SPC-5's.
+    pub struct DesignatorType(u8) {
+        T10_VENDOR_ID = 0x1, NAA = 0x3, RELATIVE_TARGET_PORT = 0x4, TARGET_PORT_GROUP = 0x5,
+        SCSI_NAME_STRING = 0x8, UUID = 0xa,
+    }
+}
+
+#[derive(Clone, Copy)]
+enum CodeSet {
+    Binary = 1,
+    Ascii = 2,
+    Utf8 = 3,
+}
+
+/// What a designator names; with the protocol identifier (iSCSI, 5h) where that has a meaning.
+#[derive(Clone, Copy)]
+enum Association {
+    LogicalUnit = 0x00,
+    TargetPort = 0x90,
+    TargetDevice = 0xa0,
+}
+
+const PROTOCOL_ISCSI: u8 = 0x50;
+
+/// 83h. SPC-4 §7.8.6.
+fn device_identification(options: &UnitOptions, context: &Context<'_>) -> Vec<u8> {
+    use Association::{LogicalUnit, TargetDevice, TargetPort as Port};
+    use CodeSet::{Binary, Utf8};
+    use DesignatorType as Type;
+    let port = context.port;
+    let mut data = Vec::new();
+    let mut add = |association, code_set, kind, designator: &[u8]| {
+        data.extend_from_slice(&designation(association, code_set, kind, designator));
+    };
+    for (code_set, kind) in UNIT_DESIGNATORS {
+        add(LogicalUnit, code_set, kind, &unit_designator(&options.uuid, kind));
+    }
+    let [high, low] = port.relative_id.to_be_bytes();
+    add(Port, Binary, Type::RELATIVE_TARGET_PORT, &[0, 0, high, low]);
+    let [high, low] = port.portal_group_tag.to_be_bytes();
+    add(Port, Binary, Type::TARGET_PORT_GROUP, &[0, 0, high, low]);
+    add(Port, Utf8, Type::SCSI_NAME_STRING, &port_name(port));
+    add(TargetDevice, Utf8, Type::SCSI_NAME_STRING, &name_string(target_name(port)));
+    data
+}
+
+fn target_name(port: &TargetPort) -> &str {
+    &port.name[..port.name.floor_char_boundary(NAME_BYTES_MAX)]
+}
+
+/// RFC 7143 §4.4.3: iSCSI name, `,t,`, portal group tag.
+fn port_name(port: &TargetPort) -> Vec<u8> {
+    name_string(&format!("{},t,0x{:04x}", target_name(port), port.portal_group_tag))
+}
+
+/// The designators of the unit itself, whatever port it is reached through.
+const UNIT_DESIGNATORS: [(CodeSet, DesignatorType); 4] = [
+    (CodeSet::Binary, DesignatorType::NAA),
+    (CodeSet::Binary, DesignatorType::UUID),
+    (CodeSet::Ascii, DesignatorType::T10_VENDOR_ID),
+    (CodeSet::Utf8, DesignatorType::SCSI_NAME_STRING),
+];
+
+/// One of [`UNIT_DESIGNATORS`].
+fn unit_designator(uuid: &[u8; 16], kind: DesignatorType) -> Vec<u8> {
+    match kind {
+        DesignatorType::NAA => naa(uuid).to_be_bytes().to_vec(),
+        DesignatorType::UUID => [&[0x10, 0], &uuid[..]].concat(),
+        DesignatorType::T10_VENDOR_ID => [&VENDOR, serial_number(uuid).as_bytes()].concat(),
+        _ => name_string(&format!("naa.{:016X}", naa(uuid))),
+    }
+}
+
+/// Whether page 83h gives the unit with this UUID this very designator, with the association of a
+/// logical unit.
+pub fn designates_unit(
+    uuid: &[u8; 16],
+    code_set: u8,
+    kind: DesignatorType,
+    designator: &[u8],
+) -> bool {
+    UNIT_DESIGNATORS.iter().any(|(own_code_set, own_kind)| {
+        *own_code_set as u8 == code_set
+            && *own_kind == kind
+            && unit_designator(uuid, kind) == designator
+    })
+}
+
+fn designation(
+    association: Association,
+    code_set: CodeSet,
+    kind: DesignatorType,
+    designator: &[u8],
+) -> Vec<u8> {
+    let protocol = match association {
+        Association::LogicalUnit => 0,
+        Association::TargetPort | Association::TargetDevice => PROTOCOL_ISCSI,
+    };
+    let length = designator.len() as u8;
+    let mut data = vec![protocol | code_set as u8, association as u8 | kind.0, 0, length];
+    data.extend_from_slice(designator);
+    data
+}
+
+/// NUL-terminated, padded to a multiple of four. SPC-4 §7.8.6.9.
+fn name_string(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::from(name);
+    bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
+    bytes
+}
+
+lunar_wire::wire_struct! {
+    /// 86h behind the header. SPC-4 §7.8.7.
+    pub struct ExtendedInquiry [60] {
+        /// UASK_SUP, GROUP_SUP, PRIOR_SUP, HEADSUP, ORDSUP, SIMPSUP.
+        1 => task_attributes: u8,
+        /// WU_SUP, CRD_SUP, NV_SUP, V_SUP.
+        2 => volatile_cache: u8,
+        9 => sense_bytes_max: u8,
+    }
+}
+
+/// 86h. The task attributes are honoured (`target`'s task set), V_SUP is the truth about the cache,
+/// and no sense data is longer than what is said. All else stays 0: no protection information, no
+/// referrals, no microcode to activate; no sense-key specific data with a unit attention; GROUP
+/// NUMBER and command priority have no effect; a self-test has no extended form; and LUICLR: a
+/// unit attention that the LUNs have changed is cleared by each unit for itself.
+fn extended_inquiry(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
+    const HEAD_OF_QUEUE_ORDERED_SIMPLE: u8 = 0x04 | 0x02 | 0x01;
+    const V_SUP: u8 = 0x01;
+    let page = ExtendedInquiry {
+        task_attributes: HEAD_OF_QUEUE_ORDERED_SIMPLE,
+        volatile_cache: if options.write_back { V_SUP } else { 0 },
+        sense_bytes_max: SENSE_BYTES_MAX as u8,
+    };
+    page.encode().to_vec()
+}
+
+lunar_wire::wire_struct! {
+    /// One port in page 88h; its designators follow. SPC-4 §7.8.14.
+    pub struct PortDesignation [12] {
+        2  => relative_id: u16,
+        /// There are no initiator ports here, and no name of one follows.
+        6  => initiator_name_bytes: u16,
+        10 => designators_bytes: u16,
+    }
+}
+
+/// 88h: every port of the target, by its name.
+fn scsi_ports(_: &UnitOptions, context: &Context<'_>) -> Vec<u8> {
+    let mut data = Vec::new();
+    for port in context.ports.iter().take(PORTS_MAX) {
+        let kind = DesignatorType::SCSI_NAME_STRING;
+        let name = designation(Association::TargetPort, CodeSet::Utf8, kind, &port_name(port));
+        let head = PortDesignation {
+            relative_id: port.relative_id,
+            initiator_name_bytes: 0,
+            designators_bytes: name.len() as u16, // at most 4 + 236
+        };
+        data.extend_from_slice(&head.encode());
+        data.extend_from_slice(&name);
+    }
+    data
+}
+
+/// 8Fh. SPC-4 §7.8.17.
+fn third_party_copy(_: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
+    crate::copy::vpd_descriptors()
+}
+
+lunar_wire::wire_struct! {
+    /// B0h behind the header. SBC-3 §6.5.3; the fields of WRITE ATOMIC are SBC-4's.
+    pub struct BlockLimitsPage [60] {
+        0  => wsnz: u8,
+        1  => compare_and_write_blocks_max: u8,
+        2  => transfer_granularity_blocks: u16,
+        4  => transfer_blocks_max: u32,
+        8  => optimal_transfer_blocks: u32,
+        12 => prefetch_blocks_max: u32,
+        16 => unmap_blocks_max: u32,
+        20 => unmap_descriptors_max: u32,
+        24 => unmap_granularity_blocks: u32,
+        28 => unmap_alignment: u32,
+        32 => write_same_blocks_max: u64,
+        40 => atomic_blocks_max: u32,
+        44 => atomic_alignment_blocks: u32,
+        48 => atomic_granularity_blocks: u32,
+        /// The longest with an atomic boundary, and the longest boundary: there is none.
+        52 => bounded_atomic_blocks_max: u32,
+        56 => atomic_boundary_blocks_max: u32,
+    }
+}
+
+/// With an OPTIMAL UNMAP GRANULARITY, QEMU's initiator maps what is allocated, and ends at an
+/// assertion (`iscsi_co_block_status`) for blocks longer than its own sectors: decision 040.
+const QEMU_ALLOCATION_MAP_BLOCK_BYTES_MAX: u32 = 512;
+
+/// B0h. SBC-3 §6.5.3.
+fn block_limits(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
+    /// UGAVALID, and an alignment of 0.
+    const ALIGNED_TO_0: u32 = 0x8000_0000;
+    let limits = BlockLimits::of(options);
+    let physical = options.physical_block_bytes.checked_div(options.block_bytes).unwrap_or(1);
+    let page = BlockLimitsPage {
+        wsnz: u8::from(limits.write_same_non_zero),
+        compare_and_write_blocks_max: limits.compare_and_write_blocks_max,
+        transfer_granularity_blocks: u16::try_from(physical).unwrap_or(0),
+        transfer_blocks_max: limits.transfer_blocks_max,
+        optimal_transfer_blocks: options.optimal_transfer_blocks,
+        prefetch_blocks_max: 0,
+        unmap_blocks_max: limits.unmap_blocks_max,
+        unmap_descriptors_max: limits.unmap_descriptors_max,
+        unmap_granularity_blocks: if options.block_bytes > QEMU_ALLOCATION_MAP_BLOCK_BYTES_MAX {
+            0
+        } else {
+            options.unmap_granularity_blocks.unwrap_or(0)
+        },
+        unmap_alignment: if is_thin(options) { ALIGNED_TO_0 } else { 0 },
+        // 0, no limit: where a WRITE SAME may reach to the end from the first block on, it is so.
+        write_same_blocks_max: if limits.write_same_non_zero {
+            u64::from(limits.write_same_blocks_max)
+        } else {
+            0
+        },
+        atomic_blocks_max: options.atomic.map_or(0, |atomic| atomic.blocks_max),
+        atomic_alignment_blocks: options.atomic.map_or(0, |atomic| atomic.unit_blocks),
+        atomic_granularity_blocks: options.atomic.map_or(0, |atomic| atomic.unit_blocks),
+        bounded_atomic_blocks_max: 0,
+        atomic_boundary_blocks_max: 0,
+    };
+    page.encode().to_vec()
+}
+
+lunar_wire::wire_struct! {
+    /// B1h behind the header. SBC-3 §6.5.2.
+    pub struct Characteristics [60] {
+        0 => rotation_rate: u16,
+        /// WABEREQ C0h, WACEREQ 30h.
+        3 => after_erase: u8,
+        4 => flags: u8,
+    }
+}
+
+/// B1h. Non-rotating; VBULS: VERIFY compares unmapped blocks as zeroes. WABEREQ 01b: after a
+/// SANITIZE BLOCK ERASE, which thin units have, all blocks can be read. WACEREQ 00b, not reported:
+/// there is no CRYPTOGRAPHIC ERASE.
+fn block_device_characteristics(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
+    const NON_ROTATING: u16 = 1;
+    const VBULS: u8 = 0x01;
+    const READABLE_AFTER_BLOCK_ERASE: u8 = 0x40;
+    let after_erase = if is_thin(options) { READABLE_AFTER_BLOCK_ERASE } else { 0 };
+    Characteristics { rotation_rate: NON_ROTATING, after_erase, flags: VBULS }.encode().to_vec()
+}
+
+lunar_wire::wire_struct! {
+    /// B2h behind the header. SBC-3 §6.5.4.
+    pub struct Provisioning [4] {
+        0 => threshold_exponent: u8,
+        /// LBPU, LBPWS, LBPWS10, LBPRZ, ANC_SUP, DP.
+        1 => flags: u8,
+        2 => kind: u8,
+    }
+}
+
+/// B2h: LBPU, LBPWS, LBPWS10, LBPRZ; thin provisioned. Nothing is anchored (ANC_SUP), and what the
+/// unit shares its room with is not told (DP). SBC-3 §6.5.4.
+fn logical_block_provisioning(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
+    const UNMAP_AND_WRITE_SAME_READ_ZEROES: u8 = 0x80 | 0x40 | 0x20 | 0x04;
+    const THIN: u8 = 0x02;
+    let page = Provisioning {
+        threshold_exponent: options.threshold.map_or(0, |threshold| threshold.set_exponent),
+        flags: UNMAP_AND_WRITE_SAME_READ_ZEROES,
+        kind: THIN,
+    };
+    page.encode().to_vec()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::unit::{AtomicBlocks, Threshold};
+    use lunar_wire::Field;
+
+    pub(crate) fn options() -> UnitOptions {
+        UnitOptions {
+            uuid: core::array::from_fn(|at| 0x10 + at as u8),
+            product: "DISK".into(),
+            block_bytes: 512,
+            block_count: 0x20_0000,
+            physical_block_bytes: 4096,
+            transfer_blocks_max: 16_384,
+            optimal_transfer_blocks: 2048,
+            unmap_granularity_blocks: Some(8),
+            ..UnitOptions::default()
+        }
+    }
+
+    pub(crate) fn port() -> TargetPort {
+        TargetPort {
+            name: "iqn.2026-11.org.lunarsan:a".into(),
+            portal_group_tag: 0x0102,
+            relative_id: 3,
+        }
+    }
+
+    /// Goal: the list for CONFORMANCE.md has every page, in order, and says who has it.
+    #[test]
+    fn the_pages_as_text() {
+        let text = markdown();
+        assert_eq!(text.lines().count(), PAGES.len() + 2);
+        assert!(text.lines().all(|line| line.matches('|').count() == 5), "{text}");
+        assert!(PAGES.is_sorted_by_key(|page| page.code));
+        let last = "| b2 | Logical Block Provisioning | SBC-3 §6.5.4 | thin |";
+        assert!(text.lines().any(|line| line == last), "{text}");
+    }
+
+    /// A page as the only port of a target gives it.
+    fn page(options: &UnitOptions, port: &TargetPort, code: u8) -> Result<Vec<u8>, Sense> {
+        super::page(options, &Context::new(&[], port), code)
+    }
+
+    fn thick() -> UnitOptions {
+        UnitOptions { unmap_granularity_blocks: None, ..options() }
+    }
+
+    /// Goal: page 00h tells the truth. Method: ask for all 256 pages, thin and thick.
+    #[test]
+    fn what_is_listed_is_there_and_nothing_else() {
+        for options in [options(), thick()] {
+            let listed = page(&options, &port(), 0).unwrap()[4..].to_vec();
+            assert!(listed.is_sorted());
+            for code in 0..=255 {
+                match page(&options, &port(), code) {
+                    Ok(data) => {
+                        assert!(listed.contains(&code), "{code:#x}");
+                        assert_eq!(data[..2], [0, code]);
+                        assert_eq!(usize::from(u16::get(&data[2..4])), data.len() - 4);
+                    }
+                    Err(sense) => {
+                        assert!(!listed.contains(&code), "{code:#x}");
+                        assert_eq!(sense, Sense::invalid_field_in_cdb(2, None));
+                    }
+                }
+            }
+        }
+        let thin = page(&options(), &port(), 0).unwrap();
+        assert_eq!(thin, [0, 0, 0, 9, 0, 0x80, 0x83, 0x86, 0x88, 0x8f, 0xb0, 0xb1, 0xb2]);
+        assert_eq!(page(&thick(), &port(), 0).unwrap()[3], 8);
+    }
+
+    #[test]
+    fn serial_is_the_uuid() {
+        let data = page(&options(), &port(), 0x80).unwrap();
+        assert_eq!(&data[4..], b"101112131415161718191a1b1c1d1e1f");
+    }
+
+    /// Names that were given out stay: a changed hash would rename every disk.
+    #[test]
+    fn naa_known_answers() {
+        assert_eq!(naa(&[0; 16]), 0x3820_1fb9_60ff_646d);
+        assert_eq!(naa(&options().uuid), 0x3091_c81a_e28d_2c7a);
+        let (ones, twos) = ([0x11; 16], [0x22; 16]);
+        assert_ne!(naa(&ones), naa(&twos));
+    }
+
+    /// Splits page 83h into (association, type, code set, designator).
+    fn designators(data: &[u8]) -> Vec<(u8, u8, u8, Vec<u8>)> {
+        let mut rest = &data[4..];
+        let mut found = Vec::new();
+        while let [first, second, 0, length, ..] = *rest {
+            let (designator, after) = rest[4..].split_at(usize::from(length));
+            let association = (second >> 4) & 3;
+            let iscsi = second & 0x80 != 0;
+            assert_eq!(iscsi, association != 0);
+            assert_eq!(first >> 4, if iscsi { 5 } else { 0 });
+            found.push((association, second & 0xf, first & 0xf, designator.to_vec()));
+            rest = after;
+        }
+        assert!(rest.is_empty());
+        found
+    }
+
+    #[test]
+    fn designators_name_unit_port_and_target() {
+        let data = page(&options(), &port(), 0x83).unwrap();
+        let name = naa(&options().uuid);
+        let uuid: Vec<u8> = [0x10, 0].into_iter().chain(options().uuid).collect();
+        let unit_name = format!("naa.{name:016X}\0\0\0\0").into_bytes();
+        let expected = [
+            (0, 3, 1, name.to_be_bytes().to_vec()),
+            (0, 0xa, 1, uuid),
+            (0, 1, 2, b"LUNAR   101112131415161718191a1b1c1d1e1f".to_vec()),
+            (0, 8, 3, unit_name),
+            (1, 4, 1, vec![0, 0, 0, 3]),
+            (1, 5, 1, vec![0, 0, 1, 2]),
+            (1, 8, 3, b"iqn.2026-11.org.lunarsan:a,t,0x0102\0".to_vec()),
+            (2, 8, 3, b"iqn.2026-11.org.lunarsan:a\0\0".to_vec()),
+        ];
+        assert_eq!(designators(&data), expected);
+    }
+
+    #[test]
+    fn the_longest_name_fits() {
+        for length in [223, 224, 5000] {
+            let long = TargetPort { name: "n".repeat(length), ..port() };
+            let found = designators(&page(&options(), &long, 0x83).unwrap());
+            assert_eq!(found.len(), 8);
+            assert_eq!(found[7].3, name_string(&"n".repeat(223)));
+        }
+    }
+
+    #[test]
+    fn block_limits_bytes() {
+        let data = page(&options(), &port(), 0xb0).unwrap();
+        assert_eq!(data.len(), 64);
+        assert_eq!(data[..8], [0, 0xb0, 0, 0x3c, 1, 255, 0, 8]);
+        assert_eq!(data[8..20], [0, 0, 0x40, 0, 0, 0, 8, 0, 0, 0, 0, 0]);
+        assert_eq!(data[20..28], [0, 0x10, 0, 0, 0, 0, 1, 0]);
+        assert_eq!(data[28..36], [0, 0, 0, 8, 0x80, 0, 0, 0]);
+        assert_eq!(data[36..44], [0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+        assert_eq!(data[44..], [0; 20]);
+        let data = page(&thick(), &port(), 0xb0).unwrap();
+        assert_eq!(data[20..36], [0; 16], "nothing can be unmapped");
+        // A unit that one WRITE SAME covers has no limit for it, nor a reason to refuse 0.
+        for (block_count, wsnz, most) in [(0xffff, 0, 0), (0x1_0000, 1, 0xff)] {
+            let data = page(&UnitOptions { block_count, ..options() }, &port(), 0xb0).unwrap();
+            assert_eq!(data[4], wsnz, "{block_count} blocks");
+            assert_eq!(data[36..44], [0, 0, 0, 0, 0, 0, most, most], "{block_count} blocks");
+        }
+        let atomic = Some(AtomicBlocks { unit_blocks: 8, blocks_max: 0x0800 });
+        let data = page(&UnitOptions { atomic, ..options() }, &port(), 0xb0).unwrap();
+        let expected = [0, 0, 8, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(data[44..], expected);
+        let long = UnitOptions { block_bytes: 4096, ..options() };
+        let data = page(&long, &port(), 0xb0).unwrap();
+        assert_eq!(data[24..32], [0, 0, 1, 0, 0, 0, 0, 0], "UNMAP, and no map of QEMU's");
+    }
+
+    #[test]
+    fn compare_and_write_is_no_longer_than_a_transfer() {
+        let options = UnitOptions { transfer_blocks_max: 100, ..options() };
+        assert_eq!(BlockLimits::of(&options).compare_and_write_blocks_max, 100);
+    }
+
+    #[test]
+    fn characteristics_and_provisioning_bytes() {
+        let data = page(&options(), &port(), 0xb1).unwrap();
+        assert_eq!(data.len(), 64);
+        assert_eq!(data[..10], [0, 0xb1, 0, 0x3c, 0, 1, 0, 0x40, 1, 0]);
+        let data = page(&thick(), &port(), 0xb1).unwrap();
+        assert_eq!(data[..10], [0, 0xb1, 0, 0x3c, 0, 1, 0, 0, 1, 0], "no BLOCK ERASE");
+        let data = page(&options(), &port(), 0xb2).unwrap();
+        assert_eq!(data, [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]);
+        let threshold = Some(Threshold { set_exponent: 11, available_sets: 9 });
+        let data = page(&UnitOptions { threshold, ..options() }, &port(), 0xb2).unwrap();
+        assert_eq!(data, [0, 0xb2, 0, 4, 11, 0xe4, 2, 0]);
+    }
+
+    #[test]
+    fn extended_inquiry_bytes() {
+        let data = page(&options(), &port(), 0x86).unwrap();
+        assert_eq!(data.len(), 64);
+        assert_eq!(data[..8], [0, 0x86, 0, 0x3c, 0, 7, 0, 0]);
+        assert_eq!(data[8..14], [0, 0, 0, 0, 0, SENSE_BYTES_MAX as u8]);
+        assert_eq!(data[14..], [0; 50]);
+        let cached = UnitOptions { write_back: true, ..options() };
+        assert_eq!(page(&cached, &port(), 0x86).unwrap()[6], 1);
+    }
+
+    /// Goal: page 88h names every port, as many as there may be, and page 83h only the one asked
+    /// through, with the same name; what names the unit is the same through each.
+    #[test]
+    fn ports_by_their_names() {
+        let ports: Vec<_> = (1..=PORTS_MAX as u16)
+            .map(|tag| TargetPort {
+                name: "n".repeat(223),
+                portal_group_tag: tag,
+                relative_id: tag,
+            })
+            .collect();
+        let through = |at: usize, code| {
+            let context = Context { ports: &ports, ..Context::new(&[], &ports[at]) };
+            super::page(&options(), &context, code).unwrap()
+        };
+        let all = through(0, 0x88);
+        assert_eq!(through(200, 0x88), all);
+        assert_eq!(usize::from(u16::get(&all[2..4])), all.len() - 4);
+        let mut rest = &all[4..];
+        for (at, port) in ports.iter().enumerate() {
+            let (head, after) = rest.split_at(12);
+            assert_eq!(u16::get(&head[2..4]), port.relative_id);
+            assert_eq!(head[4..8], [0; 4]);
+            let (designator, after) = after.split_at(usize::from(u16::get(&head[10..12])));
+            let own = designators(&through(at, 0x83));
+            let named = designators(&[&[0; 4], designator].concat());
+            assert_eq!(named, own[6..7]);
+            assert_eq!(own[..4], designators(&through(0, 0x83))[..4], "the unit's own");
+            rest = after;
+        }
+        assert!(rest.is_empty());
+        let one = page(&options(), &port(), 0x88).unwrap();
+        assert_eq!(one[..16], [0, 0x88, 0, 52, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 40]);
+        assert_eq!(&one[16..], b"\x53\x98\0\x24iqn.2026-11.org.lunarsan:a,t,0x0102\0");
+    }
+}

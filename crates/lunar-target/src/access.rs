@@ -1,0 +1,312 @@
+//! Who may log in where, and what each may see.
+
+use crate::access_list::Access;
+use crate::login_refusal::LoginRefusal;
+use crate::options::{ChapEntry, LunOptions, Portal, TargetOptions};
+use crate::server::Shared;
+use crate::unit::LogicalUnit;
+use lunar_iscsi::connection::target::TargetRecord;
+use lunar_iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
+use lunar_iscsi::login::{Admission, ChapDemand, Claim, Identified, SessionType};
+use lunar_iscsi::pdu::LoginStatus;
+use lunar_iscsi::text::Offer;
+use lunar_scsi::rights::Rights;
+use lunar_scsi::unit::TargetPort;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// Where a connection came from, and which of our addresses it reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) portal: usize,
+}
+
+/// Portal group of discovery sessions, which belong to no target, at portals of no group.
+const DISCOVERY_PORTAL_GROUP: u16 = 1;
+
+/// Tag of the portal group that this connection reached; of `target`, or of none for discovery.
+pub(crate) fn portal_group(shared: &Shared, target: Option<&TargetOptions>, path: Path) -> u16 {
+    let default = target.map_or(DISCOVERY_PORTAL_GROUP, |target| target.portal_group);
+    let portal = shared.portals.get(path.portal);
+    portal.and_then(|portal| portal.portal_group).unwrap_or(default)
+}
+
+/// The SCSI target port of a portal group. The tag is the relative identifier too: neither a
+/// restart nor the order of portals changes it, and no two ports of a target share one.
+pub(crate) fn target_port(target: &TargetOptions, portal_group_tag: u16) -> TargetPort {
+    TargetPort { name: target.name.clone(), portal_group_tag, relative_id: portal_group_tag }
+}
+
+/// All ports of a target, ordered by their relative identifiers.
+pub(crate) fn target_ports(target: &TargetOptions, portals: &[Portal]) -> Vec<TargetPort> {
+    let tags: BTreeSet<u16> = portals.iter().map(|p| target.portal_group_at(p)).collect();
+    tags.into_iter().map(|tag| target_port(target, tag)).collect()
+}
+
+/// Judges a login's first claim. What an initiator may not use it is told does not exist; the
+/// reason beside the status is for the log.
+pub(crate) fn identify(
+    shared: &Shared,
+    claim: &Claim,
+    path: Path,
+) -> Result<Identified, (LoginStatus, LoginRefusal)> {
+    const HIDDEN: LoginStatus = LoginStatus::NOT_FOUND;
+    let entropy = entropy().ok_or((LoginStatus::TARGET_ERROR, LoginRefusal::NoEntropy))?;
+    if shared.is_stopping() {
+        return Err((LoginStatus::SERVICE_UNAVAILABLE, LoginRefusal::Stopping));
+    }
+    let admission = |tag, alias, chap, offer| {
+        Identified::Admit(Admission {
+            portal_group_tag: tag,
+            target_alias: alias,
+            chap,
+            offer,
+            entropy,
+        })
+    };
+    if claim.session_type == SessionType::Discovery {
+        let demand = shared.catalogue().catalogue.discovery_chap.clone();
+        return Ok(admission(portal_group(shared, None, path), None, demand, discovery_offer()));
+    }
+    let name = claim.target_name.as_deref().unwrap_or_default();
+    let (initiator, address) = (&claim.initiator_name, path.peer.ip());
+    let target = shared.target(name).ok_or((HIDDEN, LoginRefusal::NoTarget))?;
+    if !target.access.allows(initiator, address) {
+        return Err((HIDDEN, LoginRefusal::AccessList));
+    }
+    if !sees_something(&target, initiator, address) {
+        return Err((HIDDEN, LoginRefusal::NoLun));
+    }
+    if let Some(address) = &target.redirect {
+        return Ok(Identified::Redirect { address: address.clone(), permanent: false });
+    }
+    let demand =
+        chap_demand(&target, initiator).map_err(|()| (HIDDEN, LoginRefusal::NoCredential))?;
+    let tag = portal_group(shared, Some(&target), path);
+    Ok(admission(tag, target.alias.clone(), demand, target.offer.clone()))
+}
+
+/// A discovery session is sent no more at once than a login: its texts are short.
+fn discovery_offer() -> Offer {
+    let max_recv_data_segment_bytes = LOGIN_SEGMENT_BYTES_MAX as u32;
+    Offer { max_recv_data_segment_bytes, ..Offer::default() }
+}
+
+/// The credential for this initiator; an entry that names it comes before one for all.
+fn chap_demand(target: &TargetOptions, initiator: &str) -> Result<Option<ChapDemand>, ()> {
+    if target.chap.is_empty() {
+        return Ok(None);
+    }
+    let named = named_credential(target, initiator);
+    let entry = named.or_else(|| target.chap.iter().find(|entry| entry.initiator.is_none()));
+    entry.map(|entry| Some(entry.demand.clone())).ok_or(())
+}
+
+fn named_credential<'t>(target: &'t TargetOptions, initiator: &str) -> Option<&'t ChapEntry> {
+    target.chap.iter().find(|entry| {
+        entry.initiator.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(initiator))
+    })
+}
+
+/// Whether the target that is asked for has a credential for the very name of this initiator.
+pub(crate) fn has_own_credential(shared: &Shared, claim: &Claim) -> bool {
+    let target = claim.target_name.as_deref().and_then(|name| shared.target(name));
+    target.is_some_and(|target| named_credential(&target, &claim.initiator_name).is_some())
+}
+
+/// Whether an initiator that has proven the CHAP name `user` has proven its own name with it: one
+/// credential for several initiators proves that it is one of them.
+pub(crate) fn proves_name(target: &TargetOptions, initiator: &str, user: Option<&str>) -> bool {
+    let named = named_credential(target, initiator);
+    named.is_some_and(|entry| user == Some(&entry.demand.initiator.user))
+}
+
+fn entropy() -> Option<[u8; 33]> {
+    let mut bytes = [0; 33];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// What a discovery session asks for: a part of a list of targets.
+#[derive(Debug)]
+pub(crate) struct TargetsQuery {
+    /// One name, or all.
+    pub(crate) only: Option<String>,
+    /// Those behind this one in the order of names.
+    pub(crate) after: Option<String>,
+    /// How much text of them is wanted.
+    pub(crate) text_bytes: usize,
+}
+
+/// To judge whether a target is shown counts in a turn as so many bytes that are moved: 2,000 of
+/// them take some 50 us.
+const TARGET_BYTES: usize = 512;
+
+/// The targets a discovery session is shown, with the addresses to reach them at, and whether there
+/// are more behind them. What is served may change between two parts of a list: what is there all
+/// the time is listed once.
+pub(crate) fn visible_targets(
+    shared: &Shared,
+    initiator: &str,
+    path: Path,
+    query: &TargetsQuery,
+) -> (Vec<TargetRecord>, bool) {
+    let is_visible = |target: &&Arc<TargetOptions>| {
+        lunar_net::count_moved(TARGET_BYTES);
+        target.access.allows(initiator, path.peer.ip())
+            && sees_something(target, initiator, path.peer.ip())
+            && chap_demand(target, initiator).is_ok()
+    };
+    let record = |target: &Arc<TargetOptions>| TargetRecord {
+        name: target.name.clone(),
+        addresses: addresses(shared, target, path),
+    };
+    let indexed = shared.catalogue();
+    if let Some(name) = &query.only {
+        let target = indexed.target(name).filter(is_visible);
+        return (target.map(record).into_iter().collect(), false);
+    }
+    let (mut records, mut text_bytes) = (Vec::new(), 0);
+    for target in indexed.targets_after(query.after.as_deref()).filter(is_visible) {
+        if text_bytes >= query.text_bytes {
+            return (records, true);
+        }
+        let record = record(target);
+        text_bytes += record.text_bytes();
+        records.push(record);
+    }
+    (records, false)
+}
+
+/// Every portal as an initiator can reach it: as advertised, or as listened on; a wildcard stands
+/// for the address this connection reached.
+fn addresses(shared: &Shared, target: &TargetOptions, path: Path) -> Vec<(String, u16)> {
+    let mut found = Vec::new();
+    for (index, (portal, listening)) in shared.portals.iter().zip(&shared.addresses).enumerate() {
+        let address = match &portal.advertise {
+            Some(advertised) => advertised.clone(),
+            None if listening.ip().is_unspecified() => {
+                let ip = if index == path.portal || same_family(listening.ip(), path.local.ip()) {
+                    path.local.ip().to_canonical()
+                } else {
+                    continue;
+                };
+                SocketAddr::new(ip, listening.port()).to_string()
+            }
+            None => listening.to_string(),
+        };
+        let record = (address, target.portal_group_at(portal));
+        if !found.contains(&record) {
+            found.push(record);
+        }
+    }
+    found
+}
+
+fn same_family(a: IpAddr, b: IpAddr) -> bool {
+    a.is_ipv4() == b.to_canonical().is_ipv4()
+}
+
+/// What an initiator may do to all that use the units of a target.
+#[derive(Debug)]
+pub(crate) struct UnitRights {
+    administers_target: bool,
+    /// Addresses of the units that it does not administer.
+    others: HashSet<usize>,
+}
+
+impl UnitRights {
+    /// The rights of an initiator of this name, seen from this address. A LUN that says who
+    /// administers it says so in place of the target; a unit of several LUNs is administered by
+    /// those who may through each of them that they see.
+    pub(crate) fn new(target: &TargetOptions, initiator: &str, address: IpAddr) -> Self {
+        let administers_target = may_administer(target.administer.as_ref(), initiator);
+        let may = |lun: &LunOptions| match &lun.administer {
+            None => administers_target,
+            list => may_administer(list.as_ref(), initiator),
+        };
+        let is_seen = |lun: &LunOptions| lun.access.allows(initiator, address);
+        let others = target.luns.iter().filter(|lun| !may(lun) && is_seen(lun));
+        Self {
+            administers_target,
+            others: others.map(|lun| Arc::as_ptr(&lun.unit).addr()).collect(),
+        }
+    }
+
+    pub(crate) fn of(&self, unit: &Arc<LogicalUnit>) -> Rights {
+        Rights {
+            administers_unit: !self.others.contains(&Arc::as_ptr(unit).addr()),
+            administers_target: self.administers_target,
+        }
+    }
+}
+
+/// Whether a list of administrators names the initiator; without a list all are administrators.
+pub(crate) fn may_administer(list: Option<&Vec<String>>, initiator: &str) -> bool {
+    list.is_none_or(|names| names.iter().any(|name| name.eq_ignore_ascii_case(initiator)))
+}
+
+/// Whether an initiator of this name may use the target from this address.
+pub(crate) fn admits(target: &TargetOptions, initiator: &str, address: IpAddr) -> bool {
+    target.access.allows(initiator, address) && sees_something(target, initiator, address)
+}
+
+/// A target that would show an initiator nothing is not there for it (decision 050).
+fn sees_something(target: &TargetOptions, initiator: &str, address: IpAddr) -> bool {
+    let sees = target.luns.iter().any(|lun| lun.access.allows(initiator, address));
+    target.redirect.is_some() || target.luns.is_empty() || sees
+}
+
+/// The number of two LUNs that somebody could see both.
+pub(crate) fn ambiguous_lun(target: &TargetOptions) -> Option<u16> {
+    let mut by_id: BTreeMap<u16, Vec<&Access>> = BTreeMap::new();
+    for lun in &target.luns {
+        let others = by_id.entry(lun.id).or_default();
+        if others.iter().any(|other| target.access.may_see_both(&lun.access, other)) {
+            return Some(lun.id);
+        }
+        others.push(&lun.access);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(portal_group: u16) -> TargetOptions {
+        TargetOptions {
+            name: "iqn.2026-11.org.example:a".into(),
+            alias: None,
+            portal_group,
+            access: Access::default(),
+            administer: None,
+            chap: Vec::new(),
+            offer: Offer::default(),
+            redirect: None,
+            initiator_limits: Vec::new(),
+            luns: Vec::new(),
+        }
+    }
+
+    fn portal(portal_group: Option<u16>) -> Portal {
+        Portal { portal_group, ..Portal::new("127.0.0.1:0".parse().unwrap()) }
+    }
+
+    /// Goal: one port for each portal group, whatever the order and number of portals.
+    #[test]
+    fn ports_are_portal_groups_in_order() {
+        let portals = [Some(7), None, Some(1), Some(7), None].map(portal);
+        let tags = |group| {
+            let ports = target_ports(&target(group), &portals);
+            assert!(ports.iter().all(|port| port.relative_id == port.portal_group_tag));
+            ports.into_iter().map(|port| port.portal_group_tag).collect::<Vec<_>>()
+        };
+        assert_eq!(tags(3), [1, 3, 7]);
+        assert_eq!(tags(1), [1, 7], "a group that is its default and a portal's own is one");
+        assert_eq!(tags(65_535), [1, 7, 65_535]);
+    }
+}

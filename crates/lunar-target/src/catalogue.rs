@@ -1,0 +1,117 @@
+//! What is served at this moment. It is replaced whole: whoever looks sees all of the old or all of
+//! the new.
+
+use crate::Error;
+use crate::access;
+use crate::options::{LunOptions, TargetOptions};
+use crate::unit::LogicalUnit;
+use crate::view::{LunTable, Luns};
+use lunar_iscsi::login::ChapDemand;
+use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
+use std::ops::Bound;
+use std::sync::{Arc, OnceLock};
+
+/// The targets of a server, and what discovery sessions must prove.
+#[derive(Clone, Debug, Default)]
+pub struct Catalogue {
+    /// The targets, in the order they are shown in.
+    pub targets: Vec<Arc<TargetOptions>>,
+    /// What a discovery session must prove; `None`: nothing, and it is shown the targets that its
+    /// initiator may log in to.
+    pub discovery_chap: Option<ChapDemand>,
+}
+
+/// A catalogue that contradicts itself nowhere, with an index.
+#[derive(Debug)]
+pub(crate) struct Indexed {
+    pub(crate) catalogue: Catalogue,
+    /// By name in lower case: the order in which discovery lists them.
+    by_name: BTreeMap<String, usize>,
+    /// The LUNs of each target where no LUN has an access list: all initiators see the same.
+    common_luns: Vec<OnceLock<Arc<LunTable>>>,
+    asks_for_proof: bool,
+}
+
+impl Indexed {
+    pub(crate) fn new(catalogue: Catalogue) -> Result<Self, Error> {
+        let mut by_name = BTreeMap::new();
+        for (index, target) in catalogue.targets.iter().enumerate() {
+            if target.portal_group == 0 {
+                return Err(Error::Options("a portal group tag is 1 to 65535".to_owned()));
+            }
+            if by_name.insert(target.name.to_ascii_lowercase(), index).is_some() {
+                return Err(Error::Options(format!("two targets are named {}", target.name)));
+            }
+            if let Some(id) = access::ambiguous_lun(target) {
+                let what = format!("{}: an initiator could see two LUNs {id}", target.name);
+                return Err(Error::Options(what));
+            }
+        }
+        let has_chap = |target: &Arc<TargetOptions>| !target.chap.is_empty();
+        let asks_for_proof = catalogue.targets.iter().any(has_chap);
+        let common_luns = catalogue.targets.iter().map(|_| OnceLock::new()).collect();
+        Ok(Self { catalogue, by_name, common_luns, asks_for_proof })
+    }
+
+    /// The target of this name, compared without case.
+    pub(crate) fn target(&self, name: &str) -> Option<&Arc<TargetOptions>> {
+        let index = self.by_name.get(&name.to_ascii_lowercase())?;
+        self.catalogue.targets.get(*index)
+    }
+
+    /// The LUNs of a target that an initiator of this name sees from this address.
+    pub(crate) fn visible_luns(
+        &self,
+        target_name: &str,
+        initiator: &str,
+        address: IpAddr,
+    ) -> Arc<LunTable> {
+        let index = self.by_name.get(&target_name.to_ascii_lowercase());
+        let target = index.and_then(|index| self.catalogue.targets.get(*index));
+        let (Some(target), Some(index)) = (target, index) else { return Arc::default() };
+        let table = |is_visible: &dyn Fn(&&LunOptions) -> bool| {
+            let visible = target.luns.iter().filter(is_visible);
+            let luns: Luns = visible.map(|lun| (lun.id, Arc::clone(&lun.unit))).collect();
+            Arc::new(LunTable::new(&luns))
+        };
+        match self.common_luns.get(*index) {
+            Some(common) if target.luns.iter().all(|lun| lun.access.allows_all()) => {
+                Arc::clone(common.get_or_init(|| table(&|_| true)))
+            }
+            _ => table(&|lun| lun.access.allows(initiator, address)),
+        }
+    }
+
+    /// The targets behind the one of this name, in the order of names; `None`: from the first on.
+    /// Neither need the name be there.
+    pub(crate) fn targets_after(
+        &self,
+        name: Option<&str>,
+    ) -> impl Iterator<Item = &Arc<TargetOptions>> {
+        let start =
+            name.map_or(Bound::Unbounded, |name| Bound::Excluded(name.to_ascii_lowercase()));
+        let indexes = self.by_name.range((start, Bound::Unbounded)).map(|(_, index)| *index);
+        indexes.filter_map(|index| self.catalogue.targets.get(index))
+    }
+
+    /// Some target lets nobody in who does not prove who it is.
+    pub(crate) fn asks_for_proof(&self) -> bool {
+        self.asks_for_proof
+    }
+}
+
+impl Catalogue {
+    /// Each unit once.
+    pub fn units(&self) -> Vec<Arc<LogicalUnit>> {
+        distinct(self.targets.iter().flat_map(|target| &target.luns).map(|lun| &lun.unit))
+    }
+}
+
+/// Each unit once, in the order of their first places.
+pub(crate) fn distinct<'a>(
+    units: impl Iterator<Item = &'a Arc<LogicalUnit>>,
+) -> Vec<Arc<LogicalUnit>> {
+    let mut known = HashSet::new();
+    units.filter(|unit| known.insert(Arc::as_ptr(unit))).cloned().collect()
+}

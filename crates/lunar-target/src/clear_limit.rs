@@ -1,0 +1,32 @@
+//! One command at a time deallocates or zeroes at a unit.
+
+use crate::ranges::{RangeGuard, RangeLocks, TooManyWaiting};
+use lunar_block::MemoryOwner;
+use lunar_scsi::plan::LbaRange;
+use std::sync::Arc;
+
+/// The queue of the commands of a unit that deallocate or zero. Owners take turns; the commands of
+/// one owner go in order of arrival.
+#[derive(Debug, Default)]
+pub(crate) struct ClearLimit {
+    queue: Arc<RangeLocks>,
+}
+
+/// The permit to deallocate or zero; the next in the queue has it when this is dropped.
+#[derive(Debug)]
+pub(crate) struct ClearPermit {
+    _front: RangeGuard,
+}
+
+impl ClearLimit {
+    /// The whole queue is one range: its front has it alone.
+    const FRONT: LbaRange = LbaRange { lba: 0, count: 1 };
+
+    /// Waits until nobody else has the permit.
+    pub(crate) async fn permit(
+        &self,
+        owner: &Arc<MemoryOwner>,
+    ) -> Result<ClearPermit, TooManyWaiting> {
+        Ok(ClearPermit { _front: self.queue.lock_for(owner, Self::FRONT, true).await? })
+    }
+}

@@ -1,0 +1,630 @@
+//! One connection of the target: the machine, and what its outputs mean here.
+
+use crate::access::{self, Path, TargetsQuery};
+use crate::backoff::PeerNetwork;
+use crate::connection_table::Phase;
+use crate::join::{self, Joiner};
+use crate::login::Login;
+use crate::memory::ConnectionMemory;
+use crate::presence::Presence;
+use crate::server::Shared;
+use crate::session::{KnownView, Mail, Mailbox, Session};
+use crate::statistics::Commands;
+use crate::task_map::{TaskIds, TaskMap};
+use crate::tasks::{Asker, PlaceQueued, Tasks, data_in_bytes};
+use crate::unit::LogicalUnit;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::Abortable;
+use lunar_block::{MemoryCharge, MemoryKind};
+use lunar_iscsi::connection::target::{
+    CloseReason, ConnectionLimits, Input, Output, TargetConnection, Task,
+};
+use lunar_iscsi::framing::{HEADER_SEGMENTS_BYTES_MAX, Header, Place, TaskId};
+use lunar_iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
+use lunar_iscsi::login::{Join, Joined, SessionType};
+use lunar_iscsi::pdu::LoginStatus;
+use lunar_iscsi::session::target::{ToConnection, ToSession};
+use lunar_net::{
+    BufferLimits, BufferedBytes, Cores, MovingTurn, Outbox, OwnerId, Role, TURN_BYTES, TURN_PDUS,
+    TapChange, TappedConnection,
+};
+use lunar_wire::{SerialNumber, Time};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+type Joining = Pin<Box<dyn Future<Output = Result<(Joined, Arc<Session>), LoginStatus>>>>;
+
+/// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
+const COMMANDS_CLEARED_BY_ISCSI: u16 = 0x477f;
+
+/// Messages taken from the mailbox in one go.
+const MAIL_BATCH: usize = 64;
+
+/// Text and ping data get room for so many bytes first, and for as many as have come then: what is
+/// announced and does not come takes no memory.
+const CONTROL_PIECE_BYTES: usize = 4 << 10;
+
+/// What a connection buffers that is in no normal session, whose peer need have proven nothing:
+/// one PDU of a login, one answer, and little in the kernel.
+const BUFFERS_OUTSIDE_SESSIONS: BufferLimits = BufferLimits {
+    receive_bytes_max: HEADER_SEGMENTS_BYTES_MAX + LOGIN_SEGMENT_BYTES_MAX,
+    send_bytes_max: 16 << 10,
+    socket_bytes_max: Some(16 << 10),
+};
+
+/// Serves an accepted connection on one of the cores, if there is room for it.
+pub(crate) fn spawn(shared: &Arc<Shared>, cores: &Cores, tcp: std::net::TcpStream, path: Path) {
+    let (mailbox, mail) = unbounded_channel();
+    let Some((presence, abort)) = shared.enter(path.peer, &mailbox) else { return };
+    let shared = Arc::clone(shared);
+    cores.spawn(move || {
+        let connection = move || Connection::new(shared, presence, path, mailbox, mail);
+        Abortable::new(serve(connection, tcp, path), abort).map(|_| ())
+    });
+}
+
+/// Serves a connection until it is over.
+async fn serve(connection: impl FnOnce() -> Connection, tcp: std::net::TcpStream, path: Path) {
+    let tcp = match lunar_net::prepare(&tcp).and_then(|()| tokio::net::TcpStream::from_std(tcp)) {
+        Ok(tcp) => tcp,
+        Err(error) => {
+            tracing::debug!(%error, peer = %path.peer, "a connection failed as it was accepted");
+            return;
+        }
+    };
+    let mut connection = connection();
+    let clock = connection.shared.clock;
+    lunar_net::drive(tcp, &mut connection, clock).await;
+    connection.log_end();
+}
+
+struct Connection {
+    shared: Arc<Shared>,
+    presence: Presence,
+    path: Path,
+    machine: TargetConnection,
+    /// Answers that the machine gets when it has nothing more to say.
+    answers: VecDeque<Input>,
+    /// What the session has just said, in memory that is kept.
+    heard: VecDeque<Mail>,
+    mailbox: Mailbox,
+    mail: UnboundedReceiver<Mail>,
+    login: Login,
+    joining: Option<(Joining, u16)>,
+    session: Option<(Arc<Session>, u16)>,
+    /// What it sees, in this turn: kept for longer it would keep units that are gone.
+    view: Option<KnownView>,
+    /// In full feature phase: the trace of the session that is known here.
+    traced: Option<u32>,
+    memory: ConnectionMemory,
+    /// In full feature phase of a normal session.
+    in_normal_session: bool,
+    tasks: Tasks,
+    /// Of commands that are being started and have entered their task sets already.
+    places: TaskMap<PlaceQueued>,
+    commands: Commands,
+    /// Tasks that the session aborts: task management, no event of the protocol.
+    managed: TaskIds,
+    /// Units whose tasks this connection took with it.
+    bereft: Vec<Arc<LogicalUnit>>,
+    receiving: Receiving,
+    deadline: Option<Time>,
+    over: Option<CloseReason>,
+}
+
+/// Where the data segment in hand goes.
+enum Receiving {
+    Nowhere,
+    /// As much of it as has come, and room for as much again.
+    Control {
+        data: Vec<u8>,
+        charge: MemoryCharge,
+        filled: usize,
+        segment_bytes: usize,
+    },
+    Task {
+        task: TaskId,
+        at: usize,
+        end: usize,
+    },
+}
+
+impl Connection {
+    fn new(
+        shared: Arc<Shared>,
+        presence: Presence,
+        path: Path,
+        mailbox: Mailbox,
+        mail: UnboundedReceiver<Mail>,
+    ) -> Self {
+        let limits = &shared.limits;
+        let defaults = ConnectionLimits::default();
+        let machine_limits = ConnectionLimits {
+            retired_tasks_max: (limits.window_commands as usize)
+                .saturating_add(defaults.immediate_commands_max),
+            login_seconds: limits.login_seconds.into(),
+            ping_after_seconds: limits.ping_after_seconds.into(),
+            ping_timeout_seconds: limits.ping_timeout_seconds.into(),
+            text_bytes_max: limits.text_bytes,
+            data_out_seconds: limits.data_out_seconds.into(),
+            ..defaults
+        };
+        let machine = TargetConnection::new(machine_limits, SerialNumber(0));
+        let memory = shared.memory.accounts(PeerNetwork::of(path.peer.ip()), None);
+        let tasks = Tasks::new(limits, &memory);
+        let commands = Commands::new(shared.clock);
+        Self {
+            shared,
+            presence,
+            path,
+            machine,
+            answers: VecDeque::new(),
+            heard: VecDeque::new(),
+            mailbox,
+            mail,
+            login: Login::default(),
+            joining: None,
+            session: None,
+            view: None,
+            traced: None,
+            memory,
+            in_normal_session: false,
+            tasks,
+            places: TaskMap::default(),
+            commands,
+            managed: TaskIds::default(),
+            bereft: Vec::new(),
+            receiving: Receiving::Nowhere,
+            // At once: the machine then starts the time of the login, though nothing arrives.
+            deadline: Some(Time::default()),
+            over: None,
+        }
+    }
+
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        self.feed(now, input);
+        self.follow(now, out);
+    }
+
+    /// Feeds answers and follows outputs until there are neither.
+    fn settle(&mut self, now: Time, out: &mut Outbox) {
+        if let Some(input) = self.answers.pop_front() {
+            self.handle(now, input, out);
+        }
+    }
+
+    /// Inlined: mostly it is known which input it is, and none is copied.
+    #[inline(always)]
+    fn feed(&mut self, now: Time, input: Input) {
+        match &input {
+            Input::Done { task, outcome } | Input::Failed { task, outcome } => {
+                self.commands.done(*task, outcome);
+            }
+            Input::Session(ToConnection::AbortTask { task, .. }) => {
+                self.managed.insert(*task);
+            }
+            Input::HeaderDigestError => self.commands.header_digest_error(),
+            Input::Payload { digest_ok: false, .. } => self.commands.data_digest_error(),
+            _ => {}
+        }
+        self.machine.handle(now, input);
+    }
+
+    /// Follows what the machine says; other answers than those of tasks are fed when it has nothing
+    /// more to say.
+    fn follow(&mut self, now: Time, out: &mut Outbox) {
+        loop {
+            match self.machine.poll() {
+                Output::Send(pdu) => out.push(pdu),
+                Output::ToSession(message) => self.tell_session(now, message),
+                Output::Start(task) => self.start(now, task),
+                Output::Receive(place) => self.receive(place),
+                Output::Run(task) => self.run(now, task),
+                Output::Wait(deadline) => {
+                    self.deadline = deadline;
+                    if !self.places.is_empty() {
+                        self.places.clear(); // of those that failed before they were started
+                    }
+                    match self.answers.pop_front() {
+                        Some(input) => self.feed(now, input),
+                        None => return,
+                    }
+                }
+                output => self.follow_rare(output, out),
+            }
+        }
+    }
+
+    fn start(&mut self, now: Time, task: Task) {
+        let Some((session, _)) = &self.session else { return };
+        let view = session.view_known(&mut self.view);
+        let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
+        self.commands.start(now, &task, nexus.is_some());
+        let asker = Asker { shared: &self.shared, session, view };
+        let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
+        // Fed at once, it waits for no turn of its own.
+        if let Some(answer) = self.tasks.start(&asker, nexus, task, place) {
+            self.feed(now, answer);
+        }
+    }
+
+    fn run(&mut self, now: Time, task: TaskId) {
+        let Some((session, _)) = &self.session else { return };
+        if let Some(answer) = self.tasks.run(&self.shared, session, task) {
+            self.feed(now, answer);
+        }
+    }
+
+    /// What does not come with every command.
+    #[cold]
+    fn follow_rare(&mut self, output: Output, out: &mut Outbox) {
+        match output {
+            Output::Identify(claim) => {
+                let answer = self.login.identify(&self.shared, *claim, self.path);
+                if answer.is_none() {
+                    self.presence.wait();
+                }
+                self.answers.extend(answer.map(Box::new).map(Input::Identified));
+            }
+            Output::Join(join) => self.join(*join),
+            Output::ListTargets { only, after, text_bytes } => {
+                let query = TargetsQuery { only, after, text_bytes };
+                let initiator = self.session.as_ref().map(|(session, _)| session);
+                let name = initiator.map_or("", |session| &session.key.initiator_name);
+                let (records, more) =
+                    access::visible_targets(&self.shared, name, self.path, &query);
+                self.answers.push_back(Input::Targets { records, more });
+            }
+            Output::Abort(task) => {
+                self.commands.abort(task);
+                if let (Some(unit), false) =
+                    (self.tasks.unit_of(task), self.managed.contains(&task))
+                {
+                    self.bereft.push(Arc::clone(unit));
+                }
+                self.answers.extend(self.tasks.abort(task));
+            }
+            Output::Fail { task, lun, fault } => {
+                if let Some((session, _)) = &self.session {
+                    let unit = session.unit(lun);
+                    self.answers.extend(self.tasks.fail(task, unit.as_ref(), fault));
+                }
+            }
+            Output::FullFeature(parameters) => {
+                out.set_digests(parameters.digests);
+                self.traced = Some(0);
+                let session = self.session.as_ref().map(|(session, _)| session);
+                self.in_normal_session =
+                    session.is_some_and(|session| session.key.target_name.is_some());
+            }
+            Output::Close(reason) => self.close(reason),
+            // Those are followed where they come.
+            Output::Send(_)
+            | Output::ToSession(_)
+            | Output::Start(_)
+            | Output::Receive(_)
+            | Output::Run(_)
+            | Output::Wait(_) => {}
+        }
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        // Now: the peer may take its time to close, and try again meanwhile.
+        match &reason {
+            CloseReason::LoginRefused { status, why } => {
+                self.login.refused(&self.shared, self.path, *status, why);
+            }
+            CloseReason::TimedOut(_) if self.session.is_none() => {
+                self.login.timed_out(&self.shared, self.path);
+            }
+            _ => {}
+        }
+        self.over = Some(reason);
+        self.presence.log_out();
+    }
+
+    /// The machine hears the answer before anything more is asked of it: what it sends next tells
+    /// the window as it is now.
+    fn tell_session(&mut self, now: Time, message: ToSession) {
+        let Some((session, cid)) = &self.session else { return };
+        if let ToSession::TaskEnded(task) = &message
+            && !self.managed.is_empty()
+        {
+            self.managed.remove(task);
+        }
+        if let Some(answer) = session.answer(*cid, &message, &self.mail) {
+            return self.feed(now, Input::Session(answer));
+        }
+        let closed = matches!(message, ToSession::ConnectionClosed);
+        session.hear(&self.shared, now, *cid, message, &mut self.mail, &mut self.heard);
+        if closed {
+            // RFC 7143 §11.14.5. Where the session ended with the connection, its nexus is gone and
+            // nobody is told.
+            for unit in self.bereft.drain(..) {
+                session.scsi_of(&unit).raise_for(COMMANDS_CLEARED_BY_ISCSI, session.nexus);
+            }
+        }
+        while let Some(mail) = self.heard.pop_front() {
+            let input = self.open(mail);
+            self.feed(now, input);
+        }
+    }
+
+    fn receive(&mut self, place: Place) {
+        self.receiving = match place {
+            Place::Control => {
+                let charge = self.memory.control.charge(0);
+                Receiving::Control { data: Vec::new(), charge, filled: 0, segment_bytes: 0 }
+            }
+            Place::Task { task, offset_bytes, buffer_bytes } => {
+                self.tasks.reserve(task, buffer_bytes);
+                let at = offset_bytes as usize;
+                Receiving::Task { task, at, end: buffer_bytes as usize }
+            }
+            Place::Discard => Receiving::Nowhere,
+        };
+    }
+
+    fn join(&mut self, join: Join) {
+        Login::succeeded(&self.shared, &join, self.path);
+        if join.user.is_some() {
+            let network = PeerNetwork::of(self.path.peer.ip());
+            self.memory = self.shared.memory.accounts(network, join.user.clone());
+            self.tasks = Tasks::new(&self.shared.limits, &self.memory);
+        }
+        let key = join::session_key(&join, self.path);
+        let joins = join::joins(&self.shared, &key, join.claim.tsih);
+        let phase = match join.claim.session_type {
+            _ if join.user.is_some() => Phase::Proven,
+            SessionType::Normal => Phase::Unproven,
+            SessionType::Discovery => Phase::NotLoggedIn,
+        };
+        if let Err(no_room) = self.presence.log_in(phase, joins) {
+            let status = self.login.no_room(no_room);
+            return self.answers.push_back(Input::Joined(Err(status)));
+        }
+        let cid = join.claim.cid;
+        let shared = Arc::clone(&self.shared);
+        let joiner = Joiner {
+            path: self.path,
+            mailbox: self.mailbox.clone(),
+            memory: self.memory.control.sibling(MemoryKind::Session),
+        };
+        let joining = join::join(shared, join, key, joiner);
+        self.joining = Some((Box::pin(joining), cid));
+    }
+
+    /// Mail is handed on as it is opened: what the session says is heard in its order.
+    fn poll_mail(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
+        let mut any = false;
+        for _ in 0..MAIL_BATCH {
+            match self.mail.poll_recv(context) {
+                Poll::Ready(Some(mail)) => {
+                    let input = self.open(mail);
+                    self.handle(now, input, out);
+                }
+                Poll::Ready(None) | Poll::Pending => return any,
+            }
+            any = true;
+        }
+        context.waker().wake_by_ref();
+        any
+    }
+
+    /// Takes in tasks that have ended, as many as belong into one turn.
+    fn poll_finished(&mut self, context: &mut Context<'_>) -> bool {
+        let (mut tasks, mut bytes) = (0, 0);
+        self.tasks.poll_holding(context);
+        let mut moving = MovingTurn::begin();
+        while tasks < TURN_PDUS && bytes < TURN_BYTES && moving.begin_next() {
+            let Some(ended) = self.tasks.poll_finished(context) else { break };
+            bytes += data_in_bytes(&ended);
+            self.answers.push_back(ended);
+            tasks += 1;
+        }
+        tasks > 0
+    }
+
+    fn poll_joining(&mut self, context: &mut Context<'_>) -> bool {
+        let Some((joining, cid)) = &mut self.joining else { return false };
+        let Poll::Ready(joined) = joining.as_mut().poll(context) else { return false };
+        let cid = *cid;
+        self.joining = None;
+        self.answers.push_back(Input::Joined(joined.map(|(joined, session)| {
+            self.commands.joined(&self.shared.counters, &session);
+            self.session = Some((session, cid));
+            joined
+        })));
+        true
+    }
+
+    fn open(&mut self, mail: Mail) -> Input {
+        match mail {
+            Mail::Session(value) => Input::Session(value),
+            Mail::Deliver { value, task, place } => {
+                self.places.insert(task, place);
+                Input::Session(value)
+            }
+            Mail::Shutdown { within_seconds } => Input::Shutdown { within_seconds },
+            Mail::Cut => Input::PeerClosed,
+        }
+    }
+
+    fn log_end(&self) {
+        let peer = Some(self.path.peer);
+        match &self.over {
+            Some(CloseReason::Violation(what)) => {
+                let why = format!("the peer broke the protocol: {what}");
+                self.shared.warn_of_connection(peer, &why);
+            }
+            // A login that took too long was told as what it is.
+            Some(CloseReason::TimedOut(what)) if self.session.is_some() => {
+                self.shared.warn_of_connection(peer, what);
+            }
+            reason => tracing::debug!(peer = %self.path.peer, ?reason, "connection closed"),
+        }
+    }
+}
+
+impl Drop for Connection {
+    /// A connection that panicked did not tell its session that it is gone; without it the session
+    /// would never end, and its initiator never come back.
+    fn drop(&mut self) {
+        if let (Some((session, cid)), None) = (&self.session, &self.over) {
+            session.lose(&self.shared, *cid);
+            session.end(&self.shared);
+        }
+    }
+}
+
+impl Role for Connection {
+    fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
+        self.receiving = Receiving::Nowhere;
+        let announced_bytes = header.data_segment_bytes() as usize;
+        self.handle(now, Input::Header(header), out);
+        if let Receiving::Control { segment_bytes, .. } = &mut self.receiving {
+            // The machine has judged the length: it is within MaxRecvDataSegmentLength.
+            *segment_bytes = announced_bytes;
+        }
+    }
+
+    fn header_digest_error(&mut self, now: Time, out: &mut Outbox) {
+        self.handle(now, Input::HeaderDigestError, out);
+    }
+
+    fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+        match &mut self.receiving {
+            Receiving::Nowhere => &mut [],
+            Receiving::Control { data, charge, filled, segment_bytes } => {
+                if data.len() == *filled {
+                    let step = (*filled).max(CONTROL_PIECE_BYTES).min(*segment_bytes - *filled);
+                    charge.set(*filled + step);
+                    data.reserve_exact(step);
+                    data.resize(*filled + step, 0);
+                }
+                &mut data[*filled..]
+            }
+            Receiving::Task { task, at, end } => self.tasks.room(*task, *at, *end),
+        }
+    }
+
+    fn payload_filled(&mut self, bytes: usize) {
+        match &mut self.receiving {
+            Receiving::Nowhere => {}
+            Receiving::Control { filled, .. } => *filled += bytes,
+            Receiving::Task { at, .. } => *at += bytes,
+        }
+    }
+
+    fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox) {
+        let data = match std::mem::replace(&mut self.receiving, Receiving::Nowhere) {
+            Receiving::Control { data, charge, .. } => {
+                lunar_net::mark_costly();
+                charge.attach(data)
+            }
+            _ => Bytes::new(),
+        };
+        self.handle(now, Input::Payload { data, digest_ok }, out);
+    }
+
+    fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
+        let identified = self.login.poll(self.path, context);
+        let mut any = identified.is_some();
+        self.answers.extend(identified.map(Box::new).map(Input::Identified));
+        any |= self.poll_joining(context);
+        self.settle(now, out);
+        any |= self.poll_mail(now, context, out);
+        any |= self.poll_finished(context);
+        if let Some((session, _)) = &self.session {
+            let started = self.tasks.start_deferred(&self.shared, session, context);
+            any |= !started.is_empty();
+            self.answers.extend(started);
+        }
+        self.settle(now, out);
+        self.presence.set_unsent_bytes(out.bytes());
+        if any || self.tasks.is_unpolled() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn poll_out_of_turn(&mut self, context: &mut Context<'_>) -> bool {
+        self.tasks.poll_holding(context)
+    }
+
+    fn before_sending(&mut self) {
+        self.view = None;
+        self.commands.count_ended();
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    fn elapsed(&mut self, now: Time, out: &mut Outbox) {
+        self.handle(now, Input::Deadline, out);
+    }
+
+    fn peer_closed(&mut self, now: Time, out: &mut Outbox) {
+        self.handle(now, Input::PeerClosed, out);
+    }
+
+    fn peer_takes(&mut self, now: Time, bytes: usize, out: &mut Outbox) {
+        self.handle(now, Input::PeerTakes { bytes: bytes as u64 }, out);
+    }
+
+    fn tap(&mut self) -> TapChange {
+        let (Some(known), Some((session, _))) = (&mut self.traced, &self.session) else {
+            return TapChange::Same;
+        };
+        if *known == session.trace.generation() {
+            return TapChange::Same;
+        }
+        let Path { peer, local, .. } = self.path;
+        let tap;
+        (*known, tap) = session.trace.tap();
+        TapChange::To(tap.map(|tap| TappedConnection::new(tap, peer, local)))
+    }
+
+    fn owner(&self) -> Option<OwnerId> {
+        Some(OwnerId(self.memory.owner_id))
+    }
+
+    fn buffer_limits(&self) -> BufferLimits {
+        match self.in_normal_session {
+            true => self.memory.buffer_limits(),
+            false => BUFFERS_OUTSIDE_SESSIONS,
+        }
+    }
+
+    fn holds_data(&self) -> bool {
+        self.memory.holds_data()
+    }
+
+    fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
+        if self.tasks.are_quiet() {
+            self.machine.free_spare_memory();
+            self.tasks.free_spare_memory();
+            self.commands.free_spare_memory();
+        }
+        let task_bytes = self.machine.task_memory_bytes()
+            + self.tasks.memory_bytes()
+            + self.commands.memory_bytes();
+        let may = self.memory.may_hold(bytes, task_bytes, self.tasks.charge_running());
+        if !may {
+            let why = "memory is exhausted, and its initiator holds most of it (memory_bytes_max)";
+            self.shared.warn_of_connection(Some(self.path.peer), why);
+        }
+        may
+    }
+
+    fn can_receive(&self) -> bool {
+        self.joining.is_none() && self.over.is_none() && self.machine.can_receive()
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.is_some() && self.joining.is_none() && self.tasks.are_quiet()
+    }
+}

@@ -1,0 +1,147 @@
+//! How many connections each initiator has, so that none has more than its share of all. A login
+//! costs the same however many there are.
+
+use lunar_scsi::share::{Origin, Owner};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The connections of all initiators.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionShares(Arc<Mutex<Counts>>);
+
+/// Connections by who has them. A name that is claimed from two origins is two initiators.
+#[derive(Debug, Default)]
+struct Counts {
+    of_names: HashMap<String, HashMap<Option<Origin>, usize>>,
+    of_origins: HashMap<Origin, usize>,
+}
+
+/// A connection of an initiator, counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionPlace {
+    shares: ConnectionShares,
+    name: String,
+    origin: Option<Origin>,
+}
+
+impl ConnectionShares {
+    /// One more connection of `owner`, whatever it has.
+    pub(crate) fn enter(&self, owner: Owner<'_>) -> ConnectionPlace {
+        self.counts().add(owner);
+        self.place(owner)
+    }
+
+    /// Likewise, if `owner` and its origin have fewer than `connections_max`.
+    pub(crate) fn try_enter(
+        &self,
+        owner: Owner<'_>,
+        connections_max: usize,
+    ) -> Option<ConnectionPlace> {
+        let mut counts = self.counts();
+        if counts.of(owner) >= connections_max {
+            return None;
+        }
+        counts.add(owner);
+        drop(counts);
+        Some(self.place(owner))
+    }
+
+    fn place(&self, owner: Owner<'_>) -> ConnectionPlace {
+        let Owner { name, origin } = owner;
+        ConnectionPlace { shares: self.clone(), name: name.to_owned(), origin }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counts {
+    /// How many count for `owner`: those of its name, with proof or from where it comes from; or
+    /// those from there under any name.
+    fn of(&self, owner: Owner<'_>) -> usize {
+        let of_name = self.of_names.get(owner.name).map_or(0, |of_name| {
+            let from = |origin| of_name.get(&origin).copied().unwrap_or(0);
+            from(None) + owner.origin.map_or(0, |origin| from(Some(origin)))
+        });
+        let of_origin = owner.origin.and_then(|origin| self.of_origins.get(&origin).copied());
+        of_name.max(of_origin.unwrap_or(0))
+    }
+
+    fn add(&mut self, owner: Owner<'_>) {
+        if !self.of_names.contains_key(owner.name) {
+            self.of_names.insert(owner.name.to_owned(), HashMap::new());
+        }
+        if let Some(of_name) = self.of_names.get_mut(owner.name) {
+            *of_name.entry(owner.origin).or_default() += 1;
+        }
+        if let Some(origin) = owner.origin {
+            *self.of_origins.entry(origin).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, name: &str, origin: Option<Origin>) {
+        if let Some(of_name) = self.of_names.get_mut(name) {
+            take_one(of_name, &origin);
+            if of_name.is_empty() {
+                self.of_names.remove(name);
+            }
+        }
+        if let Some(origin) = origin {
+            take_one(&mut self.of_origins, &origin);
+        }
+    }
+}
+
+/// Counts one less; what counts nothing is left out.
+fn take_one<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.shares.counts().remove(&self.name, self.origin);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lunar_scsi::share::Shares;
+    use proptest::prelude::*;
+
+    /// One step: a connection of one of [`OWNERS`] comes, then one of those that are there leaves.
+    type Step = (prop::sample::Index, Option<prop::sample::Index>);
+
+    const OWNERS: [(&str, Option<u128>); 6] =
+        [("a", None), ("a", Some(1)), ("a", Some(2)), ("b", None), ("b", Some(1)), ("b", Some(2))];
+
+    proptest! {
+        /// Goal: who may have one more is who [`Shares`] admits, whose sum walks all connections.
+        #[test]
+        fn the_counts_are_those_of_a_walk(steps: Vec<Step>) {
+            let (shares, mut held) = (ConnectionShares::default(), Vec::new());
+            let rule = Shares { of_all: usize::MAX, of_initiator: 3, of_origin: 3 };
+            for (owner, leaves) in steps {
+                let (name, origin) = *owner.get(&OWNERS);
+                let owner = Owner { name, origin: origin.map(Origin) };
+                let taken = held.iter().map(|(owner, _): &(Owner<'_>, ConnectionPlace)| *owner);
+                let admits = rule.admit(taken, owner, 1);
+                let place = shares.try_enter(owner, 3);
+                prop_assert_eq!(place.is_some(), admits, "{:?} beside {:?}", owner, held);
+                held.extend(place.map(|place| (owner, place)));
+                if let Some(leaves) = leaves.filter(|_| !held.is_empty()) {
+                    held.swap_remove(leaves.index(held.len()));
+                }
+            }
+            held.clear();
+            let counts = shares.counts();
+            prop_assert!(counts.of_names.is_empty() && counts.of_origins.is_empty());
+        }
+    }
+}

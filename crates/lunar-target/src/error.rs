@@ -1,0 +1,34 @@
+//! What can go wrong on our side.
+
+/// A failure of the server itself: what failed, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An address cannot be listened on.
+    #[error(
+        "cannot listen on {address} ({source}): choose another --listen address or stop the \
+         server that uses it"
+    )]
+    Listen {
+        /// Which.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The state directory cannot be used.
+    #[error("state {}: {what}", path.display())]
+    State {
+        /// Which file or directory.
+        path: std::path::PathBuf,
+        /// What is wrong and what to do.
+        what: String,
+    },
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] lunar_block::Error),
+    /// The options contradict themselves.
+    #[error("{0}")]
+    Options(String),
+    /// A thread or runtime could not be started.
+    #[error("cannot start a data-plane thread")]
+    Thread(#[source] std::io::Error),
+}

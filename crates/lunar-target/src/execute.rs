@@ -1,0 +1,582 @@
+//! Running what SCSI has planned on a unit's device.
+
+mod atomic;
+mod clear;
+mod copy;
+mod entry;
+mod first_bad;
+mod save;
+mod verify;
+
+pub(crate) use copy::copy;
+pub(crate) use entry::Judged;
+pub(crate) use save::SaveQueue;
+#[cfg(test)]
+pub(crate) use save::UnsavedChange;
+
+use crate::abort::{AbortSignal, Aborted};
+use crate::leftovers::Change;
+use crate::long_operation::Generation;
+use crate::memory::{NoMemory, WorkMemory};
+use crate::quota::{Cost, Dues, prefetch_bytes_max};
+use crate::ranges::{ClaimedBlocks, RangeGuard, RangeLocks, TooManyWaiting};
+use crate::session::Session;
+use crate::unit::LogicalUnit;
+use bytes::Bytes;
+use entry::Entry;
+use lunar_block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState, IoContext};
+use lunar_scsi::plan::{LbaRange, Pattern, Plan, Refusal};
+use lunar_scsi::sense::{Sense, SenseKey};
+use lunar_scsi::unit::lba_status_reply;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a command moves without sending it goes on in pieces of this size.
+const PIECE_BYTES: usize = lunar_net::MOVED_PIECE_BYTES;
+/// Between two lines of the log about failing devices.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// WRITE ERROR.
+const WRITE_ERROR: u16 = 0x0c00;
+
+/// How a plan ended.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// GOOD, with this data-in.
+    Good(Bytes),
+    /// RESERVATION CONFLICT.
+    Conflict,
+    /// BUSY.
+    Busy,
+    /// CHECK CONDITION.
+    Check(Sense),
+    /// Nobody waits for an answer. What was begun on the medium was finished, or shows as if it had
+    /// been.
+    Aborted,
+}
+
+/// Why a plan went no further.
+enum Stop {
+    Check(Sense),
+    /// RESERVATION CONFLICT.
+    Conflict,
+    /// There are too many of its kind.
+    Busy,
+    Aborted,
+}
+
+impl From<Sense> for Stop {
+    fn from(sense: Sense) -> Self {
+        Self::Check(sense)
+    }
+}
+
+impl From<NoMemory> for Stop {
+    fn from(why: NoMemory) -> Self {
+        match why {
+            NoMemory::Aborted => Self::Aborted,
+            NoMemory::TimedOut => Self::Busy,
+        }
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Check(sense) => Self::Check(sense),
+            Refusal::ReservationConflict => Self::Conflict,
+            Refusal::Busy => Self::Busy,
+        }
+    }
+}
+
+impl From<TooManyWaiting> for Stop {
+    fn from(_: TooManyWaiting) -> Self {
+        Self::Busy
+    }
+}
+
+impl From<Aborted> for Stop {
+    fn from(_: Aborted) -> Self {
+        Self::Aborted
+    }
+}
+
+type Step<T> = Result<T, Stop>;
+
+/// What a plan runs with.
+pub(crate) struct Work<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) judged: &'a Judged,
+    /// All its data-out.
+    pub(crate) data: Bytes,
+    /// Where a READ puts its data.
+    pub(crate) read_buffer: Option<Buffer>,
+    pub(crate) abort: AbortSignal,
+    pub(crate) dues: Dues,
+    /// Where it takes further memory from.
+    pub(crate) memory: WorkMemory,
+}
+
+/// Runs `plan`. Plans that concern the nexus rather than the device (parameter lists, aborts,
+/// copies, reservations) are the caller's.
+///
+/// Aborted, it ends as soon as it can: what only waits or reads is dropped, what changes the medium
+/// is finished or left behind ([`crate::leftovers`]), and nothing more is begun.
+///
+/// A command of a session is judged again as it begins.
+pub(crate) async fn execute_paying(unit: Arc<LogicalUnit>, plan: Plan, work: Work<'_>) -> Ending {
+    let Work { session, judged, data, read_buffer, abort, dues, memory } = work;
+    if let Plan::Reply(reply) = plan {
+        return Ending::Good(memory.reply(reply));
+    }
+    let entry = Some(Entry::new(session, judged, &plan));
+    let block_bytes = u64::from(unit.block_bytes());
+    let generation = judged.generation;
+    let run = Run { unit: &unit, generation, block_bytes, abort, dues, memory, entry };
+    run.ending(&plan, data, read_buffer).await
+}
+
+/// Reads what needs no waiting, at once. `false`: there is something to wait for, or to be said,
+/// which [`execute_paying`] does.
+pub(crate) fn read_at_hand(
+    unit: &LogicalUnit,
+    generation: Generation,
+    range: LbaRange,
+    buffer: &mut Buffer,
+) -> bool {
+    if !unit.ranges.are_shown() {
+        return false;
+    }
+    let read = unit.device().read_at_hand(block_range(range), buffer);
+    // What a long operation has half done is not shown, nor what has been reserved since.
+    read && unit.revision() == generation.revision
+}
+
+/// Writes what needs no waiting, at once. `None`: as with [`read_at_hand`].
+pub(crate) fn write_at_hand(
+    unit: &LogicalUnit,
+    generation: Generation,
+    range: LbaRange,
+    data: &[u8],
+    durable: bool,
+) -> Option<()> {
+    let share = RangeLocks::try_share(&*unit.ranges);
+    let _guard = if share.is_none() { Some(unit.ranges.try_lock_shared(range)?) } else { None };
+    // Under the lock: an operation that begins later waits for it.
+    let same = unit.revision() == generation.revision;
+    if !same || unit.leftovers.may_be_too_many() {
+        return None;
+    }
+    let written = unit.device().write_at_hand(block_range(range), data, durable);
+    let recovered = unit.recoveries.load(SeqCst) != generation.recoveries;
+    (written && !recovered).then_some(())
+}
+
+/// [`execute_paying`] without quota accounting.
+#[cfg(test)]
+pub(crate) async fn execute(
+    unit: Arc<LogicalUnit>,
+    generation: Generation,
+    plan: Plan,
+    data: Bytes,
+    abort: AbortSignal,
+) -> Ending {
+    let block_bytes = u64::from(unit.block_bytes());
+    let dues = Dues::default();
+    let memory = WorkMemory {
+        buffers: lunar_block::BufferPool::default(),
+        wait_max: Duration::from_secs(1),
+    };
+    let run = Run { unit: &unit, generation, block_bytes, abort, dues, memory, entry: None };
+    run.ending(&plan, data, None).await
+}
+
+struct Run<'a> {
+    unit: &'a Arc<LogicalUnit>,
+    generation: Generation,
+    block_bytes: u64,
+    abort: AbortSignal,
+    dues: Dues,
+    memory: WorkMemory,
+    /// `None`: of a copy, which judges each of its pieces itself.
+    entry: Option<Entry<'a>>,
+}
+
+impl Run<'_> {
+    async fn ending(&self, plan: &Plan, data: Bytes, read_buffer: Option<Buffer>) -> Ending {
+        match self.plan(plan, data, read_buffer).await {
+            Ok(ending) => ending,
+            Err(Stop::Check(sense)) => Ending::Check(sense),
+            Err(Stop::Conflict) => Ending::Conflict,
+            Err(Stop::Busy) => Ending::Busy,
+            Err(Stop::Aborted) => Ending::Aborted,
+        }
+    }
+
+    /// What waits for blocks begins when it has them ([`Self::lock`], [`Self::get`]), all else
+    /// here.
+    ///
+    /// What is rare and needs much is boxed: each command that waits takes as much memory as the
+    /// largest part that is not.
+    async fn plan(&self, plan: &Plan, data: Bytes, read_buffer: Option<Buffer>) -> Step<Ending> {
+        match *plan {
+            Plan::Reply(ref reply) => {
+                return Ok(Ending::Good(self.memory.reply(reply.clone())));
+            }
+            Plan::Read { range, from_medium } => {
+                return self.read(range, from_medium, read_buffer).await;
+            }
+            Plan::Write { range, durable } => self.write(range, data, durable).await?,
+            Plan::WriteAtomic { range, durable } => self.write_atomic(range, data, durable).await?,
+            Plan::WriteAndVerify { range, compare } => {
+                Box::pin(self.write_and_verify(range, compare, data)).await?;
+            }
+            Plan::Verify { range, compare } => {
+                Box::pin(self.verify(range, compare, &data)).await?;
+            }
+            Plan::CompareAndWrite { range, durable } => {
+                Box::pin(self.compare_and_write(range, data, durable)).await?;
+            }
+            Plan::OrWrite { range, durable } => {
+                Box::pin(self.or_write(range, &data, durable)).await?;
+            }
+            Plan::WriteSame { range, pattern, may_unmap, durable } => {
+                let data = if pattern == Pattern::Zeroes { Bytes::new() } else { data };
+                Box::pin(self.write_same(range, &data, may_unmap, durable)).await?;
+            }
+            Plan::Unmap { ref ranges, durable } => self.unmap(ranges, durable).await?,
+            Plan::Prefetch { range } => {
+                self.enter()?;
+                let context = IoContext::new(self.memory.buffers.owner());
+                let range = block_range(self.prefetched(range));
+                context.scope_sync(|| self.device().prefetch(range));
+                // CONDITION MET would promise that all of it stays cached; GOOD does not.
+            }
+            Plan::Flush { immediate } => {
+                self.enter()?;
+                self.flush(immediate).await?;
+            }
+            Plan::MapStatus { range, extents_max, allocation_bytes } => {
+                return self.map_status(range, extents_max, allocation_bytes).await;
+            }
+            Plan::SelfTest { ref reads } => Box::pin(self.self_test(reads)).await?,
+            Plan::LongOperation { ref operation, by, immediate } => {
+                self.enter()?;
+                self.long_operation(operation.clone(), by, immediate).await?;
+            }
+            Plan::ExitFailureMode => {
+                self.enter()?;
+                self.exit_failure_mode().await?;
+            }
+            Plan::Parameters { .. }
+            | Plan::AbortTasksOf { .. }
+            | Plan::Copy { .. }
+            | Plan::SaveState => return Err(internal_failure().into()),
+        }
+        self.check_recoveries()?;
+        Ok(Ending::Good(Bytes::new()))
+    }
+
+    fn device(&self) -> &dyn BlockDevice {
+        self.unit.device().as_ref()
+    }
+
+    fn bytes(&self, range: LbaRange) -> usize {
+        usize::try_from(range.count * self.block_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Memory of the command, as soon as some is free. No lock that others want may be held.
+    async fn take(&self, bytes: usize) -> Step<Buffer> {
+        Ok(self.memory.take(bytes, &self.abort).await?)
+    }
+
+    async fn get(&self, range: LbaRange) -> Step<Buffer> {
+        let buffer = self.take(self.bytes(range)).await?;
+        self.get_into(range, buffer).await
+    }
+
+    /// Reads `range` into a buffer of its length.
+    async fn get_into(&self, range: LbaRange, buffer: Buffer) -> Step<Buffer> {
+        self.abort.unless(self.unit.ranges.shown(range)).await?;
+        self.enter()?;
+        let context = IoContext::new(self.memory.buffers.owner());
+        let read = context.scope(self.device().read(block_range(range), buffer));
+        let mut buffer = match self.abort.unless(read).await? {
+            Ok(buffer) => buffer,
+            Err(error) => return Err(Box::pin(self.read_failed_at(range, error)).await),
+        };
+        buffer.truncate(self.bytes(range));
+        // What a long operation has half done is not shown.
+        self.check_generation()?;
+        Ok(buffer)
+    }
+
+    /// Pays for what is moved next. To be waited for without a lock, where that can be.
+    async fn pay(&self, commands: u64, range: LbaRange) -> Step<()> {
+        let cost = Cost { commands, bytes: range.count.saturating_mul(self.block_bytes) };
+        Ok(self.dues.pay(self.unit, cost, &self.abort).await?)
+    }
+
+    /// What is brought near of `range`, which may be the rest of the disk.
+    fn prefetched(&self, range: LbaRange) -> LbaRange {
+        if !self.dues.is_limited(self.unit) {
+            return range;
+        }
+        let blocks = prefetch_bytes_max(self.unit) / self.block_bytes;
+        LbaRange { count: range.count.min(blocks), ..range }
+    }
+
+    /// Writes under `guard`, which the caller gets back.
+    async fn put(
+        &self,
+        guard: RangeGuard,
+        range: LbaRange,
+        data: Bytes,
+        durable: bool,
+    ) -> Step<RangeGuard> {
+        let work = || self.write_work(range, data.clone(), durable);
+        let (guard, done) = self.try_with_room(guard, None, work).await?;
+        match done {
+            Ok(()) => Ok(guard),
+            Err(error) => Err(Box::pin(self.write_failed_at(guard, range, &data, error)).await),
+        }
+    }
+
+    fn write_work(&self, range: LbaRange, data: Bytes, durable: bool) -> Change {
+        let device = Arc::clone(self.unit.device());
+        Box::pin(async move { device.write(block_range(range), data, durable).await })
+    }
+
+    /// Holds `range`, shared with other writers or alone, as soon as it is free.
+    async fn lock(&self, range: impl Into<ClaimedBlocks>, exclusive: bool) -> Step<RangeGuard> {
+        let owner = self.memory.buffers.owner();
+        let lock = self.unit.ranges.lock_for(owner, range, exclusive);
+        let guard = self.abort.unless(lock).await??;
+        self.check_generation()?;
+        self.enter()?;
+        Ok(guard)
+    }
+
+    /// No long operation has begun since the command was judged. Those that write ask when they
+    /// hold their range: an operation waits until it holds all.
+    fn check_generation(&self) -> Step<()> {
+        if self.unit.generation().operations == self.generation.operations {
+            return Ok(());
+        }
+        Err(self.unit.scsi().overtaken_by_operation().into())
+    }
+
+    /// The disk has not been recovered since the command was judged. What was written before may be
+    /// lost then, however well a sync goes after: its GOOD would be a lie.
+    fn check_recoveries(&self) -> Step<()> {
+        if self.unit.generation().recoveries == self.generation.recoveries {
+            return Ok(());
+        }
+        Err(sense(SenseKey::MEDIUM_ERROR, WRITE_ERROR, None).into())
+    }
+
+    async fn read(
+        &self,
+        range: LbaRange,
+        from_medium: bool,
+        buffer: Option<Buffer>,
+    ) -> Step<Ending> {
+        if from_medium && self.unit.scsi().write_cache_enabled() {
+            self.flush(false).await?;
+        }
+        let data = match buffer {
+            Some(buffer) => self.get_into(range, buffer).await?,
+            None => self.get(range).await?,
+        };
+        Ok(Ending::Good(data.freeze()))
+    }
+
+    /// Holds the range while the disk may have it wait for other writes: as many may do so as have
+    /// memory for their data.
+    async fn write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
+        let guard = self.lock(range, false).await?;
+        self.put(guard, range, data, durable).await.map(drop)
+    }
+
+    async fn compare_and_write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
+        let half = self.bytes(range);
+        let buffer = self.take(half).await?;
+        let guard = self.lock(range, true).await?;
+        let current = self.get_into(range, buffer).await?;
+        if let Some(offset) = first_difference(&current, data.get(..half).unwrap_or_default()) {
+            return Err(miscompare(offset as u64).into());
+        }
+        self.put(guard, range, data.slice(half..), durable).await.map(drop)
+    }
+
+    async fn or_write(&self, range: LbaRange, data: &[u8], durable: bool) -> Step<()> {
+        let buffer = self.take(self.bytes(range)).await?;
+        let guard = self.lock(range, true).await?;
+        let mut current = self.get_into(range, buffer).await?;
+        current.iter_mut().zip(data).for_each(|(byte, set)| *byte |= set);
+        self.put(guard, range, current.freeze(), durable).await.map(drop)
+    }
+
+    /// `pattern` is one block, or empty for zeroes.
+    async fn write_same(
+        &self,
+        range: LbaRange,
+        pattern: &[u8],
+        may_unmap: bool,
+        durable: bool,
+    ) -> Step<()> {
+        let zeroes = pattern.iter().all(|byte| *byte == 0);
+        if zeroes && self.device().sparse().is_some() {
+            return self.clear(range, || self.zeroes_work(range, may_unmap, durable)).await;
+        }
+        let block = self.block_bytes as usize;
+        let blocks = (PIECE_BYTES / block).max(1).min(range.count.min(1 << 20) as usize);
+        let mut buffer = self.take(blocks * block).await?;
+        if pattern.is_empty() {
+            buffer.fill(0);
+        } else {
+            buffer.chunks_mut(block).for_each(|chunk| chunk.copy_from_slice(pattern));
+        }
+        let pattern = buffer.freeze();
+        let mut done = 0;
+        while done < range.count {
+            let count = (blocks as u64).min(range.count - done);
+            let data = pattern.slice(..count as usize * block);
+            let part = LbaRange { lba: range.lba + done, count };
+            self.pay(0, part).await?;
+            self.abort.may_move().await?;
+            // A WRITE of a piece: each waits for its turn before it has its range.
+            let guard = self.lock(part, false).await?;
+            self.put(guard, part, data, false).await?;
+            lunar_net::count_moved(self.bytes(part));
+            done += count;
+        }
+        if durable { self.flush(false).await } else { Ok(()) }
+    }
+
+    /// Holds the ranges of the whole list as one claim: it waits for all of them or has them all.
+    async fn unmap(&self, ranges: &[LbaRange], durable: bool) -> Step<()> {
+        if self.device().sparse().is_none() {
+            return Err(internal_failure().into()); // the table refuses UNMAP on such units
+        }
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        self.clear(ClaimedBlocks::of(ranges), || self.unmap_work(ranges, durable)).await
+    }
+
+    async fn flush(&self, immediate: bool) -> Step<()> {
+        if immediate {
+            self.unit.flush_later();
+            return Ok(());
+        }
+        self.abort.unless(self.device().flush()).await?.map_err(write_failed)?;
+        self.check_recoveries()
+    }
+
+    async fn map_status(
+        &self,
+        range: LbaRange,
+        extents_max: usize,
+        allocation_bytes: u32,
+    ) -> Step<Ending> {
+        self.abort.unless(self.unit.ranges.shown(range)).await?;
+        self.enter()?;
+        let extents = match self.device().sparse() {
+            Some(sparse) => {
+                let context = IoContext::new(self.memory.buffers.owner());
+                let status = context.scope(sparse.status(block_range(range), extents_max));
+                self.abort.unless(status).await?.map_err(read_failed)?
+            }
+            None => {
+                vec![lunar_block::Extent { range: block_range(range), state: ExtentState::Mapped }]
+            }
+        };
+        let extents: Vec<_> = extents
+            .into_iter()
+            .map(|extent| {
+                let range = LbaRange { lba: extent.range.lba, count: extent.range.count };
+                (range, extent.state == ExtentState::Mapped)
+            })
+            .collect();
+        Ok(Ending::Good(self.memory.reply(lba_status_reply(&extents, allocation_bytes))))
+    }
+}
+
+fn block_range(range: LbaRange) -> BlockRange {
+    BlockRange::new(range.lba, range.count)
+}
+
+/// Where two pieces first differ; a missing byte differs.
+fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
+    if a == b {
+        return None;
+    }
+    let common = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    Some(common)
+}
+
+fn sense(key: SenseKey, code: u16, information: Option<u64>) -> Sense {
+    Sense { information, ..Sense::new(key, code) }
+}
+
+/// MISCOMPARE DURING VERIFY OPERATION with the offset of the first byte that differs, SBC-3 §5.2.
+fn miscompare(offset: u64) -> Sense {
+    sense(SenseKey::MISCOMPARE, 0x1d00, Some(offset))
+}
+
+/// INTERNAL TARGET FAILURE.
+pub(crate) fn internal_failure() -> Sense {
+    sense(SenseKey::HARDWARE_ERROR, 0x4400, None)
+}
+
+fn read_failed(error: lunar_block::Error) -> Sense {
+    // UNRECOVERED READ ERROR
+    device_failed(&error, 0x1100)
+}
+
+fn write_failed(error: lunar_block::Error) -> Sense {
+    device_failed(&error, WRITE_ERROR)
+}
+
+fn device_failed(error: &lunar_block::Error, medium_code: u16) -> Sense {
+    complain(error);
+    let lba = error.range.map(|range| range.lba);
+    // SBC-3 has it name the block that failed: of several it is not known which.
+    let bad = error.range.filter(|range| range.count == 1).map(|range| range.lba);
+    match error.kind {
+        // LOGICAL BLOCK ADDRESS OUT OF RANGE
+        ErrorKind::OutOfRange => sense(SenseKey::ILLEGAL_REQUEST, 0x2100, lba),
+        // WRITE PROTECTED
+        ErrorKind::ReadOnly => sense(SenseKey::DATA_PROTECT, 0x2700, None),
+        // SPACE ALLOCATION FAILED WRITE PROTECT
+        ErrorKind::NoSpace => sense(SenseKey::DATA_PROTECT, 0x2707, lba),
+        // LOGICAL UNIT COMMUNICATION FAILURE
+        ErrorKind::Disconnected => sense(SenseKey::HARDWARE_ERROR, 0x0800, None),
+        _ => sense(SenseKey::MEDIUM_ERROR, medium_code, bad),
+    }
+}
+
+/// Says what the device said, in the operator's log; at most one line a second, for on a broken
+/// disk every command fails.
+fn complain(error: &lunar_block::Error) {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    if matches!(error.kind, ErrorKind::OutOfRange | ErrorKind::ReadOnly) {
+        return; // the initiator's doing
+    }
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.is_some_and(|last| last.elapsed() < COMPLAINT_INTERVAL) {
+        return;
+    }
+    *last = Some(Instant::now());
+    let why = error.source.as_ref().map(|source| format!(": {source}")).unwrap_or_default();
+    tracing::error!("{error}{why} (the initiator is told; at most one such line a second)");
+}
+
+mod diagnostic;
+mod hold;
+mod long_operation;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! WRITE ATOMIC.
+
+use super::{Run, Step, block_range, internal_failure};
+use bytes::Bytes;
+use lunar_block::ErrorKind;
+use lunar_scsi::plan::LbaRange;
+use std::sync::Arc;
+
+impl Run<'_> {
+    /// The device sees to it that no single read or write of it comes in between; the range is
+    /// held alone as well, against commands that do their work in several.
+    pub(super) async fn write_atomic(
+        &self,
+        range: LbaRange,
+        data: Bytes,
+        durable: bool,
+    ) -> Step<()> {
+        let guard = self.lock(range, true).await?;
+        if self.device().atomic().is_none() {
+            return Err(internal_failure().into()); // the table refuses it on such units
+        }
+        let work = || -> crate::leftovers::Change {
+            let (device, data) = (Arc::clone(self.unit.device()), data.clone());
+            Box::pin(async move {
+                let none = || {
+                    let what = "it writes nothing atomically any more";
+                    lunar_block::Error::new(ErrorKind::Medium, device.name(), what)
+                };
+                let atomic = device.atomic().ok_or_else(none)?;
+                atomic.write_atomic(block_range(range), data, durable).await
+            })
+        };
+        self.with_room(guard, None, work).await.map(drop)
+    }
+}

@@ -1,0 +1,450 @@
+//! EXTENDED COPY: from a unit that this session sees to one that it sees, piece by piece.
+//!
+//! What is read of the source is what a READ of the piece would get, what is written to the
+//! destination holds the range lock that a WRITE of the piece would. One lock is held at a time:
+//! two copies that cross cannot wait for each other. Before each piece both units are asked anew
+//! whether this nexus may use them, so that a reservation keeps a running copy out as well.
+
+#[cfg(test)]
+mod tests;
+mod units;
+
+use super::{Ending, Run, Step, Stop, block_range, internal_failure, write_failed};
+use crate::abort::AbortSignal;
+use crate::memory::WorkMemory;
+use crate::quota::Dues;
+use crate::room::{HOLD_INTERVAL, OutOfSpace};
+use crate::session::Session;
+use crate::unit::LogicalUnit;
+use bytes::Bytes;
+use futures_util::future::join;
+use lunar_block::{ErrorKind, Extent, ExtentState, IoContext};
+use lunar_scsi::copy::{CopyEnd, CopyFault, CopyId, CopyList, Move, Party, Reported, Segment};
+use lunar_scsi::plan::{LbaRange, NexusId, Refusal};
+use lunar_scsi::sense::{Sense, Status};
+use std::sync::Arc;
+use units::NamedUnits;
+
+/// Data move in pieces of this size. A copy holds two of them: one is written while the next is
+/// read. It is a multiple of every block length.
+const COPY_PIECE_BYTES: u64 = lunar_net::MOVED_PIECE_BYTES as u64;
+/// What reads as zeroes because it is deallocated is not read, and goes on in larger pieces.
+const ZERO_PIECE_BYTES: u64 = 16 << 20;
+
+/// Carries out an EXTENDED COPY that `manager` was sent.
+pub(crate) async fn copy(
+    session: &Arc<Session>,
+    manager: &Arc<LogicalUnit>,
+    list: CopyList,
+    abort: AbortSignal,
+    dues: &Dues,
+    memory: &WorkMemory,
+) -> Ending {
+    let running = match Running::begin(manager, session.nexus, list.list_identifier) {
+        Ok(running) => running,
+        Err(Refusal::Check(sense)) => return Ending::Check(sense),
+        Err(Refusal::ReservationConflict) => return Ending::Conflict,
+        Err(Refusal::Busy) => return Ending::Busy,
+    };
+    let view = Arc::clone(&session.view());
+    let copy = Copy {
+        units: view.units(),
+        attach: &|unit| drop(session.scsi_of(unit)),
+        nexus: session.nexus,
+        running: &running,
+        abort: &abort,
+        dues,
+        memory,
+    };
+    match copy.all(&list).await {
+        Ok(()) => {
+            running.end(CopyEnd::Completed);
+            Ending::Good(Bytes::new())
+        }
+        Err(Stop::Check(sense)) => {
+            let told = manager.scsi().encode_sense(&sense);
+            running.end(CopyEnd::Failed(told));
+            Ending::Check(sense)
+        }
+        Err(Stop::Aborted) => Ending::Aborted,
+        Err(Stop::Conflict) => Ending::Conflict,
+        Err(Stop::Busy) => Ending::Busy,
+    }
+}
+
+/// A copy that COPY STATUS can see.
+struct Running<'a> {
+    manager: &'a Arc<LogicalUnit>,
+    id: CopyId,
+    has_ended: bool,
+}
+
+impl<'a> Running<'a> {
+    fn begin(
+        manager: &'a Arc<LogicalUnit>,
+        nexus: NexusId,
+        list_identifier: Option<u8>,
+    ) -> Result<Self, Refusal> {
+        let id = manager.scsi().begin_copy(nexus, list_identifier)?;
+        Ok(Self { manager, id, has_ended: false })
+    }
+
+    fn progress(&self, segments: u16, bytes: u64) {
+        self.manager.scsi().copies().progress(self.id, segments, bytes);
+    }
+
+    fn end(mut self, end: CopyEnd) {
+        self.has_ended = true;
+        self.manager.scsi().copies().end(self.id, end);
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.manager.scsi().copies().end(self.id, CopyEnd::Aborted);
+        }
+    }
+}
+
+struct Copy<'a> {
+    /// What this initiator sees in this session; nothing else exists.
+    units: &'a [Arc<LogicalUnit>],
+    /// Has a unit know the nexus, which may not have sent it a command.
+    attach: &'a dyn Fn(&Arc<LogicalUnit>),
+    nexus: NexusId,
+    running: &'a Running<'a>,
+    abort: &'a AbortSignal,
+    dues: &'a Dues,
+    memory: &'a WorkMemory,
+}
+
+/// A segment that may be processed.
+struct Job<'a> {
+    number: u16,
+    source: &'a Run<'a>,
+    destination: &'a Run<'a>,
+    moved: Move,
+}
+
+/// Which way a segment goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Order {
+    /// Source and destination are the same blocks: all is where it shall be.
+    Nothing,
+    Ascending,
+    /// The destination covers the end of the source: from the end, so that nothing is overwritten
+    /// before it was read.
+    Descending,
+}
+
+/// A part of a segment, at `offset` bytes.
+struct Piece {
+    offset: u64,
+    bytes: u64,
+    /// `None`: zeroes, deallocated at the source.
+    data: Option<Bytes>,
+}
+
+impl<'a> Copy<'a> {
+    /// Everything that can be refused is refused before anything is written.
+    async fn all(&self, list: &CopyList) -> Step<()> {
+        let mut named = NamedUnits::new(list);
+        let mut moves = Vec::with_capacity(list.segments.len());
+        for (number, segment) in (0..).zip(&list.segments) {
+            self.name_units(list, number, &mut named).await?;
+            moves.push(judge(list, number, segment, &named)?);
+        }
+        let job = |((number, segment), moved): ((u16, &Segment), Move)| {
+            let source = &named.get(segment.source)?.run;
+            let destination = &named.get(segment.destination)?.run;
+            Some(Job { number, source, destination, moved })
+        };
+        let jobs: Vec<_> = (0..).zip(&list.segments).zip(moves).filter_map(job).collect();
+        let done = self.jobs(&jobs).await;
+        if matches!(done, Err(Stop::Aborted)) {
+            return done;
+        }
+        // Also when a segment failed: what is reported as written shall stay.
+        let durable = self.make_durable(&jobs).await;
+        done.and(durable)
+    }
+
+    async fn jobs(&self, jobs: &[Job<'_>]) -> Step<()> {
+        let mut bytes = 0;
+        for job in jobs {
+            self.running.progress(job.number, bytes);
+            self.segment(job, bytes).await?;
+            bytes += job.moved.bytes;
+            self.running.progress(job.number + 1, bytes);
+        }
+        Ok(())
+    }
+
+    /// Whether this nexus may use a unit, now.
+    fn check(&self, number: u16, unit: &LogicalUnit, party: Party) -> Result<(), Sense> {
+        let checked = unit.scsi().check_copy(self.nexus, party);
+        checked.map_err(|refusal| {
+            let reported = match refusal {
+                Refusal::Check(sense) => Reported::check(party, &sense),
+                Refusal::ReservationConflict => {
+                    Reported::status(party, Status::RESERVATION_CONFLICT)
+                }
+                Refusal::Busy => Reported::status(party, Status::BUSY),
+            };
+            stopped(number, reported)
+        })
+    }
+
+    async fn segment(&self, job: &Job<'_>, before: u64) -> Step<()> {
+        let order = job.order();
+        let mut written = 0;
+        let done = match order {
+            Order::Nothing => Ok(()),
+            _ => self.pieces(job, order, before, &mut written).await,
+        };
+        done.map_err(|stop| match stop {
+            Stop::Check(sense) => Stop::Check(with_residual(sense, job, order, written)),
+            other => other,
+        })
+    }
+
+    async fn pieces(
+        &self,
+        job: &Job<'_>,
+        order: Order,
+        before: u64,
+        written: &mut u64,
+    ) -> Step<()> {
+        let mut reader = Reader { job, order, done: 0, hole_until: 0, data_until: 0 };
+        let mut ahead = reader.next().await?;
+        while let Some(piece) = ahead {
+            let bytes = piece.bytes;
+            // Both always end: what was begun on the medium is finished.
+            let (next, put) = join(reader.next(), self.put(job, piece)).await;
+            put?;
+            *written += bytes;
+            self.running.progress(job.number, before + *written);
+            ahead = next?;
+            // Small pieces end no turn: a device that never waits must not keep everybody waiting.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Writes a piece. Where the destination is to hold writes that find no room, it is tried again
+    /// and again, but nothing is locked meanwhile, and whoever was shut out does not go on.
+    async fn put(&self, job: &Job<'_>, piece: Piece) -> Step<()> {
+        let (to, mut held) = (job.destination, None);
+        let unit = to.unit;
+        let data_bytes = piece.data.as_ref().map_or(0, |_| piece.bytes);
+        to.pay(1, part(job.moved.destination, to.block_bytes, piece.offset, data_bytes)).await?;
+        loop {
+            // In another turn than the next piece is read in, if that was read at once.
+            self.abort.may_move().await?;
+            let done = self.put_now(job, &piece).await?;
+            lunar_net::count_moved(piece.bytes as usize);
+            let Err(error) = done else { return Ok(()) };
+            let holds = unit.options().out_of_space == OutOfSpace::Hold;
+            if error.kind != ErrorKind::NoSpace || !holds {
+                let stop = write_failed(error).into();
+                return Err(reported(stop, job.number, Party::Destination));
+            }
+            if held.is_none() {
+                let busy = || reported(Stop::Busy, job.number, Party::Destination);
+                held = Some(unit.hold().ok_or_else(busy)?);
+            }
+            self.abort.unless(tokio::time::sleep(HOLD_INTERVAL)).await?;
+        }
+    }
+
+    /// What the device says, if both units may still be used.
+    async fn put_now(&self, job: &Job<'_>, piece: &Piece) -> Step<Result<(), lunar_block::Error>> {
+        let to = job.destination;
+        let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
+        let overtaken = |party| move |stop| reported(stop, job.number, party);
+        let locked = match &piece.data {
+            Some(_) => to.lock(range, false).await.map(|guard| (guard, None)),
+            None => to.lock_to_clear(range).await,
+        };
+        let (guard, _permit) = locked.map_err(overtaken(Party::Destination))?;
+        let _writing = self.abort.unless(to.unit.copies.share()).await?;
+        self.check(job.number, job.source.unit, Party::Source)?;
+        self.check(job.number, to.unit, Party::Destination)?;
+        job.source.check_generation().map_err(overtaken(Party::Source))?;
+        let work = match &piece.data {
+            Some(data) => to.write_work(range, data.clone(), false),
+            None => {
+                let may_unmap = to.unit.scsi().options().unmap_granularity_blocks.is_some();
+                to.zeroes_work(range, may_unmap, false)
+            }
+        };
+        let (guard, done) = to.change(guard.of_copy(), work).await?;
+        match (done, &piece.data) {
+            (Err(error), Some(data)) if error.kind != ErrorKind::NoSpace => {
+                let stop = to.write_failed_at(guard, range, data, error).await;
+                Err(reported(stop, job.number, Party::Destination))
+            }
+            (done, _) => Ok(done),
+        }
+    }
+
+    /// GOOD of a unit that writes through means on stable storage.
+    async fn make_durable(&self, jobs: &[Job<'_>]) -> Step<()> {
+        for (at, job) in jobs.iter().enumerate() {
+            let unit = job.destination.unit;
+            let later = &jobs[at + 1..];
+            if later.iter().any(|job| Arc::ptr_eq(job.destination.unit, unit))
+                || unit.scsi().write_cache_enabled()
+            {
+                continue;
+            }
+            let flushed = job.destination.flush(false).await;
+            flushed.map_err(|stop| reported(stop, job.number, Party::Destination))?;
+        }
+        Ok(())
+    }
+}
+
+/// The move of a segment between the units that it names.
+fn judge(list: &CopyList, number: u16, segment: &Segment, named: &NamedUnits<'_>) -> Step<Move> {
+    let options = |cscd| Some(&named.get(cscd)?.options);
+    let (from, to) = (options(segment.source), options(segment.destination));
+    let judged = match (from, to) {
+        (Some(from), Some(to)) => list.judge(number.into(), from, to),
+        _ => None,
+    };
+    Ok(judged.ok_or_else(internal_failure)??)
+}
+
+impl Job<'_> {
+    fn order(&self) -> Order {
+        let Move { source, destination, bytes } = self.moved;
+        let same = Arc::ptr_eq(self.source.unit, self.destination.unit);
+        if bytes == 0 || (same && source.lba == destination.lba) {
+            Order::Nothing
+        } else if same && destination.lba > source.lba {
+            Order::Descending
+        } else {
+            Order::Ascending
+        }
+    }
+}
+
+/// Reads a segment, piece by piece, and looks for what need not be read.
+struct Reader<'a, 'b> {
+    job: &'b Job<'a>,
+    order: Order,
+    done: u64,
+    /// What lies before this offset is known to be deallocated, or to be data.
+    hole_until: u64,
+    data_until: u64,
+}
+
+impl Reader<'_, '_> {
+    async fn next(&mut self) -> Step<Option<Piece>> {
+        let left = self.job.moved.bytes - self.done;
+        if left == 0 {
+            return Ok(None);
+        }
+        if self.order == Order::Descending {
+            let bytes = left.min(COPY_PIECE_BYTES);
+            self.done += bytes;
+            return self.read(left - bytes, bytes).await.map(Some);
+        }
+        let offset = self.done;
+        self.look(offset).await?;
+        if self.hole_until > offset {
+            let bytes = (self.hole_until - offset).min(ZERO_PIECE_BYTES);
+            self.done += bytes;
+            return Ok(Some(Piece { offset, bytes, data: None }));
+        }
+        let bytes = (self.data_until - offset).min(COPY_PIECE_BYTES);
+        self.done += bytes;
+        self.read(offset, bytes).await.map(Some)
+    }
+
+    async fn read(&self, offset: u64, bytes: u64) -> Step<Piece> {
+        let from = self.job.source;
+        let range = part(self.job.moved.source, from.block_bytes, offset, bytes);
+        from.pay(1, range).await?;
+        from.abort.may_move().await?;
+        let data = from.get(range).await;
+        let data = data.map_err(|stop| reported(stop, self.job.number, Party::Source))?;
+        lunar_net::count_moved(data.len());
+        Ok(Piece { offset, bytes, data: Some(data.freeze()) })
+    }
+
+    /// Finds out how far it is all data from `offset` on, or all a hole that the destination can
+    /// make as well. Where it cannot be told, it is data.
+    async fn look(&mut self, offset: u64) -> Step<()> {
+        if self.hole_until > offset || self.data_until > offset {
+            return Ok(());
+        }
+        let Job { source: from, destination: to, moved, .. } = *self.job;
+        let end = moved.bytes;
+        self.data_until = end;
+        let (Some(sparse), true) = (from.device().sparse(), to.device().sparse().is_some()) else {
+            return Ok(());
+        };
+        let range = part(moved.source, from.block_bytes, offset, end - offset);
+        from.abort.unless(from.unit.ranges.shown(range)).await?;
+        let context = IoContext::new(from.memory.buffers.owner());
+        let status = context.scope(sparse.status(block_range(range), 1));
+        let found = from.abort.unless(status).await?;
+        let Some(Extent { range, state }) = found.ok().and_then(|found| found.first().copied())
+        else {
+            return Ok(());
+        };
+        // Whole blocks of both units: a hole is made shorter, data longer.
+        let step = from.block_bytes.max(to.block_bytes);
+        let until = offset + range.count * from.block_bytes;
+        match state {
+            ExtentState::Unmapped if until / step * step > offset => {
+                self.hole_until = (until / step * step).min(end);
+            }
+            ExtentState::Unmapped => self.data_until = (offset + step).min(end),
+            ExtentState::Mapped => self.data_until = until.next_multiple_of(step).min(end),
+        }
+        Ok(())
+    }
+}
+
+/// The blocks of `bytes` bytes at `offset` of a range: whole ones.
+fn part(range: LbaRange, block_bytes: u64, offset: u64, bytes: u64) -> LbaRange {
+    LbaRange { lba: range.lba + offset / block_bytes, count: bytes / block_bytes }
+}
+
+/// The session has no such unit, or the initiator may not see it: there is no difference.
+fn unreachable_unit(segment: u16) -> Sense {
+    let fault = CopyFault { segment, reported: None };
+    Sense::COPY_TARGET_DEVICE_NOT_REACHABLE.with_copy(fault)
+}
+
+fn stopped(segment: u16, reported: Reported) -> Sense {
+    let reported = Some(reported);
+    Sense::THIRD_PARTY_DEVICE_FAILURE.with_copy(CopyFault { segment, reported })
+}
+
+/// A unit's own failure, as the copy's.
+fn reported(stop: Stop, segment: u16, party: Party) -> Stop {
+    match stop {
+        Stop::Check(sense) => Stop::Check(stopped(segment, Reported::check(party, &sense))),
+        Stop::Conflict => {
+            let conflict = Reported::status(party, Status::RESERVATION_CONFLICT);
+            Stop::Check(stopped(segment, conflict))
+        }
+        Stop::Busy => Stop::Check(stopped(segment, Reported::status(party, Status::BUSY))),
+        Stop::Aborted => Stop::Aborted,
+    }
+}
+
+/// With the blocks of the destination that were not written, if some were: SPC-3 §6.3.3 counts
+/// "only the contiguous successfully completed transfers starting at relative byte zero".
+fn with_residual(sense: Sense, job: &Job<'_>, order: Order, written: u64) -> Sense {
+    if written == 0 {
+        return sense;
+    }
+    let contiguous = if order == Order::Descending { 0 } else { written };
+    sense.with_information((job.moved.bytes - contiguous) / job.destination.block_bytes)
+}

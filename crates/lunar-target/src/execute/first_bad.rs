@@ -1,0 +1,116 @@
+//! Which block of a transfer that failed is the first that cannot be read or written: SBC-3 has the
+//! INFORMATION field name it, and initiators repair or give up what it names.
+
+use super::{Run, Stop, block_range, read_failed, write_failed};
+use crate::ranges::RangeGuard;
+use bytes::Bytes;
+use lunar_block::{ErrorKind, IoContext};
+use lunar_scsi::plan::LbaRange;
+use std::time::{Duration, Instant};
+
+/// As many halvings as the longest transfer takes, and a last look.
+const TRIES_MAX: u32 = 34;
+/// A disk that fails may take seconds for each try.
+const SEARCH_MAX: Duration = Duration::from_secs(5);
+
+/// The blocks in which the first bad one lies.
+struct Search {
+    left: LbaRange,
+    /// It was seen that they, or those before, fail.
+    seen: bool,
+    tries: u32,
+    began: Instant,
+}
+
+impl Search {
+    fn new(failed: LbaRange) -> Self {
+        Self { left: failed, seen: true, tries: 0, began: Instant::now() }
+    }
+
+    /// What to try next; `None`: it is found, or cannot be.
+    fn next(&mut self) -> Option<LbaRange> {
+        if self.left.count == 0
+            || self.is_found()
+            || self.tries >= TRIES_MAX
+            || self.began.elapsed() > SEARCH_MAX
+        {
+            return None;
+        }
+        self.tries += 1;
+        Some(LbaRange { count: self.left.count.div_ceil(2), ..self.left })
+    }
+
+    fn is_found(&self) -> bool {
+        self.left.count == 1 && self.seen
+    }
+
+    fn tried(&mut self, tried: LbaRange, failed: bool) {
+        if failed {
+            (self.left, self.seen) = (tried, true);
+        } else {
+            self.left.lba += tried.count;
+            self.left.count -= tried.count;
+            // It did fail, with others before it; perhaps it does no more.
+            self.seen = false;
+        }
+    }
+
+    /// Says where it is; nothing rather than something wrong.
+    fn told(self, mut error: lunar_block::Error) -> lunar_block::Error {
+        error.range = self.is_found().then(|| block_range(self.left));
+        error
+    }
+}
+
+/// Whether the error leaves open which of several blocks it is about.
+fn is_open(error: &lunar_block::Error) -> bool {
+    error.kind == ErrorKind::Medium && error.range.is_some_and(|range| range.count > 1)
+}
+
+impl Run<'_> {
+    /// `error` of reading `range`, with the first block that cannot be read.
+    pub(super) async fn read_failed_at(&self, range: LbaRange, error: lunar_block::Error) -> Stop {
+        if !is_open(&error) {
+            return read_failed(error).into();
+        }
+        let mut search = Search::new(range);
+        while let Some(part) = search.next() {
+            // At most half of what the command held before: it needs no room of its own.
+            let buffer = self.memory.buffers.take(self.bytes(part));
+            let context = IoContext::new(self.memory.buffers.owner());
+            let read = context.scope(self.device().read(block_range(part), buffer));
+            match self.abort.unless(read).await {
+                Ok(read) => search.tried(part, read.is_err()),
+                Err(aborted) => return aborted.into(),
+            }
+        }
+        read_failed(search.told(error)).into()
+    }
+
+    /// `error` of writing `data` to `range`, with the first block that cannot be written. What can
+    /// be written of it is: the same data at the same place, under the same lock.
+    pub(super) async fn write_failed_at(
+        &self,
+        mut guard: RangeGuard,
+        range: LbaRange,
+        data: &Bytes,
+        error: lunar_block::Error,
+    ) -> Stop {
+        if !is_open(&error) {
+            return write_failed(error).into();
+        }
+        let mut search = Search::new(range);
+        while let Some(part) = search.next() {
+            let at = self.bytes(LbaRange { count: part.lba - range.lba, ..range });
+            let piece = data.slice(at..at + self.bytes(part));
+            match self.change(guard, self.write_work(part, piece, false)).await {
+                Ok((locked, done)) => {
+                    guard = locked;
+                    search.tried(part, done.is_err());
+                }
+                Err(stop) => return stop,
+            }
+        }
+        write_failed(search.told(error)).into()
+    }
+}

@@ -1,0 +1,46 @@
+//! SANITIZE and FORMAT UNIT: the command waits for the operation it has begun, or does not.
+
+use super::{Run, Step, Stop, internal_failure};
+use lunar_scsi::long_operation::LongOperation;
+use lunar_scsi::plan::NexusId;
+use std::sync::Arc;
+
+impl Run<'_> {
+    pub(super) async fn long_operation(
+        &self,
+        operation: LongOperation,
+        by: NexusId,
+        immediate: bool,
+    ) -> Step<()> {
+        let begun = self.unit.begin_operation(operation, by)?;
+        // Aborted, the command ends; the operation goes on.
+        let ending = if immediate { begun.saved } else { begun.ended };
+        match self.abort.unless(ending).await? {
+            Ok(result) => Ok(result?),
+            // The server stops, and takes the operation up again with its next start.
+            Err(_) => Err(Stop::Check(self.unit.scsi().overtaken_by_operation())),
+        }
+    }
+
+    /// What is answered with an error does not hold. Aborted, the command ends; the saving goes on.
+    pub(super) async fn exit_failure_mode(&self) -> Step<()> {
+        let failure = self.unit.scsi().exit_failure_mode()?;
+        let unit = Arc::clone(self.unit);
+        let saving = tokio::spawn(async move {
+            let saved = unit.save_state().await;
+            if let Err(error) = &saved {
+                unit.save_errors.write(|untold| {
+                    tracing::error!(%error, untold, "EXIT FAILURE MODE could not be saved");
+                });
+                unit.scsi().fail_again(failure);
+                // Should the other state be on the medium after all.
+                let _ = unit.save_state().await;
+            }
+            saved
+        });
+        match self.abort.unless(saving).await? {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(Stop::Check(internal_failure())),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Changes of the reservations, and their saving.
+//!
+//! A change is made at once, under the lock of the unit. All that were made while a save ran are
+//! carried by the next one: however many initiators change something, each of them waits for two
+//! saves at most. An aborted command ends; the saving goes on: a disk that hangs under the state
+//! hangs as long as it will.
+
+use super::{Ending, internal_failure};
+use crate::abort::{AbortSignal, Aborted};
+use crate::registration_room::{CountedRegistrations, RegistrationRoom};
+use crate::unit::LogicalUnit;
+use bytes::Bytes;
+use lunar_scsi::plan::{Plan, Refusal};
+use lunar_scsi::share::Origin;
+use lunar_scsi::unit::BlockUnit;
+use lunar_scsi::unsaved::CarriedReservations;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// The commands that wait until their changes of the reservations are saved. Locked under the lock
+/// of the SCSI state only.
+#[derive(Debug, Default)]
+pub(crate) struct SaveQueue {
+    waiting: Vec<oneshot::Sender<bool>>,
+    /// Saves, and looks for further changes when that is done.
+    saver: Option<JoinHandle<()>>,
+}
+
+/// A change of the reservations that is being saved.
+#[derive(Debug)]
+pub(crate) struct UnsavedChange {
+    saved: oneshot::Receiver<bool>,
+}
+
+impl SaveQueue {
+    /// Whether a task saves, or is about to.
+    pub(crate) fn saves(&self) -> bool {
+        self.saver.as_ref().is_some_and(|saver| !saver.is_finished())
+    }
+
+    /// How many wait for a save that has not begun.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+impl UnsavedChange {
+    /// Waits until the change is saved. What is answered with an error does not hold.
+    pub(crate) async fn saved(self, abort: &AbortSignal) -> Ending {
+        match abort.unless(self.saved).await {
+            Ok(Ok(true)) => Ending::Good(Bytes::new()),
+            Ok(_) => Ending::Check(internal_failure()),
+            Err(Aborted) => Ending::Aborted,
+        }
+    }
+}
+
+impl LogicalUnit {
+    /// Has `change` of an initiator from `origin` change the reservations, as far as there is room
+    /// for registrations, and their saving begin if what it plans needs that.
+    pub(crate) fn change_reservations(
+        self: &Arc<Self>,
+        room: &RegistrationRoom,
+        origin: Option<Origin>,
+        change: impl FnOnce(&mut BlockUnit) -> Result<Plan, Refusal>,
+    ) -> (Result<Plan, Refusal>, Option<UnsavedChange>) {
+        let mut scsi = self.scsi();
+        scsi.set_registration_room(room.left_for(origin));
+        let planned = change(&mut scsi);
+        if planned.is_ok() {
+            self.count_registrations(&scsi, room);
+        }
+        let is_unsaved =
+            matches!(&planned, Ok(Plan::SaveState | Plan::AbortTasksOf { save: true, .. }));
+        // Before the lock goes: a save that fails now would take the change back, and tell nobody.
+        let unsaved = is_unsaved.then(|| self.queue_for_save());
+        (planned, unsaved)
+    }
+
+    /// Counts the registrations that there are now.
+    pub(crate) fn count_registrations(&self, scsi: &BlockUnit, room: &RegistrationRoom) {
+        self.counted_registrations().update(room, scsi);
+    }
+
+    /// Locked under the lock of the SCSI state only.
+    pub(crate) fn counted_registrations(&self) -> MutexGuard<'_, CountedRegistrations> {
+        self.registrations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queue_for_save(self: &Arc<Self>) -> UnsavedChange {
+        let (sender, saved) = oneshot::channel();
+        let mut queue = self.save_queue();
+        if queue.waiting.len() == queue.waiting.capacity() {
+            // However long a save takes, commands that were aborted do not accumulate.
+            queue.waiting.retain(|waiting| !waiting.is_closed());
+        }
+        queue.waiting.push(sender);
+        if !queue.saves() {
+            // A task of its own: the connection of a command is polled only as far as its owner
+            // has time on the core, and others wait for this save.
+            queue.saver = Some(tokio::spawn(save_changes(Arc::clone(self))));
+        }
+        UnsavedChange { saved }
+    }
+
+    /// The changes that the next save carries, and who waits for it. `None`: all is saved.
+    fn begin_save(&self) -> Option<(CarriedReservations, Vec<oneshot::Sender<bool>>)> {
+        let mut scsi = self.scsi();
+        let mut queue = self.save_queue();
+        if !scsi.has_unsaved_changes() {
+            queue.saver = None;
+            return None;
+        }
+        Some((scsi.begin_save(), std::mem::take(&mut queue.waiting)))
+    }
+
+    /// Takes back what is not saved; returns who waits for changes among that.
+    fn roll_back(&self) -> Vec<oneshot::Sender<bool>> {
+        let mut scsi = self.scsi();
+        scsi.roll_back();
+        self.counted_registrations().changes_were_taken_back(&scsi);
+        std::mem::take(&mut self.save_queue().waiting)
+    }
+}
+
+/// Saves the reservations until no change is left.
+async fn save_changes(unit: Arc<LogicalUnit>) {
+    while let Some((carried, mut waiting)) = unit.begin_save() {
+        let saved = unit.save_state().await;
+        match &saved {
+            Ok(()) => unit.scsi().end_save(carried),
+            Err(error) => {
+                unit.save_errors.write(|untold| {
+                    tracing::error!(%error, untold, "reservations could not be saved");
+                });
+                waiting.extend(unit.roll_back());
+                // Should the changes be on the medium after all, the next start must not show them.
+                let _ = unit.save_state().await;
+            }
+        }
+        for waiting in waiting {
+            let _ = waiting.send(saved.is_ok()); // an aborted command does not wait any more
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! Plans run on a disk in memory, against what the standard says they leave behind.
+
+mod held_ranges;
+
+use super::*;
+use crate::room::OutOfSpace;
+use crate::unit::{LogicalUnit, LogicalUnitOptions};
+use futures_util::FutureExt;
+use lunar_block::{BufferPool, Effect, Fault, FaultDevice, MemoryDevice};
+use lunar_scsi::plan::Compare;
+use std::sync::atomic::Ordering::SeqCst;
+
+const BLOCKS: u64 = 64;
+
+fn unit() -> Arc<LogicalUnit> {
+    let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+    LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(device))).unwrap()
+}
+
+fn range(lba: u64, count: u64) -> LbaRange {
+    LbaRange { lba, count }
+}
+
+fn run(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Ending {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(execute(
+        Arc::clone(unit),
+        unit.generation(),
+        plan,
+        Bytes::copy_from_slice(data),
+        AbortSignal::default(),
+    ))
+}
+
+fn good(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Bytes {
+    match run(unit, plan, data) {
+        Ending::Good(data) => data,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn sense_of(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Sense {
+    match run(unit, plan, data) {
+        Ending::Check(sense) => sense,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn content(unit: &Arc<LogicalUnit>, lba: u64, count: u64) -> Bytes {
+    good(unit, Plan::Read { range: range(lba, count), from_medium: true }, &[])
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let unit = unit();
+    let data: Vec<u8> = (0..1024).map(|at| at as u8).collect();
+    good(&unit, Plan::Write { range: range(BLOCKS - 2, 2), durable: true }, &data);
+    assert_eq!(content(&unit, BLOCKS - 2, 2), data);
+    assert_eq!(content(&unit, 0, 1), [0; 512].as_slice());
+    assert!(content(&unit, BLOCKS, 0).is_empty());
+}
+
+/// Goal: at hand the same is read and written, and nothing where somebody has to be waited for or
+/// there is something to be said.
+#[test]
+fn at_hand_is_what_needs_no_waiting() {
+    let unit = unit();
+    let before = unit.generation();
+    let write = |lba, byte| write_at_hand(&unit, before, range(lba, 2), &[byte; 1024], true);
+    let read_of = |generation, lba| {
+        let mut buffer = BufferPool::default().take(1024);
+        read_at_hand(&unit, generation, range(lba, 2), &mut buffer).then(|| buffer.freeze())
+    };
+    let read = |lba| read_of(before, lba);
+    assert_eq!(write(4, 7), Some(()));
+    assert_eq!(read(4).as_deref(), Some([7; 1024].as_slice()));
+    assert_eq!(content(&unit, 4, 2), [7; 1024].as_slice());
+    assert_eq!((read(BLOCKS - 1), write(BLOCKS - 1, 7)), (None, None), "past the end");
+    let guard = unit.ranges.lock(range(5, 1), true).now_or_never().unwrap();
+    assert_eq!(write(4, 8), None, "somebody has a block of it alone");
+    assert!(read(4).is_some(), "readers do not lock");
+    guard.seclude();
+    assert_eq!(read(4), None, "its blocks are not shown");
+    drop(guard);
+    assert_eq!(read(4).as_deref(), Some([7; 1024].as_slice()));
+    let begun = Generation { revision: before.revision + 1, ..before };
+    assert_eq!(read_of(begun, 4), None);
+    assert_eq!(write_at_hand(&unit, begun, range(4, 2), &[8; 1024], true), None);
+    assert_eq!(content(&unit, 4, 2), [7; 1024].as_slice(), "nothing was written");
+    unit.recoveries.fetch_add(1, SeqCst);
+    assert_eq!(write(4, 9), None, "what was written may have been lost");
+}
+
+/// The memory of one owner.
+fn memory_of_an_owner() -> WorkMemory {
+    let buffers = BufferPool::default().account(&Arc::default(), lunar_block::MemoryKind::DataIn);
+    WorkMemory { buffers, wait_max: Duration::from_secs(1) }
+}
+
+async fn run_as(
+    unit: &Arc<LogicalUnit>,
+    memory: &WorkMemory,
+    plan: &Plan,
+    data: &'static [u8],
+    abort: &AbortSignal,
+) -> Ending {
+    let run = Run {
+        unit,
+        generation: unit.generation(),
+        block_bytes: 512,
+        abort: abort.clone(),
+        dues: Dues::default(),
+        memory: memory.clone(),
+        entry: None,
+    };
+    run.ending(plan, Bytes::from_static(data), None).await
+}
+
+/// Goal: a command that would be one too many of its owner to wait for its blocks ends BUSY and
+/// changes nothing; one whose blocks are free goes on, and one of another owner waits.
+#[test]
+fn one_too_many_that_waits_for_blocks_is_busy() {
+    let unit = unit();
+    let run_as = |memory: &WorkMemory, plan: &Plan, data: &'static [u8]| {
+        run_as(&unit, memory, plan, data, &AbortSignal::default()).now_or_never()
+    };
+    let write = |lba| Plan::Write { range: range(lba, 1), durable: true };
+    let compare = Plan::CompareAndWrite { range: range(5, 1), durable: true };
+    let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
+    let guard = unit.ranges.lock(range(5, 1), true).now_or_never().unwrap();
+    let wait = || unit.ranges.queue_for(one.buffers.owner(), range(5, 1), true).ok();
+    let waiting: Vec<_> = std::iter::from_fn(wait).collect();
+    assert!(matches!(run_as(&one, &write(5), &[7; 512]), Some(Ending::Busy)));
+    assert!(matches!(run_as(&one, &compare, &[0; 1024]), Some(Ending::Busy)));
+    assert!(matches!(run_as(&one, &write(6), &[7; 512]), Some(Ending::Good(_))));
+    assert!(run_as(&other, &write(5), &[7; 512]).is_none(), "it waits");
+    drop((waiting, guard));
+    assert_eq!(content(&unit, 5, 1), [0; 512].as_slice(), "nothing was written");
+    assert!(matches!(run_as(&one, &write(5), &[7; 512]), Some(Ending::Good(_))));
+}
+
+/// A disk whose writes wait in a queue of its own, and never begin.
+#[derive(Debug)]
+struct Queueing {
+    inner: MemoryDevice,
+    /// Whom prefetches were for.
+    prefetches: std::sync::Mutex<Vec<Option<Arc<lunar_block::MemoryOwner>>>>,
+}
+
+impl Queueing {
+    fn new() -> Self {
+        let inner = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+        Self { inner, prefetches: std::sync::Mutex::default() }
+    }
+}
+
+impl BlockDevice for Queueing {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn geometry(&self) -> lunar_block::Geometry {
+        self.inner.geometry()
+    }
+
+    fn read(
+        &self,
+        range: BlockRange,
+        into: Buffer,
+    ) -> lunar_block::BoxFuture<'_, Result<Buffer, lunar_block::Error>> {
+        self.inner.read(range, into)
+    }
+
+    fn write(
+        &self,
+        _range: BlockRange,
+        _from: Bytes,
+        _durable: bool,
+    ) -> lunar_block::BoxFuture<'_, Result<(), lunar_block::Error>> {
+        Box::pin(async {
+            IoContext::current().unwrap().allow_cancel();
+            std::future::pending().await
+        })
+    }
+
+    fn flush(&self) -> lunar_block::BoxFuture<'_, Result<(), lunar_block::Error>> {
+        self.inner.flush()
+    }
+
+    fn prefetch(&self, _range: BlockRange) {
+        let owner = IoContext::current().map(|context| Arc::clone(context.owner()));
+        self.prefetches.lock().unwrap().push(owner);
+    }
+
+    fn io_tier(&self) -> String {
+        self.inner.io_tier()
+    }
+}
+
+/// Fault: aborted writes that only waited in a queue of the disk were left behind as if the disk
+/// hung, thousands of them, with their blocks; further writes of everybody got BUSY.
+#[test]
+fn an_aborted_write_that_has_not_begun_leaves_nothing() {
+    let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(Queueing::new()));
+    let unit = LogicalUnit::open(options).unwrap();
+    let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
+    let plan = Plan::Write { range: range(5, 1), durable: true };
+    let mut write = Box::pin(run_as(&unit, &memory, &plan, &[7; 512], &abort));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    assert!((&mut write).now_or_never().is_none(), "it waits");
+    abort.raise();
+    assert!(matches!((&mut write).now_or_never(), Some(Ending::Aborted)), "at once");
+    assert_eq!(unit.leftover_writes(), 0);
+    assert!(unit.ranges.are_shown());
+    assert!(unit.ranges.lock(range(5, 1), true).now_or_never().is_some(), "its blocks are free");
+    assert_eq!(content(&unit, 5, 1), [0; 512].as_slice(), "nothing was written");
+}
+
+/// Fault: PRE-FETCH was a job of the server at the disk: its initiator had a second share of the
+/// threads, and with both it kept everybody from a disk that hung in part.
+#[test]
+fn prefetches_are_for_their_initiator() {
+    let device = Arc::new(Queueing::new());
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<Queueing>::clone(&device));
+    let unit = LogicalUnit::open(options).unwrap();
+    let memory = memory_of_an_owner();
+    let plan = Plan::Prefetch { range: range(5, 1) };
+    let ending = run_as(&unit, &memory, &plan, &[], &AbortSignal::default()).now_or_never();
+    assert!(matches!(ending, Some(Ending::Good(_))), "{ending:?}");
+    let prefetches = device.prefetches.lock().unwrap();
+    let [Some(owner)] = prefetches.as_slice() else { panic!("{prefetches:?}") };
+    assert!(Arc::ptr_eq(owner, memory.buffers.owner()));
+}
+
+/// Fault: once one initiator had left 64 writes to a disk that hung, the writes of all got BUSY.
+#[test]
+fn leftovers_of_one_owner_are_not_those_of_another() {
+    let device = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 0);
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = LogicalUnit::open(options).unwrap();
+    let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
+    let write = |lba| Plan::Write { range: range(lba, 1), durable: true };
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(async {
+        device.inject(Fault::new(Effect::Hang).on(lunar_block::Operation::Write));
+        let (mut left, abort) = (0, AbortSignal::default());
+        loop {
+            let abort = AbortSignal::default();
+            let plan = write(left);
+            let mut write = Box::pin(run_as(&unit, &one, &plan, &[7; 512], &abort));
+            if let Some(ending) = (&mut write).now_or_never() {
+                assert!(matches!(ending, Ending::Busy), "{ending:?}");
+                break;
+            }
+            abort.raise();
+            assert!(matches!(write.await, Ending::Aborted));
+            left += 1;
+        }
+        device.heal();
+        assert_eq!(unit.leftover_writes(), left as usize);
+        let ending = run_as(&unit, &other, &write(1000), &[7; 512], &abort).await;
+        assert!(matches!(ending, Ending::Good(_)), "{ending:?}");
+        device.release();
+    });
+    assert_eq!(content(&unit, 1000, 1), [7; 512].as_slice());
+}
+
+/// Goal: an aborted UNMAP that the disk has begun leaves all its ranges to nobody until the disk is
+/// through with the last one; what lies between them is free.
+#[test]
+fn an_aborted_unmap_keeps_its_whole_list() {
+    let device = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 0);
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = LogicalUnit::open(options).unwrap();
+    good(&unit, Plan::Write { range: range(0, 64), durable: true }, &[7; 64 * 512]);
+    let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
+    let plan = Plan::Unmap { ranges: vec![range(32, 8), range(0, 8)], durable: true };
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(async {
+        device.inject(Fault::new(Effect::Hang).on(lunar_block::Operation::Unmap));
+        let mut unmap = Box::pin(run_as(&unit, &memory, &plan, &[], &abort));
+        assert!((&mut unmap).now_or_never().is_none());
+        abort.raise();
+        assert!(matches!(unmap.await, Ending::Aborted));
+        assert_eq!(unit.leftover_writes(), 1);
+        let mut second = Box::pin(unit.ranges.shown(range(7, 1)));
+        assert!((&mut second).now_or_never().is_none(), "not begun, and yet to come");
+        assert!(unit.ranges.shown(range(39, 1)).now_or_never().is_none());
+        assert!(unit.ranges.lock(range(8, 24), true).now_or_never().is_some());
+        device.heal();
+        device.release();
+        second.await;
+    });
+    assert_eq!(unit.leftover_writes(), 0);
+    let unmapped = |lba| content(&unit, lba, 1)[0] == 0;
+    assert_eq!(
+        [0, 7, 8, 31, 32, 39, 40].map(unmapped),
+        [true, true, false, false, true, true, false]
+    );
+}
+
+/// SBC-3 §5.2: the second half is written only if the first equals what is there; otherwise the
+/// sense says at which byte they part.
+#[test]
+fn compare_and_write_writes_or_says_where_it_differs() {
+    let unit = unit();
+    let plan = || Plan::CompareAndWrite { range: range(3, 2), durable: true };
+    let both = [[0; 1024], [7; 1024]].concat();
+    good(&unit, plan(), &both);
+    assert_eq!(content(&unit, 3, 2), [7; 1024].as_slice());
+    let mut wrong = [[7; 1024], [9; 1024]].concat();
+    wrong[700] = 8;
+    let sense = sense_of(&unit, plan(), &wrong);
+    assert_eq!((sense.key, sense.code), (SenseKey::MISCOMPARE, 0x1d00));
+    assert_eq!(sense.information, Some(700));
+    assert_eq!(content(&unit, 3, 2), [7; 1024].as_slice(), "nothing was written");
+}
+
+#[test]
+fn or_write_sets_bits_and_clears_none() {
+    let unit = unit();
+    good(&unit, Plan::Write { range: range(0, 1), durable: false }, &[0b0101; 512]);
+    good(&unit, Plan::OrWrite { range: range(0, 1), durable: false }, &[0b0011; 512]);
+    assert_eq!(content(&unit, 0, 1), [0b0111; 512].as_slice());
+}
+
+/// WRITE ATOMIC writes what it is given, and nothing of what its device refuses.
+#[test]
+fn write_atomic_writes_all_or_nothing() {
+    let unit = unit();
+    good(&unit, Plan::WriteAtomic { range: range(8, 16), durable: true }, &[3; 8192]);
+    assert_eq!(content(&unit, 7, 1), [0; 512].as_slice());
+    assert_eq!(content(&unit, 8, 16), [3; 8192].as_slice());
+    assert_eq!(content(&unit, 24, 1), [0; 512].as_slice());
+    let sense =
+        sense_of(&unit, Plan::WriteAtomic { range: range(9, 8), durable: false }, &[4; 4096]);
+    assert_eq!(sense.code, 0x0c00, "the planner would not have let it pass");
+    assert_eq!(content(&unit, 8, 16), [3; 8192].as_slice());
+}
+
+#[test]
+fn verify_compares_as_bytchk_asks() {
+    let unit = unit();
+    good(&unit, Plan::Write { range: range(0, 4), durable: false }, &[5; 2048]);
+    let verify = |compare| Plan::Verify { range: range(0, 4), compare };
+    good(&unit, verify(Compare::Medium), &[]);
+    good(&unit, verify(Compare::Bytes), &[5; 2048]);
+    good(&unit, verify(Compare::OneBlock), &[5; 512]);
+    let mut wrong = [5; 2048];
+    wrong[2047] = 0;
+    assert_eq!(sense_of(&unit, verify(Compare::Bytes), &wrong).information, Some(2047));
+    let mut wrong = [5; 512];
+    wrong[9] = 0;
+    assert_eq!(sense_of(&unit, verify(Compare::OneBlock), &wrong).information, Some(9));
+    let plan = Plan::WriteAndVerify { range: range(1, 1), compare: Compare::Bytes };
+    good(&unit, plan, &[6; 512]);
+    assert_eq!(content(&unit, 1, 1), [6; 512].as_slice());
+}
+
+/// Long runs of one pattern, with and without deallocation, and unmap.
+#[test]
+fn write_same_and_unmap() {
+    let unit = unit();
+    let same = |pattern, may_unmap| Plan::WriteSame {
+        range: range(1, BLOCKS - 2),
+        pattern,
+        may_unmap,
+        durable: true,
+    };
+    let block: Vec<u8> = (0..512).map(|at| at as u8).collect();
+    good(&unit, same(Pattern::DataOut, false), &block);
+    assert_eq!(content(&unit, 1, 1), block);
+    assert_eq!(content(&unit, BLOCKS - 2, 1), block);
+    assert_eq!(content(&unit, BLOCKS - 1, 1), [0; 512].as_slice());
+    good(&unit, same(Pattern::Zeroes, true), &[]);
+    assert_eq!(content(&unit, 1, 8), [0; 4096].as_slice());
+    good(&unit, same(Pattern::DataOut, true), &block);
+    let ranges = vec![range(8, 8), range(0, 0), range(32, 16)];
+    good(&unit, Plan::Unmap { ranges, durable: true }, &[]);
+    assert_eq!(content(&unit, 8, 8), [0; 4096].as_slice());
+    assert_eq!(content(&unit, 16, 1), block);
+    assert_eq!(content(&unit, 40, 1), [0; 512].as_slice());
+}
+
+/// Goal: a self-test passes where its blocks can be read, and fails where one cannot.
+#[test]
+fn the_self_test_finds_a_bad_block() {
+    let device = FaultDevice::new(Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap()), 0);
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = LogicalUnit::open(options).unwrap();
+    let plan = || Plan::SelfTest { reads: vec![range(0, 1), range(BLOCKS - 1, 1)] };
+    assert!(good(&unit, plan(), &[]).is_empty());
+    let bad = Fault::new(Effect::Fail(ErrorKind::Medium));
+    device.inject(bad.at(BlockRange::new(BLOCKS - 1, 1)));
+    assert_eq!(sense_of(&unit, plan(), &[]), Sense::LOGICAL_UNIT_FAILED_SELF_TEST);
+    let elsewhere = Plan::SelfTest { reads: vec![range(0, 1)] };
+    assert!(good(&unit, elsewhere, &[]).is_empty());
+}
+
+/// Goal: of a long transfer the first block that cannot be read, or written, is named; blocks that
+/// can be written are. Where none fails any more, none is named.
+#[test]
+fn the_first_bad_block_is_named() {
+    let device = FaultDevice::new(Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap()), 0);
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = LogicalUnit::open(options).unwrap();
+    let read = |lba, count| Plan::Read { range: range(lba, count), from_medium: false };
+    let write = |lba, count| Plan::Write { range: range(lba, count), durable: true };
+    for (at, bad) in [(0, 0), (0, 1), (3, 40), (0, 62), (0, 63), (17, 17), (63, 63)] {
+        device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).at(BlockRange::new(bad, 1)));
+        let count = BLOCKS - at;
+        let told = sense_of(&unit, read(at, count), &[]);
+        assert_eq!((told.key, told.code), (SenseKey::MEDIUM_ERROR, 0x1100));
+        assert_eq!(told.information, Some(bad), "read from {at}");
+        let told = sense_of(&unit, write(at, count), &vec![9; count as usize * 512]);
+        assert_eq!((told.key, told.code), (SenseKey::MEDIUM_ERROR, 0x0c00));
+        assert_eq!(told.information, Some(bad), "written from {at}");
+        let compare = Plan::Verify { range: range(at, count), compare: Compare::Medium };
+        assert_eq!(sense_of(&unit, compare, &[]).information, Some(bad));
+        device.heal();
+        if bad > at {
+            assert_eq!(content(&unit, at, bad - at), vec![9; (bad - at) as usize * 512]);
+        }
+        good(&unit, write(0, BLOCKS), &[0; BLOCKS as usize * 512]);
+    }
+    device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).times(1));
+    assert_eq!(sense_of(&unit, read(0, BLOCKS), &[]).information, None, "it fails no more");
+}
+
+/// Goal: increments by COMPARE AND WRITE from many tasks at once are never lost.
+/// Method: each task reads, tries to put its successor, and begins again on MISCOMPARE.
+#[test]
+fn concurrent_compare_and_write_loses_nothing() {
+    const TASKS: usize = 8;
+    const ROUNDS: u64 = 50;
+    let unit = unit();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let unit = Arc::clone(&unit);
+            runtime.spawn(async move {
+                for _ in 0..ROUNDS {
+                    while !increment(&unit).await {}
+                }
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    let counter = u64::from_be_bytes(content(&unit, 0, 1)[..8].try_into().unwrap());
+    assert_eq!(counter, TASKS as u64 * ROUNDS);
+}
+
+async fn increment(unit: &Arc<LogicalUnit>) -> bool {
+    let read = Plan::Read { range: range(0, 1), from_medium: false };
+    let Ending::Good(old) = execute(
+        Arc::clone(unit),
+        Generation::default(),
+        read,
+        Bytes::new(),
+        AbortSignal::default(),
+    )
+    .await
+    else {
+        panic!("the read failed");
+    };
+    let mut new = old.to_vec();
+    let counter = u64::from_be_bytes(new[..8].try_into().unwrap());
+    new[..8].copy_from_slice(&(counter + 1).to_be_bytes());
+    let both = Bytes::from([old.to_vec(), new].concat());
+    tokio::task::yield_now().await;
+    let plan = Plan::CompareAndWrite { range: range(0, 1), durable: false };
+    matches!(
+        execute(Arc::clone(unit), Generation::default(), plan, both, AbortSignal::default()).await,
+        Ending::Good(_)
+    )
+}

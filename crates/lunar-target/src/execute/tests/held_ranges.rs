@@ -1,0 +1,210 @@
+//! Long commands beside commands that want the same blocks alone.
+
+use super::*;
+use futures_util::future::{Either, join_all, select};
+use lunar_block::Operation;
+use std::pin::Pin;
+
+/// Of the disk: four pieces of a VERIFY.
+const ALL: LbaRange = LbaRange { lba: 0, count: 2048 };
+
+fn disk(out_of_space: OutOfSpace) -> (Arc<FaultDevice>, Arc<LogicalUnit>) {
+    let inner = MemoryDevice::new(ALL.count * 512, 512, 4096).unwrap();
+    let device = FaultDevice::new(Arc::new(inner), 0);
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = LogicalUnit::open(LogicalUnitOptions { out_of_space, ..options }).unwrap();
+    (device, unit)
+}
+
+/// With a clock that goes on when all wait for it.
+fn runtime() -> tokio::runtime::Runtime {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap()
+}
+
+fn unmap(lba: u64) -> Plan {
+    Plan::Unmap { ranges: vec![range(lba, 8)], durable: true }
+}
+
+fn zero(lba: u64) -> Plan {
+    let (pattern, may_unmap) = (Pattern::Zeroes, false);
+    Plan::WriteSame { range: range(lba, 8), pattern, may_unmap, durable: true }
+}
+
+fn all(byte: u8) -> Vec<u8> {
+    vec![byte; ALL.count as usize * 512]
+}
+
+fn is_good(ending: Option<Ending>) -> bool {
+    matches!(ending, Some(Ending::Good(_)))
+}
+
+/// Polls the commands, and takes out those that end GOOD; returns how many.
+fn take_good<F: Future<Output = Ending>>(commands: &mut Vec<Pin<Box<F>>>) -> usize {
+    let before = commands.len();
+    commands.retain_mut(|command| !is_good(command.as_mut().now_or_never()));
+    before - commands.len()
+}
+
+/// Fault: UNMAPs and WRITE SAMEs of 64 sessions held their ranges while they queued for the disk.
+/// A COMPARE AND WRITE of another host waited for all of them, and the writes of everybody behind
+/// it, up to 14.8 s.
+#[test]
+fn one_clear_at_a_time_holds_its_range() {
+    for (plan, operation) in [(unmap(0), Operation::Unmap), (zero(0), Operation::WriteZeroes)] {
+        let (device, unit) = disk(OutOfSpace::Fail);
+        device.inject(Fault::new(Effect::Hang).on(operation));
+        let owners = [(); 3].map(|()| memory_of_an_owner());
+        let abort = AbortSignal::default();
+        let compare = Plan::CompareAndWrite { range: range(0, 1), durable: true };
+        let write = Plan::Write { range: range(0, 1), durable: true };
+        runtime().block_on(async {
+            let clear = |_| Box::pin(run_as(&unit, &owners[0], &plan, &[], &abort));
+            let mut clears: Vec<_> = (0..8).map(clear).collect();
+            assert_eq!(take_good(&mut clears), 0);
+            let mut compare = Box::pin(run_as(&unit, &owners[1], &compare, &[0; 1024], &abort));
+            assert!((&mut compare).now_or_never().is_none());
+            let mut write = Box::pin(run_as(&unit, &owners[2], &write, &[7; 512], &abort));
+            assert!((&mut write).now_or_never().is_none());
+            device.release();
+            assert_eq!(take_good(&mut clears), 1);
+            assert!(is_good((&mut compare).now_or_never()));
+            assert!(is_good((&mut write).now_or_never()));
+            assert_eq!(device.seen(operation), 1, "only one was waited for");
+            device.heal();
+            assert!(join_all(clears).await.into_iter().all(|ending| is_good(Some(ending))));
+        });
+        assert!(unit.ranges.lock(ALL, true).now_or_never().is_some());
+    }
+}
+
+/// Goal: a command that waits for the one that clears ends when it is aborted; one that hangs at
+/// the disk, too, and does not keep the next one waiting.
+#[test]
+fn aborted_clears_let_the_next_one_go_on() {
+    let (device, unit) = disk(OutOfSpace::Fail);
+    device.inject(Fault::new(Effect::Hang).on(Operation::Unmap));
+    let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
+    let aborts = [(); 3].map(|()| AbortSignal::default());
+    let plans = [unmap(0), unmap(16), unmap(32)];
+    runtime().block_on(async {
+        let mut hangs = Box::pin(run_as(&unit, &one, &plans[0], &[], &aborts[0]));
+        let mut waits = Box::pin(run_as(&unit, &one, &plans[1], &[], &aborts[1]));
+        let mut next = Box::pin(run_as(&unit, &other, &plans[2], &[], &aborts[2]));
+        assert!((&mut hangs).now_or_never().is_none());
+        assert!((&mut waits).now_or_never().is_none());
+        assert!((&mut next).now_or_never().is_none());
+        aborts[1].raise();
+        assert!(matches!((&mut waits).now_or_never(), Some(Ending::Aborted)));
+        device.heal();
+        aborts[0].raise();
+        assert!(matches!(hangs.await, Ending::Aborted));
+        assert_eq!((unit.leftover_writes(), device.seen(Operation::Unmap)), (1, 1));
+        assert!(is_good(Some(next.await)));
+        device.release();
+        drop(unit.ranges.lock(ALL, true).await);
+    });
+}
+
+/// Goal: a WRITE SAME that waits for room does not keep an UNMAP waiting, which makes room.
+#[test]
+fn clears_that_wait_for_room_let_others_go_on() {
+    let (device, unit) = disk(OutOfSpace::Hold);
+    let no_room = Fault::new(Effect::Fail(ErrorKind::NoSpace));
+    device.inject(no_room.on(Operation::WriteZeroes));
+    let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
+    let abort = AbortSignal::default();
+    let (zero, unmap) = (zero(0), unmap(16));
+    runtime().block_on(async {
+        let mut waits = Box::pin(run_as(&unit, &one, &zero, &[], &abort));
+        assert!((&mut waits).now_or_never().is_none());
+        assert_eq!(unit.held_writes(), 1);
+        assert!(is_good(run_as(&unit, &other, &unmap, &[], &abort).now_or_never()));
+        device.heal();
+        assert!(is_good(Some(waits.await)));
+    });
+}
+
+/// Goal: somebody who has blocks alone for long keeps the clears of other blocks waiting for a
+/// moment only.
+#[test]
+fn clears_that_wait_for_their_range_let_others_go_on() {
+    let (_, unit) = disk(OutOfSpace::Fail);
+    let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
+    let abort = AbortSignal::default();
+    let (zero, unmap) = (zero(0), unmap(16));
+    runtime().block_on(async {
+        let alone = unit.ranges.lock(range(0, 1), true).await;
+        let mut waits = Box::pin(run_as(&unit, &one, &zero, &[], &abort));
+        assert!((&mut waits).now_or_never().is_none());
+        let others = Box::pin(run_as(&unit, &other, &unmap, &[], &abort));
+        let Either::Right((ending, waits)) = select(waits, others).await else {
+            panic!("its range is not free");
+        };
+        assert!(is_good(Some(ending)));
+        drop(alone);
+        assert!(is_good(Some(waits.await)));
+    });
+}
+
+/// Fault: a VERIFY held its range while its pieces waited for turns: one session of them made the
+/// COMPARE AND WRITEs of other hosts take 2 s.
+#[test]
+fn verify_holds_no_range() {
+    let (device, unit) = disk(OutOfSpace::Fail);
+    let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
+    let zeroes: &'static [u8] = all(0).leak();
+    let verify = |compare| Plan::Verify { range: ALL, compare };
+    let write = Plan::WriteAndVerify { range: ALL, compare: Compare::Medium };
+    let plans = [Compare::Medium, Compare::Bytes, Compare::OneBlock].map(verify);
+    for plan in plans.iter().chain([&write]) {
+        device.inject(Fault::new(Effect::Hang).on(Operation::Read).after(1));
+        let data = if matches!(plan, Plan::Verify { compare: Compare::OneBlock, .. }) {
+            &zeroes[..512]
+        } else {
+            zeroes
+        };
+        let mut verify = Box::pin(run_as(&unit, &memory, plan, data, &abort));
+        assert!((&mut verify).now_or_never().is_none());
+        assert_eq!(device.hanging(), 1, "{plan:?}");
+        let alone = unit.ranges.lock(ALL, true).now_or_never();
+        assert!(alone.is_some(), "{plan:?}");
+        drop(alone);
+        device.heal();
+        device.release();
+        assert!(is_good((&mut verify).now_or_never()), "{plan:?}");
+    }
+}
+
+/// Goal: a VERIFY compares with what was there at one time, though an atomic write comes between
+/// two of its pieces, or may.
+#[test]
+fn atomic_writes_are_verified_whole_or_not_at_all() {
+    let (device, unit) = disk(OutOfSpace::Fail);
+    let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
+    let (mut old, mut new) = (all(5), all(5));
+    *old.last_mut().unwrap() = 9;
+    new[0] = 9;
+    good(&unit, Plan::Write { range: ALL, durable: true }, &old);
+    let verify = || Plan::Verify { range: ALL, compare: Compare::OneBlock };
+    let plan = verify();
+    device.inject(Fault::new(Effect::Hang).on(Operation::Read).after(3));
+    let mut running = Box::pin(run_as(&unit, &memory, &plan, &[5; 512], &abort));
+    assert!((&mut running).now_or_never().is_none());
+    assert_eq!((device.seen(Operation::Read), device.hanging()), (4, 1));
+    let atomic = Plan::WriteAtomic { range: ALL, durable: true };
+    let written = run_as(&unit, &memory, &atomic, new.leak(), &abort).now_or_never();
+    assert!(is_good(written));
+    device.heal();
+    device.release();
+    let Some(Ending::Check(sense)) = (&mut running).now_or_never() else {
+        panic!("no block is other than the pattern");
+    };
+    assert_eq!((sense.key, sense.information), (SenseKey::MISCOMPARE, Some(0)));
+    // One that has begun before.
+    let _alone = unit.ranges.lock(range(0, 1), true).now_or_never().unwrap();
+    let before = device.seen(Operation::Read);
+    assert_eq!(sense_of(&unit, verify(), &[5; 512]).information, Some(0));
+    assert_eq!(device.seen(Operation::Read), before + 1, "read as one");
+}

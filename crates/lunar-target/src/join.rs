@@ -1,0 +1,301 @@
+//! Making, finding and replacing sessions at the end of a login. RFC 7143 §6.3.
+
+use crate::access::{self, Path};
+use crate::backoff::PeerNetwork;
+use crate::connection_shares::ConnectionPlace;
+use crate::connection_table::Joins;
+use crate::memory::OwnerKey;
+use crate::options::TargetOptions;
+use crate::quota::{InitiatorGates, InitiatorKey, SessionQuota};
+use crate::server::{Sessions, Shared};
+use crate::session::{
+    Discovery, Mailbox, Member, NoPlace, Session, SessionKey, SessionParts, UNIT_BYTES,
+};
+use crate::view::LunTable;
+use lunar_block::BufferPool;
+use lunar_iscsi::login::{Join, Joined, SessionType};
+use lunar_iscsi::pdu::LoginStatus;
+use lunar_iscsi::session::target::{SessionLimits, TargetSession};
+use lunar_scsi::share::{Origin, Owner};
+use lunar_scsi::unit::TargetPort;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a login waits for the session or connection it replaces to be quiet.
+const REPLACE_SECONDS_MAX: Duration = Duration::from_secs(10);
+/// How often it looks whether the old connection has gone.
+const REPLACE_POLL: Duration = Duration::from_millis(2);
+/// One initiator has at most half of all connections, but is never held to fewer than these.
+const CONNECTIONS_OF_INITIATOR_MIN: usize = 64;
+
+/// The connection that a login is for.
+#[derive(Clone)]
+pub(crate) struct Joiner {
+    pub(crate) path: Path,
+    pub(crate) mailbox: Mailbox,
+    /// An account for what its session takes.
+    pub(crate) memory: BufferPool,
+}
+
+impl Joiner {
+    fn member(self, join: &Join, place: ConnectionPlace) -> Member {
+        let Self { path, mailbox, .. } = self;
+        Member { mailbox, path, parameters: join.connection, _place: Arc::new(place) }
+    }
+}
+
+/// Which session a login is for.
+pub(crate) fn session_key(join: &Join, path: Path) -> SessionKey {
+    let named = join.claim.target_name.as_ref().map(|name| name.to_ascii_lowercase());
+    let (target_name, discovery) = match join.claim.session_type {
+        SessionType::Normal => (named, None),
+        SessionType::Discovery => {
+            (None, Some(named.map_or(Discovery::Unnamed(path.local), Discovery::Named)))
+        }
+    };
+    SessionKey {
+        initiator_name: join.claim.initiator_name.to_ascii_lowercase(),
+        isid: join.claim.isid,
+        target_name,
+        portal_group_tag: join.portal_group_tag,
+        discovery,
+    }
+}
+
+/// What a login is to the sessions there are.
+pub(crate) fn joins(shared: &Shared, key: &SessionKey, tsih: u16) -> Joins {
+    let sessions = shared.sessions();
+    match tsih {
+        0 if sessions.find(key).is_some() => Joins::Again,
+        0 => Joins::New,
+        tsih if sessions.get(tsih).is_some_and(|session| session.key == *key) => Joins::Further,
+        _ => Joins::New,
+    }
+}
+
+/// Gives the login its session: a new one, or one more connection of an old one.
+pub(crate) async fn join(
+    shared: Arc<Shared>,
+    join: Join,
+    key: SessionKey,
+    joiner: Joiner,
+) -> Result<(Joined, Arc<Session>), LoginStatus> {
+    let session = match join.claim.tsih {
+        0 => create(&shared, &join, key, joiner).await?,
+        tsih => find(&shared, &join, &key, tsih, joiner).await?,
+    };
+    let (exp_cmd_sn, max_cmd_sn) = session.window();
+    let parameters = session.parameters();
+    Ok((Joined { tsih: session.tsih, session: parameters, exp_cmd_sn, max_cmd_sn }, session))
+}
+
+async fn create(
+    shared: &Arc<Shared>,
+    join: &Join,
+    key: SessionKey,
+    joiner: Joiner,
+) -> Result<Arc<Session>, LoginStatus> {
+    let (session, place) = loop {
+        replace_session(shared, &key).await?;
+        let admission = Admission::of(shared, join, &key, joiner.path)?;
+        let owner = Owner { name: &key.initiator_name, origin: admission.origin };
+        let place = take_place(shared, join, owner)?;
+        let mut sessions = shared.sessions();
+        // Of two logins at once that are the same session, the later one replaces the other. What
+        // is served may have changed meanwhile.
+        if sessions.find(&key).is_none() && admission.is_current(shared, &key) {
+            break (insert(shared, &mut sessions, join, key, &joiner, admission)?, place);
+        }
+    };
+    tracing::info!(
+        initiator = session.key.initiator_name,
+        target = session.key.target_name,
+        peer = %session.path.peer,
+        tsih = session.tsih,
+        "session begins"
+    );
+    // A session is in use once it can be found; nobody else can know this one's TSIH.
+    session
+        .join(shared, join.claim.cid, joiner.member(join, place))
+        .map_err(|_| LoginStatus::TARGET_ERROR)?;
+    Ok(session)
+}
+
+/// What is served lets a login see this.
+struct Admission {
+    /// `None`: a discovery session.
+    target: Option<Arc<TargetOptions>>,
+    /// Where the initiator comes from; `None`: its name is proven.
+    origin: Option<Origin>,
+    luns: Arc<LunTable>,
+    port: TargetPort,
+    ports: Vec<TargetPort>,
+}
+
+impl Admission {
+    fn of(shared: &Shared, join: &Join, key: &SessionKey, path: Path) -> Result<Self, LoginStatus> {
+        let Some(name) = key.target_name.as_deref() else {
+            let (origin, luns) = (origin(None, join, path), Arc::default());
+            return Ok(Self { target: None, origin, luns, port: discovery_port(), ports: vec![] });
+        };
+        let served = shared.catalogue();
+        let target = served.target(name).cloned().ok_or(LoginStatus::TARGET_REMOVED)?;
+        // What is served may have changed since the login began.
+        if !access::admits(&target, &key.initiator_name, path.peer.ip()) {
+            return Err(LoginStatus::NOT_FOUND);
+        }
+        Ok(Self {
+            origin: origin(Some(&target), join, path),
+            luns: served.visible_luns(name, &key.initiator_name, path.peer.ip()),
+            port: access::target_port(&target, key.portal_group_tag),
+            ports: access::target_ports(&target, &shared.portals),
+            target: Some(target),
+        })
+    }
+
+    /// Whether the target is served as it was.
+    fn is_current(&self, shared: &Shared, key: &SessionKey) -> bool {
+        let now = key.target_name.as_deref().and_then(|name| shared.target(name));
+        match (&self.target, &now) {
+            (Some(target), Some(now)) => Arc::ptr_eq(target, now),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
+fn insert(
+    shared: &Arc<Shared>,
+    sessions: &mut Sessions,
+    join: &Join,
+    key: SessionKey,
+    joiner: &Joiner,
+    admission: Admission,
+) -> Result<Arc<Session>, LoginStatus> {
+    let Admission { target, origin, luns, port, ports } = admission;
+    let units_charge =
+        joiner.memory.try_charge(luns.len() * UNIT_BYTES).ok_or(LoginStatus::OUT_OF_RESOURCES)?;
+    let limits = SessionLimits { window_commands: shared.limits.window_commands };
+    let tsih = sessions.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
+    let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
+    let max_connections = join.session.max_connections;
+    let nexus = lunar_scsi::plan::NexusId(shared.next_id());
+    let owner = OwnerKey::new(PeerNetwork::of(joiner.path.peer.ip()), join.user.clone());
+    let quota = quota(shared, &key, origin, owner);
+    let returns_from = shared.target_resets.take_returning(&key);
+    let session = Session::new(SessionParts {
+        key,
+        tsih,
+        nexus,
+        target,
+        luns,
+        returns_from,
+        max_connections,
+        path: joiner.path,
+        origin,
+        quota,
+        port,
+        ports,
+        units_charge,
+        machine,
+    });
+    sessions.insert(Arc::clone(&session));
+    Ok(session)
+}
+
+/// Where an initiator comes from that has not proven its name.
+fn origin(target: Option<&TargetOptions>, join: &Join, path: Path) -> Option<Origin> {
+    let (name, user) = (&join.claim.initiator_name, join.user.as_deref());
+    let is_proven = target.is_some_and(|target| access::proves_name(target, name, user));
+    (!is_proven).then(|| PeerNetwork::of(path.peer.ip()).origin())
+}
+
+/// Refuses a login with proof of an initiator that has its share of all connections. The share of
+/// those without proof is judged by their addresses alone, see `connection_table`.
+fn take_place(
+    shared: &Shared,
+    join: &Join,
+    owner: Owner<'_>,
+) -> Result<ConnectionPlace, LoginStatus> {
+    if join.user.is_none() {
+        return Ok(shared.shares.enter(owner));
+    }
+    let half = (shared.connections_max() / 2).max(CONNECTIONS_OF_INITIATOR_MIN);
+    shared.shares.try_enter(owner, half).ok_or(LoginStatus::OUT_OF_RESOURCES)
+}
+
+/// `owner` is that of the leading connection.
+fn quota(
+    shared: &Shared,
+    key: &SessionKey,
+    origin: Option<Origin>,
+    owner: OwnerKey,
+) -> SessionQuota {
+    let gates = match &key.target_name {
+        Some(target) => shared.quotas.of(target),
+        None => Arc::<InitiatorGates>::default(),
+    };
+    let initiator = InitiatorKey { name: key.initiator_name.clone(), origin };
+    SessionQuota::new(initiator, owner, &gates)
+}
+
+/// Of no target: a discovery session has no units.
+fn discovery_port() -> TargetPort {
+    TargetPort { name: String::new(), portal_group_tag: 1, relative_id: 1 }
+}
+
+/// Session reinstatement: the old one ends first, with all its tasks.
+async fn replace_session(shared: &Arc<Shared>, key: &SessionKey) -> Result<(), LoginStatus> {
+    let Some(old) = shared.sessions().find(key) else { return Ok(()) };
+    old.end(shared);
+    if tokio::time::timeout(REPLACE_SECONDS_MAX, old.ended()).await.is_err() {
+        tracing::warn!(initiator = key.initiator_name, "the session to be replaced does not end");
+        return Err(LoginStatus::OUT_OF_RESOURCES);
+    }
+    Ok(())
+}
+
+async fn find(
+    shared: &Arc<Shared>,
+    join: &Join,
+    key: &SessionKey,
+    tsih: u16,
+    joiner: Joiner,
+) -> Result<Arc<Session>, LoginStatus> {
+    let session = shared.sessions().get(tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
+    if session.key != *key || key.target_name.is_none() {
+        return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
+    }
+    // Its leading connection may have come from an address that is shown more than this one.
+    let (served, name) = (shared.catalogue(), key.target_name.as_deref().unwrap_or_default());
+    served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
+    let luns = served.visible_luns(name, &key.initiator_name, joiner.path.peer.ip());
+    if !session.view().shows(&luns) {
+        return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
+    }
+    let cid = join.claim.cid;
+    // One that takes the place of another connection is no further one.
+    let place = match session.members().contains_key(&cid) {
+        true => shared.shares.enter(session.owner()),
+        false => take_place(shared, join, session.owner())?,
+    };
+    let member = joiner.member(join, place);
+    let until = Instant::now() + REPLACE_SECONDS_MAX;
+    loop {
+        if session.has_ended() {
+            return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
+        }
+        match session.join(shared, cid, member.clone()) {
+            Ok(()) => return Ok(session),
+            Err(NoPlace::Full) => return Err(LoginStatus::TOO_MANY_CONNECTIONS),
+            Err(NoPlace::Taken) => {}
+        }
+        // Connection reinstatement: the old connection closes first, with all its tasks.
+        session.replace_connection(shared, cid);
+        if Instant::now() > until {
+            session.end(shared);
+            return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
+        }
+        tokio::time::sleep(REPLACE_POLL).await;
+    }
+}

@@ -1,0 +1,176 @@
+//! A connection's login as the policy sees it: how long it waits, and what the log says of its end.
+
+use crate::access::{self, Path};
+use crate::backoff::{Claimant, Failure, PeerNetwork, Turn, WaitTicket};
+use crate::connection_table::NoRoom;
+use crate::login_refusal::LoginRefusal;
+use crate::server::Shared;
+use lunar_iscsi::login::{Claim, Identified, Join};
+use lunar_iscsi::pdu::LoginStatus;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::time::Sleep;
+
+/// Longest part of a name that a peer chose which the log repeats, in characters. Names have 223
+/// bytes at most (RFC 7143 §4.2.7.2); what claims to be one may be longer.
+const LOGGED_NAME_MAX: usize = 223;
+
+/// Longest reason that the log tells, in characters.
+const LOGGED_WHY_MAX: usize = 512;
+
+/// What is known of a login while it lasts.
+#[derive(Debug, Default)]
+pub(crate) struct Login {
+    claim: Option<Claim>,
+    /// Why the policy refused it.
+    refusal: Option<LoginRefusal>,
+    waiting: Option<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    timer: Pin<Box<Sleep>>,
+    ticket: WaitTicket,
+    shared: Arc<Shared>,
+    network: PeerNetwork,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.shared.backoff.waited(self.network, &self.ticket);
+    }
+}
+
+impl Login {
+    /// The first claim of a login; `None`: it waits, [`poll`](Self::poll) has the answer.
+    pub(crate) fn identify(
+        &mut self,
+        shared: &Arc<Shared>,
+        claim: Claim,
+        path: Path,
+    ) -> Option<Identified> {
+        let network = PeerNetwork::of(path.peer.ip());
+        let who = Claimant {
+            name: &claim.initiator_name,
+            is_configured: access::has_own_credential(shared, &claim),
+        };
+        let turn = shared.backoff.turn(network, who, shared.clock.now());
+        self.claim = Some(claim);
+        match turn {
+            Turn::Now => Some(self.judge(shared, path)),
+            Turn::After(wait, ticket) => {
+                tracing::debug!(peer = %path.peer, ?wait, "a login waits: others failed before");
+                let timer = Box::pin(tokio::time::sleep(wait));
+                let shared = Arc::clone(shared);
+                self.waiting = Some(Waiting { timer, ticket, shared, network });
+                None
+            }
+        }
+    }
+
+    /// The answer to a login that has waited long enough.
+    pub(crate) fn poll(&mut self, path: Path, context: &mut Context<'_>) -> Option<Identified> {
+        let waiting = self.waiting.as_mut()?;
+        if waiting.ticket.poll_replaced(context).is_ready() {
+            self.waiting = None;
+            self.refusal = Some(LoginRefusal::TooManyWait);
+            return Some(Identified::Refuse(LoginStatus::SERVICE_UNAVAILABLE));
+        }
+        let Poll::Ready(()) = waiting.timer.as_mut().poll(context) else { return None };
+        let shared = Arc::clone(&waiting.shared);
+        self.waiting = None;
+        Some(self.judge(&shared, path))
+    }
+
+    /// All that was asked for is proven, but there is no room for it.
+    pub(crate) fn no_room(&mut self, why: NoRoom) -> LoginStatus {
+        self.refusal = Some(match why {
+            NoRoom::Table => LoginRefusal::NoRoom,
+            NoRoom::Address => LoginRefusal::NoRoomForAddress,
+        });
+        LoginStatus::OUT_OF_RESOURCES
+    }
+
+    fn judge(&mut self, shared: &Shared, path: Path) -> Identified {
+        let Some(claim) = &self.claim else {
+            return Identified::Refuse(LoginStatus::TARGET_ERROR);
+        };
+        match access::identify(shared, claim, path) {
+            Ok(identified) => identified,
+            Err((status, why)) => {
+                self.refusal = Some(why);
+                Identified::Refuse(status)
+            }
+        }
+    }
+
+    /// All that was asked for is proven.
+    pub(crate) fn succeeded(shared: &Shared, join: &Join, path: Path) {
+        shared.backoff.succeeded(PeerNetwork::of(path.peer.ip()), join.user.is_some());
+    }
+
+    /// It was refused: counted where the initiator may have been trying out names or secrets, and
+    /// told unless such lines come in a flood.
+    pub(crate) fn refused(&self, shared: &Shared, path: Path, status: LoginStatus, why: &str) {
+        let failure = match status {
+            LoginStatus::TARGET_MOVED_TEMPORARILY | LoginStatus::TARGET_MOVED_PERMANENTLY => {
+                return tracing::debug!(peer = %path.peer, "login redirected");
+            }
+            LoginStatus::AUTHENTICATION_FAILURE => Failure::Unproven,
+            LoginStatus::AUTHORIZATION_FAILURE | LoginStatus::NOT_FOUND => Failure::Hidden,
+            _ => Failure::Other,
+        };
+        let refusal = self.refusal.unwrap_or(LoginRefusal::Protocol(status));
+        self.tell(shared, path, refusal, failure, Some(status), refusal.words().unwrap_or(why));
+    }
+
+    /// It was not through in time: whoever was there is gone, or never meant to log in.
+    pub(crate) fn timed_out(&self, shared: &Shared, path: Path) {
+        let why = format!("it took longer than {} s", shared.limits.login_seconds);
+        self.tell(shared, path, LoginRefusal::TimedOut, Failure::Other, None, &why);
+    }
+
+    fn tell(
+        &self,
+        shared: &Shared,
+        path: Path,
+        refusal: LoginRefusal,
+        failure: Failure,
+        status: Option<LoginStatus>,
+        why: &str,
+    ) {
+        let now = shared.clock.now();
+        shared.counters.login_refused(refusal);
+        let network = PeerNetwork::of(path.peer.ip());
+        let of_network = shared.backoff.refused(network, failure, refusal.label(), now);
+        let Some(of_network) = of_network else { return };
+        let Some(of_all) = shared.login_lines.line(now) else { return };
+        let untold = of_network.saturating_add(of_all);
+        let claim = self.claim.as_ref();
+        tracing::warn!(
+            initiator = claim.map(|claim| shortened(&claim.initiator_name)),
+            target = claim.and_then(|claim| claim.target_name.as_deref()).map(shortened),
+            peer = %path.peer,
+            status = status.map(tracing::field::debug),
+            untold = (untold > 0).then_some(untold),
+            "login refused: {}",
+            printable(why)
+        );
+    }
+}
+
+/// A text that may hold a peer's words, for one line of the log: nothing in it moves the cursor or
+/// begins another line.
+pub(crate) fn printable(text: &str) -> String {
+    let escaped = |letter: char| match letter {
+        '"' | '\'' | '\\' => letter.to_string(),
+        _ => letter.escape_debug().to_string(),
+    };
+    text.chars().take(LOGGED_WHY_MAX).map(escaped).collect()
+}
+
+fn shortened(name: &str) -> &str {
+    name.char_indices().nth(LOGGED_NAME_MAX).map_or(name, |(end, _)| &name[..end])
+}

@@ -1,0 +1,125 @@
+//! Why a login was refused: in words for the log, in a word for counting.
+
+use lunar_iscsi::pdu::LoginStatus;
+
+/// Why a login was refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LoginRefusal {
+    /// No target has the name.
+    NoTarget,
+    /// The target's access list does not let it in.
+    AccessList,
+    /// It would see no LUN.
+    NoLun,
+    /// The target demands CHAP, but of nobody with its name.
+    NoCredential,
+    /// Logins of its network failed before, and too many of them wait.
+    TooManyWait,
+    /// The server stops.
+    Stopping,
+    /// The system gives no random bytes.
+    NoEntropy,
+    /// There are as many connections as there may be.
+    NoRoom,
+    /// There are as many without proof from its address as there may be.
+    NoRoomForAddress,
+    /// It made room for another connection.
+    Evicted,
+    /// The protocol refused it.
+    Protocol(LoginStatus),
+    /// It was not through in time.
+    TimedOut,
+}
+
+impl LoginRefusal {
+    /// What the log says; `None`: what the protocol says.
+    pub(crate) fn words(self) -> Option<&'static str> {
+        Some(match self {
+            Self::NoTarget => "there is no such target",
+            Self::AccessList => "its name or address is not on the target's list",
+            Self::NoLun => "no LUN of the target is for it",
+            Self::NoCredential => "no CHAP credential of the target is for it",
+            Self::TooManyWait => "too many logins of its network wait because of failures",
+            Self::Stopping => "the server stops",
+            Self::NoEntropy => "the system gives no random bytes",
+            Self::NoRoom => "the limit `connections` is reached",
+            Self::NoRoomForAddress => "its address has its share of connections without proof",
+            Self::Evicted => "it made room for another connection",
+            Self::Protocol(_) | Self::TimedOut => return None,
+        })
+    }
+
+    /// What counts as the same reason, as metrics name it.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::NoTarget => "no_target",
+            Self::AccessList => "access_list",
+            Self::NoLun => "no_lun",
+            Self::NoCredential => "no_credential",
+            Self::TooManyWait => "backoff",
+            Self::Stopping => "stopping",
+            Self::NoEntropy => "target_error",
+            Self::NoRoom | Self::NoRoomForAddress | Self::Evicted => "limit",
+            Self::TimedOut => "timed_out",
+            Self::Protocol(status) => match status {
+                LoginStatus::AUTHENTICATION_FAILURE | LoginStatus::AUTHORIZATION_FAILURE => {
+                    "authentication"
+                }
+                LoginStatus::NOT_FOUND | LoginStatus::TARGET_REMOVED => "no_target",
+                LoginStatus::SESSION_DOES_NOT_EXIST | LoginStatus::CANT_INCLUDE_IN_SESSION => {
+                    "no_session"
+                }
+                LoginStatus::TOO_MANY_CONNECTIONS | LoginStatus::OUT_OF_RESOURCES => "limit",
+                LoginStatus::SERVICE_UNAVAILABLE => "stopping",
+                LoginStatus::TARGET_ERROR => "target_error",
+                _ => "protocol",
+            },
+        }
+    }
+
+    /// All that [`label`](Self::label) gives.
+    pub(crate) const LABELS: [&'static str; 12] = [
+        "access_list",
+        "authentication",
+        "backoff",
+        "limit",
+        "no_credential",
+        "no_lun",
+        "no_session",
+        "no_target",
+        "protocol",
+        "stopping",
+        "target_error",
+        "timed_out",
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: there are no other reasons than those listed, each once.
+    #[test]
+    fn labels_are_complete() {
+        use LoginRefusal::*;
+        let own = [
+            NoTarget,
+            AccessList,
+            NoLun,
+            NoCredential,
+            TooManyWait,
+            Stopping,
+            NoEntropy,
+            NoRoom,
+            NoRoomForAddress,
+            Evicted,
+        ];
+        let statuses = (0x0200..0x0310).map(|status| Protocol(LoginStatus(status)));
+        let mut labels: Vec<_> = own.into_iter().chain([TimedOut]).chain(statuses).collect();
+        let mut labels: Vec<_> = labels.drain(..).map(LoginRefusal::label).collect();
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!(labels, LoginRefusal::LABELS);
+        assert!(own.iter().all(|refusal| refusal.words().is_some()));
+    }
+}

@@ -1,0 +1,341 @@
+//! Operations run, fail, are cut off and taken up again.
+
+use super::*;
+use crate::abort::AbortSignal;
+use crate::execute::{Ending, execute};
+use crate::unit::LogicalUnitOptions;
+use lunar_block::{BlockDevice, Buffer, Effect, Fault, FaultDevice, MemoryDevice, Operation};
+use lunar_scsi::long_operation::OperationKind;
+use lunar_scsi::plan::Plan;
+use std::future::Future;
+use std::path::PathBuf;
+
+const BY: NexusId = NexusId(1);
+/// Two pieces and a part of one.
+const BLOCKS: u64 = 5 * (PIECE_BYTES as u64 / 512) / 2;
+
+/// A disk and a place for its unit's state, both of which outlive the unit.
+struct Rig {
+    device: Arc<FaultDevice>,
+    state: PathBuf,
+}
+
+impl Rig {
+    fn new(name: &str) -> Self {
+        let memory = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+        let state = std::env::temp_dir().join(format!("lunar-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&state);
+        let rig = Self { device: FaultDevice::new(Arc::new(memory), 0), state };
+        let old = Bytes::from(vec![0x11; BLOCKS as usize * 512]);
+        run(rig.device.write(BlockRange::new(0, BLOCKS), old, true)).unwrap();
+        rig
+    }
+
+    fn open(&self) -> Arc<LogicalUnit> {
+        self.open_with(OutOfSpace::Fail)
+    }
+
+    fn open_with(&self, out_of_space: OutOfSpace) -> Arc<LogicalUnit> {
+        let device = Arc::<FaultDevice>::clone(&self.device);
+        let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(7), device);
+        let state = Some(self.state.clone());
+        LogicalUnit::open(LogicalUnitOptions { state, out_of_space, ..options }).unwrap()
+    }
+
+    fn content(&self) -> Buffer {
+        let buffer = BufferPool::default().take(BLOCKS as usize * 512);
+        run(self.device.read(BlockRange::new(0, BLOCKS), buffer)).unwrap()
+    }
+
+    #[track_caller]
+    fn holds(&self, block: &[u8]) {
+        assert!(self.content().chunks(512).all(|is| is == block), "not {:x?}", &block[..8]);
+    }
+
+    fn saved(&self) -> bool {
+        self.open().scsi().operation().is_some()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.state);
+    }
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, future)
+}
+
+fn sanitize(work: Work) -> LongOperation {
+    LongOperation { kind: OperationKind::SANITIZE, unrestricted_exit: false, work }
+}
+
+fn overwrite(pattern: &[u8], passes: u8, invert: bool) -> LongOperation {
+    sanitize(Work::Overwrite { pattern: pattern.to_vec(), passes, invert })
+}
+
+async fn to_the_end(unit: &Arc<LogicalUnit>, operation: LongOperation) -> Result<(), Sense> {
+    unit.begin_operation(operation, BY)?.ended.await.expect("an end")
+}
+
+/// A block full of a pattern.
+fn block(pattern: &[u8]) -> Vec<u8> {
+    pattern.iter().copied().cycle().take(512).collect()
+}
+
+/// Goal: every block begins with the first byte of the pattern; of two passes the last one leaves
+/// the pattern as it is. Method: the second pass fails at once, so that the first one is seen.
+#[test]
+fn overwriting_and_inverting() {
+    let rig = Rig::new("overwrite");
+    let unit = rig.open();
+    let pattern = [1, 2, 3, 0xf0, 5];
+    let inverted = pattern.map(|byte| !byte);
+    run(to_the_end(&unit, overwrite(&pattern, 1, true))).unwrap();
+    rig.holds(&block(&pattern));
+    for (passes, first) in [(2, inverted), (3, pattern)] {
+        let writes = rig.device.seen(Operation::Write);
+        rig.device
+            .inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Write).after(3));
+        run(to_the_end(&unit, overwrite(&pattern, passes, true))).unwrap_err();
+        rig.holds(&block(&first));
+        rig.device.heal();
+        run(to_the_end(&unit, overwrite(&pattern, passes, true))).unwrap();
+        rig.holds(&block(&pattern));
+        assert_eq!(rig.device.seen(Operation::Write) - writes, 4 + 3 * u64::from(passes));
+    }
+    assert!(!unit.operates() && !rig.saved());
+}
+
+#[test]
+fn block_erase_deallocates() {
+    let rig = Rig::new("erase");
+    let unit = rig.open();
+    run(to_the_end(&unit, sanitize(Work::Deallocate))).unwrap();
+    rig.holds(&[0; 512]);
+    let extents = run(rig.device.sparse().unwrap().status(BlockRange::new(0, BLOCKS), 9)).unwrap();
+    assert!(extents.iter().all(|extent| extent.state == lunar_block::ExtentState::Unmapped));
+    run(to_the_end(&unit, sanitize(Work::Zero))).unwrap();
+    rig.holds(&[0; 512]);
+}
+
+/// Goal: after a failure in the middle the blocks are out of reach, also for the next run of the
+/// server, until an operation ends well.
+#[test]
+fn a_failure_in_the_middle() {
+    let rig = Rig::new("failure");
+    let unit = rig.open();
+    let bad = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Write);
+    rig.device.inject(bad.at(BlockRange::new(BLOCKS - 1, 1)));
+    let failed = run(to_the_end(&unit, overwrite(&[0xaa], 1, false)));
+    assert_eq!(failed, Err(Sense::SANITIZE_COMMAND_FAILED));
+    drop(unit);
+    let unit = rig.open();
+    assert_eq!(unit.scsi().overtaken_by_operation(), Sense::SANITIZE_COMMAND_FAILED);
+    rig.device.heal();
+    run(to_the_end(&unit, overwrite(&[0xaa], 1, false))).unwrap();
+    rig.holds(&[0xaa; 512]);
+    let unit = rig.open();
+    let ready = unit.scsi().overtaken_by_operation();
+    assert_eq!(ready, Sense::COMMANDS_CLEARED_BY_DEVICE_SERVER, "no operation is known");
+}
+
+/// Goal: an overwrite that finds no room fails, or waits, as the operator chose for writes.
+#[test]
+fn no_room_for_an_overwrite() {
+    for out_of_space in [OutOfSpace::Fail, OutOfSpace::Hold] {
+        let rig = Rig::new("room");
+        let unit = rig.open_with(out_of_space);
+        let full = Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(Operation::Write);
+        rig.device.inject(full.after(1).times(2));
+        let result = run(to_the_end(&unit, overwrite(&[0x33], 1, false)));
+        if out_of_space == OutOfSpace::Hold {
+            result.unwrap();
+            rig.holds(&[0x33; 512]);
+        } else {
+            assert_eq!(result, Err(Sense::SANITIZE_COMMAND_FAILED));
+        }
+    }
+}
+
+/// Goal: a flush that fails is a failure too: nothing is durable then.
+#[test]
+fn what_is_not_durable_is_not_done() {
+    let rig = Rig::new("durable");
+    let unit = rig.open();
+    rig.device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush));
+    let failed = run(to_the_end(&unit, sanitize(Work::Deallocate)));
+    assert_eq!(failed, Err(Sense::SANITIZE_COMMAND_FAILED));
+}
+
+/// Goal: an operation that was cut off begins anew with the next run, and old data is never
+/// reached. Method: the second write hangs, everything of the first run is dropped.
+#[test]
+fn what_was_cut_off_goes_on() {
+    let rig = Rig::new("cut");
+    let unit = rig.open();
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).after(1).times(1));
+    run(async {
+        let begun = unit.begin_operation(overwrite(&[0x77], 1, false), BY).unwrap();
+        begun.saved.await.unwrap().unwrap();
+        while rig.device.hanging() == 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(unit);
+    assert!(rig.content().contains(&0x11) && rig.content().contains(&0x77), "half of each");
+    assert!(rig.saved());
+    let unit = rig.open();
+    run(Arc::clone(&unit).resume_operation());
+    rig.holds(&[0x77; 512]);
+    assert!(unit.scsi().operation().is_none() && !rig.saved());
+}
+
+/// Goal: a stop of the server is no end: what is left is done by the next one.
+#[test]
+fn a_stop_is_not_the_end() {
+    let rig = Rig::new("stop");
+    let unit = rig.open();
+    unit.stop_operation(true);
+    run(async {
+        let begun = unit.begin_operation(sanitize(Work::Deallocate), BY).unwrap();
+        begun.ended.await.unwrap_err();
+        while unit.operates() {
+            tokio::task::yield_now().await;
+        }
+    });
+    rig.holds(&[0x11; 512]);
+    assert!(rig.saved());
+    unit.stop_operation(false);
+    run(Arc::clone(&unit).resume_operation());
+    rig.holds(&[0; 512]);
+}
+
+/// Goal: an operation that cannot be remembered does not begin.
+#[test]
+fn nothing_changes_before_the_state_is_saved() {
+    let rig = Rig::new("unsaved");
+    let unit = rig.open();
+    std::fs::write(&rig.state, b"a file where a directory should be").unwrap();
+    let failed = run(to_the_end(&unit, sanitize(Work::Deallocate)));
+    std::fs::remove_file(&rig.state).unwrap();
+    assert_eq!(failed, Err(internal_failure()));
+    rig.holds(&[0x11; 512]);
+    assert!(unit.scsi().operation().is_none());
+}
+
+/// Goal: EXIT FAILURE MODE ends a failure that allowed for it, for the next run as well; answered
+/// with an error it does not.
+#[test]
+fn the_way_out_is_saved() {
+    let rig = Rig::new("exit");
+    let unit = rig.open();
+    rig.device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Write).times(1));
+    let unrestricted = LongOperation { unrestricted_exit: true, ..overwrite(&[1], 1, false) };
+    run(to_the_end(&unit, unrestricted)).unwrap_err();
+    let exit = async || {
+        let (plan, data) = (Plan::ExitFailureMode, Bytes::new());
+        execute(Arc::clone(&unit), Generation::default(), plan, data, AbortSignal::default()).await
+    };
+    let aside = rig.state.with_extension("aside");
+    std::fs::rename(&rig.state, &aside).unwrap();
+    std::fs::write(&rig.state, b"a file where a directory should be").unwrap();
+    assert!(matches!(run(exit()), Ending::Check(sense) if sense == internal_failure()));
+    assert_eq!(unit.scsi().overtaken_by_operation(), Sense::SANITIZE_COMMAND_FAILED);
+    std::fs::remove_file(&rig.state).unwrap();
+    std::fs::rename(&aside, &rig.state).unwrap();
+    assert!(matches!(run(exit()), Ending::Good(_)));
+    let ready = Sense::COMMANDS_CLEARED_BY_DEVICE_SERVER;
+    assert_eq!(unit.scsi().overtaken_by_operation(), ready);
+    assert_eq!(rig.open().scsi().overtaken_by_operation(), ready);
+}
+
+/// Goal: what was judged before an operation touches no block after it began: nothing old is read
+/// half erased, nothing is written over what was erased. Method: commands with an older generation.
+#[test]
+fn commands_from_before_are_too_late() {
+    let rig = Rig::new("late");
+    let unit = rig.open();
+    let before = unit.generation();
+    let range = LbaRange { lba: 0, count: 1 };
+    let plans = [
+        Plan::Read { range, from_medium: false },
+        Plan::Write { range, durable: true },
+        Plan::Unmap { ranges: vec![range], durable: true },
+        Plan::Verify { range, compare: lunar_scsi::plan::Compare::Medium },
+    ];
+    let execute = async |plan: &Plan, generation| {
+        let data = Bytes::from(vec![0x99; 512]);
+        execute(Arc::clone(&unit), generation, plan.clone(), data, AbortSignal::default()).await
+    };
+    for plan in &plans[..1] {
+        assert!(matches!(run(execute(plan, before)), Ending::Good(_)));
+    }
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+    run(async {
+        let begun = unit.begin_operation(overwrite(&[0x77], 1, false), BY).unwrap();
+        while rig.device.hanging() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut late = Box::pin(execute(&plans[1], before));
+        assert!(futures_util::poll!(&mut late).is_pending(), "it waits for its blocks");
+        rig.device.release();
+        let Ending::Check(_) = late.await else { panic!("a write that came too late") };
+        begun.ended.await.unwrap().unwrap();
+    });
+    for plan in &plans {
+        match run(execute(plan, before)) {
+            Ending::Check(sense) => assert_eq!(sense, Sense::COMMANDS_CLEARED_BY_DEVICE_SERVER),
+            other => panic!("{plan:?}: {other:?}"),
+        }
+    }
+    rig.holds(&[0x77; 512]);
+    assert!(matches!(run(execute(&plans[1], unit.generation())), Ending::Good(_)));
+}
+
+/// Goal: an operation goes no faster than it may, and stops at once all the same.
+#[test]
+fn a_rate_is_kept() {
+    let rig = Rig::new("rate");
+    let open = |rate: u64| {
+        let device = Arc::<FaultDevice>::clone(&rig.device);
+        LogicalUnit::open(LogicalUnitOptions {
+            maintenance_bytes_per_second: Some(rate),
+            state: Some(rig.state.clone()),
+            ..LogicalUnitOptions::new(uuid::Uuid::from_u128(7), device)
+        })
+        .unwrap()
+    };
+    let began = Instant::now();
+    run(to_the_end(&open(BLOCKS * 512 * 5), overwrite(&[0x55], 1, false))).unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(200), "took {:?}", began.elapsed());
+    rig.holds(&[0x55; 512]);
+    // At this rate it would take the better part of an hour.
+    let unit = open(1_000);
+    let writes = rig.device.seen(Operation::Write);
+    run(async {
+        let begun = unit.begin_operation(overwrite(&[0x66], 1, false), BY).unwrap();
+        begun.saved.await.unwrap().unwrap();
+        while rig.device.seen(Operation::Write) == writes {
+            tokio::task::yield_now().await;
+        }
+        unit.stop_operation(true);
+        begun.ended.await.unwrap_err();
+    });
+    assert!(!unit.operates() && rig.saved(), "the next run goes on with it");
+}
+
+/// Goal: a rate that no configuration allows, 0, is the slowest one, and no rate makes a time that
+/// no clock has.
+#[test]
+fn the_slowest_pace_is_one() {
+    for rate in [0, 1, u64::MAX] {
+        let mut pace = Pace::new(Some(rate));
+        assert!(pace.piece_bytes() >= u64::from(PHYSICAL_BLOCK_BYTES_MAX));
+        let stopping = AtomicBool::new(true);
+        run(pace.keep(u64::MAX, &stopping));
+        run(pace.keep(u64::MAX, &stopping));
+    }
+}

@@ -1,0 +1,377 @@
+//! Range locks: COMPARE AND WRITE and ORWRITE see no foreign write between their read and theirs.
+//!
+//! Writes share; the read-modify-write commands exclude every overlapping write. Among claims that
+//! overlap, owners take turns, and those of one owner are granted in order of arrival. So nobody
+//! starves, and many claims of one owner keep another owner waiting for one of them.
+//!
+//! Reads take no lock, but they wait for ranges that are secluded: there somebody changes blocks
+//! for whom nobody waits any more.
+
+mod blocks;
+mod claim_index;
+mod claims;
+#[cfg(test)]
+mod fairness;
+mod interval_tree;
+#[cfg(test)]
+mod model;
+mod owner_queue;
+#[cfg(test)]
+mod tests;
+
+use claims::{Blockers, Claim, ClaimOwner, Claims, Grants, RemovedClaim};
+use lunar_block::MemoryOwner;
+use lunar_scsi::plan::LbaRange;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::sync::{Notify, oneshot};
+
+pub(crate) use blocks::ClaimedBlocks;
+
+/// The locks of one unit.
+#[derive(Debug, Default)]
+pub(crate) struct RangeLocks {
+    /// Made when they are needed first: many sessions only ever share.
+    claims: OnceLock<Box<Mutex<Claims>>>,
+    /// Everything is shared so many times [`SHARE`], apart from `claims`; and [`EXCLUSIVE`] while
+    /// one of them is exclusive, held or waiting. Changed under their lock but for the shares.
+    shares: AtomicUsize,
+    /// How many exclusive claims there have been.
+    exclusive_begun: AtomicU64,
+    /// Held ranges that are secluded; while there is none, reads need not look.
+    secluded: AtomicUsize,
+    /// One of them was let go.
+    shown: Notify,
+}
+
+/// In `shares`: nobody else may share without a place in the queue.
+const EXCLUSIVE: usize = 1;
+/// In `shares`: one that shares.
+const SHARE: usize = 2;
+
+/// A held range; dropping it lets the next in.
+#[derive(Debug)]
+pub(crate) struct RangeGuard {
+    locks: Arc<RangeLocks>,
+    id: u64,
+    slot: u32,
+}
+
+/// Everything is shared, at the cost of two additions: who wants any range for himself waits until
+/// this is dropped.
+#[derive(Debug)]
+pub(crate) struct Share<L: Deref<Target = RangeLocks>> {
+    locks: L,
+}
+
+/// A place in the queue, taken when asked for; held once granted.
+#[derive(Debug)]
+pub(crate) struct RangeQueued {
+    guard: RangeGuard,
+    wait: Option<oneshot::Receiver<()>>,
+}
+
+/// A claim that has come, before it is held or waits.
+struct NewClaim {
+    claim: Claim,
+    blockers: Blockers,
+    has_to_wait: bool,
+}
+
+/// Why a claim was refused: one more may not wait.
+#[derive(Debug)]
+pub(crate) struct TooManyWaiting;
+
+/// What is done in the name of other units' tasks: who has shut somebody out waits until it is
+/// over.
+#[derive(Debug, Default)]
+pub(crate) struct Fence {
+    locks: Arc<RangeLocks>,
+}
+
+impl Fence {
+    const ALL: LbaRange = LbaRange { lba: 0, count: 1 };
+
+    /// To be held while something is done.
+    pub(crate) async fn share(&self) -> RangeGuard {
+        self.locks.lock(Self::ALL, false).await
+    }
+
+    /// Waits until all that is being done now is over.
+    pub(crate) async fn wait(&self) {
+        drop(self.locks.lock(Self::ALL, true).await);
+    }
+}
+
+impl RangeLocks {
+    /// Holds `range`, shared with other writers, or alone.
+    pub(crate) async fn lock(
+        self: &Arc<Self>,
+        range: impl Into<ClaimedBlocks>,
+        exclusive: bool,
+    ) -> RangeGuard {
+        self.queue(range, exclusive).granted().await
+    }
+
+    /// The same for a command of an initiator, unless it would have to wait and too many claims of
+    /// this owner, or of all owners, wait already.
+    pub(crate) async fn lock_for(
+        self: &Arc<Self>,
+        owner: &Arc<MemoryOwner>,
+        range: impl Into<ClaimedBlocks>,
+        exclusive: bool,
+    ) -> Result<RangeGuard, TooManyWaiting> {
+        Ok(self.queue_for(owner, range, exclusive)?.granted().await)
+    }
+
+    /// Takes a place in the queue now; it may be waited for later.
+    pub(crate) fn queue(
+        self: &Arc<Self>,
+        range: impl Into<ClaimedBlocks>,
+        exclusive: bool,
+    ) -> RangeQueued {
+        let mut claims = self.claims();
+        let new = self.new_claim(&mut claims, None, range.into(), exclusive);
+        self.add(&mut claims, new)
+    }
+
+    /// Takes a place in the queue as for [`lock_for`](Self::lock_for).
+    pub(crate) fn queue_for(
+        self: &Arc<Self>,
+        owner: &Arc<MemoryOwner>,
+        range: impl Into<ClaimedBlocks>,
+        exclusive: bool,
+    ) -> Result<RangeQueued, TooManyWaiting> {
+        let mut claims = self.claims();
+        let new = self.new_claim(&mut claims, Some(Arc::clone(owner)), range.into(), exclusive);
+        if new.has_to_wait && !claims.may_wait(owner) {
+            if exclusive {
+                self.end_exclusive_claim(&mut claims);
+            }
+            return Err(TooManyWaiting);
+        }
+        Ok(self.add(&mut claims, new))
+    }
+
+    /// Holds `range`, shared with other writers, unless that has to be waited for, or might be:
+    /// no claim that waits is overtaken, whosever it is.
+    pub(crate) fn try_lock_shared(self: &Arc<Self>, range: LbaRange) -> Option<RangeGuard> {
+        let mut claims = self.claims();
+        let claim = claims.new_claim(None, range.into(), false);
+        if claims.excludes_shared(&claim) {
+            return None;
+        }
+        let id = claim.id;
+        Some(self.guard(id, claims.hold(claim)))
+    }
+
+    /// Holds `range` at once, whoever else does: who comes later or waits already waits for it.
+    pub(crate) fn at_head(self: &Arc<Self>, range: LbaRange) -> RangeQueued {
+        let mut claims = self.claims();
+        let claim = claims.new_claim(None, range.into(), true);
+        self.begin_exclusive_claims(&mut claims, 1);
+        let id = claim.id;
+        RangeQueued { guard: self.guard(id, claims.hold_at_head(claim)), wait: None }
+    }
+
+    /// A claim that has come, and what it has to wait for.
+    fn new_claim(
+        &self,
+        claims: &mut Claims,
+        owner: ClaimOwner,
+        blocks: ClaimedBlocks,
+        exclusive: bool,
+    ) -> NewClaim {
+        let claim = claims.new_claim(owner, blocks, exclusive);
+        if exclusive {
+            self.begin_exclusive_claims(claims, 1);
+        }
+        let blockers = claims.blockers(&claim);
+        let has_to_wait = blockers.all > 0 || (exclusive && self.is_shared());
+        NewClaim { claim, blockers, has_to_wait }
+    }
+
+    fn add(self: &Arc<Self>, claims: &mut Claims, new: NewClaim) -> RangeQueued {
+        let id = new.claim.id;
+        let (slot, wait) = if new.has_to_wait {
+            let (slot, granted) = claims.wait(new.claim, new.blockers);
+            (slot, Some(granted))
+        } else {
+            (claims.hold(new.claim), None)
+        };
+        RangeQueued { guard: self.guard(id, slot), wait }
+    }
+
+    fn guard(self: &Arc<Self>, id: u64, slot: u32) -> RangeGuard {
+        RangeGuard { locks: Arc::clone(self), id, slot }
+    }
+
+    /// Shares everything with all others who share, unless there is an exclusive claim: then a
+    /// place in the queue has to be taken.
+    pub(crate) fn try_share<L: Deref<Target = Self>>(locks: L) -> Option<Share<L>> {
+        if locks.shares.load(SeqCst) & EXCLUSIVE != 0 {
+            return None;
+        }
+        let before = locks.shares.fetch_add(SHARE, SeqCst);
+        // Dropped, it wakes whoever took it for one that shares.
+        let share = Share { locks };
+        (before & EXCLUSIVE == 0).then_some(share)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.shares.load(SeqCst) >= SHARE
+    }
+
+    /// From the first such claim on nobody shares without a place in the queue.
+    fn begin_exclusive_claims(&self, claims: &mut Claims, count: usize) {
+        claims.exclusive_claims += count;
+        if claims.exclusive_claims > 0 {
+            self.shares.fetch_or(EXCLUSIVE, SeqCst);
+        }
+        // Behind the flag: see `exclusive_mark`.
+        self.exclusive_begun.fetch_add(count as u64, SeqCst);
+    }
+
+    /// After the last such claim everybody may share again.
+    fn end_exclusive_claim(&self, claims: &mut Claims) {
+        claims.exclusive_claims -= 1;
+        if claims.exclusive_claims == 0 {
+            self.shares.fetch_and(!EXCLUSIVE, SeqCst);
+        }
+    }
+
+    /// A mark that is the same later if there was no exclusive claim in between, of any range.
+    /// `None`: there is one now, held or waiting.
+    pub(crate) fn exclusive_mark(&self) -> Option<u64> {
+        // In this order: a claim that is counted has set the flag.
+        let begun = self.exclusive_begun.load(SeqCst);
+        (self.shares.load(SeqCst) & EXCLUSIVE == 0).then_some(begun)
+    }
+
+    /// Grants the claims that nothing keeps out any more, now that `removed` does not. Their
+    /// waiters are woken when the result is dropped: after `claims` is unlocked.
+    fn grant(&self, claims: &mut Claims, removed: Option<&RemovedClaim>) -> Grants {
+        if claims.waiting == 0 {
+            return Grants::default();
+        }
+        claims.grant(removed, self.is_shared())
+    }
+
+    /// No range at all is secluded.
+    pub(crate) fn are_shown(&self) -> bool {
+        self.secluded.load(SeqCst) == 0
+    }
+
+    /// Waits until no block of `range` is secluded.
+    pub(crate) async fn shown(&self, range: LbaRange) {
+        let blocks = range.into();
+        while !self.are_shown() {
+            let mut shown = pin!(self.shown.notified());
+            shown.as_mut().enable();
+            // What is secluded is exclusive.
+            if !self.claims().any_exclusive_held(&blocks, |held| held.secluded) {
+                return;
+            }
+            shown.await;
+        }
+    }
+
+    /// Secludes the pieces of copies that are being written now.
+    pub(crate) fn seclude_copies(&self) {
+        let mut claims = self.claims();
+        let is_piece = |slot: &u32| claims.claim(*slot).of_copy;
+        let pieces: Vec<u32> = claims.held.iter().copied().filter(is_piece).collect();
+        for slot in pieces {
+            self.seclude(&mut claims, slot);
+        }
+    }
+
+    /// Secludes the held claim in a slot.
+    fn seclude(&self, claims: &mut Claims, slot: u32) {
+        let secluded = claims.seclude(slot);
+        self.secluded.fetch_add(secluded.claims, SeqCst);
+        self.begin_exclusive_claims(claims, secluded.were_shared);
+    }
+
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RangeGuard {
+    /// Whoever comes from now on, to read as well, waits until this is let go. Those who share the
+    /// range already go on.
+    pub(crate) fn seclude(&self) {
+        let mut claims = self.locks.claims();
+        if claims.held_mut(self.id, self.slot).is_some() {
+            self.locks.seclude(&mut claims, self.slot);
+        }
+    }
+
+    /// It is a piece of a copy that is locked.
+    pub(crate) fn of_copy(self) -> Self {
+        let mut claims = self.locks.claims();
+        if let Some(claim) = claims.held_mut(self.id, self.slot) {
+            claim.of_copy = true;
+        }
+        drop(claims);
+        self
+    }
+}
+
+impl<L: Deref<Target = RangeLocks>> Share<L> {
+    /// Of which everything is shared.
+    pub(crate) fn locks(&self) -> &L {
+        &self.locks
+    }
+}
+
+impl RangeQueued {
+    /// Whose range is waited for.
+    pub(crate) fn locks(&self) -> &Arc<RangeLocks> {
+        &self.guard.locks
+    }
+
+    /// It is held: nobody has to be waited for.
+    pub(crate) fn is_granted(&self) -> bool {
+        self.wait.is_none()
+    }
+
+    /// Waits until the range is held.
+    pub(crate) async fn granted(self) -> RangeGuard {
+        if let Some(granted) = self.wait {
+            let _ = granted.await; // nothing is sent: the grant drops the sender
+        }
+        self.guard
+    }
+}
+
+impl Drop for RangeGuard {
+    fn drop(&mut self) {
+        let mut claims = self.locks.claims();
+        let Some(removed) = claims.remove(self.id, self.slot) else { return };
+        if removed.claim.exclusive {
+            self.locks.end_exclusive_claim(&mut claims);
+        }
+        let grants = self.locks.grant(&mut claims, Some(&removed));
+        drop(claims);
+        drop(grants);
+        if removed.claim.secluded {
+            self.locks.secluded.fetch_sub(1, SeqCst);
+            self.locks.shown.notify_waiters();
+        }
+    }
+}
+
+impl<L: Deref<Target = RangeLocks>> Drop for Share<L> {
+    fn drop(&mut self) {
+        if self.locks.shares.fetch_sub(SHARE, SeqCst) == SHARE | EXCLUSIVE {
+            let mut claims = self.locks.claims();
+            let grants = self.locks.grant(&mut claims, None);
+            drop(claims);
+            drop(grants);
+        }
+    }
+}

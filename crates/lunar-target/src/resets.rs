@@ -1,0 +1,239 @@
+//! Resets that reach other sessions: one at a time for each unit, and for each target.
+//!
+//! A reset visits every session. Requests that arrive while one runs wait, and a single run serves
+//! all of them: the work grows with the sessions, not with their product with the requests.
+
+use crate::server::{Shared, lock};
+use crate::session::{Session, SessionKey};
+use crate::unit::LogicalUnit;
+use lunar_scsi::plan::NexusId;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+/// Sessions that a reset visits before other work of the core has its turn.
+const VISITS_AT_ONCE: usize = 64;
+
+/// Requests of one kind that are served together.
+pub(crate) struct RequestQueue<T> {
+    requests: Mutex<Requests<T>>,
+    /// Held by the run under way.
+    running: tokio::sync::Mutex<()>,
+}
+
+/// Requests for a reset of one unit or of one target, by the sessions that sent them.
+pub(crate) type ResetQueue = RequestQueue<Arc<Session>>;
+
+struct Requests<T> {
+    /// Runs that have begun.
+    runs: u64,
+    /// Requests for the next one.
+    waiting: Vec<T>,
+}
+
+impl<T> Default for RequestQueue<T> {
+    fn default() -> Self {
+        let requests = Mutex::new(Requests { runs: 0, waiting: Vec::new() });
+        Self { requests, running: tokio::sync::Mutex::default() }
+    }
+}
+
+impl<T> fmt::Debug for RequestQueue<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let requests = lock(&self.requests);
+        let mut fields = formatter.debug_struct("RequestQueue");
+        fields.field("runs", &requests.runs).field("waiting", &requests.waiting.len()).finish()
+    }
+}
+
+impl<T> RequestQueue<T> {
+    /// Returns once a run that began after this call has ended. The first of the requests that
+    /// wait has its `run` serve them all.
+    pub(crate) async fn serve(&self, request: T, run: impl AsyncFnOnce(Vec<T>)) {
+        let runs_before = {
+            let mut requests = lock(&self.requests);
+            requests.waiting.push(request);
+            requests.runs
+        };
+        let _running = self.running.lock().await;
+        let together = {
+            let mut requests = lock(&self.requests);
+            if requests.runs != runs_before {
+                return; // with the requests before this one
+            }
+            requests.runs += 1;
+            std::mem::take(&mut requests.waiting)
+        };
+        run(together).await;
+    }
+}
+
+/// The queues of targets that are being reset.
+#[derive(Debug, Default)]
+pub(crate) struct TargetResets {
+    by_target: Mutex<HashMap<String, Arc<ResetQueue>>>,
+    /// Initiators that asked for a TARGET COLD RESET last, by the names of targets, until they log
+    /// in again.
+    returning: Mutex<HashMap<String, Returning>>,
+}
+
+#[derive(Debug)]
+struct Returning {
+    initiator_name: String,
+    /// Of the session that asked for the reset, and was ended by it.
+    nexus: NexusId,
+}
+
+impl TargetResets {
+    fn of(&self, target: &str) -> Arc<ResetQueue> {
+        Arc::clone(lock(&self.by_target).entry(target.to_owned()).or_default())
+    }
+
+    /// A session has asked for a TARGET COLD RESET, which ends it.
+    pub(crate) fn expect_return(&self, session: &Session) {
+        let Some(target) = session.key.target_name.clone() else { return };
+        let initiator_name = session.key.initiator_name.clone();
+        let returning = Returning { initiator_name, nexus: session.nexus };
+        lock(&self.returning).insert(target, returning);
+    }
+
+    /// The nexus of the initiator's last session, for the first login after it was ended by the
+    /// reset that it had asked for.
+    pub(crate) fn take_returning(&self, key: &SessionKey) -> Option<NexusId> {
+        let target = key.target_name.as_ref()?;
+        let mut returning = lock(&self.returning);
+        returning.get(target).filter(|who| who.initiator_name == key.initiator_name)?;
+        returning.remove(target).map(|who| who.nexus)
+    }
+
+    fn remove_unused(&self, target: &str) {
+        let mut by_target = lock(&self.by_target);
+        if by_target.get(target).is_some_and(|queue| Arc::strong_count(queue) == 1) {
+            by_target.remove(target);
+        }
+    }
+}
+
+/// Units to be reset, each with the session that asked for it, if one alone did: its own tasks are
+/// quiet already, and it is not told of its own reset.
+struct UnitResets<'a>(HashMap<*const LogicalUnit, (Arc<LogicalUnit>, Option<&'a Session>)>);
+
+impl<'a> UnitResets<'a> {
+    fn new(asked: impl Iterator<Item = (Arc<LogicalUnit>, &'a Session)>) -> Self {
+        let mut units = HashMap::new();
+        for (unit, session) in asked {
+            let (_, by) = units.entry(Arc::as_ptr(&unit)).or_insert((unit, Some(session)));
+            *by = by.filter(|by: &&Session| by.nexus == session.nexus);
+        }
+        Self(units)
+    }
+
+    fn hit(&self, unit: &Arc<LogicalUnit>, nexus: NexusId) -> bool {
+        let asked = self.0.get(&Arc::as_ptr(unit));
+        asked.is_some_and(|(_, by)| by.is_none_or(|by| by.nexus != nexus))
+    }
+
+    /// Aborts the tasks of other nexuses, then resets the units.
+    async fn run(self, shared: &Arc<Shared>) {
+        let sessions = shared.sessions().all();
+        let mut aborts = Vec::new();
+        for visited in sessions.chunks(VISITS_AT_ONCE) {
+            for session in visited {
+                let is_hit = |unit: &Arc<LogicalUnit>| self.hit(unit, session.nexus);
+                aborts.extend(session.abort_on_units(shared, is_hit));
+            }
+            tokio::task::yield_now().await;
+        }
+        for abort in aborts {
+            let _ = abort.await; // the session may be over, its tasks with it
+        }
+        for (at, (unit, by)) in self.0.values().enumerate() {
+            match by {
+                Some(session) => session.scsi_of(unit).reset(Some(session.nexus)),
+                None => unit.scsi().reset(None),
+            }
+            if at % VISITS_AT_ONCE == VISITS_AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+/// LOGICAL UNIT RESET by a session.
+pub(crate) async fn reset_unit(shared: &Arc<Shared>, by: &Arc<Session>, unit: &Arc<LogicalUnit>) {
+    let run = async |requesters: Vec<Arc<Session>>| {
+        let asked = requesters.iter().map(|session| (Arc::clone(unit), &**session));
+        UnitResets::new(asked).run(shared).await;
+    };
+    unit.resets.serve(Arc::clone(by), run).await;
+}
+
+/// TARGET WARM RESET or TARGET COLD RESET by a session: of the units that it sees.
+pub(crate) async fn reset_target(shared: &Arc<Shared>, by: &Arc<Session>) {
+    let target = by.key.target_name.as_deref().unwrap_or_default();
+    let run = async |requesters: Vec<Arc<Session>>| {
+        let views: Vec<_> = requesters.iter().map(|session| session.view()).collect();
+        let asked = requesters.iter().zip(&views).flat_map(|(session, view)| {
+            view.units().iter().map(|unit| (Arc::clone(unit), &**session))
+        });
+        let resets = UnitResets::new(asked);
+        drop(views);
+        resets.run(shared).await;
+    };
+    let queue = shared.target_resets.of(target);
+    queue.serve(Arc::clone(by), run).await;
+    drop(queue);
+    shared.target_resets.remove_unused(target);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use futures_util::future::join_all;
+    use std::cell::RefCell;
+    use tokio::sync::Semaphore;
+
+    /// Goal: requests that arrive while one is served are served together by one further run, and
+    /// none returns before that run has ended.
+    #[test]
+    fn requests_that_wait_share_one_run() {
+        const REQUESTS: u32 = 1000;
+        let (queue, runs, may_end) =
+            (RequestQueue::default(), RefCell::new(Vec::new()), Semaphore::new(0));
+        let serve = |request: u32| {
+            let (queue, runs, may_end) = (&queue, &runs, &may_end);
+            queue.serve(request, async move |together| {
+                runs.borrow_mut().push(together);
+                may_end.acquire().await.unwrap().forget();
+            })
+        };
+        let mut first = Box::pin(serve(0));
+        assert!((&mut first).now_or_never().is_none());
+        let mut others = Box::pin(join_all((1..REQUESTS).map(serve)));
+        assert!((&mut others).now_or_never().is_none(), "they came after the first had begun");
+        may_end.add_permits(1);
+        assert!(first.now_or_never().is_some());
+        assert!((&mut others).now_or_never().is_none(), "their own run has not ended");
+        may_end.add_permits(1);
+        assert!(others.now_or_never().is_some());
+        assert_eq!(*runs.borrow(), [vec![0], (1..REQUESTS).collect()]);
+        let mut later = Box::pin(serve(REQUESTS));
+        assert!((&mut later).now_or_never().is_none(), "one that comes later has a run of its own");
+        may_end.add_permits(1);
+        assert!(later.now_or_never().is_some());
+        assert_eq!(runs.borrow().len(), 3);
+    }
+
+    /// Goal: a run that is dropped half-way leaves the queue usable.
+    #[test]
+    fn a_run_that_is_dropped_blocks_nobody() {
+        let queue = RequestQueue::default();
+        let mut dropped = Box::pin(queue.serve(1, async |_| std::future::pending().await));
+        assert!((&mut dropped).now_or_never().is_none());
+        drop(dropped);
+        let mut served = Vec::new();
+        assert!(queue.serve(2, async |together| served = together).now_or_never().is_some());
+        assert_eq!(served, [2]);
+    }
+}

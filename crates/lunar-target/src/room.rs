@@ -1,0 +1,192 @@
+//! Room for what is written: telling initiators before it runs out, and what happens when it has.
+
+use crate::Error;
+use crate::server::Shared;
+use crate::unit::{LogicalUnit, LogicalUnitOptions};
+use lunar_scsi::unit::{Resources, Threshold};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What becomes of a write for which there is no room.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum OutOfSpace {
+    /// It fails: SPACE ALLOCATION FAILED WRITE PROTECT.
+    #[default]
+    Fail,
+    /// It waits until there is room.
+    Hold,
+}
+
+/// How often the room of units is looked at.
+const ROOM_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a write that waits for room tries again.
+pub(crate) const HOLD_INTERVAL: Duration = Duration::from_millis(500);
+/// Writes of one unit that wait for room; those beyond get BUSY. They are fewer than a session may
+/// have in flight, so that its other units can still be reached.
+const HELD_WRITES_MAX: usize = 32;
+/// A threshold set: what SCSI counts room in.
+const THRESHOLD_SET_BYTES: u64 = 1 << 20;
+
+/// The threshold of a unit, in threshold sets that are available when it is reached.
+pub(crate) fn threshold(options: &LogicalUnitOptions) -> Result<Option<Threshold>, Error> {
+    let Some(percent) = options.thin_threshold_percent else { return Ok(None) };
+    let refuse = |what: &str| {
+        let name = options.device.name();
+        Err(Error::Options(format!("a threshold of room makes no sense for {name}: {what}")))
+    };
+    if !options.thin {
+        return refuse("it is not thin");
+    }
+    let room = match options.device.sparse() {
+        Some(sparse) => sparse.room()?,
+        None => None,
+    };
+    let Some(room) = room else { return refuse("its room is not known; a sparse file has one") };
+    let left = u128::from(room.total_bytes) * u128::from(100 - percent.min(99)) / 100;
+    let sets = left / u128::from(THRESHOLD_SET_BYTES);
+    let block_bytes = u64::from(options.device.geometry().block_bytes);
+    Ok(Some(Threshold {
+        set_exponent: (THRESHOLD_SET_BYTES / block_bytes).max(2).ilog2() as u8,
+        available_sets: u32::try_from(sets).unwrap_or(u32::MAX).max(1),
+    }))
+}
+
+/// Looks at the room of the units that have a threshold, and at the writes that wait for room,
+/// until it is told to stop.
+pub(crate) async fn watch(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+    loop {
+        let units = shared.units();
+        units.iter().for_each(|unit| unit.tell_if_none_is_held());
+        for unit in units {
+            if unit.options().thin_threshold_percent.is_some() {
+                look(&unit).await;
+            }
+        }
+        let stopped = stop.wait_for(|stop| *stop);
+        if tokio::time::timeout(ROOM_INTERVAL, stopped).await.is_ok() {
+            shared.units().iter().for_each(|unit| unit.tell_at_the_end());
+            return;
+        }
+    }
+}
+
+async fn look(unit: &Arc<LogicalUnit>) {
+    let asked = Arc::clone(unit);
+    // A file system that does not answer holds up a thread of its own, and no other unit's data.
+    let room = tokio::task::spawn_blocking(move || {
+        asked.device().sparse().map_or(Ok(None), |sparse| sparse.room())
+    });
+    let Ok(Ok(Some(room))) = room.await else { return };
+    let resources =
+        Resources { used_bytes: room.used_bytes, available_bytes: room.available_bytes };
+    if unit.scsi().observe_room(resources) {
+        let device = unit.device().name();
+        let available_bytes = room.available_bytes;
+        tracing::warn!(device, available_bytes, "little room is left: initiators are told");
+    }
+}
+
+/// The writes of a unit that wait for room, and what the log says of them.
+#[derive(Debug, Default)]
+pub(crate) struct HeldWrites {
+    count: usize,
+    /// The log says that writes wait.
+    announced: bool,
+    /// One has waited since the last look.
+    recent: bool,
+}
+
+impl HeldWrites {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// One more waits; `true`: the log is to say so.
+    fn add(&mut self) -> bool {
+        self.count += 1;
+        self.recent = true;
+        !std::mem::replace(&mut self.announced, true)
+    }
+
+    fn remove(&mut self) {
+        self.count -= 1;
+    }
+
+    /// Called once in [`ROOM_INTERVAL`]; `true`: none has waited for that long, and the log is to
+    /// say so. Earlier an initiator that aborts its writes and sends others would fill the log.
+    fn have_ceased(&mut self) -> bool {
+        let recent = std::mem::replace(&mut self.recent, self.count > 0);
+        let ceased = self.announced && self.count == 0 && !recent;
+        self.announced &= !ceased;
+        ceased
+    }
+}
+
+/// A write that waits for room is counted while this lives.
+#[derive(Debug)]
+pub(crate) struct Held<'a> {
+    unit: &'a LogicalUnit,
+}
+
+impl LogicalUnit {
+    /// A place among the writes that wait for room, if one is free.
+    pub(crate) fn hold(&self) -> Option<Held<'_>> {
+        let mut writes = self.held();
+        if writes.count >= HELD_WRITES_MAX {
+            return None;
+        }
+        if writes.add() {
+            let device = self.device().name();
+            tracing::warn!(device, "no room is left: writes wait until there is (out_of_space)");
+        }
+        Some(Held { unit: self })
+    }
+
+    /// The server stops, and looks no more.
+    fn tell_at_the_end(&self) {
+        self.held().recent = false;
+        self.tell_if_none_is_held();
+    }
+
+    fn tell_if_none_is_held(&self) {
+        if self.held().have_ceased() {
+            tracing::warn!(device = self.device().name(), "no write waits for room any more");
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.unit.held().remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the log says once that writes wait, and once that none does, however often the last
+    /// one is aborted and another one comes.
+    #[test]
+    fn writes_that_come_and_go_are_announced_once() {
+        let mut writes = HeldWrites::default();
+        let mut lines = 0;
+        for _ in 0..10 {
+            for _ in 0..1000 {
+                lines += u32::from(writes.add());
+                writes.remove();
+            }
+            assert!(!writes.have_ceased(), "some have waited since the last look");
+        }
+        assert_eq!(lines, 1);
+        assert!(writes.have_ceased());
+        assert!(!writes.have_ceased(), "it is said once");
+        assert!(writes.add(), "again");
+        assert!((0..3).all(|_| !writes.have_ceased()), "it waits still");
+        writes.remove();
+        assert!(!writes.have_ceased(), "it did a moment ago");
+        assert!(writes.have_ceased());
+    }
+}

@@ -1,0 +1,584 @@
+//! A session and those who may touch it: its connections, on any core, and task management.
+//!
+//! The protocol's session is a value behind one lock, held for one step and never across an
+//! await: a connection on another core gets its answer without waking the first one up.
+
+mod attachment;
+
+pub(crate) use attachment::{ItlNexus, UnitLogins};
+
+use crate::access::Path;
+use crate::connection_shares::ConnectionPlace;
+use crate::manage;
+use crate::options::TargetOptions;
+use crate::quota::SessionQuota;
+use crate::server::Shared;
+use crate::tasks::PlaceQueued;
+use crate::trace::TraceSlot;
+use crate::unit::LogicalUnit;
+use crate::view::{LunTable, View};
+use arc_swap::{ArcSwap, Guard};
+use attachment::SessionRights;
+use lunar_block::{BufferPool, MemoryCharge};
+use lunar_iscsi::framing::TaskId;
+use lunar_iscsi::pdu::LogoutResult;
+use lunar_iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSession};
+use lunar_iscsi::text::ConnectionParameters;
+use lunar_scsi::plan::NexusId;
+use lunar_scsi::plan::buffers::NEXUS_BUFFER_BYTES_MAX;
+use lunar_scsi::reservations::ItNexus;
+use lunar_scsi::share::{Origin, Owner};
+use lunar_scsi::unit::{Context, InitiatorPort, TargetPort};
+use lunar_wire::{Lun, LunForm, Time};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::{oneshot, watch};
+
+/// What reaches a connection from outside its socket.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// From its session.
+    Session(ToConnection),
+    /// Likewise: it is the turn of a command, which has entered its task set.
+    Deliver {
+        /// What the session says.
+        value: ToConnection,
+        /// The command.
+        task: TaskId,
+        /// Its place.
+        place: PlaceQueued,
+    },
+    /// The server stops: ask the initiator to log out.
+    Shutdown {
+        /// Seconds it is given.
+        within_seconds: u16,
+    },
+    /// Time is up: close at once.
+    Cut,
+}
+
+/// What a session saw when it was asked.
+pub(crate) struct KnownView {
+    changes: u64,
+    view: Arc<View>,
+}
+
+/// Sends to a connection. Unbounded in type only: a session sends at most a few values for each
+/// command in its window.
+pub(crate) type Mailbox = UnboundedSender<Mail>;
+
+/// How many tasks were aborted for another nexus, once they are quiet; an error if the session is
+/// over.
+pub(crate) type AbortedTasks = oneshot::Receiver<u32>;
+
+/// The connection that a step is taken for.
+struct Speaker<'a> {
+    cid: u16,
+    mail: &'a mut UnboundedReceiver<Mail>,
+    /// What it hears, in this order.
+    heard: &'a mut VecDeque<Mail>,
+}
+
+/// Why a connection cannot join.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum NoPlace {
+    /// The session has a connection of its CID.
+    Taken,
+    /// It has as many as were negotiated.
+    Full,
+}
+
+/// Memory of a session for each unit that it sees, once it uses it: the unit's knowledge of the
+/// nexus, a task set, entries in tables. 610 bytes were measured.
+pub(crate) const UNIT_BYTES: usize = 1 << 10;
+
+/// What makes two sessions the same for session reinstatement, RFC 7143 §6.3.5.
+#[derive(Clone, Debug, Eq, PartialEq, Hash)]
+pub(crate) struct SessionKey {
+    pub(crate) initiator_name: String,
+    pub(crate) isid: [u8; 6],
+    /// `None`: a discovery session.
+    pub(crate) target_name: Option<String>,
+    pub(crate) portal_group_tag: u16,
+    /// `None`: a normal session.
+    pub(crate) discovery: Option<Discovery>,
+}
+
+impl SessionKey {
+    /// The normal session of an I_T nexus, whose names are in lower case.
+    fn of_nexus(nexus: &ItNexus) -> Self {
+        let (initiator, port) = (nexus.initiator(), nexus.port());
+        Self {
+            initiator_name: initiator.name.clone(),
+            isid: initiator.isid,
+            target_name: Some(port.name.clone()),
+            portal_group_tag: port.portal_group_tag,
+            discovery: None,
+        }
+    }
+}
+
+/// What makes two discovery sessions the same, besides initiator and ISID. RFC 7143 §7.4.2.
+#[derive(Clone, Debug, Eq, PartialEq, Hash)]
+pub(crate) enum Discovery {
+    /// The address that was reached: sessions over different portals are independent.
+    Unnamed(SocketAddr),
+    /// The target that was named.
+    Named(String),
+}
+
+/// One session of this server.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) key: SessionKey,
+    pub(crate) tsih: u16,
+    pub(crate) nexus: NexusId,
+    pub(crate) max_connections: u16,
+    pub(crate) path: Path,
+    /// Where its initiator comes from; `None`: its name is proven.
+    origin: Option<Origin>,
+    pub(crate) since: SystemTime,
+    view: ArcSwap<View>,
+    /// How often it has been another one.
+    view_changes: AtomicU64,
+    pub(crate) quota: SessionQuota,
+    protocol_level: u16,
+    port: TargetPort,
+    ports: Vec<TargetPort>,
+    /// Its ends, as its units know them.
+    it_nexus: Arc<ItNexus>,
+    units_charge: Mutex<MemoryCharge>,
+    /// For its buffers at the units, by their addresses, where it has written any.
+    buffer_charges: Mutex<HashMap<usize, MemoryCharge>>,
+    rights: ArcSwap<SessionRights>,
+    /// The nexus whose TARGET COLD RESET ended the initiator's last session, if one did.
+    returns_from: Option<NexusId>,
+    /// Units tell the initiator that its LUNs have changed, and it has not asked for them since.
+    luns_changed: AtomicBool,
+    machine: Mutex<TargetSession>,
+    members: Mutex<BTreeMap<u16, Member>>,
+    aborts: Mutex<HashMap<u64, oneshot::Sender<u32>>>,
+    ended: watch::Sender<bool>,
+    /// The server ends it.
+    ending: AtomicBool,
+    /// The initiator took its leave.
+    logged_out: AtomicBool,
+    pub(crate) trace: Arc<TraceSlot>,
+}
+
+/// A connection of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) mailbox: Mailbox,
+    pub(crate) path: Path,
+    /// As its login negotiated them.
+    pub(crate) parameters: ConnectionParameters,
+    /// Among the connections of its initiator.
+    pub(crate) _place: Arc<ConnectionPlace>,
+}
+
+/// What a new session is made of.
+pub(crate) struct SessionParts {
+    pub(crate) key: SessionKey,
+    pub(crate) tsih: u16,
+    pub(crate) nexus: NexusId,
+    /// `None`: a discovery session.
+    pub(crate) target: Option<Arc<TargetOptions>>,
+    pub(crate) luns: Arc<LunTable>,
+    /// The nexus whose TARGET COLD RESET ended the initiator's last session, if one did.
+    pub(crate) returns_from: Option<NexusId>,
+    pub(crate) max_connections: u16,
+    /// Of its leading connection.
+    pub(crate) path: Path,
+    /// Where its initiator comes from; `None`: its name is proven.
+    pub(crate) origin: Option<Origin>,
+    pub(crate) quota: SessionQuota,
+    pub(crate) port: TargetPort,
+    /// All of the target, that one included, ordered by their relative identifiers.
+    pub(crate) ports: Vec<TargetPort>,
+    /// Holds [`UNIT_BYTES`] for each unit.
+    pub(crate) units_charge: MemoryCharge,
+    pub(crate) machine: TargetSession,
+}
+
+impl Session {
+    /// Makes the session. Its units do not know it until they have to do with it.
+    pub(crate) fn new(mut parts: SessionParts) -> Arc<Self> {
+        let view = View::new(parts.luns);
+        parts.machine.set_units(view.list().to_vec());
+        let rights = SessionRights::new(parts.target);
+        parts.machine.set_administers(rights.administers(&parts.key));
+        let initiator =
+            InitiatorPort { name: parts.key.initiator_name.clone(), isid: parts.key.isid };
+        let it_nexus = ItNexus::new(&initiator, &parts.port).from_origin(parts.origin);
+        Arc::new(Self {
+            it_nexus: Arc::new(it_nexus),
+            units_charge: Mutex::new(parts.units_charge),
+            buffer_charges: Mutex::default(),
+            rights: ArcSwap::from_pointee(rights),
+            returns_from: parts.returns_from,
+            luns_changed: AtomicBool::new(false),
+            key: parts.key,
+            tsih: parts.tsih,
+            nexus: parts.nexus,
+            max_connections: parts.max_connections,
+            path: parts.path,
+            origin: parts.origin,
+            since: SystemTime::now(),
+            quota: parts.quota,
+            protocol_level: parts.machine.parameters().protocol_level.into(),
+            port: parts.port,
+            ports: parts.ports,
+            machine: Mutex::new(parts.machine),
+            members: Mutex::default(),
+            aborts: Mutex::default(),
+            ended: watch::Sender::new(false),
+            ending: AtomicBool::new(false),
+            logged_out: AtomicBool::new(false),
+            trace: Arc::default(),
+            view: ArcSwap::from_pointee(view),
+            view_changes: AtomicU64::new(0),
+        })
+    }
+
+    /// Charges what its units know of it; for `units` of them from now on.
+    pub(crate) fn charge_units(&self, units: usize) {
+        lock(&self.units_charge).set(units * UNIT_BYTES);
+    }
+
+    /// Charges what this nexus may put into the buffers of `unit`, once; `false`: there is no
+    /// memory for it.
+    pub(crate) fn charge_buffers(&self, unit: &Arc<LogicalUnit>, memory: &BufferPool) -> bool {
+        let mut charges = lock(&self.buffer_charges);
+        let unit = Arc::as_ptr(unit).addr();
+        if charges.contains_key(&unit) {
+            return true;
+        }
+        let charge = memory.try_charge(NEXUS_BUFFER_BYTES_MAX);
+        charge.map(|charge| charges.insert(unit, charge)).is_some()
+    }
+
+    /// The initiator that counts for what the session takes.
+    pub(crate) fn owner(&self) -> Owner<'_> {
+        Owner { name: &self.key.initiator_name, origin: self.origin }
+    }
+
+    /// What it sees now.
+    pub(crate) fn view(&self) -> Guard<Arc<View>> {
+        self.view.load()
+    }
+
+    /// What it sees now, for who asks often: `known` keeps it until it is another one, and all that
+    /// is seen in it alive.
+    ///
+    /// Who has been told something by the session's machine sees at least what was seen then: both
+    /// change under its lock.
+    pub(crate) fn view_known<'a>(&self, known: &'a mut Option<KnownView>) -> &'a View {
+        let changes = self.view_changes.load(Acquire);
+        if known.as_ref().is_some_and(|known| known.changes != changes) {
+            *known = None;
+        }
+        &known.get_or_insert_with(|| KnownView { changes, view: self.view.load_full() }).view
+    }
+
+    /// Replaces the view. Tasks that have begun go on with the units they have.
+    pub(crate) fn set_view(&self, view: View) -> Arc<View> {
+        let view = Arc::new(view);
+        let mut machine = self.machine();
+        machine.set_units(view.list().to_vec());
+        self.view.store(Arc::clone(&view));
+        self.view_changes.fetch_add(1, Release);
+        view
+    }
+
+    /// The unit a LUN field names, if this initiator sees it.
+    pub(crate) fn unit(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
+        self.view.load().unit(lun).cloned()
+    }
+
+    /// What the planner may know, with what is seen in `view`.
+    pub(crate) fn context<'a>(&'a self, view: &'a View) -> Context<'a> {
+        Context {
+            ports: &self.ports,
+            protocol_level: self.protocol_level,
+            now_milliseconds: milliseconds_since_1970,
+            ..Context::new(view.list(), &self.port)
+        }
+    }
+
+    /// The same at a unit, which can ask for the sessions that see it.
+    pub(crate) fn context_at<'a>(
+        &'a self,
+        view: &'a View,
+        logins: &'a UnitLogins<'_>,
+    ) -> Context<'a> {
+        Context { logins, ..self.context(view) }
+    }
+
+    /// What its leading connection negotiated; holds for all of them.
+    pub(crate) fn parameters(&self) -> lunar_iscsi::text::SessionParameters {
+        self.machine().parameters()
+    }
+
+    /// Command window, for a Login Response.
+    pub(crate) fn window(&self) -> (lunar_wire::SerialNumber, lunar_wire::SerialNumber) {
+        self.machine().window()
+    }
+
+    /// Takes a connection in, if there is room for it and none of its CID.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        cid: u16,
+        member: Member,
+    ) -> Result<(), NoPlace> {
+        {
+            let mut members = self.members();
+            if members.contains_key(&cid) {
+                return Err(NoPlace::Taken);
+            }
+            if members.len() >= usize::from(self.max_connections.max(1)) {
+                return Err(NoPlace::Full);
+            }
+            members.insert(cid, member);
+        }
+        self.step(shared, shared.clock.now(), Input::Join(cid), None);
+        Ok(())
+    }
+
+    /// A connection speaks, and is answered at once if nobody else is concerned and nothing waits
+    /// in its mailbox; `None`: it has not spoken yet, and is to be [heard](Self::hear).
+    pub(crate) fn answer(
+        &self,
+        cid: u16,
+        message: &ToSession,
+        mail: &UnboundedReceiver<Mail>,
+    ) -> Option<ToConnection> {
+        let mut machine = self.machine();
+        if mail.is_empty() { machine.reply(cid, message) } else { None }
+    }
+
+    /// A connection speaks, and hears what was said to it before, then what it is answered.
+    pub(crate) fn hear(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        now: Time,
+        cid: u16,
+        message: ToSession,
+        mail: &mut UnboundedReceiver<Mail>,
+        heard: &mut VecDeque<Mail>,
+    ) {
+        let closed = matches!(message, ToSession::ConnectionClosed);
+        let speaker = Speaker { cid, mail, heard };
+        self.step(shared, now, Input::Connection(cid, message), Some(speaker));
+        if closed {
+            self.members().remove(&cid);
+        }
+    }
+
+    /// A connection is gone, and did not say so.
+    pub(crate) fn lose(self: &Arc<Self>, shared: &Arc<Shared>, cid: u16) {
+        let closed = Input::Connection(cid, ToSession::ConnectionClosed);
+        self.step(shared, shared.clock.now(), closed, None);
+        self.members().remove(&cid);
+    }
+
+    /// Ends the session: its connections close, its tasks are aborted.
+    pub(crate) fn end(self: &Arc<Self>, shared: &Arc<Shared>) {
+        self.ending.store(true, Release);
+        self.step(shared, shared.clock.now(), Input::End, None);
+    }
+
+    /// Closes one connection, to be replaced: [`join`](Self::join) or [`end`](Self::end) follows.
+    pub(crate) fn replace_connection(self: &Arc<Self>, shared: &Arc<Shared>, cid: u16) {
+        self.step(shared, shared.clock.now(), Input::Replace(cid), None);
+    }
+
+    /// Whether [`end`](Self::end) was called.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Acquire)
+    }
+
+    /// Whether it is over.
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+
+    /// Waits until the session is over.
+    pub(crate) async fn ended(&self) {
+        let mut ended = self.ended.subscribe();
+        let _ = ended.wait_for(|ended| *ended).await;
+    }
+
+    /// Aborts this session's tasks on the units that `is_hit` names, for another nexus: one value
+    /// for each number under which there are some.
+    pub(crate) fn abort_on_units(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        is_hit: impl Fn(&Arc<LogicalUnit>) -> bool,
+    ) -> Vec<AbortedTasks> {
+        let with_tasks = self.machine().units_of_tasks();
+        if with_tasks.is_empty() {
+            return Vec::new();
+        }
+        let view = self.view();
+        let hit = |lun: Lun| match lun.form() {
+            LunForm::Unit(id) if view.unit(lun).is_some_and(&is_hit) => Some(id),
+            _ => None,
+        };
+        // Both forms of a number mean the same unit.
+        let hit: BTreeSet<u16> = with_tasks.into_iter().filter_map(hit).collect();
+        hit.into_iter().map(|id| self.begin_abort(shared, Lun::new(id))).collect()
+    }
+
+    /// Aborts this session's tasks on `lun` for another nexus; `None`: there are none.
+    pub(crate) fn abort_on(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        lun: Lun,
+    ) -> Option<AbortedTasks> {
+        let with_tasks = self.machine().units_of_tasks();
+        let has_tasks = with_tasks.iter().any(|other| other.form() == lun.form());
+        has_tasks.then(|| self.begin_abort(shared, lun))
+    }
+
+    fn begin_abort(self: &Arc<Self>, shared: &Arc<Shared>, lun: Lun) -> AbortedTasks {
+        let id = shared.next_id();
+        let (sender, receiver) = oneshot::channel();
+        lock(&self.aborts).insert(id, sender);
+        let input = Input::AbortedByOther { id, lun: Some(lun) };
+        self.step(shared, shared.clock.now(), input, None);
+        receiver
+    }
+
+    /// Task management is through: `done` is [`Input::Managed`].
+    pub(crate) fn managed(self: &Arc<Self>, shared: &Arc<Shared>, done: Input) {
+        self.step(shared, shared.clock.now(), done, None);
+    }
+
+    fn machine(&self) -> MutexGuard<'_, TargetSession> {
+        lock(&self.machine)
+    }
+
+    /// Its connections by their CIDs.
+    pub(crate) fn members(&self) -> MutexGuard<'_, BTreeMap<u16, Member>> {
+        lock(&self.members)
+    }
+
+    /// How many of its commands have not ended.
+    pub(crate) fn tasks(&self) -> usize {
+        self.machine().tasks()
+    }
+
+    /// Asks the initiator to log out. RFC 7143 §11.9.1, event 1.
+    pub(crate) fn ask_to_leave(&self, within_seconds: u16) {
+        for member in self.members().values() {
+            let _ = member.mailbox.send(Mail::Shutdown { within_seconds }); // it may be closing
+        }
+    }
+
+    /// One step of the machine. Values for other connections are put into their mailboxes under the
+    /// lock, so that they arrive in the order of the steps; the connection that speaks empties its
+    /// mailbox under it and hears the answers behind that.
+    fn step(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        now: Time,
+        input: Input,
+        mut speaker: Option<Speaker<'_>>,
+    ) {
+        let mut ended = false;
+        let mut machine = self.machine();
+        if let Some(Speaker { mail, heard, .. }) = &mut speaker
+            && !mail.is_empty()
+        {
+            heard.extend(std::iter::from_fn(|| mail.try_recv().ok()));
+        }
+        machine.handle(now, input);
+        while let Some(output) = machine.poll() {
+            match output {
+                Output::ToConnection(cid, value) => {
+                    if matches!(value, ToConnection::LogoutDone(LogoutResult::CLOSED)) {
+                        self.logged_out.store(true, Relaxed);
+                    }
+                    let mail = self.mail(&machine, cid, value);
+                    match &mut speaker {
+                        Some(speaker) if cid == speaker.cid => speaker.heard.push_back(mail),
+                        _ => self.send(cid, mail),
+                    }
+                }
+                Output::Manage { id, function, lun } => {
+                    manage::spawn(Arc::clone(shared), Arc::clone(self), id, function, lun);
+                }
+                Output::OthersAborted { id, tasks } => {
+                    if let Some(waiting) = lock(&self.aborts).remove(&id) {
+                        let _ = waiting.send(tasks); // whoever asked may be gone
+                    }
+                }
+                Output::Ended => ended = true,
+            }
+        }
+        drop(machine);
+        if ended {
+            self.over(shared);
+        }
+    }
+
+    /// Has a command that is delivered enter its task set, where that cannot be left to its
+    /// connection: two of them may come to their commands in any order, while CmdSN orders the
+    /// commands of all (SAM-5 §8, RFC 7143 §4.2.2.1).
+    fn mail(&self, machine: &TargetSession, cid: u16, value: ToConnection) -> Mail {
+        let ToConnection::Deliver { ticket, .. } = value else { return Mail::Session(value) };
+        if machine.connections() < 2 {
+            return Mail::Session(value);
+        }
+        let Some((lun, attribute)) = machine.command(cid, ticket) else {
+            return Mail::Session(value);
+        };
+        match self.view.load().nexus(lun) {
+            Some(nexus) => {
+                let place = nexus.task_set.enter(attribute);
+                Mail::Deliver { value, task: TaskId(ticket), place }
+            }
+            None => Mail::Session(value),
+        }
+    }
+
+    fn send(&self, cid: u16, mail: Mail) {
+        if let Some(member) = self.members().get(&cid) {
+            let _ = member.mailbox.send(mail); // it may be closing
+        }
+    }
+
+    fn over(self: &Arc<Self>, shared: &Arc<Shared>) {
+        let logged_out = self.logged_out.load(Relaxed);
+        self.detach_all(logged_out);
+        lock(&self.aborts).clear();
+        shared.sessions().remove(self.tsih);
+        self.ended.send_replace(true);
+        self.trace.session_ended();
+        tracing::info!(
+            initiator = self.key.initiator_name,
+            target = self.key.target_name,
+            tsih = self.tsih,
+            "session ended"
+        );
+    }
+}
+
+fn milliseconds_since_1970() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! When units know the nexus of a session: from its first command on, or whatever else concerns
+//! this nexus there, until the session is over or sees the unit no more.
+//!
+//! A unit that does not know a nexus yet has nothing for it, and tells it later what it would have
+//! told it had it known it since the login.
+
+use super::Session;
+use crate::access::{self, UnitRights};
+use crate::options::TargetOptions;
+use crate::server::Shared;
+use crate::session::SessionKey;
+use crate::tasks::TaskSet;
+use crate::unit::{LogicalUnit, ScsiGuard};
+use lunar_scsi::attention::LogicalTime;
+use lunar_scsi::reservations::ItNexus;
+use lunar_scsi::rights::Rights;
+use lunar_scsi::unit::{BlockUnit, Logins, NexusOptions};
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+
+/// A unit as one session reaches it: SAM-5's I_T_L nexus, with the task set of its own
+/// that TST 001b of the control mode page announces (decision 087). It is the same under all
+/// numbers that the unit has in the session, and in all of its views.
+#[derive(Debug)]
+pub(crate) struct ItlNexus {
+    pub(crate) unit: Arc<LogicalUnit>,
+    pub(crate) task_set: TaskSet,
+    seen_since: LogicalTime,
+    /// Changes under the lock of the unit's SCSI state.
+    state: AtomicU8,
+}
+
+/// REPORTED LUNS DATA HAS CHANGED.
+const LUNS_CHANGED: u16 = 0x3f0e;
+
+/// The unit does not know the nexus yet.
+const UNKNOWN: u8 = 0;
+const ATTACHED: u8 = 1;
+/// The session is over, or sees the unit no more.
+const DETACHED: u8 = 2;
+
+impl ItlNexus {
+    pub(crate) fn new(unit: Arc<LogicalUnit>, seen_since: LogicalTime) -> Self {
+        let state = AtomicU8::new(UNKNOWN);
+        Self { unit, task_set: TaskSet::default(), seen_since, state }
+    }
+
+    /// The unit does not come to know the nexus any more.
+    pub(crate) fn of_ended_session(unit: Arc<LogicalUnit>) -> Self {
+        let state = AtomicU8::new(DETACHED);
+        Self { unit, task_set: TaskSet::default(), seen_since: LogicalTime::default(), state }
+    }
+}
+
+/// The rights of a session's initiator, by the target as it is configured.
+pub(super) struct SessionRights {
+    /// `None`: a discovery session, which has no units.
+    target: Option<Arc<TargetOptions>>,
+    of_units: OnceLock<UnitRights>,
+}
+
+impl SessionRights {
+    pub(super) fn new(target: Option<Arc<TargetOptions>>) -> Self {
+        Self { target, of_units: OnceLock::new() }
+    }
+
+    /// Whether the initiator administers the target.
+    pub(super) fn administers(&self, key: &SessionKey) -> bool {
+        let list = self.target.as_ref().and_then(|target| target.administer.as_ref());
+        access::may_administer(list, &key.initiator_name)
+    }
+
+    fn of(&self, session: &Session, unit: &Arc<LogicalUnit>) -> Rights {
+        let Some(target) = &self.target else { return Rights::default() };
+        let (name, address) = (&session.key.initiator_name, session.path.peer.ip());
+        self.of_units.get_or_init(|| UnitRights::new(target, name, address)).of(unit)
+    }
+}
+
+impl fmt::Debug for SessionRights {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("SessionRights").finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// The SCSI state of a unit, which knows the nexus from now on, if the session sees it and is
+    /// not over.
+    pub(crate) fn scsi_of<'a>(&self, unit: &'a Arc<LogicalUnit>) -> ScsiGuard<'a> {
+        let mut scsi = unit.scsi();
+        if let Some(nexus) = self.view.load().nexus_of(unit) {
+            self.attach(nexus, &mut scsi);
+        }
+        scsi
+    }
+
+    /// The SCSI state of a unit of this session, which knows the nexus from now on.
+    #[inline]
+    pub(crate) fn scsi_at<'a>(&self, nexus: &'a ItlNexus) -> ScsiGuard<'a> {
+        let mut scsi = nexus.unit.scsi();
+        if nexus.state.load(Relaxed) != ATTACHED {
+            self.attach(nexus, &mut scsi);
+        }
+        scsi
+    }
+
+    /// `scsi` is the state of the unit of `nexus`.
+    fn attach(&self, nexus: &ItlNexus, scsi: &mut BlockUnit) {
+        if nexus.state.load(Relaxed) != UNKNOWN {
+            return;
+        }
+        let options = NexusOptions {
+            ports: Arc::clone(&self.it_nexus),
+            rights: self.rights.load().of(self, &nexus.unit),
+            logged_in: nexus.seen_since,
+            returns_from: self.returns_from,
+        };
+        scsi.attach_with(self.nexus, options);
+        nexus.state.store(ATTACHED, Relaxed);
+    }
+
+    /// The session sees the unit of `nexus` no more.
+    pub(crate) fn detach(&self, nexus: &ItlNexus) {
+        let mut scsi = nexus.unit.scsi();
+        if nexus.state.swap(DETACHED, Relaxed) == ATTACHED {
+            scsi.detach(self.nexus);
+        }
+    }
+
+    /// The session is over: the units that know the nexus forget it.
+    pub(super) fn detach_all(&self, logged_out: bool) {
+        for nexus in self.view().nexuses().end() {
+            let mut scsi = nexus.unit.scsi();
+            if nexus.state.swap(DETACHED, Relaxed) != ATTACHED {
+                continue;
+            }
+            if !logged_out {
+                // Told of a power-on, an initiator that comes back would take the cache for lost.
+                scsi.nexus_loss(self.nexus);
+            }
+            scsi.detach(self.nexus);
+        }
+    }
+
+    /// I_T NEXUS RESET. A unit that does not know the nexus has nothing that is lost, and says that
+    /// it was powered on, or that an earlier nexus was lost, once it does: but for one that knows
+    /// why the initiator is back.
+    pub(crate) fn lose_nexus(&self) {
+        if self.returns_from.is_some() {
+            self.view().units().iter().for_each(|unit| drop(self.scsi_of(unit)));
+        }
+        for nexus in self.view().nexuses().all() {
+            nexus.unit.scsi().nexus_loss(self.nexus);
+        }
+    }
+
+    /// Tells the initiator at each of these units that its LUNs have changed.
+    pub(crate) fn raise_luns_changed<'a>(&self, units: impl Iterator<Item = &'a Arc<LogicalUnit>>) {
+        for unit in units {
+            self.scsi_of(unit).raise_for(LUNS_CHANGED, self.nexus);
+        }
+        // Behind the last one: a report that comes between leaves the rest to the next.
+        self.luns_changed.store(true, SeqCst);
+    }
+
+    /// The initiator was told of its LUNs. To a unit that does not know the nexus there is nothing
+    /// new about them.
+    pub(crate) fn luns_were_reported(&self) {
+        // A session may use thousands of units, and ask again and again.
+        if !self.luns_changed.swap(false, SeqCst) {
+            return;
+        }
+        for nexus in self.view().nexuses().all() {
+            nexus.unit.scsi().luns_were_reported(self.nexus);
+        }
+    }
+
+    /// The initiator may do from now on what `target` as it is now lets it do.
+    pub(crate) fn set_rights(&self, target: &Arc<TargetOptions>) {
+        let new = Arc::new(SessionRights::new(Some(Arc::clone(target))));
+        self.machine().set_administers(new.administers(&self.key));
+        let old = self.rights.load_full();
+        for unit in self.view().units() {
+            // With the old rights, to be told of the new ones.
+            if old.of(self, unit).administers_unit != new.of(self, unit).administers_unit {
+                drop(self.scsi_of(unit));
+            }
+        }
+        self.rights.store(Arc::clone(&new));
+        for nexus in self.view().nexuses().all() {
+            nexus.unit.scsi().set_rights(self.nexus, new.of(self, &nexus.unit));
+        }
+    }
+}
+
+/// The sessions that see one unit, for the unit itself.
+#[derive(Debug)]
+pub(crate) struct UnitLogins<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) unit: &'a Arc<LogicalUnit>,
+}
+
+impl Logins for UnitLogins<'_> {
+    /// Called under the lock of the unit's SCSI state, which is taken before those of the sessions.
+    fn attach(&self, ports: &ItNexus, scsi: &mut BlockUnit) {
+        let session = self.shared.sessions().find(&SessionKey::of_nexus(ports));
+        let Some(session) = session else { return };
+        if let Some(nexus) = session.view.load().nexus_of(self.unit) {
+            session.attach(nexus, scsi);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What can be told of the sessions there are.
+
+use crate::server::Server;
+use crate::session::Session;
+use lunar_iscsi::text::{ConnectionParameters, SessionParameters};
+use std::net::SocketAddr;
+use std::time::SystemTime;
+
+/// One session, as it is at the moment.
+#[derive(Clone, Debug)]
+pub struct SessionInfo {
+    /// Its handle.
+    pub tsih: u16,
+    /// iSCSI name of the initiator.
+    pub initiator_name: String,
+    /// The initiator's part of the session identifier.
+    pub isid: [u8; 6],
+    /// `None`: a discovery session.
+    pub target_name: Option<String>,
+    /// Tag of the portal group it came through.
+    pub portal_group_tag: u16,
+    /// What was negotiated.
+    pub parameters: SessionParameters,
+    /// When it began.
+    pub since: SystemTime,
+    /// SCSI commands that have not ended.
+    pub commands: usize,
+    /// Numbers of the LUNs it sees.
+    pub luns: Vec<u16>,
+    /// Its connections, ordered by their CIDs.
+    pub connections: Vec<ConnectionInfo>,
+}
+
+/// One connection of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionInfo {
+    /// The initiator's number for it.
+    pub cid: u16,
+    /// Where it came from.
+    pub peer: SocketAddr,
+    /// Which of our addresses it reached.
+    pub local: SocketAddr,
+    /// What its login negotiated; the initiator may declare another MaxRecvDataSegmentLength later.
+    pub parameters: ConnectionParameters,
+}
+
+impl Server {
+    /// The sessions there are, ordered by their handles.
+    pub fn sessions(&self) -> Vec<SessionInfo> {
+        let sessions = self.shared.sessions().all();
+        let mut told: Vec<_> = sessions.iter().map(|session| info(session)).collect();
+        told.sort_by_key(|session| session.tsih);
+        told
+    }
+}
+
+pub(crate) fn info(session: &Session) -> SessionInfo {
+    let connections = session
+        .members()
+        .iter()
+        .map(|(cid, member)| ConnectionInfo {
+            cid: *cid,
+            peer: member.path.peer,
+            local: member.path.local,
+            parameters: member.parameters,
+        })
+        .collect();
+    SessionInfo {
+        tsih: session.tsih,
+        initiator_name: session.key.initiator_name.clone(),
+        isid: session.key.isid,
+        target_name: session.key.target_name.clone(),
+        portal_group_tag: session.key.portal_group_tag,
+        parameters: session.parameters(),
+        since: session.since,
+        commands: session.tasks(),
+        luns: session.view().ids().collect(),
+        connections,
+    }
+}

@@ -1,0 +1,328 @@
+//! What one connection counts: it sees what goes into the machine and what comes out.
+
+use super::counters::{ErrorKind, LunCounters, Moved};
+use super::operation::Operation;
+use super::{Counters, TargetCounters, add};
+use crate::session::Session;
+use crate::task_map::{self, TaskMap};
+use lunar_iscsi::connection::target::{Outcome, Task};
+use lunar_iscsi::framing::TaskId;
+use lunar_net::Clock;
+use lunar_wire::{Lun, LunForm, Time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The commands of a connection that have not ended, or not been counted yet.
+///
+/// What ends is counted when answers are about to be sent, before any of them is: then many
+/// commands cost one look at the clock, and one addition.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    clock: Clock,
+    target: Option<Arc<TargetCounters>>,
+    luns: Vec<Arc<LunCounters>>,
+    /// Where a LUN's counters are in `luns`.
+    places: BTreeMap<Option<u16>, usize>,
+    /// The LUN field that came last, whether it has a unit, and its place.
+    last: Option<(Lun, bool, usize)>,
+    /// The command that was started last: most end before the next one starts.
+    newest: Option<(TaskId, Underway)>,
+    /// Earlier ones, which count as started.
+    underway: TaskMap<Underway>,
+    ended: Vec<Ended>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Underway {
+    since: Time,
+    place: usize,
+    operation: Operation,
+    /// Data-out that the initiator announced.
+    out_bytes: u32,
+    /// Data-in that it expects.
+    in_bytes: u32,
+    aborted: bool,
+}
+
+/// Room for so many entries is kept while nothing has ended.
+const ENDED_KEPT_MAX: usize = 16;
+
+/// Commands of one kind that started together and have ended.
+#[derive(Debug)]
+struct Ended {
+    since: Time,
+    place: usize,
+    operation: Operation,
+    commands: u64,
+    /// Those of them that do not count as started yet.
+    started: u64,
+    moved: Moved,
+}
+
+impl Ended {
+    fn is_like(&self, command: &Underway) -> bool {
+        self.place == command.place
+            && self.operation == command.operation
+            && self.since == command.since
+    }
+}
+
+impl Commands {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            target: None,
+            luns: Vec::new(),
+            places: BTreeMap::new(),
+            last: None,
+            newest: None,
+            ended: Vec::new(),
+            underway: TaskMap::default(),
+        }
+    }
+
+    /// The connection belongs to this session now.
+    pub(crate) fn joined(&mut self, counters: &Counters, session: &Session) {
+        self.target = session.key.target_name.as_deref().map(|name| counters.target(name));
+        if let Some(target) = &self.target {
+            add(&target.logins, 1);
+        }
+    }
+
+    /// Memory of the commands, whether there are some or were.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        task_map::memory_bytes(&self.underway) + self.ended.capacity() * size_of::<Ended>()
+    }
+
+    /// Frees what many commands needed once and none needs now.
+    pub(crate) fn free_spare_memory(&mut self) {
+        task_map::free_spare(&mut self.underway);
+        if self.ended.is_empty() && self.ended.capacity() > ENDED_KEPT_MAX {
+            self.ended = Vec::new();
+        }
+    }
+
+    /// Before the machine is told of a command's end.
+    pub(crate) fn done(&mut self, task: TaskId, outcome: &Outcome) {
+        if let Some((_, command)) = self.newest.take_if(|(id, _)| *id == task) {
+            self.end(&command, outcome, 1);
+        } else if let Some(command) = self.underway.remove(&task) {
+            self.end(&command, outcome, 0);
+        }
+    }
+
+    /// A header's digest was wrong.
+    pub(crate) fn header_digest_error(&self) {
+        if let Some(target) = &self.target {
+            add(&target.header_digest_errors, 1);
+        }
+    }
+
+    /// A data segment's digest was wrong.
+    pub(crate) fn data_digest_error(&self) {
+        if let Some(target) = &self.target {
+            add(&target.data_digest_errors, 1);
+        }
+    }
+
+    /// Before a command that has come to its turn is planned; `seen`: its LUN has a unit.
+    pub(crate) fn start(&mut self, now: Time, task: &Task, seen: bool) {
+        let Some(place) = self.place(task.lun, seen) else { return };
+        let operation = Operation::of(&task.cdb);
+        let (out_bytes, in_bytes) = match task.write {
+            true => (task.expected_bytes, task.expected_read_bytes.unwrap_or(0)),
+            false => (0, task.expected_bytes),
+        };
+        let command =
+            Underway { since: now, place, operation, out_bytes, in_bytes, aborted: false };
+        self.keep_newest();
+        self.newest = Some((task.id, command));
+    }
+
+    /// Where the counters of a LUN are; `None`: nothing is counted.
+    fn place(&mut self, lun: Lun, seen: bool) -> Option<usize> {
+        if let Some((last, last_seen, place)) = self.last
+            && (last, last_seen) == (lun, seen)
+        {
+            return Some(place);
+        }
+        let target = self.target.as_ref()?;
+        let number = match lun.form() {
+            LunForm::Unit(id) if seen => Some(id),
+            _ => None,
+        };
+        let place = *self.places.entry(number).or_insert_with(|| {
+            self.luns.push(target.lun(number));
+            self.luns.len() - 1
+        });
+        self.last = Some((lun, seen, place));
+        Some(place)
+    }
+
+    /// The newest command has not ended at once: it counts as started.
+    fn keep_newest(&mut self) {
+        let Some((task, command)) = self.newest.take() else { return };
+        if let Some(counters) = self.luns.get(command.place) {
+            counters.started(command.operation, 1);
+        }
+        self.underway.insert(task, command);
+    }
+
+    /// Counts what has ended; it has taken until now.
+    pub(crate) fn count_ended(&mut self) {
+        self.keep_newest();
+        if self.ended.is_empty() {
+            return;
+        }
+        self.count_at(self.clock.now());
+    }
+
+    fn count_at(&mut self, now: Time) {
+        for ended in self.ended.drain(..) {
+            let Some(counters) = self.luns.get(ended.place) else { continue };
+            if ended.started > 0 {
+                counters.started(ended.operation, ended.started);
+            }
+            let took = now.since(ended.since);
+            let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            counters.ended(ended.operation, ended.commands, nanos, ended.moved);
+        }
+    }
+
+    /// Before a command is aborted.
+    pub(crate) fn abort(&mut self, task: TaskId) {
+        let newest = self.newest.as_mut().filter(|(id, _)| *id == task);
+        let command = newest.map(|(_, command)| command).or_else(|| self.underway.get_mut(&task));
+        if let Some(command) = command {
+            command.aborted = true;
+        }
+    }
+
+    /// `started`: 1 if it does not count as started yet.
+    fn end(&mut self, command: &Underway, outcome: &Outcome, started: u64) {
+        let error = match command.aborted {
+            true => Some(ErrorKind::Aborted),
+            false => ErrorKind::of(outcome.status, &outcome.sense),
+        };
+        let moved = match error {
+            Some(error) => {
+                if let Some(counters) = self.luns.get(command.place) {
+                    counters.failed(command.operation, error);
+                }
+                Moved::default()
+            }
+            None => Moved {
+                received_bytes: command.out_bytes.min(outcome.data_out_bytes).into(),
+                sent_bytes: (outcome.data_in.len() as u64).min(command.in_bytes.into()),
+            },
+        };
+        match self.ended.last_mut() {
+            Some(ended) if ended.is_like(command) => {
+                ended.commands += 1;
+                ended.started += started;
+                ended.moved.received_bytes += moved.received_bytes;
+                ended.moved.sent_bytes += moved.sent_bytes;
+            }
+            _ => {
+                let Underway { since, place, operation, .. } = *command;
+                self.ended.push(Ended { since, place, operation, commands: 1, started, moved });
+            }
+        }
+    }
+}
+
+impl Drop for Commands {
+    /// What a connection takes with it is in flight no more.
+    fn drop(&mut self) {
+        self.keep_newest();
+        for (_, mut command) in std::mem::take(&mut self.underway) {
+            command.aborted = true;
+            self.end(&command, &Outcome::default(), 0);
+        }
+        self.count_ended();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use lunar_iscsi::connection::target::Cdb;
+    use lunar_iscsi::pdu::TaskAttribute;
+
+    fn read_at_lun_3(id: u64) -> Task {
+        let mut cdb = [0; 16];
+        cdb[0] = 0x28;
+        Task {
+            id: TaskId(id),
+            lun: Lun::new(3),
+            cdb: Cdb::new(cdb, &[]),
+            attribute: TaskAttribute::SIMPLE,
+            priority: 0,
+            read: true,
+            write: false,
+            expected_bytes: 512,
+            expected_read_bytes: None,
+        }
+    }
+
+    fn at(nanos: u64) -> Time {
+        Time::from_nanos(nanos)
+    }
+
+    /// Goal: when answers are about to be sent every command is counted once, with the time that it
+    /// took, whether it ended before the next one started, later, or with the connection.
+    #[test]
+    fn each_is_counted_once_before_it_is_answered() {
+        let target = Arc::new(TargetCounters::default());
+        let mut commands = Commands::new(Clock::start());
+        commands.target = Some(Arc::clone(&target));
+        let good = Outcome { data_in: Bytes::from_static(&[0; 512]), ..Outcome::default() };
+        let look = || {
+            let reads = target.lun(Some(3)).read().swap_remove(Operation::Read as usize);
+            let durations = reads.durations;
+            (durations.count(), durations.sum_nanos, reads.sent_bytes, reads.in_flight)
+        };
+        for id in 1..=4 {
+            commands.start(at(1_000), &read_at_lun_3(id), true);
+        }
+        commands.done(TaskId(4), &good);
+        commands.done(TaskId(2), &good);
+        commands.done(TaskId(2), &good);
+        commands.keep_newest();
+        commands.count_at(at(11_000));
+        assert_eq!(look(), (2, 20_000, 1024, 2));
+
+        commands.start(at(20_000), &read_at_lun_3(5), true);
+        commands.start(at(20_000), &read_at_lun_3(6), true);
+        commands.abort(TaskId(6));
+        commands.abort(TaskId(1));
+        for id in [5, 6, 1] {
+            commands.done(TaskId(id), &good);
+        }
+        commands.keep_newest();
+        commands.count_at(at(21_000));
+        assert_eq!(look(), (5, 20_000 + 1_000 + 1_000 + 20_000, 1536, 1));
+        commands.start(at(30_000), &read_at_lun_3(7), true);
+        drop(commands);
+        let (count, _, sent_bytes, in_flight) = look();
+        assert_eq!((count, sent_bytes, in_flight), (7, 1536, 0));
+        let aborted: Vec<_> = target.lun(Some(3)).errors().iter().map(|e| e.count).collect();
+        assert_eq!(aborted, [4], "two that were aborted, two that went with the connection");
+    }
+
+    /// Goal: commands for a LUN without a unit count apart, also once it has one.
+    #[test]
+    fn a_lun_is_counted_with_its_unit_and_without() {
+        let target = Arc::new(TargetCounters::default());
+        let mut commands = Commands::new(Clock::start());
+        commands.target = Some(Arc::clone(&target));
+        for (id, seen) in [(1, false), (2, true), (3, true), (4, false)] {
+            commands.start(at(0), &read_at_lun_3(id), seen);
+        }
+        commands.keep_newest();
+        commands.count_at(at(0));
+        let in_flight = |lun| target.lun(lun).read()[Operation::Read as usize].in_flight;
+        assert_eq!((in_flight(Some(3)), in_flight(None)), (2, 2));
+    }
+}

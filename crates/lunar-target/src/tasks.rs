@@ -1,0 +1,795 @@
+//! The tasks of one connection: collecting their data-out, running them, keeping them bounded.
+
+use crate::abort::{AbortSignal, Aborted};
+use crate::execute::{
+    Ending, Judged, Work, copy, execute_paying, internal_failure, read_at_hand, write_at_hand,
+};
+use crate::long_operation::Generation;
+use crate::manage;
+use crate::memory::{ConnectionMemory, WorkMemory};
+use crate::options::Limits;
+use crate::quota::Dues;
+use crate::server::Shared;
+use crate::session::{ItlNexus, Session, UnitLogins};
+use crate::task_map::{self, RecentTasks, TaskMap};
+use crate::unit::LogicalUnit;
+use crate::view::View;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, Stream};
+use lunar_block::{Buffer, BufferPool};
+use lunar_iscsi::connection::target::{Fault, Input, Outcome, Task};
+use lunar_iscsi::framing::TaskId;
+use lunar_net::{MovingTurn, TURN_BYTES};
+use lunar_scsi::plan::{LbaRange, Plan, Refusal};
+use lunar_scsi::sense::{Sense, SenseKey, Status};
+use lunar_scsi::unit::BlockUnit;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// COMPARE AND WRITE sends its few blocks twice: up to 255 of 4096 bytes, beyond any limit of
+/// transfers.
+const TRANSFER_SLACK: usize = 2 << 20;
+
+/// Operation code of REPORT LUNS.
+const REPORT_LUNS: u8 = 0xa0;
+
+mod admission;
+mod fit;
+mod outcome;
+mod running_charge;
+mod task_set;
+mod throttle;
+
+use admission::{Admission, Admitted};
+use fit::{end_where_announced, fit_data_in, fit_data_out};
+use outcome::{check_condition, good, later, no_memory, outcome, with_data_out};
+use running_charge::RunningCharge;
+pub(crate) use task_set::{PlaceQueued, TaskPlace, TaskSet};
+use throttle::{Passed, Throttled, Turn};
+
+/// All tasks of one connection.
+pub(crate) struct Tasks {
+    limits: Limits,
+    /// Data-out, from its first byte until the task runs.
+    buffers: RecentTasks<Collected>,
+    waiting: RecentTasks<Planned>,
+    futures: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
+    /// Those that hold blocks alone, or will: all others wait for them.
+    holding: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
+    /// Those of them that have ended out of turn.
+    ended: VecDeque<Ran>,
+    running_charge: RunningCharge,
+    throttled: Throttled,
+    running: TaskMap<Running>,
+    /// Something began to run that nobody will be woken for yet.
+    unpolled: bool,
+    /// Read data, and the reads that wait for memory.
+    data_in: Admission,
+    /// Data-out, and the commands whose data is not asked for yet.
+    data_out: Admission,
+    /// Commands of these whose data came without being asked for.
+    arrived: Vec<(TaskId, Planned)>,
+    /// What else commands take memory from.
+    work: WorkMemory,
+}
+
+struct Running {
+    unit: Option<Arc<LogicalUnit>>,
+    abort: AbortSignal,
+    aborted: bool,
+    /// It failed on its way here: what it is answered with.
+    failed: Option<Outcome>,
+}
+
+enum Collected {
+    Buffer(Buffer),
+    /// There was no room for its data: it will get TASK SET FULL.
+    Refused,
+}
+
+/// A task whose plan is made.
+struct Planned {
+    unit: Option<Arc<LogicalUnit>>,
+    judged: Judged,
+    plan: Plan,
+    /// What the CDB asks for, for the residual.
+    wants_bytes: u32,
+    /// What is collected and used: less, if the initiator announced less.
+    collect_bytes: usize,
+    /// What a read would move if the initiator had room for all of it, for the residual.
+    data_in_bytes: u32,
+    order: Option<PlaceQueued>,
+    /// Its response must not be passed: PREEMPT AND ABORT.
+    fenced: bool,
+}
+
+/// The data of a task that is about to run.
+enum TaskData {
+    None,
+    /// Where its data-in goes.
+    In(Buffer),
+    /// All its data-out.
+    Out(Buffer),
+}
+
+impl TaskData {
+    /// Where the data-in goes, and the data-out.
+    fn split(self) -> (Option<Buffer>, Bytes) {
+        match self {
+            Self::None => (None, Bytes::new()),
+            Self::In(buffer) => (Some(buffer), Bytes::new()),
+            Self::Out(buffer) => (None, buffer.freeze()),
+        }
+    }
+}
+
+impl Planned {
+    /// Runs it if nothing has to be waited for: most cached writes end here, and deferred reads.
+    /// Else gives the data back.
+    fn try_run_now(&self, mut data: TaskData) -> Result<Bytes, TaskData> {
+        let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return Err(data) };
+        if !order.is_granted() {
+            return Err(data);
+        }
+        let generation = self.judged.generation;
+        let done = match (&self.plan, &mut data) {
+            (Plan::Read { range, from_medium: false }, TaskData::In(buffer)) => {
+                read_at_hand(unit, generation, *range, buffer)
+            }
+            (Plan::Write { range, durable }, TaskData::Out(data)) => {
+                write_at_hand(unit, generation, *range, data, *durable).is_some()
+            }
+            _ => false,
+        };
+        match (done, data) {
+            (true, TaskData::In(buffer)) => Ok(buffer.freeze()),
+            (true, _) => Ok(Bytes::new()),
+            (false, data) => Err(data),
+        }
+    }
+}
+
+/// How something that was waited for ended.
+enum Ended {
+    Ran(Ran),
+    /// It waited for a limit, and its turn has come.
+    Passed(Passed),
+    /// It was aborted while it waited.
+    Gone,
+}
+
+struct Ran {
+    task: TaskId,
+    ending: Ending,
+    unit: Option<Arc<LogicalUnit>>,
+    wants_bytes: u32,
+    data_in_bytes: u32,
+    fenced: bool,
+}
+
+impl Tasks {
+    pub(crate) fn new(limits: &Limits, memory: &ConnectionMemory) -> Self {
+        let wait_max = Duration::from_secs(limits.memory_wait_seconds.into());
+        let (data_in, data_out) = (memory.data_in.clone(), memory.data_out.clone());
+        let work = WorkMemory { buffers: data_in.clone(), wait_max };
+        Self {
+            limits: limits.clone(),
+            buffers: RecentTasks::default(),
+            waiting: RecentTasks::default(),
+            futures: FuturesUnordered::new(),
+            holding: FuturesUnordered::new(),
+            ended: VecDeque::new(),
+            running_charge: RunningCharge::new(memory.commands_charge(), memory.control.clone()),
+            throttled: Throttled::default(),
+            running: TaskMap::default(),
+            unpolled: false,
+            data_in: Admission::new(data_in, limits.data_in_bytes, wait_max),
+            data_out: Admission::new(data_out, limits.data_out_bytes, wait_max),
+            arrived: Vec::new(),
+            work,
+        }
+    }
+
+    /// Nothing runs that could still have an effect.
+    pub(crate) fn are_quiet(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Memory of the commands, apart from that of their data and of those that run: of those that
+    /// are known, and what others needed once.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        task_map::memory_bytes(&self.running)
+            + self.waiting.memory_bytes()
+            + self.buffers.memory_bytes()
+            + self.arrived.capacity() * size_of::<(TaskId, Planned)>()
+            + self.data_in.memory_bytes()
+            + self.data_out.memory_bytes()
+            + self.throttled.memory_bytes()
+            + self.ended.capacity() * size_of::<Ran>()
+    }
+
+    /// Charges the commands that run, and returns their memory.
+    pub(crate) fn charge_running(&mut self) -> usize {
+        self.running_charge.settle(self.begun())
+    }
+
+    /// Frees what many commands needed once and none needs now.
+    pub(crate) fn free_spare_memory(&mut self) {
+        task_map::free_spare(&mut self.running);
+        self.waiting.free_spare();
+        self.buffers.free_spare();
+        self.data_in.free_spare();
+        self.data_out.free_spare();
+        self.throttled.free_spare();
+        self.ended.shrink_to_fit();
+    }
+
+    /// Commands that have begun and wait.
+    fn begun(&self) -> usize {
+        self.futures.len() + self.holding.len() + self.ended.len()
+    }
+
+    /// Something runs that [`poll_finished`](Self::poll_finished) has not looked at: poll again
+    /// before sleeping.
+    pub(crate) fn is_unpolled(&self) -> bool {
+        self.unpolled
+    }
+
+    /// Takes a buffer for the data-out of `task`, of which the first is arriving. What there is no
+    /// room for is discarded.
+    pub(crate) fn reserve(&mut self, task: TaskId, bytes: u32) {
+        if self.buffers.get(task).is_some() {
+            return;
+        }
+        let bytes = self.data_out_bytes(bytes);
+        let may_hold = self.throttled.hold(task, BufferPool::charged_bytes(bytes), &self.limits);
+        let buffer = may_hold.then(|| self.data_out.try_take_first(bytes)).flatten();
+        self.buffers.insert(task, buffer.map_or(Collected::Refused, Collected::Buffer));
+        if let Some(planned) = self.data_out.remove(task) {
+            // It waited to be asked for its data, some of which has come unasked.
+            self.arrived.push((task, planned));
+            self.unpolled = true;
+        }
+    }
+
+    /// How long the buffer for announced data-out is. What a peer announces beyond any command that
+    /// would run is not kept: the plan refuses it.
+    fn data_out_bytes(&self, announced: u32) -> usize {
+        (announced as usize).min(self.limits.transfer_bytes as usize + TRANSFER_SLACK)
+    }
+
+    /// The bytes `at..end` of a task's buffer, as far as it has them.
+    pub(crate) fn room(&mut self, task: TaskId, at: usize, end: usize) -> &mut [u8] {
+        match self.buffers.get_mut(task) {
+            Some(Collected::Buffer(buffer)) => {
+                let end = end.min(buffer.len());
+                buffer.get_mut(at.min(end)..end).unwrap_or_default()
+            }
+            _ => &mut [],
+        }
+    }
+
+    fn take_buffer(&mut self, task: TaskId) -> Option<Collected> {
+        if self.buffers.is_empty() {
+            return None; // as with all that only read
+        }
+        self.buffers.remove(task)
+    }
+
+    /// Plans a task of the unit behind `nexus`, if there is such a one: it wants data, it runs, it
+    /// is done, or it waits for a limit. `place`: it has entered its task set already.
+    pub(crate) fn start(
+        &mut self,
+        asker: &Asker<'_>,
+        nexus: Option<&ItlNexus>,
+        task: Task,
+        place: Option<PlaceQueued>,
+    ) -> Option<Input> {
+        match self.queue_unseen(asker.session, nexus, &task) {
+            Some(waits) => waits,
+            None => self.judge(asker, nexus, task, place, Turn::New),
+        }
+    }
+
+    fn judge(
+        &mut self,
+        asker: &Asker<'_>,
+        nexus: Option<&ItlNexus>,
+        task: Task,
+        place: Option<PlaceQueued>,
+        mut turn: Turn,
+    ) -> Option<Input> {
+        let unit = nexus.map(|nexus| &nexus.unit);
+        let generation = unit.map(|unit| unit.generation()).unwrap_or_default();
+        let mut plan = match plan(asker, nexus, &task) {
+            Ok(plan) => plan,
+            Err(refusal) => return Some(self.refuse(task.id, unit, refusal)),
+        };
+        let block_bytes = unit.map_or(0, |unit| unit.block_bytes());
+        let expected = u64::from(task.expected_data_out_bytes());
+        end_where_announced(&mut plan, expected);
+        let wants = plan.data_out_bytes(block_bytes);
+        if let Err(sense) = fit_data_out(&mut plan, block_bytes, wants, expected) {
+            let refused = self.refuse(task.id, unit, sense.into());
+            return Some(with_data_out(refused, wants));
+        }
+        let data_in_bytes = fit_data_in(&mut plan, block_bytes, task.expected_data_in_bytes());
+        let paid = self.pay(asker.session, &task, unit, &plan, &mut turn);
+        if let ControlFlow::Break(waits) = paid {
+            return waits;
+        }
+        let mut buffer = None;
+        if let (Plan::Read { range, from_medium: false }, Some(nexus)) = (&plan, nexus) {
+            let place = place.as_ref();
+            match self.read_now(nexus, generation, *range, &task, place, data_in_bytes) {
+                ControlFlow::Break(done) => return Some(done),
+                ControlFlow::Continue(taken) => buffer = taken,
+            }
+        }
+        let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
+        let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
+        let order =
+            nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
+        drop(turn); // now the next in line may go
+        let (unit, fenced) = (unit.cloned(), is_preempt_and_abort(&task.cdb));
+        let planned = Planned {
+            unit,
+            judged: Judged::new(generation, task.cdb.in_header()),
+            plan,
+            wants_bytes,
+            collect_bytes,
+            data_in_bytes,
+            order,
+            fenced,
+        };
+        if collect_bytes > 0 {
+            return self.collect(task.id, planned, self.data_out_bytes(task.expected_bytes));
+        }
+        drop(self.take_buffer(task.id));
+        match buffer {
+            // The disk was asked: once is enough.
+            Some(buffer) => {
+                self.begin(asker.shared, asker.session, task.id, planned, TaskData::In(buffer))
+            }
+            None => self.start_reading(asker, task.id, planned),
+        }
+    }
+
+    /// Reads at once, if neither others nor the disk have to be waited for: most reads end here.
+    /// Else gives the buffer back, if the disk was asked.
+    fn read_now(
+        &mut self,
+        nexus: &ItlNexus,
+        generation: Generation,
+        range: LbaRange,
+        task: &Task,
+        place: Option<&PlaceQueued>,
+        data_in_bytes: u32,
+    ) -> ControlFlow<Input, Option<Buffer>> {
+        let ItlNexus { unit, task_set, .. } = nexus;
+        let share = match place {
+            Some(_) => None,
+            None => task_set.place_at_hand(task.attribute),
+        };
+        if share.is_none() && !place.is_some_and(PlaceQueued::is_granted) {
+            return ControlFlow::Continue(None);
+        }
+        let Some(mut buffer) = self.data_in.try_take(bytes_of(unit, range)) else {
+            return ControlFlow::Continue(None);
+        };
+        if !read_at_hand(unit, generation, range, &mut buffer) {
+            return ControlFlow::Continue(Some(buffer));
+        }
+        drop(self.take_buffer(task.id));
+        let outcome = Outcome { data_in_bytes, ..good(buffer.freeze(), 0, false) };
+        ControlFlow::Break(Input::Done { task: task.id, outcome })
+    }
+
+    /// Asks for the data-out of a task as soon as there is room for it.
+    fn collect(&mut self, task: TaskId, planned: Planned, buffer_bytes: usize) -> Option<Input> {
+        match self.buffers.get(task) {
+            Some(Collected::Buffer(_)) => {}
+            Some(Collected::Refused) => {
+                drop(self.take_buffer(task));
+                return Some(Input::Done { task, outcome: later(Status::TASK_SET_FULL) });
+            }
+            None => match self.data_out.try_take(buffer_bytes) {
+                Some(buffer) => self.buffers.insert(task, Collected::Buffer(buffer)),
+                None => {
+                    self.data_out.wait(task, planned, buffer_bytes);
+                    self.unpolled = true;
+                    return None;
+                }
+            },
+        }
+        let data_out_bytes = planned.collect_bytes as u32;
+        self.waiting.insert(task, planned);
+        Some(Input::Wants { task, data_out_bytes })
+    }
+
+    fn start_reading(
+        &mut self,
+        asker: &Asker<'_>,
+        task: TaskId,
+        planned: Planned,
+    ) -> Option<Input> {
+        let data = match read_bytes(&planned) {
+            None => TaskData::None,
+            Some(bytes) => match self.data_in.try_take(bytes) {
+                Some(buffer) => TaskData::In(buffer),
+                None => {
+                    self.data_in.wait(task, planned, bytes);
+                    self.unpolled = true;
+                    return None;
+                }
+            },
+        };
+        self.launch(asker.shared, asker.session, task, planned, data)
+    }
+
+    /// Goes on with tasks that had to wait, as far as there is room now and in this turn: where
+    /// some are done at once, the others come next.
+    pub(crate) fn start_deferred(
+        &mut self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        context: &mut Context<'_>,
+    ) -> Vec<Input> {
+        let mut done = self.start_passed(shared, session);
+        for (task, planned) in std::mem::take(&mut self.arrived) {
+            done.extend(self.collect(task, planned, 0));
+        }
+        while let Some(admitted) = self.data_out.poll_next(context) {
+            done.extend(match admitted {
+                Admitted::Buffer(task, planned, buffer) => {
+                    self.buffers.insert(task, Collected::Buffer(buffer));
+                    self.collect(task, planned, 0)
+                }
+                Admitted::TimedOut(task, planned, why) => Some(no_memory(task, &planned, why)),
+            });
+        }
+        let mut read_bytes_done = done.iter().map(data_in_bytes).sum::<usize>();
+        while read_bytes_done < TURN_BYTES
+            && let Some(admitted) = self.data_in.poll_next(context)
+        {
+            let ended = match admitted {
+                Admitted::Buffer(task, planned, buffer) => {
+                    self.launch(shared, session, task, planned, TaskData::In(buffer))
+                }
+                Admitted::TimedOut(task, planned, why) => Some(no_memory(task, &planned, why)),
+            };
+            read_bytes_done += ended.as_ref().map_or(0, data_in_bytes);
+            done.extend(ended);
+        }
+        done
+    }
+
+    /// Its data-out lies ready.
+    pub(crate) fn run(
+        &mut self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        task: TaskId,
+    ) -> Option<Input> {
+        let planned = self.waiting.remove(task)?;
+        let Some(Collected::Buffer(mut buffer)) = self.take_buffer(task) else {
+            return Some(self.refuse(task, planned.unit.as_ref(), internal_failure().into()));
+        };
+        buffer.truncate(planned.collect_bytes);
+        self.launch(shared, session, task, planned, TaskData::Out(buffer))
+    }
+
+    /// Runs as far as it goes without waiting.
+    fn launch(
+        &mut self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        task: TaskId,
+        planned: Planned,
+        data: TaskData,
+    ) -> Option<Input> {
+        match planned.try_run_now(data) {
+            Ok(data_in) => {
+                let Planned { wants_bytes, data_in_bytes, fenced, .. } = planned;
+                let outcome = Outcome { data_in_bytes, ..good(data_in, wants_bytes, fenced) };
+                Some(Input::Done { task, outcome })
+            }
+            Err(data) => self.begin(shared, session, task, planned, data),
+        }
+    }
+
+    /// Runs what may have to wait.
+    fn begin(
+        &mut self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        task: TaskId,
+        planned: Planned,
+        data: TaskData,
+    ) -> Option<Input> {
+        lunar_net::mark_costly();
+        let unit = planned.unit.clone();
+        if !self.running_charge.may_begin(self.begun()) {
+            return Some(self.refuse(task, unit.as_ref(), Refusal::Busy));
+        }
+        let holds_alone = holds_alone(&planned.plan);
+        let abort = AbortSignal::default();
+        let by = By {
+            shared: Arc::clone(shared),
+            session: Arc::clone(session),
+            memory: self.work.clone(),
+        };
+        let future = perform(by, abort.clone(), task, planned, data);
+        let mut future = future.map(Ended::Ran).boxed_local();
+        debug_assert!(size_of_val(&*future) < running_charge::COMMAND_BYTES);
+        if let Some(Ended::Ran(ran)) = (&mut future).now_or_never() {
+            return Some(Input::Done { task, outcome: outcome(ran) });
+        }
+        self.running.insert(task, Running { unit, abort, aborted: false, failed: None });
+        if holds_alone { &mut self.holding } else { &mut self.futures }.push(future);
+        self.unpolled = true;
+        None
+    }
+
+    /// Goes on with commands that hold blocks alone, in one piece of a turn; `true`: something was
+    /// done.
+    pub(crate) fn poll_holding(&mut self, context: &mut Context<'_>) -> bool {
+        let before = self.ended.len();
+        let mut moving = MovingTurn::begin();
+        while !self.holding.is_empty() {
+            if !moving.begin_next() {
+                context.waker().wake_by_ref();
+                break;
+            }
+            match Pin::new(&mut self.holding).poll_next(context) {
+                Poll::Ready(Some(Ended::Ran(ran))) => self.ended.push_back(ran),
+                _ => break,
+            }
+        }
+        self.ended.len() > before
+    }
+
+    /// The unit of a task that was started and is not over.
+    pub(crate) fn unit_of(&self, task: TaskId) -> Option<&Arc<LogicalUnit>> {
+        let deferred = || self.data_in.find(task).or_else(|| self.data_out.find(task));
+        let arrived = || self.arrived.iter().find(|(id, _)| *id == task).map(|(_, its)| its);
+        match self.running.get(&task) {
+            Some(running) => running.unit.as_ref(),
+            None => match self.waiting.get(task).or_else(deferred).or_else(arrived) {
+                Some(planned) => planned.unit.as_ref(),
+                None => self.throttled.unit_of(task),
+            },
+        }
+    }
+
+    /// Ends a task that failed on its way here, as [`abort`](Self::abort) does.
+    pub(crate) fn fail(
+        &mut self,
+        task: TaskId,
+        unit: Option<&Arc<LogicalUnit>>,
+        fault: Fault,
+    ) -> Option<Input> {
+        let (key, code) = fault.sense();
+        let outcome = check_condition(unit, &Sense::new(SenseKey(key), code));
+        if self.abort(task).is_some() {
+            return Some(Input::Failed { task, outcome });
+        }
+        if let Some(running) = self.running.get_mut(&task) {
+            running.failed = Some(outcome);
+        }
+        None
+    }
+
+    /// Aborts a task: at once if it does not run or only waits or reads, else when it ends by
+    /// itself or is left to the system, a moment later ([`crate::leftovers`]).
+    pub(crate) fn abort(&mut self, task: TaskId) -> Option<Input> {
+        drop(self.take_buffer(task));
+        self.waiting.remove(task);
+        self.data_in.remove(task);
+        self.data_out.remove(task);
+        self.arrived.retain(|(arrived, _)| *arrived != task);
+        self.throttled.abort(task);
+        if let Some(running) = self.running.get_mut(&task) {
+            running.aborted = true;
+            running.abort.raise();
+            return None;
+        }
+        Some(Input::Done { task, outcome: Outcome::default() })
+    }
+
+    /// The next running task that has ended.
+    pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Option<Input> {
+        self.unpolled = false;
+        let ran = loop {
+            if let Some(ran) = self.ended.pop_front() {
+                break ran;
+            }
+            if self.futures.is_empty() {
+                return None;
+            }
+            match Pin::new(&mut self.futures).poll_next(context) {
+                Poll::Ready(Some(Ended::Ran(ran))) => break ran,
+                Poll::Ready(Some(Ended::Passed(passed))) => self.throttled.has_passed(passed),
+                Poll::Ready(Some(Ended::Gone)) => {}
+                Poll::Ready(None) | Poll::Pending => return None,
+            }
+        };
+        let task = ran.task;
+        let running = self.running.remove(&task)?;
+        if let Some(outcome) = running.failed {
+            return Some(Input::Failed { task, outcome });
+        }
+        let outcome = if running.aborted { Outcome::default() } else { outcome(ran) };
+        Some(Input::Done { task, outcome })
+    }
+
+    fn refuse(&mut self, task: TaskId, unit: Option<&Arc<LogicalUnit>>, refusal: Refusal) -> Input {
+        drop(self.take_buffer(task));
+        let outcome = match refusal {
+            Refusal::Check(sense) => check_condition(unit, &sense),
+            Refusal::ReservationConflict => {
+                Outcome { status: Status::RESERVATION_CONFLICT.0, ..Outcome::default() }
+            }
+            Refusal::Busy => later(Status::BUSY),
+        };
+        Input::Done { task, outcome }
+    }
+}
+
+/// Data that the answer to an ended task holds.
+pub(crate) fn data_in_bytes(ended: &Input) -> usize {
+    match ended {
+        Input::Done { outcome, .. } => outcome.data_in.len(),
+        _ => 0,
+    }
+}
+
+/// Whether a command holds its blocks alone: until it ends, all others wait that touch them.
+fn holds_alone(plan: &Plan) -> bool {
+    matches!(plan, Plan::CompareAndWrite { .. } | Plan::OrWrite { .. } | Plan::WriteAtomic { .. })
+}
+
+/// Data that a read holds in memory until it is sent.
+fn read_bytes(planned: &Planned) -> Option<usize> {
+    match (&planned.plan, &planned.unit) {
+        (Plan::Read { range, .. }, Some(unit)) => Some(bytes_of(unit, *range)),
+        _ => None,
+    }
+}
+
+fn bytes_of(unit: &LogicalUnit, range: LbaRange) -> usize {
+    let bytes = range.count * u64::from(unit.block_bytes());
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Judges a task of `unit`, or of a LUN that has none.
+fn plan(asker: &Asker<'_>, nexus: Option<&ItlNexus>, task: &Task) -> Result<Plan, Refusal> {
+    let Asker { session, view, .. } = asker;
+    let context = session.context(view);
+    let plan = match nexus {
+        Some(nexus) => session.scsi_at(nexus).plan(session.nexus, &context, &task.cdb),
+        None => lunar_scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
+    }?;
+    if task.cdb.first() == Some(&REPORT_LUNS) {
+        session.luns_were_reported();
+    }
+    Ok(plan)
+}
+
+/// Who asks, and what he sees.
+pub(crate) struct Asker<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) session: &'a Arc<Session>,
+    pub(crate) view: &'a View,
+}
+
+/// Who asks, while a task runs.
+struct By {
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+    memory: WorkMemory,
+}
+
+async fn perform(
+    by: By,
+    abort: AbortSignal,
+    task: TaskId,
+    planned: Planned,
+    data: TaskData,
+) -> Ran {
+    let Planned { unit, judged, plan, wants_bytes, data_in_bytes, order, fenced, .. } = planned;
+    let in_order = match order {
+        Some(order) => abort.unless(order.granted()).await.map(Some),
+        None => Ok(None),
+    };
+    let ending = match (&unit, in_order) {
+        (_, Err(Aborted)) => Ending::Aborted,
+        (Some(unit), Ok(place)) => {
+            let dues = Dues::of(&by.session, place);
+            on_unit(&by, unit, &judged, plan, data, abort, dues).await
+        }
+        (None, Ok(_)) => match plan {
+            Plan::Reply(reply) => Ending::Good(by.memory.reply(reply)),
+            _ => Ending::Check(internal_failure()),
+        },
+    };
+    Ran { task, ending, unit, wants_bytes, data_in_bytes, fenced }
+}
+
+async fn on_unit(
+    by: &By,
+    unit: &Arc<LogicalUnit>,
+    judged: &Judged,
+    mut plan: Plan,
+    data: TaskData,
+    abort: AbortSignal,
+    dues: Dues,
+) -> Ending {
+    let By { shared, session, memory } = by;
+    let (read_buffer, mut data) = data.split();
+    let mut unsaved = None;
+    // The plan holds what the parameters said: their charge stands for it.
+    let mut _parameters = Bytes::new();
+    if let Plan::Parameters { parked, .. } = plan {
+        if parked.writes_buffer() && !session.charge_buffers(unit, &memory.buffers) {
+            return Ending::Busy;
+        }
+        let reserves = parked.may_reserve();
+        let resume = |scsi: &mut BlockUnit| {
+            let view = session.view();
+            let logins = UnitLogins { shared, unit };
+            scsi.resume(session.nexus, &session.context_at(&view, &logins), parked, &data)
+        };
+        let resumed = if reserves {
+            if abort.check().is_err() {
+                return Ending::Aborted;
+            }
+            let origin = session.owner().origin;
+            let (resumed, change) =
+                unit.change_reservations(&shared.registration_room, origin, resume);
+            unsaved = change;
+            resumed
+        } else {
+            resume(&mut unit.scsi())
+        };
+        plan = match resumed {
+            Ok(plan) => plan,
+            Err(Refusal::Check(sense)) => return Ending::Check(sense),
+            Err(Refusal::ReservationConflict) => return Ending::Conflict,
+            Err(Refusal::Busy) => return Ending::Busy,
+        };
+        _parameters = std::mem::take(&mut data);
+    }
+    if let Plan::AbortTasksOf { nexuses, save } = plan {
+        // Aborted itself, it waits no more: it may be for a task that waits for this one. All that
+        // it was to abort is aborted all the same.
+        let aborting = lunar_net::spawn_local(manage::abort_tasks_of(
+            Arc::clone(shared),
+            Arc::clone(session),
+            Arc::clone(unit),
+            nexuses,
+        ));
+        let _ = abort.unless(aborting).await;
+        plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
+    }
+    if let Plan::Copy { list } = plan {
+        return Box::pin(copy(session, unit, list, abort, &dues, memory)).await; // large and rare
+    }
+    if let (Plan::SaveState, Some(change)) = (&plan, unsaved) {
+        return change.saved(&abort).await;
+    }
+    let memory = memory.clone();
+    let work = Work { session, judged, data, read_buffer, abort, dues, memory };
+    execute_paying(Arc::clone(unit), plan, work).await
+}
+
+/// PERSISTENT RESERVE OUT with that service action. SPC-4 §6.16.
+fn is_preempt_and_abort(cdb: &[u8]) -> bool {
+    matches!(cdb, [0x5f, action, ..] if action & 0x1f == 0x05)
+}

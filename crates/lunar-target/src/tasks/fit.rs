@@ -1,0 +1,60 @@
+//! Makes a plan fit what the initiator announced: how much data it sends and has room for.
+
+use lunar_scsi::plan::{Compare, Pattern, Plan};
+use lunar_scsi::sense::Sense;
+
+/// Some parameter lists say themselves where they end; what the initiator announces is collected.
+pub(super) fn end_where_announced(plan: &mut Plan, expected: u64) {
+    if let Plan::Parameters { bytes, parked } = plan
+        && parked.is_open_ended()
+    {
+        *bytes = u32::try_from(expected).unwrap_or(u32::MAX).min(*bytes);
+    }
+}
+
+/// Makes the plan and the data-out that the initiator announced fit each other.
+///
+/// Plain writes move what both sides allow, whole blocks of it; the rest is a residual (RFC 7143
+/// §11.4.5.1). Commands whose data has one right length are refused with any other: there a wrong
+/// length means that initiator and target do not speak of the same command.
+pub(super) fn fit_data_out(
+    plan: &mut Plan,
+    block_bytes: u32,
+    wants: u64,
+    expected: u64,
+) -> Result<(), Sense> {
+    if wants == expected {
+        return Ok(());
+    }
+    let exact = matches!(
+        plan,
+        Plan::CompareAndWrite { .. } | Plan::WriteSame { pattern: Pattern::DataOut, .. }
+    );
+    if wants < expected && !exact {
+        return Ok(());
+    }
+    let block = u64::from(block_bytes);
+    match plan {
+        Plan::Write { range, .. } if expected.is_multiple_of(block) => {
+            range.count = expected / block;
+            Ok(())
+        }
+        Plan::WriteAndVerify { range, compare: compare @ (Compare::Medium | Compare::Bytes) }
+            if expected.is_multiple_of(block) =>
+        {
+            range.count = expected / block;
+            *compare = Compare::Bytes;
+            Ok(())
+        }
+        _ => Err(Sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT),
+    }
+}
+
+/// Shortens a read to the blocks that the initiator has room for: what would only be cut off is not
+/// read (RFC 7143 §11.4.5.1). Returns how many bytes the command would have moved.
+pub(super) fn fit_data_in(plan: &mut Plan, block_bytes: u32, expected: u32) -> u32 {
+    let Plan::Read { range, .. } = plan else { return 0 };
+    let bytes = range.count.saturating_mul(block_bytes.into());
+    range.count = range.count.min(u64::from(expected.div_ceil(block_bytes.max(1))));
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,82 @@
+//! How a task ends, as the machine of the connection is told.
+
+use super::admission::Shortage;
+use super::{Planned, Ran};
+use crate::execute::Ending;
+use crate::unit::LogicalUnit;
+use bytes::Bytes;
+use lunar_iscsi::connection::target::{Input, Outcome};
+use lunar_iscsi::framing::TaskId;
+use lunar_scsi::sense::{Sense, SenseFormat, SenseKey, Status};
+use std::sync::Arc;
+
+/// STATUS QUALIFIER of what may be tried again: this nexus should wait so many tenths of a second.
+/// SAM-5 §5.3.2. Other commands of the connection have ended by then, unless the disk hangs.
+const RETRY_TENTHS: u16 = 1;
+
+pub(super) fn good(data_in: Bytes, data_out_bytes: u32, fenced: bool) -> Outcome {
+    let status = Status::GOOD.0;
+    Outcome { status, data_in, data_out_bytes, fenced, ..Outcome::default() }
+}
+
+pub(super) fn outcome(ran: Ran) -> Outcome {
+    let status = |status: Status| Outcome {
+        status: status.0,
+        data_out_bytes: ran.wants_bytes,
+        fenced: ran.fenced,
+        ..Outcome::default()
+    };
+    match ran.ending {
+        Ending::Good(data_in) => Outcome {
+            data_in_bytes: ran.data_in_bytes,
+            ..good(data_in, ran.wants_bytes, ran.fenced)
+        },
+        Ending::Conflict => status(Status::RESERVATION_CONFLICT),
+        Ending::Busy => Outcome { data_out_bytes: ran.wants_bytes, ..later(Status::BUSY) },
+        Ending::Aborted => Outcome::default(), // nobody is told
+        Ending::Check(sense) => Outcome {
+            data_out_bytes: ran.wants_bytes,
+            ..check_condition(ran.unit.as_ref(), &sense)
+        },
+    }
+}
+
+/// BUSY or TASK SET FULL, with the time after which there may be room.
+pub(super) fn later(status: Status) -> Outcome {
+    Outcome { status: status.0, status_qualifier: RETRY_TENTHS, ..Outcome::default() }
+}
+
+pub(super) fn check_condition(unit: Option<&Arc<LogicalUnit>>, sense: &Sense) -> Outcome {
+    let bytes = match unit {
+        Some(unit) => unit.scsi().encode_sense(sense),
+        None => sense.encode(SenseFormat::Fixed),
+    };
+    Outcome {
+        status: Status::CHECK_CONDITION.0,
+        sense: bytes.into(),
+        // It may be the first that tells of aborted tasks.
+        fenced: sense.key == SenseKey::UNIT_ATTENTION,
+        ..Outcome::default()
+    }
+}
+
+/// How a task ends that waited for memory in vain.
+pub(super) fn no_memory(task: TaskId, planned: &Planned, why: Shortage) -> Input {
+    let status = match why {
+        Shortage::Connection => Status::TASK_SET_FULL,
+        Shortage::Process => Status::BUSY,
+    };
+    let outcome = Outcome { data_out_bytes: planned.wants_bytes, ..later(status) };
+    Input::Done { task, outcome }
+}
+
+/// The answer to a refused command counts the data it would have moved.
+pub(super) fn with_data_out(input: Input, wants: u64) -> Input {
+    match input {
+        Input::Done { task, outcome } => {
+            let data_out_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
+            Input::Done { task, outcome: Outcome { data_out_bytes, ..outcome } }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,134 @@
+//! Task sets: which commands of an I_T nexus wait for which at a unit. SAM-5 §8.
+//!
+//! Each session has a task set of its own at each unit (TST 001b, SPC-4 §7.5.8; decision 087): no
+//! command waits for one of another initiator.
+
+use crate::abort::{AbortSignal, Aborted};
+use crate::ranges::{RangeGuard, RangeLocks, RangeQueued, Share};
+use lunar_iscsi::pdu::TaskAttribute;
+use lunar_scsi::plan::LbaRange;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+/// A task set is one range for ordering's sake.
+const ALL: LbaRange = LbaRange { lba: 0, count: 1 };
+
+/// The task set of one I_T nexus at one unit: SIMPLE tasks share it, an ORDERED one has it alone,
+/// one at the HEAD OF QUEUE takes it. Clones are the same set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TaskSet {
+    locks: Arc<RangeLocks>,
+}
+
+/// A command that has entered a task set.
+#[derive(Debug)]
+pub(crate) struct PlaceQueued {
+    attribute: TaskAttribute,
+    queued: Queued,
+}
+
+/// A place that is waited for, or held already.
+#[derive(Debug)]
+enum Queued {
+    /// Of a SIMPLE task, where all are.
+    Share(Share<Arc<RangeLocks>>),
+    Queue(RangeQueued),
+}
+
+/// A place that is held: it is let go when dropped.
+#[derive(Debug)]
+enum Held {
+    Share { _share: Share<Arc<RangeLocks>> },
+    Guard { _guard: RangeGuard },
+}
+
+/// A place in the task set: others wait for it, as their attributes say.
+///
+/// A limit may stretch a copy to hours. An ORDERED command that came later, and all that came after
+/// it, would wait as long: a command that has to wait for a limit gives its place back, and takes
+/// another one when it has paid.
+#[derive(Debug)]
+pub(crate) struct TaskPlace {
+    task_set: TaskSet,
+    attribute: TaskAttribute,
+    /// `None`: it is given back. Locked while a new one is waited for.
+    held: Mutex<Option<Held>>,
+}
+
+impl TaskSet {
+    /// Enters a command behind those that go before it.
+    #[inline]
+    pub(crate) fn enter(&self, attribute: TaskAttribute) -> PlaceQueued {
+        let queued = match attribute {
+            TaskAttribute::HEAD_OF_QUEUE => Queued::Queue(self.locks.at_head(ALL)),
+            TaskAttribute::ORDERED => Queued::Queue(self.locks.queue(ALL, true)),
+            _ => match RangeLocks::try_share(Arc::clone(&self.locks)) {
+                Some(share) => Queued::Share(share),
+                None => Queued::Queue(self.locks.queue(ALL, false)),
+            },
+        };
+        PlaceQueued { attribute, queued }
+    }
+
+    /// The place of a SIMPLE task that is done at once, unless there are others than SIMPLE ones.
+    #[inline]
+    pub(super) fn place_at_hand(&self, attribute: TaskAttribute) -> Option<Share<&RangeLocks>> {
+        match attribute {
+            TaskAttribute::HEAD_OF_QUEUE | TaskAttribute::ORDERED => None,
+            _ => RangeLocks::try_share(&*self.locks),
+        }
+    }
+}
+
+impl PlaceQueued {
+    /// No command goes before.
+    pub(super) fn is_granted(&self) -> bool {
+        match &self.queued {
+            Queued::Share(_) => true,
+            Queued::Queue(queued) => queued.is_granted(),
+        }
+    }
+
+    /// Waits for those that go before.
+    pub(super) async fn granted(self) -> TaskPlace {
+        let task_set = TaskSet { locks: Arc::clone(self.queued.locks()) };
+        let held = Mutex::new(Some(self.queued.granted().await));
+        TaskPlace { task_set, attribute: self.attribute, held }
+    }
+}
+
+impl TaskPlace {
+    /// Others may go. One that is just being taken again is left: nobody waits for it yet.
+    pub(crate) fn give_back(&self) {
+        if let Ok(mut held) = self.held.try_lock() {
+            drop(held.take());
+        }
+    }
+
+    /// Waits for those that have come meanwhile, unless it was taken again already.
+    pub(crate) async fn take_back(&self, abort: &AbortSignal) -> Result<(), Aborted> {
+        let again = async {
+            let mut held = self.held.lock().await;
+            if held.is_none() {
+                *held = Some(self.task_set.enter(self.attribute).queued.granted().await);
+            }
+        };
+        abort.unless(again).await
+    }
+}
+
+impl Queued {
+    fn locks(&self) -> &Arc<RangeLocks> {
+        match self {
+            Self::Share(share) => share.locks(),
+            Self::Queue(queued) => queued.locks(),
+        }
+    }
+
+    async fn granted(self) -> Held {
+        match self {
+            Self::Share(share) => Held::Share { _share: share },
+            Self::Queue(queued) => Held::Guard { _guard: queued.granted().await },
+        }
+    }
+}

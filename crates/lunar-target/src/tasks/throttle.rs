@@ -1,0 +1,239 @@
+//! Tasks that wait for a limit.
+
+use super::{Asker, Collected, Ended, Tasks, later};
+use crate::abort::{AbortSignal, Aborted};
+use crate::options::Limits;
+use crate::quota::{Cost, InLine, cost};
+use crate::server::Shared;
+use crate::session::{ItlNexus, Session};
+use crate::task_map::{self, TaskMap};
+use crate::unit::LogicalUnit;
+use futures_util::FutureExt;
+use lunar_block::BufferPool;
+use lunar_iscsi::connection::target::{Input, Task};
+use lunar_iscsi::framing::TaskId;
+use lunar_scsi::plan::Plan;
+use lunar_scsi::sense::Status;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+const GO: ControlFlow<Option<Input>> = ControlFlow::Continue(());
+
+/// Where a task is on its way through limits.
+pub(super) enum Turn {
+    /// It has just come.
+    New,
+    /// It is the first of its line.
+    First(InLine),
+    /// It has paid, and leaves its line when this is dropped.
+    Paid(InLine),
+}
+
+/// A task whose turn has come.
+pub(super) struct Passed {
+    task: Task,
+    turn: Turn,
+}
+
+/// The tasks of a connection that wait for a limit.
+#[derive(Default)]
+pub(super) struct Throttled {
+    tasks: TaskMap<Waiting>,
+    /// Data-out that lies in buffers of theirs.
+    bytes: usize,
+    passed: VecDeque<Passed>,
+}
+
+struct Waiting {
+    unit: Arc<LogicalUnit>,
+    abort: AbortSignal,
+    bytes: usize,
+}
+
+impl Throttled {
+    pub(super) fn unit_of(&self, task: TaskId) -> Option<&Arc<LogicalUnit>> {
+        self.tasks.get(&task).map(|waiting| &waiting.unit)
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        task_map::memory_bytes(&self.tasks) + self.passed.capacity() * size_of::<Passed>()
+    }
+
+    pub(super) fn free_spare(&mut self) {
+        task_map::free_spare(&mut self.tasks);
+        if self.passed.is_empty() {
+            self.passed = VecDeque::new();
+        }
+    }
+
+    /// It waits no more, and leaves its line the next time something is polled.
+    pub(super) fn abort(&mut self, task: TaskId) {
+        if let Some(waiting) = self.remove(task) {
+            waiting.abort.raise();
+        }
+        self.passed.retain(|passed| passed.task.id != task);
+    }
+
+    pub(super) fn has_passed(&mut self, passed: Passed) {
+        if self.tasks.contains_key(&passed.task.id) {
+            self.passed.push_back(passed);
+        }
+    }
+
+    /// Whether a task may have a buffer of so many bytes. Those that wait for a limit take at most
+    /// half of what a connection has: the other half is for other units.
+    pub(super) fn hold(&mut self, task: TaskId, bytes: usize, limits: &Limits) -> bool {
+        let Some(waiting) = self.tasks.get_mut(&task) else { return true };
+        let may = has_room(self.bytes, bytes, limits);
+        if may {
+            waiting.bytes += bytes;
+            self.bytes += bytes;
+        }
+        may
+    }
+
+    fn insert(&mut self, task: TaskId, waiting: Waiting) {
+        self.bytes += waiting.bytes;
+        self.tasks.insert(task, waiting);
+    }
+
+    fn remove(&mut self, task: TaskId) -> Option<Waiting> {
+        let waiting = self.tasks.remove(&task)?;
+        self.bytes -= waiting.bytes;
+        Some(waiting)
+    }
+}
+
+fn has_room(busy: usize, bytes: usize, limits: &Limits) -> bool {
+    busy == 0 || busy + bytes <= limits.data_out_bytes / 2
+}
+
+impl Tasks {
+    /// Queues a task behind those that it must not pass, before it is judged: what judging does
+    /// would be done too early. `None`: there are none.
+    pub(super) fn queue_unseen(
+        &mut self,
+        session: &Arc<Session>,
+        nexus: Option<&ItlNexus>,
+        task: &Task,
+    ) -> Option<Option<Input>> {
+        let unit = &nexus?.unit;
+        let line = session.quota.line(&unit.quota).filter(|line| line.holds(task.attribute))?;
+        let in_line = line.enter(task.attribute, 0);
+        Some(self.throttle(session, unit, task, in_line, None))
+    }
+
+    /// Pays for a task, unless it has to wait, or is refused.
+    pub(super) fn pay(
+        &mut self,
+        session: &Arc<Session>,
+        task: &Task,
+        unit: Option<&Arc<LogicalUnit>>,
+        plan: &Plan,
+        turn: &mut Turn,
+    ) -> ControlFlow<Option<Input>> {
+        let Some(unit) = unit else { return GO };
+        let line = match turn {
+            Turn::New => match session.quota.line(&unit.quota) {
+                Some(line) => Some(line),
+                None => return GO, // as mostly: there are no limits
+            },
+            Turn::First(_) | Turn::Paid(_) => None,
+        };
+        let Some(cost) = cost(plan, unit) else { return GO };
+        match std::mem::replace(turn, Turn::New) {
+            Turn::Paid(in_line) => {
+                *turn = Turn::Paid(in_line);
+                GO
+            }
+            Turn::First(in_line) => ControlFlow::Break(self.wait(unit, task, in_line, Some(cost))),
+            Turn::New => {
+                let Some(line) = line else { return GO };
+                let passed = match line.is_empty().then(|| line.try_pass(cost)) {
+                    Some(Ok(())) => return GO,
+                    Some(Err(passed)) => passed,
+                    None => 0,
+                };
+                let in_line = line.enter(task.attribute, passed);
+                ControlFlow::Break(self.throttle(session, unit, task, in_line, Some(cost)))
+            }
+        }
+    }
+
+    /// Has a task wait that has just come, if there is room for it.
+    fn throttle(
+        &mut self,
+        session: &Arc<Session>,
+        unit: &Arc<LogicalUnit>,
+        task: &Task,
+        in_line: InLine,
+        cost: Option<Cost>,
+    ) -> Option<Input> {
+        let bytes = self.held_bytes(task.id);
+        let many = session.quota.waiting() > waiting_max(session, &self.limits);
+        if many || !has_room(self.throttled.bytes, bytes, &self.limits) {
+            drop(self.take_buffer(task.id));
+            return Some(Input::Done { task: task.id, outcome: later(Status::TASK_SET_FULL) });
+        }
+        self.wait(unit, task, in_line, cost)
+    }
+
+    fn wait(
+        &mut self,
+        unit: &Arc<LogicalUnit>,
+        task: &Task,
+        mut in_line: InLine,
+        cost: Option<Cost>,
+    ) -> Option<Input> {
+        let (abort, task) = (AbortSignal::default(), task.clone());
+        let (unit, bytes) = (Arc::clone(unit), self.held_bytes(task.id));
+        self.throttled.insert(task.id, Waiting { unit, abort: abort.clone(), bytes });
+        let waits = async move {
+            let turn = match cost {
+                None => abort.unless(in_line.first()).await.map(|()| Turn::First(in_line)),
+                Some(cost) => abort.unless(in_line.pass(cost)).await.map(|()| Turn::Paid(in_line)),
+            };
+            match turn {
+                Ok(turn) => Ended::Passed(Passed { task, turn }),
+                Err(Aborted) => Ended::Gone,
+            }
+        };
+        self.futures.push(waits.boxed_local());
+        self.unpolled = true;
+        None
+    }
+
+    /// Starts those whose turn has come, as if they had come now.
+    pub(super) fn start_passed(
+        &mut self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+    ) -> Vec<Input> {
+        let mut done = Vec::new();
+        while let Some(Passed { task, turn }) = self.throttled.passed.pop_front() {
+            self.throttled.remove(task.id);
+            let view = session.view();
+            let asker = Asker { shared, session, view: &view };
+            let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
+            done.extend(self.judge(&asker, nexus, task, None, turn));
+        }
+        done
+    }
+
+    fn held_bytes(&self, task: TaskId) -> usize {
+        match self.buffers.get(task) {
+            Some(Collected::Buffer(buffer)) => BufferPool::charged_bytes(buffer.len()),
+            _ => 0,
+        }
+    }
+}
+
+/// How many commands of a session may wait for limits. Where it sees several units, room is left in
+/// its command window: the others can still be reached.
+fn waiting_max(session: &Session, limits: &Limits) -> usize {
+    match session.view().units().len() {
+        ..=1 => usize::MAX,
+        _ => (limits.window_commands as usize / 4 * 3).max(1),
+    }
+}

@@ -1,0 +1,202 @@
+//! Traces: the PDUs of one session, copied for somebody who looks.
+//!
+//! Only the full feature phase is traced: no credential passes in it. A connection learns of a
+//! trace by one number, which it compares in every turn.
+
+use crate::server::Server;
+use crate::session_info::{SessionInfo, info};
+use lunar_block::{MemoryCharge, MemoryKind};
+use lunar_net::{Tap, TapReader, TappedPdu};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+/// Traces of a server at once, at most; each may hold [`lunar_net::TAP_BYTES_MAX`].
+pub const TRACES_MAX: usize = 4;
+
+/// Why no trace is begun.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+pub enum NoTrace {
+    /// There is no such session.
+    #[error("there is no such session")]
+    NoSession,
+    /// It is traced already.
+    #[error("it is traced already")]
+    Traced,
+    /// [`TRACES_MAX`] of other sessions run.
+    #[error("{TRACES_MAX} traces run, which is the limit")]
+    TooMany,
+}
+
+/// Where a session keeps its trace, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct TraceSlot {
+    /// Changes with each trace that begins or ends.
+    generation: AtomicU32,
+    active: Mutex<Option<Active>>,
+}
+
+#[derive(Debug)]
+struct Active {
+    tap: Arc<Tap>,
+    stop: oneshot::Sender<()>,
+}
+
+impl TraceSlot {
+    /// Which trace there is, as a number that costs nothing to ask for.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Where PDUs go now, and the number of that.
+    pub(crate) fn tap(&self) -> (u32, Option<Arc<Tap>>) {
+        let active = self.active();
+        (self.generation(), active.as_ref().map(|active| Arc::clone(&active.tap)))
+    }
+
+    fn active(&self) -> MutexGuard<'_, Option<Active>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns its number; `None`: there is one already.
+    fn begin(&self, active: Active) -> Option<u32> {
+        let mut place = self.active();
+        if place.is_some() {
+            return None;
+        }
+        *place = Some(active);
+        Some(self.generation.fetch_add(1, Ordering::Release).wrapping_add(1))
+    }
+
+    /// The session is over: what its connections say in this turn still belongs to the trace.
+    pub(crate) fn session_ended(&self) {
+        drop(self.take(None));
+    }
+
+    /// Takes the trace out, of that number only.
+    fn take(&self, only: Option<u32>) -> Option<Active> {
+        let mut place = self.active();
+        if only.is_some_and(|number| number != self.generation()) {
+            return None;
+        }
+        let active = place.take();
+        if active.is_some() {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+        active
+    }
+}
+
+/// A trace that runs, until it is dropped, its session ends, or it is ended.
+#[derive(Debug)]
+pub struct Trace {
+    reader: TapReader,
+    stopped: oneshot::Receiver<()>,
+    is_stopped: bool,
+    slot: Arc<TraceSlot>,
+    number: u32,
+    /// Of the session, as it was when the trace began.
+    pub session: SessionInfo,
+    _place: Place,
+    _charge: MemoryCharge,
+}
+
+impl Trace {
+    /// The next PDU; `None`: the trace is over.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<TappedPdu>> {
+        if !self.is_stopped
+            && let Poll::Ready(how) = Pin::new(&mut self.stopped).poll(context)
+        {
+            self.is_stopped = true;
+            if how.is_ok() {
+                self.reader.close();
+            }
+        }
+        self.reader.poll_next(context)
+    }
+
+    /// Takes no more PDUs; those that wait are still to be read.
+    pub fn stop(&mut self) {
+        self.slot.take(Some(self.number));
+        self.reader.close();
+    }
+
+    /// PDUs that were dropped because they were not read fast enough.
+    pub fn dropped(&self) -> u64 {
+        self.reader.dropped()
+    }
+
+    /// When it began.
+    pub fn began(&self) -> SystemTime {
+        self.reader.began()
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        self.slot.take(Some(self.number));
+    }
+}
+
+/// How many traces run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places(Arc<AtomicUsize>);
+
+#[derive(Debug)]
+struct Place(Places);
+
+impl Places {
+    fn take(&self) -> Option<Place> {
+        let place = Place(self.clone());
+        (self.0.fetch_add(1, Ordering::Relaxed) < TRACES_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Server {
+    /// Copies the first `snap_bytes` of each PDU of a session from now on.
+    ///
+    /// # Errors
+    /// No such session, or too many traces.
+    pub fn trace(&self, tsih: u16, snap_bytes: usize) -> Result<Trace, NoTrace> {
+        let session = self.shared.sessions().get(tsih).ok_or(NoTrace::NoSession)?;
+        let place = self.shared.traces.take().ok_or(NoTrace::TooMany)?;
+        let buffers = self.shared.memory.buffers().sibling(MemoryKind::Trace);
+        let charge = buffers.charge(lunar_net::TAP_BYTES_MAX);
+        let (tap, reader) = Tap::new(snap_bytes);
+        let (stop, stopped) = oneshot::channel();
+        let number = session.trace.begin(Active { tap, stop }).ok_or(NoTrace::Traced)?;
+        if session.has_ended() {
+            session.trace.session_ended(); // it ended before it could see the trace
+        }
+        let slot = Arc::clone(&session.trace);
+        let session = info(&session);
+        Ok(Trace {
+            reader,
+            stopped,
+            is_stopped: false,
+            slot,
+            number,
+            session,
+            _place: place,
+            _charge: charge,
+        })
+    }
+
+    /// Ends the trace of a session; whether there was one.
+    pub fn end_trace(&self, tsih: u16) -> bool {
+        let session = self.shared.sessions().get(tsih);
+        session
+            .and_then(|session| session.trace.take(None))
+            .is_some_and(|active| active.stop.send(()).is_ok())
+    }
+}

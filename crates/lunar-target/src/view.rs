@@ -1,0 +1,243 @@
+//! The units that one session sees, and how that changes while it runs.
+//!
+//! A session may see hundreds of units and use few of them. What it needs at a unit, and what the
+//! unit needs to know of it, begins with its first command there: a login costs the same however
+//! many units it is shown. See docs/decisions/099.
+
+use crate::catalogue::distinct;
+use crate::server::{Shared, lock};
+use crate::session::ItlNexus;
+use crate::session::Session;
+use crate::unit::LogicalUnit;
+use lunar_scsi::attention::LogicalTime;
+use lunar_wire::{Lun, LunForm};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// The units under their numbers.
+pub(crate) type Luns = BTreeMap<u16, Arc<LogicalUnit>>;
+
+/// The LUNs that an initiator sees. Sessions share the table of a target whose LUNs have no access
+/// lists.
+#[derive(Debug, Default)]
+pub(crate) struct LunTable {
+    /// Indexes of the units.
+    by_id: BTreeMap<u16, usize>,
+    /// Each once, however many numbers it has.
+    units: Vec<Arc<LogicalUnit>>,
+    /// For REPORT LUNS.
+    list: Vec<Lun>,
+    /// Indexes of the units by their addresses.
+    by_address: HashMap<usize, usize>,
+}
+
+/// What a session sees at one moment.
+#[derive(Debug)]
+pub(crate) struct View {
+    luns: Arc<LunTable>,
+    /// One for each unit of the table.
+    slots: Box<[Slot]>,
+    nexuses: Arc<ItlNexuses>,
+}
+
+/// The place of one unit in a view.
+#[derive(Debug)]
+struct Slot {
+    /// Since when the session sees the unit.
+    seen_since: LogicalTime,
+    /// From the first command on.
+    nexus: OnceLock<Arc<ItlNexus>>,
+}
+
+/// Units of one session that commands or other functions have reached: all its views share them.
+#[derive(Debug, Default)]
+pub(crate) struct ItlNexuses(Mutex<Reached>);
+
+#[derive(Debug, Default)]
+struct Reached {
+    /// The session is over.
+    is_over: bool,
+    /// By the addresses of the units.
+    by_address: HashMap<usize, Arc<ItlNexus>>,
+}
+
+impl LunTable {
+    pub(crate) fn new(luns: &Luns) -> Self {
+        let units = distinct(luns.values());
+        let by_address = index(&units);
+        let by_id = luns.iter().filter_map(|(id, unit)| {
+            let index = by_address.get(&Arc::as_ptr(unit).addr())?;
+            Some((*id, *index))
+        });
+        Self {
+            by_id: by_id.collect(),
+            list: luns.keys().map(|id| Lun::new(*id)).collect(),
+            by_address,
+            units,
+        }
+    }
+
+    /// Returns the number of LUNs.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    fn at(&self, lun: Lun) -> Option<usize> {
+        match lun.form() {
+            LunForm::Unit(id) => self.by_id.get(&id).copied(),
+            _ => None,
+        }
+    }
+
+    fn unit_of(&self, id: u16) -> Option<&Arc<LogicalUnit>> {
+        self.units.get(*self.by_id.get(&id)?)
+    }
+
+    fn index_of(&self, unit: &Arc<LogicalUnit>) -> Option<usize> {
+        self.by_address.get(&Arc::as_ptr(unit).addr()).copied()
+    }
+
+    /// The same units under the same numbers.
+    fn shows_same(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+            || self.len() == other.len()
+                && self.by_id.keys().all(|id| match (self.unit_of(*id), other.unit_of(*id)) {
+                    (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+                    _ => false,
+                })
+    }
+}
+
+impl ItlNexuses {
+    /// The one of `unit`, which is new if the unit was not reached before.
+    fn reach(&self, unit: &Arc<LogicalUnit>, seen_since: LogicalTime) -> Arc<ItlNexus> {
+        let mut reached = lock(&self.0);
+        if reached.is_over {
+            return Arc::new(ItlNexus::of_ended_session(Arc::clone(unit)));
+        }
+        let address = Arc::as_ptr(unit).addr();
+        let new = || Arc::new(ItlNexus::new(Arc::clone(unit), seen_since));
+        Arc::clone(reached.by_address.entry(address).or_insert_with(new))
+    }
+
+    /// All that were reached.
+    pub(crate) fn all(&self) -> Vec<Arc<ItlNexus>> {
+        lock(&self.0).by_address.values().cloned().collect()
+    }
+
+    /// Takes the one of `unit` out, which the session sees no more.
+    fn take(&self, unit: &Arc<LogicalUnit>) -> Option<Arc<ItlNexus>> {
+        lock(&self.0).by_address.remove(&Arc::as_ptr(unit).addr())
+    }
+
+    /// Takes all out: the session is over, and reaches no more.
+    pub(crate) fn end(&self) -> Vec<Arc<ItlNexus>> {
+        let mut reached = lock(&self.0);
+        reached.is_over = true;
+        std::mem::take(&mut reached.by_address).into_values().collect()
+    }
+}
+
+impl View {
+    /// The first view of a session.
+    pub(crate) fn new(luns: Arc<LunTable>) -> Self {
+        let seen_since = LogicalTime::next();
+        let slot = |_| Slot { seen_since, nexus: OnceLock::new() };
+        Self { slots: luns.units.iter().map(slot).collect(), luns, nexuses: Arc::default() }
+    }
+
+    /// The view that follows `old` in the same session.
+    fn after(old: &Self, luns: Arc<LunTable>) -> Self {
+        let now = LogicalTime::next();
+        let slot = |unit| match old.slot(unit) {
+            Some(Slot { seen_since, nexus }) => {
+                Slot { seen_since: *seen_since, nexus: nexus.clone() }
+            }
+            None => Slot { seen_since: now, nexus: OnceLock::new() },
+        };
+        let slots = luns.units.iter().map(slot).collect();
+        Self { slots, luns, nexuses: Arc::clone(&old.nexuses) }
+    }
+
+    /// Their numbers, in ascending order.
+    pub(crate) fn list(&self) -> &[Lun] {
+        &self.luns.list
+    }
+
+    /// The numbers as they stand in a configuration, in ascending order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u16> {
+        self.luns.by_id.keys().copied()
+    }
+
+    /// Each unit once, however many numbers it has here.
+    pub(crate) fn units(&self) -> &[Arc<LogicalUnit>] {
+        &self.luns.units
+    }
+
+    /// The unit a LUN field names.
+    pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<LogicalUnit>> {
+        self.luns.units.get(self.luns.at(lun)?)
+    }
+
+    /// The I_T_L nexus of the unit that a LUN field names.
+    pub(crate) fn nexus(&self, lun: Lun) -> Option<&Arc<ItlNexus>> {
+        self.nexus_at(self.luns.at(lun)?)
+    }
+
+    /// The I_T_L nexus of `unit`, if the session sees it.
+    pub(crate) fn nexus_of(&self, unit: &Arc<LogicalUnit>) -> Option<&Arc<ItlNexus>> {
+        self.nexus_at(self.luns.index_of(unit)?)
+    }
+
+    fn nexus_at(&self, at: usize) -> Option<&Arc<ItlNexus>> {
+        let (slot, unit) = (self.slots.get(at)?, self.luns.units.get(at)?);
+        Some(slot.nexus.get_or_init(|| self.nexuses.reach(unit, slot.seen_since)))
+    }
+
+    /// The I_T_L nexuses of the units that the session has reached.
+    pub(crate) fn nexuses(&self) -> &ItlNexuses {
+        &self.nexuses
+    }
+
+    /// The same units under the same numbers.
+    pub(crate) fn shows(&self, luns: &LunTable) -> bool {
+        self.luns.shows_same(luns)
+    }
+
+    pub(crate) fn has(&self, unit: &Arc<LogicalUnit>) -> bool {
+        self.luns.index_of(unit).is_some()
+    }
+
+    fn slot(&self, unit: &Arc<LogicalUnit>) -> Option<&Slot> {
+        self.slots.get(self.luns.index_of(unit)?)
+    }
+}
+
+fn index(units: &[Arc<LogicalUnit>]) -> HashMap<usize, usize> {
+    units.iter().enumerate().map(|(at, unit)| (Arc::as_ptr(unit).addr(), at)).collect()
+}
+
+/// From now on `session` sees `luns`. Its tasks on what it sees no more are aborted, and quiet when
+/// this is done; of the rest it is told that there is something new. SAM-5 §5.14, SPC-4 §6.33.
+pub(crate) async fn show(shared: &Arc<Shared>, session: &Arc<Session>, luns: Arc<LunTable>) {
+    let old = Arc::clone(&session.view());
+    // Under which numbers another unit, or none, is seen now.
+    let is_gone = |id: &u16| match (old.luns.unit_of(*id), luns.unit_of(*id)) {
+        (Some(old), Some(now)) => !Arc::ptr_eq(old, now),
+        _ => true,
+    };
+    let gone: Vec<Lun> = old.ids().filter(is_gone).map(Lun::new).collect();
+    session.charge_units(luns.len());
+    let new = session.set_view(View::after(&old, luns));
+    for lun in gone {
+        if let Some(aborted) = session.abort_on(shared, lun) {
+            let _ = aborted.await; // the session may be over
+        }
+    }
+    for unit in old.units().iter().filter(|unit| !new.has(unit)) {
+        if let Some(nexus) = new.nexuses.take(unit) {
+            session.detach(&nexus);
+        }
+    }
+    session.raise_luns_changed(new.units().iter().filter(|unit| old.has(unit)));
+}
