@@ -1,9 +1,4 @@
-//! Hostile input for EXTENDED COPY and RECEIVE COPY RESULTS.
-//! The same entry is run by `crates/lunar-scsi/tests/hostile.rs`.
+//! `lunar_fuzz::extended_copy` under libFuzzer.
 #![no_main]
-#![allow(clippy::unwrap_used)] // a finding is a panic
 
-#[path = "../../crates/lunar-scsi/tests/hostile/extended_copy.rs"]
-mod entry;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| entry::run(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| lunar_fuzz::extended_copy::run(input));

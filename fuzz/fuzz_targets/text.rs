@@ -1,7 +1,4 @@
-//! Hostile input for the text keys: the entry that `crates/lunar-iscsi/tests/hostile.rs` runs too.
+//! `lunar_fuzz::text` under libFuzzer.
 #![no_main]
 
-#[path = "../../crates/lunar-iscsi/tests/hostile/text.rs"]
-mod entry;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| entry::run(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| lunar_fuzz::text::run(input));

@@ -1,7 +1,7 @@
 //! The parts of an EXTENDED COPY, written from SPC-4 alone.
 
-use crate::raw::Raw;
 use anyhow::{Context, Result};
+use lunar_testkit::raw::Raw;
 
 /// The logical unit's NAA designator of page 83h, header included: SPC-4 §7.8.6.
 ///

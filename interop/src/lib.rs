@@ -1,8 +1,8 @@
 //! Real peers: drives libiscsi, QEMU, tgt and istgt against the `lunar` binary, and our tools
-//! against them. What looks at the wire here (`raw`, `cutter`) is written from RFC 7143 alone and
+//! against them. What looks at the wire here (`lunar_testkit::raw`, `cutter`) is written from RFC 7143 alone and
 //! shares no code with the crates that it tests.
 //!
-//! Tests of the initiator as a library (`tests/cuts`, `tests/login_options`, `tests/kill`) use its
+//! Tests of the initiator as a library (`cuts`, `login_options`, `kill` in `tests/it`) use its
 //! public API as any program would. The first two also have our target in their own process: over
 //! a disk that keeps account of what was executed, and with what no command line sets.
 //!
@@ -26,7 +26,6 @@ pub mod ports;
 pub mod powercut;
 pub mod process;
 pub mod profiles;
-pub mod raw;
 pub mod raw_queue;
 pub mod readme;
 pub mod scratch;

@@ -1,7 +1,7 @@
 //! Several commands at a time on one connection.
 
-use crate::raw::{ANSWER_MAX, Answer, Outcome, Raw, opcode};
 use anyhow::{Result, bail, ensure};
+use lunar_testkit::raw::{ANSWER_MAX, Answer, Outcome, Raw, opcode};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl<T> Queue<T> {
         self.enter(command, what)
     }
 
-    fn enter(&mut self, command: crate::raw::Pdu, what: T) -> Result<()> {
+    fn enter(&mut self, command: lunar_testkit::raw::Pdu, what: T) -> Result<()> {
         self.under_way.insert(command.u32_at(16), (what, Vec::new()));
         self.raw.send(&command)
     }

@@ -2,9 +2,9 @@
 //! of this build to compare them with. docs/formats.md describes every byte.
 
 use crate::lunar::Lunar;
-use crate::raw::Raw;
 use crate::scratch::Scratch;
 use anyhow::{Context, Result, bail, ensure};
+use lunar_testkit::raw::Raw;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

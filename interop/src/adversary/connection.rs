@@ -1,8 +1,8 @@
 //! A TCP connection that never blocks: PDUs are queued, sent as far as the socket takes them, and
 //! received as they are complete. Digests are computed here. RFC 7143 §11.2, §13.1.
 
-use crate::raw::Pdu;
 use anyhow::Result;
+use lunar_testkit::raw::Pdu;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io::{ErrorKind, Read, Write};

@@ -3,8 +3,8 @@
 use super::attacker::{Attacker, Destination};
 use super::login::Login;
 use super::session::Session;
-use crate::raw::Pdu;
 use anyhow::Result;
+use lunar_testkit::raw::Pdu;
 use std::time::{Duration, Instant};
 
 /// Bytes that one session has queued at most before it waits for the socket.

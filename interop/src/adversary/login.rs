@@ -1,8 +1,8 @@
 //! Logging in, with CHAP if it is asked for. RFC 7143 §6, §12.1.3.
 
 use super::connection::Connection;
-use crate::raw::{Pdu, opcode};
 use anyhow::{Context, Result, ensure};
+use lunar_testkit::raw::{Pdu, opcode};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};

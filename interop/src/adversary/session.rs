@@ -3,9 +3,9 @@
 use super::cdb::Cdb;
 use super::connection::Connection;
 use super::login::Negotiated;
-use crate::raw::{Outcome, Pdu, opcode};
 use crate::scratch::Random;
 use anyhow::{Context, Result, bail};
+use lunar_testkit::raw::{Outcome, Pdu, opcode};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

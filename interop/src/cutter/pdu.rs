@@ -3,7 +3,7 @@
 //! Written from RFC 7143 alone and independent of the crates that it tests.
 
 use super::Way;
-use crate::raw::opcode;
+use lunar_testkit::raw::opcode;
 use std::fmt;
 use tokio::io::{AsyncRead, AsyncReadExt};
 

@@ -32,7 +32,7 @@ pub(super) const MUSTS: &[Must] = &[
                with status 020Bh during one",
         tests: &[
             "lunar_iscsi::login::tests::target::other_requests",
-            "interop::tests::hostile::requests_before_login",
+            "interop::tests::it::hostile::requests_before_login",
         ],
     },
     Must {
@@ -74,7 +74,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "a login with the TSIH and CID of a connection takes its place; the old one, with \
                its tasks, ends first",
-        tests: &["lunar_target::tests::joining::a_connection_takes_the_place_of_another"],
+        tests: &["lunar_target::tests::it::joining::a_connection_takes_the_place_of_another"],
     },
     Must {
         number: 24,
@@ -83,8 +83,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a login with TSIH 0 and the name, ISID and portal group of a session takes its \
                place",
         tests: &[
-            "lunar_target::tests::joining::a_session_takes_the_place_of_another",
-            "lunar_target::tests::joining::one_session_of_a_name_at_a_time",
+            "lunar_target::tests::it::joining::a_session_takes_the_place_of_another",
+            "lunar_target::tests::it::joining::one_session_of_a_name_at_a_time",
         ],
     },
     Must {
@@ -93,7 +93,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "so does an unnamed discovery session, where initiator, ISID and address are the \
                same",
-        tests: &["lunar_target::tests::joining::a_discovery_session_takes_the_place_of_another"],
+        tests: &["lunar_target::tests::it::joining::a_discovery_session_takes_the_place_of_another"],
     },
     Must {
         number: 31,
@@ -115,7 +115,7 @@ pub(super) const MUSTS: &[Must] = &[
             "lunar_iscsi::login::tests::chap::known_answers",
             "lunar_iscsi::login::tests::pair::chap_with_every_hash",
             "lunar_iscsi::sim::tests::life::chap",
-            "lunar::tests::sessions::chap_is_proven_both_ways",
+            "lunar::tests::it::sessions::chap_is_proven_both_ways",
         ],
     },
     Must {
@@ -124,7 +124,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "secrets below 96 bits, and one secret for both directions, are refused",
         tests: &[
-            "lunar::tests::check::secrets_are_judged_unseen",
+            "lunar::tests::it::check::secrets_are_judged_unseen",
             "lunar_iscsi::login::tests::chap::mutual_attacks",
             "lunar_iscsi::login::tests::initiator::one_secret_and_a_guess",
         ],
@@ -135,7 +135,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "random secrets of 128 bits and more are taken; the system's random device makes \
                them, as the message about a short one says",
-        tests: &["lunar::tests::check::a_secret_made_as_told_is_taken"],
+        tests: &["lunar::tests::it::check::a_secret_made_as_told_is_taken"],
     },
     Must {
         number: 32,
@@ -184,8 +184,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "TSIH 0 makes a session, and its final response has another; a TSIH that is not \
                there is refused",
         tests: &[
-            "lunar_target::tests::joining::a_session_takes_the_place_of_another",
-            "lunar_target::tests::joining::a_connection_takes_the_place_of_another",
+            "lunar_target::tests::it::joining::a_session_takes_the_place_of_another",
+            "lunar_target::tests::it::joining::a_connection_takes_the_place_of_another",
         ],
     },
     Must {
@@ -212,7 +212,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a redirection carries the TargetAddress, and is followed",
         tests: &[
             "lunar_iscsi::login::tests::pair::redirects",
-            "lunar::tests::daemon::redirects_are_followed_to_an_end",
+            "lunar::tests::it::daemon::redirects_are_followed_to_an_end",
         ],
     },
     Must {
@@ -224,7 +224,7 @@ pub(super) const MUSTS: &[Must] = &[
         tests: &[
             "lunar_iscsi::connection::target::tests::service::send_targets",
             "lunar_iscsi::login::tests::pair::redirects",
-            "lunar::tests::sessions::several_portals_and_ipv6",
+            "lunar::tests::it::sessions::several_portals_and_ipv6",
         ],
     },
     Must {

@@ -88,7 +88,7 @@ pub(super) const MUSTS: &[Must] = &[
         tests: &[
             "lunar_iscsi::connection::target::tests::management::logical_unit_reset",
             "lunar_iscsi::connection::target::tests::management::aborted_by_another_session",
-            "lunar_target::tests::life::two_resets_at_once",
+            "lunar_target::tests::it::life::two_resets_at_once",
         ],
     },
     Must {
@@ -98,8 +98,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "CLEAR TASK SET ends the tasks of the task set that TST defines: those of the \
                session that asks",
         tests: &[
-            "lunar_target::tests::attentions::clearing_reaches_the_own_nexus_only",
-            "lunar_target::tests::hang::a_hanging_write_is_aborted_in_every_way",
+            "lunar_target::tests::it::attentions::clearing_reaches_the_own_nexus_only",
+            "lunar_target::tests::it::hang::a_hanging_write_is_aborted_in_every_way",
         ],
     },
     Must {
@@ -108,7 +108,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "TARGET COLD RESET closes every session of the target",
         tests: &[
-            "lunar_target::tests::joining::a_cold_reset_ends_every_session",
+            "lunar_target::tests::it::joining::a_cold_reset_ends_every_session",
             "lunar_iscsi::connection::target::tests::level_two::target_cold_reset_is_answered",
         ],
     },
@@ -119,7 +119,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a reset of the target that its initiator is not authorized for is answered so, and \
                nothing is aborted",
         tests: &[
-            "lunar_target::tests::administer::resets_of_the_target_are_for_administrators",
+            "lunar_target::tests::it::administer::resets_of_the_target_are_for_administrators",
             "lunar_iscsi::session::target::tests::resets_of_the_target_are_for_administrators",
         ],
     },
@@ -173,7 +173,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "an initiator that comes back is told of the commands that ended with its \
                connection: 47h/7Fh",
-        tests: &["lunar_target::tests::joining::a_connection_takes_the_place_of_another"],
+        tests: &["lunar_target::tests::it::joining::a_connection_takes_the_place_of_another"],
     },
     Must {
         number: 49,
@@ -260,7 +260,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "7144 4.2",
         role: Target,
         rule: "the version descriptor is 0960h plus the level of the session that asks",
-        tests: &["lunar_scsi::tests::unit::nexus::what_the_protocol_level_changes"],
+        tests: &["lunar_scsi::tests::it::unit::nexus::what_the_protocol_level_changes"],
     },
     Must {
         number: 59,

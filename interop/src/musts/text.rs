@@ -56,7 +56,7 @@ pub(super) const MUSTS: &[Must] = &[
             "lunar_iscsi::login::tests::target::the_first_request",
             "lunar_iscsi::login::tests::target::stages_and_keys",
             "lunar_iscsi::login::tests::transcripts::names_said_again",
-            "interop::tests::hostile::login_text_of_odd_sizes",
+            "interop::tests::it::hostile::login_text_of_odd_sizes",
         ],
     },
     Must {

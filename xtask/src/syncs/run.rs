@@ -194,7 +194,7 @@ pub(super) fn write_changed(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Builds the tests, and says where they are.
 fn power_cut_tests(root: &Path) -> Result<PathBuf> {
     let output = cargo()
-        .args(["test", "--locked", "--no-run", "-p", "interop", "--test", "power_cut"])
+        .args(["test", "--locked", "--no-run", "-p", "interop", "--test", "it"])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(root)
         .output()?;
@@ -202,7 +202,7 @@ fn power_cut_tests(root: &Path) -> Result<PathBuf> {
     let text = String::from_utf8(output.stdout)?;
     let messages = text.lines().filter_map(|line| serde_json::from_str(line).ok());
     let executable = |message: serde_json::Value| {
-        let of_test = message["target"]["name"] == "power_cut";
+        let of_test = message["target"]["name"] == "it";
         of_test.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
     };
     messages.filter_map(executable).next_back().context("cargo named no test program")

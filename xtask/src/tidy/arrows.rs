@@ -8,13 +8,13 @@ use std::process::Command;
 
 /// Rows from the bottom up. A crate may use any crate of a lower row.
 const ROWS: &[&[&str]] = &[
-    &["lunar-wire"],
+    &["lunar-wire", "lunar-testkit"],
     &["lunar-iscsi", "lunar-isns", "lunar-scsi"],
     &["lunar-net"],
     &["lunar-block", "lunar-pool", "lunar-osd", "lunar-ceph", "lunar-monitor"],
     &["lunar-target", "lunar-initiator", "lunar-switch", "lunar-osd-client"],
     &["lunar-control", "lunar-load", "lunar-attach", "lunar-security-manager", "lunar-osdfs"],
-    &["lunar-san", "xtask", "bench", "interop", "sim", "fuzz"],
+    &["lunar-san", "xtask", "bench", "interop", "sim", "lunar-fuzz"],
 ];
 
 /// What a crate may use within its own row.

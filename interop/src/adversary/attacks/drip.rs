@@ -6,8 +6,8 @@ use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::held_connections::HeldConnections;
 use crate::adversary::session::{Session, flags};
-use crate::raw::opcode;
 use anyhow::Result;
+use lunar_testkit::raw::opcode;
 use std::time::Duration;
 
 /// The attacks of this file.

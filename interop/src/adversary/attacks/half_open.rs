@@ -5,8 +5,8 @@ use crate::adversary::attacker::{AttackCounters, Attacker, Destination};
 use crate::adversary::held_connections::HeldConnections;
 use crate::adversary::session::flags;
 use crate::adversary::{cdb, connection::Connection};
-use crate::raw::opcode;
 use anyhow::Result;
+use lunar_testkit::raw::opcode;
 use std::time::Duration;
 
 /// The attacks of this file.

@@ -7,8 +7,8 @@ use crate::adversary::held_connections::HeldConnections;
 use crate::adversary::login::{CONTINUES, Credential, Login};
 use crate::adversary::session::{Session, flags};
 use crate::adversary::{cdb, server};
-use crate::raw::{Pdu, opcode};
 use anyhow::Result;
+use lunar_testkit::raw::{Pdu, opcode};
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 

@@ -6,8 +6,8 @@ use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb::{self, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::session::{RESERVED_TAG, Session, flags};
-use crate::raw::opcode;
 use anyhow::Result;
+use lunar_testkit::raw::opcode;
 use std::time::Duration;
 
 /// Idle sessions that see the unit.

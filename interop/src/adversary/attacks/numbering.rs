@@ -5,8 +5,8 @@ use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::session::{IMMEDIATE, RESERVED_TAG, Session, flags};
-use crate::raw::{Pdu, opcode};
 use anyhow::Result;
+use lunar_testkit::raw::{Pdu, opcode};
 use std::time::Duration;
 
 /// The attacks of this file.

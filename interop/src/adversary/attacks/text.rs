@@ -5,8 +5,8 @@ use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::flood::Flood;
 use crate::adversary::login::CONTINUES;
 use crate::adversary::session::{RESERVED_TAG, Session};
-use crate::raw::{Pdu, opcode};
 use anyhow::Result;
+use lunar_testkit::raw::{Pdu, opcode};
 
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[

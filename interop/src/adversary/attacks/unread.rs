@@ -5,8 +5,8 @@ use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb::{self, Cdb, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::session::{Session, flags};
-use crate::raw::opcode;
 use anyhow::Result;
+use lunar_testkit::raw::opcode;
 use std::time::Duration;
 
 /// Blocks of 8 MiB, the longest transfer by default.

@@ -6,8 +6,8 @@ use crate::adversary::cdb::{self, Cdb, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::server::SHARED_LBA;
 use crate::adversary::session::{Session, flags};
-use crate::raw::{Pdu, opcode};
 use anyhow::Result;
+use lunar_testkit::raw::{Pdu, opcode};
 use std::time::{Duration, Instant};
 
 /// Blocks of 8 MiB.

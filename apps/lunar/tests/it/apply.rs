@@ -1,0 +1,545 @@
+//! `lunar apply` and SIGHUP: what is served changes while it is used, as a whole or not at all.
+
+use crate::common::{
+    PATIENCE, Scratch, Server, assert_exit, finish, json, lunar, pattern, run, said,
+};
+use bytes::Bytes;
+use lunar_initiator::{Initiator, SessionOptions, Url};
+use lunar_wire::Lun;
+use serde_json::Value;
+use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const ONE: &str = "iqn.2026-11.org.example:one";
+const TWO: &str = "iqn.2026-11.org.example:two";
+
+/// A daemon, the directory of its configuration, and the runtime directory of its API.
+struct Daemon {
+    scratch: Scratch,
+    server: Server,
+}
+
+impl Daemon {
+    fn start(name: &str, prepare: impl FnOnce(&Scratch), text: &str) -> Self {
+        let scratch = Scratch::new(name);
+        prepare(&scratch);
+        let config = scratch.file("lunar.toml", with_portal(text).as_bytes());
+        let mut command = lunar(&["target", "--config", &config]);
+        command.env("XDG_RUNTIME_DIR", scratch.path());
+        Self { server: Server::start_command(command), scratch }
+    }
+
+    fn lunar(&self, arguments: &[&str]) -> Output {
+        let mut command = lunar(arguments);
+        command.env("XDG_RUNTIME_DIR", self.scratch.path());
+        finish(command, b"")
+    }
+
+    /// Writes a configuration beside the daemon's own.
+    fn other(&self, text: &str) -> String {
+        self.scratch.file("other.toml", with_portal(text).as_bytes())
+    }
+
+    /// Applies it; what changed, a line each.
+    #[track_caller]
+    fn apply(&self, text: &str) -> Vec<String> {
+        let output = self.lunar(&["apply", &self.other(text), "--json"]);
+        assert_exit(&output, 0);
+        let document = json(&output);
+        assert_eq!(document["made"], true);
+        lines(&document)
+    }
+
+    #[track_caller]
+    fn refused(&self, text: &str) -> String {
+        let output = self.lunar(&["apply", &self.other(text)]);
+        assert_exit(&output, 1);
+        said(&output)
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> Value {
+        let output = self.lunar(&[&["ctl"], arguments, &["--json"]].concat());
+        assert_exit(&output, 0);
+        json(&output)
+    }
+
+    fn drift(&self) -> Vec<String> {
+        let status = self.ctl(&["status"]);
+        status["drift"].as_array().unwrap().iter().map(text).collect()
+    }
+
+    fn tsih_of(&self, target: &str) -> Vec<u64> {
+        let sessions = self.ctl(&["sessions"]);
+        let sessions = sessions["sessions"].as_array().unwrap().iter();
+        let of = sessions.filter(|session| session["target"] == target);
+        of.map(|session| session["tsih"].as_u64().unwrap()).collect()
+    }
+
+    fn url(&self, target: &str, lun: u16) -> String {
+        format!("{}/{target}/{lun}", self.server.portal())
+    }
+}
+
+/// The daemon's portal takes a free port; what is applied names the same, so nothing differs.
+fn with_portal(text: &str) -> String {
+    format!("[listen]\nportals = [\"127.0.0.1:0\"]\n{text}")
+}
+
+fn target(name: &str, luns: &str) -> String {
+    format!("[[target]]\nname = \"{name}\"\n{luns}")
+}
+
+fn lun(id: u16, device: &str) -> String {
+    format!("[[target.lun]]\nid = {id}\ndevice = \"{device}\"\n")
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+fn lines(document: &Value) -> Vec<String> {
+    document["changes"].as_array().unwrap().iter().map(|change| text(&change["line"])).collect()
+}
+
+/// A session of our own initiator that sends a command again and again, on a thread of its own.
+struct Session {
+    stop: Arc<AtomicBool>,
+    good: Arc<AtomicUsize>,
+    thread: std::thread::JoinHandle<Vec<String>>,
+}
+
+impl Session {
+    fn start(url: &str) -> Self {
+        let url: Url = url.parse().unwrap();
+        let (stop, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&good));
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(read_until(&url, &stopped, &counted))
+        });
+        let session = Self { stop, good, thread };
+        session.goes_on();
+        session
+    }
+
+    /// Some more reads are answered with GOOD.
+    #[track_caller]
+    fn goes_on(&self) {
+        let (before, start) = (self.good.load(Ordering::Acquire), Instant::now());
+        while self.good.load(Ordering::Acquire) < before + 20 {
+            assert!(start.elapsed() < PATIENCE && !self.thread.is_finished(), "it stopped reading");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Everything that was not GOOD.
+    fn end(self) -> Vec<String> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().unwrap()
+    }
+}
+
+async fn read_until(url: &Url, stop: &AtomicBool, good: &AtomicUsize) -> Vec<String> {
+    let options = SessionOptions::new("iqn.2026-11.org.example:reader");
+    let session = Initiator::connect(url, &options).await.unwrap();
+    let lun = Lun::new(url.unit.as_ref().unwrap().lun);
+    let mut other = Vec::new();
+    let mut fresh = true;
+    while !stop.load(Ordering::Acquire) {
+        let read: &[u8] = &[0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+        match session.execute(lun, read, Bytes::new(), 4096).await {
+            Ok(reply) if reply.result.status == 0 => {
+                good.fetch_add(1, Ordering::AcqRel);
+                fresh = false;
+            }
+            // A new nexus begins with POWER ON.
+            Ok(_) if fresh => fresh = false,
+            Ok(reply) => other.push(format!("{:?}", reply.result)),
+            Err(error) => {
+                other.push(error.to_string());
+                return other;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    session.log_out().await.unwrap();
+    other
+}
+
+/// Goal: targets and LUNs come and go while a session reads; it keeps its handle and sees nothing
+/// but GOOD. What is not concerned is not touched, memory keeps what it holds.
+#[test]
+fn sessions_that_are_not_concerned_notice_nothing() {
+    let one = target(ONE, &lun(0, "mem:1M"));
+    let daemon = Daemon::start("unconcerned", |_| (), &one);
+    let bytes = pattern(1, 4096);
+    let url = daemon.url(ONE, 0);
+    assert_exit(&crate::common::run_with_input(&["write", &url, "--offset", "0"], &bytes), 0);
+    let session = Session::start(&url);
+    let tsih = daemon.tsih_of(ONE);
+    assert_eq!(tsih.len(), 1);
+
+    let both = format!("{one}{}", target(TWO, &lun(3, "mem:2M")));
+    let added = daemon.apply(&both);
+    assert_eq!(added, [format!("+ {TWO}"), format!("+ {TWO} LUN 3: device = \"mem:2MiB\"")]);
+    session.goes_on();
+    assert_exit(&run(&["info", &daemon.url(TWO, 3)]), 0);
+    assert!(daemon.apply(&both).is_empty(), "nothing differs any more");
+    let readdressed = one.replace("[[target.lun]]", "alias = \"x\"\n[[target.lun]]");
+    assert_eq!(daemon.apply(&readdressed).len(), 3, "an alias, and the other target goes");
+    session.goes_on();
+    assert_exit(&run(&["info", &daemon.url(TWO, 3)]), 1);
+    assert_eq!(daemon.tsih_of(ONE), tsih);
+    assert_eq!(session.end(), Vec::<String>::new());
+    let read = run(&["read", &url, "--offset", "0", "--length", "4096"]);
+    assert_eq!(read.stdout, bytes);
+    assert_exit(&daemon.server.stop().0, 0);
+}
+
+/// What a session of ours is answered to a MODE SELECT that sets SWP: the sense, without unit
+/// attentions.
+async fn protect(session: &Initiator) -> Option<Vec<u8>> {
+    let list: &[u8] = &[0, 0, 0, 0, 0x0a, 10, 0x22, 0x10, 0x08, 0, 0, 0, 0, 0, 0, 0];
+    loop {
+        let cdb: &[u8] = &[0x15, 0x10, 0, 0, 16, 0];
+        let data = Bytes::from_static(list);
+        let result = session.execute(Lun::new(0), cdb, data, 0).await.unwrap().result;
+        let sense = result.sense.to_vec();
+        match (result.status, sense.get(2).map(|key| key & 0x0f)) {
+            (0, _) => return None,
+            (_, Some(6)) => {}
+            _ => return Some(sense),
+        }
+    }
+}
+
+/// Goal: who administers changes at once in the sessions there are, and is shown; nothing else of
+/// them changes.
+#[test]
+fn who_administers_changes_while_sessions_run() {
+    const DENIED: [u8; 2] = [0x20, 0x02];
+    let own = "administer = [\"iqn.2026-11.org.example:other\"]\n";
+    let all = target(ONE, &lun(0, "mem:1M"));
+    let daemon = Daemon::start("administer", |_| (), &all);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let url: Url = daemon.url(ONE, 0).parse().unwrap();
+    let options = SessionOptions::new("iqn.2026-11.org.example:reader");
+    let session = runtime.block_on(Initiator::connect(&url, &options)).unwrap();
+    let tsih = daemon.tsih_of(ONE);
+    let restricted = target(ONE, &format!("{own}{}", lun(0, "mem:1M")));
+    let changed = daemon.apply(&restricted);
+    assert_eq!(
+        changed,
+        [format!("~ {ONE} administer: none -> [\"iqn.2026-11.org.example:other\"]")]
+    );
+    let refused = runtime.block_on(protect(&session)).unwrap();
+    assert_eq!((refused[2] & 0x0f, &refused[12..14]), (5, &DENIED[..]));
+    let shown = daemon.ctl(&["targets"])["targets"][0].clone();
+    assert_eq!(shown["administer"], serde_json::json!(["iqn.2026-11.org.example:other"]));
+    assert_eq!(shown["luns"][0]["administer"], Value::Null);
+    let told = daemon.lunar(&["ctl", "targets"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("administered by iqn.2026-11.org.example:other"), "{told}");
+
+    let nobody = target(ONE, &format!("{}administer = []\n", lun(0, "mem:1M")));
+    assert_eq!(daemon.apply(&nobody).len(), 2);
+    assert!(runtime.block_on(protect(&session)).is_some());
+    let told = daemon.lunar(&["ctl", "luns"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("administered by nobody"), "{told}");
+    let whole = daemon.lunar(&["ctl", "targets", "--print-toml"]);
+    let pasted = daemon.scratch.file("pasted.toml", &whole.stdout);
+    let same = daemon.lunar(&["apply", &pasted, "--dry-run", "--json"]);
+    assert_eq!(lines(&json(&same)), Vec::<String>::new(), "{whole:?}");
+
+    assert_eq!(daemon.apply(&all).len(), 1);
+    assert_eq!(runtime.block_on(protect(&session)), None);
+    assert_eq!(daemon.tsih_of(ONE), tsih);
+    runtime.block_on(session.log_out()).unwrap();
+    assert_exit(&daemon.server.stop().0, 0);
+}
+
+/// Goal: `lunar serve` takes those who administer, and shows them; what cannot be is refused.
+#[test]
+fn serve_says_who_administers() {
+    let serve = ["serve", "mem:1M", "--listen", "127.0.0.1:0", "--api", "none"];
+    let started = |more: &[&str]| {
+        let server = Server::start_command(lunar(&[&serve[..], more].concat()));
+        let shown = server.report["targets"][0]["administer"].clone();
+        assert_exit(&server.stop().0, 0);
+        shown
+    };
+    assert_eq!(started(&[]), Value::Null);
+    let names = ["--administer", "iqn.2026-11.org.example:A", "--administer", "iqn.2026-11.org.b"];
+    assert_eq!(
+        started(&names),
+        serde_json::json!(["iqn.2026-11.org.example:a", "iqn.2026-11.org.b"])
+    );
+    assert_eq!(started(&["--administer", "none"]), serde_json::json!([]));
+    for wrong in [
+        &["--administer", "x"][..],
+        &["--administer", "none", "--administer", "iqn.2026-11.org.b"],
+        &["--administer", "iqn.2026-11.org.b", "--initiator", "iqn.2026-11.org.a"],
+    ] {
+        assert_exit(&run(&[&serve[..], wrong].concat()), 2);
+    }
+}
+
+/// Goal: a dry run tells the difference and makes none of it.
+#[test]
+fn a_dry_run_changes_nothing() {
+    let one = target(ONE, &lun(0, "mem:1M"));
+    let daemon = Daemon::start("dry", |_| (), &one);
+    let wanted = daemon.other(&target(ONE, &(lun(0, "mem:1M") + &lun(1, "mem:1M"))));
+    let told = daemon.lunar(&["apply", &wanted, "--dry-run"]);
+    assert_exit(&told, 0);
+    let told = String::from_utf8(told.stdout).unwrap();
+    let expected =
+        format!("+ {ONE} LUN 1: device = \"mem:1MiB\"\nnothing was changed: --dry-run\n");
+    assert_eq!(told, expected);
+    assert_exit(&run(&["info", &daemon.url(ONE, 1)]), 1);
+    assert!(daemon.drift().is_empty());
+}
+
+/// Goal: one device that cannot be opened, or a wrong file, changes nothing, and leaves nothing.
+#[test]
+fn all_or_nothing() {
+    let prepare = |scratch: &Scratch| drop(scratch.file("disk.img", &[0; 1 << 20]));
+    let one = target(ONE, &lun(0, "disk.img"));
+    let daemon = Daemon::start("nothing", prepare, &one);
+    let session = Session::start(&daemon.url(ONE, 0));
+    let new = format!("{}size = \"1MiB\"\n", lun(1, "new.img"));
+    let broken = format!("{}size = \"1MiB\"\n", lun(2, "no/such/dir.img"));
+    let written_back = format!("{}cache = \"write-back\"\n", lun(0, "disk.img"));
+    let told = daemon.refused(&target(ONE, &(written_back + &new + &broken)));
+    assert!(told.contains("no/such"), "{told}");
+    session.goes_on();
+    assert!(!daemon.scratch.path().join("new.img").exists());
+    assert!(!daemon.scratch.path().join("new.img.lunar").exists());
+    assert!(daemon.drift().is_empty());
+
+    let told = daemon.refused("[[target]]\nname = \"x\"\ncahce = 1\n");
+    let other = daemon.scratch.path().join("other.toml").display().to_string();
+    assert!(told.contains(&format!("{other}:4:8: the name of a target")), "{told}");
+    assert!(told.contains(&format!("{other}:5:1: unknown key `cahce`")), "{told}");
+    session.goes_on();
+    assert_eq!(session.end(), Vec::<String>::new());
+    assert_exit(&daemon.server.stop().0, 0);
+}
+
+/// Goal: a unit that needs other settings is closed and opened again, with what it held; one that
+/// goes is closed, so that others may have it.
+#[test]
+fn units_are_opened_again_and_closed() {
+    let prepare = |scratch: &Scratch| drop(scratch.file("disk.img", &pattern(2, 1 << 20)));
+    let plain = target(ONE, &lun(0, "disk.img"));
+    let daemon = Daemon::start("again", prepare, &plain);
+    let uuid = || daemon.ctl(&["luns"])["luns"][0]["uuid"].clone();
+    let before = uuid();
+    let changed = daemon.apply(&format!("{plain}cache = \"write-back\"\nthin = false\n"));
+    assert_eq!(changed.len(), 2);
+    assert!(changed[0].contains("closed and opened again"), "{changed:?}");
+    let luns = daemon.ctl(&["luns"]);
+    assert_eq!((&luns["luns"][0]["cache"], uuid()), (&"write-back".into(), before));
+    let read = run(&["read", &daemon.url(ONE, 0), "--offset", "0", "--length", "1M"]);
+    assert_eq!(read.stdout, pattern(2, 1 << 20));
+
+    let disk = daemon.scratch.path().join("disk.img").display().to_string();
+    let refused = run(&["serve", &disk, "--listen", "127.0.0.1:0"]);
+    assert_exit(&refused, 1);
+    daemon.apply(&target(TWO, &lun(0, "mem:1M")));
+    assert_exit(&Server::start(&[&disk]).stop().0, 0);
+}
+
+/// Goal: what ctl changed is drift, with lines to paste, and the next apply undoes it; but no disk
+/// gets smaller by that unless it is said, as the drift tells.
+#[test]
+fn drift_is_shown_and_undone() {
+    let one = target(ONE, &format!("{}size = \"1MiB\"\n", lun(0, "disk.img")));
+    let daemon = Daemon::start("drift", |_| (), &one);
+    daemon.ctl(&["add-lun", "mem:2M", "--id", "7"]);
+    daemon.ctl(&["redirect", "192.0.2.8:3260"]);
+    assert_eq!(
+        daemon.drift(),
+        [
+            format!("~ {ONE} redirect: none -> \"192.0.2.8:3260\" (sessions concerned end)"),
+            format!("+ {ONE} LUN 7: device = \"mem:2MiB\""),
+        ]
+    );
+    let undone = daemon.apply(&one);
+    assert_eq!(undone.len(), 2, "{undone:?}");
+    assert!(daemon.drift().is_empty());
+
+    let told = daemon.ctl(&["resize", "0", "2M"]);
+    assert!(text(&told["toml"]).contains("size = \"2MiB\""), "{told}");
+    let drift = daemon.drift();
+    assert_eq!(drift.len(), 1, "{drift:?}");
+    let line = "LUN 0 size: \"1MiB\" -> \"2MiB\" (until `lunar apply --shrink`)";
+    assert!(drift[0].contains(line), "{drift:?}");
+    let refused = daemon.refused(&one);
+    assert!(refused.contains("a disk would get smaller"), "{refused}");
+    let dry = |more: &[&str]| {
+        daemon.lunar(&[&["apply", &daemon.other(&one), "--dry-run"], more].concat())
+    };
+    let told = said(&dry(&[]));
+    assert!(told.contains("warning: without --shrink it is refused: a disk would"), "{told}");
+    assert_eq!(json(&dry(&["--json"]))["warnings"].as_array().unwrap().len(), 1);
+    assert!(!said(&dry(&["--shrink"])).contains("warning"));
+    let size = || daemon.ctl(&["luns"])["luns"][0]["size_bytes"].clone();
+    assert_eq!(size(), 2 << 20);
+    let shrunk = daemon.lunar(&["apply", &daemon.other(&one), "--shrink"]);
+    assert_exit(&shrunk, 0);
+    assert_eq!(size(), 1 << 20);
+    assert!(daemon.drift().is_empty());
+    // The file says the new size: a running disk grows.
+    let grown = daemon.apply(&one.replace("1MiB", "3MiB"));
+    assert!(grown[0].contains("initiators are told"), "{grown:?}");
+    assert_eq!(size(), 3 << 20);
+}
+
+/// Goal: what needs a restart is said, the rest is done; the drift says until when it lasts.
+#[test]
+fn what_needs_a_restart_is_said() {
+    let one = target(ONE, &lun(0, "mem:1M"));
+    let daemon = Daemon::start("restart", |_| (), &one);
+    let wanted = format!(
+        "[limits]\nconnections = 5\n{}",
+        target(ONE, &(lun(0, "mem:1M") + &lun(1, "mem:1M")))
+    );
+    let changed = daemon.apply(&wanted);
+    let told = "~ limits.connections: 16384 -> 5 (needs a restart)".to_owned();
+    assert_eq!(changed, [told, format!("+ {ONE} LUN 1: device = \"mem:1MiB\"")]);
+    assert_eq!(daemon.drift(), ["~ limits.connections: 5 -> 16384 (until a restart)"]);
+}
+
+/// Goal: SIGHUP applies the daemon's own file; a wrong one is told and changes nothing; who did
+/// what is in the log.
+#[test]
+fn sighup_applies_the_file() {
+    let one = target(ONE, &lun(0, "mem:1M"));
+    let daemon = Daemon::start("sighup", |_| (), &one);
+    let config = |text: &str| daemon.scratch.file("lunar.toml", with_portal(text).as_bytes());
+    let hang_up = || crate::common::signal(daemon.server.pid(), "HUP");
+    config("[[target]]\nname = 1\n");
+    hang_up();
+    let file = config(&target(ONE, &(lun(0, "mem:1M") + &lun(1, "mem:1M"))));
+    let text = std::fs::read(&file).unwrap();
+    let start = Instant::now();
+    while daemon.ctl(&["luns"])["luns"].as_array().unwrap().len() < 2 {
+        assert!(start.elapsed() < PATIENCE, "SIGHUP changed nothing");
+        hang_up();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), text, "the daemon never writes it");
+    let (stopped, _) = daemon.server.stop();
+    assert_exit(&stopped, 0);
+    let told = said(&stopped);
+    assert!(told.contains("lunar.toml applied, changes: 1"), "{told}");
+    let audit = told.lines().find(|line| line.contains("audit")).unwrap_or_default();
+    for part in ["added", "by=signal", ONE, "lun=1"] {
+        assert!(audit.contains(part), "{part} in {told}");
+    }
+}
+
+/// Goal: a running daemon waits for nobody who might write to a pipe, be it in the place of its
+/// configuration, of a secret or of a state: it says what is there, takes the next change, and
+/// ends in good order. Commands do not wait for a pipe that nobody writes to either.
+#[test]
+fn a_pipe_in_the_place_of_a_file_holds_up_nothing() {
+    let one = target(ONE, &lun(0, "mem:1M"));
+    let daemon = Daemon::start("pipe", |_| (), &one);
+    let pipe = |name: &str| {
+        let path = daemon.scratch.path().join(name);
+        let _ = std::fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path.display().to_string()
+    };
+    let own = pipe("lunar.toml");
+    crate::common::signal(daemon.server.pid(), "HUP");
+    let secret = pipe("secret");
+    let chap = format!("chap = {{ user = \"u\", secret_file = {secret:?} }}\n");
+    let told = daemon.refused(&target(ONE, &(chap + &lun(0, "mem:1M"))));
+    assert!(told.contains("it is a pipe, not a regular file"), "{told}");
+    for command in [&["check", &own][..], &["apply", &own, "--dry-run"]] {
+        let output = daemon.lunar(command);
+        assert_exit(&output, 1);
+        assert!(said(&output).contains("a pipe that nobody writes to"), "{}", said(&output));
+    }
+    daemon.ctl(&["resize", "0", "2M"]);
+    let (stopped, _) = daemon.server.stop();
+    assert_exit(&stopped, 0);
+    let told = said(&stopped);
+    let refused = format!("not applied: cannot read {own}: it is a pipe, not a regular file");
+    assert!(told.contains(&refused), "{told}");
+}
+
+/// Goal: what a shell gives a command through a pipe (`| … /dev/stdin`) is read as ever.
+#[test]
+fn a_command_reads_a_configuration_from_a_pipe() {
+    let text = target(ONE, &lun(0, "mem:1M"));
+    let output = crate::common::run_with_input(&["check", "/dev/stdin"], text.as_bytes());
+    assert_exit(&output, 0);
+}
+
+/// Goal: a server without a configuration refuses one, and says what to do.
+#[test]
+fn serve_has_nothing_to_apply_to() {
+    let scratch = Scratch::new("serve-apply");
+    let mut command = lunar(&["serve", "--listen", "127.0.0.1:0", "mem:1M"]);
+    command.env("XDG_RUNTIME_DIR", scratch.path());
+    let server = Server::start_command(command);
+    let file = scratch.file("lunar.toml", target(ONE, &lun(0, "mem:1M")).as_bytes());
+    let mut apply = lunar(&["apply", &file]);
+    apply.env("XDG_RUNTIME_DIR", scratch.path());
+    let refused = finish(apply, b"");
+    assert_exit(&refused, 1);
+    assert!(said(&refused).contains("started without a configuration"), "{}", said(&refused));
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: a file that says what runs differs in nothing, however it is named: paths in it begin
+/// where it is. What needs a restart, here metrics, is told, and is drift until the file takes it
+/// back.
+#[test]
+fn a_file_that_says_what_runs_differs_in_nothing() {
+    let scratch = Scratch::new("apply-same");
+    scratch.file("secret", b"a-secret-of-the-test");
+    let chap = "chap = { user = \"u\", secret_file = \"secret\" }\n";
+    let disk = lun(0, "file:disk.img") + "size = \"1MiB\"\n";
+    let same =
+        format!("state = \"state\"\n{}", with_portal(&target(ONE, &(chap.to_owned() + &disk))));
+    scratch.file("lunar.toml", same.as_bytes());
+    let here = |arguments: &[&str]| {
+        let mut command = lunar(arguments);
+        command.env("XDG_RUNTIME_DIR", scratch.path()).current_dir(scratch.path());
+        command
+    };
+    let server = Server::start_command(here(&["target", "--config", "lunar.toml"]));
+    let whole = scratch.path().join("lunar.toml").display().to_string();
+    for file in ["lunar.toml", "./lunar.toml", &whole] {
+        let told = finish(here(&["apply", file, "--dry-run"]), b"");
+        assert_exit(&told, 0);
+        assert!(said(&told).starts_with("nothing differs"), "{}", said(&told));
+    }
+    let status = || json(&finish(here(&["ctl", "status", "--json"]), b""));
+    for (text, lines) in
+        [(format!("{same}[metrics]\nlisten = \"127.0.0.1:0\"\n"), 1), (same.clone(), 0)]
+    {
+        scratch.file("lunar.toml", text.as_bytes());
+        let told = finish(here(&["apply", "lunar.toml", "--json"]), b"");
+        assert_exit(&told, 0);
+        let drift: Vec<_> = status()["drift"].as_array().unwrap().iter().map(self::text).collect();
+        assert_eq!(drift.len(), lines, "{drift:?}");
+        let changes = self::lines(&json(&told));
+        let told = "metrics.listen: none -> \"127.0.0.1:0\" (needs a restart)";
+        assert_eq!(
+            changes.iter().filter(|line| line.ends_with(told)).count(),
+            lines,
+            "{changes:?}"
+        );
+    }
+    assert_exit(&server.stop().0, 0);
+}

@@ -1,0 +1,120 @@
+//! `lunar bench`: what it measures is what was asked for. How fast it is, no test says.
+
+use crate::common::{Scratch, Server, assert_exit, json, pattern, run, run_within, said};
+use serde_json::Value;
+use std::time::Duration;
+
+/// Longer than anything here should take, even on a busy machine.
+const BENCH_MAX: Duration = Duration::from_secs(300);
+
+/// What is told of two rounds, once there was time for a request in each: on a busy machine none
+/// may end in a short one.
+fn bench(arguments: &[&str]) -> Value {
+    let mut told = Value::Null;
+    for seconds in ["0.2", "1", "3"] {
+        let quick = ["bench", "--json", "--rounds", "2", "--warm-up", "0.05", "--seconds", seconds];
+        let output = run_within(&[&quick[..], arguments].concat(), BENCH_MAX);
+        assert_exit(&output, 0);
+        told = json(&output);
+        let mut results = told["results"].as_array().unwrap().iter();
+        if results.all(|result| result["iops"]["least"].as_f64().is_some_and(|iops| iops > 0.0)) {
+            return told;
+        }
+    }
+    panic!("nothing is measured: {told}");
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value}"))
+}
+
+/// Goal: every combination is measured on every disk, with the connections that were asked for, and
+/// the figures fit each other.
+#[test]
+fn every_combination_is_measured() {
+    let server = Server::start(&["mem:4M"]);
+    let scratch = Scratch::new("bench");
+    let file = scratch.file("disk.img", &vec![1; 1 << 20]);
+    let told = bench(&[
+        &server.lun(0),
+        &file,
+        "--depth",
+        "1,8",
+        "--connections",
+        "1,3",
+        "--io-size",
+        "4K,64K",
+    ]);
+    let results = told["results"].as_array().unwrap();
+    assert_eq!(results.len(), 2 * 2 * 2 * 2);
+    for (index, result) in results.iter().enumerate() {
+        let remote = index % 2 == 0;
+        let connections = if index / 4 % 2 == 0 { 1 } else { 3 };
+        assert_eq!(result["connections"].as_u64(), remote.then_some(connections), "{result}");
+        assert_eq!(result["depth"], if index / 2 % 2 == 0 { 1 } else { 8 });
+        assert_eq!(result["io_bytes"], if index < 8 { 4096 } else { 65536 });
+        let (iops, rate) = (&result["iops"], &result["bytes_per_second"]);
+        let expected = number(&iops["median"]) * number(&result["io_bytes"]);
+        assert!((number(&rate["median"]) / expected - 1.0).abs() < 1e-6, "{result}");
+        assert!(number(&iops["least"]) <= number(&iops["median"]), "{result}");
+        assert!(number(&iops["median"]) <= number(&iops["most"]), "{result}");
+        let latency = &result["latency_us"];
+        let times = ["p50", "p99", "p99_9", "max"].map(|key| number(&latency[key]));
+        assert!(times[0] > 0.0 && times.is_sorted(), "{latency}");
+        assert!(number(&latency["requests"]) > 0.0);
+        assert!(number(&result["client_cpu_us_per_request"]["median"]) > 0.0);
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), vec![1; 1 << 20], "what is read stays as it is");
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: patterns that write do, within the range; a fixed rate is kept, and no more is asked.
+#[test]
+fn writes_stay_in_the_range_and_a_rate_is_kept() {
+    let before = pattern(5, 4 << 20);
+    let server = Server::start(&["mem:4M"]);
+    let url = server.lun(0);
+    assert_exit(&crate::common::run_with_input(&["write", &url], &before), 0);
+    let told = bench(&[&url, "--pattern", "rand-write,write", "--size", "1M", "--depth", "4"]);
+    assert_eq!(told["results"].as_array().unwrap().len(), 2);
+    let after = run(&["read", &url]).stdout;
+    assert!(after[..1 << 20] != before[..1 << 20], "written");
+    assert!(after[1 << 20..] == before[1 << 20..], "nothing behind the range is");
+
+    let told = bench(&[&url, "--iops", "200", "--depth", "16"]);
+    let result = &told["results"][0];
+    // What was due in the warm-up may come late, on a busy machine; no more than that.
+    assert!((1.0..=255.0).contains(&number(&result["iops"]["most"])), "{result}");
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: people get a table with a row for each disk, and a ratio; nonsense is refused.
+#[test]
+fn people_get_a_table() {
+    let arguments = ["bench", "mem:1M", "mem:2M", "--depth", "1", "--seconds", "1"];
+    let output = run(&[&arguments[..], &["--compare", "--rounds", "1"]].concat());
+    assert_exit(&output, 0);
+    let text = said(&output);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].starts_with("pattern") && lines[0].contains("p99.9       max"), "{text}");
+    assert!(lines[1].ends_with("  1.00  mem:1M") && lines[2].ends_with("  mem:2M"), "{text}");
+    for (wrong, status, why) in [
+        (["mem:1M", "--depth", "0"], 2, "a depth of 0"),
+        (["mem:64M", "--io-size=16M", "--depth=65"], 2, "1073741824 bytes at most"),
+        (["mem:1M", "--io-size", "1000"], 2, "requests of 1000 bytes"),
+        (["mem:1M", "--size", "2M"], 2, "in a range of 2097152"),
+        (["mem:1M", "--seconds", "0"], 2, "too short"),
+        (["mem:1M", "--seconds", "long"], 2, "a number of seconds"),
+        // What comes after something that can be measured is found before that is.
+        (["mem:1M", "--io-size", "4K,1000"], 2, "mem:1M: requests of 1000 bytes"),
+        (["mem:1M", "--depth", "4,5000"], 2, "a depth of 5000"),
+        (["nowhere.img", "--depth", "1"], 1, "nowhere.img"),
+    ] {
+        let output = run(&[&["bench"], &wrong[..]].concat());
+        assert_exit(&output, status);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(stderr.contains(why), "{wrong:?}: {stderr}");
+        assert!(output.stdout.is_empty(), "{wrong:?}: {}", said(&output));
+    }
+}

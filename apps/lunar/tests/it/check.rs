@@ -1,0 +1,505 @@
+//! Configurations: what is wrong is told with its line, its column, and what is meant.
+
+use crate::common::{Scratch, assert_exit, json, run, said};
+
+/// A wrong configuration, and what must be said: line, column, a part of the error, of the hint.
+struct Case {
+    text: &'static str,
+    told: &'static [(u64, u64, &'static str, &'static str)],
+}
+
+const CASES: &[Case] = &[
+    Case { text: "", told: &[(1, 1, "no target", "[[target]]")] },
+    Case { text: "[[target]\nname = 1\n", told: &[(1, 10, "expected `]`", "not valid TOML")] },
+    Case {
+        text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n\
+               aliass = \"x\"\n",
+        told: &[(4, 1, "unknown key `aliass`", "did you mean `alias`?")],
+    },
+    Case {
+        text: "portals = [\"127.0.0.1:1\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               cache = \"write-back\"\nuser = \"x\"\nredirect = \"h:1\"\n",
+        told: &[
+            (1, 1, "unknown key `portals`", "belongs into [listen]"),
+            (4, 1, "unknown key `cache`", "belongs into [[target.lun]]"),
+            (5, 1, "unknown key `user`", "belongs into chap"),
+        ],
+    },
+    Case {
+        text: "colour = 1\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+        told: &[(1, 1, "unknown key `colour`", "known here:")],
+    },
+    Case {
+        text: "[pool]\nlisten = \"unix:x\"\n[metrics]\nlisten = \"x\"\n\
+               [data_path]\nlatency_mode = 1\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+        told: &[
+            (1, 2, "unknown key `pool`", "not in this version"),
+            (4, 10, "an address to listen on: \"x\"", "write ADDRESS:PORT"),
+            (6, 16, "`latency_mode` ", "true or false"),
+        ],
+    },
+    Case {
+        text: "[api]\nlisten = \"0.0.0.0:9000\"\ntls = { certificate_file = \"c\" }\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+        told: &[
+            (1, 1, "can be reached from other machines", "TLS"),
+            (3, 7, "has no `key_file`", "add a line key_file"),
+        ],
+    },
+    Case {
+        text: "[api]\nlisten = \"/run/api.sock\"\ntoken_file = \"t\"\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+        told: &[
+            (1, 1, "TLS and a token are for an API over TCP", "leave them out"),
+            (2, 10, "[api] listen", "unix:/run/api.sock"),
+        ],
+    },
+    Case {
+        text: "[[target]]\nname = \"disk\"\nerror_recovery_level = 2\nmax_connections = \"8\"\n\
+               header_digest = [\"md5\"]\nportal_group = 0\n  [[target.lun]]\n  id = 0\n\
+               \x20 device = \"mem:1M\"\n  cahce = \"write-back\"\n  io = \"fast\"\n",
+        told: &[
+            (2, 8, "the name of a target", "begins with `iqn.`"),
+            (3, 24, "`error_recovery_level` is 2", "only 0"),
+            (4, 19, "`max_connections` is a string", "whole number"),
+            (5, 18, "header_digest: \"md5\"", "crc32c"),
+            (6, 16, "`portal_group` is 0", "1 to 65535"),
+            (10, 3, "unknown key `cahce`", "did you mean `cache`?"),
+            (11, 8, "io: \"fast\"", "\"buffered\" or \"direct\""),
+        ],
+    },
+    Case {
+        text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\n[[target.lun]]\nid = 0\n\
+               device = \"mem:1M\"\n[[target.lun]]\nid = 0\ndevice = \"mem:2M\"\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\n[[target.lun]]\nid = 16384\n\
+               device = \"mem:1000\"\n[[target.lun]]\nuuid = \"x\"\n",
+        told: &[
+            (6, 1, "a LUN 0 already", "another id"),
+            (9, 1, "there is a target", "another name"),
+            (12, 6, "`id` is 16384", "0 to 16383"),
+            (13, 10, "mem:1000", "multiple of the block size"),
+            (14, 1, "the LUN has no `id`", "id = 0"),
+            (14, 1, "has no `device`", "device ="),
+            (15, 8, "uuid: \"x\"", "uuidgen"),
+        ],
+    },
+    Case {
+        text: "[listen]\nportals = [\"0.0.0.0:3260\", \
+               { listen = \"127.0.0.1:1\", advertise = \"x\" },\n\
+               \x20 \"localhost\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               initiators = [\"iqn.1993-08.org.debian:01:abc\", \"x\"]\n\
+               networks = [\"10.0.0.0/40\"]\n\
+               redirect = \"h\"\n",
+        told: &[
+            (2, 66, "advertise: \"x\"", "HOST:PORT"),
+            (3, 3, "an address to listen on", "127.0.0.1:3260"),
+            (4, 1, "open to everybody who reaches 0.0.0.0:3260", "chap or networks"),
+            (6, 48, "the name of an initiator", "iqn."),
+            (7, 13, "a network: \"10.0.0.0/40\"", "prefix length"),
+            (8, 12, "redirect: \"h\"", "HOST:PORT"),
+        ],
+    },
+    Case {
+        text: "[listen]\nportals = [\n{ listen = \"127.0.0.1:1\", portal_group = 0 },\n\
+               { listen = \"127.0.0.1:2\", portal_group = 65536 },\n\
+               { listen = \"127.0.0.1:3\", advertise = \"h:1\", portal_group = 2 },\n\
+               { listen = \"127.0.0.1:4\", advertise = \"h:1\", portal_grup = 2 }]\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+        told: &[
+            (3, 42, "`portal_group` is 0", "1 to 65535"),
+            (4, 42, "`portal_group` is 65536", "1 to 65535"),
+            (6, 1, "h:1 is advertised for 127.0.0.1:3 already", "same portal group"),
+            (6, 46, "unknown key `portal_grup`", "did you mean `portal_group`?"),
+        ],
+    },
+    // The bug: whoever took the last name out of a list let everybody in.
+    Case {
+        text: "[listen]\nportals = []\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               initiators = []\nnetworks = []\nchap = []\n[[target.lun]]\nid = 0\n\
+               device = \"mem:1M\"\ninitiators = []\nnetworks = [ ]\n",
+        told: &[
+            (2, 11, "`portals` is empty", "name at least one"),
+            (5, 14, "`initiators` is empty", "leave the key out"),
+            (6, 12, "`networks` is empty", "leave the key out"),
+            (7, 8, "`chap` is empty", "leave the key out"),
+            (11, 14, "`initiators` is empty", "leave the key out"),
+            (12, 12, "`networks` is empty", "leave the key out"),
+        ],
+    },
+    // The bug: these were found valid, and then not served.
+    Case {
+        text: "[listen]\nportals = [\"127.0.0.1:7\", \"0.0.0.0:7\", \"[::]:7\", \"0.0.0.0:8\",\n\
+               \x20 \"127.0.0.1:8\", \"127.0.0.1:0\", \"0.0.0.0:0\", \"[::1]:8\"]\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nnetworks = [\"::1\"]\n\
+               [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nthin_threshold = \"90%\"\n\
+               [[target.lun]]\nid = 1\ndevice = \"lunar.toml\"\nthin = false\n\
+               thin_threshold = \"90%\"\n",
+        told: &[
+            (2, 27, "0.0.0.0:7 and 127.0.0.1:7 cannot both be", ""),
+            (3, 3, "127.0.0.1:8 and 0.0.0.0:8 cannot both be", ""),
+            (10, 18, "`thin_threshold` of memory", "sparse file"),
+            (15, 18, "`thin_threshold` of a disk that is not thin", "sparse file"),
+        ],
+    },
+    Case {
+        text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               initiators = [\"iqn.2026-11.org.example:ALICE\", \"iqn.2026-11.org.example:bob\"]\n\
+               networks = [\"10.1.0.0/16\"]\n[[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n\
+               initiators = [\"iqn.2026-11.org.example:alice\", \"iqn.2026-11.org.example:eve\"]\n\
+               networks = [\"10.0.0.0/8\", \"10.2.0.0/16\", \"here\", 1]\n\
+               [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\ninitiators = \"x\"\n\
+               [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nnetworks = [\"10.2.0.0/16\"]\n",
+        told: &[
+            (8, 48, "example:eve sees this LUN but may not log in", "`initiators` of the target"),
+            (9, 27, "10.2.0.0/16 sees this LUN but", "`networks` of the target"),
+            (9, 42, "a network: \"here\"", "not an IP address"),
+            (9, 50, "`networks` is a whole number", "string"),
+            (10, 1, "a LUN 0 already", "nothing in common"),
+            (13, 14, "`initiators` is a string", "list of strings"),
+            (17, 13, "10.2.0.0/16 sees this LUN but", "`networks` of the target"),
+        ],
+    },
+    Case {
+        text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               initiators = [\"iqn.2026-11.org.example:alice\", \"iqn.2026-11.org.example:bob\"]\n\
+               administer = [\"iqn.2026-11.org.example:ALICE\", \"iqn.2026-11.org.example:eve\"]\n\
+               [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n\
+               initiators = [\"iqn.2026-11.org.example:alice\"]\n\
+               administer = [\"iqn.2026-11.org.example:alice\",\"iqn.2026-11.org.example:bob\",1]\n\
+               [[target.lun]]\nid = 1\ndevice = \"mem:1M\"\nadminister = []\n\
+               [[target.lun]]\nid = 2\ndevice = \"mem:1M\"\nadminister = \"nobody\"\n",
+        told: &[
+            (4, 48, "example:eve administers what it may not log in to", "`initiators` too"),
+            (9, 47, "example:bob administers what it may not log in to or see", "take it off"),
+            (9, 77, "`administer` is a whole number", "string"),
+            (17, 14, "`administer` is a string", "list of strings"),
+        ],
+    },
+    Case {
+        text: "[limits]\nlogin_failures_free = -1\nlogin_backoff_seconds_max = 8\n\
+               data_out_seconds = 0\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               redirect = \"h:1\"\n",
+        told: &[
+            (2, 23, "`login_failures_free` is -1", "0 to"),
+            (3, 29, "`login_backoff_seconds_max` is 8", "half of `login_seconds` at most: 7"),
+            (4, 20, "`data_out_seconds` is 0", "1 to 3600"),
+        ],
+    },
+    Case {
+        text: "[limits]\nconnections = 0\nlogin_seconds = 1.5\ntransfer_bytes = \"100K\"\n\
+               [data_path]\ncores = 2000\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               chap = { user = \"u\", secret_file = \"missing\", mutual_user = \"t\" }\n\
+               [[target.lun]]\nid = 0\ndevice = \"missing.img\"\n[[target.lun]]\nid = 1\n\
+               device = \"new.img\"\nsize = \"1000\"\nblock_size = 4096\n\
+               physical_block_size = 512\n",
+        told: &[
+            (2, 15, "`connections` is 0", "1 to"),
+            (3, 17, "`login_seconds` is a number with a fraction", "whole number"),
+            (4, 18, "uneven", "64KiB"),
+            (6, 9, "`cores` is 2000", "0 to 1024"),
+            (9, 8, "`mutual_user` without `mutual_secret_file`", "both or none"),
+            (9, 36, "cannot read the secret file", "chmod"),
+            (12, 10, "missing.img does not exist", "size ="),
+            (16, 8, "`size` is 1000 bytes", "multiple of the block size"),
+            (18, 23, "block sizes that cannot be: 4096, physical 512", "power of two"),
+        ],
+    },
+    Case {
+        text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               limit = [{ iops = 9 }, { initiator = \"x\", iops = 10 }, { iops = 10 }, 7]\n\
+               [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nlimit = {}\n\
+               [[target.lun]]\nid = 1\ndevice = \"mem:1M\"\n\
+               limit = { bandwidth = \"9Mbit\", io = 1 }\ninitiator_limit = []\n",
+        told: &[
+            (3, 19, "`iops` is 9", "10 to"),
+            (3, 38, "the name of an initiator", "iqn."),
+            (3, 56, "a limit for each initiator already", ""),
+            (3, 71, "`limit` is a whole number", "a list like"),
+            (7, 9, "limits nothing", "iops ="),
+            (11, 23, "9Mbit", "at least 10Mbit"),
+            (11, 32, "unknown key `io`", "iops"),
+            (12, 19, "`initiator_limit` is empty", "leave"),
+        ],
+    },
+];
+
+/// Goal: each mistake is told at its place, all of them at once, and nothing else is told.
+/// Method: a table of wrong configurations; the JSON form for place and text.
+#[test]
+fn mistakes_are_told_at_their_place() {
+    let scratch = Scratch::new("mistakes");
+    for case in CASES {
+        let file = scratch.file("lunar.toml", case.text.as_bytes());
+        let output = run(&["check", &file, "--json"]);
+        assert_exit(&output, 1);
+        let document = json(&output);
+        let problems = document["problems"].as_array().unwrap();
+        assert_eq!(problems.len(), case.told.len(), "{}\n{document:#}", case.text);
+        for (problem, (line, column, error, hint)) in problems.iter().zip(case.told) {
+            let place = (problem["line"].as_u64(), problem["column"].as_u64());
+            assert_eq!(place, (Some(*line), Some(*column)), "{problem} of {document:#}");
+            assert!(problem["error"].as_str().unwrap().contains(error), "{problem} {error}");
+            assert!(
+                problem["hint"].as_str().unwrap_or_default().contains(hint),
+                "{problem} {hint}"
+            );
+        }
+        assert!(document["error"].as_str().unwrap().contains("problem"));
+        let human = run(&["check", &file]);
+        assert_exit(&human, 1);
+        let stderr = String::from_utf8(human.stderr).unwrap();
+        assert_eq!(stderr.lines().count(), case.told.len());
+        for (line, (row, column, ..)) in stderr.lines().zip(case.told) {
+            assert!(line.starts_with(&format!("{file}:{row}:{column}: ")), "{line}");
+        }
+    }
+}
+
+/// Every key of this version.
+const EVERY_KEY: &str = r#"
+state = "state"
+[listen]
+portals = [{ listen = "0.0.0.0:3260", advertise = "192.0.2.7:3260", portal_group = 2 },
+           "[::1]:3260"]
+[discovery]
+chap = { user = "find", secret_file = "vm.secret" }
+[api]
+listen = "0.0.0.0:9000"
+token_file = "api.token"
+tls = { certificate_file = "api.pem", key_file = "api.key" }
+[limits]
+connections = 100
+logins_per_address = 20
+login_seconds = 5
+login_failures_free = 10
+login_backoff_seconds_max = 2
+text_bytes = "8KiB"
+window_commands = 64
+data_out_bytes = "32MiB"
+data_out_seconds = 60
+data_in_bytes = 33554432
+transfer_bytes = "4MiB"
+ping_after_seconds = 10
+ping_timeout_seconds = 5
+[data_path]
+cores = 1
+latency_mode = true
+io_uring = false
+[[target]]
+name = "iqn.2026-11.org.example:vm"
+alias = "the machine"
+initiators = ["iqn.1993-08.org.debian:01:ABC"]
+networks = ["10.1.0.0/16", "2001:db8::/64"]
+administer = ["iqn.1993-08.org.debian:01:abc"]
+portal_group = 1
+chap = { user = "vm", secret_file = "vm.secret", mutual_user = "lunar",
+         mutual_secret_file = "own.secret", algorithms = ["sha3-256", "sha-256", "sha-1", "md5"],
+         allow_short_secrets = false }
+max_connections = 8
+header_digest = ["crc32c", "none"]
+data_digest = ["none"]
+error_recovery_level = 0
+limit = [{ initiator = "iqn.1993-08.org.debian:01:abc", iops = 1000 }, { bandwidth = "1Gbit" }]
+  [[target.lun]]
+  id = 0
+  uuid = "0b0f3c1e-7d55-4f0e-9b1d-2f6c5c1f9a10"
+  device = "file:disk.img"
+  size = "1MiB"
+  cache = "write-through"
+  io = "direct"
+  block_size = 512
+  physical_block_size = 4096
+  read_only = false
+  removable = false
+  thin = true
+  limit = { iops = 1000, bandwidth = "200Mbit" }
+  initiator_limit = [{ iops = 500 }]
+  initiators = ["iqn.1993-08.org.debian:01:abc"]
+  networks = ["10.1.2.0/24"]
+  administer = []
+  [[target.lun]]
+  id = 0
+  device = "mem:1M"
+  networks = ["10.1.3.0/24", "::ffff:10.1.4.0/120"]
+[[target]]
+name = "iqn.2026-11.org.example:two"
+chap = [
+  { initiator = "iqn.1993-08.org.debian:01:abc", user = "a", secret_file = "vm.secret" },
+  { user = "b", secret_file = "short.secret", allow_short_secrets = true },
+]
+redirect = "192.0.2.8:3260"
+limit = { iops = 10, bandwidth = "10Mbit" }
+"#;
+
+/// Goal: a configuration with every key of this version is valid, and paths are relative to it.
+#[test]
+fn every_key_is_known() {
+    let scratch = Scratch::new("every-key");
+    scratch.file("vm.secret", b"twelve bytes and more\n");
+    scratch.file("own.secret", b"another secret of the target\n");
+    scratch.file("short.secret", b"short");
+    scratch.file("disk.img", &[0; 1 << 20]);
+    let file = scratch.file("lunar.toml", EVERY_KEY.as_bytes());
+    let output = run(&["check", &file, "--json"]);
+    assert_exit(&output, 0);
+    let document = json(&output);
+    assert_eq!(
+        (&document["valid"], &document["targets"], &document["luns"]),
+        (&true.into(), &2.into(), &2.into())
+    );
+    let served = &document["configuration"];
+    assert_eq!(served["limits"]["data_out_bytes"], 32 << 20);
+    let lun = &served["targets"][0]["luns"][0];
+    assert_eq!((&lun["io"], &lun["size"]), (&"direct".into(), &(1 << 20).into()));
+    assert!(!said(&output).contains("twelve bytes"), "files are named, secrets are not shown");
+    let human = run(&["check", &file]);
+    assert_exit(&human, 0);
+    assert!(said(&human).contains("valid"));
+}
+
+/// Goal: what is wrong with secrets is told without them.
+#[test]
+fn secrets_are_judged_unseen() {
+    let scratch = Scratch::new("secrets");
+    scratch.file("same", b"hunter2hunter2hunter2");
+    scratch.file("short", b"hunter2");
+    scratch.file("other", b"hunter2 of another one");
+    let text = r#"
+[[target]]
+name = "iqn.2026-11.org.example:a"
+chap = { user = "u", secret_file = "same", mutual_user = "t", mutual_secret_file = "same" }
+redirect = "h:1"
+[[target]]
+name = "iqn.2026-11.org.example:b"
+chap = [{ user = "u", secret_file = "short" }, { user = "v", secret_file = "same" },
+        { user = "w", secret_file = "same" }]
+redirect = "h:1"
+[discovery]
+chap = { user = "d", secret_file = "other", mutual_user = "t", mutual_secret_file = "same" }
+"#;
+    let file = scratch.file("lunar.toml", text.as_bytes());
+    let output = run(&["check", &file]);
+    assert_exit(&output, 1);
+    let told = said(&output);
+    assert!(!told.contains("hunter2"), "{told}");
+    for part in [
+        ":4:84: the mutual CHAP secret is the same",
+        ":8:37: the CHAP secret is shorter",
+        "a second credential for the same initiator",
+        ":12:85: the mutual CHAP secret is the same",
+    ] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+}
+
+/// Goal: the message about a short secret says how to make one, and the one made so is taken: 144
+/// random bits. RFC 7143 §9.2.1.
+#[test]
+fn a_secret_made_as_told_is_taken() {
+    let scratch = Scratch::new("made");
+    let secret = scratch.file("secret", b"short");
+    let text = r#"
+[[target]]
+name = "iqn.2026-11.org.example:a"
+chap = { user = "u", secret_file = "secret" }
+redirect = "h:1"
+"#;
+    let file = scratch.file("lunar.toml", text.as_bytes());
+    let document = json(&run(&["check", &file, "--json"]));
+    let hint = document["problems"][0]["hint"].as_str().unwrap();
+    let command = hint.split_once(": ").unwrap().1.replace("FILE", &secret);
+    let made = std::process::Command::new("sh").args(["-c", &command]).status().unwrap();
+    assert!(made.success(), "{command}");
+    let bytes = std::fs::read(&secret).unwrap();
+    assert_eq!(bytes.trim_ascii_end().len(), 24, "18 bytes in base64");
+    assert_exit(&run(&["check", &file]), 0);
+}
+
+/// Goal: listening beyond this machine wants a proof or a network for every LUN; names alone, or a
+/// network for some LUNs, open nothing.
+#[test]
+fn names_alone_open_nothing() {
+    let scratch = Scratch::new("unlock");
+    scratch.file("secret", b"twelve bytes and more");
+    let chap = "chap = { user = \"u\", secret_file = \"secret\" }\n";
+    let (names, networks) =
+        ("initiators = [\"iqn.2026-11.org.example:i\"]\n", "networks = [\"10.0.0.0/8\"]\n");
+    for (target, first, second, opened) in [
+        ("", "", "", false),
+        (names, "", "", false),
+        (names, names, names, false),
+        ("", networks, "", false),
+        ("", networks, names, false),
+        ("", networks, networks, true),
+        (networks, "", "", true),
+        (chap, "", "", true),
+    ] {
+        let text = format!(
+            "[listen]\nportals = [\"127.0.0.1:1\", \"0.0.0.0:3260\"]\n\
+             [[target]]\nname = \"iqn.2026-11.org.example:a\"\n{target}\
+             [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n{first}\
+             [[target.lun]]\nid = 1\ndevice = \"mem:1M\"\n{second}"
+        );
+        let file = scratch.file("lunar.toml", text.as_bytes());
+        let checked = run(&["check", &file]);
+        assert_exit(&checked, i32::from(!opened));
+        let told = said(&checked).contains("lunar.toml:3:1: the target is open to everybody");
+        assert_eq!(told, !opened, "{text}{}", said(&checked));
+    }
+}
+
+/// Goal: one file under two LUNs with different settings is one disk with two faces: refused.
+#[test]
+fn one_disk_has_one_face() {
+    let scratch = Scratch::new("faces");
+    scratch.file("disk.img", &[0; 4096]);
+    let text = "[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+        [[target.lun]]\nid = 0\ndevice = \"disk.img\"\n\
+        [[target.lun]]\nid = 1\ndevice = \"disk.img\"\nCACHE\n";
+    let same = scratch.file("same.toml", text.replace("CACHE", "").as_bytes());
+    assert_exit(&run(&["check", &same]), 0);
+    let other = text.replace("CACHE", "cache = \"write-back\"");
+    let other = scratch.file("other.toml", other.as_bytes());
+    let output = run(&["check", &other]);
+    assert_exit(&output, 1);
+    assert!(said(&output).contains("twice with different settings"), "{}", said(&output));
+    std::os::unix::fs::symlink("disk.img", scratch.path().join("link.img")).unwrap();
+    let linked = text.replacen("disk.img", "./link.img", 1);
+    let same = scratch.file("linked.toml", linked.replace("CACHE", "").as_bytes());
+    assert_exit(&run(&["check", &same]), 0);
+    let other = linked.replace("CACHE", "cache = \"write-back\"");
+    let other = scratch.file("linked.toml", other.as_bytes());
+    let output = run(&["check", &other]);
+    assert_exit(&output, 1);
+    assert!(said(&output).contains("are one file with different settings"), "{}", said(&output));
+}
+
+/// Goal: no text makes `check` panic. Method: every prefix of a valid configuration, and bytes that
+/// are no text.
+#[test]
+fn any_text_is_judged() {
+    let scratch = Scratch::new("any");
+    let text = "[[target]]\nname = \"iqn.2026-11.org.example:ä\"\nchap = [1, {}]\n[[target.lun]]\n";
+    for end in 0..=text.len() {
+        let file = scratch.file("lunar.toml", &text.as_bytes()[..end]);
+        assert_exit(&run(&["check", &file]), 1);
+    }
+}
+
+/// Goal: the configurations that the README shows are some.
+#[test]
+fn the_readme_shows_valid_configurations() {
+    let readme = include_str!("../../../../README.md");
+    let scratch = Scratch::new("readme");
+    scratch.file("alice.secret", b"the secret of alice");
+    scratch.file("bob.secret", b"the secret of bob");
+    let blocks = readme.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
+    let counts = blocks.map(|text| {
+        let file = scratch.file("lunar.toml", text.as_bytes());
+        let checked = run(&["check", &file, "--json"]);
+        assert_exit(&checked, 0);
+        (json(&checked)["targets"].as_u64().unwrap(), json(&checked)["luns"].as_u64().unwrap())
+    });
+    assert_eq!(counts.collect::<Vec<_>>(), [(1, 1), (1, 3), (1, 1), (1, 2)]);
+}

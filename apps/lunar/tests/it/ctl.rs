@@ -1,0 +1,463 @@
+//! `lunar ctl`: what runs is seen and changed while it is used.
+
+use crate::common::{PATIENCE, Scratch, Server, assert_exit, finish, json, lunar, run, said};
+use serde_json::Value;
+use std::io::Write;
+use std::process::{Child, Output};
+use std::sync::mpsc;
+use std::time::Instant;
+
+const ALICE: &str = "iqn.2026-11.org.example:alice";
+
+/// A machine of its own: servers put their sockets here, and `ctl` looks here.
+struct Machine(Scratch);
+
+impl Machine {
+    fn new(name: &str) -> Self {
+        Self(Scratch::new(name))
+    }
+
+    fn start(&self, arguments: &[&str]) -> Server {
+        let mut command = lunar(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
+        command.env("XDG_RUNTIME_DIR", self.0.path());
+        Server::start_command(command)
+    }
+
+    fn configured(&self, text: &str) -> (Server, String) {
+        let config = self.0.file("lunar.toml", text.as_bytes());
+        let mut command = lunar(&["target", "--config", &config]);
+        command.env("XDG_RUNTIME_DIR", self.0.path());
+        (Server::start_command(command), config)
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> Output {
+        let mut command = lunar(&[&["ctl"], arguments].concat());
+        command.env("XDG_RUNTIME_DIR", self.0.path()).current_dir(self.0.path());
+        finish(command, b"")
+    }
+
+    #[track_caller]
+    fn ctl_json(&self, arguments: &[&str]) -> Value {
+        let output = self.ctl(&[arguments, &["--json"]].concat());
+        assert_exit(&output, 0);
+        json(&output)
+    }
+
+    #[track_caller]
+    fn ctl_text(&self, arguments: &[&str]) -> String {
+        let output = self.ctl(arguments);
+        assert_exit(&output, 0);
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+/// An initiator that stays logged in until its input ends.
+fn initiator(url: &str) -> Child {
+    let digest = ["--header-digest", "crc32c", "--data-digest", "none"];
+    let mut command = lunar(&[&["write", url, "--initiator-name", ALICE][..], &digest].concat());
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    // Less than it writes at once: it waits for more.
+    child.stdin.as_mut().unwrap().write_all(&[7; 512]).unwrap();
+    child
+}
+
+/// Polls until `done` says so.
+#[track_caller]
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// Goal: every command that looks tells what is there, for people and for programs.
+#[test]
+fn what_runs_is_told() {
+    let machine = Machine::new("told");
+    let server = machine.start(&["mem:3M", "mem:5M"]);
+    let api = server.report["api"].as_str().unwrap();
+    let socket = machine.0.path().join(format!("lunar/serve-{}.sock", server.pid()));
+    assert_eq!(api, format!("unix:{}", socket.display()));
+    let status = machine.ctl_json(&["status"]);
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["pid"], server.pid());
+    assert_eq!((&status["targets"], &status["luns"]), (&1.into(), &2.into()));
+    assert_eq!(status["drift"], serde_json::json!([]));
+    assert_eq!(status["units"].as_array().unwrap().len(), 2);
+    let portal = server.portal();
+    assert_eq!(status["portals"][0].as_str().unwrap(), portal.trim_start_matches("iscsi://"));
+    let targets = machine.ctl_json(&["targets"]);
+    assert_eq!(targets["targets"], server.report["targets"], "as it told when it started");
+    let luns = machine.ctl_json(&["luns"]);
+    assert_eq!(luns["luns"][1]["size_bytes"], 5 << 20);
+    assert_eq!(luns["luns"][1]["target"], server.report["targets"][0]["name"]);
+    assert_eq!(machine.ctl_json(&["sessions"])["sessions"], serde_json::json!([]));
+    assert_eq!(machine.ctl_text(&["sessions"]), "no sessions\n");
+    for (command, words) in [
+        ("status", &["version", "drift       none", "unit"][..]),
+        ("targets", &["WHO MAY LOG IN", "mem-3m", "all"]),
+        ("luns", &["5 MiB", "write-through", "mem:3145728"]),
+    ] {
+        let text = machine.ctl_text(&[command]);
+        for word in words {
+            assert!(text.contains(word), "{command}: {text}");
+        }
+    }
+    assert_exit(&server.stop().0, 0);
+    assert!(!socket.exists(), "its socket goes with it");
+}
+
+/// Goal: a session is seen with what it negotiated, and ends when it is told to.
+#[test]
+fn sessions_are_seen_and_logged_out() {
+    let machine = Machine::new("logout");
+    let server = machine.start(&["mem:3M"]);
+    let mut writer = initiator(&server.lun(0));
+    let mut sessions = Value::Null;
+    wait_until("a session", || {
+        sessions = machine.ctl_json(&["sessions"])["sessions"].clone();
+        sessions[0]["initiator"] == ALICE
+    });
+    let session = &sessions[0];
+    assert_eq!(session["target"], server.report["targets"][0]["name"]);
+    assert_eq!(session["negotiated"]["error_recovery_level"], 0);
+    assert_eq!(session["luns"], serde_json::json!([0]));
+    assert!(session["connections"][0]["initiator_address"].as_str().unwrap().starts_with("127."));
+    assert!(session["since"].as_str().unwrap().ends_with('Z'));
+    let connection = &session["connections"][0];
+    assert_eq!(
+        (&connection["header_digest"], &connection["data_digest"]),
+        (&true.into(), &false.into())
+    );
+    let longest = connection["initiator_max_recv_data_segment_bytes"].as_u64().unwrap();
+    assert!(longest >= 512, "{connection}");
+    assert_eq!(session["negotiated"]["protocol_level"], 2);
+    let told = machine.ctl_text(&["sessions"]);
+    for words in [ALICE, "HeaderDigest=CRC32C DataDigest=None"] {
+        assert!(told.contains(words), "{told}");
+    }
+    let tsih = session["tsih"].to_string();
+    assert_eq!(machine.ctl_json(&["logout", &tsih])["tsih"], session["tsih"]);
+    wait_until("no session", || {
+        machine.ctl_json(&["sessions"])["sessions"] == serde_json::json!([])
+    });
+    let again = machine.ctl(&["logout", &tsih]);
+    assert_exit(&again, 1);
+    assert!(said(&again).contains("hint"), "{}", said(&again));
+    let _ = writer.kill();
+    let _ = writer.wait();
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: LUNs are added, grow and go; drift tells it, and what `--print-toml` prints is a
+/// configuration that says the same.
+#[test]
+fn luns_come_grow_and_go() {
+    let machine = Machine::new("luns");
+    let file = machine.0.file("disk.img", &[0; 1 << 20]);
+    let (server, config) = machine.configured(&format!(
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+         [[target.lun]]\nid = 0\ndevice = \"{file}\"\n"
+    ));
+    let size = |lun: u16| json(&run(&["info", &server.lun(lun), "--json"]))["size_bytes"].clone();
+    let grown = machine.ctl_text(&["resize", "0", "2M"]);
+    assert!(grown.contains("LUN 0"), "{grown}");
+    assert_eq!(size(0), 2 << 20);
+    let refused = machine.ctl(&["resize", "0", "1M"]);
+    assert_exit(&refused, 1);
+    assert_eq!(size(0), 2 << 20);
+    assert_exit(&machine.ctl(&["resize", "0", "1M", "--shrink"]), 0);
+    assert_eq!(size(0), 1 << 20);
+    machine.ctl_text(&["resize", "0", "3M"]);
+    // A path is the caller's, wherever the server was started.
+    let added = machine.ctl_text(&["add-lun", "more.img", "--size", "4M", "--print-toml"]);
+    assert!(added.contains("more.img"), "{added}");
+    assert!(machine.0.path().join("more.img").exists());
+    assert_eq!(size(1), 4 << 20);
+    assert_exit(&machine.ctl(&["add-lun", "mem:1M", "--id", "1"]), 2);
+    assert_exit(&machine.ctl(&["add-lun", "mem:1M", "--cache", "none"]), 2);
+    let status = machine.ctl_json(&["status"]);
+    assert_eq!(status["drift"].as_array().unwrap().len(), 2, "{status}");
+    let text = machine.ctl_text(&["status"]);
+    assert!(text.contains("drift       until a configuration is applied or the server"), "{text}");
+    let whole = machine.ctl_text(&["targets", "--print-toml"]);
+    let pasted = machine.0.file("pasted.toml", whole.as_bytes());
+    assert_exit(&run(&["check", &pasted]), 0);
+    let drift = machine.ctl_text(&["status", "--print-toml"]);
+    assert!(drift.contains("more.img"));
+    assert_eq!(machine.ctl_json(&["status", "--print-toml"])["toml"], drift);
+    assert_eq!(machine.ctl_json(&["targets", "--print-toml"])["toml"], whole);
+    assert_exit(&machine.ctl(&["remove-lun", "1"]), 0);
+    assert_exit(&run(&["info", &server.lun(1)]), 1);
+    assert!(machine.0.path().join("more.img").exists(), "the device stays");
+    assert_exit(&machine.ctl(&["remove-lun", "1"]), 1);
+    assert_exit(&run(&["check", &config]), 0);
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: logins are sent elsewhere and taken again.
+#[test]
+fn logins_are_redirected() {
+    let machine = Machine::new("ctl-redirect");
+    let (name, elsewhere) = ("iqn.2026-11.org.example:moved", Scratch::new("elsewhere"));
+    let there = Server::start(&["mem:3M", "--name", name, "--api", "none"]);
+    assert!(there.report["api"].is_null());
+    let here = machine.start(&["mem:1M", "--name", name]);
+    let size = || json(&run(&["info", &here.lun(0), "--json"]))["size_bytes"].clone();
+    assert_eq!(size(), 1 << 20);
+    let portal = there.portal();
+    machine.ctl_text(&["redirect", portal.trim_start_matches("iscsi://")]);
+    assert_eq!(size(), 3 << 20);
+    assert!(machine.ctl_text(&["targets"]).contains("redirected to"));
+    machine.ctl_text(&["redirect", "none"]);
+    assert_eq!(size(), 1 << 20);
+    assert_exit(&machine.ctl(&["redirect", "nowhere"]), 2);
+    assert_exit(&here.stop().0, 0);
+    assert_exit(&there.stop().0, 0);
+    drop(elsewhere);
+}
+
+/// Goal: who finds no server, several, or one that is somebody else's is told what to do.
+#[test]
+fn who_finds_no_server_is_told_why() {
+    let machine = Machine::new("find");
+    let none = machine.ctl(&["status"]);
+    assert_exit(&none, 1);
+    assert!(said(&none).contains("--api"), "{}", said(&none));
+    let (one, two) = (machine.start(&["mem:1M"]), machine.start(&["mem:2M"]));
+    let several = machine.ctl(&["status", "--json"]);
+    assert_exit(&several, 2);
+    let hint = json(&several)["hint"].as_str().unwrap().to_owned();
+    for server in [&one, &two] {
+        let api = server.report["api"].as_str().unwrap();
+        assert!(hint.contains(api), "{hint}");
+        let named = machine.ctl_json(&["--api", api, "status"]);
+        assert_eq!(named["pid"], server.pid());
+    }
+    assert_exit(&two.stop().0, 0);
+    assert_eq!(machine.ctl_json(&["status"])["pid"], one.pid(), "the only one left");
+    let (pid, api) = (one.pid(), one.report["api"].as_str().unwrap().to_owned());
+    drop(one); // killed: its socket stays
+    let dead = machine.ctl(&["status"]);
+    assert_exit(&dead, 1);
+    assert!(said(&dead).contains("no running server"), "{}", said(&dead));
+    assert!(said(&machine.ctl(&["--api", &api, "status"])).contains("no server listens there"));
+    let next = machine.start(&["mem:1M"]);
+    let left = machine.0.path().join(format!("lunar/serve-{pid}.sock"));
+    assert!(!left.exists(), "the next one sweeps");
+    assert_exit(&next.stop().0, 0);
+    for wrong in [&["status", "--api", "nonsense"][..], &["resize", "0", "big"], &[]] {
+        assert_exit(&machine.ctl(wrong), 2);
+    }
+}
+
+/// Goal: a server whose socket was removed, with the state of a disk that it serves no more, can be
+/// reached again.
+#[test]
+fn a_server_whose_socket_was_removed_is_reached_again() {
+    let scratch = Scratch::new("ctl-gone");
+    let disk = scratch.path().join("vm.img").display().to_string();
+    let server = Server::start(&[&disk, "--size", "1M"]);
+    let api = server.report["api"].as_str().unwrap().to_owned();
+    let state = scratch.path().join("vm.img.lunar");
+    assert_eq!(api, format!("unix:{}", state.join("api.sock").display()));
+    assert_exit(&run(&["ctl", "--api", &api, "remove-lun", "0"]), 0);
+    std::fs::remove_dir_all(&state).unwrap();
+    wait_until("the API is there again", || {
+        run(&["ctl", "--api", &api, "status"]).status.success()
+    });
+    let added = run(&["ctl", "--api", &api, "add-lun", &disk]);
+    assert_exit(&added, 0);
+    let (stopped, _) = server.stop();
+    assert_exit(&stopped, 0);
+    assert!(said(&stopped).contains("was removed: it is there again"), "{}", said(&stopped));
+    assert!(!state.join("api.sock").exists(), "it goes with the server");
+}
+
+/// Goal: limits are set while a LUN is used, seen as drift, printed to be pasted, and lifted.
+#[test]
+fn limits_are_set_and_lifted() {
+    let machine = Machine::new("limits");
+    let (server, config) = machine.configured(
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\
+         name = \"iqn.2026-11.org.example:a\"\n\
+         [[target.lun]]\nid = 0\ndevice = \"mem:4M\"\nlimit = { iops = 5000 }\n",
+    );
+    let told = machine.ctl_text(&["limit", "0", "--iops", "10", "--bandwidth", "200Mbit"]);
+    assert!(told.contains("limit: { iops = 5000 } -> { iops = 10, bandwidth = "), "{told}");
+    let told = machine.ctl_text(&["limit", "0", "--bandwidth", "20Mbit"]);
+    let whole = "limit: { iops = 10, bandwidth = \"200Mbit\" } -> { bandwidth = \"20Mbit\" }";
+    assert!(told.contains(whole), "one takes the place of the other: {told}");
+    let began = Instant::now();
+    // 1.6 seconds' worth, of which at most a mebibyte and a burst need not be waited for.
+    assert_exit(&run(&["read", &server.lun(0), "--offset", "0", "--length", "4M"]), 0);
+    assert!(began.elapsed().as_millis() > 1000, "{:?}", began.elapsed());
+    let own = ["limit", "--initiator", ALICE, "--iops", "500", "--print-toml"];
+    let lines = machine.ctl_text(&own);
+    assert!(lines.contains("limit = [{ initiator = "), "{lines}");
+    machine.ctl_text(&["limit", "--each-initiator", "--iops", "900"]);
+    let status = machine.ctl_json(&["status"]);
+    assert_eq!(status["drift"].as_array().unwrap().len(), 2, "{status}");
+    let whole = machine.ctl_text(&["targets", "--print-toml"]);
+    assert!(whole.contains("iops = 900"), "{whole}");
+    assert_exit(&run(&["check", &machine.0.file("pasted.toml", whole.as_bytes())]), 0);
+    assert_exit(&machine.ctl(&["limit", "7", "--none"]), 1);
+    for wrong in [
+        &["limit", "0", "--iops", "9"][..],
+        &["limit", "0"],
+        &["limit", "--iops", "10"],
+        &["limit", "0", "--initiator", ALICE, "--each-initiator", "--none"],
+    ] {
+        assert_exit(&machine.ctl(wrong), 2);
+    }
+    machine.ctl_text(&["limit", "0", "--none"]);
+    machine.ctl_text(&["limit", "--initiator", ALICE, "--none"]);
+    let mut apply = lunar(&["apply", &config]);
+    apply.env("XDG_RUNTIME_DIR", machine.0.path());
+    assert_exit(&finish(apply, b""), 0);
+    assert_eq!(machine.ctl_json(&["status"])["drift"], serde_json::json!([]));
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: an initiator is limited at one LUN, a LUN comes with a limit; the lists show what is in
+/// force, drift and the lines to paste say the same, and the next apply lifts it.
+#[test]
+fn limits_in_force_are_told() {
+    let machine = Machine::new("limits-told");
+    let (server, config) = machine.configured(
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\
+         name = \"iqn.2026-11.org.example:a\"\nlimit = [{ iops = 5000 }]\n\
+         [[target.lun]]\nid = 0\ndevice = \"mem:4M\"\n\
+         initiator_limit = [{ bandwidth = \"100Mbit\" }]\n",
+    );
+    machine.ctl_text(&["limit", "0", "--initiator", ALICE, "--iops", "300"]);
+    let told = machine.ctl_text(&["limit", "0", "--each-initiator", "--bandwidth", "20Mbit"]);
+    assert!(told.contains("LUN 0 initiator_limit: [{ bandwidth = \"100Mbit\" }"), "{told}");
+    let began = Instant::now();
+    // 1.6 seconds' worth for whoever has no limit of its own.
+    assert_exit(&run(&["read", &server.lun(0), "--offset", "0", "--length", "4M"]), 0);
+    assert!(began.elapsed().as_millis() > 1000, "{:?}", began.elapsed());
+    let add = ["add-lun", "mem:1M", "--limit-iops", "40", "--limit-bandwidth", "50Mbit"];
+    let added = machine.ctl_text(&add);
+    assert!(added.contains("limit = { iops = 40, bandwidth = \"50Mbit\" }"), "{added}");
+
+    let luns = machine.ctl_json(&["luns"])["luns"].clone();
+    let rate = |bits: u64| serde_json::json!({ "iops": null, "bandwidth_bits_per_second": bits });
+    assert_eq!(luns[0]["limit"]["iops"], Value::Null);
+    let mut each = rate(20_000_000);
+    each["initiator"] = Value::Null;
+    assert_eq!(luns[0]["initiator_limits"][0], each);
+    let alice = &luns[0]["initiator_limits"][1];
+    assert_eq!((&alice["initiator"], &alice["iops"]), (&ALICE.into(), &300.into()));
+    assert_eq!(luns[1]["limit"]["iops"], 40);
+    let target = machine.ctl_json(&["targets"])["targets"][0].clone();
+    assert_eq!(target["initiator_limits"][0]["iops"], 5000);
+    let text = machine.ctl_text(&["luns"]);
+    for words in ["limit 40 IOPS 50Mbit", "limit of each initiator 20Mbit", ALICE] {
+        assert!(text.contains(words), "{text}");
+    }
+    assert!(machine.ctl_text(&["targets"]).contains("limit of each initiator 5000 IOPS"));
+
+    let drift = machine.ctl_json(&["status"])["drift"].to_string();
+    assert!(drift.contains("initiator_limit") && drift.contains("iops = 40"), "{drift}");
+    let lines = machine.ctl_text(&["status", "--print-toml"]);
+    let own = format!("{{ initiator = \"{ALICE}\", iops = 300 }}");
+    let limits = format!("initiator_limit = [{{ bandwidth = \"20Mbit\" }}, {own}]");
+    assert!(lines.contains(&limits), "{lines}");
+    assert!(lines.contains("limit = { iops = 40, bandwidth = \"50Mbit\" }"), "{lines}");
+    let whole = machine.ctl_text(&["targets", "--print-toml"]);
+    assert_exit(&run(&["check", &machine.0.file("pasted.toml", whole.as_bytes())]), 0);
+
+    for wrong in [&["limit", "0", "--each-initiator", "--iops", "9"][..], &["add-lun", "mem:1M"]] {
+        let more: &[&str] = if wrong[0] == "add-lun" { &["--limit-iops", "9"] } else { &[] };
+        assert_exit(&machine.ctl(&[wrong, more].concat()), 2);
+    }
+    let mut apply = lunar(&["apply", &config]);
+    apply.env("XDG_RUNTIME_DIR", machine.0.path());
+    assert_exit(&finish(apply, b""), 0);
+    let luns = machine.ctl_json(&["luns"])["luns"].clone();
+    assert_eq!(luns[0]["initiator_limits"].as_array().unwrap().len(), 1, "{luns}");
+    assert_eq!(machine.ctl_json(&["status"])["drift"], serde_json::json!([]));
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: who may not use a server's socket is told whose it is, and fails with 1. Method: nobody
+/// may connect, and root without the right to do what it may not.
+#[test]
+fn a_socket_of_somebody_else_is_told() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let machine = Machine::new("permission");
+    let server = machine.start(&["mem:1M"]);
+    let api = server.report["api"].as_str().unwrap().to_owned();
+    let socket = api.trim_start_matches("unix:");
+    std::fs::set_permissions(socket, PermissionsExt::from_mode(0o000)).unwrap();
+    let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    for (arguments, json) in [(&["--api", &api][..], false), (&["--api", &api, "--json"], true)] {
+        let plain = lunar(&[&["ctl", "status"], arguments].concat());
+        let mut command = match root {
+            false => plain,
+            true => {
+                let mut command = std::process::Command::new("setpriv");
+                command.args(["--bounding-set", "-dac_override,-dac_read_search"]);
+                command.arg(plain.get_program()).args(plain.get_args());
+                command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+                command
+            }
+        };
+        command.env("XDG_RUNTIME_DIR", machine.0.path());
+        let refused = finish(command, b"");
+        assert_exit(&refused, 1);
+        let told = said(&refused);
+        for words in ["cannot reach a server at", "Permission denied", "its owner's alone"] {
+            assert!(told.contains(words), "{told}");
+        }
+        assert_eq!(refused.stdout.is_empty(), !json, "{told}");
+    }
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: while a server ends it can be looked at, and says so; a change is refused. Method: a
+/// connection that does not leave keeps the end waiting for seconds, in which all is asked at once,
+/// again and again from before the end on. The change can be made at no time, for another reason.
+#[test]
+fn a_server_that_ends_takes_no_changes() {
+    let machine = Machine::new("ends");
+    let server = machine.start(&["mem:1M"]);
+    let portal = server.portal();
+    let stays = std::net::TcpStream::connect(portal.trim_start_matches("iscsi://")).unwrap();
+    assert_exit(&run(&["info", &server.lun(0)]), 0);
+    std::thread::scope(|all| {
+        let (asked, asks) = mpsc::channel();
+        let until = |arguments: &'static [&str], stops: fn(&Output) -> bool| {
+            let (machine, asked) = (&machine, asked.clone());
+            all.spawn(move || {
+                wait_until("it is stopping", || {
+                    let output = machine.ctl(arguments);
+                    let _ = asked.send(());
+                    stops(&output)
+                });
+            })
+        };
+        let refused = until(&["add-lun", "mem:1M", "--id", "0"], |output| {
+            let stopping = said(output).contains("the server is stopping");
+            assert_exit(output, if stopping { 1 } else { 2 });
+            stopping
+        });
+        let told = until(&["status", "--json"], |output| {
+            assert_exit(output, 0);
+            json(output)["stopping"] == true
+        });
+        let shown = until(&["status"], |output| {
+            assert_exit(output, 0);
+            said(output).contains("stopping")
+        });
+        for _ in 0..3 {
+            asks.recv_timeout(PATIENCE).expect("an answer");
+        }
+        let stopped = all.spawn(|| server.stop());
+        [refused, told, shown].into_iter().for_each(|asked| asked.join().unwrap());
+        drop(stays);
+        assert_exit(&stopped.join().unwrap().0, 0);
+    });
+}

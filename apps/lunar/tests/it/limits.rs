@@ -1,0 +1,149 @@
+//! Limits on the real binary, by the clock: a limited LUN gets its limit, another of the same
+//! session what the machine gives. However busy the machine is, nothing gets more than its limit;
+//! how much less it gets is for the machine to say, and for the simulated clock of `quota`.
+
+use crate::common::{Scratch, Server, assert_exit, lunar, run, said};
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+const SECONDS: u64 = 2;
+const DEPTH: usize = 16;
+
+/// Reads so many blocks at a time from two LUNs of one session at once; commands a second of each.
+fn rates(portal: &str, target: &str, blocks: u64) -> [f64; 2] {
+    let url: Url = format!("{portal}/{target}/0").parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = SessionOptions::new("iqn.2026-11.org.lunarsan:limits");
+        let session = Initiator::connect(&url, &options).await.unwrap();
+        let begin = Instant::now();
+        let until = begin + Duration::from_secs(SECONDS);
+        let load = |lun: u16| {
+            let (session, url) = (session.clone(), url.clone());
+            async move {
+                let unit = Unit::new(session.clone(), lun);
+                let disk = Arc::new(RemoteDisk::open(unit, &url).await.unwrap());
+                let mut all = JoinSet::new();
+                for _ in 0..DEPTH {
+                    all.spawn(read(Arc::clone(&disk), session.clone(), blocks, until));
+                }
+                let done: u32 = all.join_all().await.into_iter().sum();
+                f64::from(done) / begin.elapsed().as_secs_f64()
+            }
+        };
+        let (first, second) = tokio::join!(load(0), load(1));
+        session.log_out().await.unwrap();
+        [first, second]
+    })
+}
+
+/// Reads one after the other; how many.
+async fn read(disk: Arc<RemoteDisk>, session: Initiator, blocks: u64, until: Instant) -> u32 {
+    let mut done = 0;
+    while Instant::now() < until {
+        let buffer = session.pool().take(blocks as usize * 512);
+        disk.read(BlockRange::new(0, blocks), buffer).await.unwrap();
+        done += 1;
+    }
+    done
+}
+
+/// What may pass at once after a pause.
+const BURST_SECONDS: f64 = 0.05;
+
+/// The most that a limit lets pass: its burst, and one command that it is short of, come on top.
+fn most(limit: f64) -> f64 {
+    limit + (limit * BURST_SECONDS + 1.0) / SECONDS as f64
+}
+
+/// What is not limited gets more, and what shares a limit a fair part of it: a busy machine may
+/// take that away, but not so often in a row.
+const TRIES: usize = 5;
+
+fn assert_limited(rates: impl Fn() -> [f64; 2], limit: f64) {
+    let mut told = Vec::new();
+    for _ in 0..TRIES {
+        let [limited, free] = rates();
+        let bounds = 0.1 * limit..=most(limit);
+        assert!(bounds.contains(&limited), "{limited}/s instead of {limit}/s");
+        if free > 1.5 * limited {
+            return;
+        }
+        told.push([limited, free]);
+    }
+    panic!("with a limit of {limit}/s and without: {told:?}");
+}
+
+/// Goal: the keys of a configuration limit what they name, and leave the rest alone.
+#[test]
+fn a_configured_limit_is_kept_and_used() {
+    let scratch = Scratch::new("limits");
+    for limit in [
+        "limit = { iops = 100 }",
+        "initiator_limit = [{ initiator = \"iqn.2026-11.org.lunarsan:LIMITS\", iops = 100 }]",
+        "limit = { iops = 100000, bandwidth = \"13.107Mbit\" }", // 100 times 16 KiB
+    ] {
+        let file = scratch.file(
+            "lunar.toml",
+            format!(
+                "[listen]\nportals = [\"127.0.0.1:0\"]\n[data_path]\ncores = 1\n\
+                 [[target]]\nname = \"iqn.2026-11.org.example:t\"\n\
+                 [[target.lun]]\nid = 0\ndevice = \"mem:16M\"\n{limit}\n\
+                 [[target.lun]]\nid = 1\ndevice = \"mem:16M\"\n"
+            )
+            .as_bytes(),
+        );
+        let server = Server::start_command(lunar(&["target", "--config", &file]));
+        let portal = server.portal();
+        assert_limited(|| rates(&portal, "iqn.2026-11.org.example:t", 32), 100.0);
+        assert_exit(&server.stop().0, 0);
+    }
+}
+
+/// Goal: a target's limit is of all LUNs together, for the one it names.
+#[test]
+fn a_limit_of_a_target_is_for_all_its_luns() {
+    let scratch = Scratch::new("target-limits");
+    let file = scratch.file(
+        "lunar.toml",
+        b"[listen]\nportals = [\"127.0.0.1:0\"]\n\
+          [[target]]\nname = \"iqn.2026-11.org.example:t\"\n\
+          limit = [{ initiator = \"iqn.2026-11.org.lunarsan:other\", iops = 10 }, { iops = 200 }]\n\
+          [[target.lun]]\nid = 0\ndevice = \"mem:16M\"\n\
+          [[target.lun]]\nid = 1\ndevice = \"mem:16M\"\n",
+    );
+    let server = Server::start_command(lunar(&["target", "--config", &file]));
+    let is_fair = || {
+        let [first, second] = rates(&server.portal(), "iqn.2026-11.org.example:t", 8);
+        let both = first + second;
+        assert!((20.0..=most(200.0)).contains(&both), "{first}/s and {second}/s instead of 200/s");
+        first.min(second) > 0.5 * both / 2.0
+    };
+    assert!((0..TRIES).any(|_| is_fair()), "uneven shares each time");
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: `lunar serve` limits each LUN, and says what is too low.
+#[test]
+fn serve_limits() {
+    let server = Server::start(&["mem:16M", "mem:8M", "--limit-iops", "100"]);
+    let target = server.report["targets"][0]["name"].as_str().unwrap().to_owned();
+    let [first, second] = rates(&server.portal(), &target, 8);
+    for rate in [first, second] {
+        assert!((10.0..=most(100.0)).contains(&rate), "{rate}/s instead of 100/s");
+    }
+    assert_exit(&server.stop().0, 0);
+    for (arguments, why) in [
+        (["--limit-iops", "9"], "10.."),
+        (["--limit-bandwidth", "9Mbit"], "at least 10Mbit"),
+        (["--limit-bandwidth", "fast"], "like 100Mbit"),
+    ] {
+        let output = run(&[&["serve", "mem:1M"], arguments.as_slice()].concat());
+        assert_exit(&output, 2);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned() + &said(&output);
+        assert!(stderr.contains(why), "{stderr}");
+    }
+}

@@ -1,0 +1,32 @@
+//! Integration tests of the program, in one program.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
+
+mod api;
+mod apply;
+mod backing;
+mod bench;
+mod bench_suite;
+mod blocking;
+mod check;
+mod common;
+mod connections;
+mod copy;
+mod ctl;
+mod daemon;
+mod failed_logins;
+mod home;
+mod identity;
+mod io_uring;
+mod limits;
+mod metrics;
+mod nexus;
+mod notify;
+mod open_files;
+mod pages;
+mod paths;
+mod planted;
+mod recovery;
+mod remote_disk;
+mod room;
+mod sessions;
+mod usage;

@@ -1,0 +1,122 @@
+//! The words that a service manager gets from a server (sd_notify), as it would hear them.
+
+use crate::common::{PATIENCE, Scratch, Server, assert_exit, lunar, run};
+use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
+
+/// What the manager hears, one datagram at a time.
+struct Manager {
+    socket: UnixDatagram,
+    path: std::path::PathBuf,
+}
+
+impl Manager {
+    fn listen(scratch: &Scratch) -> Self {
+        let path = scratch.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { socket, path }
+    }
+
+    /// The assignments of the next datagram.
+    fn hears(&self) -> Vec<String> {
+        let mut bytes = [0; 4096];
+        let length = self.socket.recv(&mut bytes).expect("a word within reason");
+        let text = std::str::from_utf8(&bytes[..length]).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Hears until this assignment; returns all assignments up to it.
+    fn hears_of(&self, assignment: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        while !all.iter().any(|heard| heard == assignment) {
+            all.extend(self.hears());
+        }
+        all
+    }
+
+    fn start(&self, arguments: &[&str]) -> Server {
+        let mut command = lunar(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
+        command.env("NOTIFY_SOCKET", &self.path);
+        Server::start_command(command)
+    }
+}
+
+/// Goal: READY=1 says that connections are accepted, and where; STOPPING=1 comes at SIGTERM.
+/// Method: the first word names the address; a command uses the disk there at once.
+#[test]
+fn ready_when_connections_are_accepted() {
+    let scratch = Scratch::new("notify-ready");
+    let manager = Manager::listen(&scratch);
+    let server = manager.start(&["mem:1M"]);
+    let first = manager.hears();
+    assert_eq!(first[0], "READY=1", "{first:?}");
+    let address = server.portal().replace("iscsi://", "");
+    assert_eq!(first[1], format!("STATUS=targets: 1, LUNs: 1, listening on {address}"));
+    TcpStream::connect(&address).expect("it accepts");
+    assert_exit(&run(&["info", &server.lun(0)]), 0);
+    let stopped = std::thread::spawn(move || server.stop());
+    let words = manager.hears_of("STOPPING=1");
+    assert_eq!(words, ["STOPPING=1"]);
+    assert_exit(&stopped.join().unwrap().0, 0);
+}
+
+/// Goal: a manager that waits for the end is asked for patience again and again, and sees what is
+/// being done. Method: a connection that does not leave keeps the end waiting for seconds.
+#[test]
+fn a_long_end_asks_for_patience() {
+    let scratch = Scratch::new("notify-end");
+    let manager = Manager::listen(&scratch);
+    let disk = scratch.file("disk.img", &[0; 1 << 20]);
+    let server = manager.start(&[&disk]);
+    manager.hears_of("READY=1");
+    let address = server.portal().replace("iscsi://", "");
+    let stays = TcpStream::connect(address).unwrap();
+    assert_exit(&run(&["info", &server.lun(0)]), 0);
+    let begun = Instant::now();
+    let stopped = std::thread::spawn(move || server.stop());
+    manager.hears_of("STOPPING=1");
+    let mut words = manager.hears_of(&format!("STATUS=syncing {disk}"));
+    assert!(begun.elapsed() > Duration::from_secs(2), "the connection did not keep it waiting");
+    assert_exit(&stopped.join().unwrap().0, 0);
+    words.retain(|word| word == "EXTEND_TIMEOUT_USEC=30000000");
+    assert!(words.len() >= 2, "at once, and again: {words:?}");
+    drop(stays);
+}
+
+/// Goal: a server that nobody manages, or whose manager is gone, serves all the same.
+#[test]
+fn nobody_has_to_listen() {
+    let scratch = Scratch::new("notify-nobody");
+    let manager = Manager::listen(&scratch);
+    drop(std::fs::remove_file(&manager.path));
+    let server = manager.start(&["mem:1M"]);
+    assert_exit(&run(&["info", &server.lun(0)]), 0);
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: SIGHUP is a reload to the manager, which ends, also where the file is wrong.
+#[test]
+fn a_reload_is_told() {
+    let scratch = Scratch::new("notify-reload");
+    let manager = Manager::listen(&scratch);
+    let text = "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\
+        name = \"iqn.2026-11.org.example:a\"\n[[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n";
+    let file = scratch.file("lunar.toml", text.as_bytes());
+    let mut command = lunar(&["target", "--config", &file, "--api", "none"]);
+    command.env("NOTIFY_SOCKET", &manager.path);
+    let server = Server::start_command(command);
+    manager.hears_of("READY=1");
+    for (text, told) in [(text, "applied, changes: 0"), ("x = 1", "not applied")] {
+        scratch.file("lunar.toml", text.as_bytes());
+        crate::common::signal(server.pid(), "HUP");
+        let words = manager.hears();
+        assert_eq!(words[0], "RELOADING=1", "{words:?}");
+        assert!(words[1].starts_with("MONOTONIC_USEC="), "{words:?}");
+        let words = manager.hears();
+        assert_eq!(words[0], "READY=1", "{words:?}");
+        assert!(words[1].starts_with("STATUS=") && words[1].contains(told), "{words:?}");
+    }
+    assert_exit(&server.stop().0, 0);
+}

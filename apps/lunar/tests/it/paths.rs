@@ -1,0 +1,640 @@
+//! Several paths to one disk: further sessions where a target allows one connection, several
+//! portals, and what happens when a path goes.
+
+use crate::home::{Home, NAME, PATIENCE, block_on};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use lunar_block::{BlockDevice, BlockRange, Effect, Fault, Operation};
+use lunar_initiator::{ErrorKind, PathPolicy, RemoteDisk, SessionOptions, Url};
+use lunar_iscsi::text::Offer;
+use lunar_target::CacheMode;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Access states of target port groups. SPC-4 §6.37.
+const OPTIMIZED: u8 = 0;
+const NON_OPTIMIZED: u8 = 1;
+/// For how long a flush asks the other paths of a reset; one that tells of it later tells again.
+const HEARING_TIME: Duration = Duration::from_secs(2);
+const PIECE_BYTES: usize = 4096;
+const PIECES: usize = (8 << 20) / PIECE_BYTES;
+
+/// What a line does with what comes from the initiator.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Mode {
+    Pass,
+    /// It is under way, and does not arrive yet.
+    Hold,
+    /// The initiator's side is closed and nobody is let in; what is under way stays so.
+    Cut,
+}
+
+/// What was under way when a line was cut, and the target's end of its connection.
+type Ghost = (Vec<u8>, TcpStream);
+
+/// A line to a portal, of a network that can fail.
+struct Line {
+    address: SocketAddr,
+    /// Of connections to come.
+    mode: watch::Sender<Mode>,
+    /// Of those that there ever were, in the order they came.
+    each: Arc<Mutex<Vec<watch::Sender<Mode>>>>,
+    /// Bytes that came from the initiator.
+    carried: Arc<AtomicU64>,
+    ghosts: Arc<Mutex<Vec<Ghost>>>,
+}
+
+impl Line {
+    async fn to(portal: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let line = Self {
+            address,
+            mode: watch::Sender::new(Mode::Pass),
+            each: Arc::default(),
+            carried: Arc::default(),
+            ghosts: Arc::default(),
+        };
+        let (mode, carried) = (line.mode.subscribe(), Arc::clone(&line.carried));
+        let (ghosts, each) = (Arc::clone(&line.ghosts), Arc::clone(&line.each));
+        tokio::spawn(async move {
+            let mut all = JoinSet::new();
+            while let Ok((near, _)) = listener.accept().await {
+                let now = *mode.borrow();
+                if now == Mode::Cut {
+                    continue;
+                }
+                let own = watch::Sender::new(now);
+                let mode = own.subscribe();
+                each.lock().unwrap().push(own);
+                let far = TcpStream::connect(portal).await.unwrap();
+                let (carried, ghosts) = (Arc::clone(&carried), Arc::clone(&ghosts));
+                all.spawn(async move {
+                    if let Some(ghost) = carry(near, far, mode, &carried).await {
+                        ghosts.lock().unwrap().push(ghost);
+                    }
+                });
+            }
+        });
+        line
+    }
+
+    fn set(&self, mode: Mode) {
+        self.mode.send_replace(mode);
+        for one in self.each.lock().unwrap().iter() {
+            one.send_replace(mode);
+        }
+    }
+
+    /// One of those that there are.
+    fn set_one(&self, number: usize, mode: Mode) {
+        self.each.lock().unwrap()[number].send_replace(mode);
+    }
+
+    fn carried(&self) -> u64 {
+        self.carried.load(Relaxed)
+    }
+
+    /// What was under way when the line was cut arrives now, and the target takes it.
+    async fn let_ghosts_arrive(&self) -> usize {
+        let ghosts = std::mem::take(&mut *self.ghosts.lock().unwrap());
+        let count = ghosts.len();
+        for (bytes, mut far) in ghosts {
+            far.write_all(&bytes).await.unwrap();
+            // The target answers, so it has executed it.
+            assert!(far.read(&mut [0; 4096]).await.unwrap() > 0);
+        }
+        count
+    }
+}
+
+/// Carries bytes both ways until an end closes or the line is cut; then what was held back, and
+/// the target's end.
+async fn carry(
+    mut near: TcpStream,
+    mut far: TcpStream,
+    mut mode: watch::Receiver<Mode>,
+    carried: &AtomicU64,
+) -> Option<Ghost> {
+    let (mut there, mut back, mut held) = (vec![0; 64 << 10], vec![0; 64 << 10], Vec::new());
+    loop {
+        let now = *mode.borrow_and_update();
+        match now {
+            Mode::Cut => return Some((held, far)),
+            Mode::Pass if !held.is_empty() => {
+                far.write_all(&held).await.ok()?;
+                held.clear();
+            }
+            _ => {}
+        }
+        tokio::select! {
+            changed = mode.changed() => changed.ok()?,
+            read = near.read(&mut there) => {
+                let bytes = read.ok().filter(|bytes| *bytes > 0)?;
+                carried.fetch_add(bytes as u64, Relaxed);
+                match now {
+                    Mode::Hold => held.extend_from_slice(&there[..bytes]),
+                    _ => far.write_all(&there[..bytes]).await.ok()?,
+                }
+            }
+            read = far.read(&mut back) => {
+                let bytes = read.ok().filter(|bytes| *bytes > 0)?;
+                near.write_all(&back[..bytes]).await.ok()?;
+            }
+        }
+    }
+}
+
+fn options() -> SessionOptions {
+    SessionOptions::new("iqn.2026-11.org.lunarsan:paths")
+}
+
+fn url(address: SocketAddr) -> Url {
+    format!("iscsi://{address}/{NAME}/0").parse().unwrap()
+}
+
+/// A disk behind these lines.
+async fn open(lines: &[&Line], mut options: SessionOptions) -> Arc<RemoteDisk> {
+    let (first, others) = lines.split_first().unwrap();
+    let portal = |line: &&Line| (line.address.ip().to_string(), line.address.port());
+    options.portals = others.iter().map(portal).collect();
+    Arc::new(RemoteDisk::connect(&url(first.address), &options).await.unwrap())
+}
+
+async fn close(disk: Arc<RemoteDisk>) {
+    Arc::into_inner(disk).expect("nobody uses it").close().await.unwrap();
+}
+
+fn range_of(piece: usize) -> BlockRange {
+    let blocks = (PIECE_BYTES / 512) as u64;
+    BlockRange::new(piece as u64 * blocks, blocks)
+}
+
+async fn write(disk: &RemoteDisk, piece: usize, byte: u8) {
+    let data = Bytes::from(vec![byte; PIECE_BYTES]);
+    disk.write(range_of(piece), data, false).await.unwrap();
+}
+
+async fn read(disk: &RemoteDisk, piece: usize) -> u8 {
+    let buffer = disk.unit().initiator().pool().take(PIECE_BYTES);
+    let read = disk.read(range_of(piece), buffer).await.unwrap();
+    assert!(read.iter().all(|byte| *byte == read[0]), "piece {piece} is torn");
+    read[0]
+}
+
+/// Writes each piece and reads it back, `depth` at a time, as many rounds as are asked for.
+async fn use_disk(disk: &Arc<RemoteDisk>, rounds: u8, depth: usize) {
+    let mut workers = JoinSet::new();
+    for worker in 0..depth {
+        let disk = Arc::clone(disk);
+        workers.spawn(async move {
+            for round in 1..=rounds {
+                for piece in (worker..PIECES).step_by(depth) {
+                    write(&disk, piece, round ^ piece as u8).await;
+                }
+                for piece in (worker..PIECES).step_by(depth) {
+                    assert_eq!(read(&disk, piece).await, round ^ piece as u8, "piece {piece}");
+                }
+            }
+        });
+    }
+    while let Some(done) = workers.join_next().await {
+        done.unwrap();
+    }
+}
+
+async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Goal: where a target allows one connection, as many as are wanted come as sessions of their own,
+/// share the work, and come and go while commands run.
+#[test]
+fn sessions_make_up_for_connections() {
+    let offer = Offer { max_connections: 1, ..Offer::default() };
+    let home = Home::with(CacheMode::WriteThrough, offer);
+    block_on(async {
+        for policy in [PathPolicy::LeastOutstanding, PathPolicy::RoundRobin] {
+            let line = Line::to(home.portal(0)).await;
+            let options = SessionOptions { connections: 4, path_policy: policy, ..options() };
+            let disk = open(&[&line], options).await;
+            assert_eq!((disk.paths(), disk.connections()), (4, 4));
+            until("all are there", || home.sessions() == 4).await;
+            let changes = async {
+                for wanted in [1, 6, 2, 4] {
+                    disk.set_connections(wanted).await;
+                    assert_eq!(disk.connections(), usize::from(wanted));
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            tokio::join!(use_disk(&disk, 2, 32), changes);
+            until("the others have left", || home.sessions() == 4).await;
+            use_disk(&disk, 1, 32).await;
+            close(disk).await;
+            until("all have left", || home.sessions() == 0).await;
+        }
+    });
+    home.end();
+}
+
+/// Goal: a path that is cut is latency, whichever it is; the others carry on, and it is used again
+/// when it is back.
+#[test]
+fn a_path_that_goes_is_latency() {
+    let home = Home::new();
+    block_on(async {
+        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        let disk = open(&[&lines[0], &lines[1]], options()).await;
+        assert_eq!(disk.paths(), 2);
+        let over = AtomicBool::new(false);
+        let cuts = async {
+            for cut in 0..6 {
+                tokio::time::sleep(Duration::from_millis(60)).await;
+                let line = &lines[cut % 2];
+                line.set(Mode::Cut);
+                // As a read that was under way, and all that begins now.
+                let (other, before) = (&lines[1 - cut % 2], lines[1 - cut % 2].carried());
+                until("the other carries on", || other.carried() > before).await;
+                line.set(Mode::Pass);
+                until("it is back", || disk.paths() == 2).await;
+            }
+            over.store(true, Relaxed);
+        };
+        let work = async {
+            while !over.load(Relaxed) {
+                use_disk(&disk, 1, 16).await;
+            }
+        };
+        tokio::join!(work, cuts);
+        let before = lines.each_ref().map(Line::carried);
+        use_disk(&disk, 1, 16).await;
+        let carried = [0, 1].map(|line| lines[line].carried() - before[line]);
+        assert!(carried.iter().all(|bytes| *bytes > 1 << 20), "both are used: {carried:?}");
+        disk.flush().await.unwrap();
+        close(disk).await;
+    });
+    home.end();
+}
+
+/// Goal: a path that is back has its turn, with one command at a time too. It was passed over for
+/// ever: picked, put aside as it was not looked at yet, and the next one used.
+#[test]
+fn a_path_that_is_back_has_its_turn() {
+    let home = Home::new();
+    block_on(async {
+        for policy in [PathPolicy::LeastOutstanding, PathPolicy::RoundRobin] {
+            let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+            let options = SessionOptions { path_policy: policy, ..options() };
+            let disk = open(&[&lines[0], &lines[1]], options).await;
+            for line in &lines {
+                line.set(Mode::Cut);
+                // Who reads learns of it, and has it made again. A write would wait for that.
+                while disk.paths() == 2 {
+                    read(&disk, 0).await;
+                }
+                line.set(Mode::Pass);
+                until("it is back", || disk.paths() == 2).await;
+                let before = line.carried();
+                let begin = Instant::now();
+                while line.carried() < before + PIECE_BYTES as u64 {
+                    assert!(begin.elapsed() < PATIENCE, "{policy:?} passes over it");
+                    write(&disk, 0, 2).await;
+                }
+            }
+            close(disk).await;
+        }
+    });
+    home.end();
+}
+
+/// Goal: a write that was given up on a lost path cannot overwrite a later one: that waits until
+/// the target has ended the lost session. Method: hold the first write back in the network, cut the
+/// line, write anew, and let the first arrive late.
+#[test]
+fn no_late_write_overwrites_a_later_one() {
+    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    block_on(async {
+        let (slow, other) = (Line::to(home.portal(0)).await, Line::to(home.portal(1)).await);
+        let disk = open(&[&slow, &other], options()).await;
+        let witness = RemoteDisk::connect(&url(home.portal(1)), &options()).await.unwrap();
+        write(&disk, 0, 1).await;
+        slow.set(Mode::Hold);
+        // On each path one.
+        let held = slow.carried();
+        let mut first: Vec<_> = (0..2).map(|_| Box::pin(write(&disk, 0, 2).fuse())).collect();
+        while slow.carried() == held {
+            for write in &mut first {
+                let _ = write.as_mut().now_or_never();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        slow.set(Mode::Cut);
+        until("the path is lost", || disk.paths() == 1).await;
+        drop(first);
+        let second = tokio::spawn({
+            let disk = Arc::clone(&disk);
+            async move { write(&disk, 0, 3).await }
+        });
+        for piece in 1..50 {
+            write(&disk, piece, 4).await; // other blocks do not wait
+        }
+        assert!(!second.is_finished(), "the fate of the first write is not known");
+        assert_eq!(slow.let_ghosts_arrive().await, 1);
+        assert_eq!(read(&witness, 0).await, 2, "it was executed late");
+        assert!(!second.is_finished());
+        slow.set(Mode::Pass);
+        second.await.unwrap();
+        assert_eq!(read(&witness, 0).await, 3);
+        witness.close().await.unwrap();
+        close(disk).await;
+    });
+    home.end();
+}
+
+/// Goal: likewise where the path is taken away: what it began is not forgotten with it.
+#[test]
+fn a_path_that_is_taken_away_leaves_its_doubts() {
+    let offer = Offer { max_connections: 1, ..Offer::default() };
+    let home = Home::with(CacheMode::WriteThrough, offer);
+    block_on(async {
+        let line = Line::to(home.portal(0)).await;
+        let options =
+            SessionOptions { connections: 2, path_policy: PathPolicy::RoundRobin, ..options() };
+        let disk = open(&[&line], options).await;
+        let witness = RemoteDisk::connect(&url(home.portal(1)), &self::options()).await.unwrap();
+        write(&disk, 0, 1).await;
+        write(&disk, 0, 1).await;
+        line.set_one(1, Mode::Hold);
+        let held = line.carried();
+        let mut first: Vec<_> = (0..2).map(|_| Box::pin(write(&disk, 0, 2).fuse())).collect();
+        let begin = Instant::now();
+        while line.carried() < held + 2 * PIECE_BYTES as u64 {
+            assert!(begin.elapsed() < PATIENCE, "both are sent");
+            for write in &mut first {
+                let _ = write.as_mut().now_or_never();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        line.mode.send_replace(Mode::Cut);
+        line.set_one(1, Mode::Cut);
+        until("the path is lost", || disk.paths() == 1).await;
+        drop(first);
+        let fewer = tokio::spawn({
+            let disk = Arc::clone(&disk);
+            async move { disk.set_connections(1).await }
+        });
+        let second = tokio::spawn({
+            let disk = Arc::clone(&disk);
+            async move { write(&disk, 0, 3).await }
+        });
+        for piece in 1..50 {
+            write(&disk, piece, 4).await;
+        }
+        assert!(!second.is_finished(), "the fate of the first write is not known");
+        assert_eq!(line.let_ghosts_arrive().await, 1);
+        assert_eq!(read(&witness, 0).await, 2, "it was executed late");
+        assert!(!second.is_finished());
+        line.mode.send_replace(Mode::Pass);
+        second.await.unwrap();
+        fewer.await.unwrap();
+        assert_eq!(read(&witness, 0).await, 3);
+        until("one session is left", || home.sessions() == 2).await; // and the witness
+        witness.close().await.unwrap();
+        close(disk).await;
+    });
+    home.end();
+}
+
+/// Goal: a path that comes after a reset does not hide it: a flush that takes it fails like any
+/// other, though the path that would have told is lost by then.
+#[test]
+fn a_path_that_comes_late_hides_no_reset() {
+    let home = Home::new();
+    block_on(async {
+        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        lines[1].set(Mode::Cut);
+        let disk = open(&[&lines[0], &lines[1]], options()).await;
+        write(&disk, 0, 1).await;
+        reset(&home).await;
+        lines[1].set(Mode::Pass);
+        until("the other path is there", || disk.paths() == 2).await;
+        lines[0].set(Mode::Cut);
+        until("the first path is lost", || disk.paths() == 1).await;
+        let error = disk.flush().await.expect_err("the write may be lost");
+        assert_eq!(kind_of(&error), ErrorKind::CacheLost, "{error}");
+        lines[0].set(Mode::Pass);
+        close(disk).await;
+    });
+    home.end();
+}
+
+/// Goal: who waits for nothing has the other path all the same.
+#[test]
+fn without_patience_the_other_path_is_taken() {
+    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    block_on(async {
+        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        let options = SessionOptions { recovery_seconds: 0, ..options() };
+        let disk = open(&[&lines[0], &lines[1]], options).await;
+        write(&disk, 0, 7).await;
+        for line in [0, 1, 0] {
+            lines[line].set(Mode::Cut);
+            for _ in 0..50 {
+                assert_eq!(read(&disk, 0).await, 7);
+            }
+            lines[line].set(Mode::Pass);
+            until("it is back", || disk.paths() == 2).await;
+        }
+        close(disk).await;
+    });
+    home.end();
+}
+
+fn kind_of(error: &lunar_block::Error) -> ErrorKind {
+    let source = std::error::Error::source(error).unwrap();
+    source.downcast_ref::<lunar_initiator::Error>().unwrap().kind.clone()
+}
+
+/// As in `nexus.rs`: another's flush takes the error, and an operator lets the disk go on.
+async fn reset(home: &Home) {
+    let failure = Fault::new(Effect::Fail(lunar_block::ErrorKind::Medium));
+    home.device.inject(failure.on(Operation::Flush).times(1));
+    let other = RemoteDisk::connect(&url(home.portal(0)), &options()).await.unwrap();
+    other.flush().await.unwrap_err();
+    home.unit.recover().await.unwrap();
+    other.close().await.unwrap();
+}
+
+/// Goal: commands take the ports that are active, optimized ones first, follow the states as they
+/// change, and wait when none is.
+#[test]
+fn access_states_are_followed() {
+    const STANDBY: u8 = 2;
+    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    block_on(async {
+        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        let disk = open(&[&lines[0], &lines[1]], options()).await;
+        let operator = RemoteDisk::connect(&url(home.portal(0)), &options()).await.unwrap();
+        for (states, used) in [
+            ([STANDBY, OPTIMIZED], [false, true]),
+            ([OPTIMIZED, NON_OPTIMIZED], [true, false]),
+            ([NON_OPTIMIZED, OPTIMIZED], [false, true]),
+            ([NON_OPTIMIZED, STANDBY], [true, false]),
+            ([OPTIMIZED, OPTIMIZED], [true, true]),
+        ] {
+            set_states(&operator, states).await;
+            use_disk(&disk, 1, 4).await; // finds out
+            let before = lines.each_ref().map(Line::carried);
+            use_disk(&disk, 1, 4).await;
+            let carried = [0, 1].map(|line| lines[line].carried() - before[line] > 1 << 20);
+            assert_eq!(carried, used, "{states:?}");
+        }
+        set_states(&operator, [OPTIMIZED, STANDBY]).await;
+        lines[0].set(Mode::Cut);
+        until("the path is lost", || disk.paths() == 1).await;
+        let waits = tokio::spawn({
+            let disk = Arc::clone(&disk);
+            async move { write(&disk, 0, 9).await }
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!waits.is_finished(), "a port in standby takes no writes");
+        set_states(&operator, [STANDBY, NON_OPTIMIZED]).await;
+        waits.await.unwrap();
+        lines[0].set(Mode::Pass);
+        let other = open(&[&lines[0], &lines[1]], options()).await;
+        assert_eq!(read(&other, 0).await, 9, "opened through the port that is active");
+        close(other).await;
+        operator.close().await.unwrap();
+        close(disk).await;
+    });
+    home.end();
+}
+
+/// SET TARGET PORT GROUPS: of the groups 1 and 300.
+async fn set_states(operator: &RemoteDisk, [first, second]: [u8; 2]) {
+    let list = vec![0, 0, 0, 0, first, 0, 0, 1, second, 0, 0x01, 0x2c];
+    let cdb = vec![0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, list.len() as u8, 0, 0];
+    operator.unit().command(cdb, Bytes::from(list), 0).await.unwrap();
+}
+
+/// Goal: one reset is told once, though each path hears of it, and a flush over one path covers
+/// what was written over all; where one path is enough, another has told of it before it is needed.
+/// Method: again where the paths had no time to tell in.
+#[test]
+fn a_reset_is_told_once() {
+    const TRIES: usize = 8;
+    let home = Home::new();
+    for rests in [false, true] {
+        block_on(async {
+            for _ in 0..TRIES {
+                if is_told_once(&home, rests).await {
+                    return;
+                }
+            }
+            panic!("no path tells within {HEARING_TIME:?}");
+        });
+    }
+    home.end();
+}
+
+/// `false`: it is told again by a path that has not told within [`HEARING_TIME`]. The second one
+/// may rest.
+async fn is_told_once(home: &Home, rests: bool) -> bool {
+    let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+    let disk = open(&[&lines[0], &lines[1]], options()).await;
+    let operator = RemoteDisk::connect(&url(home.portal(0)), &options()).await.unwrap();
+    let second = if rests { NON_OPTIMIZED } else { OPTIMIZED };
+    set_states(&operator, [OPTIMIZED, second]).await;
+    operator.close().await.unwrap();
+    use_disk(&disk, 1, 1).await; // finds out
+    for piece in 0..8 {
+        write(&disk, piece, 1).await;
+    }
+    disk.flush().await.unwrap();
+    for piece in 0..8 {
+        write(&disk, piece, 2).await;
+    }
+    reset(home).await;
+    let begin = Instant::now();
+    let error = disk.flush().await.expect_err("the cache may have lost something");
+    let in_time = begin.elapsed() < HEARING_TIME;
+    assert_eq!(kind_of(&error), ErrorKind::CacheLost, "{error}");
+    let before = lines[1].carried();
+    for piece in 0..8 {
+        write(&disk, piece, 3).await;
+    }
+    if rests {
+        assert!(lines[1].carried() - before < PIECE_BYTES as u64, "it does not rest");
+        lines[0].set(Mode::Cut);
+        until("the path is lost", || disk.paths() == 1).await;
+        write(&disk, 0, 3).await;
+    }
+    let again = disk.flush().await;
+    assert!(again.is_ok() || !in_time, "told once: {again:?}");
+    close(disk).await;
+    again.is_ok()
+}
+
+/// Goal: a disk is opened when one of its portals is gone, and has that path when it is back.
+#[test]
+fn a_portal_may_be_missing() {
+    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    block_on(async {
+        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        for missing in [0, 1] {
+            lines[missing].set(Mode::Cut);
+            let options = SessionOptions { connections: 2, ..options() };
+            let disk = open(&[&lines[0], &lines[1]], options).await;
+            assert_eq!((disk.paths(), disk.connections()), (1, 2));
+            use_disk(&disk, 1, 4).await;
+            lines[missing].set(Mode::Pass);
+            until("it is there", || disk.paths() == 2 && disk.connections() == 4).await;
+            use_disk(&disk, 1, 4).await;
+            close(disk).await;
+        }
+        lines.iter().for_each(|line| line.set(Mode::Cut));
+        let error = RemoteDisk::connect(&url(lines[0].address), &options()).await.unwrap_err();
+        assert!(error.to_string().contains(&lines[0].address.to_string()), "{error}");
+    });
+    home.end();
+}
+
+/// Goal: a command that hangs in the target ends with an error that names device and blocks when
+/// its time is over; what is written to its blocks after it was aborted is not overtaken by it.
+#[test]
+fn a_command_that_hangs_has_its_time() {
+    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    block_on(async {
+        let options = SessionOptions { command_seconds: 3, ..options() };
+        let disk = RemoteDisk::connect(&url(home.portal(0)), &options).await.unwrap();
+        home.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+        let data = Bytes::from(vec![1; PIECE_BYTES]);
+        let error = disk.write(range_of(3), data, false).await.unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("did not answer a command within 3 s"), "{said}");
+        assert!(said.contains("/0") && said.contains("blocks 24+8"), "{said}");
+        let options = SessionOptions { command_seconds: 0, ..options };
+        let patient = RemoteDisk::connect(&url(home.portal(0)), &options).await.unwrap();
+        // Until then the two are written at the same time: nothing orders them.
+        until("it is aborted", || home.unit.leftover_writes() == 1).await;
+        let mut second = Box::pin(write(&patient, 3, 2));
+        let waited = tokio::time::timeout(Duration::from_millis(100), second.as_mut()).await;
+        assert!(waited.is_err(), "its blocks are not free");
+        home.device.release();
+        second.await;
+        assert_eq!(read(&patient, 3).await, 2);
+        patient.close().await.unwrap();
+        disk.close().await.unwrap();
+    });
+    home.end();
+}

@@ -1,0 +1,172 @@
+//! A disk of ours whose server goes away: what its user sees of that.
+
+use crate::common::{ELSEWHERE, PATIENCE, Scratch, Server, lunar, pattern};
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const NAME: &str = "iqn.2026-11.org.lunarsan.test:recovery";
+
+/// A server that can be killed and started again at the same port.
+struct Home {
+    scratch: Scratch,
+    address: String,
+    server: Option<Server>,
+}
+
+impl Home {
+    fn new(name: &str, options: &[&str]) -> Self {
+        let scratch = Scratch::new(name);
+        let mut home = Self { scratch, address: ELSEWHERE.to_owned(), server: None };
+        home.start("disk.img", options);
+        let portal = home.server.as_ref().unwrap().portal();
+        home.address = portal.strip_prefix("iscsi://").unwrap().to_owned();
+        home
+    }
+
+    fn start(&mut self, file: &str, options: &[&str]) {
+        let path = self.scratch.path().join(file);
+        let head = ["serve", path.to_str().unwrap(), "--size", "8M", "--name", NAME];
+        let all = [&head[..], &["--listen", &self.address], options].concat();
+        self.server = Some(Server::start_command(lunar(&all)));
+    }
+
+    fn kill(&mut self) {
+        let (last, _) = self.server.take().unwrap().stop_by("KILL");
+        assert_eq!(last.status.code(), None, "{}", crate::common::said(&last));
+    }
+
+    async fn connect(&self, recovery_seconds: u32) -> RemoteDisk {
+        let url: Url = self.server.as_ref().unwrap().lun(0).parse().unwrap();
+        let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:recovery");
+        options.recovery_seconds = recovery_seconds;
+        RemoteDisk::connect(&url, &options).await.unwrap()
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(async {
+        tokio::time::timeout(2 * PATIENCE, future).await.expect("nothing hangs")
+    })
+}
+
+async fn read(disk: &RemoteDisk, lba: u64, blocks: u64) -> Result<Vec<u8>, lunar_block::Error> {
+    let buffer = disk.unit().initiator().pool().take(blocks as usize * 512);
+    Ok(disk.read(BlockRange::new(lba, blocks), buffer).await?.to_vec())
+}
+
+async fn write(disk: &RemoteDisk, lba: u64, data: &[u8]) -> Result<(), lunar_block::Error> {
+    let range = BlockRange::new(lba, data.len() as u64 / 512);
+    disk.write(range, Bytes::copy_from_slice(data), false).await
+}
+
+fn kind_of(error: &lunar_block::Error) -> ErrorKind {
+    let source = std::error::Error::source(error).unwrap();
+    source.downcast_ref::<lunar_initiator::Error>().unwrap().kind.clone()
+}
+
+/// Goal: who is connected across a kill and a start sees latency, and no error, however many
+/// commands are in flight; what was acknowledged is there.
+#[test]
+fn a_restart_is_latency() {
+    let mut home = Home::new("recovery-restart", &[]);
+    let data = pattern(1, 1 << 20);
+    block_on(async {
+        let disk = Arc::new(home.connect(60).await);
+        write(&disk, 0, &data).await.unwrap();
+        home.kill();
+        let mut writes = tokio::task::JoinSet::new();
+        for (at, piece) in data.chunks(4096).enumerate() {
+            let (disk, piece) = (Arc::clone(&disk), piece.to_vec());
+            writes.spawn(async move { write(&disk, 4096 + at as u64 * 8, &piece).await });
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        home.start("disk.img", &[]);
+        while let Some(written) = writes.join_next().await {
+            written.unwrap().unwrap();
+        }
+        assert!(read(&disk, 0, 2048).await.unwrap() == data, "what was there before");
+        assert!(read(&disk, 4096, 2048).await.unwrap() == data, "what was written across");
+        disk.flush().await.unwrap();
+        Arc::into_inner(disk).unwrap().close().await.unwrap();
+    });
+}
+
+/// Goal: the wait is bounded, and the error then says what was tried; without a recovery time the
+/// loss is an error at once; a target that is back later is used again.
+#[test]
+fn the_wait_has_an_end() {
+    let mut home = Home::new("recovery-end", &[]);
+    block_on(async {
+        let (patient, impatient) = (home.connect(10).await, home.connect(0).await);
+        home.kill();
+        let begin = Instant::now();
+        let error = read(&impatient, 0, 1).await.unwrap_err();
+        assert_eq!(error.kind, lunar_block::ErrorKind::Disconnected);
+        assert!(!error.to_string().contains("not back after"), "nothing was tried: {error}");
+        let error = read(&patient, 0, 1).await.unwrap_err();
+        assert!(begin.elapsed() >= Duration::from_secs(10), "{:?}", begin.elapsed());
+        let said = error.to_string();
+        assert!(said.contains("not back after 10 s") && said.contains("cannot connect"), "{said}");
+        home.start("disk.img", &[]);
+        read(&patient, 0, 1).await.unwrap();
+        assert!(read(&impatient, 0, 1).await.is_err());
+    });
+}
+
+/// Goal: another disk under the same name is never taken for the one that was opened.
+#[test]
+fn another_disk_is_not_used() {
+    let mut home = Home::new("recovery-other", &[]);
+    block_on(async {
+        let disk = home.connect(60).await;
+        home.kill();
+        home.start("other.img", &[]);
+        for _ in 0..2 {
+            let error = write(&disk, 0, &[1; 512]).await.unwrap_err();
+            assert_eq!(kind_of(&error), ErrorKind::Changed, "{error}");
+        }
+        let other = std::fs::read(home.scratch.path().join("other.img")).unwrap();
+        assert!(other.iter().all(|byte| *byte == 0), "nothing was written");
+        home.kill();
+        // Until the loss is noticed, the verdict of this session stands.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        home.start("disk.img", &[]);
+        write(&disk, 0, &[2; 512]).await.unwrap();
+        let stored = std::fs::read(home.scratch.path().join("disk.img")).unwrap();
+        assert_eq!(stored[..512], [2; 512]);
+    });
+}
+
+/// Goal: what a write-back target acknowledged and may have lost is told by the next flush, once;
+/// what was flushed before is not, and a cache that was never there loses nothing.
+#[test]
+fn a_lost_cache_is_told() {
+    let mut home = Home::new("recovery-cache", &["--cache", "write-back"]);
+    let options = ["--cache", "write-back"];
+    block_on(async {
+        let disk = home.connect(60).await;
+        write(&disk, 0, &[1; 512]).await.unwrap();
+        disk.flush().await.unwrap();
+        home.kill();
+        home.start("disk.img", &options);
+        disk.flush().await.expect("all was flushed before");
+        write(&disk, 0, &[2; 512]).await.unwrap();
+        home.kill();
+        home.start("disk.img", &options);
+        write(&disk, 8, &[3; 512]).await.expect("a write is no flush");
+        let error = disk.flush().await.unwrap_err();
+        assert_eq!(kind_of(&error), ErrorKind::CacheLost, "{error}");
+        disk.flush().await.expect("told once");
+        home.kill();
+        home.start("disk.img", &[]);
+        write(&disk, 0, &[4; 512]).await.unwrap();
+        assert!(!disk.has_write_cache(), "it is write-through now");
+        home.kill();
+        home.start("disk.img", &[]);
+        disk.flush().await.expect("nothing was volatile");
+    });
+}

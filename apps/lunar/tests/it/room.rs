@@ -1,0 +1,231 @@
+//! A real file system that is too small for the disk on it: what the initiators are told, what
+//! becomes of their writes.
+
+use crate::common::{Scratch, Server, assert_exit, pattern};
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const SYSTEM_MEBIBYTES: u64 = 24;
+const DISK: &str = "64M";
+const TRANSFER_BYTES: usize = 1 << 20;
+/// What the server says once a write waits.
+const HELD: &str = "writes wait until there is";
+
+/// `lunar serve` in a mount namespace of its own, with its first disk on a small tmpfs there.
+struct Small {
+    server: Server,
+    directory: Scratch,
+}
+
+impl Small {
+    fn serve(name: &str, arguments: &[&str]) -> Self {
+        let directory = Scratch::new(name);
+        let path = directory.path().to_str().unwrap().to_owned();
+        let disk = format!("{path}/disk.img");
+        let script = format!(
+            "mount -t tmpfs -o size={SYSTEM_MEBIBYTES}m lunar-test '{path}' && exec \"$@\""
+        );
+        let mut command = Command::new("unshare");
+        if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+            command.arg("--map-root-user");
+        }
+        command.args(["--mount", "--propagation", "private", "sh", "-c", &script, "sh"]);
+        command.args([env!("CARGO_BIN_EXE_lunar"), "serve", "--listen", "127.0.0.1:0"]);
+        command.args([&disk, "--size", DISK]).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self { server: Server::start_command(command), directory }
+    }
+
+    /// A file beside the disk, as the server's namespace has it.
+    fn neighbour(&self) -> PathBuf {
+        let inside = self.directory.path().strip_prefix("/").unwrap();
+        PathBuf::from(format!("/proc/{}/root", self.server.pid())).join(inside).join("neighbour")
+    }
+
+    /// Until a write waits for room.
+    async fn held(&self) {
+        while !self.server.has_said(HELD) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn connect(&self, lun: u16) -> RemoteDisk {
+        let url: Url = self.server.lun(lun).parse().unwrap();
+        let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:room");
+        options.recovery_seconds = 2;
+        RemoteDisk::connect(&url, &options).await.unwrap()
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(async {
+        tokio::time::timeout(4 * crate::common::PATIENCE, future).await.expect("nothing hangs")
+    })
+}
+
+/// Writes the first `bytes` of the disk.
+async fn fill(disk: &RemoteDisk, bytes: &[u8]) -> Result<(), lunar_block::Error> {
+    let blocks = (TRANSFER_BYTES / 512) as u64;
+    for (index, piece) in bytes.chunks(TRANSFER_BYTES).enumerate() {
+        let range = BlockRange::new(index as u64 * blocks, piece.len() as u64 / 512);
+        disk.write(range, Bytes::copy_from_slice(piece), true).await?;
+    }
+    Ok(())
+}
+
+async fn content(disk: &RemoteDisk, bytes: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    let blocks = (TRANSFER_BYTES / 512) as u64;
+    for index in 0..bytes.div_ceil(TRANSFER_BYTES) {
+        let range = BlockRange::new(index as u64 * blocks, blocks);
+        let buffer = disk.unit().initiator().pool().take(TRANSFER_BYTES);
+        all.extend_from_slice(&disk.read(range, buffer).await.unwrap());
+    }
+    all.truncate(bytes);
+    all
+}
+
+/// Goal: a disk that is out of room holds writes, and nothing else; with room they are done, and
+/// no byte is lost.
+/// Method: a neighbour takes a third of the file system; more is written than is left; while that
+/// waits, the other disk and what is there already are used; then the neighbour goes.
+#[test]
+fn a_full_file_system_holds_writes_until_there_is_room() {
+    let small = Small::serve("hold", &["mem:16M", "--out-of-space", "hold"]);
+    std::fs::write(small.neighbour(), vec![1; 8 << 20]).unwrap();
+    let data = pattern(8, 20 << 20);
+    block_on(async {
+        let disk = small.connect(0).await;
+        let mut filling = Box::pin(fill(&disk, &data));
+        tokio::select! {
+            filled = &mut filling => panic!("there is no room for it: {filled:?}"),
+            () = small.held() => {}
+        }
+        let waiting = tokio::time::timeout(Duration::from_secs(2), &mut filling).await;
+        assert!(waiting.is_err(), "there is no room for it: {waiting:?}");
+        assert_eq!(content(&disk, 1 << 20).await, data[..1 << 20], "reads go on");
+        let other = small.connect(1).await;
+        fill(&other, &data[..4 << 20]).await.unwrap();
+        assert_eq!(content(&other, 4 << 20).await, data[..4 << 20]);
+        std::fs::remove_file(small.neighbour()).unwrap();
+        filling.await.unwrap();
+        assert_eq!(content(&disk, data.len()).await, data);
+    });
+    let (last, _) = small.server.stop();
+    assert_exit(&last, 0);
+    let said = crate::common::said(&last);
+    assert!(said.contains("writes wait") && said.contains("no write waits"), "{said}");
+}
+
+/// Goal: a write that waits keeps nobody from stopping the server. Method: a busy machine may take
+/// longer, but not every time.
+#[test]
+fn a_held_write_does_not_hold_the_server() {
+    let in_time = || time_to_end_beside_a_held_write() < Duration::from_secs(8);
+    assert!((0..3).any(|_| in_time()), "8 s and more each time");
+}
+
+fn time_to_end_beside_a_held_write() -> Duration {
+    let small = Small::serve("held-stop", &["mem:16M", "--out-of-space", "hold"]);
+    std::fs::write(small.neighbour(), vec![1; 20 << 20]).unwrap();
+    let data = pattern(9, 8 << 20);
+    block_on(async {
+        let disk = small.connect(0).await;
+        let mut filling = Box::pin(fill(&disk, &data));
+        tokio::select! {
+            filled = &mut filling => panic!("there is no room for it: {filled:?}"),
+            () = small.held() => {}
+        }
+        let stopped = tokio::task::spawn_blocking(|| small.server.stop());
+        let (stopped, filled) = tokio::join!(stopped, filling);
+        assert!(filled.is_err(), "it cannot have been written");
+        let (last, took) = stopped.unwrap();
+        assert_exit(&last, 0);
+        took
+    })
+}
+
+/// The same disk, where writes are to fail.
+#[test]
+fn a_full_file_system_fails_writes_by_default() {
+    let small = Small::serve("fail", &[]);
+    let data = pattern(10, 30 << 20);
+    block_on(async {
+        let disk = small.connect(0).await;
+        let error = fill(&disk, &data).await.expect_err("there is no room for it");
+        assert_eq!(error.kind, lunar_block::ErrorKind::NoSpace, "{error}");
+        assert_eq!(content(&disk, 8 << 20).await, data[..8 << 20], "what was written is there");
+    });
+}
+
+/// Where no room is known there can be no threshold of it.
+#[test]
+fn a_threshold_needs_room() {
+    let scratch = Scratch::new("no-room");
+    let disk = scratch.path().join("disk.img");
+    let disk = disk.to_str().unwrap();
+    for arguments in [&["mem:1M"][..], &[disk, "--size", "1M", "--no-thin"]] {
+        let common = ["serve", "--listen", "127.0.0.1:0", "--thin-threshold", "90%"];
+        let refused = crate::common::run(&[&common, arguments].concat());
+        assert_exit(&refused, 1);
+        assert!(crate::common::said(&refused).contains("a threshold of room makes no sense for"));
+    }
+    for wrong in ["90", "0%", "100%", "x%", "%"] {
+        let refused = crate::common::run(&["serve", "mem:1M", "--thin-threshold", wrong]);
+        assert_exit(&refused, 2);
+    }
+}
+
+/// What room the server has seen when it looked last, in threshold sets: log page 0Ch, its first
+/// parameter.
+async fn room_seen(disk: &RemoteDisk) -> u32 {
+    const LOG_SENSE: [u8; 10] = [0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 64, 0];
+    let (initiator, lun) = (disk.unit().initiator(), disk.unit().lun());
+    let reply = initiator.execute(lun, LOG_SENSE.to_vec(), Bytes::new(), 64).await.unwrap();
+    assert!(reply.result.sense.is_empty(), "told twice: {:?}", &reply.result.sense[..]);
+    assert_eq!(reply.data_in[4..6], [0, 1], "what is available");
+    u32::from_be_bytes(reply.data_in[8..12].try_into().unwrap())
+}
+
+/// Goal: initiators hear that room runs out before it has, once, whoever takes it.
+/// Method: a neighbour takes the file system beyond the threshold, gives it back, takes it again.
+#[test]
+fn a_threshold_of_room_is_told() {
+    const TEST_UNIT_READY: [u8; 6] = [0; 6];
+    let small = Small::serve("threshold", &["--thin-threshold", "50%"]);
+    block_on(async {
+        let disk = small.connect(0).await;
+        let page = disk.unit().vital_page(0xb2).await.unwrap().expect("it is thin");
+        assert_eq!(page[0], 11, "threshold sets of a mebibyte");
+        for _ in 0..2 {
+            std::fs::write(small.neighbour(), vec![1; 16 << 20]).unwrap();
+            let told = loop {
+                let initiator = disk.unit().initiator();
+                let lun = disk.unit().lun();
+                let ready = initiator.execute(lun, TEST_UNIT_READY.to_vec(), Bytes::new(), 0).await;
+                let sense = ready.unwrap().result.sense;
+                if !sense.is_empty() {
+                    break sense;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            };
+            assert_eq!((told[0], told[2]), (0xf0, 6), "a unit attention, with information");
+            assert_eq!((&told[3..7], &told[12..14]), (&[0, 0, 0, 16][..], &[0x38, 0x07][..]));
+            // It has looked again meanwhile, and says no more: room_seen would be told.
+            tokio::time::sleep(Duration::from_millis(2500)).await;
+            assert!(room_seen(&disk).await < 20);
+            std::fs::remove_file(small.neighbour()).unwrap();
+            // It tells again once it has seen that there was room meanwhile.
+            while room_seen(&disk).await < 20 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            disk.unit().test_ready().await.unwrap();
+        }
+    });
+}

@@ -1,0 +1,333 @@
+//! The command line itself: help, wrong usage, what is refused before anything is done.
+
+use crate::common::{Scratch, Server, assert_exit, json, lunar, run, said};
+use serde_json::Value;
+use std::fs::File;
+use std::io::Read;
+use std::process::Output;
+
+const COMMANDS: [&str; 10] = [
+    "serve",
+    "target",
+    "check",
+    "apply",
+    "discover",
+    "info",
+    "read",
+    "write",
+    "completions",
+    "man",
+];
+
+/// Goal: every command explains itself with an example. Method: `--help` of each.
+#[test]
+fn help_has_an_example() {
+    let top = run(&["--help"]);
+    assert_exit(&top, 0);
+    for command in COMMANDS {
+        assert!(said(&top).contains(&format!("  {command} ")), "{command} is listed");
+        let help = run(&[command, "--help"]);
+        assert_exit(&help, 0);
+        let text = said(&help);
+        let example = text.split_once("Example").expect(command).1;
+        assert!(example.contains(&format!("lunar {command} ")), "{command}");
+        assert!(text.contains("--json"), "{command}");
+    }
+}
+
+/// Goal: no option is offered that this version does not have.
+#[test]
+fn later_options_do_not_exist() {
+    for option in ["--metrics", "--tls"] {
+        let output = run(&["serve", "mem:1M", option, "none"]);
+        assert_exit(&output, 2);
+    }
+    for command in ["bench", "attach", "copy", "pool", "osd"] {
+        assert_exit(&run(&[command]), 2);
+    }
+}
+
+/// The document about a failure: `read` has it on stderr, and nothing on stdout.
+fn told(arguments: &[&str], output: &Output) -> Value {
+    if arguments[0] != "read" {
+        return json(output);
+    }
+    assert!(output.stdout.is_empty(), "{}", said(output));
+    serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{}", said(output)))
+}
+
+/// Goal: a `read` that fails midway has nothing but data on stdout, and a document on stderr.
+/// Method: a file that is shorter than it was when it was opened.
+#[test]
+fn a_read_that_fails_leaves_its_data_alone() {
+    let scratch = Scratch::new("midway");
+    let size = 64 << 20;
+    let file = scratch.file("disk.img", &crate::common::pattern(1, size));
+    let mut command = lunar(&["read", "--json", &file]);
+    let mut child = command.spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut data = vec![0; 4096];
+    stdout.read_exact(&mut data).unwrap();
+    // Pieces that wait in pipes are a few MiB.
+    File::options().write(true).open(&file).unwrap().set_len(32 << 20).unwrap();
+    stdout.read_to_end(&mut data).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(data == crate::common::pattern(1, size)[..data.len()], "something else among the data");
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    let last: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
+    assert!(last["error"].is_string(), "{stderr}");
+}
+
+/// Goal: where stdout takes nothing, programs are told on stderr, also that.
+#[test]
+fn a_full_stdout_is_told_on_stderr() {
+    let server = Server::start(&["mem:1M"]);
+    let (portal, url) = (server.portal(), server.lun(0));
+    let quick = ["--seconds", "0.05", "--warm-up", "0", "--rounds", "1", "--depth", "1"];
+    for arguments in [
+        &["discover", &portal][..],
+        &["info", &url],
+        &["read", &url],
+        &[&["bench", "mem:1M"], &quick[..]].concat(),
+    ] {
+        let mut command = lunar(&[arguments, &["--json"]].concat());
+        command.stdout(File::options().write(true).open("/dev/full").unwrap());
+        let output = crate::common::finish(command, b"");
+        assert_exit(&output, 1);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told: Value = serde_json::from_str(told.lines().last().unwrap_or_default()).unwrap();
+        assert!(told["error"].as_str().unwrap().contains("stdout"), "{arguments:?}: {told}");
+    }
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: wrong usage exits 2, says why on stderr, and as a document where that was asked for.
+#[test]
+fn wrong_usage_exits_2() {
+    for arguments in [
+        &["serve"][..],
+        &["serve", "mem:1X"],
+        &["serve", "mem:1M", "--listen", "nowhere"],
+        &["serve", "mem:1M", "--listen", "0.0.0.0:0"],
+        &["serve", "mem:1M", "--listen", "[::]:0", "--initiator", "iqn.2026-11.org.example:a"],
+        &["serve", "mem:1M", "--name", "disk"],
+        &["serve", "mem:1M", "--name", "iqn.2026-11.org.example:DISK"],
+        &["serve", "mem:1M", "--network", "10.0.0.0/33"],
+        &["serve", "mem:1M", "--block-size", "520"],
+        &["serve", "mem:1M", "--physical-block-size", "3K"],
+        &["serve", "mem:1M", "--size", "ten"],
+        &["serve", "mem:1M", "--advertise", "a:1", "--advertise", "b:1"],
+        &["serve", "mem:1M", "--portal-group", "0"],
+        &["serve", "mem:1M", "--portal-group", "65536"],
+        &["serve", "mem:1M", "--portal-group", "1", "--portal-group", "2"],
+        &["serve", "mem:1M", "--chap-user", "u"],
+        &["serve", "mem:1M", "--chap-secret-file", "f"],
+        &["serve", "mem:1M", "--discovery-chap-user", "u"],
+        &["serve", "mem:1M", "--discovery-chap-secret-file", "f"],
+        &["serve", "mem:1M", "--no-discovery-chap"],
+        &["serve", "mem:1M", "--chap-user", "u", "--mutual-chap-user", "t"],
+        &["serve", "iscsi://127.0.0.1/iqn.2026-11.org.example:a/0"],
+        &["serve", "pool:a"],
+        &["discover", "127.0.0.1"],
+        &["info", "iscsi://127.0.0.1"],
+        &["info", "iscsi://127.0.0.1/t/0", "--isid", "12"],
+        &["info", "iscsi://127.0.0.1/t/0", "--header-digest", "md5"],
+        &["info", "iscsi://a@127.0.0.1/t/0", "--chap-user", "b"],
+        &["read", "mem:1M", "--length", "-1"],
+    ] {
+        let human = run(arguments);
+        assert_exit(&human, 2);
+        assert!(human.stdout.is_empty() && !human.stderr.is_empty(), "{arguments:?}");
+        let machine = run(&[arguments, &["--json"]].concat());
+        assert_exit(&machine, 2);
+        let document = told(arguments, &machine);
+        assert!(document["error"].as_str().is_some_and(|text| !text.is_empty()), "{arguments:?}");
+        assert!(document.get("hint").is_some(), "{arguments:?}");
+    }
+}
+
+/// Goal: a program that leaves something out is told what.
+#[test]
+fn what_is_missing_is_named() {
+    let document = json(&run(&["serve", "--json"]));
+    assert!(document["error"].as_str().unwrap().contains("<DEVICE>"), "{document}");
+}
+
+/// Goal: what goes wrong on the disk's side is said with advice. Method: a write to a disk that
+/// takes none, an address that is taken, a file in a directory that is not there.
+#[test]
+fn failures_say_what_to_do() {
+    let scratch = Scratch::new("advice");
+    let disk = scratch.file("disk.img", &[0; 4096]);
+    let server = Server::start(&[&disk, "--read-only"]);
+    let written = crate::common::run_with_input(&["write", &server.lun(0)], b"no");
+    assert_exit(&written, 1);
+    assert!(said(&written).contains("served read-only"), "{}", said(&written));
+    let portal = server.portal();
+    let address = portal.trim_start_matches("iscsi://");
+    for arguments in [
+        &["serve", "mem:1M", "--listen", address][..],
+        &["serve", &format!("{disk}.d/disk.img"), "--size", "1M", "--listen", "127.0.0.1:0"],
+        &["check", "/nowhere/lunar.toml"],
+    ] {
+        let failed = run(&[arguments, &["--json"]].concat());
+        assert_exit(&failed, 1);
+        assert!(json(&failed)["hint"].is_string(), "{arguments:?}: {}", said(&failed));
+    }
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: a secret in a URL is refused with advice and never repeated, wherever the URL stands.
+#[test]
+fn secrets_in_urls_are_refused_unseen() {
+    const URL: &str = "iscsi://user%hunter2hunter2@127.0.0.1:1/iqn.2026-11.org.example:a/0";
+    for command in ["serve", "discover", "info", "read", "write"] {
+        for json in [&[][..], &["--json"]] {
+            let mut run = lunar(&[&[command, URL], json].concat());
+            run.env("RUST_LOG", "trace");
+            let output = crate::common::finish(run, b"");
+            assert_exit(&output, 2);
+            assert!(!said(&output).contains("hunter2"), "{command}");
+            assert!(said(&output).contains("--chap-secret-file"), "{command}");
+        }
+    }
+}
+
+/// Goal: what fails says so in one line on stderr, or as a document, and exits 1.
+#[test]
+fn failures_exit_1_with_one_line() {
+    let scratch = Scratch::new("failures");
+    let short = scratch.file("short", b"eleven byte\n");
+    let good = scratch.file("good", b"twelve bytes and more\n");
+    let missing = scratch.path().join("missing.img");
+    let missing = missing.to_str().unwrap();
+    for arguments in [
+        &["serve", missing][..],
+        &["serve", "mem:1M", "--chap-user", "u", "--chap-secret-file", &short],
+        &["serve", "mem:1M", "--chap-user", "u", "--chap-secret-file", missing],
+        &[
+            "serve",
+            "mem:1M",
+            "--chap-user",
+            "u",
+            "--chap-secret-file",
+            &good,
+            "--mutual-chap-user",
+            "t",
+            "--mutual-chap-secret-file",
+            &good,
+        ],
+        &["target", "--config", missing],
+        &["check", missing],
+        &["info", missing],
+        &["discover", "iscsi://127.0.0.1:1"],
+        &["read", "mem:1M", "--offset", "2M"],
+    ] {
+        let human = run(arguments);
+        assert_exit(&human, 1);
+        let stderr = String::from_utf8(human.stderr).unwrap();
+        assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("eleven") && !stderr.contains("twelve bytes and"), "{stderr}");
+        let machine = run(&[arguments, &["--json"]].concat());
+        assert_exit(&machine, 1);
+        assert!(told(arguments, &machine)["error"].is_string(), "{arguments:?}");
+    }
+    assert!(!std::path::Path::new(missing).exists(), "nothing was created");
+}
+
+/// Goal: what is wrong is said in the words of the command: who uses a disk serves none and makes
+/// none, and the option has its own name.
+#[test]
+fn failures_speak_of_the_command() {
+    let scratch = Scratch::new("words");
+    let served = scratch.file("disk.img", &[0; 4096]);
+    let other = scratch.file("other.img", &[0; 4096]);
+    let short = scratch.file("short", b"eleven byte\n");
+    let missing = scratch.path().join("missing.img").to_str().unwrap().to_owned();
+    let server = Server::start(&[&served]);
+    for arguments in [["bench", &missing].as_slice(), &["info", &missing], &["read", &missing]]
+        .into_iter()
+        .chain([["write", &missing].as_slice(), &["copy", &missing, &other]])
+    {
+        let text = said(&run(arguments));
+        assert!(text.contains("it does not exist"), "{arguments:?}: {text}");
+        assert!(!text.contains("with a size"), "{arguments:?}: {text}");
+    }
+    for arguments in [["bench", &served].as_slice(), &["read", &served]] {
+        let text = said(&run(arguments));
+        assert!(text.contains("nobody else may use it meanwhile"), "{arguments:?}: {text}");
+        assert!(!text.contains("served"), "{arguments:?}: {}", text.replace(&served, ""));
+    }
+    let secret = ["--chap-user", "u", "--chap-secret-file", &short];
+    for arguments in [&["serve", "mem:1M"], &["info", "iscsi://127.0.0.1:1/t/0"]] {
+        let text = said(&run(&[&arguments[..], &secret].concat()));
+        assert!(text.contains("--allow-short-secrets takes it"), "{arguments:?}: {text}");
+    }
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: `read` and `write` of a local file take any bytes, also across blocks.
+#[test]
+fn local_files_are_read_and_written() {
+    let scratch = Scratch::new("local");
+    let before = crate::common::pattern(1, 3 << 20);
+    let file = scratch.file("disk.img", &before);
+    let data = crate::common::pattern(2, (1 << 20) + 4321);
+    let written =
+        crate::common::run_with_input(&["write", &file, "--offset", "1000", "--json"], &data);
+    assert_exit(&written, 0);
+    assert_eq!(json(&written)["written_bytes"], data.len());
+    let mut after = before;
+    after[1000..1000 + data.len()].copy_from_slice(&data);
+    assert!(std::fs::read(&file).unwrap() == after, "what was around it stayed");
+    let read = run(&["read", &file, "--offset", "999", "--length", "70001"]);
+    assert_exit(&read, 0);
+    assert!(read.stdout == after[999..71_000]);
+    let all = run(&["read", &format!("file:{file}")]);
+    assert!(all.stdout == after);
+    let short = crate::common::run_with_input(&["write", &file, "--length", "10"], b"123");
+    assert_exit(&short, 1);
+    let long = crate::common::run_with_input(&["write", &file, "--offset", "3145727"], b"12");
+    assert_exit(&long, 1);
+    assert!(said(&long).contains("goes on"), "{}", said(&long));
+}
+
+/// Fault: a device that does not exist, given with a size, became a regular file in /dev; without a
+/// size the hint was to make one.
+#[test]
+fn a_device_that_does_not_exist_is_an_error() {
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+    let scratch = Scratch::new("backing device");
+    let device = format!("/dev/lunar-test-{}", std::process::id());
+    let state = scratch.path().join("state").display().to_string();
+    let (size, state) = (["--size", "1M"], ["--state", &state]);
+    for options in [&[][..], &size, &[size, state].concat()] {
+        let mut command = lunar(&["serve", "--listen", "127.0.0.1:0", &device]);
+        command.args(options);
+        // A server that starts after all runs until it is told to stop.
+        let mut child = command.spawn().unwrap();
+        let begun = Instant::now();
+        while child.try_wait().unwrap().is_none() && !Path::new(&device).exists() {
+            assert!(begun.elapsed() < crate::common::PATIENCE);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let was_made = std::fs::remove_file(&device).is_ok();
+        let _ = child.kill();
+        let output = child.wait_with_output().unwrap();
+        let told = said(&output);
+        assert!(!was_made, "{options:?}: it was made: {told}");
+        assert_exit(&output, 1);
+        let words = ["does not exist", "no file is made", "lsblk"];
+        assert!(words.iter().all(|word| told.contains(word)), "{options:?}: {told}");
+    }
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        let file = memory.join(format!("lunar-test-{}.img", std::process::id()));
+        let server = Server::start(&[file.to_str().unwrap(), "--size", "1M"]);
+        assert_exit(&server.stop().0, 0);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::remove_dir_all(file.with_extension("img.lunar")).unwrap();
+    }
+}

@@ -1,0 +1,114 @@
+//! A file that is served is served once, and QEMU keeps away from it, as we do from QEMU's.
+
+use crate::common::{Scratch, block_on, has_program, must, open, options, refused, run};
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BlockRange, FileDevice, FileOptions, file_identity};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+const SIZE_BYTES: u64 = 1 << 20;
+
+/// The second to open a file is told who has it, by whatever path it comes; after the first has
+/// gone it may. Two paths have one identity.
+#[test]
+fn once() {
+    let scratch = Scratch::new();
+    let path = scratch.0.join("disk.img");
+    let other = scratch.0.join("link.img");
+    let first = FileDevice::open(options(&path, Some(SIZE_BYTES))).unwrap();
+    std::os::unix::fs::symlink(&path, &other).unwrap();
+    assert_eq!(file_identity(&other).unwrap(), first.identity().unwrap());
+    for path in [&path, &other] {
+        let why = refused(options(path, Some(SIZE_BYTES)));
+        assert!(why.contains("in use by this process itself"), "{why}");
+        let read_only = FileOptions { read_only: true, ..options(path, None) };
+        assert!(refused(read_only).contains("in use"));
+    }
+    drop(first);
+    open(&other);
+}
+
+/// Readers share a file that is served read-only; no writer gets at it, and no write through it.
+#[test]
+fn readers_share() {
+    let scratch = Scratch::new();
+    let path = scratch.0.join("disk.img");
+    drop(FileDevice::open(options(&path, Some(SIZE_BYTES))).unwrap());
+    let read_only = FileOptions { read_only: true, ..options(&path, None) };
+    let first = FileDevice::open(read_only.clone()).unwrap();
+    let second = FileDevice::open(read_only).unwrap();
+    assert!(refused(options(&path, None)).contains("in use"));
+    let write = first.write(BlockRange::new(0, 1), Bytes::from(vec![1; 512]), false);
+    assert_eq!(block_on(write).unwrap_err().kind, lunar_block::ErrorKind::ReadOnly);
+    block_on(first.flush()).unwrap();
+    assert!(first.is_read_only());
+    assert_eq!(crate::common::read_block(&second, 0), [0; 512]);
+    drop((first, second));
+    open(&path);
+}
+
+/// QEMU's tools neither read nor write a file we serve; one we serve read-only they may read but
+/// not write. (`qemu-img info` of a raw file reads no data, so it is
+/// let in, as it is while QEMU itself runs on the file.)
+#[test]
+fn qemu_keeps_away() {
+    if !has_program("qemu-img", "qemu_keeps_away") || !has_program("qemu-io", "qemu_keeps_away") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.0.join("disk.img");
+    let file = path.to_str().unwrap();
+    let copy = scratch.0.join("copy.img");
+    let copy = copy.to_str().unwrap();
+    let write = ["-f", "raw", "-c", "write -P 1 0 512", file];
+    let refuses = |program: &str, arguments: &[&str]| {
+        let output = run(program, arguments);
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        // qemu-io reports a failed open on one stream or the other, by version.
+        assert!(!output.status.success(), "{program} {arguments:?} was let in");
+        assert!(why.contains("lock"), "{program} {arguments:?}: {why}");
+    };
+    let device = FileDevice::open(options(&path, Some(SIZE_BYTES))).unwrap();
+    std::fs::File::create(copy).unwrap().set_len(SIZE_BYTES).unwrap();
+    refuses("qemu-img", &["convert", "-f", "raw", "-O", "raw", file, copy]);
+    refuses("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", copy, file]);
+    refuses("qemu-img", &["compare", "-f", "raw", "-F", "raw", file, copy]);
+    refuses("qemu-img", &["resize", "-f", "raw", file, "2M"]);
+    refuses("qemu-io", &["-r", "-U", "-f", "raw", "-c", "read 0 512", file]);
+    refuses("qemu-io", &write);
+    drop(device);
+    let read_only = FileOptions { read_only: true, ..options(&path, None) };
+    let device = FileDevice::open(read_only).unwrap();
+    must("qemu-img", &["convert", "-f", "raw", "-O", "raw", file, copy]);
+    refuses("qemu-io", &write);
+    drop(device);
+    must("qemu-io", &write);
+    assert_eq!(crate::common::read_block(&open(&path), 0), [1; 512]);
+}
+
+/// We keep away from a file QEMU has open, and say that it is QEMU.
+#[test]
+fn we_keep_away_from_qemu() {
+    if !has_program("qemu-io", "we_keep_away_from_qemu") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.0.join("disk.img");
+    drop(FileDevice::open(options(&path, Some(SIZE_BYTES))).unwrap());
+    let mut qemu = Command::new("qemu-io")
+        .args(["-f", "raw", path.to_str().unwrap()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = qemu.stdin.take().unwrap();
+    input.write_all(b"read 0 512\n").unwrap();
+    let output = BufReader::new(qemu.stdout.take().unwrap());
+    // Its answer shows that it has opened the file.
+    assert!(output.lines().map_while(Result::ok).any(|line| line.contains("512 bytes")));
+    let why = refused(options(&path, None));
+    assert!(why.contains("qemu-io (process "), "{why}");
+    drop(input);
+    qemu.wait().unwrap();
+    open(&path);
+}

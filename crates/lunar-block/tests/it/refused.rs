@@ -1,0 +1,72 @@
+//! Where the system refuses io_uring, as containers do, files are read and written all the same.
+
+use crate::common::{Scratch, options};
+use lunar_block::{BlockDevice, BlockRange, BufferPool, FileDevice, FileOptions, with_ring};
+use std::collections::BTreeMap;
+
+/// The same on all processors.
+const IO_URING_SETUP: i64 = 425;
+
+/// Has the system refuse io_uring to this thread with EPERM.
+fn refuse_io_uring() {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+    let filter = SeccompFilter::new(
+        BTreeMap::from([(IO_URING_SETUP, Vec::new())]),
+        SeccompAction::Allow,
+        SeccompAction::Errno(1),
+        std::env::consts::ARCH.try_into().unwrap(),
+    );
+    let program: BpfProgram = filter.unwrap().try_into().unwrap();
+    seccompiler::apply_filter(&program).unwrap();
+}
+
+/// Goal: files that were to be served by a ring are served by workers where there is none, be it
+/// that the system permits none at all, or that one thread does not get its own. Method: the test
+/// runs alone in its process; a seccomp filter stands in for the container's.
+#[test]
+fn workers_take_over() {
+    let scratch = Scratch::new();
+    let pool = BufferPool::default();
+    let open = |name: &str| {
+        let path = scratch.0.join(name);
+        let how = FileOptions { direct: true, io_uring: true, ..options(&path, Some(1 << 20)) };
+        FileDevice::open(how).unwrap()
+    };
+    let use_it = |device: &FileDevice| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(with_ring(async {
+            for lba in (0..2048).step_by(8) {
+                let range = BlockRange::new(lba, 8);
+                let mut data = pool.take(4096);
+                data.fill(lba as u8 ^ 0x5a);
+                let data = data.freeze();
+                device.write(range, data.clone(), lba % 64 == 0).await.unwrap();
+                let read = device.read(range, pool.take(4096)).await.unwrap();
+                assert!(read[..] == data[..], "block {lba}");
+            }
+        }));
+    };
+    // In another order, what was found out first is what is kept: it is asked once.
+    if std::env::var_os("LUNAR_TEST_PERMITTED").is_some() {
+        let permitted = open("permitted.img");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                refuse_io_uring();
+                use_it(&permitted);
+            });
+        });
+        return;
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            refuse_io_uring();
+            let refused = open("refused.img");
+            assert_eq!(refused.io_tier(), "direct, pool");
+            use_it(&refused);
+        });
+    });
+    // Only its own thread gets no ring: in a process that has not asked yet.
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    let status = again.env("LUNAR_TEST_PERMITTED", "1").args(["--exact", "workers_take_over"]);
+    assert!(status.status().unwrap().success());
+}

@@ -1,0 +1,325 @@
+//! What a change may do to disks that are in use, and what it leaves alone.
+
+use crate::rig::{NAME, Rig, SIZE, block_on, configuration, lun, write};
+use lunar_block::{BlockDevice, Error, ErrorKind};
+use lunar_control::FailureKind;
+use lunar_control::config::parse;
+use lunar_control::daemon::{ApplyOptions, LimitSettings, LunAt, Source};
+use lunar_initiator::{RemoteDisk, SessionOptions};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
+
+const MIB: u64 = 1 << 20;
+const SHRINK: ApplyOptions = ApplyOptions { dry_run: false, shrink: true };
+
+fn sized(id: u16, device: &str, mib: u64) -> String {
+    lun(id, device, &format!("size = \"{mib}MiB\""))
+}
+
+/// Goal: blocks are given up after everything that can fail: a change that fails has given up none.
+#[test]
+fn a_change_that_fails_has_given_up_no_block() {
+    let rig = Rig::new("tail", &(sized(0, "a.img", 2) + &sized(1, "b.img", 1)));
+    rig.write("a.img", 4000, 7);
+    rig.opener.no_direct.store(true, Ordering::Release);
+    let wanted = sized(0, "a.img", 1) + &lun(1, "b.img", &format!("{SIZE}\nio = \"direct\""));
+    assert_eq!(rig.apply(&wanted, SHRINK).unwrap_err().what, "no direct I/O today");
+    assert_eq!((rig.size(0), rig.read("a.img", 4000)), (2 * MIB, 7));
+    assert!(rig.daemon.drift().is_empty(), "{}", rig.daemon.drift());
+    rig.opener.no_direct.store(false, Ordering::Release);
+    rig.apply(&wanted, SHRINK).unwrap();
+    assert_eq!(rig.size(0), MIB);
+}
+
+/// Goal: initiators use new blocks as soon as they are told of them; a change that fails after that
+/// does not take them away, and says that the disk stays as large.
+#[test]
+fn room_that_was_given_is_never_taken_back() {
+    let rig = Rig::new("given", &(sized(0, "a.img", 1) + &sized(1, "b.img", 1)));
+    *rig.opener.on_resize.lock().unwrap() = Some(Box::new(|resized| {
+        if resized.name == "a.img" {
+            return Ok(());
+        }
+        write(&resized.opener.disk("a.img"), 4000, 7);
+        Err(Error::new(ErrorKind::Medium, "b.img", "no sync today"))
+    }));
+    let wanted = sized(0, "a.img", 2) + &sized(1, "b.img", 2);
+    let failure = rig.apply(&wanted, ApplyOptions::default()).unwrap_err();
+    assert!(failure.what.contains("no sync today"), "{failure}");
+    assert!(failure.what.contains("a.img keeps its new size, 2097152 bytes"), "{failure}");
+    assert_eq!((rig.size(0), rig.read("a.img", 4000)), (2 * MIB, 7));
+    let drift = rig.daemon.drift().to_string();
+    assert!(drift.contains("LUN 0 size: \"1MiB\" -> \"2MiB\""), "{drift}");
+    *rig.opener.on_resize.lock().unwrap() = None;
+    rig.apply(&wanted, ApplyOptions::default()).unwrap();
+    assert_eq!((rig.size(0), rig.size(1), rig.read("a.img", 4000)), (2 * MIB, 2 * MIB, 7));
+}
+
+/// Goal: a disk gets smaller only with leave, also where another LUN is to show it than before; and
+/// what becomes of its size is told.
+#[test]
+fn a_disk_that_moves_does_not_shrink_unasked() {
+    let rig = Rig::new("moved", &sized(0, "a.img", 1));
+    let at = LunAt { target: NAME, id: 0, device: None };
+    rig.daemon.resize(&at, 2 * MIB, false, &"a test").unwrap();
+    rig.write("a.img", 4000, 7);
+    let renumbered = sized(1, "a.img", 1);
+    let told = rig.differs(&renumbered).join("\n");
+    assert!(told.contains("\"2MiB\" -> \"1MiB\" (what lies beyond is lost)"), "{told}");
+    let refused = rig.apply(&renumbered, ApplyOptions::default()).unwrap_err();
+    assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
+    let mut renamed = rig.source(&sized(0, "a.img", 1));
+    let Source::Text { text, .. } = &mut renamed else { panic!() };
+    *text = text.replace(NAME, "iqn.2026-11.org.example:other");
+    let refused = rig.daemon.apply(&renamed, ApplyOptions::default(), &"a test").unwrap_err();
+    assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
+    assert_eq!((rig.size(0), rig.read("a.img", 4000)), (2 * MIB, 7));
+
+    let moved = sized(1, "a.img", 3);
+    let told = rig.differs(&moved).join("\n");
+    assert!(told.contains("\"2MiB\" -> \"3MiB\" (initiators are told)"), "{told}");
+    rig.apply(&moved, ApplyOptions::default()).unwrap();
+    rig.apply(&renumbered, SHRINK).unwrap();
+    assert_eq!(rig.size(0), MIB);
+}
+
+/// Goal: two disks that change places are told as that, and neither gets the other's size unasked.
+#[test]
+fn disks_that_change_places_keep_their_sizes() {
+    let rig = Rig::new("places", &(sized(0, "a.img", 1) + &sized(1, "b.img", 2)));
+    rig.write("b.img", 4000, 7);
+    let taken = sized(0, "b.img", 1) + &sized(1, "a.img", 2);
+    let told = rig.differs(&taken).join("\n");
+    assert!(told.contains("\"2MiB\" -> \"1MiB\" (what lies beyond is lost)"), "{told}");
+    let refused = rig.apply(&taken, ApplyOptions::default()).unwrap_err();
+    assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
+    assert_eq!((rig.size(1), rig.read("b.img", 4000)), (2 * MIB, 7));
+
+    let exchanged = sized(0, "b.img", 2) + &sized(1, "a.img", 1);
+    let told = rig.differs(&exchanged);
+    assert!(told.len() == 2 && told.iter().all(|line| line.contains("device: ")), "{told:?}");
+    assert!(told.iter().all(|line| line.contains("(it is another disk: ")), "{told:?}");
+    assert!(told.iter().all(|line| !line.contains("lost")), "{told:?}");
+    let uuids = rig.uuids();
+    rig.apply(&exchanged, ApplyOptions::default()).unwrap();
+    assert_eq!(rig.uuids(), [uuids[1], uuids[0]]);
+    assert_eq!((rig.size(0), rig.size(1), rig.read("b.img", 4000)), (2 * MIB, MIB, 7));
+}
+
+/// What an initiator is told of the size.
+fn told_size(rig: &Rig) -> u64 {
+    let url = format!("iscsi://{}/{NAME}/0", rig.daemon.server().addresses()[0]);
+    let options = SessionOptions::new("iqn.2026-11.org.example:initiator");
+    let url = url.parse().unwrap();
+    block_on(async {
+        let disk = RemoteDisk::connect(&url, &options).await.unwrap();
+        let size = disk.geometry().size_bytes();
+        disk.unit().initiator().log_out().await.unwrap();
+        size
+    })
+}
+
+/// Goal: a disk whose new size could not be synced has that size for everybody, and no later
+/// change gives it another one.
+#[test]
+fn a_size_that_is_not_synced_is_one_size() {
+    let rig = Rig::new("unsynced", &lun(0, "a.img", SIZE));
+    rig.apply(&lun(0, "a.img", ""), ApplyOptions::default()).unwrap();
+    let at = LunAt { target: NAME, id: 0, device: None };
+    let fails = || {
+        let fail = |_: &crate::rig::Resized<'_>| {
+            Err(Error::new(ErrorKind::Medium, "a.img", "no sync today"))
+        };
+        *rig.opener.on_resize.lock().unwrap() = Some(Box::new(fail));
+    };
+    let limit = |iops| LimitSettings { iops: Some(iops), bandwidth: None };
+    for (mib, iops) in [(3, 100), (2, 200)] {
+        fails();
+        let failed = rig.daemon.resize(&at, mib * MIB, true, &"a test").unwrap_err();
+        assert!(failed.what.contains("no sync today"), "{failed}");
+        assert!(failed.what.contains(&format!("new size, {} bytes", mib * MIB)), "{failed}");
+        *rig.opener.on_resize.lock().unwrap() = None;
+        let told = rig.daemon.toml();
+        assert!(told.contains(&format!("size = \"{mib}MiB\"")), "{told}");
+        rig.daemon.limit(&at, &limit(iops), &"a test").unwrap();
+        assert_eq!((rig.size(0), told_size(&rig)), (mib * MIB, mib * MIB));
+    }
+}
+
+/// Goal: memory that got another size is told with that size, in lines that are a configuration.
+#[test]
+fn resized_memory_is_told_once() {
+    let rig = Rig::new("memory", &lun(0, "mem:1M", ""));
+    let at = LunAt { target: NAME, id: 0, device: None };
+    for mib in [3, 2] {
+        rig.daemon.resize(&at, mib * MIB, true, &"a test").unwrap();
+        let told = rig.daemon.toml();
+        parse(&told, Path::new("/x.toml")).unwrap();
+        assert!(told.contains(&format!("device = \"mem:{mib}MiB\"")), "{told}");
+        assert!(!told.contains("size = "), "{told}");
+    }
+}
+
+/// A target over memory, with these lines, behind a portal that everybody reaches.
+fn open_to_all(lines: &str, portal: &str) -> String {
+    format!("[listen]\nportals = [\"{portal}:0\"]\n[[target]]\nname = \"{NAME}\"\n{lines}")
+}
+
+/// Goal: what others can reach stays locked, by the portals that are open and not by those that
+/// the file says: neither a file nor a change of what runs opens it.
+#[test]
+fn a_target_stays_locked_while_its_portal_is_open() {
+    let networks = "networks = [\"192.0.2.0/24\"]\n";
+    let by_lun = lun(0, "mem:1M", networks);
+    let rig = Rig::with_text("locked", &open_to_all(&by_lun, "0.0.0.0"));
+    let source = |text: String| Source::Text { text, path: rig.directory.join("other.toml") };
+    let unlocked = source(open_to_all(&lun(0, "mem:1M", ""), "127.0.0.1"));
+    for dry_run in [true, false] {
+        let options = ApplyOptions { dry_run, ..ApplyOptions::default() };
+        let refused = rig.daemon.apply(&unlocked, options, &"a test").unwrap_err();
+        assert_eq!(refused.kind, FailureKind::Conflict);
+        assert!(refused.what.contains("open to everybody who reaches 0.0.0.0"), "{refused}");
+    }
+    let at = LunAt { target: NAME, id: 0, device: None };
+    let emptied = rig.daemon.remove_lun(&at, &"a test").unwrap_err();
+    assert_eq!(emptied.kind, FailureKind::Conflict, "{emptied}");
+    let sent = rig.daemon.redirect(NAME, Some("192.0.2.8:3260"), &"a test").unwrap_err();
+    assert_eq!(sent.kind, FailureKind::Conflict, "{sent}");
+    let locked = source(open_to_all(&format!("{networks}{by_lun}"), "127.0.0.1"));
+    rig.daemon.apply(&locked, ApplyOptions::default(), &"a test").unwrap();
+    rig.daemon.remove_lun(&at, &"a test").unwrap();
+}
+
+/// Goal: of two changes that wait, the later one applies the newer file.
+#[test]
+fn a_file_is_read_when_it_is_its_turn() {
+    let rig = Rig::new("turn", &sized(0, "a.img", 1));
+    let (reached, go) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (told, goes) = (Arc::clone(&reached), Arc::clone(&go));
+    *rig.opener.on_resize.lock().unwrap() = Some(Box::new(move |_| {
+        told.wait();
+        goes.wait();
+        Ok(())
+    }));
+    let at = LunAt { target: NAME, id: 0, device: None };
+    let file = rig.directory.join("lunar.toml");
+    let alias = |name: &str| {
+        let text = configuration(&sized(0, "a.img", 2));
+        let alias = format!("alias = \"{name}\"\n[[target.lun]]");
+        std::fs::write(&file, text.replace("[[target.lun]]", &alias)).unwrap();
+    };
+    alias("old");
+    std::thread::scope(|scope| {
+        scope.spawn(|| rig.daemon.resize(&at, 2 * MIB, false, &"a test").unwrap());
+        reached.wait();
+        let options = ApplyOptions::default();
+        let daemon = &rig.daemon;
+        let waits = scope.spawn(move || {
+            daemon.apply(&Source::OwnFile, options, &"a test").unwrap().difference.to_string()
+        });
+        // It waits for its turn, or has read the file too early by now.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        alias("new");
+        go.wait();
+        let told = waits.join().unwrap();
+        assert!(told.contains("\"new\""), "{told}");
+    });
+}
+
+/// Goal: what becomes of the name of a file that is served is no concern of changes to other LUNs;
+/// none is made in its place, and a whole configuration says what is the matter.
+#[test]
+fn a_file_that_is_served_may_lose_its_name() {
+    let two = sized(0, "a.img", 1) + &lun(1, "mem:1M", "");
+    let rig = Rig::new("names", &two);
+    rig.write("a.img", 0, 7);
+    let path = |name: &str| rig.directory.join(name);
+    for name in ["a.img", "a.img.lunar"] {
+        std::fs::rename(path(name), path(&format!("{name}.moved"))).unwrap();
+    }
+    let uuids = rig.uuids();
+    let memory = LunAt { target: NAME, id: 1, device: None };
+    let limit = LimitSettings { iops: Some(100), bandwidth: None };
+    rig.daemon.limit(&memory, &limit, &"a test").unwrap();
+    rig.daemon.resize(&memory, 2 * MIB, false, &"a test").unwrap();
+    assert!(!path("a.img").exists(), "nothing is made in its place");
+    assert_eq!((rig.uuids(), rig.read("a.img", 0)), (uuids.clone(), 7));
+    let refused = rig.apply(&two, ApplyOptions::default()).unwrap_err();
+    assert!(refused.what.contains("a.img is served, but its file has another name"), "{refused}");
+    assert!(!path("a.img").exists());
+    assert_eq!(rig.uuids(), uuids);
+}
+
+/// Goal: another file under the name of one that is served is told, and served by the next apply
+/// only; a change of one LUN leaves the other as it is.
+#[test]
+fn a_file_that_was_replaced_is_opened_by_an_apply() {
+    let one = sized(0, "a.img", 1);
+    let rig = Rig::new("replaced", &one);
+    rig.write("a.img", 0, 7);
+    let path = |name: &str| rig.directory.join(name);
+    std::fs::write(path("new.img"), [9; 1 << 20]).unwrap();
+    std::fs::rename(path("new.img"), path("a.img")).unwrap();
+    rig.daemon.redirect(NAME, None, &"a test").unwrap();
+    assert_eq!(rig.read("a.img", 0), 7);
+    let told = rig.differs(&one);
+    assert!(told.len() == 1 && told[0].contains("is another file now"), "{told:?}");
+    let uuids = rig.uuids();
+    rig.apply(&one, ApplyOptions::default()).unwrap();
+    assert_eq!((rig.read("a.img", 0), rig.uuids()), (9, uuids));
+    assert!(rig.differs(&one).is_empty());
+}
+
+/// Goal: a disk that is not there is not made anew under its old identity and reservations,
+/// wherever these are kept: its file system may not be mounted.
+#[test]
+fn a_missing_disk_is_not_made_under_an_old_identity() {
+    let uuid = "uuid = \"6f0c2b0e-2f0f-4d3c-9d43-0c9a5a1b2c3d\"\nsize = \"1MiB\"";
+    for (name, state, more) in [
+        ("beside", "", SIZE),
+        ("common", "state = \"state\"\n", SIZE),
+        ("uuid", "state = \"state\"\n", uuid),
+    ] {
+        let text = format!("{state}{}", configuration(&lun(0, "a.img", more)));
+        let rig = Rig::with_text(&format!("missing-{name}"), &text);
+        let file = rig.directory.join("a.img");
+        let apply = |text: &str| {
+            let source = Source::Text { text: text.to_owned(), path: rig.directory.join("x.toml") };
+            rig.daemon.apply(&source, ApplyOptions::default(), &"a test")
+        };
+        let uuids = rig.uuids();
+        let nothing = format!("{state}{}", configuration(&lun(0, "mem:1M", "")));
+        apply(&nothing).unwrap();
+        std::fs::rename(&file, rig.directory.join("away")).unwrap();
+        for empty in [false, true] {
+            if empty {
+                std::fs::write(&file, "").unwrap();
+            }
+            let refused = apply(&text).unwrap_err();
+            assert!(refused.what.contains("the identity of a disk is"), "{name}: {refused}");
+            assert!(refused.hint.unwrap().contains("mount or restore"), "{name}");
+            assert_eq!(file.metadata().map(|file| file.len()).ok(), empty.then_some(0), "{name}");
+        }
+        std::fs::rename(rig.directory.join("away"), &file).unwrap();
+        apply(&text).unwrap();
+        assert_eq!(rig.uuids(), uuids, "{name}");
+    }
+}
+
+/// Goal: a change that ends in an error of ours takes nothing away: what is served goes on, and
+/// later changes, which could not know what is open, are refused.
+#[test]
+fn after_a_panic_what_is_served_goes_on() {
+    let rig = Rig::new("panic", &sized(0, "a.img", 1));
+    *rig.opener.on_resize.lock().unwrap() = Some(Box::new(|_| panic!("as a test wants it")));
+    let at = LunAt { target: NAME, id: 0, device: None };
+    let lost = std::thread::scope(|scope| {
+        scope.spawn(|| rig.daemon.resize(&at, 2 * MIB, false, &"a test")).join()
+    });
+    assert!(lost.is_err());
+    let refused = rig.daemon.redirect(NAME, None, &"a test").unwrap_err();
+    assert!(refused.hint.unwrap().contains("restart"));
+    assert_eq!(rig.uuids().len(), 1);
+    assert!(told_size(&rig) >= MIB);
+}

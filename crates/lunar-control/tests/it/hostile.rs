@@ -1,0 +1,184 @@
+//! What clients may do to the API, and what it costs the others.
+
+use crate::common::{PATIENCE, Scratch, ask, exchange, parse, serve};
+use lunar_control::http::{Address, HttpLimits, HttpServer};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+fn start(scratch: &Scratch, limits: HttpLimits) -> HttpServer {
+    serve(&format!("unix:{}", scratch.path("api.sock").display()), None, None, limits)
+}
+
+fn connect(server: &HttpServer) -> UnixStream {
+    let Address::Unix(path) = server.address() else { panic!("a unix socket") };
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Goal: nonsense is refused and the next request is answered.
+#[test]
+fn nonsense_is_refused() {
+    let scratch = Scratch::new("nonsense");
+    let server = start(&scratch, HttpLimits::default());
+    let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(1 << 20));
+    let header = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "a".repeat(1 << 20));
+    let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "a: b\r\n".repeat(5000));
+    for bytes in [
+        &b""[..],
+        b"\0\0\0\0",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /api/v1/status HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        long.as_bytes(),
+        header.as_bytes(),
+        many.as_bytes(),
+    ] {
+        let mut stream = connect(&server);
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{bytes:?}: {answer}");
+        let (status, _) = ask(server.address(), "GET", "/api/v1/status", "");
+        assert_eq!(status, 200);
+    }
+}
+
+/// Goal: heads that come too slowly, and connections that idle, are closed in time.
+#[test]
+fn slow_heads_are_cut() {
+    let scratch = Scratch::new("slow");
+    let head_time = Duration::from_secs(2);
+    let server = start(&scratch, HttpLimits { head_time, ..HttpLimits::default() });
+    for bytes in [&b""[..], b"GET /api/v1/status HT", b"GET /api/v1/status HTTP/1.1\r\nHost: "] {
+        let started = Instant::now();
+        let mut stream = connect(&server);
+        // On a busy machine the time may be over before that.
+        let _ = stream.write_all(bytes);
+        if let Err(error) = stream.read_to_end(&mut Vec::new()) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+        }
+        assert!(started.elapsed() >= head_time, "it was given its time");
+    }
+    let (started, mut answer) = (Instant::now(), String::new());
+    // One whose head was late itself, on a busy machine, is asked again.
+    while !answer.starts_with("HTTP/1.1 200") {
+        assert!(
+            started.elapsed() < PATIENCE,
+            "an idle connection ends, after its answer: {answer}"
+        );
+        let request = b"GET /api/v1/status HTTP/1.1\r\nHost: a\r\n\r\n";
+        answer = exchange(server.address(), request);
+    }
+}
+
+/// Goal: clients that hold every place keep others waiting only as long as a head may take.
+#[test]
+fn places_come_back() {
+    let scratch = Scratch::new("places");
+    let limits =
+        HttpLimits { connections: 4, head_time: Duration::from_secs(1), ..HttpLimits::default() };
+    let server = start(&scratch, limits);
+    let held: Vec<_> = (0..20).map(|_| connect(&server)).collect();
+    let (status, _) = ask(server.address(), "GET", "/api/v1/status", "");
+    assert_eq!(status, 200);
+    drop(held);
+}
+
+/// Goal: who is refused holds no place: the connection ends with the refusal, long before a head
+/// that does not come would end it.
+#[test]
+fn who_is_refused_is_sent_away() {
+    let scratch = Scratch::new("refused");
+    let token = scratch.path("token");
+    std::fs::write(&token, "0123456789abcdef").unwrap();
+    let limits = HttpLimits { head_time: 4 * PATIENCE, ..HttpLimits::default() };
+    let server = serve("127.0.0.1:0", None, Some(&token), limits);
+    for (head, status) in [
+        ("Host: 127.0.0.1", 401),
+        ("Host: 127.0.0.1\r\nAuthorization: Bearer 0123456789abcdeX", 401),
+        ("Host: evil.example", 403),
+        ("Host: 127.0.0.1\r\nOrigin: http://evil.example", 403),
+    ] {
+        let request = format!("GET /api/v1/status HTTP/1.1\r\n{head}\r\n\r\n");
+        // Until the end, which comes from the other side.
+        assert_eq!(parse(&exchange(server.address(), request.as_bytes())).0, status, "{head}");
+    }
+}
+
+/// Fault: connections of five addresses of this machine that sent nothing took all places, and hid
+/// API and metrics from all others for as long as they came again. Now they make room.
+#[test]
+fn who_says_nothing_makes_room() {
+    let limits = HttpLimits {
+        connections: 8,
+        connections_per_address: 3,
+        head_time: 4 * PATIENCE,
+        ..HttpLimits::default()
+    };
+    let server = serve("127.0.0.1:0", None, None, limits);
+    let Address::Tcp(address) = *server.address() else { panic!("a TCP port") };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let connect_from = |host: u8| {
+        let connected = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(format!("127.0.0.{host}:0").parse().unwrap()).unwrap();
+            socket.connect(address).await.unwrap().into_std().unwrap()
+        });
+        connected.set_nonblocking(false).unwrap();
+        connected.set_read_timeout(Some(PATIENCE)).unwrap();
+        connected
+    };
+    let mut held: Vec<_> = (0..20).map(|number| connect_from(1 + number % 5)).collect();
+    // All but the last three, as many as one address may have, are closed: loopback is one.
+    for stream in &mut held[..17] {
+        assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
+    }
+    let mut other = connect_from(6);
+    other.write_all(b"GET /api/v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").unwrap();
+    let mut start = [0; 12];
+    other.read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200");
+    drop(held);
+}
+
+/// Goal: a client that reads nothing of a long answer is left, and its place is free again.
+#[test]
+fn who_does_not_read_is_left() {
+    let scratch = Scratch::new("stall");
+    let limits = HttpLimits {
+        connections: 1,
+        stall_time: Duration::from_millis(300),
+        ..HttpLimits::default()
+    };
+    let server = start(&scratch, limits);
+    let mut stream = connect(&server);
+    stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+    // Pipelined, until the server writes no more and so reads no more.
+    let one = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: a\r\n\r\n";
+    while stream.write_all(one).is_ok() {}
+    let (status, _) = ask(server.address(), "GET", "/api/v1/status", "");
+    assert_eq!(status, 200);
+}
+
+/// Goal: the server ends at once although clients are connected, and takes its socket away.
+#[test]
+fn the_end_waits_for_nobody() {
+    let scratch = Scratch::new("end");
+    let limits = HttpLimits { head_time: 4 * PATIENCE, ..HttpLimits::default() };
+    let server = start(&scratch, limits);
+    let mut stream = connect(&server);
+    stream.write_all(b"GET /api/v1/sta").unwrap();
+    let started = Instant::now();
+    drop(server);
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+    assert!(!scratch.path("api.sock").exists());
+    assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
+}

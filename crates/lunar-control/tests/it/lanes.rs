@@ -1,0 +1,60 @@
+//! A change that hangs on a disk leaves the API to others.
+
+use crate::common::{Scratch, TARGET, ask, daemon_of, lun, serve_daemon};
+use lunar_block::{BlockDevice, MemoryDevice};
+use lunar_control::Failure;
+use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
+use lunar_control::http::HttpLimits;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Opens memory; but for the first, only when it is told to.
+#[derive(Debug, Default)]
+struct Slow {
+    opened: AtomicUsize,
+    goes: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Opener for Slow {
+    fn open(&self, _: &DeviceUrl, _: &LocalOptions) -> Result<Arc<dyn BlockDevice>, Failure> {
+        if self.opened.fetch_add(1, Ordering::AcqRel) > 0 {
+            let goes = self.goes.lock().unwrap();
+            drop(self.told.wait_while(goes, |goes| !*goes).unwrap());
+        }
+        Ok(Arc::new(MemoryDevice::new(1 << 20, 512, 4096)?))
+    }
+}
+
+/// Goal: one change hangs, and many wait behind it: each of those is told so after a while, and
+/// what runs can be looked at meanwhile.
+#[test]
+fn a_change_that_hangs_leaves_the_api_to_others() {
+    let scratch = Scratch::new("lanes");
+    let opener = Arc::new(Slow::default());
+    let daemon = daemon_of(&lun(0, "mem:1M"), Arc::<Slow>::clone(&opener));
+    let socket = format!("unix:{}", scratch.path("api.sock").display());
+    let server = serve_daemon(daemon, &socket, None, None, HttpLimits::default());
+    let add = || {
+        let body = "Content-Type: application/json\r\n\r\n{\"device\": \"mem:1M\"}";
+        ask(server.address(), "POST", &format!("/api/v1/targets/{TARGET}/luns"), body)
+    };
+    std::thread::scope(|scope| {
+        let hangs = scope.spawn(add);
+        while opener.opened.load(Ordering::Acquire) < 2 {
+            std::thread::yield_now();
+        }
+        let waiting: Vec<_> = (0..12).map(|_| scope.spawn(add)).collect();
+        for thread in waiting {
+            let (status, body) = thread.join().unwrap();
+            assert_eq!(status, 409, "{body}");
+            let error = body["error"].as_str().unwrap();
+            assert!(error.contains("another change"), "{body}");
+            assert_eq!(ask(server.address(), "GET", "/api/v1/status", "").0, 200);
+        }
+        *opener.goes.lock().unwrap() = true;
+        opener.told.notify_all();
+        assert_eq!(hangs.join().unwrap().0, 200);
+    });
+    assert_eq!(add().0, 200, "the place is free again");
+}

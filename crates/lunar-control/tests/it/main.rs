@@ -1,0 +1,13 @@
+//! Integration tests of the control plane, in one program.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
+
+mod api;
+mod changes;
+mod common;
+mod daemon;
+mod health;
+mod hostile;
+mod lanes;
+mod metrics;
+mod renewal;
+mod rig;

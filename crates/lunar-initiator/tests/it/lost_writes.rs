@@ -1,0 +1,266 @@
+//! Acknowledged writes that a target has lost, or is wrongly thought to have lost.
+
+use crate::relay::{Relay, Rule};
+use crate::server::{NAME, serve};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{Error, ErrorKind, RemoteDisk, SessionOptions, Url};
+use lunar_scsi::sense::{Sense, SenseFormat};
+use lunar_target::Server;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+const TEST_UNIT_READY: u8 = 0x00;
+const SYNCHRONIZE_CACHE: u8 = 0x35;
+const WRITE_16: u8 = 0x8a;
+/// Longer than anything here should take, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Rig {
+    relay: Relay,
+    disk: Arc<RemoteDisk>,
+    server: Server,
+}
+
+impl Rig {
+    async fn new(connections: u16) -> Self {
+        let server = serve();
+        let relay = Relay::to(server.addresses()[0]).await;
+        let url: Url = format!("iscsi://{}/{NAME}/0", relay.address).parse().unwrap();
+        let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:lost-writes");
+        options.connections = connections;
+        let disk = Arc::new(RemoteDisk::connect(&url, &options).await.unwrap());
+        assert_eq!(disk.connections(), usize::from(connections));
+        assert!(disk.has_write_cache());
+        Self { relay, disk, server }
+    }
+
+    async fn write(&self) {
+        let data = Bytes::from(vec![5; 512]);
+        self.disk.write(BlockRange::new(1, 1), data, false).await.unwrap();
+    }
+
+    async fn read(&self) -> Vec<u8> {
+        let buffer = self.disk.unit().initiator().pool().take(512);
+        self.disk.read(BlockRange::new(1, 1), buffer).await.unwrap().to_vec()
+    }
+
+    /// A command that takes the connection which has nothing to do and came first.
+    fn ask(&self) -> JoinHandle<Result<(), Error>> {
+        let unit = self.disk.unit().clone();
+        tokio::spawn(async move { unit.test_ready().await })
+    }
+
+    fn flush(&self) -> JoinHandle<Result<(), lunar_block::Error>> {
+        let disk = Arc::clone(&self.disk);
+        tokio::spawn(async move { disk.flush().await })
+    }
+
+    /// Nothing is left.
+    async fn end(self) {
+        Arc::into_inner(self.disk).unwrap().close().await.unwrap();
+        let end = move || self.server.shutdown(Duration::from_secs(5), &mut |_| {});
+        let report = tokio::task::spawn_blocking(end).await.unwrap();
+        assert!(report.failed_syncs.is_empty(), "{report:?}");
+        assert_eq!(report.connections_cut, 0, "{report:?}");
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("nothing hangs") })
+}
+
+fn assert_cache_lost(flushed: Result<(), lunar_block::Error>) {
+    let error = flushed.expect_err("what was acknowledged may be lost");
+    let source = std::error::Error::source(&error).unwrap();
+    let kind = &source.downcast_ref::<Error>().unwrap().kind;
+    assert_eq!(*kind, ErrorKind::CacheLost, "{error}");
+}
+
+fn fixed(sense: &Sense) -> Vec<u8> {
+    sense.encode(SenseFormat::Fixed)
+}
+
+/// Sense of an earlier command. SPC-4 §4.5.1.
+fn deferred(sense: &Sense, format: SenseFormat) -> Vec<u8> {
+    let mut bytes = sense.encode(format);
+    bytes[0] |= 1;
+    bytes
+}
+
+/// A command is answered late on one connection, by this rule. A flush, on the other connection,
+/// was answered before, but after the target had met the command.
+async fn flush_beside_a_late_answer(rig: &Rig, late: Rule, given_up: bool) {
+    rig.write().await;
+    rig.relay.rule(Rule { held: true, ..late });
+    let asked = rig.ask();
+    rig.relay.until_all_met().await;
+    let flushed = rig.flush();
+    rig.relay.until_answered(SYNCHRONIZE_CACHE).await;
+    if given_up {
+        asked.abort();
+    }
+    rig.relay.let_go();
+    assert_cache_lost(flushed.await.unwrap());
+    let _ = asked.await;
+}
+
+/// Goal: a flush does not overtake the news of a reset, which another connection brings.
+#[test]
+fn a_flush_does_not_overtake_a_reset() {
+    block_on(async {
+        let rig = Rig::new(2).await;
+        let sense = Some(fixed(&Sense::POWER_ON_RESET));
+        flush_beside_a_late_answer(&rig, Rule { sense, ..Rule::of(TEST_UNIT_READY) }, false).await;
+        rig.disk.flush().await.expect("told once");
+        rig.end().await;
+    });
+}
+
+/// Goal: nor where nobody waits any more for the command that brings it.
+#[test]
+fn a_flush_hears_of_a_reset_that_ended_a_command_given_up() {
+    block_on(async {
+        let rig = Rig::new(2).await;
+        let sense = Some(fixed(&Sense::POWER_ON_RESET));
+        flush_beside_a_late_answer(&rig, Rule { sense, ..Rule::of(TEST_UNIT_READY) }, true).await;
+        rig.disk.flush().await.expect("told once");
+        rig.end().await;
+    });
+}
+
+/// Goal: nor is all said to be well where that news may have been lost with its connection.
+#[test]
+fn a_flush_does_not_trust_lost_answers() {
+    block_on(async {
+        let rig = Rig::new(2).await;
+        flush_beside_a_late_answer(&rig, Rule { cut: true, ..Rule::of(TEST_UNIT_READY) }, false)
+            .await;
+        rig.disk.flush().await.expect("told once");
+        rig.write().await;
+        rig.disk.flush().await.expect("the next session is sound");
+        rig.end().await;
+    });
+}
+
+/// Goal: a flush that has nothing to make durable waits for nothing, nor does one for good: an
+/// answer that is late but brings no news is no loss.
+#[test]
+fn a_late_answer_is_no_loss() {
+    block_on(async {
+        let rig = Rig::new(2).await;
+        rig.write().await;
+        rig.disk.flush().await.unwrap();
+        rig.relay.rule(Rule { held: true, ..Rule::of(TEST_UNIT_READY) });
+        let asked = rig.ask();
+        rig.relay.until_all_met().await;
+        rig.disk.flush().await.expect("nothing was written since");
+        assert!(!asked.is_finished());
+        rig.write().await;
+        rig.relay.forget_answers();
+        let flushed = rig.flush();
+        rig.relay.until_answered(SYNCHRONIZE_CACHE).await;
+        assert!(!flushed.is_finished(), "the other connection may bring news");
+        rig.relay.let_go();
+        flushed.await.unwrap().expect("it brought none");
+        asked.await.unwrap().unwrap();
+        rig.end().await;
+    });
+}
+
+/// Goal: many callers who find a new session at once do not take its greeting for none, because
+/// another connection says GOOD before it is read. Method: ours does not do that (RFC 7143
+/// §4.2.2.3.3), so what it says is made to be something else, and the next answer the greeting.
+#[test]
+fn a_late_greeting_is_no_reset() {
+    block_on(async {
+        let rig = Rig::new(2).await;
+        rig.write().await;
+        let harmless = Some(fixed(&Sense::MODE_PARAMETERS_CHANGED));
+        rig.relay.rule(Rule { failed: true, sense: harmless, ..Rule::of(TEST_UNIT_READY) });
+        let sense = Some(fixed(&Sense::NEXUS_LOSS));
+        rig.relay.rule(Rule { sense, held: true, ..Rule::of(TEST_UNIT_READY) });
+        rig.relay.cut_all();
+        let reads = join_all((0..8).map(|_| rig.read()));
+        let greeting = async {
+            rig.relay.until_all_met().await;
+            rig.relay.until_answered(TEST_UNIT_READY).await;
+            rig.relay.let_go();
+        };
+        let (reads, ()) = tokio::join!(reads, greeting);
+        assert!(reads.iter().flatten().all(|byte| *byte == 5));
+        rig.disk.flush().await.expect("the nexus was lost, the cache was not");
+        rig.end().await;
+    });
+}
+
+/// Goal: the error of an earlier command is not that of the one that brought it, which is sent
+/// again; the next flush fails, once, whatever was flushed before. In both formats of sense.
+#[test]
+fn a_deferred_error_fails_the_flush_and_not_the_command() {
+    block_on(async {
+        for (connections, format) in [(1, SenseFormat::Fixed), (2, SenseFormat::Descriptor)] {
+            let rig = Rig::new(connections).await;
+            rig.write().await;
+            rig.disk.flush().await.unwrap();
+            for opcode in [WRITE_16, TEST_UNIT_READY, SYNCHRONIZE_CACHE] {
+                let sense = deferred(&Sense::WRITE_ERROR.with_information(1), format);
+                rig.relay.rule(Rule { sense: Some(sense), ..Rule::of(opcode) });
+                match opcode {
+                    WRITE_16 => rig.write().await,
+                    TEST_UNIT_READY => rig.ask().await.unwrap().unwrap(),
+                    _ => {}
+                }
+                assert_cache_lost(rig.disk.flush().await);
+                rig.disk.flush().await.expect("told once");
+            }
+            let sense =
+                deferred(&Sense::new(lunar_scsi::sense::SenseKey::RECOVERED_ERROR, 0), format);
+            rig.relay.rule(Rule { sense: Some(sense), ..Rule::of(WRITE_16) });
+            rig.write().await;
+            rig.disk.flush().await.expect("it was recovered");
+            assert_eq!(rig.read().await, [5; 512]);
+            rig.end().await;
+        }
+    });
+}
+
+/// Goal: a flush that could not write takes along those beside it, which the target may tell that
+/// all is well, and the next where there was none: each has promised the same writes. Whoever
+/// shares the disk can count it.
+#[test]
+fn a_failed_flush_takes_along_those_beside_it() {
+    block_on(async {
+        let rig = Rig::new(2).await;
+        rig.write().await;
+        assert_eq!(rig.disk.losses(), 0);
+        let failed =
+            || Rule { sense: Some(fixed(&Sense::WRITE_ERROR)), ..Rule::of(SYNCHRONIZE_CACHE) };
+        rig.relay.rule(Rule { held: true, ..failed() });
+        let first = rig.flush();
+        rig.relay.until_all_met().await;
+        let beside = rig.flush();
+        rig.relay.until_answered(SYNCHRONIZE_CACHE).await;
+        rig.relay.let_go();
+        let error = first.await.unwrap().expect_err("it could not write");
+        assert_eq!(error.kind, lunar_block::ErrorKind::Medium, "{error}");
+        assert_cache_lost(beside.await.unwrap());
+        assert_eq!(rig.disk.losses(), 1);
+        rig.disk.flush().await.expect("told");
+
+        rig.relay.rule(failed());
+        rig.disk.flush().await.expect_err("it could not write");
+        assert_eq!(rig.disk.losses(), 2);
+        assert_cache_lost(rig.disk.flush().await);
+        rig.disk.flush().await.expect("told");
+        assert_eq!(rig.disk.losses(), 2);
+        rig.end().await;
+    });
+}

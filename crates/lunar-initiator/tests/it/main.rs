@@ -1,0 +1,9 @@
+//! Integration tests of the initiator, in one program.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
+
+mod lost_writes;
+mod odd_targets;
+mod relay;
+mod server;
+mod stand_in;
+mod warnings;

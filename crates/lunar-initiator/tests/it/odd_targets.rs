@@ -1,0 +1,316 @@
+//! Targets that do not do all that RFC 7143 demands, and the initiator's way with them.
+
+use crate::server::{NAME, serve};
+use crate::stand_in::{Habit, Login, StandIn};
+use crate::warnings::Warnings;
+use futures_util::future::join_all;
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{Error, RemoteDisk, SessionOptions, Url};
+use lunar_target::Server;
+use std::time::Duration;
+
+const BLOCK_BYTES: usize = 512;
+/// Commands at a time.
+const BLOCKS: u64 = 64;
+/// Sessions that are lost before commands use one connection, as the library's documentation says.
+const ORDER_LOSSES_MAX: usize = 3;
+/// Sessions that end soon after a further connection joined before there is one only, likewise.
+const JOIN_LOSSES_MAX: usize = 3;
+/// Tries to make a connection again, likewise.
+const RETRIES_MAX: usize = 8;
+/// Longer than anything here should take, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("nothing hangs") })
+}
+
+/// The same, with an eye on what is logged.
+fn block_on_with(warnings: &Warnings, future: impl Future<Output = ()>) {
+    tracing::subscriber::with_default(warnings.clone(), || block_on(future));
+}
+
+fn options(connections: u16) -> SessionOptions {
+    let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:odd-targets");
+    options.connections = connections;
+    options
+}
+
+async fn open(stand_in: &StandIn, options: &SessionOptions) -> Result<RemoteDisk, Error> {
+    let url: Url = format!("iscsi://{}/{NAME}/0", stand_in.address).parse().unwrap();
+    RemoteDisk::connect(&url, options).await
+}
+
+async fn read(disk: &RemoteDisk, block: u64) -> Vec<u8> {
+    let buffer = disk.unit().initiator().pool().take(BLOCK_BYTES);
+    disk.read(BlockRange::new(block, 1), buffer).await.unwrap().to_vec()
+}
+
+/// Nothing is left.
+async fn end(server: Server) {
+    let end = move || server.shutdown(Duration::from_secs(5), &mut |_| {});
+    let report = tokio::task::spawn_blocking(end).await.unwrap();
+    assert!(report.failed_syncs.is_empty(), "{report:?}");
+}
+
+/// Writes every block of the disk's first, so many at a time, and reads them back.
+async fn use_disk(disk: &RemoteDisk, seed: u8) {
+    let data = |block: u64| vec![seed ^ block as u8; BLOCK_BYTES];
+    let all = || 0..BLOCKS;
+    let writes = all().map(|block| async move {
+        disk.write(BlockRange::new(block, 1), data(block).into(), false).await.unwrap();
+    });
+    join_all(writes).await;
+    let reads = all().map(|block| async move { assert_eq!(read(disk, block).await, data(block)) });
+    join_all(reads).await;
+    disk.flush().await.expect("nothing acknowledged was lost");
+}
+
+/// Fault: against a target that closes a connection when CmdSN comes out of order across those of a
+/// session (SPDK does), session after session was made and lost, without end.
+///
+/// Goal: after three of them commands use one connection, which is said once; nothing is lost then,
+/// and nothing was for whoever uses the disk, as with one connection.
+#[test]
+fn a_target_that_wants_commands_in_order() {
+    for connections in [1, 2, 4] {
+        let warnings = Warnings::default();
+        block_on_with(&warnings, async {
+            let server = serve();
+            let stand_in = StandIn::of(server.addresses()[0], Habit::ClosesOnGap).await;
+            let disk = open(&stand_in, &options(connections)).await.unwrap();
+            assert_eq!(disk.connections(), usize::from(connections));
+            for round in 0..6 {
+                use_disk(&disk, round).await;
+            }
+            let sessions = stand_in.leading_logins();
+            let expected = if connections == 1 { 1 } else { 1 + ORDER_LOSSES_MAX };
+            assert_eq!(sessions, expected, "{connections} connections");
+            for round in 6..12 {
+                use_disk(&disk, round).await;
+            }
+            assert_eq!(stand_in.leading_logins(), sessions, "nothing is lost any more");
+            disk.close().await.unwrap();
+            end(server).await;
+        });
+        let said = warnings.containing("in the order of their CmdSN");
+        assert_eq!(said, usize::from(connections > 1), "{connections} connections");
+    }
+}
+
+/// Goal: connections that a target refuses are tried once in a session, which is said once; the
+/// session goes on with those that there are.
+#[test]
+fn a_target_that_refuses_further_connections() {
+    let warnings = Warnings::default();
+    block_on_with(&warnings, async {
+        let server = serve();
+        let stand_in = StandIn::of(server.addresses()[0], Habit::RefusesFurther).await;
+        let disk = open(&stand_in, &options(4)).await.unwrap();
+        assert_eq!(disk.connections(), 1);
+        let tried = stand_in.logins().len();
+        for round in 0..6 {
+            use_disk(&disk, round).await;
+        }
+        assert_eq!(stand_in.logins().len(), tried);
+        assert_eq!(stand_in.leading_logins(), 1);
+        disk.close().await.unwrap();
+        end(server).await;
+    });
+    assert_eq!(warnings.containing("connections"), 1, "{warnings:?}");
+}
+
+/// Fault: a connection that the target closed whenever it had joined the session was made again
+/// every two seconds as long as the session lasted.
+///
+/// Goal: after eight tries the session goes on without it, which is said once, and works meanwhile
+/// and afterwards. What is asked for anew is tried anew.
+#[test]
+fn a_target_that_drops_further_connections() {
+    const FURTHER: usize = 2;
+    let warnings = Warnings::default();
+    block_on_with(&warnings, async {
+        let server = serve();
+        let stand_in = StandIn::of(server.addresses()[0], Habit::DropsFurther).await;
+        let disk = open(&stand_in, &options(1 + FURTHER as u16)).await.unwrap();
+        stand_in.until_joins(FURTHER * (1 + RETRIES_MAX)).await;
+        // The longest pause before another try is two seconds.
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        let joins = stand_in.logins().len() - stand_in.leading_logins();
+        assert_eq!((joins, disk.connections()), (FURTHER * (1 + RETRIES_MAX), 1));
+        use_disk(&disk, 1).await;
+        assert_eq!(stand_in.leading_logins(), 1, "the session goes on");
+        disk.set_connections(2).await;
+        stand_in.until_joins(joins + 1).await;
+        disk.close().await.unwrap();
+        end(server).await;
+    });
+    assert_eq!(warnings.containing("closed or refused 8 times"), 1, "{warnings:?}");
+}
+
+/// Fault: a target that ends the whole session when a further connection logs in had
+/// session after session made and lost, without end.
+///
+/// Goal: after a few of them the disk goes on with one connection, which is said once; nothing is
+/// lost then, nor was for whoever uses the disk. Asked for anew, several are tried anew.
+#[test]
+fn a_target_that_ends_sessions_of_several_connections() {
+    for habit in [Habit::EndsSessionOnJoin, Habit::EndsJoinedSession] {
+        let warnings = Warnings::default();
+        block_on_with(&warnings, async {
+            let server = serve();
+            let stand_in = StandIn::of(server.addresses()[0], habit).await;
+            let disk = open(&stand_in, &options(4)).await.unwrap();
+            for round in 0..6 {
+                use_disk(&disk, round).await;
+            }
+            let sessions = stand_in.leading_logins();
+            assert!(sessions <= 1 + JOIN_LOSSES_MAX + ORDER_LOSSES_MAX, "{sessions} sessions");
+            for round in 6..12 {
+                use_disk(&disk, round).await;
+            }
+            assert_eq!(stand_in.leading_logins(), sessions, "nothing is lost any more");
+            assert_eq!(disk.connections(), 1);
+            stand_in.change(Habit::CutsLogins(0));
+            disk.set_connections(2).await;
+            assert_eq!(disk.connections(), 2);
+            disk.close().await.unwrap();
+            end(server).await;
+        });
+        assert_eq!(warnings.containing("sessions have one connection"), 1, "{warnings:?}");
+    }
+}
+
+/// Goal: a connection that is made again says no more than one that joins for the first time: what
+/// belongs to the leading login is not said (RFC 7143 §13).
+#[test]
+fn a_connection_that_is_made_again_says_what_it_may() {
+    block_on(async {
+        let server = serve();
+        let stand_in = StandIn::of(server.addresses()[0], Habit::DropsFurther).await;
+        let disk = open(&stand_in, &options(2)).await.unwrap();
+        stand_in.until_joins(3).await;
+        let logins = stand_in.logins();
+        assert!(logins[0].names("SessionType"));
+        for login in logins.iter().filter(|login| !login.is_leading()) {
+            let names: Vec<&str> =
+                login.text.split(';').filter_map(|pair| pair.split('=').next()).collect();
+            let joins = [
+                "InitiatorName",
+                "TargetName",
+                "HeaderDigest",
+                "DataDigest",
+                "MaxRecvDataSegmentLength",
+                "",
+            ];
+            assert_eq!((login.cid, &names[..]), (1, &joins[..]));
+        }
+        disk.close().await.unwrap();
+        end(server).await;
+    });
+}
+
+const NEWER_KEYS: [&str; 2] = ["TaskReporting", "iSCSIProtocolLevel"];
+
+fn names_newer_keys(login: &Login) -> bool {
+    NEWER_KEYS.into_iter().any(|key| login.names(key))
+}
+
+/// Which of all logins name them.
+fn named(stand_in: &StandIn) -> Vec<bool> {
+    stand_in.logins().iter().map(names_newer_keys).collect()
+}
+
+/// Fault: a target that closes the connection over keys it does not know could not be used.
+///
+/// Goal: when it has done so twice it is asked without TaskReporting and iSCSIProtocolLevel, and
+/// later sessions do not name them any more.
+#[test]
+fn a_target_that_closes_over_newer_keys() {
+    block_on(async {
+        let server = serve();
+        let stand_in = StandIn::of(server.addresses()[0], Habit::ClosesOverNewerKeys).await;
+        let disk = open(&stand_in, &options(2)).await.expect("it can do without the keys");
+        assert_eq!(disk.connections(), 2);
+        assert_eq!(named(&stand_in), [true, true, false, false]);
+        stand_in.cut_all();
+        assert_eq!(read(&disk, 1).await, [0; BLOCK_BYTES]);
+        assert_eq!(stand_in.leading_logins(), 4);
+        assert!(named(&stand_in)[4..].iter().all(|named| !named));
+        assert_eq!(disk.unit().initiator().established().session.protocol_level, 1);
+        disk.close().await.unwrap();
+        end(server).await;
+    });
+}
+
+/// Fault: a single login that was cut by chance made the initiator leave out TaskReporting and
+/// iSCSIProtocolLevel for good, although the target knows them.
+///
+/// Goal: the login is repeated with them, at first and when a session is made again.
+#[test]
+fn a_login_that_is_cut_once_says_nothing_of_newer_keys() {
+    block_on(async {
+        let server = serve();
+        let stand_in = StandIn::of(server.addresses()[0], Habit::CutsLogins(1)).await;
+        let disk = open(&stand_in, &options(1)).await.unwrap();
+        let level = || disk.unit().initiator().established().session.protocol_level;
+        assert_eq!((named(&stand_in), level()), (vec![true, true], 2));
+        stand_in.change(Habit::CutsLogins(1));
+        stand_in.cut_all();
+        assert_eq!(read(&disk, 1).await, [0; BLOCK_BYTES]);
+        assert_eq!((named(&stand_in), level()), (vec![true; 4], 2));
+        disk.close().await.unwrap();
+        end(server).await;
+    });
+}
+
+/// Fault: what was once concluded of a target held for good, also when it was away and came back
+/// as a newer version.
+///
+/// Goal: a login that fails without TaskReporting and iSCSIProtocolLevel has the next one name
+/// them.
+#[test]
+fn newer_keys_are_offered_anew_when_a_login_failed() {
+    block_on(async {
+        let server = serve();
+        let stand_in = StandIn::of(server.addresses()[0], Habit::ClosesOverNewerKeys).await;
+        let disk = open(&stand_in, &options(1)).await.unwrap();
+        assert_eq!(named(&stand_in), [true, true, false]);
+        stand_in.change(Habit::CutsLogins(1));
+        stand_in.cut_all();
+        assert_eq!(read(&disk, 1).await, [0; BLOCK_BYTES]);
+        assert_eq!(named(&stand_in)[3..], [false, true]);
+        assert_eq!(disk.unit().initiator().established().session.protocol_level, 2);
+        disk.close().await.unwrap();
+        end(server).await;
+    });
+}
+
+/// Goal: at protocol level 1 the keys are not named in the first place, and a login that ends
+/// without an answer is not tried again. It is tried again twice where they were named, and the
+/// next initiator names them anew.
+#[test]
+fn a_login_without_an_answer_is_tried_three_times_at_most() {
+    block_on(async {
+        let server = serve();
+        let stand_in = StandIn::of(server.addresses()[0], Habit::ClosesOverNewerKeys).await;
+        let level_one = SessionOptions { protocol_level: 1, ..options(1) };
+        let disk = open(&stand_in, &level_one).await.unwrap();
+        assert!(!names_newer_keys(&stand_in.logins()[0]));
+        assert_eq!(stand_in.logins().len(), 1);
+        disk.close().await.unwrap();
+
+        for (options, named) in [(options(1), vec![true, true, false]), (level_one, vec![false])] {
+            let stand_in = StandIn::of(server.addresses()[0], Habit::ClosesEveryLogin).await;
+            let error = open(&stand_in, &options).await.expect_err("nothing lets us in");
+            assert!(error.to_string().contains("closed the connection"), "{error}");
+            assert_eq!(self::named(&stand_in), named);
+        }
+        end(server).await;
+    });
+}

@@ -1,0 +1,5 @@
+//! Integration tests of the SCSI model, in one program.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
+
+mod two_initiators;
+mod unit;

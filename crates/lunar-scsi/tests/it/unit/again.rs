@@ -1,0 +1,266 @@
+//! A command is judged again when its data has come: what has changed since counts, nothing that
+//! can make a difference goes unnoticed, and nothing is told or done by asking.
+
+use crate::unit::support::{A, B, Bench, blocks, options, port};
+use lunar_scsi::commands::COMMANDS;
+use lunar_scsi::long_operation::{LongOperation, OperationKind, Work};
+use lunar_scsi::plan::{LbaRange, NexusId, Plan, Refusal};
+use lunar_scsi::rights::Rights;
+use lunar_scsi::sense::Sense;
+use lunar_scsi::unit::{AtomicBlocks, Context, UnitOptions};
+use proptest::prelude::*;
+
+const WRITE_EXCLUSIVE: u8 = 1;
+const EXCLUSIVE_ACCESS: u8 = 3;
+
+fn again(bench: &Bench, nexus: NexusId, cdb: &[u8], ranges: &[LbaRange]) -> Result<(), Refusal> {
+    let port = port();
+    bench.unit.check_again(nexus, &Context::new(&bench.luns, &port), cdb, ranges)
+}
+
+fn out_cdb(action: u8, kind: u8) -> [u8; 10] {
+    [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0]
+}
+
+fn out_list(keys: [u64; 2]) -> Vec<u8> {
+    let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
+    list.resize(24, 0);
+    list
+}
+
+fn out(bench: &mut Bench, nexus: NexusId, action: u8, kind: u8, keys: [u64; 2]) {
+    let done = bench.send_from(nexus, &out_cdb(action, kind), &out_list(keys));
+    assert_eq!(done, Ok(Plan::Reply(vec![])));
+}
+
+/// The control page with this SWP.
+fn control_list(swp: bool) -> [u8; 16] {
+    [0, 0, 0, 0, 10, 10, 0x22, 0x10, if swp { 8 } else { 0 }, 0, 0, 0, 0, 0, 0, 0]
+}
+
+fn sanitize() -> LongOperation {
+    let kind = OperationKind::SANITIZE;
+    LongOperation { kind, unrestricted_exit: false, work: Work::Zero }
+}
+
+/// What comes between a command of `A` and its data.
+type Between = fn(&mut Bench);
+
+/// Goal: what comes between a write and its data counts, each thing for what it is, and it is
+/// noticed by the revision; a unit attention that comes with it waits for the next command.
+#[test]
+fn what_comes_before_the_data_counts() {
+    let conflict = Refusal::ReservationConflict;
+    let gone = Sense::LBA_OUT_OF_RANGE.with_information(8);
+    let cases: [(Between, Option<Refusal>); 8] = [
+        (|bench| out(bench, B, 4, WRITE_EXCLUSIVE, [0xb, 0xa]), Some(conflict.clone())),
+        (|bench| bench.unit.resize(8), Some(gone.into())),
+        (
+            |bench| {
+                let select = [0x15, 0x10, 0, 0, 16, 0];
+                bench.send_from(B, &select, &control_list(true)).unwrap();
+            },
+            Some(Sense::LOGICAL_UNIT_SOFTWARE_WRITE_PROTECTED.into()),
+        ),
+        (
+            |bench| bench.unit.begin_operation(sanitize(), B).unwrap(),
+            Some(Sense::SANITIZE_IN_PROGRESS.with_progress(0).into()),
+        ),
+        (
+            |bench| drop(bench.run(B, &[0x1b, 0, 0, 0, 0x02, 0]).unwrap()),
+            Some(Sense::MEDIUM_NOT_PRESENT.into()),
+        ),
+        (|bench| bench.unit.detach(A), Some(Sense::INTERNAL_TARGET_FAILURE.into())),
+        (|bench| bench.unit.resize(1 << 30), None),
+        (|_| {}, None),
+    ];
+    for (number, (between, refusal)) in cases.into_iter().enumerate() {
+        let mut bench = Bench::removable();
+        out(&mut bench, A, 0, 0, [0, 0xa]);
+        out(&mut bench, A, 1, WRITE_EXCLUSIVE, [0xa, 0]);
+        out(&mut bench, B, 0, 0, [0, 0xb]);
+        let cdb = blocks(0x2a, 0, 8, 8);
+        if number > 0 {
+            // Else B may change nothing.
+            out(&mut bench, A, 2, WRITE_EXCLUSIVE, [0xa, 0]);
+        }
+        let plan = bench.plan(&cdb);
+        let before = bench.unit.revision();
+        assert_eq!(again(&bench, A, &cdb, plan.ranges()), Ok(()));
+        between(&mut bench);
+        assert_eq!(again(&bench, A, &cdb, plan.ranges()).err(), refusal, "case {number}");
+        assert!(refusal.is_none() || bench.unit.revision() != before, "case {number}");
+        let waits = bench.unit.pending_event(A);
+        let _ = again(&bench, A, &cdb, plan.ranges());
+        assert_eq!(bench.unit.pending_event(A), waits);
+    }
+}
+
+/// Goal: a command whose parameter list comes late is judged again as one that writes blocks is.
+/// Method: every command with a parameter list, and a reservation between CDB and list.
+#[test]
+fn a_late_parameter_list_meets_the_reservation() {
+    let commands: [(&[u8], usize); 7] = [
+        (&[0x15, 0x10, 0, 0, 16, 0], 16),
+        (&[0x55, 0x10, 0, 0, 0, 0, 0, 0, 20, 0], 20),
+        (&[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], 24),
+        (&[0x3b, 2, 0, 0, 0, 0, 0, 0, 4, 0], 4),
+        (&[0x48, 1, 0, 0, 0, 0, 0, 0, 5, 0], 5),
+        (&[0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0], 8),
+        (&[0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0], 16),
+    ];
+    for (cdb, bytes) in commands {
+        let mut bench = Bench::thin();
+        let Plan::Parameters { parked, .. } = bench.plan(cdb) else { panic!("{cdb:02x?}") };
+        out(&mut bench, B, 0, 0, [0, 0xb]);
+        out(&mut bench, B, 1, EXCLUSIVE_ACCESS, [0xb, 0]);
+        let port = port();
+        let context = Context::new(&bench.luns, &port);
+        let resumed = bench.unit.resume(A, &context, parked, &vec![0; bytes]);
+        assert_eq!(resumed, Err(Refusal::ReservationConflict), "{cdb:02x?}");
+    }
+}
+
+/// One step of somebody at the unit.
+#[derive(Clone, Debug)]
+enum Step {
+    Send(NexusId, Vec<u8>, Vec<u8>),
+    Resize(u64),
+    Reset,
+    NexusLoss(NexusId),
+    Leave(NexusId),
+    Come(NexusId),
+    Rights(NexusId, bool),
+    Begin,
+    End(bool),
+    RollBack,
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let nexus = || prop_oneof![Just(A), Just(B)];
+    let key = || prop_oneof![Just(0_u64), Just(0xa), Just(0xb)];
+    let out = (nexus(), 0..8_u8, prop::sample::select(vec![1_u8, 3, 5, 6, 7, 8]), [key(), key()])
+        .prop_map(|(nexus, action, kind, keys)| {
+            Step::Send(nexus, out_cdb(action, kind).to_vec(), out_list(keys))
+        });
+    let plain = prop::sample::select(vec![
+        [0x16, 0, 0, 0, 0, 0],
+        [0x17, 0, 0, 0, 0, 0],
+        [0x1b, 0, 0, 0, 0x02, 0],
+        [0x1b, 0, 0, 0, 0x03, 0],
+        [0x1b, 0, 0, 0, 0, 0],
+        [0x1b, 0, 0, 0, 1, 0],
+        [0x1e, 0, 0, 0, 1, 0],
+        [0x1e, 0, 0, 0, 0, 0],
+    ]);
+    let plain = (nexus(), plain).prop_map(|(nexus, cdb)| Step::Send(nexus, cdb.into(), vec![]));
+    let select = (nexus(), any::<bool>()).prop_map(|(nexus, swp)| {
+        Step::Send(nexus, vec![0x15, 0x10, 0, 0, 16, 0], control_list(swp).into())
+    });
+    let groups = (nexus(), 0..4_u8).prop_map(|(nexus, state)| {
+        let list = vec![0, 0, 0, 0, state, 0, 0, 1];
+        Step::Send(nexus, vec![0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0], list)
+    });
+    prop_oneof![
+        8 => out,
+        6 => plain,
+        3 => select,
+        2 => groups,
+        1 => (1..100_u64).prop_map(Step::Resize),
+        1 => Just(Step::Reset),
+        1 => nexus().prop_map(Step::NexusLoss),
+        1 => nexus().prop_map(Step::Leave),
+        2 => nexus().prop_map(Step::Come),
+        1 => (nexus(), any::<bool>()).prop_map(|(nexus, may)| Step::Rights(nexus, may)),
+        1 => Just(Step::Begin),
+        1 => any::<bool>().prop_map(Step::End),
+        1 => Just(Step::RollBack),
+    ]
+}
+
+fn take(bench: &mut Bench, step: Step) {
+    match step {
+        Step::Send(nexus, cdb, list) => {
+            if let Ok(Plan::Parameters { parked, .. }) = bench.run(nexus, &cdb) {
+                let port = port();
+                let context = Context::new(&bench.luns, &port);
+                let _ = bench.unit.resume(nexus, &context, parked, &list);
+            }
+        }
+        Step::Resize(blocks) => bench.unit.resize(blocks),
+        Step::Reset => bench.unit.reset(None),
+        Step::NexusLoss(nexus) => bench.unit.nexus_loss(nexus),
+        Step::Leave(nexus) => bench.unit.detach(nexus),
+        Step::Come(nexus) => bench.attach(nexus),
+        Step::Rights(nexus, administers_unit) => {
+            bench.unit.set_rights(nexus, Rights { administers_unit, ..Rights::default() });
+        }
+        Step::Begin => drop(bench.unit.begin_operation(sanitize(), A)),
+        Step::End(well) if bench.unit.operation().is_some() => match well {
+            true => {
+                bench.unit.set_operation_done();
+                bench.unit.end_operation();
+            }
+            false => bench.unit.fail_operation(),
+        },
+        Step::End(_) => {}
+        Step::RollBack => bench.unit.roll_back(),
+    }
+}
+
+/// What every command there is would be told now, sent by either nexus.
+fn verdicts(bench: &Bench) -> Vec<Result<(), Refusal>> {
+    let range = LbaRange { lba: 50, count: 1 };
+    let mut verdicts = Vec::new();
+    for command in COMMANDS {
+        let mut cdb = vec![0; command.cdb_bytes()];
+        cdb[0] = command.opcode;
+        cdb[1] = command.service_action.unwrap_or(0);
+        for nexus in [A, B] {
+            verdicts.push(again(bench, nexus, &cdb, &[range]));
+        }
+    }
+    verdicts
+}
+
+proptest! {
+    /// Goal: while the revision is the same, so is every answer: a target that has seen that
+    /// nothing has changed need not ask.
+    /// Method: sequences of everything that may change an answer, for all commands and two nexuses.
+    #[test]
+    fn no_change_goes_unnoticed(steps in prop::collection::vec(steps(), 1..40)) {
+        let mut bench = Bench::with_everything();
+        let mut known = (bench.unit.revision(), verdicts(&bench));
+        for step in steps {
+            take(&mut bench, step.clone());
+            let now = (bench.unit.revision(), verdicts(&bench));
+            prop_assert!(now.0 != known.0 || now.1 == known.1, "{step:?}");
+            known = now;
+        }
+    }
+
+    /// Goal: judging again comes to what judging comes to, but for unit attentions and the fields
+    /// of the command: a plan is never made for what would be refused, and what is judged again to
+    /// be a conflict was one.
+    #[test]
+    fn judging_again_is_judging(
+        steps in prop::collection::vec(steps(), 0..30), index in 0..COMMANDS.len(),
+    ) {
+        let atomic = Some(AtomicBlocks { unit_blocks: 8, blocks_max: 64 });
+        let mut bench = Bench::new(UnitOptions { removable: true, atomic, ..options() });
+        steps.into_iter().for_each(|step| take(&mut bench, step));
+        let command = &COMMANDS[index];
+        let mut cdb = vec![0; command.cdb_bytes()];
+        cdb[0] = command.opcode;
+        cdb[1] = command.service_action.unwrap_or(0);
+        while bench.unit.pending_event(A).is_some() {
+            let _ = bench.run(A, &[0; 6]);
+        }
+        let checked = again(&bench, A, &cdb, &[]);
+        match bench.run(A, &cdb) {
+            Ok(_) => prop_assert_eq!(checked, Ok(())),
+            Err(refusal) if checked.is_err() => prop_assert_eq!(Err(refusal), checked),
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! WRITE ATOMIC (16).
+
+use crate::unit::support::{Bench, COUNT, options};
+use lunar_scsi::plan::{LbaRange, Plan};
+use lunar_scsi::sense::Sense;
+use lunar_scsi::unit::{AtomicBlocks, UnitOptions};
+
+fn bench() -> Bench {
+    let atomic = Some(AtomicBlocks { unit_blocks: 8, blocks_max: 64 });
+    Bench::new(UnitOptions { atomic, ..options() })
+}
+
+fn write_atomic(flags: u8, lba: u64, boundary: u16, count: u16) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[..2].copy_from_slice(&[0x9c, flags]);
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[10..12].copy_from_slice(&boundary.to_be_bytes());
+    cdb[12..14].copy_from_slice(&count.to_be_bytes());
+    cdb
+}
+
+#[test]
+fn what_the_limits_allow_is_written() {
+    let mut bench = bench();
+    for (lba, count) in [(0, 8), (8, 64), (COUNT - 8, 8), (0, 0), (COUNT, 0)] {
+        for (flags, durable) in [(0, false), (0x08, true), (0x10, false)] {
+            let plan = bench.plan(&write_atomic(flags, lba, 0, count));
+            let range = LbaRange { lba, count: count.into() };
+            assert_eq!(plan, Plan::WriteAtomic { range, durable });
+            assert_eq!(plan.data_out_bytes(512), u64::from(count) * 512);
+        }
+    }
+}
+
+#[test]
+fn what_they_do_not_allow_is_refused_at_its_field() {
+    let mut bench = bench();
+    for (cdb, at) in [
+        (write_atomic(0, 0, 0, 72), 12),
+        (write_atomic(0, 0, 0, 7), 12),
+        (write_atomic(0, 1, 0, 8), 2),
+        (write_atomic(0, 0, 8, 8), 10),
+    ] {
+        assert_eq!(bench.sense(&cdb), Sense::invalid_field_in_cdb(at, None), "{cdb:x?}");
+    }
+    let protected = bench.sense(&write_atomic(0x20, 0, 0, 8));
+    assert_eq!(protected, Sense::invalid_field_in_cdb(1, Some(7)));
+    for (lba, count) in [(COUNT - 8, 16), (COUNT, 8), (COUNT + 8, 0), (1 << 63, 8), (u64::MAX, 1)] {
+        let sense = bench.sense(&write_atomic(0, lba, 0, count));
+        assert_eq!(sense, Sense::LBA_OUT_OF_RANGE.with_information(lba.max(COUNT)));
+    }
+}
+
+/// A unit whose device proves nothing has no such command.
+#[test]
+fn it_is_offered_where_the_device_can() {
+    let sense = Bench::thin().sense(&write_atomic(0, 0, 0, 8));
+    assert_eq!(sense, Sense::INVALID_OPERATION_CODE);
+}

@@ -1,0 +1,170 @@
+//! What belongs to one nexus: its loss by I_T NEXUS RESET, what waits to be told, and what a
+//! session's protocol level changes. SAM-5 §7, RFC 7144 §4.2, §6.3.
+
+use crate::unit::support::{A, B, Bench};
+use lunar_scsi::plan::{NexusId, Plan, Refusal};
+use lunar_scsi::sense::Sense;
+use lunar_scsi::share::Origin;
+use lunar_scsi::unit::{Context, InitiatorPort, absent_unit_plan};
+use lunar_wire::Lun;
+
+const TEST_UNIT_READY: [u8; 6] = [0; 6];
+const RESERVE: [u8; 6] = [0x16, 0, 0, 0, 0, 0];
+const PREVENT: [u8; 6] = [0x1e, 0, 0, 0, 1, 0];
+const EJECT: [u8; 6] = [0x1b, 0, 0, 0, 0x02, 0];
+const MODE_SELECT: [u8; 6] = [0x15, 0x10, 0, 0, 16, 0];
+
+/// Sets D_SENSE, for all but A a change of mode parameters.
+fn change_modes(bench: &mut Bench) {
+    let list = [0, 0, 0, 0, 10, 10, 0x26, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
+    bench.send(&MODE_SELECT, &list).unwrap();
+}
+
+/// Goal: I_T nexus loss takes what is this nexus's alone, and nothing of another; its initiator is
+/// told, in this session or the one that follows.
+#[test]
+fn nexus_loss_takes_what_is_the_nexuss_alone() {
+    let mut bench = Bench::removable();
+    bench.plan(&PREVENT);
+    bench.unit.nexus_loss(A);
+    bench.run(B, &EJECT).expect("A prevents it no longer");
+    assert_eq!(bench.sense(&TEST_UNIT_READY), Sense::NEXUS_LOSS);
+    let mut bench = Bench::removable();
+    bench.run(B, &PREVENT).unwrap();
+    bench.unit.nexus_loss(A);
+    assert_eq!(bench.sense(&TEST_UNIT_READY), Sense::NEXUS_LOSS);
+    assert_eq!(bench.sense(&EJECT), Sense::MEDIUM_REMOVAL_PREVENTED, "B prevents it still");
+    bench.run(B, &TEST_UNIT_READY).expect("B is told nothing");
+}
+
+/// Goal: RESERVE (6) ends with its nexus; a persistent reservation and its registration stay.
+#[test]
+fn nexus_loss_and_reservations() {
+    let mut bench = Bench::thin();
+    bench.plan(&RESERVE);
+    bench.unit.nexus_loss(B);
+    let conflict = bench.run(B, &TEST_UNIT_READY);
+    assert_eq!(conflict, Err(Sense::NEXUS_LOSS.into()), "told first");
+    assert_eq!(bench.run(B, &TEST_UNIT_READY), Err(Refusal::ReservationConflict));
+    bench.unit.nexus_loss(A);
+    bench.run(B, &TEST_UNIT_READY).expect("released");
+    assert_eq!(bench.sense(&TEST_UNIT_READY), Sense::NEXUS_LOSS);
+    let register = [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
+    let mut list = [0; 24];
+    list[15] = 7;
+    bench.send(&register, &list).unwrap();
+    let reserve = [0x5f, 1, 3, 0, 0, 0, 0, 0, 24, 0];
+    let mut list = [0; 24];
+    list[7] = 7;
+    bench.send(&reserve, &list).unwrap();
+    bench.unit.nexus_loss(A);
+    let write = crate::unit::support::blocks(0x2a, 0, 0, 1);
+    assert_eq!(bench.run(B, &write), Err(Refusal::ReservationConflict));
+}
+
+/// Goal: whoever was reset away is told of the loss when it is back, with what came meanwhile; a
+/// reset meanwhile says more; whoever logged out by itself is told of the power-on, as ever.
+#[test]
+fn the_next_session_is_told() {
+    let mut bench = Bench::thin();
+    bench.unit.nexus_loss(B);
+    bench.unit.detach(B);
+    change_modes(&mut bench);
+    bench.attach(B);
+    assert_eq!(bench.refusal(B, &TEST_UNIT_READY), Sense::NEXUS_LOSS);
+    assert_eq!(bench.refusal(B, &TEST_UNIT_READY), Sense::MODE_PARAMETERS_CHANGED);
+    bench.run(B, &TEST_UNIT_READY).unwrap();
+    bench.unit.nexus_loss(B);
+    bench.unit.detach(B);
+    bench.unit.reset(Some(A));
+    bench.attach(B);
+    assert_eq!(bench.refusal(B, &TEST_UNIT_READY), Sense::RESET_BY_FUNCTION);
+    bench.run(B, &TEST_UNIT_READY).unwrap();
+    bench.unit.detach(B);
+    bench.attach(B);
+    assert_eq!(bench.refusal(B, &TEST_UNIT_READY), Sense::POWER_ON_RESET);
+}
+
+/// A session of this initiator begins and is lost.
+fn lose(bench: &mut Bench, nexus: NexusId, name: &str, origin: Option<Origin>) {
+    bench.attach_named(nexus, name, origin);
+    bench.unit.nexus_loss(nexus);
+    bench.unit.detach(nexus);
+}
+
+/// Whether the initiator is told of the loss of its nexus, and not of a power-on.
+fn is_remembered(bench: &mut Bench, nexus: NexusId, name: &str) -> bool {
+    let isid = [0x80, 0, 0, 0, (nexus.0 >> 8) as u8, nexus.0 as u8];
+    bench.unit.attach(
+        nexus,
+        InitiatorPort { name: name.into(), isid },
+        crate::unit::support::port(),
+    );
+    bench.refusal(nexus, &TEST_UNIT_READY) == Sense::NEXUS_LOSS
+}
+
+/// Goal: initiators that never come back cost no memory without end.
+#[test]
+fn the_lost_are_forgotten_in_the_end() {
+    let mut bench = Bench::thin();
+    let many: Vec<_> = (1000..1300).map(|number| (NexusId(number), format!("i{number}"))).collect();
+    for (nexus, name) in &many {
+        lose(&mut bench, *nexus, name, None);
+    }
+    let remembered = many.iter().filter(|(nexus, name)| is_remembered(&mut bench, *nexus, name));
+    assert_eq!(remembered.count(), 128);
+}
+
+/// Goal: an initiator that loses nexus after nexus under ever other ISIDs, or ever other names
+/// from one origin, does not make others look powered on.
+#[test]
+fn the_lost_of_others_are_remembered() {
+    for origin in [None, Some(Origin(7))] {
+        let mut bench = Bench::thin();
+        lose(&mut bench, NexusId(500), "victim", None);
+        for number in 1000..1300 {
+            let name = origin.map_or("one".to_owned(), |_| format!("i{number}"));
+            lose(&mut bench, NexusId(number), &name, origin);
+        }
+        assert!(is_remembered(&mut bench, NexusId(500), "victim"), "{origin:?}");
+    }
+}
+
+/// Goal: QUERY ASYNCHRONOUS EVENT tells what a nexus would be told next and how much there is, and
+/// takes nothing away.
+#[test]
+fn pending_events() {
+    let mut bench = Bench::thin();
+    assert_eq!(bench.unit.pending_event(B), None);
+    change_modes(&mut bench);
+    assert_eq!(bench.unit.pending_event(B), Some([0x16, 0x2a, 0x01]));
+    assert_eq!(bench.unit.pending_event(A), None, "it asked for the change");
+    bench.unit.raise(0x2a09, None);
+    assert_eq!(bench.unit.pending_event(B), Some([0x26, 0x2a, 0x01]));
+    assert_eq!(bench.unit.pending_event(B), Some([0x26, 0x2a, 0x01]));
+    assert_eq!(bench.refusal(B, &TEST_UNIT_READY), Sense::MODE_PARAMETERS_CHANGED);
+    assert_eq!(bench.unit.pending_event(B), Some([0x16, 0x2a, 0x09]));
+    assert_eq!(bench.unit.pending_event(NexusId(99)), None);
+}
+
+/// Goal: the iSCSI version descriptor is 0960h plus the session's protocol level, with a unit and
+/// without, and the functions of level 2 are named at level 2 only.
+#[test]
+fn what_the_protocol_level_changes() {
+    let mut bench = Bench::thin();
+    let inquiry = [0x12, 0, 0, 0, 255, 0];
+    let functions = [0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0];
+    let expected =
+        [(0, 0x60, [0xda, 0, 0, 0]), (1, 0x61, [0xda, 0, 0, 0]), (2, 0x62, [0xde, 7, 0, 0])];
+    for (level, descriptor, named) in expected {
+        bench.protocol_level = level;
+        assert_eq!(bench.reply(&inquiry)[64..66], [0x09, descriptor], "level {level}");
+        assert_eq!(bench.reply(&functions), named, "level {level}");
+        let port = crate::unit::support::port();
+        let context = Context { protocol_level: level, ..Context::new(&bench.luns, &port) };
+        let Ok(Plan::Reply(reply)) = absent_unit_plan(Lun::new(9), &context, &inquiry) else {
+            panic!("INQUIRY is answered everywhere")
+        };
+        assert_eq!(reply[64..66], [0x09, descriptor], "no unit, level {level}");
+    }
+}

@@ -1,0 +1,158 @@
+//! Whatever comes as a CDB: no panic, and no plan outside the unit.
+
+use crate::unit::support::{A, B, Bench, options};
+use lunar_scsi::commands::COMMANDS;
+use lunar_scsi::plan::{LbaRange, Parked, Plan};
+use lunar_scsi::unit::{Context, UnitOptions, absent_unit_plan};
+use lunar_wire::Lun;
+use proptest::prelude::*;
+
+/// Replies never exceed this: the longest is REPORT SUPPORTED OPERATION CODES.
+const REPLY_BYTES_MAX: usize = 4096;
+
+fn check_range(options: &UnitOptions, range: LbaRange) {
+    let end = range.lba.checked_add(range.count);
+    assert!(end.is_some_and(|end| end <= options.block_count), "{range:x?}");
+}
+
+fn check(options: &UnitOptions, plan: &Plan) {
+    let transfer = u64::from(options.transfer_blocks_max);
+    match plan {
+        Plan::Read { range, .. }
+        | Plan::Write { range, .. }
+        | Plan::WriteAtomic { range, .. }
+        | Plan::WriteAndVerify { range, .. }
+        | Plan::Verify { range, .. }
+        | Plan::OrWrite { range, .. } => {
+            check_range(options, *range);
+            assert!(range.count <= transfer);
+        }
+        Plan::CompareAndWrite { range, .. } => {
+            check_range(options, *range);
+            assert!(range.count <= transfer.min(255));
+        }
+        Plan::WriteSame { range, .. } | Plan::Prefetch { range } => check_range(options, *range),
+        Plan::MapStatus { range, extents_max, .. } => {
+            check_range(options, *range);
+            assert!(range.count > 0 && (1..=4096).contains(extents_max));
+        }
+        Plan::Unmap { ranges, .. } => {
+            assert!(ranges.len() <= 256);
+            ranges.iter().for_each(|range| check_range(options, *range));
+        }
+        Plan::Reply(reply) => assert!(reply.len() <= REPLY_BYTES_MAX),
+        Plan::Parameters { bytes, .. } => assert!((1..=0xffff).contains(bytes)),
+        Plan::LongOperation { operation, .. } => assert!(operation.work.passes() > 0),
+        Plan::SelfTest { reads } => reads.iter().for_each(|range| check_range(options, *range)),
+        Plan::Copy { list } => crate::unit::copy::check(list),
+        Plan::Flush { .. }
+        | Plan::SaveState
+        | Plan::ExitFailureMode
+        | Plan::AbortTasksOf { .. } => {}
+    }
+    let longest = (2 * 255 * u64::from(options.block_bytes))
+        .max(transfer * u64::from(options.block_bytes))
+        .max(0xffff);
+    assert!(plan.data_out_bytes(options.block_bytes) <= longest);
+}
+
+/// CDBs that mean something more often than chance would have it: a command of the table, with
+/// random fields, some of them small.
+fn cdbs() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![Just(0), Just(0xff), 0..=8_u8, any::<u8>()];
+    let likely = (0..COMMANDS.len(), prop::collection::vec(byte, 0..=32)).prop_map(
+        |(index, mut cdb): (usize, Vec<u8>)| {
+            let command = &COMMANDS[index];
+            if let Some(byte) = cdb.get_mut(command.cdb_bytes() - 1) {
+                *byte = 0;
+            }
+            if let [opcode, flags, ..] = &mut cdb[..] {
+                *opcode = command.opcode;
+                *flags = command.service_action.unwrap_or(*flags & 0x1e);
+            }
+            cdb
+        },
+    );
+    prop_oneof![3 => likely, 1 => prop::collection::vec(any::<u8>(), 0..=260)]
+}
+
+fn units() -> impl Strategy<Value = UnitOptions> {
+    let counts = prop_oneof![Just(1_u64), 1..=300_u64, Just(1 << 32), Just(1 << 43), any::<u64>()];
+    let blocks = prop_oneof![Just(512_u32), Just(1024), Just(2048), Just(4096)];
+    let thin = prop::option::of(1..=64_u32);
+    (counts, blocks, thin, any::<bool>(), any::<bool>(), 0..5_u32, any::<bool>()).prop_map(
+        |(count, block_bytes, thin, removable, write_back, exponent, small)| UnitOptions {
+            block_bytes,
+            block_count: count.max(1),
+            physical_block_bytes: block_bytes << exponent,
+            transfer_blocks_max: if small { 1 } else { 2048 },
+            unmap_granularity_blocks: thin,
+            removable,
+            write_back,
+            read_only: false,
+            ..options()
+        },
+    )
+}
+
+proptest! {
+    /// Goal: hostile commands do no harm. Method: sequences of random CDBs and parameter lists
+    /// from two nexuses at units of random shape.
+    #[test]
+    fn any_cdb_is_judged(
+        unit in units(),
+        commands in prop::collection::vec((any::<bool>(), cdbs()), 1..40),
+        list in prop::collection::vec(any::<u8>(), 0..=300),
+    ) {
+        let mut bench = Bench::new(unit.clone());
+        for (first, cdb) in &commands {
+            let nexus = if *first { A } else { B };
+            let plan = bench.run(nexus, cdb);
+            if let Ok(Plan::Parameters { parked, .. }) = plan {
+                let port = crate::unit::support::port();
+                let context = Context::new(&bench.luns, &port);
+                if let Ok(plan) = bench.unit.resume(nexus, &context, parked, &list) {
+                    check(&unit, &plan);
+                }
+            } else if let Ok(plan) = plan {
+                check(&unit, &plan);
+            } else if let Err(lunar_scsi::plan::Refusal::Check(sense)) = plan {
+                prop_assert!(!bench.unit.encode_sense(&sense).is_empty());
+            }
+        }
+    }
+
+    /// A parked command is the target's to keep; nothing breaks when it is another's.
+    #[test]
+    fn any_parked_command_is_judged(
+        cdb in cdbs(),
+        list in prop::collection::vec(any::<u8>(), 0..=300),
+    ) {
+        let mut bench = Bench::thin();
+        let port = crate::unit::support::port();
+        let context = Context::new(&bench.luns, &port);
+        if let Ok(plan) = bench.unit.resume(A, &context, Parked { cdb }, &list) {
+            check(&options(), &plan);
+        }
+    }
+
+    /// The same where there is no unit.
+    #[test]
+    fn any_cdb_is_judged_without_a_unit(cdb in cdbs(), lun in any::<[u8; 8]>()) {
+        let port = crate::unit::support::port();
+        let luns = [Lun::new(0)];
+        let context = Context::new(&luns, &port);
+        for lun in [Lun(lun), Lun::REPORT_LUNS] {
+            if let Ok(plan) = absent_unit_plan(lun, &context, &cdb) {
+                check(&options(), &plan);
+            }
+        }
+    }
+
+    /// State is a file; files get damaged.
+    #[test]
+    fn any_state_is_judged(state in prop::collection::vec(any::<u8>(), 0..=300)) {
+        let mut bench = Bench::fresh(options());
+        prop_assert!(bench.unit.restore(&state).is_err());
+    }
+}

@@ -1,0 +1,316 @@
+//! SANITIZE, and what a long operation means for all other commands.
+
+use crate::unit::support::{A, B, Bench, blocks, options};
+use lunar_scsi::commands::COMMANDS;
+use lunar_scsi::copy::Party;
+use lunar_scsi::long_operation::{LongOperation, OperationKind, Work};
+use lunar_scsi::plan::{NexusId, Plan};
+use lunar_scsi::sense::Sense;
+use lunar_scsi::unit::{BlockUnit, InitiatorPort, NexusOptions, UnitOptions};
+
+const READY: [u8; 6] = [0; 6];
+const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 252, 0];
+const OVERWRITE: u8 = 0x01;
+const BLOCK_ERASE: u8 = 0x02;
+const EXIT_FAILURE_MODE: u8 = 0x1f;
+const AUSE: u8 = 0x20;
+const IMMED: u8 = 0x80;
+
+fn cdb(flags: u8, bytes: u16) -> [u8; 10] {
+    let [high, low] = bytes.to_be_bytes();
+    [0x48, flags, 0, 0, 0, 0, 0, high, low, 0]
+}
+
+fn list(method: u8, pattern: &[u8]) -> Vec<u8> {
+    let [high, low] = (pattern.len() as u16).to_be_bytes();
+    [&[method, 0, high, low], pattern].concat()
+}
+
+/// Begins what is planned, as a target does.
+pub fn begin(bench: &mut Bench, plan: Plan) -> Result<(), Sense> {
+    match plan {
+        Plan::LongOperation { operation, by, .. } => bench.unit.begin_operation(operation, by),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn done(bench: &mut Bench) {
+    bench.unit.set_operation_done();
+    bench.unit.end_operation();
+}
+
+#[test]
+fn overwrite_is_planned_as_its_list_says() {
+    let mut bench = Bench::thin();
+    for (flags, immediate, unrestricted_exit) in
+        [(0, false, false), (IMMED, true, false), (AUSE, false, true), (IMMED | AUSE, true, true)]
+    {
+        for (method, passes, invert) in [(0x01, 1, false), (0x1f, 31, false), (0x82, 2, true)] {
+            let list = list(method, &[0xaa, 0x55, 1]);
+            let work = Work::Overwrite { pattern: vec![0xaa, 0x55, 1], passes, invert };
+            let kind = OperationKind::SANITIZE;
+            let operation = LongOperation { kind, unrestricted_exit, work };
+            let planned = bench.send(&cdb(flags | OVERWRITE, 7), &list);
+            assert_eq!(planned, Ok(Plan::LongOperation { operation, by: A, immediate }));
+        }
+    }
+    assert_eq!(bench.unit.operation(), None, "a plan begins nothing");
+}
+
+#[test]
+fn overwrite_lists_that_are_none() {
+    let mut bench = Bench::thin();
+    for bytes in [0, 1, 2, 3, 4, 517, 0xffff] {
+        let refused = bench.sense(&cdb(OVERWRITE, bytes));
+        assert_eq!(refused, Sense::invalid_field_in_cdb(7, None), "{bytes}");
+    }
+    let mut refuse = |list: &[u8], byte, bit| {
+        let refused = bench.send(&cdb(OVERWRITE, list.len() as u16), list);
+        let sense = Sense::invalid_field_in_parameter_list(byte, bit);
+        assert_eq!(refused, Err(sense.into()), "{list:x?}");
+    };
+    refuse(&list(0x00, &[1]), 0, Some(4));
+    refuse(&list(0x80, &[1]), 0, Some(4));
+    for test in [0x20, 0x40, 0x60] {
+        refuse(&list(0x01 | test, &[1]), 0, Some(6));
+    }
+    refuse(&[1, 0, 0, 0, 9], 2, None);
+    refuse(&[1, 0, 0, 2, 9], 2, None);
+    refuse(&[1, 0, 0, 1, 9, 9], 2, None);
+    refuse(&[&[1, 0, 2, 1][..], &[9; 512]].concat(), 2, None);
+    let whole_block = list(1, &[9; 512]);
+    assert!(bench.send(&cdb(OVERWRITE, 516), &whole_block).is_ok());
+}
+
+/// Goal: what is reserved is refused, and so is what is not here: ZNR, CRYPTOGRAPHIC ERASE.
+#[test]
+fn what_is_reserved_is_refused() {
+    let mut bench = Bench::thin();
+    for (action, bytes) in [(OVERWRITE, 5), (BLOCK_ERASE, 0), (EXIT_FAILURE_MODE, 0)] {
+        let refused = bench.sense(&cdb(0x40 | action, bytes));
+        assert_eq!(refused, Sense::invalid_field_in_cdb(1, Some(6)));
+        for at in 2..7 {
+            let mut cdb = cdb(action, bytes);
+            cdb[at] = 1;
+            assert_eq!(bench.sense(&cdb), Sense::invalid_field_in_cdb(at as u16, None));
+        }
+    }
+    for action in [BLOCK_ERASE, EXIT_FAILURE_MODE] {
+        assert_eq!(bench.sense(&cdb(action, 8)), Sense::invalid_field_in_cdb(7, None));
+    }
+    for action in (0..32).filter(|it| ![OVERWRITE, BLOCK_ERASE, EXIT_FAILURE_MODE].contains(it)) {
+        assert_eq!(bench.sense(&cdb(action, 0)), Sense::invalid_field_in_cdb(1, Some(4)));
+    }
+    let thick = UnitOptions { unmap_granularity_blocks: None, ..options() };
+    let mut bench = Bench::new(thick);
+    let refused = bench.sense(&cdb(BLOCK_ERASE, 0));
+    assert_eq!(refused, Sense::invalid_field_in_cdb(1, Some(4)), "nothing to deallocate");
+}
+
+/// Goal: while it runs, every command is refused but those that tell about the unit, and what they
+/// tell is how far it is. Method: the whole table.
+#[test]
+fn meanwhile_the_unit_tells_and_does_nothing() {
+    let mut bench = Bench::removable();
+    let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
+    begin(&mut bench, plan).unwrap();
+    bench.unit.set_operation_progress(1, 4);
+    let progress = Sense::SANITIZE_IN_PROGRESS.with_progress(0x4000);
+    let mut told = Vec::new();
+    let options = bench.unit.options().clone();
+    for command in COMMANDS.iter().filter(|command| command.is_offered(&options)) {
+        let mut cdb = vec![0; command.cdb_bytes()];
+        cdb[0] = command.opcode;
+        cdb[1] = command.service_action.unwrap_or(0);
+        match bench.run(B, &cdb) {
+            Err(lunar_scsi::plan::Refusal::Check(sense)) if sense == progress => {}
+            _ => told.push(command.name),
+        }
+    }
+    told.sort_unstable();
+    let expected = [
+        "INQUIRY",
+        "LOG SENSE",
+        "REPORT LUNS",
+        "REPORT SUPPORTED OPERATION CODES",
+        "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS",
+        "REPORT TARGET PORT GROUPS",
+        "REPORT TIMESTAMP",
+        "REQUEST SENSE",
+    ];
+    assert_eq!(told, expected);
+    for party in [Party::Source, Party::Destination] {
+        let refused = bench.unit.check_copy(A, party);
+        assert_eq!(refused, Err(progress.clone().into()), "of other units' commands too");
+    }
+    assert_eq!(Sense::decode(&bench.reply(&REQUEST_SENSE)), Some(progress.clone()));
+    let descriptor = [0x03, 1, 0, 0, 252, 0];
+    assert_eq!(Sense::decode(&bench.reply(&descriptor)), Some(progress));
+    done(&mut bench);
+    bench.reply(&READY);
+    assert_eq!(bench.refusal(B, &READY), Sense::MEDIUM_MAY_HAVE_CHANGED);
+    bench.plan(&blocks(0x28, 0, 0, 1));
+}
+
+/// Who comes while it runs learns of it from the answers, and has seen no block before.
+#[test]
+fn who_comes_later_is_not_told_of_the_end() {
+    let mut bench = Bench::thin();
+    let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
+    begin(&mut bench, plan).unwrap();
+    let later = NexusId(3);
+    bench.attach(later);
+    assert_eq!(bench.refusal(later, &READY), Sense::POWER_ON_RESET);
+    done(&mut bench);
+    bench.run(later, &READY).unwrap();
+    bench.reply(&READY);
+}
+
+/// Goal: who had logged in before it began is told of its end, also where the unit comes to know
+/// that nexus after it.
+#[test]
+fn who_was_there_is_told_of_the_end_by_its_first_command() {
+    let mut bench = Bench::thin();
+    let login = |number| {
+        let initiator = InitiatorPort { name: "iqn.late".into(), isid: [0, 0, 0, 0, 0, number] };
+        NexusOptions::new(&initiator, &crate::unit::support::port())
+    };
+    let before = login(3);
+    let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
+    begin(&mut bench, plan).unwrap();
+    let meanwhile = login(4);
+    done(&mut bench);
+    bench.unit.attach_with(NexusId(3), before);
+    bench.unit.attach_with(NexusId(4), meanwhile);
+    for nexus in [NexusId(3), NexusId(4)] {
+        assert_eq!(bench.refusal(nexus, &READY), Sense::POWER_ON_RESET);
+    }
+    assert_eq!(bench.refusal(NexusId(3), &READY), Sense::MEDIUM_MAY_HAVE_CHANGED);
+    for nexus in [NexusId(3), NexusId(4)] {
+        bench.run(nexus, &READY).unwrap();
+    }
+}
+
+/// Neither a reset nor the loss of who asked ends it.
+#[test]
+fn resets_do_not_end_it() {
+    let mut bench = Bench::thin();
+    let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
+    begin(&mut bench, plan).unwrap();
+    bench.unit.reset(Some(B));
+    bench.unit.detach(A);
+    assert_eq!(bench.refusal(B, &READY), Sense::SANITIZE_IN_PROGRESS.with_progress(0));
+    assert!(bench.unit.operation().is_some());
+}
+
+/// Goal: of two only one begins, however far the other one was. Method: the second is planned, or
+/// waits for its list, when the first begins.
+#[test]
+fn one_at_a_time() {
+    let mut bench = Bench::thin();
+    let Ok(Plan::Parameters { parked, .. }) = bench.run(B, &cdb(OVERWRITE, 5)) else { panic!() };
+    let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
+    begin(&mut bench, plan.clone()).unwrap();
+    let running = Sense::SANITIZE_IN_PROGRESS.with_progress(0);
+    assert_eq!(begin(&mut bench, plan), Err(running.clone()));
+    let port = crate::unit::support::port();
+    let context = lunar_scsi::unit::Context::new(&[], &port);
+    let resumed = bench.unit.resume(B, &context, parked, &list(1, &[1]));
+    assert_eq!(resumed, Err(running.into()));
+}
+
+/// Goal: after a failure the blocks stay out of reach until another SANITIZE ends well, or EXIT
+/// FAILURE MODE if AUSE allowed for that. SBC-3 §4.11.
+#[test]
+fn failure_and_the_ways_out() {
+    for unrestricted in [false, true] {
+        let mut bench = Bench::thin();
+        let flags = BLOCK_ERASE | if unrestricted { AUSE } else { 0 };
+        let plan = bench.plan(&cdb(flags, 0));
+        begin(&mut bench, plan).unwrap();
+        bench.unit.fail_operation();
+        let failed = Sense::SANITIZE_COMMAND_FAILED;
+        for command in [READY.to_vec(), blocks(0x28, 0, 0, 1), vec![0x04, 0, 0, 0, 0, 0]] {
+            assert_eq!(bench.sense(&command), failed);
+        }
+        assert_eq!(Sense::decode(&bench.reply(&REQUEST_SENSE)), Some(failed));
+        bench.reply(&[0x12, 0, 0, 0, 96, 0]);
+        let exit = bench.run(A, &cdb(EXIT_FAILURE_MODE, 0));
+        if unrestricted {
+            assert_eq!(exit, Ok(Plan::ExitFailureMode));
+            let failure = bench.unit.exit_failure_mode().unwrap();
+            bench.unit.fail_again(failure);
+            assert_eq!(bench.sense(&READY), Sense::SANITIZE_COMMAND_FAILED, "not saved");
+            bench.unit.exit_failure_mode().unwrap();
+        } else {
+            assert_eq!(exit, Err(Sense::invalid_field_in_cdb(1, Some(4)).into()));
+            let refused = bench.sense(&cdb(BLOCK_ERASE | AUSE, 0));
+            assert_eq!(refused, Sense::invalid_field_in_cdb(1, Some(5)), "no way round");
+            let refused = bench.sense(&cdb(OVERWRITE | AUSE, 5));
+            assert_eq!(refused, Sense::invalid_field_in_cdb(1, Some(5)));
+            let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
+            begin(&mut bench, plan).unwrap();
+            done(&mut bench);
+        }
+        bench.plan(&blocks(0x28, 0, 0, 1));
+        assert_eq!(bench.reply(&cdb(EXIT_FAILURE_MODE, 0)), [], "nothing to exit");
+    }
+}
+
+/// A unit that takes up the state of `bench`'s, with one nexus.
+fn restarted(bench: &Bench) -> Bench {
+    let mut after = Bench::fresh(options());
+    after.unit = BlockUnit::new(options());
+    after.unit.keep_state();
+    after.unit.restore(&bench.unit.persistent_state()).unwrap();
+    after.attach(A);
+    assert_eq!(after.sense(&READY), Sense::POWER_ON_RESET);
+    after
+}
+
+/// Goal: an operation and its failure survive the process, its end as well.
+#[test]
+fn it_survives_a_restart() {
+    let mut bench = Bench::thin();
+    let plan = bench.send(&cdb(OVERWRITE | AUSE, 6), &list(0x83, &[1, 2])).unwrap();
+    begin(&mut bench, plan).unwrap();
+    let operation = bench.unit.operation().cloned();
+    let mut after = restarted(&bench);
+    assert_eq!(after.unit.operation().cloned(), operation);
+    assert_eq!(after.sense(&READY), Sense::SANITIZE_IN_PROGRESS.with_progress(0));
+    after.unit.fail_operation();
+    let mut after = restarted(&after);
+    assert_eq!(after.sense(&READY), Sense::SANITIZE_COMMAND_FAILED);
+    assert_eq!(after.plan(&cdb(EXIT_FAILURE_MODE, 0)), Plan::ExitFailureMode);
+    after.unit.exit_failure_mode().unwrap();
+    restarted(&after).reply(&READY);
+    bench.unit.set_operation_done();
+    assert_eq!(bench.sense(&READY), Sense::SANITIZE_IN_PROGRESS.with_progress(0));
+    restarted(&bench).reply(&READY);
+}
+
+#[test]
+fn what_cannot_begin_leaves_all_as_it_was() {
+    let mut bench = Bench::removable();
+    let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
+    bench.plan(&[0x1b, 0, 0, 0, 2, 0]);
+    assert_eq!(begin(&mut bench, plan.clone()), Err(Sense::MEDIUM_NOT_PRESENT));
+    bench.plan(&[0x1b, 0, 0, 0, 3, 0]);
+    begin(&mut bench, plan).unwrap();
+    bench.unit.withdraw_operation();
+    bench.reply(&READY);
+    assert_eq!(bench.run(B, &READY), Err(Sense::MEDIUM_MAY_HAVE_CHANGED.into()), "of the load");
+    bench.run(B, &READY).unwrap();
+    let protected = UnitOptions { read_only: true, ..options() };
+    let mut bench = Bench::new(protected);
+    for action in [OVERWRITE, BLOCK_ERASE] {
+        assert_eq!(bench.sense(&cdb(action, 0)), Sense::WRITE_PROTECTED);
+    }
+    let by = NexusId(1);
+    let operation = LongOperation {
+        kind: OperationKind::SANITIZE,
+        unrestricted_exit: false,
+        work: Work::Deallocate,
+    };
+    assert_eq!(bench.unit.begin_operation(operation, by), Err(Sense::WRITE_PROTECTED));
+}

@@ -1,0 +1,77 @@
+//! What needs no waiting is asked of a disk once.
+
+use crate::common::*;
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BlockRange, BoxFuture, Buffer, Error, Geometry, MemoryDevice};
+use lunar_target::LunOptions;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+/// A disk in memory that counts what it is asked; it has things at hand if that is so.
+#[derive(Debug)]
+struct Asked {
+    memory: MemoryDevice,
+    has_at_hand: AtomicBool,
+    at_hand: AtomicUsize,
+    waiting: AtomicUsize,
+}
+
+impl BlockDevice for Asked {
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+    fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+        self.waiting.fetch_add(1, SeqCst);
+        self.memory.read(range, into)
+    }
+    fn read_at_hand(&self, range: BlockRange, into: &mut [u8]) -> bool {
+        self.at_hand.fetch_add(1, SeqCst);
+        self.has_at_hand.load(SeqCst) && self.memory.read_at_hand(range, into)
+    }
+    fn write(&self, at: BlockRange, from: Bytes, fua: bool) -> BoxFuture<'_, Result<(), Error>> {
+        self.waiting.fetch_add(1, SeqCst);
+        self.memory.write(at, from, fua)
+    }
+    fn write_at_hand(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
+        self.at_hand.fetch_add(1, SeqCst);
+        self.has_at_hand.load(SeqCst) && self.memory.write_at_hand(range, from, durable)
+    }
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.memory.flush()
+    }
+    fn io_tier(&self) -> String {
+        self.memory.io_tier()
+    }
+}
+
+/// Goal: a read or a write asks for what is at hand once, and goes the long way only when it is
+/// not. A disk may have to ask the system for each answer.
+#[test]
+fn a_disk_is_asked_at_hand_once() {
+    let device = Arc::new(Asked {
+        memory: MemoryDevice::new(1 << 20, 512, 4096).unwrap(),
+        has_at_hand: AtomicBool::new(true),
+        at_hand: AtomicUsize::new(0),
+        waiting: AtomicUsize::new(0),
+    });
+    let disk = Arc::<Asked>::clone(&device);
+    let options = lunar_target::LogicalUnitOptions::new(uuid::Uuid::from_u128(7), disk);
+    let unit = lunar_target::LogicalUnit::open(options).unwrap();
+    let rig = Rig::with(|options| {
+        options.targets[0].luns = vec![LunOptions::new(0, unit)];
+    });
+    let mut raw = rig.log_in(1);
+    for (has_at_hand, waiting) in [(true, 0), (false, 1)] {
+        device.has_at_hand.store(has_at_hand, SeqCst);
+        let asked = || (device.at_hand.swap(0, SeqCst), device.waiting.swap(0, SeqCst));
+        raw.write_blocks(9, &[0x5a; 512]).unwrap();
+        assert_eq!(asked(), (1, waiting), "a write");
+        assert_eq!(raw.read_block(9).unwrap(), [0x5a; 512]);
+        assert_eq!(asked(), (1, waiting), "a read");
+    }
+    log_out(raw);
+    rig.ends_well();
+}

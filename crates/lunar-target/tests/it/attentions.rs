@@ -1,0 +1,217 @@
+//! Unit attentions go to exactly the I_T nexuses concerned. SAM-5 §5.14, SPC-4 §5.12.
+//!
+//! Four witnesses: the one that acts; another initiator; one that reaches the same unit through
+//! another target; one that sees another unit only. After each event every one of them says what it
+//! was told.
+
+use crate::common::{
+    CLEAR_TASK_SET, LOGICAL_UNIT_RESET, Rig, TARGET, answer_to, log_out, send_function, send_read,
+};
+use lunar_block::MemoryDevice;
+use lunar_target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions};
+use lunar_testkit::raw::{Raw, opcode};
+use std::sync::Arc;
+
+const OTHER_TARGET: &str = "iqn.2026-11.org.lunarsan.test:other-door";
+const ABORT_TASK_SET: u8 = 2;
+
+const MODE_PARAMETERS_CHANGED: u16 = 0x2a01;
+const RESERVATIONS_PREEMPTED: u16 = 0x2a03;
+const RESERVATIONS_RELEASED: u16 = 0x2a04;
+const REGISTRATIONS_PREEMPTED: u16 = 0x2a05;
+const ASYMMETRIC_ACCESS_STATE_CHANGED: u16 = 0x2a06;
+const RESET_BY_FUNCTION: u16 = 0x2903;
+
+/// Unit attentions a witness was told, in order.
+type Told = Vec<u16>;
+
+/// The actor first.
+struct Witnesses {
+    all: Vec<Raw>,
+    rig: Rig,
+}
+
+/// Who is who in [`Witnesses::all`] and in what [`Witnesses::heard`] returns.
+const ACTOR: usize = 0;
+const STRANGER: usize = 1;
+const OTHER_DOOR: usize = 2;
+const OTHER_UNIT: usize = 3;
+
+impl Witnesses {
+    fn new() -> Self {
+        let memory = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
+        let uuid = uuid::Uuid::from_u128(2);
+        let second = LogicalUnit::open(LogicalUnitOptions::new(uuid, Arc::new(memory))).unwrap();
+        let rig = Rig::with(|options| {
+            let unit = Arc::clone(&options.targets[0].luns[0].unit);
+            // The initiator of number 9 sees the second unit, as LUN 0, and nobody else does.
+            let nine = vec!["iqn.2026-11.org.lunarsan.test:raw-9".to_owned()];
+            let others = (1..9).map(|n| format!("iqn.2026-11.org.lunarsan.test:raw-{n}"));
+            options.targets[0].luns[0].access.initiators = others.collect();
+            let only_nine = Access { initiators: nine, ..Access::default() };
+            options.targets[0]
+                .luns
+                .push(LunOptions { access: only_nine, ..LunOptions::new(0, second) });
+            options.targets.push(crate::common::target(OTHER_TARGET, unit));
+        });
+        let doors = [(1, TARGET), (2, TARGET), (3, OTHER_TARGET), (9, TARGET)];
+        let log_in = |(number, target)| Raw::log_in_as(&rig.address, target, number).unwrap();
+        let mut witnesses = Self { all: doors.map(log_in).into(), rig };
+        witnesses.heard(); // of the power on
+        witnesses
+    }
+
+    /// What each is told now: unit attentions until there are no more.
+    fn heard(&mut self) -> Vec<Told> {
+        self.all.iter_mut().map(told).collect()
+    }
+
+    /// All heard these, and nothing else.
+    #[track_caller]
+    fn heard_only(&mut self, what: &str, expected: &[(usize, u16)]) {
+        let heard = self.heard();
+        for (index, told) in heard.iter().enumerate() {
+            let wanted = expected.iter().filter(|(who, _)| *who == index).map(|(_, code)| *code);
+            assert_eq!(*told, wanted.collect::<Told>(), "{what}: witness {index} of {heard:04x?}");
+        }
+    }
+
+    #[track_caller]
+    fn function(&mut self, function: u8) {
+        let actor = &mut self.all[ACTOR];
+        let tag = send_function(actor, function, u32::MAX);
+        assert_eq!(answer_to(actor, tag).header[2], 0, "function complete");
+    }
+
+    /// Runs a command of `who` with a parameter list; it must end GOOD.
+    #[track_caller]
+    fn send_list(&mut self, who: usize, cdb: &[u8], list: &[u8]) {
+        let raw = &mut self.all[who];
+        let pdu = raw.command(0xa1, cdb, list.len() as u32);
+        raw.send(&pdu.clone().with_data(list)).unwrap();
+        let answer = answer_to(raw, pdu.u32_at(16));
+        assert_eq!((answer.opcode(), answer.header[3]), (opcode::SCSI_RESPONSE, 0), "{cdb:02x?}");
+    }
+
+    /// PERSISTENT RESERVE OUT.
+    #[track_caller]
+    fn reserve(&mut self, who: usize, action: u8, kind: u8, keys: [u64; 2]) {
+        let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
+        list.resize(24, 0);
+        self.send_list(who, &[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], &list);
+    }
+
+    fn end(self) {
+        self.all.into_iter().for_each(log_out);
+        self.rig.ends_well();
+    }
+}
+
+/// TEST UNIT READY until it is good; the codes of the unit attentions before that.
+fn told(raw: &mut Raw) -> Told {
+    let mut codes = Vec::new();
+    loop {
+        let pdu = raw.command(0x80, &[0; 6], 0);
+        raw.send(&pdu).unwrap();
+        let (status, _, sense) = raw.outcome().unwrap();
+        if status == 0 {
+            return codes;
+        }
+        // Behind its length, in the fixed format.
+        assert_eq!((status, sense[4] & 0x0f), (2, 6), "a unit attention: {sense:02x?}");
+        codes.push(u16::from_be_bytes([sense[14], sense[15]]));
+    }
+}
+
+#[test]
+fn mode_select_tells_the_others() {
+    let mut witnesses = Witnesses::new();
+    let page = control_page(&mut witnesses.all[ACTOR]);
+    for swp in [0x08, 0] {
+        let mut list = [&[0; 4], &page[..]].concat();
+        list[4 + 4] = list[4 + 4] & !0x08 | swp;
+        witnesses.send_list(ACTOR, &[0x15, 0x10, 0, 0, list.len() as u8, 0], &list);
+        let told = [STRANGER, OTHER_DOOR].map(|who| (who, MODE_PARAMETERS_CHANGED));
+        witnesses.heard_only("MODE SELECT", &told);
+    }
+    witnesses.end();
+}
+
+/// MODE SENSE (6) of the control page, without block descriptors.
+fn control_page(raw: &mut Raw) -> Vec<u8> {
+    let (status, data) = raw.execute(&[0x1a, 0x08, 0x0a, 0, 255, 0], 255).unwrap();
+    assert_eq!(status, 0);
+    data[4..].to_vec()
+}
+
+/// SPC and SAM leave it open whether the nexus that asked is told of its own reset; all others
+/// that reach the unit are.
+#[test]
+fn a_reset_tells_all_that_reach_the_unit() {
+    let mut witnesses = Witnesses::new();
+    witnesses.function(LOGICAL_UNIT_RESET);
+    let heard = witnesses.heard();
+    for who in [STRANGER, OTHER_DOOR] {
+        assert_eq!(heard[who], [RESET_BY_FUNCTION], "{heard:04x?}");
+    }
+    assert!(heard[OTHER_UNIT].is_empty(), "{heard:04x?}");
+    witnesses.end();
+}
+
+/// Goal: CLEAR TASK SET, as ABORT TASK SET, reaches the tasks of the nexus that asked and no other
+/// (TST is 001b: each has a task set of its own), so that nobody is told. SPC-4 §7.5.8, SAM-5 §7.
+#[test]
+fn clearing_reaches_the_own_nexus_only() {
+    let mut witnesses = Witnesses::new();
+    let hang = lunar_block::Fault::new(lunar_block::Effect::Hang);
+    witnesses.rig.device.inject(hang);
+    let others = send_read(&mut witnesses.all[OTHER_DOOR], 0, 8);
+    for (count, function) in [ABORT_TASK_SET, CLEAR_TASK_SET].into_iter().enumerate() {
+        send_read(&mut witnesses.all[ACTOR], 0, 8);
+        witnesses.rig.wait_for("both reads hang", |rig| rig.device.hanging() == 2);
+        witnesses.function(function);
+        assert_eq!(witnesses.rig.device.hanging(), 1, "function {count}: its own is gone");
+    }
+    witnesses.rig.device.heal();
+    witnesses.rig.device.release();
+    let answer = answer_to(&mut witnesses.all[OTHER_DOOR], others);
+    assert_eq!((answer.opcode(), answer.data.len()), (opcode::DATA_IN, 8 * 512));
+    witnesses.heard_only("CLEAR TASK SET", &[]);
+    witnesses.end();
+}
+
+/// SPC-4 §5.12.11: RELEASE tells the other registered nexuses where all registrants were
+/// concerned, PREEMPT those it throws out, CLEAR the other registered ones.
+#[test]
+fn reservations_tell_registered_nexuses() {
+    let mut witnesses = Witnesses::new();
+    witnesses.reserve(ACTOR, 0, 0, [0, 1]);
+    witnesses.reserve(STRANGER, 0, 0, [0, 2]);
+    witnesses.heard_only("REGISTER", &[]);
+    // Write exclusive, registrants only: released, it concerns all registrants.
+    witnesses.reserve(ACTOR, 1, 5, [1, 0]);
+    witnesses.heard_only("RESERVE", &[]);
+    witnesses.reserve(ACTOR, 2, 5, [1, 0]);
+    witnesses.heard_only("RELEASE", &[(STRANGER, RESERVATIONS_RELEASED)]);
+    witnesses.reserve(ACTOR, 4, 5, [1, 2]);
+    witnesses.heard_only("PREEMPT", &[(STRANGER, REGISTRATIONS_PREEMPTED)]);
+    witnesses.reserve(OTHER_DOOR, 0, 0, [0, 3]);
+    witnesses.reserve(ACTOR, 3, 0, [1, 0]);
+    witnesses.heard_only("CLEAR", &[(OTHER_DOOR, RESERVATIONS_PREEMPTED)]);
+    witnesses.end();
+}
+
+/// SPC-4 §5.15.2.8: every nexus but the one that set the state. An unchanged state tells nobody.
+#[test]
+fn set_target_port_groups_tells_the_others() {
+    let mut witnesses = Witnesses::new();
+    const ACTIVE_NON_OPTIMIZED: u8 = 1;
+    let list = [0, 0, 0, 0, ACTIVE_NON_OPTIMIZED, 0, 0, 1];
+    let cdb = [0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0];
+    witnesses.send_list(ACTOR, &cdb, &list);
+    let told = [STRANGER, OTHER_DOOR].map(|who| (who, ASYMMETRIC_ACCESS_STATE_CHANGED));
+    witnesses.heard_only("SET TARGET PORT GROUPS", &told);
+    witnesses.send_list(ACTOR, &cdb, &list);
+    witnesses.heard_only("the same again", &[]);
+    witnesses.end();
+}

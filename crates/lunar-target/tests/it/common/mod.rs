@@ -1,0 +1,346 @@
+//! A server over a disk that fails on demand, and bare hands on its sockets.
+#![allow(dead_code)] // every test file uses its own part
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+pub mod chap;
+pub mod copy;
+
+use lunar_block::{BlockDevice, FaultDevice, MemoryDevice};
+use lunar_target::{
+    Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
+    TargetOptions,
+};
+use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:life";
+/// Longer than anything here should take, even on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(8);
+/// For what must come sooner or later, and is tried or looked for again and again until then.
+pub const MINUTE: Duration = Duration::from_secs(60);
+
+pub const ABORT_TASK: u8 = 1;
+pub const ABORT_TASK_SET: u8 = 2;
+pub const CLEAR_TASK_SET: u8 = 4;
+pub const LOGICAL_UNIT_RESET: u8 = 5;
+pub const TARGET_WARM_RESET: u8 = 6;
+pub const TARGET_COLD_RESET: u8 = 7;
+
+/// A server of one target with one LUN of 64 MiB.
+pub struct Rig {
+    server: Option<Server>,
+    pub address: String,
+    /// Of every portal, that one first.
+    pub addresses: Vec<String>,
+    pub device: Arc<FaultDevice>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// The pool of buffers is the process's: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+impl Rig {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// With other options.
+    pub fn with(change: impl FnOnce(&mut ServerOptions)) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
+        let device = FaultDevice::new(Arc::new(memory), 1);
+        let mut options = options_of(unit(Arc::<FaultDevice>::clone(&device)));
+        change(&mut options);
+        let server = Server::start(options).unwrap();
+        let addresses: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
+        let address = addresses[0].clone();
+        Self { server: Some(server), address, addresses, device, _alone: alone }
+    }
+
+    /// The server, while it runs.
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
+    /// Serves something else from now on.
+    pub fn replace(&self, change: impl FnOnce(&mut Vec<TargetOptions>)) -> lunar_target::Replaced {
+        let mut catalogue = self.server().catalogue();
+        let mut targets = catalogue.targets.iter().map(|t| (**t).clone()).collect();
+        change(&mut targets);
+        catalogue.targets = targets.into_iter().map(Arc::new).collect();
+        block_on(self.server().replace(catalogue)).unwrap()
+    }
+
+    /// Where it listens, portal by portal.
+    pub fn addresses(&self) -> Vec<String> {
+        let server = self.server.as_ref().unwrap();
+        server.addresses().iter().map(ToString::to_string).collect()
+    }
+
+    /// A session under the initiator name of that number, without its first unit attention.
+    pub fn log_in(&self, number: u32) -> Raw {
+        let mut raw = Raw::log_in_as(&self.address, TARGET, number).unwrap();
+        assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0, "TEST UNIT READY");
+        raw
+    }
+
+    /// Waits until `is` holds.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, is: impl Fn(&Self) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !is(self) {
+            assert!(Instant::now() < until, "waited in vain until {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// How many sessions there are.
+    pub fn sessions(&self) -> usize {
+        self.server.as_ref().unwrap().sessions().len()
+    }
+
+    /// Waits until no session and no connection is left.
+    #[track_caller]
+    pub fn wait_until_alone(&self) {
+        self.wait_for("nobody is there", |rig| {
+            let server = rig.server.as_ref().unwrap();
+            server.sessions().is_empty() && server.connections() == 0
+        });
+    }
+
+    /// The unit it shows as LUN 0.
+    pub fn unit(&self) -> Arc<LogicalUnit> {
+        self.server.as_ref().unwrap().unit(TARGET, 0).unwrap()
+    }
+
+    /// Stops the server; how many disks it could not sync in the end.
+    pub fn failed_syncs(mut self) -> usize {
+        let grace = Duration::from_secs(3);
+        self.server.take().unwrap().shutdown(grace, &mut |_| {}).failed_syncs.len()
+    }
+
+    /// Stops the server as it is; returns how many connections had to be cut.
+    pub fn stop(mut self, grace: Duration) -> usize {
+        let report = self.server.take().unwrap().shutdown(grace, &mut |_| {});
+        assert!(report.failed_syncs.is_empty(), "{report:?}");
+        report.connections_cut
+    }
+
+    /// Stops the server; nothing may be left.
+    #[track_caller]
+    pub fn ends_well(mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        self.device.heal();
+        self.device.release();
+        let began = Granted::now();
+        let buffers = self.server().buffers().clone();
+        let report = self.server.take().unwrap().shutdown(Duration::from_secs(3), &mut |_| {});
+        assert!(report.failed_syncs.is_empty(), "{report:?}");
+        assert!(began.elapsed() < Duration::from_secs(6), "took {:?}", began.elapsed());
+        self.wait_for("every buffer is back", |_| buffers.in_use_bytes() == 0);
+    }
+}
+
+/// A clock that stands while the machine is busy with others: one thread's short sleeps, counted.
+pub struct Granted(Arc<AtomicU32>);
+
+impl Granted {
+    const STEP: Duration = Duration::from_millis(10);
+
+    pub fn now() -> Self {
+        let steps = Arc::new(AtomicU32::new(0));
+        let counted = Arc::downgrade(&steps);
+        std::thread::spawn(move || {
+            while let Some(steps) = counted.upgrade() {
+                steps.fetch_add(1, Relaxed);
+                drop(steps);
+                std::thread::sleep(Self::STEP);
+            }
+        });
+        Self(steps)
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        Self::STEP * self.0.load(Relaxed)
+    }
+}
+
+/// As the control plane waits: on a runtime that is none of the server's.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(future)
+}
+
+/// Likewise, but time passes as soon as nothing else is to be done.
+pub fn block_on_without_waiting<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(future)
+}
+
+/// A unit of `device`.
+pub fn unit(device: Arc<dyn BlockDevice>) -> Arc<LogicalUnit> {
+    LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device)).unwrap()
+}
+
+/// A server of one target that shows `unit` as LUN 0, at a free port.
+pub fn options_of(unit: Arc<LogicalUnit>) -> ServerOptions {
+    ServerOptions {
+        portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
+        targets: vec![target(TARGET, unit)],
+        discovery_chap: None,
+        cores: 2,
+        latency_mode: false,
+        limits: Limits::default(),
+        buffers: lunar_block::BufferPool::default(),
+    }
+}
+
+/// A target open to all that shows `unit` as LUN 0.
+pub fn target(name: &str, unit: Arc<LogicalUnit>) -> TargetOptions {
+    TargetOptions {
+        name: name.to_owned(),
+        alias: None,
+        portal_group: 1,
+        access: Access::default(),
+        administer: None,
+        chap: Vec::new(),
+        offer: lunar_iscsi::text::Offer { max_connections: 4, ..iscsi::text::Offer::default() },
+        redirect: None,
+        initiator_limits: Vec::new(),
+        luns: vec![LunOptions::new(0, unit)],
+    }
+}
+
+/// A CDB of ten bytes with a block address and a count of blocks.
+pub fn ten(operation: u8, lba: u32, blocks: u16) -> [u8; 10] {
+    let mut cdb = [operation, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+    cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
+    cdb
+}
+
+/// Sends READ (10) without waiting; returns its tag.
+pub fn send_read(raw: &mut Raw, lba: u32, blocks: u16) -> u32 {
+    let pdu = raw.command(0xc1, &ten(0x28, lba, blocks), u32::from(blocks) * 512);
+    raw.send(&pdu).unwrap();
+    pdu.u32_at(16)
+}
+
+/// Sends WRITE (10) of blocks full of `byte`, all immediate, without waiting; returns its tag.
+pub fn send_write(raw: &mut Raw, lba: u32, blocks: u16, byte: u8) -> u32 {
+    let bytes = usize::from(blocks) * 512;
+    let pdu = raw.command(0xa1, &ten(0x2a, lba, blocks), bytes as u32);
+    raw.send(&pdu.clone().with_data(vec![byte; bytes])).unwrap();
+    pdu.u32_at(16)
+}
+
+/// Sends an immediate task management function; returns its tag.
+pub fn send_function(raw: &mut Raw, function: u8, referenced: u32) -> u32 {
+    let tag = raw.new_tag();
+    let pdu = Pdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | function)
+        .put_u32(16, tag)
+        .put_u32(20, referenced)
+        .put_u32(24, raw.cmd_sn)
+        .put_u32(28, raw.exp_stat_sn);
+    raw.send(&pdu).unwrap();
+    tag
+}
+
+/// The next PDU of this tag; NOP-Ins and Asynchronous Messages are skipped.
+#[track_caller]
+pub fn answer_to(raw: &mut Raw, tag: u32) -> Pdu {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match raw.answer(left).unwrap() {
+            Answer::Pdu(pdu) if pdu.u32_at(16) == tag => {
+                if pdu.u32_at(24) != u32::MAX {
+                    raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
+                }
+                return pdu;
+            }
+            Answer::Pdu(_) => {}
+            other => panic!("{other:?} instead of an answer to {tag}"),
+        }
+    }
+}
+
+/// Logs out; the answer must come, then the end.
+#[track_caller]
+pub fn log_out(mut raw: Raw) {
+    let tag = raw.new_tag();
+    let logout = Pdu::new(0x40 | opcode::LOGOUT, 0x80)
+        .put_u32(16, tag)
+        .put_u32(24, raw.cmd_sn)
+        .put_u32(28, raw.exp_stat_sn);
+    raw.send(&logout).unwrap();
+    assert_eq!(answer_to(&mut raw, tag).opcode(), 0x26, "a Logout Response");
+    raw.wait_until_closed(PATIENCE).unwrap();
+}
+
+/// A login to the target under the initiator name of that number, with this TSIH and CID; returns
+/// its status and TSIH.
+pub fn join(raw: &mut Raw, number: u32, tsih: u16, cid: u16) -> (u16, u16) {
+    let text = format!(
+        "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0TargetName={TARGET}\0\
+         MaxConnections=4\0"
+    );
+    let login = raw.login(text.as_bytes()).put(14, &tsih.to_be_bytes()).put(20, &cid.to_be_bytes());
+    raw.send(&login).unwrap();
+    let Answer::Pdu(answer) = raw.answer(PATIENCE).unwrap() else { panic!("no Login Response") };
+    raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
+    let number = |at: usize| u16::from_be_bytes([answer.header[at], answer.header[at + 1]]);
+    (number(36), number(14))
+}
+
+/// What SendTargets=All shows to the initiator of that number: in a discovery session, or in a
+/// normal one with `target`.
+pub fn send_targets(address: &str, number: u32, target: Option<&str>) -> String {
+    send_targets_over(Raw::connect(address).unwrap(), number, target)
+}
+
+/// The same over this connection.
+pub fn send_targets_over(mut raw: Raw, number: u32, target: Option<&str>) -> String {
+    let mut text = format!("InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0");
+    match target {
+        Some(name) => text += &format!("SessionType=Normal\0TargetName={name}\0"),
+        None => text += "SessionType=Discovery\0",
+    }
+    raw.send(&raw.login(text.as_bytes())).unwrap();
+    let answer = raw.expect(opcode::LOGIN_RESPONSE).unwrap();
+    assert_eq!(answer.header[36..38], [0, 0]);
+    raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
+    let ask = Pdu::new(opcode::TEXT, 0x80)
+        .put_u32(16, raw.new_tag())
+        .put_u32(20, u32::MAX)
+        .put_u32(24, raw.cmd_sn)
+        .put_u32(28, raw.exp_stat_sn)
+        .with_data(b"SendTargets=All\0");
+    raw.send(&ask).unwrap();
+    String::from_utf8(raw.expect(opcode::TEXT_RESPONSE).unwrap().data).unwrap()
+}
+
+/// A connection that comes from this address of ours.
+pub fn connect_from(source: &str, address: &str) -> Raw {
+    let source: std::net::SocketAddr = format!("{source}:0").parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let tcp = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(source).unwrap();
+        socket.connect(address.parse().unwrap()).await.unwrap().into_std().unwrap()
+    });
+    tcp.set_nonblocking(false).unwrap();
+    Raw::over(tcp).unwrap()
+}
+
+/// Seconds of CPU that this process has used.
+pub fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let ticks = |at: usize| fields.split_whitespace().nth(at).unwrap().parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) / 100.0 // USER_HZ
+}

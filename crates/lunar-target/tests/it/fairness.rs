@@ -1,0 +1,184 @@
+//! One session does not starve another one on its core.
+
+use crate::common::copy::{Segment, copy_cdb, cscd, list};
+use crate::common::*;
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BlockRange, BoxFuture, Buffer, Error, Geometry, MemoryDevice};
+use lunar_target::LunOptions;
+use lunar_testkit::raw::Raw;
+use std::sync::{Arc, Mutex};
+
+/// Reads and writes of all devices, in the order they were done: whose, and how many blocks.
+type Log = Arc<Mutex<Vec<(u8, u64)>>>;
+
+/// A disk in memory whose reads and writes are written down; while the log is held, the core stands
+/// still.
+#[derive(Debug)]
+struct Watched {
+    memory: MemoryDevice,
+    who: u8,
+    log: Log,
+}
+
+impl BlockDevice for Watched {
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+    fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+        self.log.lock().unwrap().push((self.who, range.count));
+        self.memory.read(range, into)
+    }
+    fn write(&self, at: BlockRange, from: Bytes, fua: bool) -> BoxFuture<'_, Result<(), Error>> {
+        self.log.lock().unwrap().push((self.who, at.count));
+        self.memory.write(at, from, fua)
+    }
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.memory.flush()
+    }
+    fn io_tier(&self) -> String {
+        self.memory.io_tier()
+    }
+}
+
+fn reads(raw: &mut Raw, lun: u8, blocks: u16, count: usize) {
+    raw.lun[1] = lun;
+    for _ in 0..count {
+        send_read(raw, 0, blocks);
+    }
+}
+
+const NOISY: u8 = 0;
+const QUIET: u8 = 1;
+/// Small reads that the quiet session asks for.
+const SMALL_READS: usize = 121;
+
+/// VERIFY (16) without data of the longest transfer there may be, 8 MiB.
+fn verifies(raw: &mut Raw, count: usize) {
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[12]) = (0x8f, 0x40);
+    for _ in 0..count {
+        let pdu = raw.command(0x81, &cdb, 0);
+        raw.send(&pdu).unwrap();
+    }
+}
+
+/// EXTENDED COPY of 8 MiB from the first half of the disk to the second.
+fn copies(raw: &mut Raw, count: usize) {
+    let segment =
+        Segment { from: 0, to: 0, blocks: 16_384, source_lba: 0, destination_lba: 1 << 16 };
+    let list = list(1, &[cscd(NOISY.into(), 512)], &[segment]);
+    for name in 0..count {
+        let mut list = list.clone();
+        list[0] = name as u8;
+        let pdu = raw.command(0xa1, &copy_cdb(list.len()), list.len() as u32);
+        raw.send(&pdu.with_data(list)).unwrap();
+    }
+}
+
+/// Whose turns there were and how many reads and writes of the disk in each, while two connections
+/// ask for as much as `ask` does (`commands` of them) and one for little, all on one core.
+///
+/// The core is stopped until all have asked, so that no clock decides.
+fn turns(commands: usize, ask: impl Fn(&mut Raw)) -> Vec<(u8, usize)> {
+    let log = Log::default();
+    let luns = [NOISY, QUIET].map(|who| {
+        let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
+        let device = Watched { memory, who, log: Arc::clone(&log) };
+        let uuid = uuid::Uuid::from_u128(who.into());
+        let options = lunar_target::LogicalUnitOptions::new(uuid, Arc::new(device));
+        let unit = lunar_target::LogicalUnit::open(options).unwrap();
+        LunOptions::new(who.into(), unit)
+    });
+    let rig = Rig::with(|options| {
+        options.targets[0].luns = luns.into();
+        options.cores = 1;
+    });
+    let mut noisy = [rig.log_in(1), rig.log_in(2)];
+    let mut quiet = rig.log_in(3);
+    for raw in noisy.iter_mut().chain([&mut quiet]) {
+        raw.lun[1] = QUIET;
+        raw.execute(&[0; 6], 0).unwrap(); // the first unit attention there
+    }
+    let held = log.lock().unwrap();
+    reads(&mut quiet, QUIET, 1, 1);
+    for raw in &mut noisy {
+        raw.lun[1] = NOISY;
+        ask(raw);
+    }
+    reads(&mut quiet, QUIET, 1, SMALL_READS - 1);
+    drop(held);
+    for _ in 0..SMALL_READS {
+        assert_eq!(quiet.outcome().unwrap().0, 0);
+    }
+    for raw in &mut noisy {
+        for _ in 0..commands {
+            assert_eq!(raw.outcome().unwrap().0, 0);
+        }
+    }
+    for mut raw in noisy {
+        raw.lun[1] = 0;
+        log_out(raw);
+    }
+    quiet.lun[1] = 0;
+    log_out(quiet);
+    rig.ends_well();
+    let log = log.lock().unwrap();
+    log.chunk_by(|a, b| a.0 == b.0).map(|turn| (turn[0].0, turn.len())).collect()
+}
+
+/// What is moved and not sent is moved in so many pieces for each mebibyte.
+const PIECES: usize = (1 << 20) / lunar_net::MOVED_PIECE_BYTES;
+
+/// Small reads in a turn of the quiet session, at least: the time is looked at no sooner.
+const SMALL_READS_OF_TURN: usize = 8;
+
+/// No turn of the noisy ones before the last small read was longer than `in_turn` reads, and all
+/// together had no more than so many for each turn of the quiet one.
+fn were_bounded(turns: &[(u8, usize)], in_turn: usize) {
+    let in_all = in_turn * SMALL_READS.div_ceil(SMALL_READS_OF_TURN);
+    let last = turns.iter().rposition(|(who, _)| *who == QUIET).unwrap();
+    for (who, reads) in &turns[..last] {
+        assert!(*who == QUIET || *reads <= in_turn, "{turns:?}");
+    }
+    let before: usize = turns[..last].iter().filter(|(who, _)| *who == NOISY).map(|(_, n)| n).sum();
+    assert!(before <= in_all, "{before} large reads before the last small one: {turns:?}");
+}
+
+/// Goal: of two connections that ask for as much as they may and one that asks for little, all on
+/// one core, each turn of the large ones is bounded: between two turns of the small one at most two
+/// mebibytes (a mebibyte in a turn, two turns running) are read for each.
+#[test]
+fn a_noisy_session_leaves_turns_to_a_quiet_one() {
+    const LARGE: u16 = 2048;
+    let turns = turns(60, |raw| reads(raw, NOISY, LARGE, 60));
+    assert_eq!(turns.iter().map(|(_, reads)| reads).sum::<usize>(), SMALL_READS + 120);
+    were_bounded(&turns, 4);
+}
+
+/// Goal: data that is only compared counts in a turn as data that is sent. Named by: VERIFY of 8
+/// MiB counted as one PDU, and 64 of them were done in one turn: one initiator with 64 sessions
+/// left another one, at another target, half a request a second.
+#[test]
+fn who_verifies_leaves_turns_to_a_quiet_one() {
+    let turns = turns(20, |raw| verifies(raw, 20));
+    assert_eq!(
+        turns.iter().map(|(_, reads)| reads).sum::<usize>(),
+        SMALL_READS + 2 * 20 * 8 * PIECES
+    );
+    // A mebibyte for what comes and one for what goes on, three times before others have a turn.
+    were_bounded(&turns, 12 * PIECES);
+}
+
+/// Fault: what third-party copies read and wrote did not count, and each of them moved 2 MiB in
+/// each turn of its connection: eight left a well-behaved initiator a sixteenth of its rate.
+#[test]
+fn who_copies_leaves_turns_to_a_quiet_one() {
+    const COPIES: usize = 6;
+    let turns = turns(COPIES, |raw| copies(raw, COPIES));
+    let moves: usize = turns.iter().map(|(_, moves)| moves).sum();
+    assert_eq!(moves, SMALL_READS + 2 * COPIES * 8 * 2 * PIECES);
+    were_bounded(&turns, 12 * PIECES);
+}

@@ -1,0 +1,345 @@
+//! Limits over TCP: what is over its share waits, and keeps nobody else waiting.
+//!
+//! A large VERIFY puts a limit into debt for most of a minute; what has to wait is then known
+//! without a clock, and goes on at once when the limit is lifted.
+
+use crate::common::copy::{Segment, copy_cdb, cscd, list};
+use crate::common::*;
+use lunar_block::{BufferPool, MemoryDevice};
+use lunar_target::{
+    BYTES_PER_SECOND_MIN, InitiatorLimit, Limit, LogicalUnit, LogicalUnitOptions, LunOptions,
+};
+use lunar_testkit::raw::{Answer, Raw};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const SIMPLE: u8 = 1;
+const ORDERED: u8 = 2;
+const HEAD_OF_QUEUE: u8 = 3;
+const TEST_UNIT_READY: [u8; 6] = [0; 6];
+/// Long enough for an answer that is not held back, short enough to wait for one that is.
+const SILENCE: Duration = Duration::from_millis(100);
+
+fn lowest() -> Limit {
+    Limit::new(None, Some(BYTES_PER_SECOND_MIN)).unwrap()
+}
+
+fn of(number: u32, limit: Limit) -> Vec<InitiatorLimit> {
+    let initiator = Some(format!("iqn.2026-11.org.lunarsan.test:raw-{number}"));
+    vec![InitiatorLimit { initiator, limit }]
+}
+
+/// A target with two units.
+fn two_units() -> (Rig, [Arc<LogicalUnit>; 2]) {
+    let units = [1, 2].map(|number| {
+        let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
+        let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(number), Arc::new(memory));
+        LogicalUnit::open(LogicalUnitOptions { transfer_bytes: 64 << 20, ..options }).unwrap()
+    });
+    let luns = [0, 1].map(|id| LunOptions::new(id, Arc::clone(&units[usize::from(id)])));
+    (Rig::with(|options| options.targets[0].luns = luns.into()), units)
+}
+
+/// A session that has heard the first unit attention of both units.
+fn log_in(rig: &Rig, number: u32) -> Raw {
+    let mut raw = rig.log_in(number);
+    raw.lun[1] = 1;
+    raw.execute(&TEST_UNIT_READY, 0).unwrap();
+    raw.lun[1] = 0;
+    raw
+}
+
+fn send(raw: &mut Raw, attribute: u8, lun: u8, cdb: &[u8], bytes: u32) -> u32 {
+    raw.lun[1] = lun;
+    let flags = if bytes > 0 { 0xc0 } else { 0x80 };
+    let pdu = raw.command(flags | attribute, cdb, bytes);
+    raw.lun[1] = 0;
+    raw.send(&pdu).unwrap();
+    pdu.u32_at(16)
+}
+
+fn read(raw: &mut Raw, lun: u8, blocks: u16) -> u32 {
+    send(raw, SIMPLE, lun, &ten(0x28, 0, blocks), u32::from(blocks) * 512)
+}
+
+/// Puts the limits of LUN 0 into debt for fifty seconds, longer than any test here takes: VERIFY of
+/// all the unit is paid for like a read, and sends nothing.
+fn indebt(raw: &mut Raw) {
+    let mut verify = [0; 16];
+    verify[0] = 0x8f;
+    verify[10..14].copy_from_slice(&(131_072_u32).to_be_bytes());
+    let tag = send(raw, SIMPLE, 0, &verify, 0);
+    assert_eq!(ends(raw, 1), [tag]);
+}
+
+/// The tags of the next commands that end, all of them well.
+#[track_caller]
+fn ends(raw: &mut Raw, count: usize) -> Vec<u32> {
+    let mut tags = Vec::new();
+    while tags.len() < count {
+        match raw.answer(PATIENCE).unwrap() {
+            Answer::Pdu(pdu) if is_end(pdu.opcode(), pdu.header[1]) => {
+                raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
+                assert_eq!(pdu.header[3], 0, "GOOD");
+                tags.push(pdu.u32_at(16));
+            }
+            Answer::Pdu(_) => {}
+            other => panic!("{other:?} after {tags:?}"),
+        }
+    }
+    tags
+}
+
+/// A SCSI Response, or the last Data-In with its status.
+fn is_end(opcode: u8, flags: u8) -> bool {
+    opcode == 0x21 || (opcode == 0x25 && flags & 1 != 0)
+}
+
+#[track_caller]
+fn is_silent(raw: &mut Raw) {
+    assert_eq!(raw.answer(SILENCE).unwrap(), Answer::Silence);
+}
+
+/// Goal: a command over the limit of its LUN waits; other LUNs of the session, other commands, and
+/// nothing else do; lifting the limit lets it go at once.
+#[test]
+fn a_limited_lun_waits_alone() {
+    let (rig, [limited, _]) = two_units();
+    let mut raw = log_in(&rig, 1);
+    limited.set_limit(lowest());
+    assert_eq!(limited.limit(), lowest());
+    indebt(&mut raw);
+    let waits = [read(&mut raw, 0, 1), read(&mut raw, 0, 1)];
+    let passes = [
+        read(&mut raw, 1, 1),
+        send(&mut raw, SIMPLE, 0, &TEST_UNIT_READY, 0),
+        send(&mut raw, HEAD_OF_QUEUE, 0, &TEST_UNIT_READY, 0),
+        send(&mut raw, ORDERED, 1, &ten(0x28, 0, 1), 512),
+        send(&mut raw, SIMPLE, 0, &[0x12, 0, 0, 0, 96, 0], 96),
+    ];
+    assert_eq!(ends(&mut raw, passes.len()), passes);
+    is_silent(&mut raw);
+    limited.set_limit(Limit::NONE);
+    assert_eq!(ends(&mut raw, 2), waits, "in order");
+    log_out(raw);
+    rig.ends_well();
+}
+
+/// Goal: SAM-5 §8 holds among the commands of a session at a unit, those that wait and those that
+/// need not.
+#[test]
+fn order_is_kept_while_waiting() {
+    let (rig, [limited, _]) = two_units();
+    let mut raw = log_in(&rig, 1);
+    limited.set_limit(lowest());
+    indebt(&mut raw);
+    let first = read(&mut raw, 0, 1);
+    let ordered = send(&mut raw, ORDERED, 0, &TEST_UNIT_READY, 0);
+    let behind = send(&mut raw, SIMPLE, 0, &TEST_UNIT_READY, 0);
+    let last = read(&mut raw, 0, 1);
+    let head = send(&mut raw, HEAD_OF_QUEUE, 0, &ten(0x28, 0, 1), 512);
+    is_silent(&mut raw);
+    limited.set_limit(Limit::NONE);
+    assert_eq!(ends(&mut raw, 5), [head, first, ordered, behind, last]);
+    log_out(raw);
+    rig.ends_well();
+}
+
+/// Goal: an initiator's limit, at a unit or at the target, holds for all its sessions and for
+/// nobody else, whose ORDERED commands do not wait for those that wait.
+#[test]
+fn an_initiator_waits_alone() {
+    for at_target in [false, true] {
+        let (rig, [unit, other_unit]) = two_units();
+        let limit = |limits: Vec<InitiatorLimit>| match at_target {
+            true => rig.server().set_initiator_limits(TARGET, limits),
+            false => unit.set_initiator_limits(limits),
+        };
+        let mut noisy = log_in(&rig, 1);
+        limit(of(1, lowest()));
+        indebt(&mut noisy);
+        // A second session of the same initiator, under another ISID.
+        let mut second = Raw::connect(&rig.address).unwrap();
+        let text = format!(
+            "InitiatorName=iqn.2026-11.org.lunarsan.test:RAW-1\0TargetName={TARGET}\0\
+             SessionType=Normal\0"
+        );
+        second.send(&second.login(text.as_bytes()).put(13, &[9])).unwrap();
+        second.exp_stat_sn = second.expect(0x23).unwrap().u32_at(24).wrapping_add(1);
+        second.execute(&TEST_UNIT_READY, 0).unwrap();
+        let mut quiet = log_in(&rig, 2);
+        let waits = [
+            send(&mut noisy, ORDERED, 0, &ten(0x28, 0, 1), 512),
+            send(&mut noisy, SIMPLE, 0, &ten(0x28, 0, 1), 512),
+        ];
+        let waits_too = read(&mut second, 0, 1);
+        let elsewhere = read(&mut noisy, 1, 1);
+        for attribute in [SIMPLE, ORDERED, HEAD_OF_QUEUE] {
+            let tag = send(&mut quiet, attribute, 0, &ten(0x28, 0, 1), 512);
+            assert_eq!(ends(&mut quiet, 1), [tag]);
+        }
+        is_silent(&mut second);
+        if at_target {
+            is_silent(&mut noisy);
+        } else {
+            assert_eq!(ends(&mut noisy, 1), [elsewhere], "the limit is of one unit");
+        }
+        limit(Vec::new());
+        let mut ended = ends(&mut noisy, if at_target { 3 } else { 2 });
+        ended.retain(|tag| *tag != elsewhere);
+        assert_eq!(ended, waits);
+        assert_eq!(ends(&mut second, 1), [waits_too]);
+        assert!(other_unit.limit().is_none() && unit.initiator_limits().is_empty());
+        [noisy, second, quiet].into_iter().for_each(log_out);
+        rig.ends_well();
+    }
+}
+
+/// Goal: what waits can be aborted, goes with its connection, and leaves nothing behind.
+#[test]
+fn what_waits_can_be_aborted() {
+    let (rig, [limited, _]) = two_units();
+    let mut raw = log_in(&rig, 1);
+    limited.set_limit(lowest());
+    indebt(&mut raw);
+    let first = read(&mut raw, 0, 1);
+    let second = send_write(&mut raw, 0, 8, 7);
+    let third = send(&mut raw, ORDERED, 0, &TEST_UNIT_READY, 0);
+    let function = send_function(&mut raw, ABORT_TASK, first);
+    assert_eq!(answer_to(&mut raw, function).header[2], 0, "FUNCTION COMPLETE");
+    is_silent(&mut raw);
+    let function = send_function(&mut raw, LOGICAL_UNIT_RESET, 0);
+    assert_eq!(answer_to(&mut raw, function).header[2], 0, "FUNCTION COMPLETE");
+    is_silent(&mut raw);
+    let mut other = log_in(&rig, 2);
+    read(&mut other, 0, 1);
+    read(&mut other, 0, 1);
+    drop(other);
+    limited.set_limit(Limit::NONE);
+    is_silent(&mut raw);
+    let _ = raw.execute(&TEST_UNIT_READY, 0).unwrap(); // tells of the reset
+    assert_eq!(raw.read_block(0).unwrap(), [0; 512], "the write was never begun");
+    assert!(![first, second, third].contains(&raw.new_tag()));
+    log_out(raw);
+    rig.ends_well();
+}
+
+/// Goal: writes that wait leave half of a connection's buffers, and some of the command window, to
+/// other units; those beyond get TASK SET FULL.
+#[test]
+fn what_waits_leaves_room_for_others() {
+    let (rig, [limited, _]) = {
+        let (rig, units) = two_units();
+        drop(rig);
+        let luns = [0, 1].map(|id| LunOptions::new(id, Arc::clone(&units[usize::from(id)])));
+        let rig = Rig::with(|options| {
+            options.targets[0].luns = luns.into();
+            // What four buffers of a page are charged, twice.
+            options.limits.data_out_bytes = 2 * 4 * BufferPool::charged_bytes(4096);
+            options.limits.window_commands = 32;
+        });
+        (rig, units)
+    };
+    let mut raw = log_in(&rig, 1);
+    limited.set_limit(lowest());
+    indebt(&mut raw);
+    let waits: Vec<_> = (0..4).map(|_| send_write(&mut raw, 0, 8, 1)).collect();
+    let refused = send_write(&mut raw, 0, 8, 1);
+    assert_eq!(answer_to(&mut raw, refused).header[3], 0x28, "TASK SET FULL");
+    raw.lun[1] = 1;
+    raw.write_blocks(0, &[5; 16 << 10]).unwrap();
+    raw.lun[1] = 0;
+    let more: Vec<_> = (0..20).map(|_| read(&mut raw, 0, 1)).collect();
+    let refused = read(&mut raw, 0, 1);
+    assert_eq!(answer_to(&mut raw, refused).header[3], 0x28, "TASK SET FULL");
+    let elsewhere = read(&mut raw, 1, 1);
+    assert_eq!(ends(&mut raw, 1), [elsewhere]);
+    is_silent(&mut raw);
+    limited.set_limit(Limit::NONE);
+    assert_eq!(ends(&mut raw, 24), [waits, more].concat());
+    log_out(raw);
+    rig.ends_well();
+}
+
+/// Goal: WRITE SAME of much more than any transfer is paid for piece by piece, keeps no other LUN
+/// waiting, and can be aborted in between.
+#[test]
+fn long_commands_are_paid_for_while_they_run() {
+    let (rig, [limited, _]) = two_units();
+    let mut raw = log_in(&rig, 1);
+    limited.set_limit(lowest());
+    // 32 MiB take 26 seconds; nothing has been paid before.
+    let pdu = raw.command(0xa1, &ten(0x41, 0, 65_535), 512);
+    raw.send(&pdu.clone().with_data(vec![7; 512])).unwrap();
+    is_silent(&mut raw);
+    let other = read(&mut raw, 1, 1);
+    assert_eq!(ends(&mut raw, 1), [other]);
+    let function = send_function(&mut raw, ABORT_TASK, pdu.u32_at(16));
+    assert_eq!(answer_to(&mut raw, function).header[2], 0, "FUNCTION COMPLETE");
+    limited.set_limit(Limit::NONE);
+    assert_eq!(raw.read_block(0).unwrap(), [7; 512]);
+    assert_eq!(raw.read_block(65_000).unwrap(), [0; 512], "it had not come so far");
+    let again = raw.command(0xa1, &ten(0x41, 0, 65_535), 512).with_data(vec![7; 512]);
+    raw.send(&again).unwrap();
+    assert_eq!(ends(&mut raw, 1).len(), 1);
+    assert_eq!(raw.read_block(65_000).unwrap(), [7; 512]);
+    log_out(raw);
+    rig.ends_well();
+}
+
+/// Goal: an initiator whose copy or WRITE SAME waits for its limit keeps nobody else waiting, also
+/// not one with an ORDERED command, nor those that come after that; and goes on.
+#[test]
+fn who_pays_holds_up_nobody() {
+    let (rig, [limited, _]) = two_units();
+    let mut noisy = log_in(&rig, 1);
+    let (mut strict, mut other) = (log_in(&rig, 2), log_in(&rig, 3));
+    strict.lun[1] = 1;
+    let source = strict.command(0xa1, &ten(0x41, 0, 65_535), 512).with_data(vec![7; 512]);
+    strict.lun[1] = 0;
+    strict.send(&source).unwrap();
+    assert_eq!(ends(&mut strict, 1).len(), 1);
+    let segment = Segment { from: 1, to: 0, blocks: 65_535, source_lba: 0, destination_lba: 0 };
+    let copy = list(1, &[cscd(1, 512), cscd(2, 512)], &[segment]);
+    let same = (ten(0x41, 0, 65_535).to_vec(), vec![7; 512]);
+    for (cdb, data) in [same, (copy_cdb(copy.len()), copy)] {
+        // 32 MiB take 26 seconds.
+        limited.set_initiator_limits(of(1, lowest()));
+        let long = noisy.command(0xa1, &cdb, data.len() as u32).with_data(data);
+        noisy.send(&long).unwrap();
+        is_silent(&mut noisy);
+        let ordered = send(&mut strict, ORDERED, 0, &ten(0x28, 0, 1), 512);
+        assert_eq!(ends(&mut strict, 1), [ordered]);
+        let behind = read(&mut other, 0, 1);
+        assert_eq!(ends(&mut other, 1), [behind]);
+        is_silent(&mut noisy);
+        limited.set_initiator_limits(Vec::new());
+        assert_eq!(ends(&mut noisy, 1), [long.u32_at(16)]);
+    }
+    assert_eq!(other.read_block(65_000).unwrap(), [7; 512]);
+    [noisy, strict, other].into_iter().for_each(log_out);
+    rig.ends_well();
+}
+
+/// Goal: a rate is kept, and used; the bounds are wide, for the machine may be busy.
+#[test]
+fn a_rate_is_kept_and_used() {
+    let (rig, [limited, _]) = two_units();
+    let mut raw = log_in(&rig, 1);
+    limited.set_limit(Limit::new(Some(500), None).unwrap());
+    let began = Instant::now();
+    for _ in 0..32 {
+        read(&mut raw, 0, 8);
+    }
+    let mut done = 32_u32;
+    while began.elapsed() < Duration::from_secs(2) {
+        ends(&mut raw, 1);
+        read(&mut raw, 0, 8);
+        done += 1;
+    }
+    ends(&mut raw, 32);
+    let rate = f64::from(done) / began.elapsed().as_secs_f64();
+    assert!((50.0..650.0).contains(&rate), "{rate} commands a second instead of 500");
+    log_out(raw);
+    rig.ends_well();
+}

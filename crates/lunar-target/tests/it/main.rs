@@ -1,0 +1,39 @@
+//! Integration tests of the target, in one program.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
+
+mod administer;
+mod at_hand;
+mod attentions;
+mod bookkeeping;
+mod catalogue;
+mod chaos;
+mod common;
+mod copy;
+mod cuts;
+mod durable;
+mod exclusive;
+mod failed_logins;
+mod fairness;
+mod hang;
+mod joining;
+mod judged_again;
+mod level_two;
+mod life;
+mod limits;
+mod logins;
+mod lun_maps;
+mod memory;
+mod nexus_loss;
+mod no_unit;
+mod ordering;
+mod paths;
+mod poison;
+mod portal_groups;
+mod preempt;
+mod resets;
+mod resize;
+mod sanitize;
+mod sense;
+mod shares;
+mod statistics;
+mod trace;

@@ -1,0 +1,34 @@
+//! What an initiator is told that comes back after its session was lost.
+
+use crate::common::{Rig, TARGET};
+use lunar_testkit::raw::Raw;
+
+const POWER_ON: u16 = 0x2900;
+const NEXUS_LOSS: u16 = 0x2907;
+
+/// The additional sense code of the unit attention that the session begins with.
+fn told(raw: &mut Raw) -> u16 {
+    let command = raw.command(0x80, &[0; 6], 0);
+    raw.send(&command).unwrap();
+    let (status, _, sense) = raw.outcome().unwrap();
+    assert_eq!(status, 2, "a new session is told something");
+    u16::from_be_bytes([sense[2 + 12], sense[2 + 13]])
+}
+
+/// Goal: an initiator whose session was lost while the target lived is told just that: it would
+/// take an unflushed cache for lost if it were told of a power-on. Who logged out, or is new, is
+/// told of the power-on.
+#[test]
+fn a_lost_session_is_told_from_a_restart() {
+    let rig = Rig::new();
+    let log_in = || Raw::log_in_as(&rig.address, TARGET, 7).unwrap();
+    let mut first = log_in();
+    assert_eq!(told(&mut first), POWER_ON);
+    // The same initiator port: this session takes the place of the first.
+    let mut second = log_in();
+    assert_eq!(told(&mut second), NEXUS_LOSS);
+    crate::common::log_out(second);
+    rig.wait_for("the session has ended", |rig| rig.server().sessions().is_empty());
+    assert_eq!(told(&mut log_in()), POWER_ON);
+    rig.ends_well();
+}

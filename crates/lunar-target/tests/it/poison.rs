@@ -1,0 +1,114 @@
+//! After a failed sync nothing is written any more, by any command, until an operator says so.
+
+use crate::common::*;
+use lunar_block::{Effect, ErrorKind, Fault, Operation};
+use lunar_target::{CacheMode, LogicalUnit, LogicalUnitOptions};
+use lunar_testkit::raw::Raw;
+use std::sync::Arc;
+
+const MEDIUM_ERROR: (u8, u16) = (3, 0x0c00);
+
+fn write_back() -> Rig {
+    Rig::with(|options| {
+        let device = Arc::clone(&options.targets[0].luns[0].unit.options().device);
+        let made = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device);
+        let made = LogicalUnitOptions { cache: CacheMode::WriteBack, ..made };
+        options.targets[0].luns[0].unit = LogicalUnit::open(made).unwrap();
+    })
+}
+
+/// What a command with this data-out is answered: its status, and what the sense says.
+fn put(raw: &mut Raw, cdb: &[u8], data: &[u8]) -> (u8, (u8, u16)) {
+    let outcome = raw.execute_with(cdb, data).unwrap();
+    (outcome.status, outcome.sense_codes())
+}
+
+/// Goal: after a failed SYNCHRONIZE CACHE each command that writes or syncs fails, also one that
+/// is answered at once and fails later; reads go on. Nothing heals it but the operator, and he only
+/// if the disk can be synced. Then initiators are told that the medium may have changed.
+#[test]
+fn poisoned_until_it_is_recovered() {
+    let rig = write_back();
+    let unit = rig.unit();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut raw = rig.log_in(1);
+    raw.write_blocks(0, &[1; 512]).unwrap();
+    let failure = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush);
+    // Of the sync that is answered at once, a second one, and the first recovery.
+    rig.device.inject(failure.times(3));
+    let (sync, fua) = (ten(0x35, 0, 0), [0x2a, 8, 0, 0, 0, 0, 0, 0, 1, 0]);
+    let mut immediate = sync;
+    immediate[1] = 2;
+    assert_eq!(put(&mut raw, &immediate, &[]).0, 0, "answered before it is done");
+    rig.wait_for("it has failed", |_| unit.is_poisoned());
+    let mut unmap = vec![0, 22, 0, 16, 0, 0, 0, 0];
+    unmap.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+    for round in 0..2 {
+        assert_eq!(put(&mut raw, &sync, &[]), (2, MEDIUM_ERROR));
+        assert_eq!(put(&mut raw, &ten(0x2a, 0, 1), &[2; 512]), (2, MEDIUM_ERROR));
+        assert_eq!(put(&mut raw, &fua, &[2; 512]), (2, MEDIUM_ERROR));
+        assert_eq!(put(&mut raw, &ten(0x2e, 0, 1), &[2; 512]), (2, MEDIUM_ERROR));
+        assert_eq!(put(&mut raw, &ten(0x41, 0, 1), &[2; 512]), (2, MEDIUM_ERROR));
+        assert_eq!(put(&mut raw, &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], &unmap), (2, MEDIUM_ERROR));
+        assert_eq!(raw.read_block(0).unwrap(), [1; 512]);
+        if round == 0 {
+            runtime.block_on(unit.recover()).unwrap_err();
+            assert!(unit.is_poisoned(), "a sync fails still");
+        }
+    }
+    runtime.block_on(unit.recover()).unwrap();
+    assert!(!unit.is_poisoned());
+    let ready = raw.command(0x80, &[0; 6], 0);
+    raw.send(&ready).unwrap();
+    let told = answer_to(&mut raw, ready.u32_at(16));
+    assert_eq!((told.header[3], told.data[4] & 0xf, told.data[14]), (2, 6, 0x28));
+    assert_eq!(put(&mut raw, &fua, &[2; 512]).0, 0);
+    assert_eq!(put(&mut raw, &sync, &[]).0, 0);
+    assert_eq!(raw.read_block(0).unwrap(), [2; 512]);
+    log_out(raw);
+    rig.ends_well();
+}
+
+/// Goal: a flush that was asked for before the sync failed is not answered with GOOD after the
+/// recovery: what it was to make durable may be lost. Method: it hangs until all that is over.
+#[test]
+fn a_flush_from_before_the_recovery_fails() {
+    let rig = write_back();
+    let unit = rig.unit();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (mut one, mut other) = (rig.log_in(1), rig.log_in(2));
+    one.write_blocks(0, &[1; 512]).unwrap();
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Flush).times(1));
+    let sync = one.command(0x80, &ten(0x35, 0, 0), 0);
+    one.send(&sync).unwrap();
+    rig.wait_for("the sync hangs", |rig| rig.device.hanging() == 1);
+    let failure = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush);
+    rig.device.inject(failure.times(1));
+    assert_eq!(put(&mut other, &ten(0x35, 0, 0), &[]), (2, MEDIUM_ERROR));
+    runtime.block_on(unit.recover()).unwrap();
+    rig.device.release();
+    let told = answer_to(&mut one, sync.u32_at(16));
+    assert_eq!((told.header[3], told.data[4] & 0xf), (2, 3), "CHECK CONDITION, MEDIUM ERROR");
+    for raw in [&mut one, &mut other] {
+        let ready = raw.command(0x80, &[0; 6], 0);
+        raw.send(&ready).unwrap();
+        let told = answer_to(raw, ready.u32_at(16));
+        assert_eq!((told.header[3], told.data[4] & 0xf, told.data[14]), (2, 6, 0x28));
+        assert_eq!(put(raw, &ten(0x35, 0, 0), &[]).0, 0);
+    }
+    log_out(one);
+    log_out(other);
+    rig.ends_well();
+}
+
+/// Goal: a server whose disk is poisoned says so when it ends.
+#[test]
+fn the_end_of_a_poisoned_disk_is_no_good_one() {
+    let rig = write_back();
+    let mut raw = rig.log_in(1);
+    let failure = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush);
+    rig.device.inject(failure.times(1));
+    assert_eq!(put(&mut raw, &ten(0x35, 0, 0), &[]), (2, MEDIUM_ERROR));
+    log_out(raw);
+    assert_eq!(rig.failed_syncs(), 1);
+}

@@ -1,0 +1,131 @@
+//! Traces of a session: what they hold, when they end, and that nobody waits for them.
+
+use crate::common::*;
+use lunar_target::{Direction, NoTrace, TRACES_MAX, TappedPdu, Trace};
+use lunar_testkit::raw::{Raw, opcode};
+use std::future::poll_fn;
+
+const ALL: usize = usize::MAX;
+/// BHS of a PDU: its opcode.
+const OPCODE: u8 = 0x3f;
+
+fn tsih(rig: &Rig, number: usize) -> u16 {
+    rig.server().sessions()[number].tsih
+}
+
+fn next(trace: &mut Trace) -> Option<TappedPdu> {
+    block_on(async {
+        let next = poll_fn(|context| trace.poll_next(context));
+        tokio::time::timeout(PATIENCE, next).await.unwrap()
+    })
+}
+
+/// All that is left of a trace: who sent it, and what it is.
+fn rest(trace: &mut Trace) -> Vec<(Direction, u8)> {
+    std::iter::from_fn(|| next(trace)).map(|pdu| (pdu.direction, pdu.bytes[0] & OPCODE)).collect()
+}
+
+/// Goal: both directions are there, in order, whole; the Logout Response too, with which the
+/// session ends and the trace by itself.
+#[test]
+fn a_trace_goes_to_the_end_of_its_session() {
+    let rig = Rig::new();
+    let mut raw = rig.log_in(1);
+    let mut trace = rig.server().trace(tsih(&rig, 0), ALL).unwrap();
+    let write = send_write(&mut raw, 8, 3, 0x5a);
+    answer_to(&mut raw, write);
+    let read = send_read(&mut raw, 8, 3);
+    answer_to(&mut raw, read);
+    let sent = next(&mut trace).unwrap();
+    assert_eq!((sent.direction, sent.wire_bytes), (Direction::Received, 48 + 3 * 512));
+    assert_eq!((sent.bytes[0] & OPCODE, sent.first), (opcode::SCSI_COMMAND, true));
+    assert_eq!(sent.bytes[16..20], write.to_be_bytes());
+    assert!(sent.bytes[48..].iter().all(|byte| *byte == 0x5a));
+    assert_eq!(sent.local.to_string(), rig.address);
+    log_out(raw);
+    use Direction::{Received, Sent};
+    let wanted = [
+        (Sent, opcode::SCSI_RESPONSE),
+        (Received, opcode::SCSI_COMMAND),
+        (Sent, opcode::DATA_IN),
+        (Received, opcode::LOGOUT),
+        (Sent, 0x26),
+    ];
+    assert_eq!(rest(&mut trace), wanted);
+    assert_eq!(trace.dropped(), 0);
+    rig.ends_well();
+}
+
+/// Goal: of a connection that joins a traced session the login is not traced; what follows is.
+#[test]
+fn no_login_is_traced() {
+    let rig = Rig::with(|options| options.targets[0].offer.max_connections = 2);
+    let mut leading = Raw::connect(&rig.address).unwrap();
+    let (status, handle) = join(&mut leading, 1, 0, 0);
+    assert_eq!(status, 0);
+    let mut trace = rig.server().trace(handle, ALL).unwrap();
+    let mut second = Raw::connect(&rig.address).unwrap();
+    let (status, _) = join(&mut second, 1, handle, 1);
+    assert_eq!(status, 0);
+    assert_eq!(second.execute(&[0; 6], 0).unwrap().0, 0);
+    assert!(rig.server().end_trace(handle) && !rig.server().end_trace(handle));
+    let told = rest(&mut trace);
+    let command = [(Direction::Received, opcode::SCSI_COMMAND), (Direction::Sent, 0x21)];
+    assert_eq!(told, command.repeat(2), "the first ends in a unit attention");
+    drop((leading, second));
+    rig.ends_well();
+}
+
+/// Goal: one trace a session and so many in all; whoever drops his makes room.
+#[test]
+fn traces_are_bounded() {
+    let rig = Rig::new();
+    let sessions = TRACES_MAX + 1;
+    let raws: Vec<Raw> = (0..sessions as u32).map(|number| rig.log_in(number)).collect();
+    let handles: Vec<u16> = (0..sessions).map(|number| tsih(&rig, number)).collect();
+    let trace = |number: usize| rig.server().trace(handles[number], ALL);
+    let mut traces: Vec<Trace> = (0..TRACES_MAX - 1).map(|number| trace(number).unwrap()).collect();
+    assert_eq!(trace(0).err(), Some(NoTrace::Traced));
+    assert_eq!(rig.server().trace(0xffff, ALL).err(), Some(NoTrace::NoSession));
+    traces.push(trace(TRACES_MAX - 1).unwrap());
+    assert_eq!(trace(TRACES_MAX).err(), Some(NoTrace::TooMany));
+    drop(traces.remove(0));
+    traces.push(trace(0).unwrap());
+    // One that was ended is not in the way of the next, nor does its own end reach it.
+    assert!(rig.server().end_trace(handles[1]));
+    let old = traces.remove(0);
+    assert_eq!(trace(1).err(), Some(NoTrace::TooMany), "it is held still");
+    drop(old);
+    let mut new = trace(1).unwrap();
+    new.stop();
+    assert!(next(&mut new).is_none());
+    drop((raws, traces, new));
+    rig.ends_well();
+}
+
+/// Goal: a trace that nobody reads holds up no command; what did not fit is counted.
+#[test]
+fn nobody_waits_for_a_trace() {
+    const READS: usize = 200;
+    const BLOCKS: u16 = 128;
+    let rig = Rig::new();
+    let mut raw = rig.log_in(1);
+    let mut trace = rig.server().trace(tsih(&rig, 0), ALL).unwrap();
+    for _ in 0..READS {
+        let read = send_read(&mut raw, 0, BLOCKS);
+        answer_to(&mut raw, read);
+    }
+    let dropped = trace.dropped();
+    assert!(dropped > 0, "{READS} reads of 64 KiB are more than it holds");
+    trace.stop();
+    let mut kept = 0;
+    let mut dropped_before = 0;
+    while let Some(pdu) = next(&mut trace) {
+        kept += 1;
+        dropped_before += pdu.dropped_before;
+    }
+    assert_eq!(kept + dropped, 2 * READS as u64);
+    assert!(dropped_before <= dropped);
+    log_out(raw);
+    rig.ends_well();
+}

@@ -1,0 +1,69 @@
+//! The OpenAPI document as a contract: every answer is held against it.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
+
+use serde_json::{Value, json};
+
+pub const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
+
+/// An OpenAPI document and a validator of what it says.
+pub struct Contract(pub Value);
+
+impl Contract {
+    /// All operations: method and path.
+    pub fn operations(&self) -> Vec<(String, String)> {
+        let paths = self.0["paths"].as_object().unwrap();
+        let each = paths.iter().flat_map(|(path, item)| {
+            let methods = METHODS.iter().filter(|method| item.get(**method).is_some());
+            methods.map(move |method| ((*method).to_owned(), path.clone()))
+        });
+        each.collect()
+    }
+
+    /// Fails the test when the document does not describe this answer.
+    #[track_caller]
+    pub fn check(&self, method: &str, path: &str, status: u16, body: &Value) {
+        let (template, item) = self.item(path).unwrap_or_else(|| panic!("{path}: undocumented"));
+        let operation = &item[&method.to_ascii_lowercase()];
+        assert!(operation.is_object(), "{method} {template} is not documented");
+        let response = &operation["responses"][status.to_string()];
+        assert!(response.is_object(), "{method} {template}: {status} is not documented: {body}");
+        let schema = &response["content"]["application/json"]["schema"];
+        assert!(schema.is_object(), "{method} {template}: {status} has no schema");
+        let mut whole = schema.clone();
+        whole["components"] = self.0["components"].clone();
+        let validator = jsonschema::draft202012::new(&whole).expect("a schema");
+        let errors: Vec<String> = validator.iter_errors(body).map(|e| e.to_string()).collect();
+        assert!(errors.is_empty(), "{method} {path} {status}: {errors:?} in {body}");
+    }
+
+    /// The path as the document writes it.
+    pub fn template(&self, path: &str) -> String {
+        self.item(path).unwrap_or_else(|| panic!("{path}: undocumented")).0.clone()
+    }
+
+    fn item(&self, path: &str) -> Option<(&String, &Value)> {
+        let path = path.split('?').next().unwrap();
+        let paths = self.0["paths"].as_object().unwrap();
+        let fits = |template: &str| {
+            let (mut left, mut right) = (template.split('/'), path.split('/'));
+            loop {
+                match (left.next(), right.next()) {
+                    (None, None) => return true,
+                    (Some(a), Some(b)) if a == b || a.starts_with('{') => {}
+                    _ => return false,
+                }
+            }
+        };
+        // A path without parameters is meant before one with.
+        paths.get_key_value(path).or_else(|| paths.iter().find(|(template, _)| fits(template)))
+    }
+}
+
+/// The validator can fail: a document that says another type is refused.
+pub fn validator_works(contract: &Contract) {
+    let wrong = json!({ "error": 5, "hint": null });
+    let judged = std::panic::catch_unwind(|| {
+        Contract(contract.0.clone()).check("get", "/api/v1/status", 404, &wrong);
+    });
+    assert!(judged.is_err(), "the validator lets everything through");
+}

@@ -1,0 +1,75 @@
+//! One hostile stream of bytes, cut anywhere: the framing gives the same PDUs however it comes,
+//! and holds no more than a header.
+
+use lunar_iscsi::framing::ahs::{CommandSegments, segments};
+use lunar_iscsi::framing::{Deframer, Digests, Event, HEADER_SEGMENTS_BYTES_MAX};
+
+/// What the framing found: headers, payload bytes, ends of payloads.
+#[derive(Debug, Default, Eq, PartialEq)]
+struct Found {
+    headers: Vec<Vec<u8>>,
+    payload: Vec<u8>,
+    ends: Vec<bool>,
+    lost: bool,
+}
+
+/// The first byte chooses digests and the length of the pieces; the rest is the stream.
+pub fn run(input: &[u8]) {
+    let Some((choice, stream)) = input.split_first() else { return };
+    let digests = Digests { header: choice & 1 != 0, data: choice & 2 != 0 };
+    let whole = deframe(digests, stream, stream.len().max(1), false);
+    let piece = usize::from(choice >> 2) + 1;
+    assert_eq!(deframe(digests, stream, piece, false), whole, "pieces of {piece}");
+    assert_eq!(deframe(digests, stream, piece, true), whole, "payload received past it");
+    read_segments(stream);
+}
+
+/// `past`: payload is received straight into its destination, as a socket would.
+fn deframe(digests: Digests, stream: &[u8], piece_bytes: usize, past: bool) -> Found {
+    let mut deframer = Deframer::new();
+    deframer.set_digests(digests);
+    let mut found = Found::default();
+    for piece in stream.chunks(piece_bytes) {
+        let mut rest = piece;
+        loop {
+            let missing = deframer.payload_missing().min(rest.len());
+            if past && missing > 0 {
+                deframer.received(&rest[..missing]);
+                found.payload.extend_from_slice(&rest[..missing]);
+                rest = &rest[missing..];
+                continue;
+            }
+            let (consumed, event) = deframer.push(rest);
+            if consumed == 0 && event.is_none() {
+                assert!(rest.is_empty(), "{} bytes are left over", rest.len());
+                break;
+            }
+            match event {
+                Some(Event::Header(header)) => {
+                    let ahs = header.ahs.to_vec();
+                    assert!(header.bhs.len() + ahs.len() <= HEADER_SEGMENTS_BYTES_MAX);
+                    read_segments(&ahs);
+                    found.headers.push([&header.bhs[..], &ahs].concat());
+                }
+                Some(Event::Payload { bytes }) => {
+                    assert!(bytes > 0 && bytes <= consumed);
+                    found.payload.extend_from_slice(&rest[..bytes]);
+                }
+                Some(Event::PayloadEnd { digest_ok }) => found.ends.push(digest_ok),
+                Some(Event::HeaderDigestError) => found.lost = true,
+                None => {}
+            }
+            rest = &rest[consumed..];
+        }
+    }
+    found
+}
+
+/// Steps through additional header segments; each lies within what it was read from.
+fn read_segments(ahs: &[u8]) {
+    let count = segments(ahs).count();
+    assert!(count <= ahs.len());
+    if let Ok(command) = CommandSegments::decode(ahs) {
+        assert!(command.extended_cdb.is_none_or(|cdb| cdb.len() < ahs.len()));
+    }
+}

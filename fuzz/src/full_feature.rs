@@ -1,0 +1,307 @@
+//! One hostile session: requests of all kinds with wrong tags, numbers and lengths, at a target
+//! connection and its session.
+
+use bytes::Bytes;
+use lunar_iscsi::connection::target::{
+    ConnectionLimits, Input, Outcome, Output, TargetConnection, TargetRecord, Task,
+};
+use lunar_iscsi::framing::{Header, Place, TaskId};
+use lunar_iscsi::login::{Admission, Identified, Joined};
+use lunar_iscsi::pdu::{Opcode, TAG_RESERVED};
+use lunar_iscsi::session::target::{self as session, SessionLimits, TargetSession, ToSession};
+use lunar_iscsi::text::Offer;
+use lunar_wire::{SerialNumber, Time};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+const CID: u16 = 1;
+const RECORD_BYTES: usize = 14;
+/// The declared MaxRecvDataSegmentLength of the initiator: the default.
+const SEGMENT_BYTES_MAX: usize = 8192;
+const BURST_BYTES_MAX: u32 = 262_144;
+/// What the executor answers to a read at most, however much is expected.
+const DATA_IN_BYTES_MAX: u32 = 40_000;
+
+/// The first byte chooses the negotiated keys. Then records of fourteen bytes, one a PDU: opcode,
+/// flags, LUN, tag, transfer tag, two for a length, CmdSN (difference), CDB, referenced tag,
+/// bytes of data / 16, DataSN, which header byte to change and to what.
+pub fn run(input: &[u8]) {
+    let Some((choice, records)) = input.split_first() else { return };
+    let mut world = World::logged_in(*choice);
+    for record in records.chunks_exact(RECORD_BYTES) {
+        if world.closed {
+            break;
+        }
+        world.request(record);
+    }
+    world.end();
+}
+
+/// A connection, its session, and an executor that does as the CDB says.
+struct World {
+    connection: TargetConnection,
+    session: Option<TargetSession>,
+    inputs: VecDeque<Input>,
+    now: Time,
+    deadline: Option<Time>,
+    cmd_sn: u32,
+    /// Of the last R2T.
+    transfer_tag: u32,
+    place: Option<Place>,
+    /// Started, neither done nor aborted.
+    held: Vec<Task>,
+    closed: bool,
+    in_session: bool,
+    ended: bool,
+}
+
+impl World {
+    fn logged_in(choice: u8) -> Self {
+        let mut world = Self {
+            connection: TargetConnection::new(ConnectionLimits::default(), SerialNumber(0)),
+            session: None,
+            inputs: VecDeque::new(),
+            now: Time::from_nanos(1),
+            deadline: None,
+            cmd_sn: u32::MAX - 1,
+            transfer_tag: TAG_RESERVED,
+            place: None,
+            held: Vec::new(),
+            closed: false,
+            in_session: false,
+            ended: false,
+        };
+        let yes = |bit: u8| if choice & (1 << bit) != 0 { "Yes" } else { "No" };
+        let mut text = format!(
+            "InitiatorName=iqn.2026-01.example:i\0InitialR2T={}\0ImmediateData={}\0\
+             MaxOutstandingR2T={}\0",
+            yes(0),
+            yes(1),
+            1 + (choice >> 6)
+        );
+        text += match choice & 0x0c {
+            0x0c => "SessionType=Discovery\0",
+            0x08 => "TargetName=iqn.2026-01.example:t\0TaskReporting=ResponseFence\0",
+            _ => "TargetName=iqn.2026-01.example:t\0",
+        };
+        let mut bhs = [0; 48];
+        (bhs[0], bhs[1], bhs[8], bhs[13], bhs[21]) = (0x43, 0x87, 0x80, 1, 1);
+        bhs[24..28].copy_from_slice(&world.cmd_sn.to_be_bytes());
+        world.hand_over(bhs, text.as_bytes());
+        assert!(world.in_session && !world.closed, "an honest login");
+        world
+    }
+
+    fn request(&mut self, record: &[u8]) {
+        let [opcode, flags, lun, tag, transfer, high, low, sn, cdb, referenced, data, data_sn, ..] =
+            *record
+        else {
+            return;
+        };
+        let length = u32::from(u16::from_be_bytes([high, low])) * 64;
+        let mut bhs = [0; 48];
+        (bhs[0], bhs[1], bhs[9]) = (opcode, flags, lun & 3);
+        let mut put = |at: usize, number: u32| {
+            bhs[at..at + 4].copy_from_slice(&number.to_be_bytes());
+        };
+        put(16, if tag == 0xff { TAG_RESERVED } else { u32::from(tag & 7) });
+        let transfer_tag = match transfer {
+            0 => self.transfer_tag,
+            0xff => TAG_RESERVED,
+            other => u32::from(other),
+        };
+        put(20, if opcode & 0x3f == 1 { length } else { transfer_tag });
+        let difference = i32::from(i8::from_be_bytes([sn]));
+        put(24, self.cmd_sn.wrapping_add_signed(difference));
+        put(32, if opcode & 0x3f == 2 { u32::from(referenced) } else { u32::from(cdb) << 24 });
+        put(36, u32::from(data_sn));
+        put(40, length);
+        if let Some(byte) = bhs.get_mut(usize::from(record[12])) {
+            *byte = record[13];
+        }
+        if opcode & 0x40 == 0 && difference == 0 && opcode != 5 {
+            self.cmd_sn = self.cmd_sn.wrapping_add(1);
+        }
+        self.hand_over(bhs, &vec![cdb; usize::from(data) * 16]);
+    }
+
+    /// Hands one PDU over, header and payload.
+    fn hand_over(&mut self, mut bhs: [u8; 48], data: &[u8]) {
+        bhs[4] = 0;
+        let bytes = u32::try_from(data.len()).unwrap().to_be_bytes();
+        bhs[5..8].copy_from_slice(&bytes[1..]);
+        assert!(self.connection.can_receive(), "the driver and the session have answered");
+        self.input(Input::Header(Header::new(bhs)));
+        if data.is_empty() || self.closed {
+            return;
+        }
+        let place = self.place.take().unwrap();
+        let data = match place {
+            Place::Control => Bytes::copy_from_slice(data),
+            Place::Task { offset_bytes, buffer_bytes, .. } => {
+                let end = u64::from(offset_bytes) + data.len() as u64;
+                assert!(end <= u64::from(buffer_bytes), "past the end of the buffer");
+                assert!(buffer_bytes <= ConnectionLimits::default().data_out_bytes_max);
+                Bytes::new()
+            }
+            Place::Discard => Bytes::new(),
+        };
+        self.input(Input::Payload { data, digest_ok: true });
+    }
+
+    fn input(&mut self, input: Input) {
+        self.inputs.push_back(input);
+        while let Some(input) = self.inputs.pop_front() {
+            self.connection.handle(self.now, input);
+            loop {
+                match self.connection.poll() {
+                    Output::Wait(deadline) => {
+                        self.deadline = deadline;
+                        break;
+                    }
+                    output => self.follow(output),
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, output: Output) {
+        assert!(!self.closed, "Close is the last output: {output:?}");
+        match output {
+            Output::Receive(place) => assert!(self.place.replace(place).is_none()),
+            Output::Send(pdu) => {
+                assert!(pdu.data.len() <= SEGMENT_BYTES_MAX);
+                if pdu.opcode() == Opcode::READY_TO_TRANSFER {
+                    self.transfer_tag = number_at(&pdu.bhs, 20);
+                    assert!((1..=BURST_BYTES_MAX).contains(&number_at(&pdu.bhs, 44)));
+                }
+            }
+            Output::Identify(_) => {
+                let admission = Admission {
+                    portal_group_tag: 1,
+                    target_alias: None,
+                    chap: None,
+                    offer: Offer::target(),
+                    entropy: [7; 33],
+                };
+                self.inputs.push_back(Input::Identified(Box::new(Identified::Admit(admission))));
+            }
+            Output::Join(join) => {
+                let session = session_for(&join);
+                let (exp_cmd_sn, max_cmd_sn) = session.window();
+                self.session = Some(session);
+                let session = join.session;
+                let joined = Joined { tsih: 9, session, exp_cmd_sn, max_cmd_sn };
+                self.inputs.push_back(Input::Joined(Ok(joined)));
+                self.in_session = true;
+                self.at_session(session::Input::Join(CID));
+            }
+            Output::ListTargets { .. } => {
+                let name = "iqn.2026-01.example:t".to_owned();
+                let record = TargetRecord { name, addresses: vec![("[::1]:3260".into(), 1)] };
+                self.inputs.push_back(Input::Targets { records: vec![record; 400], more: true });
+            }
+            Output::ToSession(message) => {
+                self.in_session &= message != ToSession::ConnectionClosed;
+                self.at_session(session::Input::Connection(CID, message));
+            }
+            Output::Start(task) => self.start(task),
+            Output::Run(id) | Output::Abort(id) => self.done(id, Outcome::default()),
+            Output::Fail { task, .. } => {
+                self.held.retain(|held| held.id != task);
+                self.inputs.push_back(Input::Failed { task, outcome: Outcome::default() });
+            }
+            Output::FullFeature(_) | Output::Wait(_) => {}
+            Output::Close(_) => {
+                assert!(!self.in_session, "the session was told before");
+                self.closed = true;
+            }
+        }
+    }
+
+    /// The low bits of the operation code say what the executor does.
+    fn start(&mut self, task: Task) {
+        let (id, expected) = (task.id, task.expected_bytes);
+        match task.cdb[0] & 3 {
+            0 => {
+                let bytes = expected.min(DATA_IN_BYTES_MAX) as usize;
+                let data_in = Bytes::from(vec![0x5a; bytes + usize::from(task.cdb[0] >> 4)]);
+                self.held.push(task);
+                self.done(id, Outcome { data_in, ..Outcome::default() });
+            }
+            1 if task.write => {
+                self.held.push(task);
+                self.inputs.push_back(Input::Wants { task: id, data_out_bytes: expected });
+            }
+            2 => {
+                let sense = Bytes::from_static(&[0x70, 0, 5]);
+                self.held.push(task);
+                self.done(id, Outcome { status: 2, sense, ..Outcome::default() });
+            }
+            _ => self.held.push(task),
+        }
+    }
+
+    fn done(&mut self, task: TaskId, outcome: Outcome) {
+        // The executor answers once for each task, however it is asked.
+        if let Some(at) = self.held.iter().position(|held| held.id == task) {
+            self.held.swap_remove(at);
+            self.inputs.push_back(Input::Done { task, outcome });
+        }
+    }
+
+    fn at_session(&mut self, input: session::Input) {
+        let Some(session) = &mut self.session else { return };
+        session.handle(self.now, input);
+        let mut managed = Vec::new();
+        while let Some(output) = session.poll() {
+            match output {
+                session::Output::ToConnection(_, message) => {
+                    if self.in_session {
+                        self.inputs.push_back(Input::Session(message));
+                    }
+                }
+                session::Output::Manage { id, .. } => managed.push(id),
+                session::Output::OthersAborted { .. } => {}
+                session::Output::Ended => {
+                    assert!(!self.ended, "a session ends once");
+                    self.ended = true;
+                }
+            }
+        }
+        for id in managed {
+            let response = lunar_iscsi::pdu::ManagementResponse::FUNCTION_COMPLETE;
+            self.at_session(session::Input::Managed { id, response, information: [0; 3] });
+        }
+    }
+
+    /// Time passes, the peer goes: nothing may be left.
+    fn end(&mut self) {
+        for _ in 0..4 {
+            let Some(deadline) = self.deadline.filter(|_| !self.closed) else { break };
+            self.now = self.now.max(deadline);
+            self.input(Input::Deadline);
+        }
+        if !self.closed {
+            self.input(Input::PeerClosed);
+        }
+        for _ in 0..4 {
+            self.now = self.now.after(Duration::from_secs(10));
+            self.input(Input::Deadline);
+        }
+        assert!(self.closed && self.connection.is_over(), "the connection goes on");
+        assert_eq!(self.connection.tasks(), 0);
+        assert_eq!(self.held, [], "tasks that nobody aborted");
+        assert_eq!(self.session.as_ref().map_or(0, TargetSession::tasks), 0);
+        assert!(self.ended, "the session goes on without a connection");
+    }
+}
+
+fn session_for(join: &lunar_iscsi::login::Join) -> TargetSession {
+    let limits = SessionLimits::default();
+    TargetSession::new(9, join.session, join.cmd_sn, limits)
+}
+
+fn number_at(bhs: &[u8; 48], at: usize) -> u32 {
+    u32::from_be_bytes([bhs[at], bhs[at + 1], bhs[at + 2], bhs[at + 3]])
+}

@@ -1,0 +1,131 @@
+//! Hostile mode parameter lists.
+
+use lunar_scsi::plan::{NexusId, Plan, Refusal};
+use lunar_scsi::sense::Sense;
+use lunar_scsi::unit::{BlockUnit, Context, InitiatorPort, TargetPort, Threshold, UnitOptions};
+
+const ASKS: NexusId = NexusId(1);
+const LISTENS: NexusId = NexusId(2);
+const CURRENT: u8 = 0;
+const CHANGEABLE: u8 = 1;
+const DEFAULT: u8 = 2;
+/// The mode data of all pages, without block descriptor, begin behind this header.
+const HEADER_BYTES: usize = 8;
+
+/// The first byte chooses the unit. Then lists: a byte for the CDB, a byte of length, the list.
+pub fn run(input: &[u8]) {
+    let Some((choice, mut rest)) = input.split_first() else { return };
+    let mut bench = Bench::new(*choice);
+    let defaults = bench.all_pages(DEFAULT);
+    bench.sends_back_what_it_got();
+    while let [cdb, bytes, after @ ..] = rest {
+        let (list, after) = after.split_at(usize::from(*bytes).min(after.len()));
+        bench.one_list(*cdb, list);
+        let unchanged = bench.all_pages(DEFAULT)[HEADER_BYTES..] == defaults[HEADER_BYTES..];
+        assert!(unchanged, "the defaults have changed");
+        rest = after;
+    }
+    bench.sends_back_what_it_got();
+}
+
+struct Bench {
+    unit: BlockUnit,
+    port: TargetPort,
+}
+
+impl Bench {
+    fn new(choice: u8) -> Self {
+        let bit = |number: u8| choice & (1 << number) != 0;
+        let port = TargetPort {
+            name: "iqn.2026-01.example:t".into(),
+            portal_group_tag: 1,
+            relative_id: 1,
+        };
+        let unit = BlockUnit::new(UnitOptions {
+            block_count: if bit(0) { 1 << 40 } else { 1 << 20 },
+            block_bytes: if bit(1) { 4096 } else { 512 },
+            physical_block_bytes: 4096,
+            unmap_granularity_blocks: Some(8),
+            threshold: bit(2).then_some(Threshold { set_exponent: 11, available_sets: 100 }),
+            write_back: bit(3),
+            read_only: bit(4),
+            ..UnitOptions::default()
+        });
+        let mut bench = Self { unit, port };
+        for nexus in [ASKS, LISTENS] {
+            let isid = [0x80, 0, 0, 0, 0, nexus.0 as u8];
+            let initiator = InitiatorPort { name: "iqn.2026-01.example:i".into(), isid };
+            bench.unit.attach(nexus, initiator, bench.port.clone());
+            assert_eq!(bench.heard(nexus), Some(Sense::POWER_ON_RESET));
+        }
+        bench
+    }
+
+    fn plan(&mut self, nexus: NexusId, cdb: &[u8]) -> Result<Plan, Refusal> {
+        self.unit.plan(nexus, &Context::new(&[], &self.port), cdb)
+    }
+
+    /// The unit attention that waits for a nexus.
+    fn heard(&mut self, nexus: NexusId) -> Option<Sense> {
+        match self.plan(nexus, &[0; 6]) {
+            Err(Refusal::Check(sense)) => Some(sense),
+            _ => None,
+        }
+    }
+
+    /// MODE SENSE (10) of all pages and subpages.
+    fn all_pages(&mut self, page_control: u8) -> Vec<u8> {
+        let cdb = [0x5a, 0x08, page_control << 6 | 0x3f, 0xff, 0, 0, 0, 0xff, 0xff, 0];
+        match self.plan(ASKS, &cdb) {
+            Ok(Plan::Reply(data)) => data,
+            other => panic!("MODE SENSE gave {other:x?}"),
+        }
+    }
+
+    fn select(&mut self, ten: bool, flags: u8, list: &[u8]) -> Result<Plan, Refusal> {
+        let bytes = list.len() as u8;
+        let six = [0x15, flags, 0, 0, bytes, 0];
+        let long = [0x55, flags, 0, 0, 0, 0, 0, 0, bytes, 0];
+        match self.plan(ASKS, if ten { &long } else { &six })? {
+            Plan::Parameters { bytes, parked } => {
+                assert_eq!(bytes as usize, list.len());
+                let context = Context::new(&[], &self.port);
+                self.unit.resume(ASKS, &context, parked, list)
+            }
+            plan => Ok(plan),
+        }
+    }
+
+    /// What is refused changes nothing; what is taken changes only bits that may change, and the
+    /// other nexus hears of it exactly when something has changed.
+    fn one_list(&mut self, cdb: u8, list: &[u8]) {
+        let (ten, flags) = (cdb & 0x80 != 0, if cdb & 0x40 != 0 { cdb & 0x1f } else { 0x10 });
+        let before = self.all_pages(CURRENT);
+        let changeable = self.all_pages(CHANGEABLE);
+        let answer = self.select(ten, flags, list);
+        let after = self.all_pages(CURRENT);
+        match answer {
+            Ok(Plan::Reply(reply)) => assert!(reply.is_empty()),
+            Err(Refusal::Check(_)) => assert_eq!(before, after, "a refused list has changed bits"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(before.len(), after.len());
+        let pages = before.iter().zip(&after).zip(&changeable).skip(HEADER_BYTES);
+        for (at, ((old, new), mask)) in pages.enumerate() {
+            assert_eq!((old ^ new) & !mask, 0, "bits of byte {at} may not change");
+        }
+        let heard = self.heard(LISTENS);
+        let expected = (before[HEADER_BYTES..] != after[HEADER_BYTES..])
+            .then_some(Sense::MODE_PARAMETERS_CHANGED);
+        assert_eq!(heard, expected);
+        assert_eq!(self.heard(ASKS), None, "who asked knows");
+    }
+
+    /// MODE SELECT takes what MODE SENSE gives, and that changes nothing.
+    fn sends_back_what_it_got(&mut self) {
+        let data = self.all_pages(CURRENT);
+        assert_eq!(self.select(true, 0x10, &data), Ok(Plan::Reply(Vec::new())));
+        assert_eq!(self.all_pages(CURRENT), data);
+        assert_eq!(self.heard(LISTENS), None);
+    }
+}
