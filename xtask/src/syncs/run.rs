@@ -132,7 +132,7 @@ impl Copy {
     /// The tests that should notice come first, then all.
     fn round(&self, row: usize, noticed_by: &str) -> Result<Round> {
         let mut last = Played { success: true, output: String::new() };
-        for tests in [noticed_by, ""] {
+        for tests in [noticed_by, "power_cut::"] {
             last = self.play(tests, Some(row))?;
             if !last.success {
                 break;
