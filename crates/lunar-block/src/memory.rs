@@ -1,6 +1,7 @@
 //! A disk in memory: sparse, gone with the process.
 
 mod atomic;
+mod chunk_map;
 mod piece;
 mod stretch;
 #[cfg(test)]
@@ -14,8 +15,8 @@ use crate::{
 };
 use atomic::BorderCrossings;
 use bytes::Bytes;
+use chunk_map::ChunkMap;
 use piece::{CHUNK_COST, Cancelled, NEW_PAGE_COST, PAGE_COST, Piece, SEARCH_COST};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -41,7 +42,7 @@ pub struct MemoryDevice {
     fence: RwLock<BorderCrossings>,
     /// Held during a resize.
     resizing: tokio::sync::Mutex<()>,
-    shards: Vec<RwLock<BTreeMap<u64, Chunk>>>,
+    shards: Vec<RwLock<ChunkMap>>,
 }
 
 type Page = Box<[u8; PAGE_BYTES]>;
@@ -82,16 +83,16 @@ impl MemoryDevice {
     /// Memory that written pages take now.
     pub fn allocated_bytes(&self) -> u64 {
         let pages = |chunk: &Chunk| chunk.pages.iter().flatten().count() as u64;
-        let shard = |index| self.shard(index).values().map(pages).sum::<u64>();
+        let shard = |index| self.shard(index).chunks().map(pages).sum::<u64>();
         (0..SHARDS).map(shard).sum::<u64>() * PAGE_BYTES as u64
     }
 
-    fn shard(&self, chunk: u64) -> RwLockReadGuard<'_, BTreeMap<u64, Chunk>> {
+    fn shard(&self, chunk: u64) -> RwLockReadGuard<'_, ChunkMap> {
         let shard = &self.shards[(chunk % SHARDS) as usize];
         shard.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shard_mut(&self, chunk: u64) -> RwLockWriteGuard<'_, BTreeMap<u64, Chunk>> {
+    fn shard_mut(&self, chunk: u64) -> RwLockWriteGuard<'_, ChunkMap> {
         let shard = &self.shards[(chunk % SHARDS) as usize];
         shard.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,7 +102,7 @@ impl MemoryDevice {
         let start = bytes.start;
         for chunk in chunks(bytes) {
             let shard = self.shard(chunk.start / CHUNK_BYTES);
-            let pages = shard.get(&(chunk.start / CHUNK_BYTES)).map(|c| &c.pages);
+            let pages = shard.get(chunk.start / CHUNK_BYTES).map(|c| &c.pages);
             for (at, part) in parts(chunk) {
                 let into = &mut into[(at - start) as usize..][..part.bytes.len()];
                 match pages.and_then(|pages| pages[part.page].as_ref()) {
@@ -119,7 +120,7 @@ impl MemoryDevice {
         for bytes in chunks(bytes) {
             let mut shard = self.shard_mut(bytes.start / CHUNK_BYTES);
             let from = &from[(bytes.start - start) as usize..];
-            shard.entry(bytes.start / CHUNK_BYTES).or_default().write(bytes, from);
+            shard.get_or_default(bytes.start / CHUNK_BYTES).write(bytes, from);
         }
         Ok(())
     }
@@ -142,11 +143,11 @@ impl MemoryDevice {
     fn clear_chunk(&self, bytes: Range<u64>) -> u32 {
         let index = bytes.start / CHUNK_BYTES;
         let mut shard = self.shard_mut(index);
-        let Some(chunk) = shard.get_mut(&index) else { return CHUNK_COST };
+        let Some(chunk) = shard.get_mut(index) else { return CHUNK_COST };
         let pages = chunk.pages.iter().flatten().count() as u32;
         chunk.clear(bytes);
         if chunk.pages.iter().all(Option::is_none) {
-            shard.remove(&index);
+            shard.remove(index);
         }
         CHUNK_COST + pages * PAGE_COST
     }
@@ -165,7 +166,7 @@ impl MemoryDevice {
     /// Writes zeroes to `bytes`, which lie in one chunk; returns what that cost.
     fn zero_chunk(&self, bytes: Range<u64>) -> u32 {
         let mut shard = self.shard_mut(bytes.start / CHUNK_BYTES);
-        let chunk = shard.entry(bytes.start / CHUNK_BYTES).or_default();
+        let chunk = shard.get_or_default(bytes.start / CHUNK_BYTES);
         let zero = |(_, part): (u64, Part)| match &mut chunk.pages[part.page] {
             Some(page) => {
                 page[part.bytes].fill(0);
@@ -200,7 +201,7 @@ impl MemoryDevice {
     fn look_at_chunk(&self, bytes: Range<u64>, extents: &mut Extents, piece: &mut Piece) -> u64 {
         let index = bytes.start / CHUNK_BYTES;
         piece.count(CHUNK_COST);
-        if let Some(chunk) = self.shard(index).get(&index) {
+        if let Some(chunk) = self.shard(index).get(index) {
             let end = bytes.end.min((index + 1) * CHUNK_BYTES);
             for (at, part) in parts(bytes.start..end) {
                 let state = match chunk.pages[part.page] {
@@ -218,7 +219,7 @@ impl MemoryDevice {
 
     /// The first existing chunk from `index` on.
     fn next_chunk(&self, index: u64) -> Option<u64> {
-        let next = |shard| self.shard(shard).range(index..).next().map(|(index, _)| *index);
+        let next = |shard| self.shard(shard).first_from(index, shard);
         (0..SHARDS).filter_map(next).min()
     }
 }

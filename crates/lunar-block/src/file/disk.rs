@@ -190,6 +190,7 @@ impl Disk {
     pub(super) fn look_for_room(&self) {
         if self.thin
             && self.inline_write
+            && !self.writes.in_memory()
             && self.sector_bytes == 1
             && let Ok(room) = rustix::fs::fstatvfs(&self.file)
         {

@@ -276,17 +276,29 @@ impl Deref for DiskWrites {
 }
 
 impl DiskWrites {
+    /// Its files are memory: no write waits for a disk, and nothing is observed.
+    pub(super) fn in_memory(&self) -> bool {
+        self.file_system.in_memory
+    }
+
     /// Held during a write of `bytes` on a core, to a disk of `disk_bytes`. `None`: it may block
-    /// there.
-    pub(super) fn try_inline(&self, bytes: usize, disk_bytes: u64) -> Option<InlineWrite<'_>> {
+    /// there. `Some(None)`: in memory.
+    pub(super) fn try_inline(
+        &self,
+        bytes: usize,
+        disk_bytes: u64,
+    ) -> Option<Option<InlineWrite<'_>>> {
+        if self.in_memory() {
+            return Some(None);
+        }
         // 0 says that no inline write runs.
         let begun = self.clock.nanos().max(1);
-        if self.may_block(begun) || !(self.in_memory || self.try_turn(begun)) {
+        if self.may_block(begun) || !self.try_turn(begun) {
             return None;
         }
         let is_watched = begun <= self.watched_until_nanos.load(Relaxed);
         let waits = is_watched.then(|| self.clock.thread_waits());
-        Some(InlineWrite { disk: self, bytes, disk_bytes, begun, waits })
+        Some(Some(InlineWrite { disk: self, bytes, disk_bytes, begun, waits }))
     }
 
     /// Before a write of a worker, without locks: begins to write back if that is due, and waits a
@@ -296,17 +308,23 @@ impl DiskWrites {
         self.wait_for_syncs();
     }
 
-    /// Held during a write of `bytes` by a worker, to a disk of `disk_bytes`.
-    pub(super) fn begin(&self, bytes: usize, disk_bytes: u64) -> WorkerWrite<'_> {
+    /// Held during a write of `bytes` by a worker, to a disk of `disk_bytes`. `None`: in memory.
+    pub(super) fn begin(&self, bytes: usize, disk_bytes: u64) -> Option<WorkerWrite<'_>> {
+        if self.in_memory() {
+            return None;
+        }
         let (begun, waits) = (self.clock.nanos(), self.clock.thread_waits());
         let id = self.worker_writes.begin(begun);
-        WorkerWrite { disk: self, bytes, disk_bytes, begun, waits, id }
+        Some(WorkerWrite { disk: self, bytes, disk_bytes, begun, waits, id })
     }
 
-    /// Held during a sync. One runs at a time.
-    pub(super) fn syncing(&self) -> Syncing<'_> {
+    /// Held during a sync. One runs at a time. `None`: in memory.
+    pub(super) fn syncing(&self) -> Option<Syncing<'_>> {
+        if self.in_memory() {
+            return None;
+        }
         let covered = self.bytes.take();
-        Syncing { disk: self, covered, id: self.syncs.begin(self.clock.nanos()) }
+        Some(Syncing { disk: self, covered, id: self.syncs.begin(self.clock.nanos()) })
     }
 }
 
@@ -328,10 +346,8 @@ impl Drop for InlineWrite<'_> {
         if is_slow(took, self.bytes) && self.waits != Some(disk.clock.thread_waits()) {
             disk.strike(ended, took);
         }
-        if !disk.in_memory {
-            disk.file_system.count(&disk.bytes, self.bytes as u64, self.disk_bytes);
-            disk.inline_since_nanos.store(0, Release);
-        }
+        disk.file_system.count(&disk.bytes, self.bytes as u64, self.disk_bytes);
+        disk.inline_since_nanos.store(0, Release);
     }
 }
 
@@ -357,9 +373,7 @@ impl Drop for WorkerWrite<'_> {
             // Two that end at once may both find the last one.
             let _ = missing.fetch_update(Relaxed, Relaxed, |missing| missing.checked_sub(1));
         }
-        if !disk.in_memory {
-            disk.file_system.count(&disk.bytes, self.bytes as u64, self.disk_bytes);
-        }
+        disk.file_system.count(&disk.bytes, self.bytes as u64, self.disk_bytes);
     }
 }
 

@@ -81,7 +81,7 @@ impl MemoryDevice {
         for bytes in chunks(bytes) {
             let Some(Some(shard)) = held.get_mut(&shard_of(&bytes)) else { continue };
             let from = &from[(bytes.start - start) as usize..];
-            shard.entry(bytes.start / CHUNK_BYTES).or_default().write(bytes, from);
+            shard.get_or_default(bytes.start / CHUNK_BYTES).write(bytes, from);
         }
     }
 }
