@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+/// Methods that an OpenAPI document may describe.
 pub const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
 
 /// An OpenAPI document and a validator of what it says.

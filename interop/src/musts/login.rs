@@ -93,7 +93,9 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "so does an unnamed discovery session, where initiator, ISID and address are the \
                same",
-        tests: &["lunar_target::tests::it::joining::a_discovery_session_takes_the_place_of_another"],
+        tests: &[
+            "lunar_target::tests::it::joining::a_discovery_session_takes_the_place_of_another",
+        ],
     },
     Must {
         number: 31,

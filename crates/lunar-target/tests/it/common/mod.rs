@@ -208,7 +208,10 @@ pub fn target(name: &str, unit: Arc<LogicalUnit>) -> TargetOptions {
         access: Access::default(),
         administer: None,
         chap: Vec::new(),
-        offer: lunar_iscsi::text::Offer { max_connections: 4, ..iscsi::text::Offer::default() },
+        offer: lunar_iscsi::text::Offer {
+            max_connections: 4,
+            ..lunar_iscsi::text::Offer::default()
+        },
         redirect: None,
         initiator_limits: Vec::new(),
         luns: vec![LunOptions::new(0, unit)],
