@@ -42,8 +42,8 @@ deny: ## Licences, duplicates and sources of dependencies (deny.toml), by cargo-
 	@scripts/deny
 
 unit: ## Unit and property tests, the rules of the house
-	$(CARGO) test --locked --workspace --exclude interop
-	$(CARGO) test --locked -p interop --lib
+	$(CARGO) test --locked --workspace --exclude lunar-lab
+	$(CARGO) test --locked -p lunar-lab --lib
 
 java: ## The Java modules: build, tests, documentation; any JDK from 21 on
 	@scripts/java-test
@@ -57,7 +57,7 @@ release: ## The binary, as it is run
 	$(CARGO) build --release --locked -p lunar-san
 
 interop: release ## Real peers against the release build: libiscsi, QEMU, tgt, istgt
-	$(CARGO) test --locked -p interop
+	$(CARGO) test --locked -p lunar-lab
 
 doc: ## The API documentation, without a warning
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
@@ -75,27 +75,27 @@ fuzz: ## Each fuzz target for a minute (FUZZ_SECONDS=60); docs/fuzz.md is the lo
 
 conformance: ## Run the libiscsi suite and write CONFORMANCE.md
 	@scripts/setup test
-	$(CARGO) run --locked -p interop -- conformance
+	$(CARGO) run --locked -p lunar-lab -- conformance
 
 conformance-tables: ## Write the parts of CONFORMANCE.md that come from the code alone
-	$(CARGO) run --locked -p interop -- conformance-tables
+	$(CARGO) run --locked -p lunar-lab -- conformance-tables
 
 interop-kernel: ## A Debian 6.1 kernel in a QEMU guest: a file system, multipath with a cut path, sg_persist, sg_xcopy; its target, LIO
 	@scripts/setup kernel
 	$(CARGO) build --release --locked -p lunar-san
-	interop/kernel/run
+	lab/kernel/run
 
 bench: ## The target against tgt and what is possible: the cells that goals need, pass or miss; some ten minutes
 	@scripts/setup bench
 	@mkdir -p target
-	$(CARGO) run --release --locked -p bench -- scale --json target/bench-scale.json
-	$(CARGO) run --release --locked -p bench -- target --goals-from target/bench-scale.json --directory target --json target/bench.json --html target/bench.html $(BENCH_ARGS)
+	$(CARGO) run --release --locked -p lunar-lab -- scale --json target/bench-scale.json
+	$(CARGO) run --release --locked -p lunar-lab -- target --goals-from target/bench-scale.json --directory target --json target/bench.json --html target/bench.html $(BENCH_ARGS)
 
 bench-full: ## All cells; writes docs/performance.md and .json, docs/profiles, and target/bench.html; some 25 minutes and a build
 	@scripts/setup bench
 	@mkdir -p target
-	$(CARGO) run --release --locked -p bench -- scale --json target/bench-scale.json
-	$(CARGO) run --release --locked -p bench -- target --full --goals-from target/bench-scale.json --rounds 5 --directory target --json docs/performance.json --markdown docs/performance.md --profiles docs/profiles --html target/bench.html $(BENCH_ARGS)
+	$(CARGO) run --release --locked -p lunar-lab -- scale --json target/bench-scale.json
+	$(CARGO) run --release --locked -p lunar-lab -- target --full --goals-from target/bench-scale.json --rounds 5 --directory target --json docs/performance.json --markdown docs/performance.md --profiles docs/profiles --html target/bench.html $(BENCH_ARGS)
 	@for picture in docs/profiles/*.svg; do grep -q "$$(basename "$$picture")" docs/performance.md || rm -f "$$picture"; done
 
 bench-compare: ## Two builds in turns: make bench-compare REV=HEAD~1; some five minutes and a build

@@ -194,7 +194,7 @@ pub(super) fn write_changed(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Builds the tests, and says where they are.
 fn power_cut_tests(root: &Path) -> Result<PathBuf> {
     let output = cargo()
-        .args(["test", "--locked", "--no-run", "-p", "interop", "--test", "it"])
+        .args(["test", "--locked", "--no-run", "-p", "lunar-lab", "--test", "it"])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(root)
         .output()?;

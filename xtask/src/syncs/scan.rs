@@ -68,7 +68,7 @@ pub(super) fn hits(root: &Path) -> Result<Vec<Hit>> {
 /// The functions in the files of the power-cut tests, of which some are tests.
 pub(super) fn tests(root: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for file in files(root)?.iter().filter(|file| file.starts_with("interop/tests/it/power_cut/")) {
+    for file in files(root)?.iter().filter(|file| file.starts_with("lab/tests/it/power_cut/")) {
         let text = std::fs::read_to_string(root.join(file)).with_context(|| file.clone())?;
         let functions = text.lines().filter_map(|line| line.strip_prefix("fn "));
         names.extend(functions.filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())));

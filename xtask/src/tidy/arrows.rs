@@ -14,7 +14,7 @@ const ROWS: &[&[&str]] = &[
     &["lunar-block", "lunar-pool", "lunar-osd", "lunar-ceph", "lunar-monitor"],
     &["lunar-target", "lunar-initiator", "lunar-switch", "lunar-osd-client"],
     &["lunar-control", "lunar-load", "lunar-attach", "lunar-security-manager", "lunar-osdfs"],
-    &["lunar-san", "xtask", "bench", "interop", "sim", "lunar-fuzz"],
+    &["lunar-san", "xtask", "lunar-lab", "sim", "lunar-fuzz"],
 ];
 
 /// What a crate may use within its own row.

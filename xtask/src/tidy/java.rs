@@ -3,7 +3,7 @@
 use super::{Problem, Source};
 
 /// Programs, which may print.
-const PROGRAMS: &[&str] = &["java/examples/", "bench/jscsi/"];
+const PROGRAMS: &[&str] = &["java/examples/", "lab/jscsi/"];
 
 pub(super) fn check(source: &Source) -> Vec<Problem> {
     let mut problems = Vec::new();

@@ -1,0 +1,241 @@
+//! Our initiator against libiscsi: both ask the same target, in turns.
+
+pub mod clients;
+mod report;
+
+use self::clients::{Clients, Request, Sample};
+use self::report::Row;
+use crate::bench::files::{self, Scratch};
+use crate::bench::server::Server;
+use crate::bench::tgt::Tgt;
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_control::units::parse_size;
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
+use std::path::{Path, PathBuf};
+
+const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:libiscsi";
+/// What of the disk is used: all of it.
+const DISK_BYTES: u64 = 256 << 20;
+/// The cores of `--pin`.
+const TARGET_CORE: u16 = 0;
+const CLIENT_CORE: u16 = 1;
+
+/// Random reads and writes by two clients of the same LUN: `lunar bench`, and a generator of load
+/// on libiscsi (lab/libiscsi), which cc builds. They take turns, and each round gives a ratio.
+/// CPU is that of the client's whole process for each request, as each client measures itself.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    cargo run --release -p lunar-lab -- libiscsi --case 4K@32 --pin\n\n\
+    Needs cc and Debian's libiscsi-dev; --target tgt Debian's tgt and root.")]
+pub struct Libiscsi {
+    /// Who serves the disk: `lunar` (release build) or `tgt`, Debian's
+    #[arg(long, default_value = "lunar", value_parser = ["lunar", "tgt"])]
+    target: String,
+    /// What is served: `mem` (for tgt a file in /dev/shm) or `file` (buffered, write-back)
+    #[arg(long, value_delimiter = ',', default_value = "mem", value_parser = ["mem", "file"])]
+    disk: Vec<String>,
+    /// Where the file is made
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    directory: PathBuf,
+    /// Bytes of a request, and how many are under way
+    #[arg(long = "case", value_name = "SIZE@DEPTH", value_delimiter = ',')]
+    #[arg(value_parser = parse_case, default_value = "4K@1,4K@8,4K@32,64K@8,256K@8")]
+    cases: Vec<(u64, u16)>,
+    /// What is asked
+    #[arg(long, value_delimiter = ',', default_value = "rand-read,rand-write")]
+    #[arg(value_parser = ["rand-read", "rand-write", "read", "write"])]
+    pattern: Vec<String>,
+    /// How many rounds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// How long each client measures in a round
+    #[arg(long, default_value_t = 2.0, value_parser = parse_seconds)]
+    seconds: f64,
+    /// How long each runs before that
+    #[arg(long, default_value_t = 0.5, value_parser = parse_seconds)]
+    warm_up: f64,
+    /// Threads of our initiator; libiscsi has one
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
+    /// The target on core 0 alone, the clients on core 1 alone
+    #[arg(long)]
+    pin: bool,
+    /// One JSON document instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Fail when a goal is missed: 1.5 times the IOPS, 0.7 of the CPU, at 4 KiB and depth 32
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Who serves; the file goes when it does.
+enum Serving {
+    Lunar { _server: Server, url: String, _file: Option<Scratch> },
+    Tgt { tgt: Tgt, _file: Scratch },
+}
+
+impl Serving {
+    fn url(&self) -> String {
+        match self {
+            Self::Lunar { url, .. } => url.clone(),
+            Self::Tgt { tgt, .. } => tgt.url(),
+        }
+    }
+}
+
+impl Libiscsi {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Something cannot be built or started, a client fails, or `--strict` and a goal is missed.
+    pub fn run(&self) -> Result<()> {
+        let client_core = self.pin.then_some(CLIENT_CORE);
+        let clients = Clients::new(client_core, self.threads)?;
+        if !self.json {
+            println!("{}", self.surroundings()?);
+            println!("{}", report::head());
+        }
+        let mut rows = Vec::new();
+        for disk in &self.disk {
+            let serving = self.serve(disk)?;
+            fill(&serving.url())?;
+            for pattern in &self.pattern {
+                for &(io_bytes, depth) in &self.cases {
+                    let samples = self.measure(&clients, &serving, pattern, io_bytes, depth)?;
+                    let row = Row::new(disk, pattern, io_bytes, depth, &samples);
+                    if !self.json {
+                        println!("{}", row.line());
+                    }
+                    rows.push(row);
+                }
+            }
+        }
+        let goals: Vec<_> = rows.iter().flat_map(Row::goals).collect();
+        match self.json {
+            true => println!("{:#}", report::document(self, &self.surroundings()?, &rows, &goals)),
+            false => goals.iter().for_each(|goal| println!("{}", goal.line())),
+        }
+        ensure!(!self.strict || goals.iter().all(|goal| goal.met), "a goal is missed");
+        Ok(())
+    }
+
+    fn serve(&self, disk: &str) -> Result<Serving> {
+        let core = self.pin.then_some(TARGET_CORE);
+        let directory = match disk == "mem" {
+            true => Path::new("/dev/shm"),
+            false => &self.directory,
+        };
+        let scratch = || Scratch::new(directory, "libiscsi", DISK_BYTES);
+        if self.target == "tgt" {
+            let file = scratch()?;
+            return Ok(Serving::Tgt { tgt: Tgt::start(core, file.path())?, _file: file });
+        }
+        let file = if disk == "mem" { None } else { Some(scratch()?) };
+        let device = file.as_ref().map(|file| file.path().display().to_string());
+        let cache = if file.is_some() { "write-back" } else { "write-through" };
+        let device = device.unwrap_or_else(|| format!("mem:{DISK_BYTES}"));
+        let server = Server::start_on(core, &[&device, "--name", TARGET, "--cache", cache])?;
+        let url = format!("iscsi://{}/{TARGET}/0", server.address());
+        Ok(Serving::Lunar { _server: server, url, _file: file })
+    }
+
+    /// Ours and libiscsi's sample of each round; who begins changes with each.
+    fn measure(
+        &self,
+        clients: &Clients,
+        serving: &Serving,
+        pattern: &str,
+        io_bytes: u64,
+        depth: u16,
+    ) -> Result<Vec<(Sample, Sample)>> {
+        let (url, range_bytes) = (serving.url(), DISK_BYTES);
+        let (seconds, warm_up) = (self.seconds, self.warm_up);
+        let mut samples = Vec::new();
+        for seed in 1..=self.rounds {
+            let request = Request {
+                url: &url,
+                pattern,
+                io_bytes,
+                depth,
+                range_bytes,
+                seconds,
+                warm_up,
+                seed,
+            };
+            let (lunar, libiscsi);
+            if seed % 2 == 1 {
+                lunar = clients.lunar(&request)?;
+                libiscsi = clients.libiscsi(&request)?;
+            } else {
+                libiscsi = clients.libiscsi(&request)?;
+                lunar = clients.lunar(&request)?;
+            }
+            samples.push((lunar, libiscsi));
+        }
+        Ok(samples)
+    }
+
+    /// What is measured on.
+    fn surroundings(&self) -> Result<String> {
+        let disks: Result<Vec<_>> = self.disk.iter().map(|disk| self.disk_text(disk)).collect();
+        let cores = std::thread::available_parallelism()?;
+        let pinned = match self.pin {
+            true => format!("target on core {TARGET_CORE}, clients on core {CLIENT_CORE}"),
+            false => "not pinned".to_owned(),
+        };
+        Ok(format!(
+            "target: {}, {}; {cores} cores, {pinned}; threads of our client: {}; {} rounds of {} s",
+            self.target,
+            disks?.join(" and "),
+            self.threads,
+            self.rounds,
+            self.seconds
+        ))
+    }
+
+    fn disk_text(&self, disk: &str) -> Result<String> {
+        Ok(match (disk, self.target.as_str()) {
+            ("mem", "lunar") => "memory".to_owned(),
+            ("mem", _) => "a file in /dev/shm".to_owned(),
+            _ => {
+                format!("a file on {}, buffered, write-back", files::file_system(&self.directory)?)
+            }
+        })
+    }
+}
+
+/// Writes all of the disk, so that reads find data everywhere.
+fn fill(url: &str) -> Result<()> {
+    const PIECE_BYTES: u64 = 1 << 20;
+    let url: Url = url.parse()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
+        let disk = RemoteDisk::connect(&url, &options).await?;
+        let piece = Bytes::from(vec![0x5a; PIECE_BYTES as usize]);
+        let blocks = PIECE_BYTES / u64::from(disk.geometry().block_bytes);
+        for at in 0..DISK_BYTES / PIECE_BYTES {
+            let range = BlockRange::new(at * blocks, blocks);
+            disk.write(range, piece.clone(), false).await?;
+        }
+        disk.unit().initiator().log_out().await?;
+        Ok(())
+    })
+}
+
+fn parse_case(text: &str) -> Result<(u64, u16)> {
+    let (size, depth) = text.split_once('@').context("it is SIZE@DEPTH, such as 4K@32")?;
+    let size = parse_size(size).map_err(anyhow::Error::msg)?;
+    ensure!((1..=16 << 20).contains(&size), "a request has 1 byte to 16 MiB");
+    let depth = depth.parse()?;
+    ensure!((1..=1024).contains(&depth), "the depth is 1 to 1024");
+    Ok((size, depth))
+}
+
+fn parse_seconds(text: &str) -> Result<f64> {
+    let seconds: f64 = text.parse()?;
+    ensure!((0.0..=3600.0).contains(&seconds), "it is a number of seconds, from 0 to 3600");
+    Ok(seconds)
+}

@@ -1,0 +1,219 @@
+//! The *null target*: what a target costs when it does nothing.
+//!
+//! A ceiling for real targets. It logs initiators in, and answers READ from one piece of memory
+//! and WRITE by throwing the data away. It does **not** do what a target is for: there is no store
+//! and no SCSI behind it (INQUIRY, capacity and the like are canned, LUNs and addresses are not
+//! looked at), no access control, no digests, no task management, no windows that close, no
+//! recovery, no second connection of a session, no R2T (writes must come with their data), no
+//! discovery, and whoever breaks the protocol is hung up on. It must not serve anybody's data.
+//!
+//! One thread serves all sessions. It takes up to 512 KiB from a socket in one system call, answers
+//! all that lies in it in one vectored send (eight requests at a time where no other session has
+//! anything), and waits in `poll` when no socket has.
+
+mod commands;
+mod connection;
+mod login;
+
+use self::connection::Connection;
+use crate::bench::server;
+use anyhow::{Context, Result};
+use lunar_control::units::parse_size;
+use rustix::event::{PollFd, PollFlags, poll};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Stdio};
+
+/// Sessions at once, at most; others wait in the listener.
+const SESSIONS_MAX: usize = 64;
+/// Any name is this target's; this one stands in our URLs.
+const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:null";
+/// What it prints before its address.
+const LISTENING: &str = "listening on ";
+
+/// The least that initiators log in to and read from: a ceiling for targets, on one thread
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    cargo run --release -p lunar-lab -- null-target --listen 127.0.0.1:3261 --size 1G\n\n\
+    It keeps nothing: reads give one pattern, writes are thrown away.")]
+pub struct NullTarget {
+    /// Where it listens; port 0: a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// The size that it tells
+    #[arg(long, value_parser = parse_size, default_value = "256M")]
+    size: u64,
+}
+
+impl NullTarget {
+    /// Serves until it is killed.
+    ///
+    /// # Errors
+    /// It cannot listen.
+    pub fn run(&self) -> Result<()> {
+        let listener = TcpListener::bind(self.listen)
+            .with_context(|| format!("listening on {}: is the port taken?", self.listen))?;
+        let mut out = std::io::stdout();
+        writeln!(out, "{LISTENING}{}", listener.local_addr()?)?;
+        out.flush()?;
+        serve(&listener, self.size)
+    }
+}
+
+/// Serves whoever comes.
+///
+/// # Errors
+/// The system gives no more sockets.
+fn serve(listener: &TcpListener, disk_bytes: u64) -> Result<()> {
+    listener.set_nonblocking(true)?;
+    let mut connections: Vec<Connection> = Vec::new();
+    let mut ready: Vec<bool> = Vec::new();
+    loop {
+        ready.clear();
+        let mut waiting: Vec<PollFd<'_>> = connections
+            .iter()
+            .map(|connection| PollFd::new(connection.socket(), PollFlags::IN))
+            .collect();
+        if connections.len() < SESSIONS_MAX {
+            waiting.push(PollFd::new(listener, PollFlags::IN));
+        }
+        match poll(&mut waiting, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("waiting for sockets"),
+        }
+        ready.extend(waiting.iter().map(|one| !one.revents().is_empty()));
+        drop(waiting);
+        let sockets = connections.len();
+        let is_alone = ready[..sockets].iter().filter(|is_ready| **is_ready).count() == 1;
+        let mut at = 0;
+        connections.retain_mut(|connection| {
+            at += 1;
+            // What a session does wrong, or its end, is the end of that session alone.
+            !ready[at - 1] || connection.turn(is_alone).is_ok()
+        });
+        if ready.get(sockets) == Some(&true) {
+            match listener.accept() {
+                Ok((socket, _)) => connections.push(Connection::new(socket, disk_bytes)?),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("taking a connection"),
+            }
+        }
+    }
+}
+
+/// A null target in a process of its own, gone with its owner.
+pub struct NullServer {
+    child: Child,
+    address: String,
+}
+
+impl NullServer {
+    /// Starts it on a free port, on one processor core if one is named.
+    ///
+    /// # Errors
+    /// It does not listen.
+    pub fn start(core: Option<u16>, disk_bytes: u64) -> Result<Self> {
+        let own = std::env::current_exe()?;
+        let mut child = server::mortal(core, &own)
+            .args(["null-target", "--size", &disk_bytes.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting the null target")?;
+        let stdout = child.stdout.take().context("a piped output")?;
+        let mut null = Self { child, address: String::new() };
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        let address = line.strip_prefix(LISTENING).context("the null target does not listen")?;
+        null.address = address.trim().to_owned();
+        Ok(null)
+    }
+
+    /// `iscsi://127.0.0.1:PORT/TARGET/0`.
+    pub fn url(&self) -> String {
+        format!("iscsi://{}/{TARGET}/0", self.address)
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for NullServer {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use lunar_block::{BlockDevice, BlockRange, Buffer, BufferPool};
+    use lunar_initiator::{RemoteDisk, SessionOptions, Url};
+
+    const DISK_BYTES: u64 = 64 << 20;
+
+    /// Goal: our initiator logs in to it, several times at once, sees a disk, and reads and writes
+    /// in all sizes that cells have; what needs R2T fails and leaves the session as it was.
+    #[test]
+    fn our_initiator_reads_through_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("iscsi://{}/{TARGET}/0", listener.local_addr().unwrap());
+        // It ends with the test's process.
+        std::thread::spawn(move || serve(&listener, DISK_BYTES));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let url: Url = url.parse().unwrap();
+            let options = SessionOptions::new("iqn.2026-11.org.lunarsan:test");
+            let first = RemoteDisk::connect(&url, &options).await.unwrap();
+            let second = RemoteDisk::connect(&url, &options).await.unwrap();
+            assert_eq!(first.geometry().size_bytes(), DISK_BYTES);
+            for disk in [&first, &second] {
+                for bytes in [512, 4096, 65_536, 1 << 20] {
+                    let read = read(disk, bytes).await;
+                    assert!(read.iter().all(|byte| *byte == commands::CANNED), "{bytes}");
+                }
+                let range = BlockRange::new(8, 8);
+                disk.write(range, Bytes::from(vec![1; 4096]), false).await.unwrap();
+                disk.flush().await.unwrap();
+                let large = Bytes::from(vec![1; 1 << 20]);
+                let refused = disk.write(BlockRange::new(0, 2048), large, false).await;
+                assert!(refused.is_err(), "it would want R2T");
+                read(disk, 4096).await;
+            }
+            first.close().await.unwrap();
+            read(&second, 4096).await;
+            second.close().await.unwrap();
+        });
+    }
+
+    /// Goal: what a peer asks for is not answered beyond a limit, however long it says that it is.
+    #[test]
+    fn reads_have_a_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("iscsi://{}/{TARGET}/0", listener.local_addr().unwrap());
+        std::thread::spawn(move || serve(&listener, DISK_BYTES));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let options = SessionOptions::new("iqn.2026-11.org.lunarsan:test");
+            let disk = RemoteDisk::connect(&url.parse().unwrap(), &options).await.unwrap();
+            for (blocks, status) in [(32_768_u32, 0x00), (32_769, 0x02)] {
+                let mut cdb = vec![0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+                cdb.extend_from_slice(&blocks.to_be_bytes());
+                cdb.extend_from_slice(&[0, 0]);
+                let unit = disk.unit();
+                let reply = unit.initiator().execute(unit.lun(), cdb, Bytes::new(), blocks * 512);
+                assert_eq!(reply.await.unwrap().result.status, status, "{blocks} blocks");
+            }
+            read(&disk, 4096).await;
+            disk.close().await.unwrap();
+        });
+    }
+
+    async fn read(disk: &RemoteDisk, bytes: usize) -> Buffer {
+        let range = BlockRange::new(0, (bytes / 512) as u64);
+        disk.read(range, BufferPool::default().take(bytes)).await.unwrap()
+    }
+}

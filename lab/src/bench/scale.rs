@@ -1,0 +1,299 @@
+//! How much a server holds and how soon it is there: sessions, LUNs, logins, its own start.
+
+use crate::bench::files::{self, TemporaryFolder};
+use crate::bench::server::{self, Server};
+use crate::bench::target::results::{Outcome, Verdict};
+use anyhow::{Context, Result, ensure};
+use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url};
+use lunar_load::Spread;
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:scale";
+const INITIATOR: &str = "iqn.2026-11.org.lunarsan:bench";
+/// Logins under way at once.
+const AT_ONCE: usize = 32;
+/// So long sessions rest before the memory of the server is looked at.
+const REST: Duration = Duration::from_secs(1);
+/// What is wished for.
+const SESSION_BYTES_MAX: f64 = 32.0 * 1024.0;
+const LOGINS_MIN: f64 = 1000.0;
+const START_MILLISECONDS_MAX: f64 = 100.0;
+
+/// Many idle sessions and what each takes of the server's memory, many LUNs of one target, logins a
+/// second, and the time from the start of the program until it listens.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  cargo run --release -p lunar-lab -- scale --sessions 2000")]
+pub struct Scale {
+    /// Idle sessions, each of one connection; more come from one address only with proof
+    #[arg(long, default_value_t = 10_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_700))]
+    sessions: u32,
+    /// LUNs of one target; each is opened once
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    luns: u16,
+    /// How long logins are counted in a round
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// How often the server is started, and logins are counted
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Write the goals for programs, and for `target --goals-from`
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Fail when a goal is missed
+    #[arg(long)]
+    strict: bool,
+}
+
+/// What is wished of a figure.
+enum Wish {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+use Wish::{AtLeast, AtMost};
+
+fn goal(what: &str, from: String, got: Spread, unit: &str, wish: Wish) -> Verdict {
+    let (wanted, is_at_least) = match wish {
+        AtLeast(wanted) => (wanted, true),
+        AtMost(wanted) => (wanted, false),
+    };
+    let is_met = if is_at_least { got.median >= wanted } else { got.median <= wanted };
+    Verdict {
+        part: "scale".to_owned(),
+        what: what.to_owned(),
+        from,
+        wanted,
+        is_at_least,
+        got: Some(got.median),
+        least: Some(got.least),
+        most: Some(got.most),
+        unit: unit.to_owned(),
+        outcome: if is_met { Outcome::Pass } else { Outcome::Miss },
+        note: None,
+    }
+}
+
+fn once(figure: f64) -> Spread {
+    Spread::of([figure])
+}
+
+impl Scale {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// A server does not start, a login or a read fails, or `--strict` and a goal is missed.
+    pub fn run(&self) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let program = server::binary()?;
+        server::raise_open_files(self.sessions.into())?;
+        let mut goals = Vec::new();
+        for measure in [Self::starts, Self::luns, Self::logins, Self::sessions] {
+            for goal in measure(self, &runtime, &program)? {
+                println!("{}", line(&goal));
+                goals.push(goal);
+            }
+        }
+        if let Some(path) = &self.json {
+            files::write_whole(path, &format!("{:#}\n", json!({ "goals": goals })))?;
+        }
+        let is_met = |goal: &Verdict| goal.outcome == Outcome::Pass;
+        ensure!(!self.strict || goals.iter().all(is_met), "a goal is missed");
+        Ok(())
+    }
+
+    /// From the start of the process until it listens.
+    fn starts(&self, _: &Runtime, program: &Path) -> Result<Vec<Verdict>> {
+        let mut goals = Vec::new();
+        for luns in [1, self.luns] {
+            let config = Config::with(luns)?;
+            let timed = || -> Result<f64> {
+                let begun = Instant::now();
+                let _server = Server::start_daemon(program, &config.path())?;
+                Ok(begun.elapsed().as_secs_f64() * 1000.0)
+            };
+            timed()?; // the program comes from the disk once
+            let times: Result<Vec<_>> = (0..self.rounds).map(|_| timed()).collect();
+            let what = format!("start of the server until it listens, LUNs: {luns}");
+            let from = format!("lunar target, {} starts", self.rounds);
+            let wish = AtMost(START_MILLISECONDS_MAX);
+            goals.push(goal(&what, from, Spread::of(times?), "ms", wish));
+        }
+        Ok(goals)
+    }
+
+    /// All LUNs are listed, and each can be read.
+    fn luns(&self, runtime: &Runtime, program: &Path) -> Result<Vec<Verdict>> {
+        let config = Config::with(self.luns)?;
+        let server = Server::start_daemon(program, &config.path())?;
+        let url: Url = format!("iscsi://{}/{TARGET}/0", server.address()).parse()?;
+        let opened = async {
+            let initiator = log_in(&url).await?;
+            let listed = Unit::new(initiator.clone(), 0).report_luns().await?.len();
+            for lun in 0..self.luns {
+                let unit = Unit::new(initiator.clone(), lun);
+                RemoteDisk::open(unit, &url).await.with_context(|| format!("LUN {lun}"))?;
+            }
+            initiator.log_out().await?;
+            anyhow::Ok(listed)
+        };
+        let listed = runtime.block_on(opened)? as f64;
+        let from = "REPORT LUNS; each was opened in one session".to_owned();
+        Ok(vec![goal("LUNs of one target", from, once(listed), "LUNs", AtLeast(self.luns.into()))])
+    }
+
+    /// Logins and logouts, so many at once.
+    fn logins(&self, runtime: &Runtime, program: &Path) -> Result<Vec<Verdict>> {
+        let config = Config::with(1)?;
+        let server = Server::start_daemon(program, &config.path())?;
+        let url: Arc<Url> = Arc::new(format!("iscsi://{}/{TARGET}/0", server.address()).parse()?);
+        let time = Duration::from_secs(self.seconds);
+        let rates = (0..self.rounds).map(|_| runtime.block_on(logins_per_second(&url, time)));
+        let rates = rates.collect::<Result<Vec<_>>>()?;
+        let from = format!("with their logouts, {AT_ONCE} at once, {} rounds", self.rounds);
+        Ok(vec![goal("logins", from, Spread::of(rates), "1/s", AtLeast(LOGINS_MIN))])
+    }
+
+    /// What the memory of the server grows by.
+    fn sessions(&self, runtime: &Runtime, program: &Path) -> Result<Vec<Verdict>> {
+        let config = Config::with(1)?;
+        let server = Server::start_daemon(program, &config.path())?;
+        let url: Arc<Url> = Arc::new(format!("iscsi://{}/{TARGET}/0", server.address()).parse()?);
+        // What is made once is there before.
+        drop(runtime.block_on(log_in_often(&url, AT_ONCE))?);
+        std::thread::sleep(REST);
+        let before = resident_bytes(server.pid())?;
+        let held = runtime.block_on(log_in_often(&url, self.sessions as usize))?;
+        std::thread::sleep(REST);
+        let after = resident_bytes(server.pid())?;
+        let alive = held.iter().filter(|session| session.connections() == 1).count();
+        let each = after.saturating_sub(before) as f64 / alive.max(1) as f64;
+        let from = "VmRSS of the server with them, and without".to_owned();
+        let wish = AtLeast(self.sessions.into());
+        let was_there = format!("logged in and idle for {} s", REST.as_secs());
+        Ok(vec![
+            goal("idle sessions", was_there, once(alive as f64), "sessions", wish),
+            goal("memory of an idle session", from, once(each), "B", AtMost(SESSION_BYTES_MAX)),
+        ])
+    }
+}
+
+fn line(goal: &Verdict) -> String {
+    let got = goal.got.unwrap_or_default();
+    let bound = if goal.is_at_least { "at least" } else { "at most" };
+    let Verdict { what, unit, wanted, from, .. } = goal;
+    let outcome = goal.outcome.text();
+    format!("{outcome:<5} {what}: {got:.0} {unit}, {bound} {wanted:.0} ({from})")
+}
+
+async fn log_in(url: &Url) -> Result<Initiator> {
+    Ok(Initiator::connect(url, &SessionOptions::new(INITIATOR)).await?)
+}
+
+async fn logins_per_second(url: &Arc<Url>, time: Duration) -> Result<f64> {
+    let begun = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let url = Arc::clone(url);
+        tasks.spawn(async move {
+            let mut logins = 0;
+            while begun.elapsed() < time {
+                log_in(&url).await?.log_out().await?;
+                logins += 1;
+            }
+            anyhow::Ok(logins)
+        });
+    }
+    let logins: u64 = all_of(tasks).await?.into_iter().sum();
+    Ok(logins as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// So many sessions.
+async fn log_in_often(url: &Arc<Url>, sessions: usize) -> Result<Vec<Initiator>> {
+    let mut tasks = JoinSet::new();
+    for number in 0..AT_ONCE {
+        let url = Arc::clone(url);
+        let share = sessions / AT_ONCE + usize::from(number < sessions % AT_ONCE);
+        tasks.spawn(async move {
+            let mut held = Vec::with_capacity(share);
+            for _ in 0..share {
+                held.push(log_in(&url).await?);
+            }
+            anyhow::Ok(held)
+        });
+    }
+    Ok(all_of(tasks).await?.into_iter().flatten().collect())
+}
+
+async fn all_of<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        all.push(ended??);
+    }
+    Ok(all)
+}
+
+/// Of a process: proc_pid_status(5).
+fn resident_bytes(pid: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next()).context("VmRSS")?;
+    Ok(kibibytes.parse::<u64>()? << 10)
+}
+
+/// A configuration of one target with disks in memory, in a folder that goes with it.
+struct Config(TemporaryFolder);
+
+impl Config {
+    fn with(luns: u16) -> Result<Self> {
+        let config = Self(TemporaryFolder::new(&format!("scale-{luns}"))?);
+        let state = config.0.path("state");
+        let mut text = format!(
+            "state = {state:?}\n[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"none\"\n\
+             [[target]]\nname = \"{TARGET}\"\n"
+        );
+        for id in 0..luns {
+            text += &format!(
+                "[[target.lun]]\nid = {id}\nuuid = \"0b0f3c1e-7d55-4f0e-9b1d-2f6c5c1f{id:04x}\"\n\
+                 device = \"mem:1M\"\n"
+            );
+        }
+        fs::write(config.path(), text)?;
+        Ok(config)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path("lunar.toml")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may unwrap
+
+    use super::*;
+
+    /// Goal: a figure on the wrong side of its wish is a miss, on either side; one on it is not.
+    #[test]
+    fn wishes_are_judged() {
+        let outcome = |got, wish| goal("x", String::new(), once(got), "", wish).outcome;
+        assert_eq!(outcome(1000.0, AtLeast(1000.0)), Outcome::Pass);
+        assert_eq!(outcome(999.0, AtLeast(1000.0)), Outcome::Miss);
+        assert_eq!(outcome(100.0, AtMost(100.0)), Outcome::Pass);
+        assert_eq!(outcome(101.0, AtMost(100.0)), Outcome::Miss);
+    }
+
+    /// Goal: the configuration that is measured is one that is taken.
+    #[test]
+    fn the_configuration_is_right() {
+        let config = Config::with(300).unwrap();
+        let read = lunar_control::config::load(&config.path()).unwrap();
+        assert_eq!(read.targets[0].luns.len(), 300);
+    }
+}

@@ -1,0 +1,262 @@
+//! The target against tgt, and against what is possible on this machine.
+
+mod ask;
+mod cells;
+pub mod compare;
+mod durability;
+mod goals;
+mod markdown;
+mod page;
+pub mod profile;
+mod reasons;
+pub mod results;
+mod rivals;
+mod rounds;
+mod serve;
+mod text;
+
+use self::ask::{Asking, Times};
+use self::cells::{CELLS, Cell, LUNAR, Lane, Place};
+use self::results::{CellResult, Durability, Run, Verdict};
+use self::rounds::{Count, Ground};
+use self::serve::{Programs, Serving};
+use crate::bench::{files, server};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// More rounds of a cell, at most, while raw TCP moves too far: as many as were asked for.
+const EXTRA: usize = 1;
+/// So many times the rounds where they differ much.
+const SPREAD: usize = 2;
+/// A probe takes a tenth of the time that it is told: of so many turns.
+const PROBED: u32 = 2;
+
+/// Cells of served disk, pattern, size and depth; in each round raw TCP is probed and all
+/// contestants take turns on the same file. Goals are medians of the ratios of rounds.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    cargo run --release -p lunar-lab -- target --only rand-read-4Ki --html report.html\n\n\
+    Needs root (tgtd), two cores, and what `scripts/setup bench` installs.")]
+pub struct Target {
+    /// All cells, not only those that goals need
+    #[arg(long)]
+    full: bool,
+    /// Only cells whose key contains this
+    #[arg(long, value_name = "PATTERN")]
+    only: Option<String>,
+    /// Rounds that count
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// How long each client measures in a round
+    #[arg(long, default_value_t = 1.0, value_parser = parse_seconds)]
+    seconds: f64,
+    /// How long each runs before that
+    #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
+    warm_up: f64,
+    /// Where files on a disk are made; their file system is what is measured
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    directory: PathBuf,
+    /// Tell the cells, and measure nothing
+    #[arg(long)]
+    list: bool,
+    /// Measure nothing: take a run that `--json` wrote, and judge and show it again
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Goals of other parts: files whose member `goals` has rows like those of `--json`
+    #[arg(long, value_name = "FILE")]
+    goals_from: Vec<PathBuf>,
+    /// Write everything for programs
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write one page with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write a chapter for people
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Where flame graphs go: one for each lane whose goal was missed, sampled by perf
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "from")]
+    profiles: Option<PathBuf>,
+    /// Fail when more than two goals are missed, or one of the column tgt
+    #[arg(long)]
+    strict: bool,
+}
+
+impl Target {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Something cannot be built or started, a client fails, or `--strict` and goals are missed.
+    pub fn run(&self) -> Result<()> {
+        let cells: Vec<&Cell> = CELLS.iter().filter(|cell| self.wants(cell)).collect();
+        ensure!(!cells.is_empty(), "no cell has such a key: --list --full tells them");
+        if self.list {
+            cells.iter().for_each(|cell| println!("{}", cell.key()));
+            return Ok(());
+        }
+        let mut run = match &self.from {
+            Some(path) => read(path)?,
+            None => {
+                self.check_outputs()?;
+                self.measure(&cells)?
+            }
+        };
+        if let Some(directory) = &self.profiles {
+            run.profiles = profile::of_all(&goals::missed(&run), &self.programs()?, directory);
+        }
+        run.goals = goals::judge(&run);
+        for path in &self.goals_from {
+            run.goals.extend(goals_of(path)?);
+        }
+        self.tell(&run)
+    }
+
+    fn wants(&self, cell: &Cell) -> bool {
+        let named = self.only.as_ref().is_none_or(|part| cell.key().contains(part));
+        named && (self.full || cell.is_short || self.only.is_some())
+    }
+
+    fn measure(&self, cells: &[&Cell]) -> Result<Run> {
+        let programs = self.programs()?;
+        let count = |cell: &Cell| {
+            let wanted = usize::from(self.rounds) * if is_spread(cell) { SPREAD } else { 1 };
+            Count { wanted, extra: wanted * EXTRA }
+        };
+        let times = Times {
+            warm_up: Duration::from_secs_f64(self.warm_up),
+            measured: Duration::from_secs_f64(self.seconds),
+        };
+        let mut run = Run {
+            facts: text::facts(&programs)?,
+            rounds: self.rounds.into(),
+            seconds: self.seconds,
+            is_full: self.full,
+            ..Run::default()
+        };
+        text::facts_lines(&run);
+        measure_cells(cells, &programs, count, times, |cell, durability| {
+            print!("{}", text::cell_text(&cell));
+            run.cells.push(cell);
+            durability.clone_into(&mut run.durability);
+            // A run that is ended early is not lost: `--from` shows what there is.
+            self.keep(&run)
+        })?;
+        Ok(run)
+    }
+
+    /// What cannot be written shall not be found out in half an hour.
+    fn check_outputs(&self) -> Result<()> {
+        for path in [&self.json, &self.html, &self.markdown].into_iter().flatten() {
+            files::check_writable(path)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the run, as far as it is, for programs.
+    fn keep(&self, run: &Run) -> Result<()> {
+        let Some(path) = &self.json else { return Ok(()) };
+        files::write_whole(path, &format!("{}\n", serde_json::to_string(run)?))
+    }
+
+    fn programs(&self) -> Result<Programs> {
+        let directory = self.directory.canonicalize();
+        let directory = directory.with_context(|| self.directory.display().to_string())?;
+        Ok(Programs { lunar: server::binary()?, directory, base: None })
+    }
+
+    fn tell(&self, run: &Run) -> Result<()> {
+        run.profiles.iter().for_each(|profile| println!("{}", text::profile(profile)));
+        print!("{}", text::goals_text(&run.goals));
+        text::disturbance(run).iter().for_each(|warning| println!("warning: {warning}"));
+        let write = |path: &Option<PathBuf>, what: &dyn Fn() -> Result<String>| match path {
+            Some(path) => files::write_whole(path, &what()?),
+            None => Ok(()),
+        };
+        let chapter =
+            || Ok(markdown::chapter(run, self.markdown.as_deref().unwrap_or(Path::new(""))));
+        write(&self.markdown, &chapter)?;
+        write(&self.html, &|| Ok(lunar_load::report::page(&page::report(run))))?;
+        self.keep(run)?;
+        ensure!(!self.strict || goals::are_met(&run.goals), "{}", goals::RULE);
+        Ok(())
+    }
+}
+
+/// Streams that goals need: their rounds differ by a tenth and more where TCP is paced, as those of
+/// small requests do not.
+fn is_spread(cell: &Cell) -> bool {
+    cell.is_short && cell.ground() == cells::Ground::Stream
+}
+
+/// All cells, one after the other, each told when it is measured, with what was seen of durability
+/// so far.
+fn measure_cells(
+    cells: &[&Cell],
+    programs: &Programs,
+    count: impl Fn(&Cell) -> Count,
+    times: Times,
+    mut tell: impl FnMut(CellResult, &[Durability]) -> Result<()>,
+) -> Result<()> {
+    let ground = Ground::start()?;
+    let mut asking = Asking::new(times);
+    let mut durability = Vec::<Durability>::new();
+    // Cells of the same store stand side by side, and share its servers.
+    let mut serving: Option<Serving> = None;
+    for cell in cells {
+        let mut current = match serving.take() {
+            Some(same) if same.store == cell.store && same.is_shared == cell.is_shared => same,
+            other => {
+                drop(other);
+                Serving::new(cell.store, cell.is_shared, programs)?
+            }
+        };
+        let seed = |round: u64| round + 1;
+        let result = rounds::measure(
+            cell,
+            count(cell),
+            || ground.ask(cell, times.measured * PROBED),
+            |lane, round| asking.turn(&mut current, cell, lane, seed(round)),
+        )?;
+        look(&mut current, cell, &mut durability)?;
+        tell(result, &durability)?;
+        serving = Some(current);
+    }
+    Ok(())
+}
+
+/// Looks at the durability of those of a cell's contestants that were not looked at yet.
+fn look(serving: &mut Serving, cell: &Cell, known: &mut Vec<Durability>) -> Result<()> {
+    if cell.store.place == Place::Memory || cell.is_shared {
+        return Ok(());
+    }
+    for lane in cell.lanes.iter().filter(|lane| lane.contestant.has_store()) {
+        let name = Lane { contestant: lane.contestant, ..LUNAR }.name();
+        let is_this = |row: &Durability| row.store == cell.store.name && row.contestant == name;
+        if !known.iter().any(is_this) {
+            known.push(durability::seen(serving, lane.contestant)?);
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Run> {
+    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+    serde_json::from_slice(&text).with_context(|| path.display().to_string())
+}
+
+fn goals_of(path: &Path) -> Result<Vec<Verdict>> {
+    #[derive(serde::Deserialize)]
+    struct Part {
+        goals: Vec<Verdict>,
+    }
+    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+    let part: Part = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
+    Ok(part.goals)
+}
+
+fn parse_seconds(text: &str) -> Result<f64> {
+    let seconds: f64 = text.parse()?;
+    ensure!((0.0..=3600.0).contains(&seconds), "it is a number of seconds, from 0 to 3600");
+    Ok(seconds)
+}

@@ -1,0 +1,135 @@
+//! One turn of a lane: a client asks for so long, and the processor time of both ends is taken.
+
+pub mod ours;
+mod perf;
+mod unsafe_ring;
+
+use super::cells::{Cell, Client, Contestant, DISK_BYTES, Lane, pattern_text};
+use super::results::Sample;
+use super::serve::{Portal, Serving};
+use crate::bench::cores::CLIENT_CORE;
+use crate::bench::libiscsi::clients::{self, Clients, Request};
+use anyhow::{Context, Result};
+use lunar_load::Owner;
+use std::time::Duration;
+
+/// How long a turn is.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    pub warm_up: Duration,
+    pub measured: Duration,
+}
+
+impl Times {
+    /// All of it as a multiple of what is measured: processor time is taken over all of it.
+    fn whole(&self) -> f64 {
+        (self.warm_up + self.measured).as_secs_f64() / self.measured.as_secs_f64()
+    }
+}
+
+/// The clients that are programs of their own.
+pub struct Asking {
+    /// Of turns from now on.
+    pub times: Times,
+    /// Built when it is first wanted.
+    generator: Option<Clients>,
+}
+
+/// One turn.
+pub struct Turn<'a> {
+    pub cell: &'a Cell,
+    pub lane: &'a Lane,
+    /// Random places follow from it.
+    pub seed: u64,
+    pub times: Times,
+    pub portal: &'a Portal,
+}
+
+impl Asking {
+    /// Turns of this length.
+    pub fn new(times: Times) -> Self {
+        Self { times, generator: None }
+    }
+
+    /// One turn of a lane.
+    ///
+    /// # Errors
+    /// The contestant does not start, or the client fails.
+    pub fn turn(
+        &mut self,
+        serving: &mut Serving,
+        cell: &Cell,
+        lane: &Lane,
+        seed: u64,
+    ) -> Result<Sample> {
+        let portal = serving.portal(lane.contestant)?;
+        let turn = Turn { cell, lane, seed, times: self.times, portal: &portal };
+        if lane.contestant == Contestant::Ring {
+            return unsafe_ring::turn(&turn, serving.path()?);
+        }
+        let owner = Owner { pid: portal.pid };
+        let before = owner.processor_time();
+        let (mut sample, whole) = match lane.client {
+            Client::Ours => (ours::turn(&turn)?, self.times.whole()),
+            Client::Libiscsi => (self.libiscsi(&turn)?, self.times.whole()),
+            Client::Own => (turn.own()?, self.times.whole()),
+            Client::Perf => perf::turn(&turn)?,
+        };
+        let spent = before.zip(owner.processor_time());
+        if let Some(spent) = spent.map(|(from, to)| to.saturating_sub(from).as_secs_f64()) {
+            let requests = sample.iops * self.times.measured.as_secs_f64() * whole;
+            sample.target_cpu_us = (requests > 0.0).then(|| spent * 1e6 / requests);
+            sample.target_busy = sample.target_cpu_us.map(|each| each * sample.iops / 1e6);
+        }
+        Ok(sample)
+    }
+
+    fn libiscsi(&mut self, turn: &Turn<'_>) -> Result<Sample> {
+        if self.generator.is_none() {
+            self.generator = Some(Clients::generator(turn.core())?);
+        }
+        let generator = self.generator.as_ref().context("built above")?;
+        Ok(turn.sample(&generator.libiscsi(&turn.request())?))
+    }
+}
+
+impl Turn<'_> {
+    /// `lunar bench` of the build that serves.
+    fn own(&self) -> Result<Sample> {
+        let program = self.portal.program.as_ref().context("only Lunar brings a client")?;
+        let client = Clients::of_build(self.core(), program);
+        Ok(self.sample(&client.lunar(&self.request())?))
+    }
+
+    /// Where a client that is a program of its own runs.
+    fn core(&self) -> Option<u16> {
+        (!self.cell.is_shared).then_some(CLIENT_CORE)
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request {
+            url: &self.portal.url,
+            pattern: pattern_text(self.cell.pattern),
+            io_bytes: self.cell.io_bytes.into(),
+            depth: self.cell.depth,
+            range_bytes: DISK_BYTES,
+            seconds: self.times.measured.as_secs_f64(),
+            warm_up: self.times.warm_up.as_secs_f64(),
+            seed: self.seed,
+        }
+    }
+
+    /// What a client that is a program of its own told.
+    fn sample(&self, told: &clients::Sample) -> Sample {
+        let [p50, p99, p99_9] = told.latency_micros.map(Some);
+        Sample {
+            iops: told.iops,
+            bytes_per_second: told.iops * f64::from(self.cell.io_bytes),
+            p50_us: p50,
+            p99_us: p99,
+            p99_9_us: p99_9,
+            client_busy: Some(told.cpu_micros * told.iops / 1e6),
+            ..Sample::default()
+        }
+    }
+}

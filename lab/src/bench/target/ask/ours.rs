@@ -1,0 +1,95 @@
+//! Our initiator, in this process, with what `lunar bench` is made of.
+
+use super::Turn;
+use crate::bench::cores::{self, CLIENT_CORE};
+use crate::bench::target::cells::DISK_BYTES;
+use crate::bench::target::results::Sample;
+use crate::bench::target::rounds::on_a_thread;
+use anyhow::Result;
+use lunar_block::BlockDevice;
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
+use lunar_iscsi::text::Digest;
+use lunar_load::{Latency, Outcome, Pace, Work};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// One thread asks over all sessions and connections: on the client's core, or where the scheduler
+/// puts it if the cores are shared. With a second one it would be the client that is measured,
+/// whose threads then take turns on cores that the target needs.
+///
+/// # Errors
+/// The target refuses a login or a request.
+pub fn turn(turn: &Turn<'_>) -> Result<Sample> {
+    on_a_thread(|| {
+        if !turn.cell.is_shared {
+            cores::pin(CLIENT_CORE)?;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(ask(turn))
+    })
+}
+
+async fn ask(turn: &Turn<'_>) -> Result<Sample> {
+    let url: Url = turn.portal.url.parse()?;
+    let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
+    options.connections = turn.lane.connections;
+    // What is lost is a fault here, not a wait.
+    options.recovery_seconds = 0;
+    if turn.lane.digests {
+        options.header_digest = vec![Digest::Crc32c];
+        options.data_digest = vec![Digest::Crc32c];
+    }
+    let mut disks = Vec::new();
+    for _ in 0..turn.lane.sessions {
+        disks.push(Arc::new(RemoteDisk::connect(&url, &options).await?));
+    }
+    let before = lunar_load::processor_time();
+    let begun = Instant::now();
+    let mut sessions = tokio::task::JoinSet::new();
+    for (number, disk) in disks.iter().enumerate() {
+        let work = work(turn, number as u64);
+        let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
+        sessions.spawn(async move { lunar_load::run(&device, work).await });
+    }
+    let mut outcomes = Vec::new();
+    while let Some(outcome) = sessions.join_next().await {
+        outcomes.push(outcome??);
+    }
+    let spent = lunar_load::processor_time().saturating_sub(before);
+    let busy = spent.as_secs_f64() / begun.elapsed().as_secs_f64();
+    for disk in disks {
+        disk.unit().initiator().log_out().await?;
+    }
+    Ok(Sample { client_busy: Some(busy), ..together(&outcomes) })
+}
+
+fn work(turn: &Turn<'_>, session: u64) -> Work {
+    Work {
+        pattern: turn.cell.pattern,
+        io_bytes: turn.cell.io_bytes,
+        range_bytes: Some(DISK_BYTES),
+        depth: turn.cell.depth.into(),
+        pace: Pace::Closed,
+        warm_up: turn.times.warm_up,
+        time: turn.times.measured,
+        seed: turn.seed + (session << 32),
+    }
+}
+
+fn together(outcomes: &[Outcome]) -> Sample {
+    let mut latency = Latency::default();
+    outcomes.iter().for_each(|outcome| latency.add(&outcome.latency));
+    let [p50, p99, p99_9] = [50.0, 99.0, 99.9].map(|part| Some(micros(latency.percentile(part))));
+    Sample {
+        iops: outcomes.iter().map(Outcome::requests_per_second).sum(),
+        bytes_per_second: outcomes.iter().map(Outcome::bytes_per_second).sum(),
+        p50_us: p50,
+        p99_us: p99,
+        p99_9_us: p99_9,
+        ..Sample::default()
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}

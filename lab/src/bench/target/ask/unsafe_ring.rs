@@ -1,0 +1,210 @@
+//! The ceiling of direct I/O: io_uring on the file itself, without any target.
+//!
+//! `unsafe`: the kernel writes to buffers that it is told of by address.
+
+use super::Turn;
+use crate::bench::cores::{self, CLIENT_CORE};
+use crate::bench::target::cells::DISK_BYTES;
+use crate::bench::target::results::Sample;
+use crate::bench::target::rounds::on_a_thread;
+use anyhow::{Context, Result, ensure};
+use io_uring::{IoUring, opcode, types};
+use lunar_load::{Latency, Pattern};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What `O_DIRECT` wants of addresses, on any disk of today.
+const ALIGNMENT: usize = 4096;
+
+/// Random reads with the depth of the cell, from the client's core.
+///
+/// # Errors
+/// The kernel refuses io_uring, the file system `O_DIRECT`, or a read fails.
+pub fn turn(turn: &Turn<'_>, path: &Path) -> Result<Sample> {
+    ensure!(turn.cell.pattern == Pattern::RandomRead, "the local ring reads at random places");
+    on_a_thread(|| {
+        cores::pin(CLIENT_CORE)?;
+        let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+        let file = File::options().read(true).custom_flags(direct).open(path)?;
+        Reader::new(turn, &file)?.run(turn)
+    })
+}
+
+/// Reads under way, each with a part of one buffer.
+struct Reader<'a> {
+    ring: IoUring,
+    file: &'a File,
+    /// The kernel writes here until the last read has completed.
+    buffer: Vec<u8>,
+    /// The aligned part of the buffer.
+    aligned: *mut u8,
+    io_bytes: u32,
+    begun: Vec<Instant>,
+    places: Places,
+    under_way: usize,
+}
+
+/// Places of reads (SplitMix64; Steele, Lea, Flood 2014), as in crates/lunar-load.
+struct Places(u64);
+
+impl Places {
+    fn next(&mut self, count: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % count
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn new(turn: &Turn<'_>, file: &'a File) -> Result<Self> {
+        let (depth, io_bytes) = (usize::from(turn.cell.depth), turn.cell.io_bytes);
+        let ring = IoUring::new(turn.cell.depth.into());
+        let ring = ring.context("io_uring: the kernel refuses it here; containers often do")?;
+        let mut buffer = vec![0_u8; depth * io_bytes as usize + ALIGNMENT];
+        let from = buffer.as_ptr().align_offset(ALIGNMENT);
+        ensure!(from < ALIGNMENT, "memory cannot be aligned");
+        let aligned = buffer.as_mut_ptr().wrapping_add(from);
+        Ok(Self {
+            ring,
+            file,
+            buffer,
+            aligned,
+            io_bytes,
+            begun: vec![Instant::now(); depth],
+            places: Places(turn.seed),
+            under_way: 0,
+        })
+    }
+
+    fn run(mut self, turn: &Turn<'_>) -> Result<Sample> {
+        let begin = Instant::now();
+        let from = begin + turn.times.warm_up;
+        let to = from + turn.times.measured;
+        let spent = lunar_load::processor_time();
+        let mut latency = Latency::default();
+        let measured = self.until(from, to, &mut latency);
+        // Whatever happened: no read may go on into memory that is given back.
+        let drained = self.drain();
+        if drained.is_err() {
+            // Reads may still go on: their memory is never given back.
+            std::mem::forget(std::mem::take(&mut self.buffer));
+        }
+        measured.and(drained)?;
+        let spent = lunar_load::processor_time().saturating_sub(spent).as_secs_f64();
+        let iops = latency.count() as f64 / turn.times.measured.as_secs_f64();
+        let percentile = |part| {
+            let time: Duration = latency.percentile(part);
+            Some(time.as_nanos() as f64 / 1e3)
+        };
+        Ok(Sample {
+            iops,
+            bytes_per_second: iops * f64::from(self.io_bytes),
+            p50_us: percentile(50.0),
+            p99_us: percentile(99.0),
+            p99_9_us: percentile(99.9),
+            client_busy: Some(spent / begin.elapsed().as_secs_f64()),
+            ..Sample::default()
+        })
+    }
+
+    fn until(&mut self, from: Instant, to: Instant, latency: &mut Latency) -> Result<()> {
+        for slot in 0..self.begun.len() {
+            self.begin(slot)?;
+        }
+        loop {
+            self.ring.submit_and_wait(1)?;
+            let now = Instant::now();
+            for (slot, result) in self.completed() {
+                self.judge(result)?;
+                if now >= from && now < to {
+                    latency.record(now - self.begun[slot]);
+                }
+                if now < to {
+                    self.begin(slot)?;
+                }
+            }
+            if now >= to {
+                return Ok(());
+            }
+        }
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        while self.under_way > 0 {
+            self.ring.submit_and_wait(1)?;
+            self.completed();
+        }
+        Ok(())
+    }
+
+    /// What has completed: its slot, and its result.
+    fn completed(&mut self) -> Vec<(usize, i32)> {
+        let queue = self.ring.completion();
+        let done: Vec<_> = queue.map(|one| (one.user_data() as usize, one.result())).collect();
+        self.under_way -= done.len();
+        done
+    }
+
+    fn judge(&self, result: i32) -> Result<()> {
+        let failed = || std::io::Error::from_raw_os_error(-result);
+        ensure!(result >= 0, "a direct read failed: {}", failed());
+        ensure!(result.cast_unsigned() == self.io_bytes, "a direct read was cut to {result} bytes");
+        Ok(())
+    }
+
+    fn begin(&mut self, slot: usize) -> Result<()> {
+        let io = u64::from(self.io_bytes);
+        let offset = self.places.next(DISK_BYTES / io) * io;
+        let into = self.aligned.wrapping_add(slot * self.io_bytes as usize);
+        let read = opcode::Read::new(types::Fd(self.file.as_raw_fd()), into, self.io_bytes)
+            .offset(offset)
+            .build()
+            .user_data(slot as u64);
+        self.begun[slot] = Instant::now();
+        // SAFETY: `into` is `io_bytes` bytes of `buffer` (a part for each slot, behind the
+        // alignment), which is never resized or looked at, and which no other read uses: a slot
+        // begins anew only when its read has completed. Buffer and file outlive the read: `run`
+        // drains the ring before either goes, and leaks the buffer if it cannot.
+        let pushed = unsafe { self.ring.submission().push(&read) };
+        pushed.context("the ring is full")?;
+        self.under_way += 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::files::Scratch;
+    use crate::bench::target::ask::Times;
+    use crate::bench::target::cells::{CELLS, RING};
+    use crate::bench::target::serve::Portal;
+
+    /// Goal: the ring reads a file, or says that it may not; nothing else is told. Method: for as
+    /// long as it takes until a read ends in time, on a machine that may be busy.
+    #[test]
+    fn a_file_is_read() {
+        let cell = CELLS.iter().find(|cell| cell.lanes.contains(&RING)).unwrap();
+        let portal = Portal { url: String::new(), pid: 0, program: None };
+        let folder = std::env::temp_dir();
+        let file = Scratch::new(&folder, "ring", DISK_BYTES).unwrap();
+        let ask = |milliseconds| {
+            let measured = Duration::from_millis(milliseconds);
+            let times = Times { warm_up: Duration::ZERO, measured };
+            turn(&Turn { cell, lane: &RING, seed: 1, times, portal: &portal }, file.path())
+        };
+        let mut told = [20, 200, 2000, 20_000].into_iter().map(ask);
+        let told = told.find(|told| told.as_ref().map_or(true, |told| told.iops > 0.0));
+        match told.expect("a read ends in 20 s") {
+            Ok(sample) => assert!(sample.iops > 0.0 && sample.p50_us > Some(0.0), "{sample:?}"),
+            Err(error) => {
+                let told = format!("{error:#}");
+                assert!(told.contains("io_uring") || told.contains("Invalid argument"), "{told}");
+            }
+        }
+    }
+}

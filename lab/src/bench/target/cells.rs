@@ -1,0 +1,399 @@
+//! What is measured: one table of cells, each with its lanes.
+//!
+//! A *cell* is a store and what is asked of it. A *lane* is who serves and who asks. In each round
+//! all lanes of a cell have their turn, so that two of them can be compared round by round.
+
+use lunar_load::Pattern::{self, RandomRead, RandomWrite, Read, Write};
+use lunar_load::report::size_text;
+
+/// What is used of every disk.
+pub const DISK_BYTES: u64 = 256 << 20;
+
+/// What is served, and how.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Store {
+    /// Its name in keys.
+    pub name: &'static str,
+    pub place: Place,
+    /// GOOD means that the bytes are durable.
+    pub is_write_through: bool,
+    /// Past the page cache (`O_DIRECT`).
+    pub is_direct: bool,
+}
+
+/// Where the bytes lie.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// A file in /dev/shm.
+    Tmpfs,
+    /// A file in the folder of `--directory`.
+    Disk,
+    /// `mem:`, which only Lunar has.
+    Memory,
+}
+
+pub const TMPFS: Store = store("tmpfs", Place::Tmpfs, false, false);
+pub const DISK: Store = store("disk", Place::Disk, false, false);
+pub const DISK_THROUGH: Store = store("disk-through", Place::Disk, true, false);
+pub const DISK_DIRECT: Store = store("disk-direct", Place::Disk, false, true);
+pub const DISK_DIRECT_THROUGH: Store = store("disk-direct-through", Place::Disk, true, true);
+pub const MEMORY: Store = store("mem", Place::Memory, false, false);
+
+const fn store(name: &'static str, place: Place, through: bool, direct: bool) -> Store {
+    Store { name, place, is_write_through: through, is_direct: direct }
+}
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Contestant {
+    Lunar,
+    /// Another build of Lunar, to compare with.
+    Base,
+    /// Debian's tgt, its default backing store (`rdwr`).
+    Tgt,
+    /// Debian's tgt with the backing store `aio`, which is always direct.
+    TgtAio,
+    /// Login and canned answers, no SCSI and no store behind them.
+    Null,
+    /// No target: io_uring on the same file, in this process.
+    Ring,
+}
+
+impl Contestant {
+    /// It keeps what is written in the file of the store.
+    pub const fn has_store(self) -> bool {
+        !matches!(self, Self::Null | Self::Ring)
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Client {
+    /// Our initiator (crates/lunar-initiator, crates/lunar-load), in this process.
+    Ours,
+    /// The generator on libiscsi (lab/libiscsi).
+    Libiscsi,
+    /// `lunar bench` of the build that serves.
+    Own,
+    /// Debian's `iscsi-perf`: reads only, tells no latencies.
+    Perf,
+}
+
+/// Who serves and who asks, and over what.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Lane {
+    pub contestant: Contestant,
+    pub client: Client,
+    /// Each with the depth of the cell.
+    pub sessions: u16,
+    /// Of each session; they share its depth.
+    pub connections: u16,
+    /// Header and data digests (CRC32C).
+    pub digests: bool,
+}
+
+pub const LUNAR: Lane = lane(Contestant::Lunar);
+pub const BASE: Lane = lane(Contestant::Base);
+pub const TGT: Lane = lane(Contestant::Tgt);
+pub const TGT_AIO: Lane = lane(Contestant::TgtAio);
+pub const NULL: Lane = lane(Contestant::Null);
+pub const RING: Lane = lane(Contestant::Ring);
+
+const fn lane(contestant: Contestant) -> Lane {
+    Lane { contestant, client: Client::Ours, sessions: 1, connections: 1, digests: false }
+}
+
+impl Lane {
+    /// Asked by libiscsi's generator.
+    pub const fn libiscsi(self) -> Self {
+        Self { client: Client::Libiscsi, ..self }
+    }
+
+    /// Asked by iscsi-perf.
+    pub const fn perf(self) -> Self {
+        Self { client: Client::Perf, ..self }
+    }
+
+    /// Asked by `lunar bench` of the same build.
+    pub const fn own(self) -> Self {
+        Self { client: Client::Own, ..self }
+    }
+
+    /// Over so many sessions.
+    pub const fn sessions(self, sessions: u16) -> Self {
+        Self { sessions, ..self }
+    }
+
+    /// Over so many connections of each session.
+    pub const fn connections(self, connections: u16) -> Self {
+        Self { connections, ..self }
+    }
+
+    /// With digests.
+    pub const fn digests(self) -> Self {
+        Self { digests: true, ..self }
+    }
+
+    /// `lunar`, `tgt by libiscsi`, `lunar, 4 sessions`.
+    pub fn name(&self) -> String {
+        let mut name = match self.contestant {
+            Contestant::Lunar => "lunar",
+            Contestant::Base => "base",
+            Contestant::Tgt => "tgt",
+            Contestant::TgtAio => "tgt aio",
+            Contestant::Null => "null target",
+            Contestant::Ring => "local io_uring",
+        }
+        .to_owned();
+        match self.client {
+            Client::Ours => {}
+            Client::Libiscsi => name += " by libiscsi",
+            Client::Own => name += " by its own client",
+            Client::Perf => name += " by iscsi-perf",
+        }
+        for (count, what) in [(self.sessions, "sessions"), (self.connections, "connections")] {
+            if count > 1 {
+                name += &format!(", {count} {what}");
+            }
+        }
+        if self.digests {
+            name += ", digests";
+        }
+        name
+    }
+}
+
+/// One cell.
+#[derive(Clone, Copy, Debug)]
+pub struct Cell {
+    /// What it asks beside the ordinary: sets apart cells that are alike else; empty: nothing.
+    pub about: &'static str,
+    pub store: Store,
+    pub pattern: Pattern,
+    pub io_bytes: u32,
+    /// Requests under way at once in each session.
+    pub depth: u16,
+    /// Target and client share all cores, instead of one core each.
+    pub is_shared: bool,
+    /// Part of the short form: some goal needs it.
+    pub is_short: bool,
+    pub lanes: &'static [Lane],
+}
+
+impl Cell {
+    /// Its name: `rand-read-4Ki-32-tmpfs`.
+    pub fn key(&self) -> String {
+        let (pattern, size) = (pattern_text(self.pattern), size_text(self.io_bytes.into()));
+        let dash = if self.about.is_empty() { "" } else { "-" };
+        format!("{pattern}-{size}-{}-{}{dash}{}", self.depth, self.store.name, self.about)
+    }
+
+    /// The most that a lane has of something.
+    pub fn most(&self, of: impl Fn(&Lane) -> u16) -> u16 {
+        self.lanes.iter().map(of).max().unwrap_or(1).max(1)
+    }
+
+    /// Which probe of raw TCP says whether the machine was quiet: that of the cell's shape.
+    pub fn ground(&self) -> Ground {
+        match (self.depth, self.io_bytes) {
+            (1, _) => Ground::Ping,
+            (_, STREAM_BYTES..) => Ground::Stream,
+            _ => Ground::Exchange,
+        }
+    }
+}
+
+/// Requests from here on are bound by bytes and not by their number.
+const STREAM_BYTES: u32 = 64 << 10;
+
+/// A shape of the probe.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ground {
+    /// One request at a time.
+    Ping,
+    /// As many at once as the cell has.
+    Exchange,
+    /// In the direction of the data.
+    Stream,
+}
+
+impl Ground {
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Ping => "ping-pong",
+            Self::Exchange => "pipelined exchange",
+            Self::Stream => "stream",
+        }
+    }
+}
+
+/// As `--pattern` of `lunar bench` has it.
+pub const fn pattern_text(pattern: Pattern) -> &'static str {
+    match pattern {
+        Pattern::RandomRead => "rand-read",
+        Pattern::RandomWrite => "rand-write",
+        Pattern::Read => "read",
+        Pattern::Write => "write",
+    }
+}
+
+const K4: u32 = 4 << 10;
+const K64: u32 = 64 << 10;
+const K256: u32 = 256 << 10;
+const M1: u32 = 1 << 20;
+
+const PAIR: &[Lane] = &[LUNAR, TGT];
+const WITH_NULL: &[Lane] = &[LUNAR, TGT, NULL];
+const LIBISCSI: &[Lane] = &[LUNAR.libiscsi(), TGT.libiscsi()];
+const LIBISCSI_NULL: &[Lane] = &[LUNAR.libiscsi(), TGT.libiscsi(), NULL.libiscsi()];
+const MEMORY_NULL: &[Lane] = &[LUNAR, NULL];
+const PERF: &[Lane] = &[LUNAR.perf(), TGT.perf()];
+const DIGESTS: &[Lane] = &[LUNAR, LUNAR.digests()];
+const SESSIONS: &[Lane] = &[LUNAR.sessions(4), NULL.sessions(4)];
+const TGT_SESSIONS: &[Lane] = &[LUNAR.sessions(4), TGT.sessions(4)];
+const CONNECTIONS: &[Lane] = &[LUNAR, LUNAR.connections(4)];
+const DIRECT_READ: &[Lane] = &[LUNAR, RING, TGT, TGT_AIO];
+const DIRECT: &[Lane] = &[LUNAR, TGT, TGT_AIO];
+
+/// All cells. Those with `short` are what `make bench` measures.
+#[rustfmt::skip] // a table
+pub const CELLS: &[Cell] = &[
+    // File in memory: what the path of a request costs.
+    short("", TMPFS, RandomRead, K4, 1, PAIR),
+    short("", TMPFS, RandomRead, K4, 32, WITH_NULL),
+    short("libiscsi", TMPFS, RandomRead, K4, 32, LIBISCSI_NULL),
+    short("", TMPFS, RandomWrite, K4, 1, PAIR),
+    short("", TMPFS, RandomWrite, K4, 32, WITH_NULL),
+    short("", TMPFS, Read, K256, 8, PAIR),
+    short("", TMPFS, Write, K256, 8, PAIR),
+    short("", TMPFS, Read, M1, 8, PAIR),
+    short("digests", TMPFS, RandomRead, K4, 32, DIGESTS),
+    short("digests", TMPFS, Read, K256, 8, DIGESTS),
+    short("sessions", TMPFS, RandomRead, K4, 32, SESSIONS),
+    short("connections", TMPFS, RandomRead, K4, 32, CONNECTIONS),
+    short("connections", TMPFS, RandomWrite, K4, 32, CONNECTIONS),
+    shared(short("two-cores", TMPFS, RandomRead, K4, 32, CONNECTIONS)),
+    full("", TMPFS, RandomRead, K4, 8, WITH_NULL),
+    full("", TMPFS, RandomWrite, K4, 8, WITH_NULL),
+    full("libiscsi", TMPFS, RandomRead, K4, 1, LIBISCSI),
+    full("libiscsi", TMPFS, RandomRead, K4, 8, LIBISCSI),
+    full("libiscsi", TMPFS, RandomWrite, K4, 1, LIBISCSI),
+    full("libiscsi", TMPFS, RandomWrite, K4, 8, LIBISCSI),
+    full("libiscsi", TMPFS, RandomWrite, K4, 32, LIBISCSI),
+    full("libiscsi", TMPFS, Read, K256, 8, LIBISCSI),
+    full("libiscsi", TMPFS, Write, K256, 8, LIBISCSI),
+    full("iscsi-perf", TMPFS, RandomRead, K4, 1, PERF),
+    full("iscsi-perf", TMPFS, RandomRead, K4, 32, PERF),
+    full("iscsi-perf", TMPFS, Read, K256, 8, PERF),
+    full("", TMPFS, Read, K64, 8, PAIR),
+    full("", TMPFS, Write, K64, 8, PAIR),
+    full("", TMPFS, Write, M1, 8, PAIR),
+    full("digests", TMPFS, RandomWrite, K4, 32, DIGESTS),
+    full("digests", TMPFS, Write, K256, 8, DIGESTS),
+    full("tgt-sessions", TMPFS, RandomRead, K4, 32, TGT_SESSIONS),
+    full("tgt-sessions", TMPFS, RandomWrite, K4, 32, TGT_SESSIONS),
+    shared(full("two-cores", TMPFS, RandomWrite, K4, 32, CONNECTIONS)),
+    shared(full("two-cores-pair", TMPFS, RandomRead, K4, 32, PAIR)),
+    // No file at all, as behind the null target: what is left are sockets, iSCSI and SCSI.
+    full("null", MEMORY, RandomRead, K4, 32, MEMORY_NULL),
+    full("sessions", MEMORY, RandomRead, K4, 32, SESSIONS),
+    // File on a disk, in the page cache.
+    short("", DISK, RandomRead, K4, 32, PAIR),
+    full("", DISK, RandomRead, K4, 1, PAIR),
+    full("", DISK, RandomRead, K4, 8, PAIR),
+    full("", DISK, RandomWrite, K4, 1, PAIR),
+    full("", DISK, RandomWrite, K4, 8, PAIR),
+    full("", DISK, RandomWrite, K4, 32, PAIR),
+    full("", DISK, Read, K64, 8, PAIR),
+    full("", DISK, Read, K256, 8, PAIR),
+    full("", DISK, Read, M1, 8, PAIR),
+    full("", DISK, Write, K64, 8, PAIR),
+    full("", DISK, Write, K256, 8, PAIR),
+    full("", DISK, Write, M1, 8, PAIR),
+    // GOOD means durable.
+    short("", DISK_THROUGH, RandomWrite, K4, 32, PAIR),
+    full("", DISK_THROUGH, RandomWrite, K4, 1, PAIR),
+    full("", DISK_THROUGH, RandomWrite, K4, 8, PAIR),
+    full("", DISK_THROUGH, Write, K256, 8, PAIR),
+    // Past the page cache.
+    short("", DISK_DIRECT, RandomRead, K4, 32, DIRECT_READ),
+    full("", DISK_DIRECT, RandomRead, K4, 1, DIRECT_READ),
+    full("", DISK_DIRECT, RandomRead, K4, 8, DIRECT_READ),
+    full("", DISK_DIRECT, RandomWrite, K4, 32, DIRECT),
+    full("", DISK_DIRECT, Read, K256, 8, DIRECT),
+    full("", DISK_DIRECT, Write, K256, 8, DIRECT),
+    full("", DISK_DIRECT_THROUGH, RandomWrite, K4, 32, PAIR),
+];
+
+const BUILDS: &[Lane] = &[LUNAR, BASE];
+const BOTH_ENDS: &[Lane] = &[LUNAR.own(), BASE.own()];
+
+/// What two builds are compared by, on disks in memory and files in tmpfs: the target alone, asked
+/// by our client, and both ends, each target asked by the client of its build.
+#[rustfmt::skip] // a table
+pub const COMPARED: &[Cell] = &[
+    short("", MEMORY, RandomRead, K4, 1, BUILDS),
+    short("", MEMORY, RandomRead, K4, 32, BUILDS),
+    short("", MEMORY, RandomWrite, K4, 1, BUILDS),
+    short("", MEMORY, RandomWrite, K4, 32, BUILDS),
+    short("", MEMORY, Read, K256, 8, BUILDS),
+    short("", MEMORY, Write, K256, 8, BUILDS),
+    short("both-ends", MEMORY, RandomRead, K4, 1, BOTH_ENDS),
+    short("both-ends", MEMORY, RandomRead, K4, 32, BOTH_ENDS),
+    short("both-ends", MEMORY, RandomWrite, K4, 32, BOTH_ENDS),
+    short("both-ends", MEMORY, Read, K256, 8, BOTH_ENDS),
+    short("both-ends", MEMORY, Write, K256, 8, BOTH_ENDS),
+    short("", TMPFS, RandomRead, K4, 32, BUILDS),
+    short("", TMPFS, RandomWrite, K4, 32, BUILDS),
+    short("", TMPFS, Read, M1, 8, BUILDS),
+];
+
+const fn full(
+    about: &'static str,
+    store: Store,
+    pattern: Pattern,
+    io_bytes: u32,
+    depth: u16,
+    lanes: &'static [Lane],
+) -> Cell {
+    Cell { about, store, pattern, io_bytes, depth, is_shared: false, is_short: false, lanes }
+}
+
+const fn short(
+    about: &'static str,
+    store: Store,
+    pattern: Pattern,
+    io_bytes: u32,
+    depth: u16,
+    lanes: &'static [Lane],
+) -> Cell {
+    Cell { is_short: true, ..full(about, store, pattern, io_bytes, depth, lanes) }
+}
+
+const fn shared(cell: Cell) -> Cell {
+    Cell { is_shared: true, ..cell }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Goal: a key names one cell, and a name one lane of it; clients are asked what they can do.
+    #[test]
+    fn keys_are_unique() {
+        for table in [CELLS, COMPARED] {
+            let keys: BTreeSet<String> = table.iter().map(Cell::key).collect();
+            assert_eq!(keys.len(), table.len());
+            for cell in table {
+                let names: BTreeSet<String> = cell.lanes.iter().map(Lane::name).collect();
+                assert_eq!(names.len(), cell.lanes.len(), "{}", cell.key());
+                let perf = cell.lanes.iter().any(|lane| lane.client == Client::Perf);
+                assert!(!perf || !cell.pattern.writes(), "{}", cell.key());
+                assert!(!cell.store.is_direct || cell.store.place == Place::Disk);
+            }
+        }
+        assert_eq!(CELLS[0].key(), "rand-read-4Ki-1-tmpfs");
+        assert_eq!(LUNAR.libiscsi().sessions(4).name(), "lunar by libiscsi, 4 sessions");
+    }
+}

@@ -1,0 +1,181 @@
+//! Whether what is compared is equally durable: what can be seen of it from outside.
+
+use super::ask::{Times, Turn, ours};
+use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
+use super::results::Durability;
+use super::serve::{Portal, Serving};
+use crate::bench::files::TemporaryFolder;
+use anyhow::{Context, Result};
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
+use rustix::fs::OFlags;
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// How long system calls are counted while writes go on.
+const COUNTED: Duration = Duration::from_millis(300);
+/// What strace takes until it has attached.
+const ATTACH: Duration = Duration::from_millis(300);
+/// Where strace writes the calls that it sees.
+const CALLS: &str = "calls";
+
+/// What a contestant tells and does: the flags of its file, WCE of its caching page, and where
+/// GOOD is to mean durable, how many syncs there were for how many writes.
+///
+/// # Errors
+/// It does not answer.
+pub fn seen(serving: &mut Serving, contestant: Contestant) -> Result<Durability> {
+    let portal = serving.portal(contestant)?;
+    let mut texts = vec![match open_flags(portal.pid, serving.path()?) {
+        Some(flags) => flags_text(flags),
+        None => "the file's flags are not to be seen".to_owned(),
+    }];
+    texts.push(match has_write_cache(&portal)? {
+        true => "it tells of a write cache (WCE 1)".to_owned(),
+        false => "it tells of no write cache (WCE 0)".to_owned(),
+    });
+    if serving.store.is_write_through {
+        texts.push(syncs(serving, &portal)?);
+    }
+    Ok(Durability {
+        store: serving.store.name.to_owned(),
+        contestant: Lane { contestant, ..LUNAR }.name(),
+        text: texts.join("; "),
+    })
+}
+
+fn has_write_cache(portal: &Portal) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let url: Url = portal.url.parse()?;
+        let options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
+        let disk = RemoteDisk::connect(&url, &options).await?;
+        let told = disk.has_write_cache();
+        disk.unit().initiator().log_out().await?;
+        Ok(told)
+    })
+}
+
+/// Counts syncs while 4 KiB writes go on at depth 32.
+fn syncs(serving: &Serving, portal: &Portal) -> Result<String> {
+    let written =
+        |cell: &&Cell| cell.store == serving.store && cell.pattern.writes() && cell.depth == 32;
+    let Some(cell) = CELLS.iter().find(written) else {
+        return Ok("no cell writes to it".to_owned());
+    };
+    let Some(counter) = Counter::attach(portal.pid)? else {
+        return Ok("system calls were not counted: there is no strace".to_owned());
+    };
+    let times = Times { warm_up: Duration::ZERO, measured: COUNTED };
+    let sample = ours::turn(&Turn { cell, lane: &LUNAR, seed: 1, times, portal })?;
+    let writes = sample.iops * COUNTED.as_secs_f64();
+    let syncs = counter.finish()?;
+    Ok(format!("strace counted {syncs} calls of fdatasync or fsync for {writes:.0} writes"))
+}
+
+/// strace, attached to a process.
+struct Counter {
+    child: Child,
+    folder: TemporaryFolder,
+}
+
+impl Counter {
+    /// `None`: it is not installed.
+    fn attach(pid: u32) -> Result<Option<Self>> {
+        let folder = TemporaryFolder::new("strace")?;
+        let child = Command::new("strace")
+            .args(["-f", "-qq", "-e", "trace=fdatasync,fsync", "-o"])
+            .arg(folder.path(CALLS))
+            .args(["-p", &pid.to_string()])
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(child) = child else { return Ok(None) };
+        std::thread::sleep(ATTACH);
+        Ok(Some(Self { child, folder }))
+    }
+
+    fn finish(mut self) -> Result<usize> {
+        // It lets go of the process, which goes on.
+        let pid = Pid::from_raw(self.child.id().cast_signed()).context("a process has a number")?;
+        kill_process(pid, Signal::TERM)?;
+        self.child.wait()?;
+        let text = std::fs::read_to_string(self.folder.path(CALLS)).unwrap_or_default();
+        Ok(calls(&text))
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// How many calls began.
+fn calls(text: &str) -> usize {
+    let begun = |line: &&str| {
+        let call = line.split_whitespace().nth(1).unwrap_or_default();
+        call.starts_with("fdatasync(") || call.starts_with("fsync(")
+    };
+    text.lines().filter(begun).count()
+}
+
+/// The flags with which a process has a file open: those of all its descriptors. proc(5).
+fn open_flags(pid: u32, path: &Path) -> Option<OFlags> {
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.filter_map(Result::ok);
+    let same =
+        descriptors.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|link| link == path));
+    let flags = same.filter_map(|entry| {
+        let number = entry.file_name().into_string().ok()?;
+        let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).ok()?;
+        flags_of(&info)
+    });
+    flags.reduce(|one, other| one | other)
+}
+
+fn flags_of(info: &str) -> Option<OFlags> {
+    let line = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+    u32::from_str_radix(line.trim(), 8).ok().map(OFlags::from_bits_retain)
+}
+
+fn flags_text(flags: OFlags) -> String {
+    let is_sync = flags.contains(OFlags::SYNC);
+    let names = [
+        (is_sync, "O_SYNC"),
+        (flags.contains(OFlags::DSYNC) && !is_sync, "O_DSYNC"),
+        (flags.contains(OFlags::DIRECT), "O_DIRECT"),
+    ];
+    let names: Vec<&str> = names.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
+    match names.is_empty() {
+        true => "the file is open without O_SYNC, O_DSYNC and O_DIRECT".to_owned(),
+        false => format!("the file is open with {}", names.join(" and ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::files::Scratch;
+
+    /// Goal: what a process has open is read, with its flags: this one, and a file of its own.
+    #[test]
+    fn flags_are_read() {
+        let scratch = Scratch::new(&std::env::temp_dir(), "flags", 1 << 20).unwrap();
+        let mode = rustix::fs::Mode::empty();
+        let path = scratch.path().canonicalize().unwrap();
+        let _open = rustix::fs::open(&path, OFlags::RDWR | OFlags::SYNC, mode).unwrap();
+        let told = flags_text(open_flags(std::process::id(), &path).unwrap());
+        assert_eq!(told, "the file is open with O_SYNC");
+        assert_eq!(flags_of("pos:\t0\nflags:\t0100002\n").unwrap().bits(), 0o100_002);
+        assert_eq!(open_flags(std::process::id(), Path::new("/nowhere")), None);
+    }
+
+    /// Goal: calls are counted once, when they begin, and nothing else is.
+    #[test]
+    fn calls_are_counted() {
+        let text = "12 fdatasync(5) = 0\n13 fsync(5 <unfinished ...>\n12 fdatasync(5) = 0\n\
+                    13 <... fsync resumed>) = 0\n12 +++ exited with 0 +++\n";
+        assert_eq!(calls(text), 3);
+    }
+}

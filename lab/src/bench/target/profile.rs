@@ -1,0 +1,193 @@
+//! Where the time of a target goes: a lane is asked once more while perf samples its process.
+
+mod perf;
+
+use super::ask::{Asking, Times};
+use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
+use super::results::{Profile, Share};
+use super::serve::{Programs, Serving};
+use super::text;
+use crate::bench::cores::CLIENT_CORE;
+use crate::bench::{files, flame, server};
+use anyhow::{Context, Result, anyhow, ensure};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long perf samples, unless it is told.
+pub const SECONDS: f64 = 2.0;
+/// Shorter there are no samples; longer there are gigabytes of stacks.
+const SECONDS_LEAST: f64 = 0.1;
+const SECONDS_MOST: f64 = 30.0;
+/// Before perf begins, and after it has sampled: its start takes part of it.
+const LEAD: Duration = Duration::from_millis(300);
+const TAIL: Duration = Duration::from_millis(1200);
+/// A turn before that: pages and pools are filled, and a client that must be built is.
+const FIRST: Duration = Duration::from_millis(100);
+
+/// Where the time of a target goes: asks a lane of a cell while perf samples the target's process,
+/// and draws a flame graph.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    cargo run --release -p lunar-lab -- profile --cell rand-read-4Ki-32-tmpfs --svg flame.svg\n\n\
+    Needs root, and perf (linux-perf; scripts/setup bench).")]
+pub struct Command {
+    /// The key of the cell: `target --list --full` tells them
+    #[arg(long, value_name = "KEY")]
+    cell: String,
+    /// The lane, as the tables name it; the first one of the cell if none is named
+    #[arg(long, value_name = "NAME")]
+    lane: Option<String>,
+    /// Where the flame graph goes
+    #[arg(long, value_name = "FILE")]
+    svg: PathBuf,
+    /// How long perf samples
+    #[arg(long, default_value_t = SECONDS, value_parser = parse_seconds)]
+    seconds: f64,
+    /// Where files on a disk are made
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    directory: PathBuf,
+}
+
+impl Command {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// There is no such cell or lane, or it cannot be asked or sampled.
+    pub fn run(&self) -> Result<()> {
+        let cell = CELLS.iter().find(|cell| cell.key() == self.cell);
+        let cell = cell.context("no cell has this key: target --list --full tells them")?;
+        let lane = match &self.lane {
+            None => cell.lanes.first().context("a cell has lanes")?,
+            Some(name) => {
+                cell.lanes.iter().find(|lane| lane.name() == *name).with_context(|| {
+                    let names: Vec<String> = cell.lanes.iter().map(Lane::name).collect();
+                    format!("this cell has no such lane, but: {}", names.join("; "))
+                })?
+            }
+        };
+        let directory = self.directory.canonicalize();
+        let directory = directory.with_context(|| self.directory.display().to_string())?;
+        let programs = Programs { lunar: server::binary()?, directory, base: None };
+        let profile = take(cell, lane, &programs, self.seconds, &self.svg)?;
+        print!("{}", text::profile(&profile));
+        Ok(())
+    }
+}
+
+/// Profiles of lanes, each with its flame graph in a folder. What was measured is worth more: when
+/// one cannot be had, a line says why, and there are no more.
+pub fn of_all(lanes: &[(&Cell, Lane)], programs: &Programs, directory: &Path) -> Vec<Profile> {
+    let mut profiles = Vec::new();
+    for (cell, lane) in lanes {
+        let file = directory.join(file_name(&cell.key(), &lane.name()));
+        let made = std::fs::create_dir_all(directory).map_err(anyhow::Error::from);
+        let profile = made.and_then(|()| take(cell, lane, programs, SECONDS, &file));
+        match profile {
+            Ok(profile) => profiles.push(profile),
+            Err(why) => {
+                println!("no profile of {}, {}, nor of more: {why:#}", cell.key(), lane.name());
+                break;
+            }
+        }
+    }
+    profiles
+}
+
+/// One profile, and its flame graph in a file.
+fn take(
+    cell: &Cell,
+    lane: &Lane,
+    programs: &Programs,
+    seconds: f64,
+    file: &Path,
+) -> Result<Profile> {
+    ensure!(lane.contestant != Contestant::Ring, "{} is no process of its own", lane.name());
+    perf::is_there()?;
+    let mut serving = Serving::new(cell.store, cell.is_shared, programs)?;
+    let mut asking = Asking::new(Times { warm_up: Duration::ZERO, measured: FIRST });
+    asking.turn(&mut serving, cell, lane, 1)?;
+    let pid = serving.portal(lane.contestant)?.pid;
+    let sampled = Duration::from_secs_f64(seconds);
+    asking.times = Times { warm_up: LEAD, measured: sampled + TAIL };
+    // The target's core is the target's.
+    let core = (!cell.is_shared).then_some(CLIENT_CORE);
+    let (sample, script) = std::thread::scope(|scope| {
+        let script = scope.spawn(|| {
+            std::thread::sleep(LEAD);
+            perf::script(pid, core, sampled)
+        });
+        let sample = asking.turn(&mut serving, cell, lane, 2);
+        (sample, script.join())
+    });
+    let (sample, script) = (sample?, script.map_err(|_| anyhow!("a thread panicked"))??);
+    let stacks = flame::parse(&script);
+    ensure!(!stacks.is_empty(), "perf saw the target do nothing");
+    let count = stacks.len() as u64;
+    let title = format!(
+        "{}, {}: {count} samples of the target in {seconds} s, {:.0} IOPS",
+        cell.key(),
+        lane.name(),
+        sample.iops
+    );
+    files::write_whole(file, &flame::svg(&title, &stacks))?;
+    let share = |(part, samples): (String, u64)| Share {
+        part,
+        samples,
+        share: samples as f64 / count as f64,
+    };
+    Ok(Profile {
+        cell: cell.key(),
+        lane: lane.name(),
+        file: file.display().to_string(),
+        seconds,
+        samples: count,
+        shares: flame::shares(&stacks).into_iter().map(share).collect(),
+        sample,
+    })
+}
+
+/// `CELL.svg`; where it is not plain Lunar, `CELL.lunar-4-connections.svg`.
+fn file_name(cell: &str, lane: &str) -> String {
+    if lane == LUNAR.name() {
+        return format!("{cell}.svg");
+    }
+    let words = lane.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    format!("{cell}.{}.svg", words.join("-"))
+}
+
+fn parse_seconds(text: &str) -> Result<f64> {
+    let seconds: f64 = text.parse()?;
+    let range = SECONDS_LEAST..=SECONDS_MOST;
+    ensure!(range.contains(&seconds), "from {SECONDS_LEAST} to {SECONDS_MOST} seconds");
+    Ok(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Goal: each lane of each cell has a file of its own, with a name that needs no quotes.
+    #[test]
+    fn files_have_names() {
+        assert_eq!(file_name("rand-read-4Ki-32-tmpfs", "lunar"), "rand-read-4Ki-32-tmpfs.svg");
+        assert_eq!(file_name("k", "lunar, 4 connections"), "k.lunar-4-connections.svg");
+        let all = CELLS
+            .iter()
+            .flat_map(|cell| cell.lanes.iter().map(|lane| file_name(&cell.key(), &lane.name())));
+        let all: Vec<String> = all.collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-.".contains(letter);
+        assert!(all.iter().all(|name| name.chars().all(is_plain)), "{all:?}");
+    }
+
+    /// Goal: times that perf cannot bear are refused.
+    #[test]
+    fn times_have_bounds() {
+        assert_eq!(parse_seconds("2").unwrap(), 2.0);
+        for text in ["0", "31", "nan", "-1", "x"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! perf: it samples a process, and prints the stacks.
+
+use crate::bench::files::TemporaryFolder;
+use crate::bench::flame;
+use crate::bench::server;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+/// Samples a second of each core: a prime, so that nothing regular keeps step with it.
+const SAMPLES: &str = "997";
+/// The binary has no frame pointers, so the tables for unwinding are used, on a copy of the stack.
+/// 8 KiB are too little: the driver of a connection alone has more on it.
+const STACKS: &str = "dwarf,16384";
+
+/// Whether it is installed.
+///
+/// # Errors
+/// It is not.
+pub fn is_there() -> Result<()> {
+    let output = Command::new("perf").arg("--version").stdin(Stdio::null()).output();
+    let is_there = output.is_ok_and(|output| output.status.success());
+    ensure!(is_there, "there is no perf: apt-get install linux-perf");
+    Ok(())
+}
+
+/// Samples a process for so long; what `perf script` prints of it.
+///
+/// # Errors
+/// The system refuses (`/proc/sys/kernel/perf_event_paranoid`), or there is no room.
+pub fn script(pid: u32, core: Option<u16>, time: Duration) -> Result<String> {
+    let folder = TemporaryFolder::new("perf")?;
+    let data = folder.path("data");
+    // Without what it would learn of programs and keep in the home folder.
+    let mut record = perf(core, &["record", "--quiet", "--no-buildid-cache", "-F", SAMPLES]);
+    record.args(["-g", "--call-graph", STACKS, "-p", &pid.to_string(), "-o"]).arg(&data);
+    record.args(["--", "sleep", &time.as_secs_f64().to_string()]);
+    told(record.output().context("perf record")?, "perf record")?;
+    let mut script = perf(core, &["script", "--no-inline", "-F", flame::FIELDS, "-i"]);
+    let output = script.arg(&data).output().context("perf script")?;
+    Ok(String::from_utf8_lossy(&told(output, "perf script")?).into_owned())
+}
+
+fn perf(core: Option<u16>, arguments: &[&str]) -> Command {
+    let mut command = server::pinned(core, Path::new("perf"));
+    // It would ask a server for the names of functions, and read settings of its own.
+    command.args(arguments).env_remove("DEBUGINFOD_URLS").env("PERF_CONFIG", "/dev/null");
+    command.stdin(Stdio::null());
+    command
+}
+
+fn told(output: Output, what: &str) -> Result<Vec<u8>> {
+    if !output.status.success() {
+        bail!("{what}: {}", reason(&String::from_utf8_lossy(&output.stderr)));
+    }
+    Ok(output.stdout)
+}
+
+/// The first line that says something.
+fn reason(said: &str) -> &str {
+    let says = |line: &&str| !line.is_empty() && *line != "Error:";
+    said.lines().map(str::trim).find(says).unwrap_or("it says nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: of what perf says when it is refused, the line that tells why is kept.
+    #[test]
+    fn refusals_are_told() {
+        let said = "Error:\nAccess to performance monitoring and observability operations is \
+                    limited.\nConsider adjusting /proc/sys/kernel/perf_event_paranoid\n";
+        let why = "Access to performance monitoring and observability operations is limited.";
+        assert_eq!(reason(said), why);
+        assert_eq!(reason("\n"), "it says nothing");
+    }
+}

@@ -1,0 +1,185 @@
+//! Rounds of a cell: probe, lanes, probe, lanes; and which of them count.
+
+use super::cells::{Cell, Lane};
+use super::results::{Ceiling, CellResult, Round, Sample};
+use crate::bench::cores::{self, CLIENT_CORE, TARGET_CORE};
+use anyhow::{Context, Result, anyhow};
+use lunar_load::Spread;
+use lunar_load::probe::{Probe, Probed, QUIET, Shape};
+use std::time::Duration;
+
+/// Raw TCP between the core of targets and that of clients.
+pub struct Ground(Probe);
+
+impl Ground {
+    /// Starts what answers, on the target's core.
+    ///
+    /// # Errors
+    /// The system gives no sockets, threads or cores.
+    pub fn start() -> Result<Self> {
+        let start = || {
+            cores::pin(TARGET_CORE)?;
+            Ok::<_, anyhow::Error>(Probe::start(None)?)
+        };
+        on_a_thread(start).map(Self)
+    }
+
+    /// One round of the shape of a cell, asked from the client's core. `round` is the time of a
+    /// round of a lane.
+    ///
+    /// # Errors
+    /// A connection is lost.
+    pub fn ask(&self, cell: &Cell, round: Duration) -> Result<Ceiling> {
+        let sessions = cell.most(|lane| lane.sessions);
+        let shape = Shape {
+            writes: cell.pattern.writes(),
+            io_bytes: cell.io_bytes,
+            depth: cell.depth.saturating_mul(sessions),
+            connections: sessions.max(cell.most(|lane| lane.connections)),
+        };
+        let target_share = on_a_thread(|| {
+            cores::pin(TARGET_CORE)?;
+            Ok(cores::share())
+        })?;
+        let ask = || {
+            cores::pin(CLIENT_CORE)?;
+            let core_share = cores::share().min(target_share);
+            let mut probed = Probed::default();
+            self.0.round(shape, round, &mut probed)?;
+            Ok(Ceiling {
+                ping_us: probed.ping_micros().median,
+                exchanges_per_second: probed.exchanges_per_second().median,
+                stream_bytes_per_second: probed.stream_bytes_per_second().median,
+                core_share,
+            })
+        };
+        on_a_thread(ask)
+    }
+}
+
+/// Runs something on a thread of its own, whose cores it may choose.
+///
+/// # Errors
+/// What it says.
+pub fn on_a_thread<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, run)?;
+        thread.join().map_err(|_| anyhow!("a thread panicked"))?
+    })
+}
+
+/// How many rounds there are.
+#[derive(Clone, Copy, Debug)]
+pub struct Count {
+    /// That count.
+    pub wanted: usize,
+    /// More of them at most, while the probe moves too far.
+    pub extra: usize,
+}
+
+/// Measures a cell. `probe` and `ask` are given the number of the round.
+///
+/// # Errors
+/// What they say.
+pub fn measure(
+    cell: &Cell,
+    count: Count,
+    mut probe: impl FnMut() -> Result<Ceiling>,
+    mut ask: impl FnMut(&Lane, u64) -> Result<Sample>,
+) -> Result<CellResult> {
+    let mut result = CellResult::new(cell);
+    while result.rounds.len() < count.wanted
+        || (result.is_void && result.rounds.len() < count.wanted + count.extra)
+    {
+        let number = result.rounds.len();
+        let mut round = Round { raw_tcp: probe()?, ..Round::default() };
+        for lane in order(cell.lanes, number) {
+            let name = lane.name();
+            let sample = ask(lane, number as u64);
+            let sample = sample.with_context(|| format!("{}, {name}", result.key))?;
+            round.lanes.insert(name, sample);
+        }
+        result.rounds.push(round);
+        let probes = result.rounds.iter().map(|round| round.raw_tcp.rate(cell.ground()));
+        (result.kept, result.probe_moved) = quietest(&probes.collect::<Vec<_>>(), count.wanted);
+        // Others that are busy all the time move no probe.
+        result.is_void = result.probe_moved > QUIET || result.core_share() < 1.0 - QUIET;
+    }
+    Ok(result)
+}
+
+/// Lanes from the first to the last, and the other way round in every second round.
+fn order(lanes: &[Lane], round: usize) -> Vec<&Lane> {
+    let mut order: Vec<&Lane> = lanes.iter().collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+/// The numbers of those `wanted` rounds whose probes lie closest together, in order, and how far
+/// these moved. It is the probe alone that chooses, never what was measured.
+fn quietest(probes: &[f64], wanted: usize) -> (Vec<usize>, f64) {
+    let mut sorted: Vec<usize> = (0..probes.len()).collect();
+    sorted.sort_by(|one, other| probes[*one].total_cmp(&probes[*other]));
+    let moved = |window: &[usize]| {
+        let Spread { median, least, most } = Spread::of(window.iter().map(|at| probes[*at]));
+        (most - least) / median.max(f64::MIN_POSITIVE)
+    };
+    let windows = sorted.windows(wanted.clamp(1, probes.len().max(1)));
+    let best = windows.map(|window| (window, moved(window)));
+    let Some((window, moved)) = best.min_by(|one, other| one.1.total_cmp(&other.1)) else {
+        return (Vec::new(), 0.0);
+    };
+    let mut kept = window.to_vec();
+    kept.sort_unstable();
+    (kept, moved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cells::CELLS;
+    use super::*;
+
+    fn ceiling(exchanges_per_second: f64) -> Ceiling {
+        let ping_us = 1e6 / exchanges_per_second;
+        let stream_bytes_per_second = exchanges_per_second;
+        Ceiling { ping_us, exchanges_per_second, stream_bytes_per_second, core_share: 1.0 }
+    }
+
+    fn run(probes: &[f64], count: Count) -> (CellResult, Vec<(String, u64)>) {
+        let (mut asked, mut at) = (Vec::new(), 0);
+        let probe = || {
+            at += 1;
+            Ok(ceiling(probes[at - 1]))
+        };
+        let ask = |lane: &Lane, round| {
+            asked.push((lane.name(), round));
+            Ok(Sample { iops: round as f64, ..Sample::default() })
+        };
+        let result = measure(&CELLS[0], count, probe, ask).unwrap();
+        (result, asked)
+    }
+
+    /// Goal: on a quiet machine there are as many rounds as were asked for, all count, and lanes
+    /// change their order.
+    #[test]
+    fn quiet_rounds_all_count() {
+        let (result, asked) = run(&[100.0, 110.0, 95.0], Count { wanted: 3, extra: 3 });
+        assert_eq!((result.kept.as_slice(), result.is_void), (&[0, 1, 2][..], false));
+        let order: Vec<_> = asked.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(order, ["lunar", "tgt", "tgt", "lunar", "lunar", "tgt"]);
+    }
+
+    /// Goal: a round whose probe is off is replaced, and the cell is void only when there are not
+    /// enough that agree.
+    #[test]
+    fn rounds_are_repeated_until_the_probe_agrees() {
+        let (result, _) = run(&[100.0, 40.0, 110.0, 105.0], Count { wanted: 3, extra: 3 });
+        assert_eq!((result.kept.as_slice(), result.is_void), (&[0, 2, 3][..], false));
+        assert_eq!(result.lane("lunar", |one| Some(one.iops)).unwrap().median, 2.0);
+        let restless = [100.0, 40.0, 200.0, 10.0, 400.0, 1000.0];
+        let (result, _) = run(&restless, Count { wanted: 3, extra: 3 });
+        assert_eq!((result.rounds.len(), result.is_void), (6, true));
+    }
+}

@@ -1,0 +1,163 @@
+//! Who serves a store: every contestant on the same file, at the same time, one of them asked.
+
+use super::cells::{Contestant, DISK_BYTES, Place, Store};
+use crate::bench::cores::TARGET_CORE;
+use crate::bench::files::Scratch;
+use crate::bench::null_target::NullServer;
+use crate::bench::server::Server;
+use crate::bench::tgt::{Backing, Tgt};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+
+const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:target";
+
+/// Programs and places.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// `lunar`.
+    pub lunar: PathBuf,
+    /// Where files on a disk are made.
+    pub directory: PathBuf,
+    /// Another build to compare with.
+    pub base: Option<PathBuf>,
+}
+
+impl Programs {
+    /// Where files of a store lie.
+    fn folder(&self, place: Place) -> Option<&Path> {
+        match place {
+            Place::Tmpfs => Some(Path::new("/dev/shm")),
+            Place::Disk => Some(self.directory.as_path()),
+            Place::Memory => None,
+        }
+    }
+}
+
+/// A store, and those who serve it. Each begins when it is first wanted; all end with it.
+pub struct Serving {
+    pub store: Store,
+    /// Not pinned.
+    pub is_shared: bool,
+    programs: Programs,
+    // Servers are dropped before the file.
+    lunar: Option<Server>,
+    base: Option<Server>,
+    tgt: Option<Tgt>,
+    tgt_aio: Option<Tgt>,
+    null: Option<NullServer>,
+    file: Option<Scratch>,
+    /// Of the other build: a file is served by one at a time.
+    base_file: Option<Scratch>,
+}
+
+/// Where a lane asks, and whose processor time is the target's.
+#[derive(Clone, Debug)]
+pub struct Portal {
+    pub url: String,
+    pub pid: u32,
+    /// The build of Lunar that serves, if one does.
+    pub program: Option<PathBuf>,
+}
+
+impl Serving {
+    /// Makes the file, written from end to end.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn new(store: Store, is_shared: bool, programs: &Programs) -> Result<Self> {
+        let file = programs.folder(store.place);
+        let file = file.map(|directory| Scratch::new(directory, store.name, DISK_BYTES));
+        Ok(Self {
+            store,
+            is_shared,
+            programs: programs.clone(),
+            lunar: None,
+            base: None,
+            tgt: None,
+            tgt_aio: None,
+            null: None,
+            file: file.transpose()?,
+            base_file: None,
+        })
+    }
+
+    /// The file; there is none behind `mem:`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn path(&self) -> Result<&Path> {
+        Ok(self.file.as_ref().context("a disk in memory has no file")?.path())
+    }
+
+    /// Starts a contestant unless it runs.
+    ///
+    /// # Errors
+    /// It does not start, or does not serve as the store says.
+    pub fn portal(&mut self, contestant: Contestant) -> Result<Portal> {
+        let core = (!self.is_shared).then_some(TARGET_CORE);
+        match contestant {
+            Contestant::Lunar => {
+                if self.lunar.is_none() {
+                    self.lunar =
+                        Some(self.lunar(core, &self.programs.lunar, self.file.as_ref())?);
+                }
+                lunar_portal(self.lunar.as_ref(), &self.programs.lunar)
+            }
+            Contestant::Base => {
+                let program = self.programs.base.clone().context("no other build is named")?;
+                if self.base.is_none() {
+                    let folder = self.programs.folder(self.store.place);
+                    let file = folder.map(|folder| Scratch::new(folder, "base", DISK_BYTES));
+                    self.base_file = file.transpose()?;
+                    self.base = Some(self.lunar(core, &program, self.base_file.as_ref())?);
+                }
+                lunar_portal(self.base.as_ref(), &program)
+            }
+            Contestant::Tgt | Contestant::TgtAio => self.tgt(core, contestant),
+            Contestant::Null => {
+                if self.null.is_none() {
+                    self.null = Some(NullServer::start(core, DISK_BYTES)?);
+                }
+                let null = self.null.as_ref().context("started above")?;
+                Ok(Portal { url: null.url(), pid: null.pid(), program: None })
+            }
+            Contestant::Ring => Ok(Portal { url: String::new(), pid: 0, program: None }),
+        }
+    }
+
+    fn lunar(&self, core: Option<u16>, program: &Path, file: Option<&Scratch>) -> Result<Server> {
+        let device = match file {
+            Some(file) => file.path().display().to_string(),
+            None => format!("mem:{DISK_BYTES}"),
+        };
+        let cache = if self.store.is_write_through { "write-through" } else { "write-back" };
+        let io = if self.store.is_direct { "direct" } else { "buffered" };
+        let mut arguments = vec![device.as_str(), "--name", TARGET, "--cache", cache];
+        if file.is_some() {
+            arguments.extend(["--io", io]);
+        }
+        Server::start_program(core, program, &arguments)
+    }
+
+    fn tgt(&mut self, core: Option<u16>, contestant: Contestant) -> Result<Portal> {
+        let is_aio = contestant == Contestant::TgtAio;
+        let store = self.store;
+        ensure!(!is_aio || (store.is_direct && !store.is_write_through), "aio is always direct");
+        if is_aio && self.tgt_aio.is_none() {
+            self.tgt_aio = Some(Tgt::start_with(core, self.path()?, Backing::aio())?);
+        }
+        if !is_aio && self.tgt.is_none() {
+            let backing = Backing { is_sync: store.is_write_through, is_direct: store.is_direct };
+            self.tgt = Some(Tgt::start_with(core, self.path()?, backing.options())?);
+        }
+        let running = if is_aio { &self.tgt_aio } else { &self.tgt };
+        let tgt = running.as_ref().context("started above")?;
+        Ok(Portal { url: tgt.url(), pid: tgt.pid(), program: None })
+    }
+}
+
+fn lunar_portal(server: Option<&Server>, program: &Path) -> Result<Portal> {
+    let server = server.context("started above")?;
+    let url = format!("iscsi://{}/{TARGET}/0", server.address());
+    Ok(Portal { url, pid: server.pid(), program: Some(program.to_owned()) })
+}

@@ -1,0 +1,106 @@
+//! CONFORMANCE.md: its prose is `conformance.template.md`, everything else comes from the code
+//! or, for the libiscsi suite, from a run.
+
+use anyhow::{Context, Result, ensure};
+
+/// The part that a run of the suite writes.
+pub const SUITE: &str = "libiscsi";
+
+/// Writes a part as the code has it.
+type Writer = fn() -> String;
+
+/// The parts that the code writes, cheap enough to be compared by every run of the tests.
+pub const FROM_CODE: &[(&str, Writer)] = &[
+    ("commands", lunar_scsi::commands::markdown),
+    ("vpd", lunar_scsi::vpd::markdown),
+    ("mode", lunar_scsi::mode::markdown),
+    ("faults", crate::faults::markdown),
+    ("own", crate::own_tests::markdown),
+    ("management", lunar_iscsi::pdu::management_markdown),
+    ("keys", lunar_iscsi::text::markdown),
+    ("musts", crate::musts::markdown),
+    ("log", lunar_scsi::log::markdown),
+];
+
+const TEMPLATE: &str = include_str!("../conformance.template.md");
+
+/// Where it is.
+pub const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../CONFORMANCE.md");
+
+/// CONFORMANCE.md as it is committed.
+///
+/// # Errors
+/// It cannot be read.
+pub fn committed() -> Result<String> {
+    std::fs::read_to_string(PATH).with_context(|| PATH.to_owned())
+}
+
+/// The document, with this text for the suite's part.
+///
+/// # Errors
+/// The template has no place for a part, or a place for none.
+pub fn render(suite: &str) -> Result<String> {
+    let mut document = String::from(
+        "<!-- Written by `make conformance`: its prose is lab/conformance.template.md. -->\n",
+    );
+    document += TEMPLATE;
+    document = put(&document, SUITE, suite)?;
+    for (part, text) in FROM_CODE {
+        document = put(&document, part, &text())?;
+    }
+    let left = document.lines().find(|line| line.starts_with("<!-- part: "));
+    ensure!(left.is_none(), "the template has a place for an unknown part: {left:?}");
+    Ok(document)
+}
+
+fn put(document: &str, part: &str, text: &str) -> Result<String> {
+    let place = format!("<!-- part: {part} -->\n");
+    ensure!(document.matches(&place).count() == 1, "the template needs one line {place}");
+    let (begin, end) = marks(part);
+    Ok(document.replace(&place, &format!("{begin}\n{}\n{end}\n", text.trim())))
+}
+
+fn marks(part: &str) -> (String, String) {
+    (format!("<!-- {part}: begin -->"), format!("<!-- {part}: end -->"))
+}
+
+/// A part of the document, without its marks.
+///
+/// # Errors
+/// The marks are not there.
+pub fn section<'a>(document: &'a str, part: &str) -> Result<&'a str> {
+    let (begin, end) = marks(part);
+    let from = document.find(&begin).with_context(|| format!("no line {begin}"))? + begin.len();
+    let to = document.find(&end).with_context(|| format!("no line {end}"))?;
+    Ok(document.get(from..to).context("the marks are in the wrong order")?.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: CONFORMANCE.md is as template and code have it; `make conformance-tables` writes it.
+    /// Method: made again with the committed results of the suite, which take minutes to get.
+    #[test]
+    fn the_committed_document_is_the_generated_one() -> Result<()> {
+        let committed = committed()?;
+        let generated = render(section(&committed, SUITE)?)?;
+        let at = committed.lines().zip(generated.lines()).find(|(old, new)| old != new);
+        ensure!(
+            committed == generated,
+            "CONFORMANCE.md differs from what is generated: make conformance-tables\n{at:#?}"
+        );
+        Ok(())
+    }
+
+    /// Goal: what is put in comes out again, and the prose stays around it.
+    #[test]
+    fn parts_are_found_again() -> Result<()> {
+        let document = render("| a |\n| b |")?;
+        assert_eq!(section(&document, SUITE)?, "| a |\n| b |");
+        assert_eq!(section(&document, "vpd")?, lunar_scsi::vpd::markdown().trim());
+        assert!(section(&document, "nothing").is_err());
+        assert!(put(&document, "nothing", "").is_err());
+        Ok(())
+    }
+}

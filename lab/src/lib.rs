@@ -1,0 +1,35 @@
+//! Real peers: drives libiscsi, QEMU, tgt and istgt against the `lunar` binary, and our tools
+//! against them. What looks at the wire here (`lunar_testkit::raw`, `cutter`) is written from RFC 7143 alone and
+//! shares no code with the crates that it tests.
+//!
+//! Tests of the initiator as a library (`cuts`, `login_options`, `kill` in `tests/it`) use its
+//! public API as any program would. The first two also have our target in their own process: over
+//! a disk that keeps account of what was executed, and with what no command line sets.
+//!
+//! Everything runs on loopback, on free ports, in a folder of its own, under a time limit, and
+//! leaves nothing behind.
+
+pub mod adversary;
+pub mod bench;
+pub mod conformance;
+pub mod cutter;
+pub mod dialogue;
+pub mod document;
+pub mod extended_copy;
+pub mod faults;
+pub mod istgt;
+pub mod ledger;
+pub mod lio;
+pub mod lunar;
+pub mod musts;
+pub mod own_tests;
+pub mod ports;
+pub mod powercut;
+pub mod process;
+pub mod profiles;
+pub mod raw_queue;
+pub mod readme;
+pub mod scratch;
+pub mod state;
+pub mod suite;
+pub mod tgt;

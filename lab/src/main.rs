@@ -1,0 +1,85 @@
+//! `cargo run -p lunar-lab -- --help`: foreign peers, attacks, conformance, and measured comparisons.
+
+use anyhow::Result;
+use clap::Parser;
+use lunar_lab::adversary::command_line::Adversary;
+use lunar_lab::bench::Bench;
+use lunar_lab::conformance::{report, totals, unclean};
+use lunar_lab::document::{PATH, SUITE, committed, render, section};
+use lunar_lab::profiles::run_all;
+use lunar_lab::suite::{Outcome, run_suite, suites};
+
+/// The laboratory of Lunar: foreign peers, attacks, conformance, measured comparisons
+#[derive(Debug, Parser)]
+#[command(
+    name = "lab",
+    after_help = "Example:\n  \
+    cargo run --release -p lunar-lab -- group-commit --seconds 5"
+)]
+enum Command {
+    #[command(flatten)]
+    Bench(Bench),
+    /// Attack a server of ours while a well-behaved client measures
+    Adversary(Adversary),
+    /// Run the libiscsi suite and write CONFORMANCE.md
+    Conformance,
+    /// Write the parts of CONFORMANCE.md that come from the code alone
+    ConformanceTables,
+    /// Our initiators against LIO in a QEMU guest: lab/kernel/run
+    Lio {
+        /// A folder made by lab/kernel/fetch
+        folder: String,
+        /// Run the cases whose names contain all of these words
+        words: Vec<String>,
+    },
+    /// Write the state files of this version below testdata/state
+    StateFixture,
+    /// Run the libiscsi suite against a running target; its data is lost
+    Suite {
+        /// The LUN, and the same LUN by a second path
+        #[arg(num_args = 1..=2, required = true)]
+        urls: Vec<String>,
+    },
+}
+
+fn main() -> Result<()> {
+    match Command::parse() {
+        Command::Bench(bench) => bench.run(),
+        Command::Adversary(adversary) => exit_with(adversary.run()?),
+        Command::Conformance => {
+            let runs = run_all()?;
+            let report = report(&runs);
+            println!("{report}");
+            for line in unclean(&runs) {
+                println!("not excused: {line}");
+            }
+            Ok(std::fs::write(PATH, render(&report)?)?)
+        }
+        Command::ConformanceTables => {
+            Ok(std::fs::write(PATH, render(section(&committed()?, SUITE)?)?)?)
+        }
+        Command::Lio { folder, words } => exit_with(lunar_lab::lio::main(&folder, &words)?),
+        Command::StateFixture => lunar_lab::state::write_fixtures(),
+        Command::Suite { urls } => run_foreign_suite(&urls),
+    }
+}
+
+/// Ends the process with a status of 1 if something failed.
+fn exit_with(passed: bool) -> ! {
+    std::process::exit(i32::from(!passed))
+}
+
+fn run_foreign_suite(urls: &[String]) -> Result<()> {
+    let mut all = Vec::new();
+    for suite in suites()? {
+        let results = run_suite(&suite, urls, &[])?;
+        for result in results.iter().filter(|result| result.outcome != Outcome::Passed) {
+            println!("{}.{}: {}: {}", result.suite, result.test, result.outcome, result.note);
+        }
+        all.extend(results);
+    }
+    for (outcome, count) in totals(&all) {
+        println!("{outcome}: {count}");
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! Rules 19 to 24, 31 to 33, 46, 47, 52, 60: logins, CHAP, sessions that take the place of others.
+
+use super::Must;
+use super::Role::{Both, Initiator, Target};
+
+pub(super) const MUSTS: &[Must] = &[
+    Must {
+        number: 19,
+        sections: "6.3, 6.3.1",
+        role: Both,
+        rule: "the first request names the initiator, and the target unless it is for discovery",
+        tests: &[
+            "lunar_iscsi::login::tests::target::the_first_request",
+            "lunar_iscsi::login::tests::pair::one_exchange_without_chap",
+        ],
+    },
+    Must {
+        number: 19,
+        sections: "6.3",
+        role: Both,
+        rule: "one Login Request is outstanding at a time",
+        tests: &[
+            "lunar_iscsi::login::tests::target::one_request_outstanding",
+            "lunar_iscsi::login::tests::initiator::a_slow_target",
+        ],
+    },
+    Must {
+        number: 20,
+        sections: "4.2.4",
+        role: Target,
+        rule: "anything but a Login Request closes the connection before a login, and is answered \
+               with status 020Bh during one",
+        tests: &[
+            "lunar_iscsi::login::tests::target::other_requests",
+            "lunar_lab::tests::it::hostile::requests_before_login",
+        ],
+    },
+    Must {
+        number: 21,
+        sections: "6.3, 11.12.3",
+        role: Both,
+        rule: "stages go forward, and only to one that was offered; stage 2, and a transit to the \
+               same stage, are errors",
+        tests: &[
+            "lunar_iscsi::login::tests::target::headers",
+            "lunar_iscsi::login::tests::target::stages_and_keys",
+            "lunar_iscsi::login::tests::initiator::wrong_headers",
+            "lunar_iscsi::login::tests::initiator::wrong_chap_steps",
+        ],
+    },
+    Must {
+        number: 21,
+        sections: "6.3",
+        role: Both,
+        rule: "a key that is negotiated again ends the login",
+        tests: &[
+            "lunar_iscsi::login::tests::target::stages_and_keys",
+            "lunar_iscsi::login::tests::initiator::wrong_answers",
+        ],
+    },
+    Must {
+        number: 22,
+        sections: "6.3.1, 13.9",
+        role: Target,
+        rule: "the first Login Response tells the TargetPortalGroupTag",
+        tests: &[
+            "lunar_iscsi::login::tests::transcripts::operational_at_once",
+            "lunar_iscsi::login::tests::transcripts::mutual_chap",
+        ],
+    },
+    Must {
+        number: 23,
+        sections: "6.3.4",
+        role: Target,
+        rule: "a login with the TSIH and CID of a connection takes its place; the old one, with \
+               its tasks, ends first",
+        tests: &["lunar_target::tests::it::joining::a_connection_takes_the_place_of_another"],
+    },
+    Must {
+        number: 24,
+        sections: "6.3.5",
+        role: Target,
+        rule: "a login with TSIH 0 and the name, ISID and portal group of a session takes its \
+               place",
+        tests: &[
+            "lunar_target::tests::it::joining::a_session_takes_the_place_of_another",
+            "lunar_target::tests::it::joining::one_session_of_a_name_at_a_time",
+        ],
+    },
+    Must {
+        number: 24,
+        sections: "7.4.2.1, 7.4.2.2",
+        role: Target,
+        rule: "so does an unnamed discovery session, where initiator, ISID and address are the \
+               same",
+        tests: &[
+            "lunar_target::tests::it::joining::a_discovery_session_takes_the_place_of_another",
+        ],
+    },
+    Must {
+        number: 31,
+        sections: "9.2, 11.13.5, 12.1.3",
+        role: Target,
+        rule: "a missing key of CHAP is answered with 0207h, one out of order with 0200h, a wrong \
+               proof with 0201h",
+        tests: &[
+            "lunar_iscsi::login::tests::chap::steps_out_of_order",
+            "lunar_iscsi::login::tests::chap::wrong_proofs",
+        ],
+    },
+    Must {
+        number: 32,
+        sections: "9.2.1, 12.1.3",
+        role: Both,
+        rule: "CHAP, one way and mutual, with every hash",
+        tests: &[
+            "lunar_iscsi::login::tests::chap::known_answers",
+            "lunar_iscsi::login::tests::pair::chap_with_every_hash",
+            "lunar_iscsi::sim::tests::life::chap",
+            "lunar::tests::it::sessions::chap_is_proven_both_ways",
+        ],
+    },
+    Must {
+        number: 32,
+        sections: "9.2.1",
+        role: Both,
+        rule: "secrets below 96 bits, and one secret for both directions, are refused",
+        tests: &[
+            "lunar::tests::it::check::secrets_are_judged_unseen",
+            "lunar_iscsi::login::tests::chap::mutual_attacks",
+            "lunar_iscsi::login::tests::initiator::one_secret_and_a_guess",
+        ],
+    },
+    Must {
+        number: 32,
+        sections: "9.2.1",
+        role: Both,
+        rule: "random secrets of 128 bits and more are taken; the system's random device makes \
+               them, as the message about a short one says",
+        tests: &["lunar::tests::it::check::a_secret_made_as_told_is_taken"],
+    },
+    Must {
+        number: 32,
+        sections: "12.1.3",
+        role: Both,
+        rule: "binary values of CHAP have at most 1024 bytes",
+        tests: &[
+            "lunar_iscsi::login::tests::chap::mutual_attacks",
+            "lunar_iscsi::login::tests::initiator::wrong_chap_steps",
+        ],
+    },
+    Must {
+        number: 33,
+        sections: "9.2.1",
+        role: Target,
+        rule: "our own challenge, sent back, ends the login and the connection, and so does a \
+               response that would be our own",
+        tests: &[
+            "lunar_iscsi::login::tests::chap::mutual_attacks",
+            "lunar_iscsi::login::tests::chap::a_response_that_is_our_own",
+            "lunar_iscsi::connection::target::tests::service::a_refused_login_is_closed",
+        ],
+    },
+    Must {
+        number: 33,
+        sections: "9.2.1",
+        role: Initiator,
+        rule: "the challenge of the target is never sent back to it; a response that is our own \
+               proves nothing",
+        tests: &[
+            "lunar_iscsi::login::tests::initiator::one_secret_and_a_guess",
+            "lunar_iscsi::login::tests::initiator::an_unproven_target",
+        ],
+    },
+    Must {
+        number: 46,
+        sections: "11.12.5, 11.12.6, 11.12.7",
+        role: Target,
+        rule: "ISID, TSIH, CID and tag stay the same through a login",
+        tests: &["lunar_iscsi::login::tests::target::nothing_changes_during_a_login"],
+    },
+    Must {
+        number: 46,
+        sections: "11.12.6, 11.13.3",
+        role: Target,
+        rule: "TSIH 0 makes a session, and its final response has another; a TSIH that is not \
+               there is refused",
+        tests: &[
+            "lunar_target::tests::it::joining::a_session_takes_the_place_of_another",
+            "lunar_target::tests::it::joining::a_connection_takes_the_place_of_another",
+        ],
+    },
+    Must {
+        number: 46,
+        sections: "11.13.3",
+        role: Initiator,
+        rule: "a final response without TSIH is no login",
+        tests: &[
+            "lunar_iscsi::login::tests::initiator::wrong_answers",
+            "lunar_iscsi::login::tests::initiator::random_responses",
+        ],
+    },
+    Must {
+        number: 47,
+        sections: "11.13.5",
+        role: Target,
+        rule: "the connection closes behind a response whose status is not success",
+        tests: &["lunar_iscsi::connection::target::tests::service::a_refused_login_is_closed"],
+    },
+    Must {
+        number: 47,
+        sections: "11.13.5",
+        role: Both,
+        rule: "a redirection carries the TargetAddress, and is followed",
+        tests: &[
+            "lunar_iscsi::login::tests::pair::redirects",
+            "lunar::tests::it::daemon::redirects_are_followed_to_an_end",
+        ],
+    },
+    Must {
+        number: 52,
+        sections: "13.8, C",
+        role: Target,
+        rule: "a TargetAddress has its portal group tag in SendTargets and none in a redirection; \
+               IPv6 stands in brackets",
+        tests: &[
+            "lunar_iscsi::connection::target::tests::service::send_targets",
+            "lunar_iscsi::login::tests::pair::redirects",
+            "lunar::tests::it::sessions::several_portals_and_ipv6",
+        ],
+    },
+    Must {
+        number: 60,
+        sections: "4.4.3",
+        role: Initiator,
+        rule: "no two sessions with one target share an ISID: it is random, or from a pool",
+        tests: &[
+            "lunar_initiator::options::tests::isids_differ",
+            "lunar_iscsi::session::initiator::tests::isids_are_never_shared_with_one_target",
+        ],
+    },
+];

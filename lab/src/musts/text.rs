@@ -1,0 +1,218 @@
+//! Rules 12 to 18, 25, 28, 45, 53 to 58: text and what is negotiated.
+
+use super::Must;
+use super::Role::{Both, Target};
+
+pub(super) const MUSTS: &[Must] = &[
+    Must {
+        number: 12,
+        sections: "6.1",
+        role: Both,
+        rule: "pairs end in a zero byte; text without one is refused",
+        tests: &[
+            "lunar_iscsi::text::tests::format::pairs_are_taken_apart",
+            "lunar_iscsi::text::tests::format::malformed_text_is_refused",
+        ],
+    },
+    Must {
+        number: 12,
+        sections: "6.1",
+        role: Both,
+        rule: "8192 bytes of text are taken in a PDU, 64 KiB over several, and a value may span \
+               them",
+        tests: &[
+            "lunar_iscsi::login::tests::target::segments_around_8192_bytes",
+            "lunar_iscsi::text::tests::format::lengths_around_the_limits",
+            "lunar_iscsi::login::tests::target::any_split",
+        ],
+    },
+    Must {
+        number: 12,
+        sections: "6.1",
+        role: Both,
+        rule: "numbers are decimal or begin with 0x, binary values with 0x or 0b",
+        tests: &[
+            "lunar_iscsi::text::value::tests::numbers_of_both_kinds",
+            "lunar_iscsi::text::value::tests::binary_of_both_kinds",
+            "lunar_iscsi::login::tests::chap::the_right_proof",
+        ],
+    },
+    Must {
+        number: 13,
+        sections: "6.1",
+        role: Both,
+        rule: "a key name begins with a capital letter and has at most 63 bytes, a simple value \
+               255",
+        tests: &["lunar_iscsi::text::tests::format::malformed_text_is_refused"],
+    },
+    Must {
+        number: 13,
+        sections: "6.3",
+        role: Both,
+        rule: "a key that comes twice ends the login; names and session type may be said once \
+               more as they were ([030](docs/decisions/030-text-where-peers-differ.md))",
+        tests: &[
+            "lunar_iscsi::text::tests::format::a_key_comes_once",
+            "lunar_iscsi::login::tests::target::the_first_request",
+            "lunar_iscsi::login::tests::target::stages_and_keys",
+            "lunar_iscsi::login::tests::transcripts::names_said_again",
+            "lunar_lab::tests::it::hostile::login_text_of_odd_sizes",
+        ],
+    },
+    Must {
+        number: 14,
+        sections: "6.2, 11.10.2, 11.12.2",
+        role: Both,
+        rule: "C excludes F and T, and is answered with an empty PDU, in login and after",
+        tests: &[
+            "lunar_iscsi::login::tests::target::headers",
+            "lunar_iscsi::login::tests::target::any_split",
+            "lunar_iscsi::login::tests::target::a_long_answer",
+            "lunar_iscsi::login::tests::initiator::wrong_headers",
+            "lunar_iscsi::login::tests::initiator::a_slow_target",
+            "lunar_iscsi::text::tests::exchange::pieces_by_the_c_bit",
+        ],
+    },
+    Must {
+        number: 15,
+        sections: "6.2",
+        role: Both,
+        rule: "an unknown key is answered with NotUnderstood, or with a Reject where it stands \
+               alone after the login ([030](docs/decisions/030-text-where-peers-differ.md)); a \
+               key of this RFC never is",
+        tests: &[
+            "lunar_iscsi::text::tests::negotiation::answers_of_a_target",
+            "lunar_iscsi::text::tests::negotiation::known_keys_are_understood",
+            "lunar_iscsi::text::tests::exchange::send_targets_values",
+            "lunar_iscsi::login::tests::initiator::a_slow_target",
+        ],
+    },
+    Must {
+        number: 16,
+        sections: "6.2",
+        role: Both,
+        rule: "Reject, Irrelevant and NotUnderstood are no proposals",
+        tests: &[
+            "lunar_iscsi::text::tests::negotiation::violations_of_an_initiator",
+            "lunar_iscsi::text::tests::exchange::a_refusal_leaves_nothing",
+            "lunar_iscsi::login::tests::initiator::wrong_answers",
+        ],
+    },
+    Must {
+        number: 17,
+        sections: "6.2.1",
+        role: Both,
+        rule: "of a list the first supported value is chosen, unknown ones are passed over, None \
+               is answered only if it was offered",
+        tests: &[
+            "lunar_iscsi::text::tests::negotiation::answers_of_a_target",
+            "lunar_iscsi::text::tests::negotiation::answers_to_an_initiator",
+            "lunar_iscsi::login::tests::chap::none_only_if_it_is_offered",
+            "lunar_iscsi::login::tests::chap::algorithm_lists",
+        ],
+    },
+    Must {
+        number: 18,
+        sections: "6.2.2",
+        role: Both,
+        rule: "a number out of its range is rejected; Yes and No are joined by AND or OR as the \
+               key says",
+        tests: &[
+            "lunar_iscsi::text::tests::negotiation::answers_of_a_target",
+            "lunar_iscsi::text::tests::negotiation::answers_to_an_initiator",
+            "lunar_iscsi::login::tests::pair::both_sides_agree",
+        ],
+    },
+    Must {
+        number: 25,
+        sections: "6.4, 11.10.4, 11.11.4",
+        role: Target,
+        rule: "while a negotiation goes on the response has a Target Transfer Tag; a failure or a \
+               reset keeps the old values",
+        tests: &[
+            "lunar_iscsi::text::tests::exchange::a_new_segment_length",
+            "lunar_iscsi::text::tests::exchange::a_new_request_resets_the_negotiation",
+        ],
+    },
+    Must {
+        number: 28,
+        sections: "7.4.1, 13.21",
+        role: Both,
+        rule: "a discovery session has ErrorRecoveryLevel 0 and one connection, whatever is said",
+        tests: &[
+            "lunar_iscsi::text::tests::negotiation::discovery_overrides",
+            "lunar_iscsi::login::tests::pair::both_sides_agree",
+        ],
+    },
+    Must {
+        number: 45,
+        sections: "11.10.4, 11.11.4",
+        role: Both,
+        rule: "the requests that go on with a text copy the Target Transfer Tag and the LUN of \
+               the response",
+        tests: &["lunar_iscsi::connection::initiator::tests::life::send_targets"],
+    },
+    Must {
+        number: 53,
+        sections: "13.14",
+        role: Both,
+        rule: "FirstBurstLength never exceeds MaxBurstLength, in whatever order they come",
+        tests: &[
+            "lunar_iscsi::text::tests::negotiation::first_burst_in_any_order",
+            "lunar_iscsi::login::tests::pair::both_sides_agree",
+        ],
+    },
+    Must {
+        number: 54,
+        sections: "4.3, 13.21",
+        role: Target,
+        rule: "a discovery session takes SendTargets and the logout of the session; all else is \
+               rejected",
+        tests: &["lunar_iscsi::connection::target::tests::service::discovery_sessions_do_not_read"],
+    },
+    Must {
+        number: 54,
+        sections: "C",
+        role: Target,
+        rule: "SendTargets gives no other target than its own in a normal session, though All is \
+               taken there ([030](docs/decisions/030-text-where-peers-differ.md))",
+        tests: &[
+            "lunar_iscsi::text::tests::exchange::send_targets_values",
+            "lunar_iscsi::connection::target::tests::service::text_in_a_normal_session",
+        ],
+    },
+    Must {
+        number: 55,
+        sections: "13.23",
+        role: Both,
+        rule: "who offers TaskReporting at all offers RFC3720 and ResponseFence",
+        tests: &["lunar_iscsi::text::tests::negotiation::lists_that_say_too_little"],
+    },
+    Must {
+        number: 56,
+        sections: "13.24, 7144 7.1.1",
+        role: Both,
+        rule: "the lower iSCSIProtocolLevel counts",
+        tests: &["lunar_iscsi::text::tests::negotiation::answers_of_a_target"],
+    },
+    Must {
+        number: 57,
+        sections: "13.25",
+        role: Target,
+        rule: "the keys of markers are refused, with No or Reject, never NotUnderstood",
+        tests: &[
+            "lunar_iscsi::text::tests::negotiation::answers_of_a_target",
+            "lunar_iscsi::text::tests::negotiation::known_keys_are_understood",
+        ],
+    },
+    Must {
+        number: 58,
+        sections: "13",
+        role: Both,
+        rule: "what is not negotiated is at its default, and two values become one as the key says",
+        tests: &[
+            "lunar_iscsi::text::tests::negotiation::defaults_and_result_functions",
+            "lunar_iscsi::login::tests::transcripts::no_operational_stage",
+        ],
+    },
+];

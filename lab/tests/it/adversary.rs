@@ -1,0 +1,147 @@
+//! A sample of the adversary's attacks, each a few seconds long: no hang, no kill, no memory past
+//! the limit, no data lost. `cargo run -p lunar-lab -- adversary` runs all of them for longer.
+
+use anyhow::{Context, Result, ensure};
+use lunar_lab::adversary::attack::Attack;
+use lunar_lab::adversary::attacker::Attacker;
+use lunar_lab::adversary::attacks::all;
+use lunar_lab::adversary::measurement::Measurement;
+use lunar_lab::adversary::runner::{Options, run};
+use lunar_lab::adversary::verdict::{Breach, breaches};
+use lunar_lab::adversary::{server, table};
+use lunar_load::Owner;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{File, OpenOptions, read_dir, read_link};
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// The sample: at least one for each fault that a server of ours has had.
+const SAMPLE: &[&str] = &[
+    "benign-readers",
+    "read-8m-edtl-1",
+    "read-8m",
+    "answers-by-bytes",
+    "write-withheld-ordered",
+    "reserve-out-withheld",
+    "writes-8m-deep",
+    "send-targets-unread",
+    "login-c-bit",
+    "sessions-1024-ordered",
+    "sessions-1024-pings-ahead",
+    "idle-connections-few-files",
+    "registrations-by-isid",
+    "compare-and-write-wide",
+    "verify-64-sessions",
+];
+
+/// Each needs the machine to itself: what two of them do at once would count for both.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// How often an attack is tried: on a busy machine a client may wait for a processor for longer
+/// than it may wait for the server.
+const TRIES: usize = 3;
+
+fn options() -> Options {
+    Options {
+        quiet: Duration::from_millis(500),
+        attack: Duration::from_secs(3),
+        aftermath: Duration::from_millis(500),
+        parent: server::default_parent(),
+        seed: 17,
+    }
+}
+
+/// Goal: the server withstands each attack of the sample.
+/// Method: an attack that only made the client wait is tried again.
+#[test]
+fn the_server_withstands_a_sample() -> Result<()> {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = all();
+    let mut failed = Vec::new();
+    for name in SAMPLE {
+        let attack = all.iter().find(|attack| attack.name == *name).context(*name)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let measured = run(attack, &options()).with_context(|| (*name).to_owned())?;
+            println!("{}", table::line(&measured));
+            let found = breaches(&measured);
+            let is_slow = |breach: &Breach| {
+                matches!(breach, Breach::Stopped(_) | Breach::LockedOut(..) | Breach::Starved(_))
+            };
+            if found.is_empty() {
+                break;
+            }
+            if tries == TRIES || !found.iter().all(is_slow) {
+                failed.push(table::line(&measured));
+                break;
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "attacks that succeeded:\n{}", failed.join("\n"));
+    Ok(())
+}
+
+/// Runs an attack of the test's own.
+fn measure(act: fn(&Attacker) -> Result<()>) -> Result<Measurement> {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    run(&Attack::new("test", 1, act).before_login(), &options())
+}
+
+/// The process of the server.
+fn process(attacker: &Attacker) -> Result<(u32, Pid)> {
+    let owner = Owner::of_listener(attacker.server).context("nobody listens")?;
+    let number = Pid::from_raw(i32::try_from(owner.pid)?).context("no process")?;
+    Ok((owner.pid, number))
+}
+
+/// Goal: a server that does not answer for three seconds counts as stopped.
+/// Method: SIGSTOP and SIGCONT instead of an attack.
+#[test]
+fn a_server_that_stops_is_noticed() -> Result<()> {
+    let measured = measure(|attacker| {
+        let (_, server) = process(attacker)?;
+        kill_process(server, Signal::STOP)?;
+        std::thread::sleep(Duration::from_secs(3));
+        Ok(kill_process(server, Signal::CONT)?)
+    })?;
+    let found = breaches(&measured);
+    ensure!(found.iter().any(|breach| matches!(breach, Breach::Stopped(_))), "{found:?}");
+    ensure!(found.iter().any(|breach| matches!(breach, Breach::LockedOut(..))), "{found:?}");
+    Ok(())
+}
+
+/// Goal: a server that is killed counts as killed, and what was acknowledged is still compared.
+#[test]
+fn a_server_that_is_killed_is_noticed() -> Result<()> {
+    let measured = measure(|attacker| Ok(kill_process(process(attacker)?.1, Signal::KILL)?))?;
+    let found = breaches(&measured);
+    ensure!(matches!(found[..], [Breach::Killed(_)]), "{found:?}");
+    Ok(())
+}
+
+/// Goal: data that changes behind the client's back is noticed.
+/// Method: the attack writes into the file of the shared disk.
+#[test]
+fn data_that_changes_is_noticed() -> Result<()> {
+    let measured = measure(|attacker| {
+        let (number, _) = process(attacker)?;
+        let mut disk = shared_disk(number)?;
+        Ok(disk.write_all(&vec![0xba; 32 << 20])?)
+    })?;
+    let found = breaches(&measured);
+    ensure!(found.iter().any(|breach| matches!(breach, Breach::Data(_))), "{found:?}");
+    Ok(())
+}
+
+/// The disk of the well-behaved client, as the server of this number has it open.
+fn shared_disk(server: u32) -> Result<File> {
+    for entry in read_dir(format!("/proc/{server}/fd"))? {
+        let path = entry?.path();
+        if read_link(&path).is_ok_and(|target| target.ends_with("shared.img")) {
+            return Ok(OpenOptions::new().write(true).open(path)?);
+        }
+    }
+    anyhow::bail!("the server does not have it open")
+}

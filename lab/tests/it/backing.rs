@@ -1,0 +1,79 @@
+//! Backing files on file systems that hang, and block devices: what a server tells of them.
+
+use anyhow::{Result, ensure};
+use lunar_lab::lunar::{Lunar, binary};
+use lunar_lab::powercut::{LoopDevice, Operation, PowerCutDisk};
+use lunar_lab::process::must;
+use lunar_lab::scratch::Scratch;
+use rustix::process::Signal;
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+/// Longer than the pause between two looks.
+const TWO_ROUNDS: Duration = Duration::from_millis(4500);
+
+fn status(api: &str) -> Result<String> {
+    must(&binary()?, &["ctl", "--api", api, "status"], PATIENCE)
+}
+
+fn until_told(api: &str, words: &str) -> Result<()> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let told = status(api)?;
+        if told.contains(words) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < until, "not told: {words}\n{told}");
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Goal: a file system that does not answer when a backing file is looked at keeps neither another
+/// file from being watched, nor its own disk from being used, nor the server from stopping.
+#[test]
+fn a_file_system_that_hangs() -> Result<()> {
+    let disk = PowerCutDisk::mount("backing-hang")?;
+    let scratch = Scratch::new("backing-hang")?;
+    let (path, other) = (disk.path("disk.img"), scratch.path("other.img"));
+    let api = format!("unix:{}", scratch.path("api.sock"));
+    let mut lunar = Lunar::serve(&[&path, &other, "--size", "1M", "--api", &api])?;
+    let held = disk.hold(Operation::Look);
+    held.wait_for(1, PATIENCE)?;
+    ensure!(status(&api)?.contains("health      good"));
+    std::fs::remove_file(&other)?;
+    until_told(&api, "other.img was deleted")?;
+    drop(held);
+    let held = disk.hold(Operation::Look);
+    held.wait_for(1, PATIENCE)?;
+    lunar.server().signal(Signal::TERM)?;
+    lunar.server().wait_for_line("lunar: stopped", PATIENCE)?;
+    drop(held);
+    lunar.server().wait(PATIENCE)?;
+    Ok(())
+}
+
+/// Goal: a block device is no false alarm, also when its node is gone; one that became smaller than
+/// the disk is told.
+#[test]
+fn a_block_device() -> Result<()> {
+    let scratch = Scratch::new("backing-device")?;
+    let image = scratch.path("image");
+    let file = File::create(&image)?;
+    file.set_len(4 << 20)?;
+    let device = LoopDevice::attach(&image, 512)?;
+    // A name of its own, that can go without harm to others.
+    let node = scratch.path("node");
+    std::os::unix::fs::symlink(device.path(), &node)?;
+    let (api, state) = (format!("unix:{}", scratch.path("api.sock")), scratch.path("state"));
+    let lunar = Lunar::serve(&[&node, "--state", &state, "--api", &api])?;
+    std::fs::remove_file(&node)?;
+    std::thread::sleep(TWO_ROUNDS);
+    ensure!(status(&api)?.contains("health      good"), "{}", status(&api)?);
+    file.set_len(2 << 20)?;
+    must("losetup", &["--set-capacity", device.path()], PATIENCE)?;
+    until_told(&api, "truncated by another program, to 2097152 of 4194304 bytes")?;
+    drop(lunar);
+    device.detach()
+}

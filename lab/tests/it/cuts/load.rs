@@ -1,0 +1,462 @@
+//! Workers that write, read and flush, and know what each block holds.
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BlockRange};
+use lunar_initiator::{ErrorKind, Initiator, RemoteDisk};
+use lunar_lab::cutter::Cutter;
+use lunar_lab::scratch::Random;
+use lunar_wire::Lun;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub const BLOCK: usize = 512;
+/// Workers; each has a part of the disk for itself.
+const WORKERS: u64 = 10;
+/// Blocks of a part: 2 MiB.
+const PART_BLOCKS: u64 = 4096;
+/// The longest write and read: 1 MiB.
+const BLOCKS_MAX: u64 = 2048;
+/// Behind the parts: blocks of commands that are given up half-way.
+const ABORTED_BLOCKS: u64 = 2048;
+/// Blocks of the whole disk.
+pub const DISK_BLOCKS: u64 = WORKERS * PART_BLOCKS + ABORTED_BLOCKS;
+/// Blocks that the model covers.
+pub const MODEL_BLOCKS: u64 = WORKERS * PART_BLOCKS;
+/// Between two commands that are given up.
+const ABORT_PAUSE: Duration = Duration::from_millis(15);
+/// The first word of each block.
+const MAGIC: u64 = 0x4c75_6e61_7220_6375;
+
+/// What a block holds that was written with this counter: whose it is, all over.
+pub fn content(seed: u64, lba: u64, counter: u64) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    let mut word = MAGIC;
+    let key = (seed ^ lba.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ counter;
+    for (at, bytes) in block.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        *bytes = match at {
+            0 => MAGIC,
+            1 => lba,
+            2 => counter,
+            _ => word,
+        }
+        .to_be_bytes();
+        word = word.rotate_left(7).wrapping_add(key);
+    }
+    block
+}
+
+/// The counter of a block that was written here; `None`: it is something else, such as zeroes.
+pub fn counter_of(block: &[u8; BLOCK]) -> Option<u64> {
+    let word = |at: usize| u64::from_be_bytes(block.as_chunks::<8>().0[at]);
+    (word(0) == MAGIC).then(|| word(2))
+}
+
+/// What a block may hold: this counter; 0: nothing was ever written.
+fn holds(block: &[u8; BLOCK], seed: u64, lba: u64, counter: u64) -> bool {
+    match counter {
+        0 => *block == [0; BLOCK],
+        _ => *block == content(seed, lba, counter),
+    }
+}
+
+/// A write that was answered.
+#[derive(Clone, Debug)]
+pub struct Write {
+    pub blocks: Range<u64>,
+    pub counter: u64,
+    /// At how many cuts it may have been in flight.
+    pub cuts: u64,
+    /// What its caller was told: it was executed, or it was not; `None`: that is not known.
+    pub executed: Option<bool>,
+}
+
+/// What came of a load.
+#[derive(Debug, Default)]
+pub struct Deeds {
+    pub writes: Vec<Write>,
+    pub acknowledged: u64,
+    pub reads: u64,
+    pub flushes: u64,
+    /// Flushes that failed because a volatile cache may have been lost.
+    pub told_lost: u64,
+    /// Commands that were given up half-way.
+    pub given_up: u64,
+    /// Raw commands that failed with their session, or were not sent.
+    pub lost: u64,
+    pub longest: Duration,
+}
+
+impl Deeds {
+    /// Together with those of others.
+    pub fn add(&mut self, other: Self) {
+        self.writes.extend(other.writes);
+        self.acknowledged += other.acknowledged;
+        self.reads += other.reads;
+        self.flushes += other.flushes;
+        self.told_lost += other.told_lost;
+        self.given_up += other.given_up;
+        self.lost += other.lost;
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
+/// What all know of the disk.
+pub struct Ledger {
+    pub seed: u64,
+    cutter: Arc<Cutter>,
+    /// The counter that each block was acknowledged with last.
+    acknowledged: Vec<AtomicU64>,
+    steps: Vec<AtomicU64>,
+    /// Cuts that every worker has gone on after.
+    settled: AtomicU64,
+}
+
+impl Ledger {
+    /// The counter that the block was acknowledged with last; 0: it was never written.
+    pub fn acknowledged(&self, lba: u64) -> u64 {
+        self.acknowledged[lba as usize].load(Ordering::Acquire)
+    }
+
+    fn cuts(&self) -> u64 {
+        self.cutter.counts().cuts()
+    }
+
+    /// Compares what a range holds with what was acknowledged.
+    fn check(&self, range: BlockRange, data: &[u8]) -> Result<()> {
+        for (lba, block) in (range.lba..).zip(data.as_chunks::<BLOCK>().0) {
+            let counter = self.acknowledged(lba);
+            ensure!(
+                holds(block, self.seed, lba, counter),
+                "block {lba} was acknowledged with counter {counter} and holds {:02x?}…",
+                &block[..24]
+            );
+        }
+        Ok(())
+    }
+}
+
+/// How commands are given.
+#[derive(Clone)]
+pub enum Hand {
+    Disk(Arc<RemoteDisk>),
+    Raw(Initiator, Lun),
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Gate {
+    Open,
+    Shut,
+    Over,
+}
+
+/// Workers at work, as tasks of the current runtime.
+pub struct Load {
+    pub ledger: Arc<Ledger>,
+    gate: watch::Sender<Gate>,
+    /// Commands are given up half-way.
+    giving_up: watch::Sender<bool>,
+    workers: JoinSet<Result<Deeds>>,
+}
+
+impl Load {
+    pub fn start(hand: &Hand, cutter: &Arc<Cutter>, seed: u64, may_lose_cache: bool) -> Self {
+        let numbers = |count: u64| (0..count).map(|_| AtomicU64::new(0)).collect();
+        let ledger = Arc::new(Ledger {
+            seed,
+            cutter: Arc::clone(cutter),
+            acknowledged: numbers(MODEL_BLOCKS),
+            steps: numbers(WORKERS),
+            settled: AtomicU64::new(0),
+        });
+        let gate = watch::Sender::new(Gate::Open);
+        let giving_up = watch::Sender::new(false);
+        let mut workers = JoinSet::new();
+        for number in 0..WORKERS {
+            let worker = Worker {
+                hand: hand.clone(),
+                ledger: Arc::clone(&ledger),
+                number,
+                random: Random(seed << 8 | number),
+                counter: 0,
+                may_lose_cache,
+                deeds: Deeds::default(),
+            };
+            workers.spawn(worker.run(gate.subscribe()));
+        }
+        if let Hand::Disk(disk) = hand {
+            let random = Random(!seed);
+            let gates = (gate.subscribe(), giving_up.subscribe());
+            workers.spawn(give_up(Arc::clone(disk), seed, random, gates));
+        }
+        Self { ledger, gate, giving_up, workers }
+    }
+
+    /// Nobody begins anything until [`go_on`](Self::go_on).
+    pub fn pause(&self) {
+        self.gate.send_replace(Gate::Shut);
+    }
+
+    pub fn go_on(&self) {
+        self.gate.send_replace(Gate::Open);
+    }
+
+    /// From now on commands are given up half-way, or no more.
+    pub fn give_up(&self, so: bool) {
+        self.giving_up.send_replace(so);
+    }
+
+    /// Whether a worker has failed.
+    pub async fn check(&mut self) -> Result<()> {
+        let Some(ended) = self.workers.try_join_next() else { return Ok(()) };
+        ended?.context("a worker")?;
+        bail!("a worker ended")
+    }
+
+    /// Waits until every worker has begun and ended a step since now: all are past the cuts so far.
+    pub async fn settle(&mut self, limit: Duration) -> Result<()> {
+        let cuts = self.ledger.cuts();
+        let steps = |ledger: &Ledger| -> Vec<u64> {
+            ledger.steps.iter().map(|steps| steps.load(Ordering::Relaxed)).collect()
+        };
+        let before = steps(&self.ledger);
+        let until = Instant::now() + limit;
+        loop {
+            self.check().await?;
+            let now = steps(&self.ledger);
+            if before.iter().zip(&now).all(|(before, now)| *now >= before + 2) {
+                self.ledger.settled.fetch_max(cuts, Ordering::Release);
+                return Ok(());
+            }
+            ensure!(Instant::now() < until, "after a cut not all went on: {before:?} to {now:?}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Ends it.
+    pub async fn finish(mut self) -> Result<(Deeds, Arc<Ledger>)> {
+        self.gate.send_replace(Gate::Over);
+        let mut deeds = Deeds::default();
+        while let Some(ended) = self.workers.join_next().await {
+            deeds.add(ended?.context("a worker")?);
+        }
+        Ok((deeds, self.ledger))
+    }
+}
+
+/// Everything is read through this disk and has to be what was acknowledged.
+pub async fn verify(disk: &RemoteDisk, ledger: &Ledger, given_up: &Deeds) -> Result<()> {
+    for lba in (0..DISK_BLOCKS).step_by(BLOCKS_MAX as usize) {
+        let range = BlockRange::new(lba, BLOCKS_MAX.min(DISK_BLOCKS - lba));
+        let data = read(disk, range).await?;
+        if lba < MODEL_BLOCKS {
+            ledger.check(range, &data).context("at the end, in another session")?;
+            continue;
+        }
+        for (lba, block) in (range.lba..).zip(data.as_chunks::<BLOCK>().0) {
+            let counter = counter_of(block).unwrap_or(0);
+            let known = counter <= given_up.given_up + given_up.acknowledged;
+            let whole = holds(block, ledger.seed, lba, counter);
+            ensure!(known && whole, "block {lba} of those that were given up: {block:02x?}");
+        }
+    }
+    Ok(())
+}
+
+async fn read(disk: &RemoteDisk, range: BlockRange) -> Result<lunar_block::Buffer> {
+    let buffer = disk.unit().initiator().pool().take(range.count as usize * BLOCK);
+    disk.read(range, buffer).await.with_context(|| format!("reading {range:?}"))
+}
+
+fn data(seed: u64, range: BlockRange, counter: u64) -> Bytes {
+    let mut data = Vec::with_capacity(range.count as usize * BLOCK);
+    for lba in range.lba..range.lba + range.count {
+        data.extend_from_slice(&content(seed, lba, counter));
+    }
+    data.into()
+}
+
+/// Gives commands and drops their futures, on blocks that nobody else uses.
+async fn give_up(
+    disk: Arc<RemoteDisk>,
+    seed: u64,
+    mut random: Random,
+    (mut gate, mut giving_up): (watch::Receiver<Gate>, watch::Receiver<bool>),
+) -> Result<Deeds> {
+    let mut deeds = Deeds::default();
+    while *gate.wait_for(|gate| *gate != Gate::Shut).await? == Gate::Open {
+        tokio::select! {
+            so = giving_up.wait_for(|so| *so) => drop(so?),
+            changed = gate.changed() => {
+                changed?;
+                continue;
+            }
+        }
+        let count = 256 + random.below(ABORTED_BLOCKS - 256);
+        let range = BlockRange::new(MODEL_BLOCKS, count);
+        let patience = Duration::from_micros(random.below(4000));
+        let counter = deeds.given_up + 1;
+        let ended = if random.below(2) == 0 {
+            let write = disk.write(range, data(seed, range, counter), false);
+            tokio::time::timeout(patience, write).await.map(|written| written.map(drop))
+        } else {
+            let buffer = disk.unit().initiator().pool().take(count as usize * BLOCK);
+            tokio::time::timeout(patience, disk.read(range, buffer)).await.map(|r| r.map(drop))
+        };
+        match ended {
+            Ok(ended) => ended.context("a command that was to be given up")?,
+            Err(_) => deeds.given_up += 1,
+        }
+        tokio::time::sleep(ABORT_PAUSE).await;
+    }
+    Ok(deeds)
+}
+
+struct Worker {
+    hand: Hand,
+    ledger: Arc<Ledger>,
+    number: u64,
+    random: Random,
+    counter: u64,
+    may_lose_cache: bool,
+    deeds: Deeds,
+}
+
+impl Worker {
+    async fn run(mut self, mut gate: watch::Receiver<Gate>) -> Result<Deeds> {
+        while *gate.wait_for(|gate| *gate != Gate::Shut).await? == Gate::Open {
+            let sent = Instant::now();
+            self.step().await.with_context(|| format!("worker {}", self.number))?;
+            self.deeds.longest = self.deeds.longest.max(sent.elapsed());
+            self.ledger.steps[self.number as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(self.deeds)
+    }
+
+    async fn step(&mut self) -> Result<()> {
+        let range = self.range();
+        match self.random.below(16) {
+            0..=8 => self.write(range).await,
+            9..=14 => self.read(range).await,
+            _ => self.flush().await,
+        }
+    }
+
+    /// Half of all are short, so that their data comes with the command; a few are very long.
+    fn range(&mut self) -> BlockRange {
+        let count = match self.random.below(32) {
+            0..=17 => 1 + self.random.below(16),
+            18..=26 => 17 + self.random.below(200),
+            27..=30 => 200 + self.random.below(600),
+            _ => BLOCKS_MAX - self.random.below(2) * self.random.below(1000),
+        };
+        let first = self.number * PART_BLOCKS + self.random.below(PART_BLOCKS - count + 1);
+        BlockRange::new(first, count)
+    }
+
+    async fn write(&mut self, range: BlockRange) -> Result<()> {
+        loop {
+            self.counter += 1;
+            let settled = self.ledger.settled.load(Ordering::Acquire);
+            let data = data(self.ledger.seed, range, self.counter);
+            let executed = match &self.hand {
+                Hand::Disk(disk) => {
+                    let written = disk.write(range, data, false).await;
+                    written.with_context(|| format!("writing {range:?}"))?;
+                    Some(true)
+                }
+                Hand::Raw(initiator, lun) => raw_write(initiator, *lun, range, data).await?,
+            };
+            self.deeds.writes.push(Write {
+                blocks: range.lba..range.lba + range.count,
+                counter: self.counter,
+                cuts: self.ledger.cuts() - settled,
+                executed,
+            });
+            if executed == Some(true) {
+                break;
+            }
+            self.deeds.lost += 1;
+        }
+        for lba in range.lba..range.lba + range.count {
+            self.ledger.acknowledged[lba as usize].store(self.counter, Ordering::Release);
+        }
+        self.deeds.acknowledged += 1;
+        Ok(())
+    }
+
+    async fn read(&mut self, range: BlockRange) -> Result<()> {
+        match &self.hand {
+            Hand::Disk(disk) => {
+                let data = read(disk, range).await?;
+                self.ledger.check(range, &data)?;
+            }
+            Hand::Raw(initiator, lun) => {
+                let data = raw_read(initiator, *lun, range).await?;
+                self.ledger.check(range, &data)?;
+            }
+        }
+        self.deeds.reads += 1;
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        let Hand::Disk(disk) = &self.hand else { return Ok(()) };
+        match disk.flush().await {
+            Ok(()) => self.deeds.flushes += 1,
+            Err(error) if self.may_lose_cache && is_cache_lost(&error) => self.deeds.told_lost += 1,
+            Err(error) => return Err(error).context("flushing"),
+        }
+        Ok(())
+    }
+}
+
+fn is_cache_lost(error: &lunar_block::Error) -> bool {
+    let source = std::error::Error::source(error);
+    let source = source.and_then(|source| source.downcast_ref::<lunar_initiator::Error>());
+    source.is_some_and(|error| error.kind == ErrorKind::CacheLost)
+}
+
+/// READ (16) or WRITE (16).
+fn cdb(opcode: u8, range: BlockRange) -> Vec<u8> {
+    let mut cdb = vec![0; 16];
+    cdb[0] = opcode;
+    cdb[2..10].copy_from_slice(&range.lba.to_be_bytes());
+    cdb[10..14].copy_from_slice(&(range.count as u32).to_be_bytes());
+    cdb
+}
+
+/// One command, and what its caller knows of it then.
+async fn raw_write(
+    initiator: &Initiator,
+    lun: Lun,
+    range: BlockRange,
+    data: Bytes,
+) -> Result<Option<bool>> {
+    match initiator.execute(lun, cdb(0x8a, range), data, 0).await {
+        Ok(reply) => Ok(Some(reply.result.status == 0)),
+        Err(error) if error.kind == ErrorKind::NotSent => Ok(Some(false)),
+        Err(error) if error.kind == ErrorKind::SessionLost => Ok(None),
+        Err(error) => Err(error).context("a raw write"),
+    }
+}
+
+async fn raw_read(initiator: &Initiator, lun: Lun, range: BlockRange) -> Result<Bytes> {
+    let bytes = range.count as u32 * BLOCK as u32;
+    loop {
+        match initiator.execute(lun, cdb(0x88, range), Bytes::new(), bytes).await {
+            Ok(reply) if reply.result.status == 0 => {
+                ensure!(reply.data_in.len() == bytes as usize, "a short read: {:?}", reply.result);
+                return Ok(reply.data_in);
+            }
+            // A unit attention, for a session that is new.
+            Ok(_) => {}
+            Err(error) if error.kind == ErrorKind::SessionLost => {}
+            Err(error) => return Err(error).context("a raw read"),
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! One scene: a load through the relay on one target, and cuts at every kind of PDU.
+
+use crate::cuts::load::{DISK_BLOCKS, Deeds, Hand, Load, verify};
+use crate::cuts::peers::{Keys, Peer, Who};
+use crate::cuts::recorder::Account;
+use crate::cuts::sampler::Sampler;
+use anyhow::{Context, Result, bail, ensure};
+use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url, discover};
+use lunar_iscsi::text::Digest;
+use lunar_lab::cutter::{Counts, Cut, Cutter, Flip, Kind, Manner, Place};
+use lunar_lab::scratch::Random;
+use lunar_wire::Lun;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Much longer than anything here takes.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long commands wait for a session; nothing here takes as long.
+const RECOVERY_SECONDS: u32 = 120;
+const POLL: Duration = Duration::from_millis(2);
+/// What was not reached yet is provoked once more.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Steps of each worker where nothing is cut.
+const QUIET_STEPS: u64 = 40;
+/// Packets of a connection that lingers come so late at most, in milliseconds.
+const LATE_MAX: u64 = 150;
+/// So long after a connection has ended its session has noticed.
+const NOTICED: Duration = Duration::from_millis(250);
+
+/// What happens besides the load.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Plot {
+    /// Nothing.
+    Quiet,
+    /// Connections are cut.
+    Cuts,
+    /// Bits are turned over, which digests have to show.
+    Flips,
+}
+
+/// What is played.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene {
+    pub who: Who,
+    pub connections: u16,
+    /// Commands as they are, which nobody repeats, instead of a disk's.
+    pub raw: bool,
+    pub plot: Plot,
+    pub keys: Keys,
+    pub seed: u64,
+}
+
+/// What came of scenes.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub cuts: BTreeMap<Kind, u64>,
+    pub cut_anyhow: u64,
+    /// Bits that were turned over.
+    pub flips: u64,
+    /// Kinds that can come about.
+    pub kinds: Vec<Kind>,
+    pub rejects: u64,
+    pub deeds: Deeds,
+    pub samples: u64,
+    pub repetitions: u64,
+    pub executions_max: u64,
+}
+
+impl Outcome {
+    fn count(&mut self, counts: &Counts) {
+        for (kind, cuts) in &counts.cut {
+            *self.cuts.entry(*kind).or_default() += cuts;
+        }
+        self.cut_anyhow += counts.cut_anyhow;
+        self.flips += counts.flipped.values().sum::<u64>();
+        self.rejects += counts.seen.get(&Kind::Reject).copied().unwrap_or(0);
+    }
+
+    /// Together with that of another scene.
+    pub fn add(&mut self, other: Self) {
+        for (kind, cuts) in other.cuts {
+            *self.cuts.entry(kind).or_default() += cuts;
+        }
+        self.cut_anyhow += other.cut_anyhow;
+        self.flips += other.flips;
+        self.kinds.extend(other.kinds);
+        self.rejects += other.rejects;
+        self.deeds.add(other.deeds);
+        self.samples += other.samples;
+        self.repetitions += other.repetitions;
+        self.executions_max = self.executions_max.max(other.executions_max);
+    }
+
+    /// Each kind that can come about was cut.
+    pub fn all_kinds_were_cut(&self) -> Result<()> {
+        let missing: Vec<_> = self.kinds.iter().filter(|k| !self.cuts.contains_key(k)).collect();
+        ensure!(missing.is_empty(), "never cut: {missing:?}");
+        Ok(())
+    }
+
+    /// For the log of the test.
+    pub fn tell(&self, name: &str) {
+        let deeds = &self.deeds;
+        let cuts: u64 = self.cuts.values().sum();
+        println!(
+            "{name}: {cuts} cuts at a PDU and {} others, {} bits; {} writes acknowledged, {} \
+             reads, {} flushes ({} told of a lost cache), {} given up, {} raw ones lost; {} \
+             samples; {} repetitions, {} executions at most; longest latency {:.2?}; {} rejects",
+            self.cut_anyhow,
+            self.flips,
+            deeds.acknowledged,
+            deeds.reads,
+            deeds.flushes,
+            deeds.told_lost,
+            deeds.given_up,
+            deeds.lost,
+            self.samples,
+            self.repetitions,
+            self.executions_max,
+            deeds.longest,
+            self.rejects,
+        );
+        for (kind, cuts) in &self.cuts {
+            println!("    {kind:<20} {cuts}");
+        }
+    }
+}
+
+/// Those that a load brings about all the time.
+fn is_frequent(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::CommandRead
+            | Kind::CommandImmediate
+            | Kind::CommandWrite
+            | Kind::DataOutUnsolicited
+            | Kind::DataOutSolicited
+            | Kind::ReadyToTransfer
+            | Kind::DataIn
+            | Kind::ScsiResponse
+    )
+}
+
+/// A scene under way.
+struct Stage {
+    scene: Scene,
+    peer: Peer,
+    cutter: Arc<Cutter>,
+    options: SessionOptions,
+    initiator: Initiator,
+    load: Load,
+    random: Random,
+}
+
+impl Scene {
+    /// Plays it, in a runtime of its own.
+    pub fn play(self) -> Result<Outcome> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let played = runtime.block_on(self.run()).with_context(|| format!("{self:?}"));
+        drop(runtime);
+        let (outcome, peer) = played?;
+        peer.ends_well()?;
+        Ok(outcome)
+    }
+
+    /// istgt 0.4 leaves out a StatSN for each command that it aborts, and may ask for data of one:
+    /// each of that costs the session. It is asked for no more than is needed.
+    fn gives_up(self) -> bool {
+        self.who != Who::Istgt
+    }
+
+    /// istgt 0.4 now and then closes the connection without a Logout Response.
+    fn judge_logout(self, logged_out: Result<(), lunar_initiator::Error>) -> Result<()> {
+        match logged_out {
+            Err(error) if self.who != Who::Istgt => Err(error).context("the last logout"),
+            _ => Ok(()),
+        }
+    }
+
+    fn options(self) -> SessionOptions {
+        let name = format!("iqn.2026-11.org.lunarsan.test:cuts-{}", self.seed);
+        let mut options = SessionOptions::new(name);
+        let (header, data) = self.keys.digests();
+        options.header_digest = vec![header];
+        options.data_digest = vec![data];
+        options.recovery_seconds = RECOVERY_SECONDS;
+        options.connections = self.connections;
+        options
+    }
+
+    async fn run(self) -> Result<(Outcome, Peer)> {
+        let keys = self.keys;
+        let peer = Peer::start(self.who, keys, DISK_BLOCKS, self.seed)?;
+        let cutter = Arc::new(Cutter::to(peer.address())?);
+        let options = self.options();
+        let url = peer.url(&cutter.address().to_string())?;
+        let initiator = Initiator::connect(&url, &options).await?;
+        let negotiated = initiator.established().session;
+        ensure!(negotiated.immediate_data == keys.immediate_data, "{negotiated:?}");
+        let digests = initiator.established().connection.digests;
+        ensure!((digests.header, digests.data) == (keys.header_digest, keys.data_digest));
+        ensure!(initiator.connections() == usize::from(self.connections));
+        let hand = if self.raw {
+            Hand::Raw(initiator.clone(), Lun::new(peer.lun))
+        } else {
+            let unit = Unit::new(initiator.clone(), peer.lun);
+            Hand::Disk(Arc::new(RemoteDisk::open(unit, &url).await?))
+        };
+        // Our own target tells of the loss of the nexus; others of a power-on, or nothing.
+        let may_lose_cache = self.who != Who::Own;
+        let load = Load::start(&hand, &cutter, self.seed, may_lose_cache);
+        load.give_up(self.gives_up());
+        let sampler = Sampler::start(&peer, &load.ledger)?;
+        drop(hand);
+        let random = Random(self.seed ^ 0xc075);
+        let mut stage = Stage { scene: self, peer, cutter, options, initiator, load, random };
+        match self.plot {
+            Plot::Quiet => stage.use_it().await?,
+            Plot::Cuts => stage.cut_everywhere().await?,
+            Plot::Flips => stage.flip_everywhere().await?,
+        }
+        stage.finish(sampler).await
+    }
+}
+
+impl Stage {
+    /// At each kind of PDU, at each place of those that come all the time, in another order for
+    /// each seed.
+    async fn cut_everywhere(&mut self) -> Result<()> {
+        let mut cuts = Vec::new();
+        for kind in self.kinds() {
+            // With istgt each cut costs a second.
+            let places = if is_frequent(kind) && self.scene.who != Who::Istgt { 4 } else { 1 };
+            let first = self.random.below(4);
+            cuts.extend((0..places).map(|place| (kind, first + place)));
+        }
+        for at in (1..cuts.len()).rev() {
+            cuts.swap(at, self.random.below(at as u64 + 1) as usize);
+        }
+        for (kind, place) in cuts {
+            let cut = self.choose(kind, place % 4);
+            if let Err(error) = self.cut(cut).await {
+                let last = self.cutter.counts().last;
+                let up = self.initiator.connections();
+                let what = format!("{cut:?}, {up} connections, last seen: {last:?}");
+                return Err(error.context(format!("{what}\n{}", self.peer.log())));
+            }
+        }
+        Ok(())
+    }
+
+    /// In each kind of PDU, in its data and in its header as far as digests protect them.
+    async fn flip_everywhere(&mut self) -> Result<()> {
+        let keys = self.scene.keys;
+        for kind in self.peer.kinds(keys).into_iter().filter(|kind| is_frequent(*kind)) {
+            let brings_data = matches!(
+                kind,
+                Kind::CommandImmediate
+                    | Kind::DataOutUnsolicited
+                    | Kind::DataOutSolicited
+                    | Kind::DataIn
+            );
+            for in_data in [false, true] {
+                let protected = if in_data { keys.data_digest } else { keys.header_digest };
+                if !protected || (in_data && !brings_data) {
+                    continue;
+                }
+                let skip = self.random.below(12) as u32;
+                let bit = self.random.below(1 << 20) as usize;
+                let flip = Flip { kind, skip, in_data, bit };
+                if let Err(error) = self.flip(flip).await {
+                    return Err(error.context(format!("{flip:?}\n{}", self.peer.log())));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn flip(&mut self, flip: Flip) -> Result<()> {
+        let began = Instant::now();
+        self.cutter.flip(flip);
+        while self.cutter.is_to_flip() {
+            ensure!(began.elapsed() < WAIT_MAX, "it has not come about in {WAIT_MAX:?}");
+            self.load.check().await?;
+            tokio::time::sleep(POLL).await;
+        }
+        self.load.settle(WAIT_MAX).await
+    }
+
+    /// Nothing but the load, for a while.
+    async fn use_it(&mut self) -> Result<()> {
+        for _ in 0..QUIET_STEPS / 2 {
+            self.load.settle(WAIT_MAX).await?;
+        }
+        Ok(())
+    }
+
+    /// The kinds that are to be cut.
+    fn kinds(&self) -> Vec<Kind> {
+        use Kind::{CommandOther, ManagementRequest, ManagementResponse};
+        let disk_only =
+            |kind| matches!(kind, CommandOther | ManagementRequest | ManagementResponse);
+        let mut kinds = self.peer.kinds(self.scene.keys);
+        kinds
+            .retain(|kind| self.scene.plot == Plot::Cuts && (!self.scene.raw || !disk_only(*kind)));
+        kinds
+    }
+
+    fn choose(&mut self, kind: Kind, place: u64) -> Cut {
+        let random = &mut self.random;
+        let place = match place {
+            0 => Place::Before,
+            1 => Place::InHeader(1 + random.below(47) as usize),
+            2 => Place::InData(random.below(1000) as usize),
+            _ => Place::After,
+        };
+        // Neither tgt 1.0.85 nor istgt 0.4 ends a connection that lingers when its session is
+        // replaced. tgt executes what arrives there late, over what was written since; the disk of
+        // istgt waits for the data of that connection's write.
+        let manners = if self.scene.who == Who::Own { 3 } else { 2 };
+        let manner = match random.below(manners) {
+            0 => Manner::Close,
+            1 => Manner::Reset,
+            _ => Manner::Linger(Duration::from_millis(random.below(LATE_MAX))),
+        };
+        let skip = if is_frequent(kind) { random.below(12) as u32 } else { 0 };
+        Cut { kind, skip, place, manner }
+    }
+
+    /// Has this cut happen, and waits until all have gone on.
+    async fn cut(&mut self, cut: Cut) -> Result<()> {
+        let began = Instant::now();
+        if self.scene.connections > 1 {
+            // The cuts so far were the network's: what they seem to tell of the target's order of
+            // commands is forgotten, so that all connections are at work.
+            let wanted = self.scene.connections;
+            within(self.initiator.set_connections(wanted)).await?.context("all connections")?;
+        }
+        self.cutter.arm(cut);
+        while self.cutter.is_armed() {
+            ensure!(began.elapsed() < WAIT_MAX, "it has not come about in {WAIT_MAX:?}");
+            self.provoke(cut.kind).await?;
+            let again = Instant::now() + AGAIN;
+            while self.cutter.is_armed() && Instant::now() < again {
+                self.load.check().await?;
+                tokio::time::sleep(POLL).await;
+            }
+        }
+        self.load.go_on();
+        self.load.give_up(self.scene.gives_up());
+        if let Manner::Linger(late) = cut.manner {
+            // The others of its session carry on meanwhile, and what they carry is repeated when
+            // the loss is noticed: nobody is past the cut before.
+            tokio::time::sleep(late + NOTICED).await;
+        }
+        self.load.settle(WAIT_MAX).await
+    }
+
+    /// Does what brings a PDU of this kind about, where the load does not.
+    async fn provoke(&mut self, kind: Kind) -> Result<()> {
+        match kind {
+            Kind::LoginRequest | Kind::LoginResponse => self.cutter.cut_all(),
+            Kind::ManagementRequest | Kind::ManagementResponse => self.load.give_up(true),
+            Kind::Reject => {
+                let (kind, bit) = (Kind::DataOutSolicited, 0);
+                self.cutter.flip(Flip { kind, skip: 0, in_data: true, bit });
+            }
+            // Both sides ping when it is quiet. A session that tgt ends while nobody waits for an
+            // answer is not made anew until somebody does (decision 076).
+            Kind::NopOut | Kind::NopIn if self.initiator.connections() == 0 => self.load.go_on(),
+            Kind::NopOut | Kind::NopIn => self.load.pause(),
+            Kind::TextRequest | Kind::TextResponse => self.discover().await?,
+            Kind::LogoutRequest | Kind::LogoutResponse if self.scene.connections > 1 => {
+                let fewer = self.scene.connections - 1;
+                within(self.initiator.set_connections(fewer)).await?.context("one less")?;
+                within(self.initiator.set_connections(fewer + 1)).await?.context("one more")?;
+            }
+            Kind::LogoutRequest | Kind::LogoutResponse => self.log_out_of_another().await?,
+            Kind::AsyncMessage => {
+                let tsih = self.initiator.established().tsih;
+                let server = self.peer.server().context("our own target")?;
+                within(server.log_out(tsih)).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn relayed(&self) -> Result<Url> {
+        self.peer.url(&self.cutter.address().to_string())
+    }
+
+    /// SendTargets, which is not repeated when it is lost; asked again it has to be answered.
+    async fn discover(&self) -> Result<()> {
+        let mut url = self.relayed()?;
+        url.unit = None;
+        let mut options = self.options.clone();
+        options.initiator_name += "-asks";
+        options.connections = 1;
+        // Digests of tgt are a target's, and a discovery session has none.
+        options.header_digest.push(Digest::None);
+        options.data_digest.push(Digest::None);
+        let first = within(discover(&url, &options)).await?;
+        let found = match first {
+            Ok(found) => found,
+            Err(error) if self.cutter.is_armed() => return Err(error).context("discovery"),
+            Err(_) => within(discover(&url, &options)).await?.context("discovery after a cut")?,
+        };
+        let target = self.peer.target();
+        ensure!(
+            found.iter().any(|record| record.name == target),
+            "{target} is not among {found:?}"
+        );
+        Ok(())
+    }
+
+    /// Another session ends by a logout that is cut: the caller is told in time, however it ends.
+    async fn log_out_of_another(&self) -> Result<()> {
+        let mut options = self.options.clone();
+        options.initiator_name += "-leaves";
+        let disk = within(RemoteDisk::connect(&self.relayed()?, &options)).await??;
+        let _ = within(disk.close()).await?; // the logout itself may be what is lost
+        Ok(())
+    }
+
+    async fn finish(mut self, sampler: Sampler) -> Result<(Outcome, Peer)> {
+        self.load.settle(WAIT_MAX).await?;
+        let kinds = self.kinds();
+        if self.scene.connections > 1 {
+            self.all_connections_are_back().await?;
+        }
+        let (deeds, ledger) = within(self.load.finish()).await??;
+        let samples = sampler.finish()?;
+        let logged_out = within(self.initiator.log_out()).await?;
+        let seen = || format!("{:?}\n{}", self.cutter.counts().last, self.peer.log());
+        self.scene.judge_logout(logged_out).with_context(seen)?;
+        let mut outcome = Outcome { samples, kinds, ..Outcome::default() };
+        outcome.count(&self.cutter.counts());
+        let direct = self.peer.url(self.peer.address())?;
+        let fresh = within(RemoteDisk::connect(&direct, &self.options)).await??;
+        verify(&fresh, &ledger, &deeds).await?;
+        let logged_out = within(fresh.close()).await?;
+        self.scene.judge_logout(logged_out).context("of the fresh session")?;
+        if let Some(recorder) = self.peer.recorder() {
+            recorder.nothing_went_back()?;
+            let account = match self.scene.raw {
+                true => recorder.judge_raw(&deeds.writes)?,
+                false => recorder.judge_repeated(&deeds.writes)?,
+            };
+            let Account { writes, repetitions, executions_max } = account;
+            ensure!(writes >= deeds.acknowledged, "{account:?}");
+            (outcome.repetitions, outcome.executions_max) = (repetitions, executions_max);
+        }
+        outcome.deeds = deeds;
+        Ok((outcome, self.peer))
+    }
+
+    async fn all_connections_are_back(&self) -> Result<()> {
+        let until = Instant::now() + WAIT_MAX;
+        while self.initiator.connections() != usize::from(self.scene.connections) {
+            if Instant::now() > until {
+                bail!("{} of {}", self.initiator.connections(), self.scene.connections);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> Result<T> {
+    tokio::time::timeout(WAIT_MAX, future).await.with_context(|| format!("not in {WAIT_MAX:?}"))
+}

@@ -1,0 +1,142 @@
+//! A unit's state that cannot be saved for now: its file system hangs. In this process, so that the
+//! server can be seen to end meanwhile.
+
+use anyhow::{Context, Result, ensure};
+use lunar_block::MemoryDevice;
+use lunar_lab::powercut::{Held, Operation, PowerCutDisk};
+use lunar_target::{
+    Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
+    TargetOptions,
+};
+use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const TARGET: &str = "iqn.2026-11.org.lunarsan.test:hanging-save";
+/// Longer than anything here should take, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(5);
+const ABORT_TASK: u8 = 1;
+const LOGOUT_RESPONSE: u8 = 0x26;
+
+/// A server of one disk in memory, whose state lies on `state`.
+fn serve(state: &PowerCutDisk) -> Result<Server> {
+    let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096)?);
+    let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), memory);
+    let unit = LogicalUnitOptions { state: Some(state.path("disk.lunar").into()), ..unit };
+    let unit = LogicalUnit::open(unit)?;
+    let target = TargetOptions {
+        name: TARGET.to_owned(),
+        alias: None,
+        portal_group: 1,
+        access: Access::default(),
+        chap: Vec::new(),
+        offer: lunar_iscsi::text::Offer::default(),
+        redirect: None,
+        initiator_limits: Vec::new(),
+        administer: None,
+        luns: vec![LunOptions { id: 0, unit, access: Access::default(), administer: None }],
+    };
+    Ok(Server::start(ServerOptions {
+        portals: vec![Portal::new("127.0.0.1:0".parse().context("an address")?)],
+        targets: vec![target],
+        discovery_chap: None,
+        cores: 2,
+        latency_mode: false,
+        limits: Limits::default(),
+        buffers: lunar_block::BufferPool::default(),
+    })?)
+}
+
+fn log_in(server: &Server, number: u32) -> Result<Raw> {
+    let mut raw = Raw::log_in_as(&server.addresses()[0].to_string(), TARGET, number)?;
+    raw.execute(&[0; 6], 0)?;
+    Ok(raw)
+}
+
+fn log_out(mut raw: Raw) -> Result<()> {
+    let tag = raw.new_tag();
+    let logout = Pdu::new(0x40 | opcode::LOGOUT, 0x80)
+        .put_u32(16, tag)
+        .put_u32(24, raw.cmd_sn)
+        .put_u32(28, raw.exp_stat_sn);
+    raw.send(&logout)?;
+    raw.expect(LOGOUT_RESPONSE)?;
+    raw.wait_until_closed(PATIENCE)
+}
+
+/// Sends REGISTER with APTPL of key 1, which replaces `key`; returns its task tag.
+fn register(raw: &mut Raw, key: u8) -> Result<u32> {
+    let mut list = vec![0; 24];
+    (list[7], list[15], list[20]) = (key, 1, 1);
+    let pdu = raw.command(0xa1, &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], 24);
+    raw.send(&pdu.clone().with_data(list))?;
+    Ok(pdu.u32_at(16))
+}
+
+/// The same, aborted once `saving` holds a save; the answer to the abort is the first.
+fn register_and_abort(raw: &mut Raw, key: u8, saving: &Held<'_>) -> Result<()> {
+    let register = register(raw, key)?;
+    saving.wait_for(1, PATIENCE)?;
+    let tag = raw.new_tag();
+    let abort = Pdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | ABORT_TASK)
+        .put_u32(16, tag)
+        .put_u32(20, register)
+        .put_u32(24, raw.cmd_sn)
+        .put_u32(28, raw.exp_stat_sn);
+    raw.send(&abort)?;
+    let Answer::Pdu(first) = raw.answer(PATIENCE)? else { anyhow::bail!("silence") };
+    ensure!((first.u32_at(16), first.header[2]) == (tag, 0), "{first:02x?}");
+    raw.exp_stat_sn = first.u32_at(24).wrapping_add(1);
+    Ok(())
+}
+
+/// Goal: a reservation whose saving hangs can be aborted, as can those that wait for it; the unit
+/// goes on, and its session ends. What cannot be saved in the end does not hold.
+#[test]
+fn a_hanging_save_is_aborted() -> Result<()> {
+    let state = PowerCutDisk::mount("hanging-save")?;
+    let server = serve(&state)?;
+    let saving = state.hold(Operation::Sync);
+    let mut raw = log_in(&server, 1)?;
+    for round in 0..20 {
+        // It is registered after the first, as far as the unit knows.
+        register_and_abort(&mut raw, u8::from(round > 0), &saving)?;
+    }
+    raw.write_blocks(0, &[1; 512])?;
+    register(&mut raw, 1)?;
+    log_out(raw)?;
+    state.fail(Operation::Sync, Errno::IO);
+    drop(saving);
+    let mut raw = log_in(&server, 2)?;
+    let until = Instant::now() + PATIENCE;
+    while raw.execute(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 255, 0], 255)?.1[7] != 0 {
+        ensure!(Instant::now() < until, "a save has failed and is not taken back");
+        std::thread::sleep(POLL);
+    }
+    log_out(raw)?;
+    let report = server.shutdown(GRACE, &mut |_| {});
+    ensure!(report.failed_syncs.is_empty() && report.connections_cut == 0, "{report:?}");
+    Ok(())
+}
+
+/// Goal: a save that hangs, and that nobody waits for any more, does not keep the server from its
+/// end, which says so.
+#[test]
+fn a_server_ends_while_a_save_hangs() -> Result<()> {
+    let state = PowerCutDisk::mount("hanging-end")?;
+    let server = serve(&state)?;
+    let saving = state.hold(Operation::Sync);
+    let mut raw = log_in(&server, 1)?;
+    register_and_abort(&mut raw, 0, &saving)?;
+    log_out(raw)?;
+    let mut told = Vec::new();
+    let report = server.shutdown(GRACE, &mut |line| told.push(line.to_owned()));
+    ensure!(report.failed_syncs.is_empty() && report.connections_cut == 0, "{report:?}");
+    let hangs = |line: &String| line.contains("HANGS: its save has not returned");
+    ensure!(told.iter().any(hangs), "{told:?}");
+    drop(saving);
+    Ok(())
+}

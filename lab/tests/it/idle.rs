@@ -1,0 +1,99 @@
+//! What a server takes that has nothing to do.
+
+use anyhow::{Context, Result, ensure};
+use lunar_lab::lunar::Lunar;
+use lunar_lab::process::must;
+use lunar_lab::scratch::Scratch;
+use lunar_lab::{lunar, scratch};
+use std::time::{Duration, Instant};
+
+/// The most that an idle server may have resident, in bytes.
+const RESIDENT_MAX: u64 = 16 << 20;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn small(lunar: &mut Lunar, when: &str) -> Result<()> {
+    // What it gives back when a client leaves takes a moment.
+    let until = Instant::now() + LIMIT;
+    let mut resident = lunar.server().resident_bytes()?;
+    while resident > RESIDENT_MAX && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(100));
+        resident = lunar.server().resident_bytes()?;
+    }
+    println!("{when}: {} KiB resident", resident >> 10);
+    ensure!(resident <= RESIDENT_MAX, "{when}: {resident} bytes resident");
+    Ok(())
+}
+
+/// Goal: a server that has only been started is small, and one that has worked gets small again.
+/// Method: VmRSS of the release build, before and after 64 MiB went each way.
+#[test]
+fn idle_servers_are_small() -> Result<()> {
+    let scratch = Scratch::new("idle")?;
+    let mut lunar = Lunar::serve(&[&scratch.path("disk.img"), "--size", "1G"])?;
+    small(&mut lunar, "started")?;
+    let url = lunar.url("iqn.2026-11.org.lunarsan:disk", 0);
+    let data = scratch::pattern(1, 64 << 20);
+    let binary = lunar::binary()?;
+    let written =
+        lunar_lab::process::run_with_input(&binary, &["write", &url], data.clone(), LIMIT)?;
+    ensure!(written.succeeded(), "{}", written.outputs());
+    let length = data.len().to_string();
+    let (_, read, said, _) = lunar_lab::process::run_for_bytes(
+        &binary,
+        &["read", &url, "--length", &length],
+        Vec::new(),
+        LIMIT,
+    )?;
+    ensure!(read == data, "{said}");
+    must(&binary, &["info", &url], LIMIT)?;
+    small(&mut lunar, "after work")?;
+    lunar.stop(LIMIT)?;
+    Ok(())
+}
+
+/// Uses the API and the metrics of a server once.
+fn look(lunar: &Lunar) -> Result<()> {
+    let api = lunar.api().context("no API")?;
+    let status = must(&lunar::binary()?, &["ctl", "--api", &api, "status"], LIMIT)?;
+    ensure!(status.contains("health"), "{status}");
+    let metrics = lunar.metrics().context("no metrics")?;
+    let page = must("curl", &["-sSf", &metrics], LIMIT)?;
+    ensure!(page.contains("lunar_build_info"), "{page}");
+    Ok(())
+}
+
+/// Goal: a server whose API and metrics were used is as small, whether it serves one disk by its
+/// arguments or several from a configuration.
+#[test]
+fn idle_servers_with_api_and_metrics_are_small() -> Result<()> {
+    let scratch = Scratch::new("idle-api")?;
+    let api = format!("unix:{}", scratch.path("serve.sock"));
+    let options = ["--size", "1G", "--api", &api, "--metrics", "127.0.0.1:0"];
+    let disk = scratch.path("disk.img");
+    let mut lunar = Lunar::serve(&[&[disk.as_str()], &options[..]].concat())?;
+    look(&lunar)?;
+    small(&mut lunar, "lunar serve, API and metrics used")?;
+    lunar.stop(LIMIT)?;
+
+    let mut text = format!(
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[metrics]\nlisten = \"127.0.0.1:0\"\n\
+         [api]\nlisten = \"unix:{}\"\n",
+        scratch.path("target.sock")
+    );
+    for name in ["a", "b"] {
+        text += &format!("[[target]]\nname = \"iqn.2026-11.org.lunarsan.test:{name}\"\n");
+        for lun in 0..4 {
+            let device = format!("file:{name}{lun}.img");
+            text += &format!("[[target.lun]]\nid = {lun}\ndevice = \"{device}\"\n");
+            text += "size = \"1GiB\"\n";
+        }
+    }
+    let config = scratch.path("lunar.toml");
+    std::fs::write(&config, text)?;
+    let mut lunar = Lunar::start(&["target", "--config", &config])?;
+    look(&lunar)?;
+    small(&mut lunar, "lunar target with 8 LUNs, API and metrics used")?;
+    lunar.stop(LIMIT)?;
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! QEMU's initiator at work: one program that stays connected from before the kill till after it.
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use lunar_lab::dialogue::Dialogue;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+const PROMPT: &str = "qemu-io> ";
+/// Writes in flight at once.
+const DEPTH: u64 = 8;
+/// The disk has room for so many turns without one upon the other.
+const TURNS_APART: u64 = 64;
+const KIB_EACH: u64 = 64;
+const POLL: Duration = Duration::from_millis(10);
+
+/// What it did.
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    pub commands: u64,
+    /// The longest that one command took.
+    pub longest: Duration,
+}
+
+/// `qemu-io` on a disk, until told to stop.
+pub struct Qemu {
+    stop: Arc<AtomicBool>,
+    turns: Arc<AtomicU64>,
+    thread: JoinHandle<Result<Done>>,
+}
+
+impl Qemu {
+    /// Opens the disk, and begins. A program that opens a disk while nobody serves it is told so at
+    /// once and ends: so this returns only when it has been answered.
+    pub fn start(url: &str, limit: Duration) -> Result<Self> {
+        let (stop, turns) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let mut session = Session::open(url, limit)?;
+        let (until, count) = (Arc::clone(&stop), Arc::clone(&turns));
+        let thread = thread::spawn(move || {
+            while !until.load(Ordering::Relaxed) {
+                session.turn(count.load(Ordering::Relaxed))?;
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            session.end()
+        });
+        Ok(Self { stop, turns, thread })
+    }
+
+    /// Has it go on for a turn that began after this call, and end.
+    pub fn finish(self, limit: Duration) -> Result<Done> {
+        let (from, until) = (self.turns.load(Ordering::Relaxed), Instant::now() + limit);
+        while self.turns.load(Ordering::Relaxed) < from + 2 && !self.thread.is_finished() {
+            ensure!(Instant::now() < until, "QEMU did not go on within {limit:?}");
+            thread::sleep(POLL);
+        }
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("QEMU's thread panicked"))?
+    }
+}
+
+/// The program, asked one command after the other.
+struct Session {
+    program: Dialogue,
+    limit: Duration,
+    done: Done,
+}
+
+impl Session {
+    fn open(url: &str, limit: Duration) -> Result<Self> {
+        let program = Dialogue::start("qemu-io", &["-f", "raw", "-t", "none", url])?;
+        let done = Done { commands: 0, longest: Duration::ZERO };
+        let mut session = Self { program, limit, done };
+        session.program.wait_for(PROMPT, limit).context("QEMU opening the disk")?;
+        session.ask("read 0 4k")?;
+        Ok(session)
+    }
+
+    /// Writes at depth, a flush, and every byte read back.
+    fn turn(&mut self, turn: u64) -> Result<()> {
+        let byte = 1 + turn % 255;
+        let at = |step| (turn % TURNS_APART * DEPTH + step) * KIB_EACH;
+        for step in 0..DEPTH {
+            self.ask(&format!("aio_write -P {byte} {}k {KIB_EACH}k", at(step)))?;
+        }
+        self.ask("aio_flush")?;
+        self.ask("flush")?;
+        for step in 0..DEPTH {
+            self.ask(&format!("read -P {byte} {}k {KIB_EACH}k", at(step)))?;
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, command: &str) -> Result<()> {
+        let asked = Instant::now();
+        self.program.say(command)?;
+        let answer =
+            self.program.wait_for(PROMPT, self.limit).with_context(|| command.to_owned())?;
+        self.done.longest = self.done.longest.max(asked.elapsed());
+        self.done.commands += 1;
+        if ["failed", "Failed", "rror"].iter().any(|word| answer.contains(word)) {
+            bail!("{command}: QEMU met an error: {answer}");
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<Done> {
+        self.program.say("quit")?;
+        let finished = self.program.finish(self.limit)?;
+        ensure!(finished.succeeded(), "QEMU ended badly: {}", finished.outputs());
+        Ok(self.done)
+    }
+}

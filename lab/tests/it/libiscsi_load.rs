@@ -1,0 +1,137 @@
+//! The generator of load on libiscsi (lab/libiscsi), the other client of
+//! `cargo run --release -p lunar-lab -- libiscsi`: what it tells is what it did.
+
+use anyhow::{Result, ensure};
+use lunar_lab::lunar::{self, Lunar};
+use lunar_lab::process;
+use lunar_lab::scratch::Scratch;
+use serde_json::Value;
+use std::time::Duration;
+
+const TARGET: &str = "iqn.2026-11.org.lunarsan.test:load";
+const LIMIT: Duration = Duration::from_secs(60);
+const IO_BYTES: usize = 4096;
+/// Few places, so that a second reaches nearly all of them.
+const PLACES: usize = 64;
+
+/// Builds it.
+fn generator(scratch: &Scratch) -> Result<String> {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/libiscsi/load.c");
+    let path = scratch.path("libiscsi-load");
+    let options = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror"];
+    let all = [&options[..], &["-o", &path, source, "-liscsi"]].concat();
+    process::must("cc", &all, LIMIT)?;
+    Ok(path)
+}
+
+/// Runs it for a second; its document, with every figure in order.
+fn run(generator: &str, arguments: &[&str]) -> Result<Value> {
+    let common = ["--seconds", "1", "--warm-up", "0.1", "--depth", "8"];
+    let text = process::must(generator, &[&common[..], arguments].concat(), LIMIT)?;
+    let document: Value = serde_json::from_str(&text)?;
+    let figure = |path: &str| document.pointer(path).and_then(Value::as_f64).unwrap();
+    assert!(figure("/requests") > 0.0, "{text}");
+    assert!(figure("/iops") > 0.0 && figure("/bytes_per_second") > 0.0, "{text}");
+    assert!((figure("/iops") * figure("/seconds") - figure("/requests")).abs() < 1.0, "{text}");
+    let latency = ["p50", "p99", "p99_9", "max"].map(|name| figure(&format!("/latency_us/{name}")));
+    assert!(latency.is_sorted() && latency[0] > 0.0 && figure("/latency_us/mean") > 0.0, "{text}");
+    let cpu = figure("/cpu_seconds/user") + figure("/cpu_seconds/system");
+    let each = figure("/client_cpu_us_per_request");
+    // A few requests may take less than the kernel counts.
+    assert!(cpu >= 0.0 && (each * figure("/requests") / 1e6 - cpu).abs() < 1e-3, "{text}");
+    Ok(document)
+}
+
+/// Output `number` of SplitMix64 from `seed`, as the generator uses it.
+fn mixed(seed: u64, number: u64) -> u64 {
+    let mut z = seed.wrapping_add((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// What `--verify` has it write to a place.
+fn content(seed: u64, place: usize) -> Vec<u8> {
+    let key = mixed(seed, place as u64);
+    let words = (0..IO_BYTES as u64).step_by(8).map(|at| key.wrapping_add(at));
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+/// Goal: random and sequential writes arrive where they should, as our own `lunar read` sees
+/// them; as many places as it says it has read again hold them, the others nothing.
+#[test]
+fn writes_arrive() -> Result<()> {
+    let scratch = Scratch::new("libiscsi-load")?;
+    let generator = generator(&scratch)?;
+    for (pattern, seed) in [("rand-write", 7), ("write", 8)] {
+        let server = Lunar::serve(&["mem:1M", "--name", TARGET])?;
+        let url = server.url(TARGET, 0);
+        let range = (PLACES * IO_BYTES).to_string();
+        let seed_text = seed.to_string();
+        let common = ["--pattern", pattern, "--range", &range, "--seed", &seed_text];
+        let document = run(&generator, &[&common[..], &["--verify", &url]].concat())?;
+        let (end, bytes, said, _) = process::run_for_bytes(
+            &lunar::binary()?,
+            &["read", &url, "--length", "1M"],
+            Vec::new(),
+            LIMIT,
+        )?;
+        ensure!(bytes.len() == 1 << 20, "{end:?} {said}");
+        let written = (0..PLACES).filter(|place| {
+            let held = &bytes[place * IO_BYTES..(place + 1) * IO_BYTES];
+            assert!(held == content(seed, *place) || held.iter().all(|byte| *byte == 0));
+            held.iter().any(|byte| *byte != 0)
+        });
+        let written = written.count();
+        assert!(written > 0, "{pattern} came to {written} places");
+        assert_eq!(document["verified"], written, "{pattern}");
+        assert!(bytes[PLACES * IO_BYTES..].iter().all(|byte| *byte == 0), "{pattern}");
+        server.stop(LIMIT)?;
+    }
+    Ok(())
+}
+
+/// Goal: reads are measured, and the random ones with large requests too.
+#[test]
+fn reads() -> Result<()> {
+    let scratch = Scratch::new("libiscsi-load")?;
+    let generator = generator(&scratch)?;
+    let server = Lunar::serve(&["mem:16M", "--name", TARGET])?;
+    let url = server.url(TARGET, 0);
+    for (pattern, io_size) in [("rand-read", "4K"), ("read", "256K"), ("rand-read", "1M")] {
+        let document = run(&generator, &["--pattern", pattern, "--io-size", io_size, &url])?;
+        assert_eq!(document["verified"], 0);
+    }
+    server.stop(LIMIT)?;
+    Ok(())
+}
+
+/// Goal: it says what is wrong and ends, where libiscsi alone would try for ever: nobody there,
+/// no such target, a server that dies meanwhile.
+#[test]
+fn it_gives_up() -> Result<()> {
+    let scratch = Scratch::new("libiscsi-load")?;
+    let generator = generator(&scratch)?;
+    let fails = |url: &str, part: &str| -> Result<()> {
+        let finished = process::run(&generator, &["--seconds", "20", url], LIMIT)?;
+        assert_eq!(finished.signal(), None);
+        assert!(!finished.succeeded() && finished.stdout.is_empty(), "{}", finished.outputs());
+        assert!(finished.stderr.contains(part), "{}", finished.outputs());
+        assert!(finished.took < Duration::from_secs(15), "it took {:?}", finished.took);
+        Ok(())
+    };
+    fails("iscsi://127.0.0.1:1/iqn.2026-11.org:none/0", "does a target listen there?")?;
+    fails("http://127.0.0.1", "iscsi://")?;
+    let api = format!("unix:{}", scratch.path("api.sock"));
+    let server = Lunar::serve(&["mem:16M", "--name", TARGET, "--api", &api])?;
+    fails(&server.url("iqn.2026-11.org:none", 0), "Target not found")?;
+    let url = server.url(TARGET, 0);
+    let killed = std::thread::spawn(move || {
+        let logged_in = server.session();
+        drop(server);
+        logged_in
+    });
+    fails(&url, "session")?;
+    killed.join().unwrap()?;
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! One line of the log for each refused login: who, where to, from where, and why.
+
+use anyhow::{Result, ensure};
+use lunar_lab::lunar::Lunar;
+use lunar_lab::scratch::Scratch;
+use lunar_testkit::raw::{Answer, Pdu, Raw};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const PREFIX: &str = "iqn.2026-11.org.lunarsan.test:";
+/// Straight to the full feature phase.
+const AT_ONCE: u8 = 0x87;
+
+const CONFIG: &str = r#"
+[listen]
+portals = ["127.0.0.1:0"]
+[limits]
+login_seconds = LOGIN_SECONDS
+login_failures_free = 2
+login_backoff_seconds_max = 1
+[[target]]
+name = "iqn.2026-11.org.lunarsan.test:open"
+max_connections = 1
+[[target.lun]]
+id = 0
+device = "mem:1M"
+[[target]]
+name = "iqn.2026-11.org.lunarsan.test:listed"
+initiators = ["iqn.2026-11.org.lunarsan.test:other"]
+[[target.lun]]
+id = 0
+device = "mem:1M"
+[[target]]
+name = "iqn.2026-11.org.lunarsan.test:mapped"
+[[target.lun]]
+id = 0
+device = "mem:1M"
+initiators = ["iqn.2026-11.org.lunarsan.test:other"]
+[[target]]
+name = "iqn.2026-11.org.lunarsan.test:proof"
+chap = [{ initiator = "iqn.2026-11.org.lunarsan.test:other", user = "u", secret_file = "secret" }]
+[[target.lun]]
+id = 0
+device = "mem:1M"
+[[target]]
+name = "iqn.2026-11.org.lunarsan.test:secret"
+chap = { user = "u", secret_file = "secret" }
+[[target.lun]]
+id = 0
+device = "mem:1M"
+"#;
+
+fn start(scratch: &Scratch, login_seconds: u32) -> Result<Lunar> {
+    scratch.secret("secret", "one that nobody knows")?;
+    let config = CONFIG.replace("LOGIN_SECONDS", &login_seconds.to_string());
+    let config = scratch.secret("lunar.toml", &config)?;
+    Lunar::start(&["target", "--config", &config, "--api", "none"])
+}
+
+/// A connection from 127.0.0.`host`: each has lines of its own in the log.
+fn connect(lunar: &Lunar, host: u8) -> Result<Raw> {
+    let to: SocketAddr = lunar.address().parse()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let tcp = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from(([127, 0, 0, host], 0)))?;
+        socket.connect(to).await?.into_std()
+    })?;
+    tcp.set_nonblocking(false)?;
+    Raw::over(tcp)
+}
+
+fn text(initiator: &str, target: &str) -> String {
+    format!("InitiatorName={PREFIX}{initiator}\0TargetName={PREFIX}{target}\0")
+}
+
+/// Sends a login; the status of the answer.
+fn status(raw: &mut Raw, login: &Pdu) -> Result<u16> {
+    raw.send(login)?;
+    let Answer::Pdu(answer) = raw.answer(PATIENCE)? else { anyhow::bail!("no answer") };
+    Ok(u16::from_be_bytes([answer.header[36], answer.header[37]]))
+}
+
+/// The lines of the log that tell of refused logins, once there are so many.
+fn lines(lunar: &mut Lunar, count: usize) -> Result<Vec<String>> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let log = lunar.server().log();
+        let found: Vec<_> = log.lines().filter(|line| line.contains("login refused")).collect();
+        if found.len() >= count {
+            return Ok(found.into_iter().map(str::to_owned).collect());
+        }
+        ensure!(Instant::now() < until, "{} of {count} lines:\n{log}", found.len());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Goal: each reason that a peer can cause is told in one line, with all that is known of it.
+#[test]
+fn each_reason_is_told() -> Result<()> {
+    let scratch = Scratch::new("login-lines")?;
+    let mut lunar = start(&scratch, 60)?;
+    let mut open = connect(&lunar, 99)?;
+    let login = open.login(text("guest", "open").as_bytes());
+    ensure!(status(&mut open, &login)? == 0);
+    let cases = [
+        ("none", AT_ONCE, 0, "there is no such target"),
+        ("listed", AT_ONCE, 0, "its name or address is not on the target's list"),
+        ("mapped", AT_ONCE, 0, "no LUN of the target is for it"),
+        ("proof", AT_ONCE, 0, "no CHAP credential of the target is for it"),
+        ("secret", AT_ONCE, 0, "AUTHENTICATION_FAILURE"),
+        ("open", AT_ONCE, 0xfffe, "SESSION_DOES_NOT_EXIST"),
+        ("open", 0x8f, 0, "INITIATOR_ERROR"),
+    ];
+    for (number, (target, flags, tsih, words)) in (1..).zip(cases) {
+        let host = 10 + number as u8;
+        let mut raw = connect(&lunar, host)?;
+        let login = raw.login(text("eve", target).as_bytes()).put(1, &[flags]);
+        let got = status(&mut raw, &login.put(14, &u16::to_be_bytes(tsih)))?;
+        ensure!(got >> 8 == 2, "{target}: {got:#06x} is no error of the initiator's");
+        let told = lines(&mut lunar, number)?;
+        ensure!(told.len() == number, "{told:?}");
+        let line = &told[number - 1];
+        let mut parts = vec![format!("peer=127.0.0.{host}:"), words.to_owned()];
+        if flags == AT_ONCE {
+            parts.push(format!("initiator=\"{PREFIX}eve\""));
+            parts.push(format!("target=\"{PREFIX}{target}\""));
+        }
+        ensure!(parts.iter().all(|part| line.contains(part)), "{parts:?} in {line}");
+    }
+    drop(open);
+    lunar.stop(PATIENCE)?;
+    Ok(())
+}
+
+/// Goal: a login that takes too long is a refused login, with the names as far as they are known,
+/// and one line only.
+#[test]
+fn a_slow_login_is_told() -> Result<()> {
+    let scratch = Scratch::new("slow-login")?;
+    let mut lunar = start(&scratch, 2)?;
+    let silent = connect(&lunar, 20)?;
+    let mut slow = connect(&lunar, 21)?;
+    // What it would have to prove it does not say.
+    let ask = text("eve", "secret") + "AuthMethod=CHAP\0CHAP_A=5\0";
+    let login = slow.login(ask.as_bytes()).put(1, &[0]);
+    ensure!(status(&mut slow, &login)? == 0);
+    let told = lines(&mut lunar, 2)?;
+    ensure!(told.iter().all(|line| line.contains("it took longer than 2 s")), "{told:?}");
+    let of = |host: &str| told.iter().find(|line| line.contains(host)).cloned().unwrap_or_default();
+    ensure!(!of("peer=127.0.0.20:").is_empty(), "{told:?}");
+    let line = of("peer=127.0.0.21:");
+    let names = [format!("initiator=\"{PREFIX}eve\""), format!("target=\"{PREFIX}secret\"")];
+    ensure!(names.iter().all(|name| line.contains(name)), "{told:?}");
+    drop((silent, slow));
+    let log = lunar.server().log();
+    ensure!(!log.contains("connection closed"), "{log}");
+    lunar.stop(PATIENCE)?;
+    Ok(())
+}
+
+/// Goal: who comes while too many of its network wait is told why; nobody's words begin a line of
+/// the log, move the cursor, or fill it.
+#[test]
+fn floods_and_forged_lines() -> Result<()> {
+    let scratch = Scratch::new("forged-lines")?;
+    let mut lunar = start(&scratch, 60)?;
+    let forged = "eve\n2026-11-22T00:00:00Z  WARN forged\r\u{1b}[2J\u{202e}";
+    let long = "x".repeat(4000);
+    for (host, initiator, target) in
+        [(30, forged, "open"), (31, "eve", forged), (32, &long, "none"), (33, "eve", &long)]
+    {
+        let mut raw = connect(&lunar, host)?;
+        let login = raw.login(text(initiator, target).as_bytes());
+        ensure!(status(&mut raw, &login)? != 0, "{host} is let in");
+    }
+    for line in lines(&mut lunar, 4)? {
+        ensure!(line.len() < 1000, "{} bytes", line.len());
+    }
+    let log = lunar.server().log();
+    let printable = |letter: char| letter == '\n' || !letter.is_control() && letter != '\u{202e}';
+    ensure!(!log.lines().any(|line| line.starts_with("2026-11-22T00:00:00Z")), "{log}");
+    ensure!(log.replace("\u{1b}[0m", "").chars().all(printable), "{log:?}");
+    // Beyond those that are free, each failure makes the next login wait; so many may.
+    for _ in 0..3 {
+        let mut raw = connect(&lunar, 34)?;
+        let login = raw.login(text("eve", "none").as_bytes());
+        status(&mut raw, &login)?;
+    }
+    let mut waiting: Vec<Raw> = (0..12).map(|_| connect(&lunar, 34)).collect::<Result<_>>()?;
+    for raw in &mut waiting {
+        raw.send(&raw.login(text("eve", "none").as_bytes()))?;
+    }
+    let words = "too many logins of its network wait because of failures";
+    let told = lunar.server().wait_for_line(words, PATIENCE)?;
+    ensure!(told.contains("login refused"), "{told}");
+    drop(waiting);
+    lunar.stop(PATIENCE)?;
+    Ok(())
+}

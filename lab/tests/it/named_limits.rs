@@ -1,0 +1,337 @@
+//! Each named limit of lunar.toml(5) is reached, by an initiator that does what it should not: what
+//! the manual says happens.
+
+use anyhow::{Context, Result, bail, ensure};
+use lunar_lab::lunar::Lunar;
+use lunar_lab::process::run;
+use lunar_lab::scratch::Scratch;
+use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use std::time::{Duration, Instant};
+
+const TARGET: &str = "iqn.2026-11.org.lunarsan.test:limits";
+const SECRET: &str = "initiator-secret-1";
+/// How long anything may take on a busy machine.
+const LONG: Duration = Duration::from_secs(30);
+const MIB: u64 = 1 << 20;
+const TASK_SET_FULL: u8 = 0x28;
+const CHECK_CONDITION: u8 = 2;
+
+/// A server with a limit as low as the attack wants it.
+struct Victim {
+    lunar: Lunar,
+    _scratch: Scratch,
+}
+
+impl Victim {
+    fn new(key: &str, limits: &str, has_chap: bool) -> Result<Self> {
+        let scratch = Scratch::new(key)?;
+        let secret = scratch.secret("secret", SECRET)?;
+        let (disk, path) = (scratch.path("disk.img"), scratch.path("lunar.toml"));
+        let state = scratch.path("state");
+        let chap = match has_chap {
+            true => format!("chap = {{ user = \"user\", secret_file = \"{secret}\" }}"),
+            false => String::new(),
+        };
+        let configuration = format!(
+            "state = \"{state}\"\n[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\n\
+             listen = \"none\"\n[limits]\n{limits}\n[[target]]\nname = \"{TARGET}\"\n{chap}\n\
+             [[target.lun]]\nid = 0\ndevice = \"file:{disk}\"\nsize = \"64MiB\"\n"
+        );
+        std::fs::write(&path, configuration)?;
+        Ok(Self { lunar: Lunar::start(&["target", "--config", &path])?, _scratch: scratch })
+    }
+
+    fn log_in(&self, number: u32) -> Result<Raw> {
+        Raw::log_in_as(self.lunar.address(), TARGET, number)
+    }
+
+    /// A session from another address.
+    fn log_in_from_elsewhere(&self, number: u32) -> Result<Raw> {
+        let address: std::net::SocketAddr = self.lunar.address().parse()?;
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 2], 0)).into())?;
+        socket.connect(&address.into())?;
+        Raw::log_in_over(socket.into(), TARGET, number)
+    }
+
+    /// A session whose unit attention is over.
+    fn ready(&self, number: u32) -> Result<Raw> {
+        let mut raw = self.log_in(number)?;
+        raw.read_block(0)?;
+        Ok(raw)
+    }
+
+    fn resident_bytes(&mut self) -> Result<u64> {
+        self.lunar.server().resident_bytes()
+    }
+}
+
+type Attack = fn() -> Result<()>;
+
+/// What reaches each limit. The last one is for two of them.
+const ATTACKS: &[(&str, Attack)] = &[
+    ("connections", connections),
+    ("logins_per_address", logins_per_address),
+    ("login_seconds", login_seconds),
+    ("login_failures_free", login_failures),
+    ("login_backoff_seconds_max", login_failures),
+    ("text_bytes", text_bytes),
+    ("window_commands", window_commands),
+    ("memory_bytes_max", memory_bytes_max),
+    ("memory_wait_seconds", memory_wait_seconds),
+    ("data_in_bytes", data_in_bytes),
+    ("data_out_bytes", data_out_bytes),
+    ("data_out_seconds", data_out_seconds),
+    ("transfer_bytes", transfer_bytes),
+    ("ping_after_seconds", pings),
+    ("ping_timeout_seconds", pings),
+];
+
+/// Goal: there is an attack on each limit that the manual names, and each does what it says.
+/// (That the manual names all there are is a test of the configuration.)
+#[test]
+fn each_limit_holds() -> Result<()> {
+    let manual = include_str!("../../../dist/man/lunar.toml.5");
+    let chapter = manual.split(".SH LIMITS\n").nth(1).context("no chapter")?;
+    let chapter = chapter.split("\n.SH").next().unwrap_or_default();
+    let headings = chapter.split(".TP\n").filter_map(|paragraph| paragraph.lines().next());
+    let keys = headings.flat_map(|heading| heading.split("\\fB").skip(1));
+    let keys: Vec<&str> = keys.filter_map(|text| text.split("\\fR").next()).collect();
+    ensure!(keys.len() >= 15, "{keys:?}");
+    for key in keys {
+        let attack = ATTACKS.iter().find(|(name, _)| *name == key);
+        let (_, attack) = attack.with_context(|| format!("no attack on {key}"))?;
+        attack().with_context(|| key.to_owned())?;
+    }
+    Ok(())
+}
+
+fn connections() -> Result<()> {
+    let victim = Victim::new("connections", "connections = 16", false)?;
+    let sessions: Vec<_> = (0..32).filter_map(|number| victim.log_in(number).ok()).collect();
+    ensure!((1..=16).contains(&sessions.len()), "{} sessions", sessions.len());
+    drop(sessions);
+    let until = Instant::now() + LONG;
+    while victim.log_in(99).is_err() {
+        ensure!(Instant::now() < until, "no place is given back");
+    }
+    Ok(())
+}
+
+fn logins_per_address() -> Result<()> {
+    let victim = Victim::new("logins", "logins_per_address = 4", false)?;
+    let mut idle = Vec::new();
+    for _ in 0..10 {
+        idle.push(Raw::connect(victim.lunar.address())?);
+    }
+    for raw in &mut idle[..6] {
+        raw.wait_until_closed(Duration::from_secs(10))?; // before `login_seconds`
+    }
+    victim.ready(1).map(drop)
+}
+
+fn login_seconds() -> Result<()> {
+    let victim = Victim::new("login-seconds", "login_seconds = 1", false)?;
+    let mut raw = Raw::connect(victim.lunar.address())?;
+    raw.wait_until_closed(Duration::from_secs(10))
+}
+
+fn login_failures() -> Result<()> {
+    let limits = "login_failures_free = 1\nlogin_backoff_seconds_max = 1";
+    let victim = Victim::new("backoff", limits, true)?;
+    let began = Instant::now();
+    for _ in 0..5 {
+        let url = format!("iscsi://user%wrong-secret-12@{}/{TARGET}/0", victim.lunar.address());
+        let finished = run("iscsi-inq", &[&url], LONG)?;
+        ensure!(!finished.succeeded(), "a wrong secret");
+    }
+    // A quarter of a second after the free ones and twice as long each time, but a second at most.
+    let waited = began.elapsed();
+    ensure!(waited >= Duration::from_millis(1500), "{waited:?} for five logins");
+    Ok(())
+}
+
+fn text_bytes() -> Result<()> {
+    let victim = Victim::new("text", "text_bytes = \"8KiB\"", false)?;
+    let mut raw = victim.log_in(1)?;
+    let mut transfer_tag = u32::MAX;
+    let tag = raw.new_tag();
+    for _ in 0..4 {
+        let request = Pdu::new(opcode::TEXT, 0x40)
+            .put_u32(16, tag)
+            .put_u32(20, transfer_tag)
+            .put_u32(24, raw.cmd_sn)
+            .put_u32(28, raw.exp_stat_sn)
+            .with_data(b"X-a=b\0".repeat(600));
+        raw.cmd_sn = raw.cmd_sn.wrapping_add(1);
+        raw.send(&request)?;
+        match raw.answer(LONG)? {
+            Answer::Pdu(pdu) if pdu.opcode() == opcode::TEXT_RESPONSE => {
+                transfer_tag = pdu.u32_at(20);
+                raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
+            }
+            Answer::Pdu(pdu) if pdu.opcode() == opcode::REJECT => return Ok(()),
+            other => bail!("{other:02x?}"),
+        }
+    }
+    bail!("14 kB of text were taken")
+}
+
+fn window_commands() -> Result<()> {
+    let victim = Victim::new("window", "window_commands = 4", false)?;
+    let mut raw = victim.ready(1)?;
+    let ready = raw.command(0x81, &[0; 6], 0);
+    raw.send(&ready)?;
+    let response = raw.expect(opcode::SCSI_RESPONSE)?;
+    let (expected, max) = (response.u32_at(28), response.u32_at(32));
+    ensure!(max.wrapping_sub(expected).wrapping_add(1) == 4, "{expected} to {max}");
+    // One number too far is ignored: what comes next is the answer to the ping.
+    let far = raw.command(0x81, &[0; 6], 0).put_u32(24, max.wrapping_add(1));
+    raw.send(&far)?;
+    let ping = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+        .put_u32(16, raw.new_tag())
+        .put_u32(20, u32::MAX)
+        .put_u32(24, expected);
+    raw.send(&ping)?;
+    match raw.answer(LONG)? {
+        Answer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => Ok(()),
+        other => bail!("{other:02x?}"),
+    }
+}
+
+/// READ (16) of so many mebibytes, whose answer is left where it is.
+fn send_read(raw: &mut Raw, mebibytes: u32) -> Result<()> {
+    let mut cdb = [0; 16];
+    cdb[0] = 0x88;
+    cdb[10..14].copy_from_slice(&(mebibytes * 2048).to_be_bytes());
+    let read = raw.command(0xc1, &cdb, mebibytes << 20);
+    raw.send(&read)
+}
+
+fn memory_bytes_max() -> Result<()> {
+    // What one connection may hold is no bound here.
+    let limits = "memory_bytes_max = \"64MiB\"\ndata_in_bytes = \"1GiB\"";
+    let mut victim = Victim::new("memory", limits, false)?;
+    let before = victim.resident_bytes()?;
+    let mut sessions = Vec::new();
+    for number in 0..8 {
+        sessions.push(victim.log_in(number)?);
+    }
+    for raw in &mut sessions {
+        // The first of them ends with the unit attention.
+        (0..17).try_for_each(|_| send_read(raw, 8))?;
+    }
+    // Their own address has used up its share.
+    let mut arrived = victim.log_in_from_elsewhere(98)?;
+    arrived.read_block(0)?;
+
+    let grown = victim.resident_bytes()?.saturating_sub(before);
+    ensure!(grown < 80 * MIB, "1 GiB was asked for, {} MiB are held", grown / MIB);
+    drop((sessions, arrived));
+    let until = Instant::now() + LONG;
+    while victim.ready(99).is_err() {
+        ensure!(Instant::now() < until, "no memory is given back");
+    }
+    Ok(())
+}
+
+fn memory_wait_seconds() -> Result<()> {
+    let limits = "memory_wait_seconds = 1\ndata_in_bytes = \"1MiB\"";
+    let victim = Victim::new("memory-wait", limits, false)?;
+    let mut raw = victim.ready(1)?;
+    (0..32).try_for_each(|_| send_read(&mut raw, 8))?;
+    // The attack is that nothing is read meanwhile.
+    std::thread::sleep(Duration::from_secs(3));
+    let mut full = 0;
+    for _ in 0..32 {
+        full += usize::from(ending(&mut raw)? == TASK_SET_FULL);
+    }
+    ensure!(full > 0, "all waited longer than a second");
+    Ok(())
+}
+
+/// The status of the next command that ends, whatever data comes before.
+fn ending(raw: &mut Raw) -> Result<u8> {
+    loop {
+        match raw.answer(LONG)? {
+            Answer::Pdu(pdu) if pdu.opcode() == opcode::SCSI_RESPONSE => return Ok(pdu.header[3]),
+            Answer::Pdu(pdu) if pdu.opcode() == opcode::DATA_IN => {
+                if pdu.header[1] & 1 != 0 {
+                    return Ok(pdu.header[3]);
+                }
+            }
+            Answer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => {}
+            other => bail!("{other:02x?}"),
+        }
+    }
+}
+
+fn data_in_bytes() -> Result<()> {
+    let mut victim = Victim::new("data-in", "data_in_bytes = \"1MiB\"", false)?;
+    let mut raw = victim.ready(1)?;
+    let before = victim.resident_bytes()?;
+    (0..64).try_for_each(|_| send_read(&mut raw, 1))?;
+    victim.ready(2)?; // what was sent before has arrived
+    let grown = victim.resident_bytes()?.saturating_sub(before);
+    ensure!(grown < 16 * MIB, "64 MiB were asked for, {} MiB are held", grown / MIB);
+    for _ in 0..64 {
+        ensure!(ending(&mut raw)? == 0);
+    }
+    Ok(())
+}
+
+/// WRITE (10) of 1 MiB whose data is to be asked for.
+fn send_write(raw: &mut Raw) -> Result<()> {
+    let write = raw.command(0xa1, &[0x2a, 0, 0, 0, 0, 0, 0, 0x08, 0, 0], 1 << 20);
+    raw.send(&write)
+}
+
+fn data_out_bytes() -> Result<()> {
+    let victim = Victim::new("data-out", "data_out_bytes = \"1MiB\"", false)?;
+    let mut raw = victim.ready(1)?;
+    (0..16).try_for_each(|_| send_write(&mut raw))?;
+    let ping = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+        .put_u32(16, raw.new_tag())
+        .put_u32(20, u32::MAX)
+        .put_u32(24, raw.cmd_sn);
+    raw.send(&ping)?;
+    let mut asked = Vec::new();
+    loop {
+        match raw.answer(LONG)? {
+            Answer::Pdu(pdu) if pdu.opcode() == opcode::R2T => asked.push(pdu.u32_at(16)),
+            Answer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => break,
+            other => bail!("{other:02x?}"),
+        }
+    }
+    asked.dedup();
+    ensure!(asked.len() == 1, "data of {} commands is asked for", asked.len());
+    Ok(())
+}
+
+fn data_out_seconds() -> Result<()> {
+    let victim = Victim::new("data-out-seconds", "data_out_seconds = 1", false)?;
+    let mut raw = victim.ready(1)?;
+    send_write(&mut raw)?;
+    raw.wait_until_closed(Duration::from_secs(15))
+}
+
+fn transfer_bytes() -> Result<()> {
+    let victim = Victim::new("transfer", "transfer_bytes = \"64KiB\"", false)?;
+    let mut raw = victim.ready(1)?;
+    let most = raw.read_blocks(0, 128)?;
+    ensure!(most.len() == 64 << 10);
+    let outcome = raw.run(&[0x28, 0, 0, 0, 0, 0, 0, 0, 129, 0], 129 * 512)?;
+    ensure!(outcome.status == CHECK_CONDITION, "{:02x}", outcome.status);
+    Ok(())
+}
+
+fn pings() -> Result<()> {
+    let limits = "ping_after_seconds = 1\nping_timeout_seconds = 1";
+    let victim = Victim::new("pings", limits, false)?;
+    let mut raw = victim.ready(1)?;
+    match raw.answer(LONG)? {
+        Answer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => {}
+        other => bail!("{other:02x?}"),
+    }
+    raw.wait_until_closed(LONG)
+}

@@ -1,0 +1,176 @@
+//! The Debian package: built, judged by lintian, installed below a root of its own, and used there.
+
+use anyhow::Result;
+use lunar_lab::lunar;
+use lunar_lab::process::{End, Finished, must, run};
+use lunar_lab::scratch::Scratch;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// The package, built once for all tests here; in a folder below the one of the build.
+fn package() -> Result<&'static str> {
+    static PACKAGE: OnceLock<std::result::Result<String, String>> = OnceLock::new();
+    let built = PACKAGE.get_or_init(|| build("package-test").map_err(|error| error.to_string()));
+    built.as_deref().map_err(anyhow::Error::msg)
+}
+
+fn build(folder: &str) -> Result<String> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/package"))
+        .arg(&folder)
+        .env("LUNAR_BIN", std::fs::canonicalize(lunar::binary()?)?)
+        .env("DEBFULLNAME", "Somebody")
+        .output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// A root of its own for dpkg, with a database of packages that is empty.
+fn dpkg_root(scratch: &Scratch) -> Result<String> {
+    let root = scratch.folder().join("root");
+    std::fs::create_dir_all(root.join("var/lib/dpkg/updates"))?;
+    std::fs::create_dir_all(root.join("var/lib/dpkg/info"))?;
+    std::fs::write(root.join("var/lib/dpkg/status"), "")?;
+    Ok(root.display().to_string())
+}
+
+/// dpkg below `root`; its scripts run outside of it, and know that they do.
+fn dpkg(root: &str, arguments: &[&str]) -> Result<Finished> {
+    let force = "--force-not-root,script-chrootless,depends,confold,bad-path";
+    let root = format!("--root={root}");
+    let log = "--log=/dev/null";
+    run("dpkg", &[&[&root, force, log, "--no-pager"], arguments].concat(), LIMIT)
+}
+
+/// Goal: Debian's own judge finds no error and warns of nothing.
+#[test]
+fn lintian_has_nothing_to_say() -> Result<()> {
+    let judged = run("lintian", &["--fail-on", "error,warning", package()?], LIMIT)?;
+    assert!(judged.succeeded() && judged.stdout.is_empty(), "{}", judged.outputs());
+    Ok(())
+}
+
+/// Goal: the same sources give the same bytes, so that a package can be checked.
+#[test]
+fn packages_are_reproducible() -> Result<()> {
+    let (once, again) = (std::fs::read(package()?)?, std::fs::read(build("package-again")?)?);
+    assert!(once == again, "two builds differ");
+    Ok(())
+}
+
+/// Goal: the installed program runs and takes the installed configuration; an upgrade keeps a
+/// configuration that was changed, a removal leaves it, a purge does not, and disks always stay.
+#[test]
+fn installed_upgraded_and_removed() -> Result<()> {
+    let scratch = Scratch::new("dpkg")?;
+    let root = dpkg_root(&scratch)?;
+    let installed = dpkg(&root, &["--install", package()?])?;
+    assert!(installed.succeeded(), "{}", installed.outputs());
+    let (lunar, toml) = (format!("{root}/usr/bin/lunar"), format!("{root}/etc/lunar/lunar.toml"));
+    let version = must(&lunar, &["--version"], LIMIT)?;
+    let told = must("dpkg-deb", &["-f", package()?, "Version"], LIMIT)?;
+    assert_eq!(version.trim(), format!("lunar {}", told.trim().trim_end_matches("-1")));
+    must(&lunar, &["check", &toml], LIMIT)?;
+
+    let disk = format!("{root}/var/lib/lunar/disk.img");
+    std::fs::create_dir_all(format!("{root}/var/lib/lunar"))?;
+    std::fs::write(&disk, "data")?;
+    let changed = std::fs::read_to_string(&toml)?.replace(":3260", ":3261");
+    std::fs::write(&toml, &changed)?;
+    let upgraded = dpkg(&root, &["--install", package()?])?;
+    assert!(upgraded.succeeded(), "{}", upgraded.outputs());
+    assert_eq!(std::fs::read_to_string(&toml)?, changed, "the upgrade kept it");
+    let removed = dpkg(&root, &["--remove", "lunar"])?;
+    assert!(removed.succeeded() && !Path::new(&lunar).exists(), "{}", removed.outputs());
+    assert_eq!(std::fs::read_to_string(&toml)?, changed, "the removal kept it");
+    let purged = dpkg(&root, &["--purge", "lunar"])?;
+    assert!(purged.succeeded() && !Path::new(&toml).exists(), "{}", purged.outputs());
+    assert_eq!(std::fs::read_to_string(&disk)?, "data", "disks are not the package's");
+    Ok(())
+}
+
+/// Goal: the package's service works as the unit and its comments say. Method: a real systemd, in
+/// namespaces of its own, installs, starts, kills, upgrades and removes it; see lab/systemd.
+#[test]
+fn the_service_works_under_systemd() -> Result<()> {
+    /// What the script ends with where the machine does not let it.
+    const CANNOT: i32 = 77;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/run");
+    let played = run(script, &[package()?], 2 * LIMIT)?;
+    if matches!(played.end, End::Exited(status) if status.code() == Some(CANNOT)) {
+        eprintln!("NOT TESTED: {}", played.stderr);
+        return Ok(());
+    }
+    assert!(played.succeeded(), "{}", played.outputs());
+    assert!(played.stdout.lines().count() >= 8, "every part of the scene: {}", played.stdout);
+    Ok(())
+}
+
+/// Goal: the installed README.md leads to documents that are installed, and they to others.
+#[test]
+fn links_of_the_documents_lead_somewhere() -> Result<()> {
+    let scratch = Scratch::new("documents")?;
+    must("dpkg-deb", &["-x", package()?, &scratch.path("")], LIMIT)?;
+    let folder = scratch.folder().join("usr/share/doc/lunar").canonicalize()?;
+    let mut documents = vec![folder.join("README.md")];
+    let mut next = 0;
+    while let Some(document) = documents.get(next).cloned() {
+        next += 1;
+        let text = std::fs::read_to_string(&document)?;
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let path = link.split('#').next().unwrap_or_default();
+            // The licence is another package's.
+            if path.is_empty() || path.contains("://") || path == "LICENSE" {
+                continue;
+            }
+            let linked = document.with_file_name(path).canonicalize();
+            let linked = linked.unwrap_or_else(|error| panic!("{document:?}: {link}: {error}"));
+            if path.ends_with(".md") && !documents.contains(&linked) {
+                documents.push(linked);
+            }
+        }
+    }
+    assert!(documents.len() > 10, "{documents:?}");
+    Ok(())
+}
+
+/// Goal: the manual pages are well formed. Method: mandoc warns of nothing.
+#[test]
+fn manual_pages_are_well_formed() -> Result<()> {
+    let scratch = Scratch::new("man")?;
+    must("dpkg-deb", &["-x", package()?, &scratch.path("")], LIMIT)?;
+    let mut pages = 0;
+    for section in ["man1", "man5"] {
+        for page in std::fs::read_dir(scratch.path(&format!("usr/share/man/{section}")))? {
+            let page = page?.path().display().to_string();
+            let judged = run("mandoc", &["-Tlint", "-Wwarning", &page], LIMIT)?;
+            assert!(judged.succeeded() && judged.stdout.is_empty(), "{}", judged.outputs());
+            pages += 1;
+        }
+    }
+    assert!(pages > 5, "{pages}");
+    Ok(())
+}
+
+/// Goal: the shells complete our commands. Method: ask bash and fish; zsh reads its script.
+#[test]
+fn shells_complete() -> Result<()> {
+    let scratch = Scratch::new("completions")?;
+    must("dpkg-deb", &["-x", package()?, &scratch.path("")], LIMIT)?;
+    let share = scratch.path("usr/share");
+    let bash = format!(
+        ". {share}/bash-completion/completions/lunar; COMP_WORDS=(lunar serv); COMP_CWORD=1; \
+         _lunar lunar serv lunar; echo \"${{COMPREPLY[@]}}\""
+    );
+    assert_eq!(must("bash", &["--norc", "-c", &bash], LIMIT)?.trim(), "serve");
+    let script = format!("{share}/fish/vendor_completions.d/lunar.fish");
+    let fish = format!("source {script}; complete -C 'lunar serv'");
+    let said = must("fish", &["--no-config", "-c", &fish], LIMIT)?;
+    assert!(said.starts_with("serve\t"), "{said}");
+    must("zsh", &["-n", &format!("{share}/zsh/vendor-completions/_lunar")], LIMIT)?;
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! Each command alone: when it is acknowledged, what it promises is on the disk.
+
+use crate::power_cut::deeds::{Author, CHANGES, Deed, SYNCS};
+use crate::power_cut::rig::{LOST, MODES, Mode, log_in};
+use anyhow::{Context, Result, bail, ensure};
+use lunar_lab::extended_copy::naa_designation;
+use lunar_lab::ledger::Ledger;
+use lunar_lab::lunar::Lunar;
+use lunar_lab::powercut::PowerCutDisk;
+use lunar_lab::raw_queue::Queue;
+use lunar_lab::scratch::Random;
+use std::time::{Duration, Instant};
+
+const BLOCKS: usize = 160;
+const HOT: u64 = 128;
+
+/// So many futures of each moment are looked at.
+const FUTURES: u64 = 4;
+
+struct Scene {
+    mode: Mode,
+    /// Ends before the disk does.
+    _lunar: Lunar,
+    disk: PowerCutDisk,
+    ledger: Ledger,
+    random: Random,
+    designation: Vec<u8>,
+    queue: Queue<()>,
+}
+
+impl Scene {
+    fn new(mode: Mode) -> Result<Self> {
+        let disk = PowerCutDisk::mount("power-blocks")?;
+        let lunar = mode.serve(&disk, BLOCKS)?;
+        let mut raw = log_in(&lunar, 1)?;
+        let designation = naa_designation(&mut raw)?;
+        let ledger = Ledger::new(BLOCKS, mode.block_bytes);
+        let (random, queue) = (Random(17), Queue::over(raw));
+        Ok(Self { mode, _lunar: lunar, disk, ledger, random, designation, queue })
+    }
+
+    /// One command from its beginning to its end, and a look at the disk.
+    fn act(&mut self, deed: Deed) -> Result<()> {
+        const TRIES: u32 = 1_000;
+        let order = (0..TRIES).find_map(|_| {
+            let mut author = Author {
+                mode: self.mode,
+                ledger: &mut self.ledger,
+                random: &mut self.random,
+                designation: &self.designation,
+                hot: HOT,
+                overlaps: false,
+            };
+            author.write(deed)
+        });
+        let order = order.with_context(|| format!("no blocks for {deed:?}"))?;
+        if order.read_bytes > 0 {
+            self.queue.send_read(&order.cdb, order.read_bytes, ())?;
+        } else {
+            self.queue.send(&order.cdb, &order.data, ())?;
+        }
+        let Some((_, outcome)) = self.queue.wait()? else { bail!("the connection ended") };
+        order.means.happened(&mut self.ledger, &outcome).with_context(|| format!("{deed:?}"))?;
+        for seed in 0..FUTURES {
+            let found = self.disk.after_cut(seed, "disk.img")?;
+            let checked = self.ledger.check(&found).map_err(anyhow::Error::msg);
+            checked.with_context(|| format!("{LOST}: {deed:?} {:?}, seed {seed}", self.mode))?;
+        }
+        Ok(())
+    }
+}
+
+/// Goal: GOOD means what the cache mode says, of each command that writes and each that syncs.
+/// Method: one at a time, each change before each sync; after each answer the futures that a
+/// power cut at this moment could have are looked at.
+fn each_command(mode: Mode) -> Result<()> {
+    let mut scene = Scene::new(mode)?;
+    for sync in SYNCS {
+        for change in CHANGES {
+            scene.act(change)?;
+            scene.act(sync)?;
+        }
+    }
+    scene.act(Deed::Write)?;
+    scene.act(Deed::Stop)
+}
+
+#[test]
+fn acknowledged_is_on_the_disk_that_writes_through() -> Result<()> {
+    each_command(MODES[0])
+}
+
+#[test]
+fn acknowledged_is_on_the_disk_that_writes_through_directly() -> Result<()> {
+    each_command(MODES[1])
+}
+
+#[test]
+fn acknowledged_is_on_the_disk_that_writes_back() -> Result<()> {
+    each_command(MODES[2])
+}
+
+#[test]
+fn acknowledged_is_on_the_disk_that_writes_back_directly() -> Result<()> {
+    each_command(MODES[3])
+}
+
+/// Goal: SYNCHRONIZE CACHE with IMMED is answered at once and done all the same.
+#[test]
+fn a_sync_that_is_answered_at_once_is_done() -> Result<()> {
+    const DONE_MAX: Duration = Duration::from_secs(60);
+    let mut scene = Scene::new(MODES[2])?;
+    scene.act(Deed::Write)?;
+    let written = scene.ledger.begin_sync();
+    scene.act(Deed::SynchronizeAtOnce)?;
+    scene.ledger.acknowledge_sync(written, 0..BLOCKS as u64);
+    let began = Instant::now();
+    while let Err(missing) = scene.ledger.check(&scene.disk.after_cut(0, "disk.img")?) {
+        ensure!(began.elapsed() < DONE_MAX, "{LOST}: nothing was synced: {missing}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}

@@ -1,0 +1,304 @@
+//! Commands that change blocks or make them durable, and what the ledger is to know of each.
+
+use crate::power_cut::rig::{LOST, Mode};
+use anyhow::{Context, Result, ensure};
+use lunar_lab::extended_copy;
+use lunar_lab::ledger::{Content, Entry, Ledger, Read, Sync};
+use lunar_lab::scratch::Random;
+use lunar_testkit::raw::Outcome;
+use std::ops::Range;
+
+const FUA: u8 = 0x08;
+
+/// The longest write: immediate data.
+const DATA_BYTES_MAX: usize = 8192;
+
+/// What an initiator does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Deed {
+    Write,
+    WriteFua,
+    WriteAndVerify,
+    WriteSame,
+    WriteSameOfZeroes,
+    WriteSameThatUnmaps,
+    Unmap,
+    CompareAndWrite,
+    CompareAndWriteFua,
+    OrWrite,
+    OrWriteFua,
+    ExtendedCopy,
+    Synchronize10,
+    Synchronize16,
+    SynchronizeAtOnce,
+    Read,
+    ReadFua,
+    /// START STOP UNIT: nothing but a start is answered well after it.
+    Stop,
+}
+
+/// Those that change blocks.
+pub const CHANGES: [Deed; 12] = [
+    Deed::Write,
+    Deed::WriteFua,
+    Deed::WriteAndVerify,
+    Deed::WriteSame,
+    Deed::WriteSameOfZeroes,
+    Deed::WriteSameThatUnmaps,
+    Deed::Unmap,
+    Deed::CompareAndWrite,
+    Deed::CompareAndWriteFua,
+    Deed::OrWrite,
+    Deed::OrWriteFua,
+    Deed::ExtendedCopy,
+];
+
+/// Changes that do not depend on the old content: several initiators may make them at once.
+pub const OVERWRITES: [Deed; 6] = [
+    Deed::Write,
+    Deed::WriteFua,
+    Deed::WriteSame,
+    Deed::WriteSameOfZeroes,
+    Deed::WriteSameThatUnmaps,
+    Deed::Unmap,
+];
+
+/// Those that promise what others changed; one promises nothing.
+pub const SYNCS: [Deed; 4] =
+    [Deed::Synchronize10, Deed::Synchronize16, Deed::SynchronizeAtOnce, Deed::ReadFua];
+
+/// A command as it is sent, and what its GOOD means.
+pub struct Order {
+    pub cdb: Vec<u8>,
+    pub data: Vec<u8>,
+    pub read_bytes: u32,
+    pub means: Means,
+}
+
+/// What GOOD means to the ledger.
+#[derive(Clone, Debug)]
+pub enum Means {
+    Written(Entry, bool),
+    Synced(Sync, Range<u64>),
+    /// The data is current; with a sync, it is on the medium as well.
+    Read(Read, Range<u64>, Option<Sync>),
+    Nothing,
+}
+
+impl Means {
+    /// The command has ended so.
+    pub fn happened(self, ledger: &mut Ledger, outcome: &Outcome) -> Result<()> {
+        ensure!(outcome.status == 0, "{outcome:02x?}");
+        match self {
+            Self::Written(entry, promised) => ledger.acknowledge(entry, promised),
+            Self::Synced(sync, blocks) => ledger.acknowledge_sync(sync, blocks),
+            Self::Read(read, blocks, sync) => {
+                let current = ledger.acknowledge_read(read, blocks.clone(), &outcome.data);
+                current.map_err(anyhow::Error::msg).context(LOST)?;
+                if let Some(sync) = sync {
+                    ledger.acknowledge_sync(sync, blocks);
+                }
+            }
+            Self::Nothing => {}
+        }
+        Ok(())
+    }
+}
+
+/// Makes commands.
+pub struct Author<'a> {
+    pub mode: Mode,
+    pub ledger: &'a mut Ledger,
+    pub random: &'a mut Random,
+    /// Of the unit, for copies within it.
+    pub designation: &'a [u8],
+    /// Writes go to the first so many blocks, so that they meet.
+    pub hot: u64,
+    /// Writes may overlap others that are under way.
+    pub overlaps: bool,
+}
+
+impl Author<'_> {
+    /// A command of this kind, which is sent now; `None`: no blocks are free for it.
+    pub fn write(&mut self, deed: Deed) -> Option<Order> {
+        match deed {
+            Deed::Write => self.plain(0x8a, 0, false),
+            Deed::WriteFua => self.plain(0x8a, FUA, true),
+            Deed::WriteAndVerify => self.plain(0x8e, 0x02, true),
+            Deed::WriteSame => self.same(),
+            Deed::WriteSameOfZeroes => self.zeroes(0x01),
+            Deed::WriteSameThatUnmaps => self.zeroes(0x08 | 0x01),
+            Deed::Unmap => self.unmap(),
+            Deed::CompareAndWrite => self.compare_and_write(0, false),
+            Deed::CompareAndWriteFua => self.compare_and_write(FUA, true),
+            Deed::OrWrite => self.or_write(0, false),
+            Deed::OrWriteFua => self.or_write(FUA, true),
+            Deed::ExtendedCopy => self.copy(),
+            Deed::Synchronize10 => Some(self.synchronize(0x35, 0)),
+            Deed::Synchronize16 => Some(self.synchronize(0x91, 0)),
+            Deed::SynchronizeAtOnce => Some(self.synchronize(0x91, 0x02)),
+            Deed::Read => Some(self.read(0)),
+            Deed::ReadFua => Some(self.read(FUA)),
+            Deed::Stop => {
+                let sync = self.ledger.begin_sync();
+                let means = Means::Synced(sync, 0..self.ledger.blocks());
+                let cdb = vec![0x1b, 0, 0, 0, 0, 0];
+                Some(Order { cdb, data: Vec::new(), read_bytes: 0, means })
+            }
+        }
+    }
+
+    /// Picks some blocks: idle ones, unless writes may overlap.
+    fn free(&mut self, blocks_max: u64) -> Option<Range<u64>> {
+        let count = 1 + self.random.below(blocks_max);
+        let first = self.random.below(self.hot - count);
+        let blocks = first..first + count;
+        let busy = || blocks.clone().any(|lba| self.ledger.is_busy(lba));
+        (self.overlaps || !busy()).then_some(blocks)
+    }
+
+    fn blocks_max(&self) -> u64 {
+        (DATA_BYTES_MAX / self.mode.block_bytes) as u64
+    }
+
+    fn bytes(&self, blocks: Range<u64>, content: Content) -> Vec<u8> {
+        blocks.flat_map(|lba| content.bytes(lba, self.mode.block_bytes)).collect()
+    }
+
+    /// The order, entered into the ledger.
+    fn entered(
+        &mut self,
+        cdb: Vec<u8>,
+        data: Vec<u8>,
+        blocks: Range<u64>,
+        content: Content,
+        durable: bool,
+    ) -> Order {
+        let entry = self.ledger.begin(blocks, content);
+        let means = Means::Written(entry, durable || self.mode.writes_through());
+        Order { cdb, data, read_bytes: 0, means }
+    }
+
+    fn plain(&mut self, operation: u8, flags: u8, durable: bool) -> Option<Order> {
+        let blocks = self.free(self.blocks_max())?;
+        let content = Content::Stamp(self.ledger.stamp());
+        let data = self.bytes(blocks.clone(), content);
+        let cdb = sixteen(operation, flags, &blocks);
+        Some(self.entered(cdb, data, blocks, content, durable))
+    }
+
+    fn same(&mut self) -> Option<Order> {
+        let blocks = self.free(64)?;
+        let content = Content::Same(self.ledger.stamp());
+        let data = content.bytes(0, self.mode.block_bytes);
+        let cdb = sixteen(0x93, 0, &blocks);
+        Some(self.entered(cdb, data, blocks, content, false))
+    }
+
+    fn zeroes(&mut self, flags: u8) -> Option<Order> {
+        let blocks = self.free(64)?;
+        let cdb = sixteen(0x93, flags, &blocks);
+        Some(self.entered(cdb, Vec::new(), blocks, Content::Zeroes, false))
+    }
+
+    fn unmap(&mut self) -> Option<Order> {
+        let blocks = self.free(64)?;
+        let mut list = vec![0, 22, 0, 16, 0, 0, 0, 0];
+        list.extend(blocks.start.to_be_bytes());
+        list.extend((blocks.end - blocks.start).to_be_bytes()[4..].iter());
+        list.extend([0; 4]);
+        let cdb = vec![0x42, 0, 0, 0, 0, 0, 0, 0, list.len() as u8, 0];
+        Some(self.entered(cdb, list, blocks, Content::Zeroes, false))
+    }
+
+    fn compare_and_write(&mut self, flags: u8, durable: bool) -> Option<Order> {
+        let blocks = self.free(1)?;
+        let content = Content::Stamp(self.ledger.stamp());
+        let mut data = self.bytes(blocks.clone(), self.ledger.content(blocks.start));
+        data.extend(self.bytes(blocks.clone(), content));
+        let mut cdb = sixteen(0x89, flags, &blocks);
+        cdb.copy_within(13..14, 13); // its count is one byte, where others have their last
+        Some(self.entered(cdb, data, blocks, content, durable))
+    }
+
+    /// Of zeroes, so that what becomes of it is known.
+    fn or_write(&mut self, flags: u8, durable: bool) -> Option<Order> {
+        let blocks = self.free(self.blocks_max())?;
+        if blocks.clone().any(|lba| self.ledger.content(lba) != Content::Zeroes) {
+            return self.zeroes(0x01);
+        }
+        let content = Content::Stamp(self.ledger.stamp());
+        let data = self.bytes(blocks.clone(), content);
+        let cdb = sixteen(0x8b, flags, &blocks);
+        Some(self.entered(cdb, data, blocks, content, durable))
+    }
+
+    /// From a block that is known to some others.
+    fn copy(&mut self) -> Option<Order> {
+        let to = self.free(1)?;
+        let from = self.random.below(self.hot);
+        let content = self.ledger.content(from);
+        let moves = from != to.start && !matches!(content, Content::Stamp(_));
+        if self.ledger.is_busy(from) || !moves {
+            return None;
+        }
+        let cscd = extended_copy::cscd(self.designation, self.mode.block_bytes as u16);
+        let segment = extended_copy::segment([0, 0], 1, from, to.start);
+        // No two under way may have the same.
+        let list_identifier = self.ledger.stamp() as u8;
+        let (cdb, list) = extended_copy::command(list_identifier, &cscd, &segment).ok()?;
+        let order = self.entered(cdb.to_vec(), list, to, content, false);
+        if let Means::Written(entry, _) = order.means {
+            self.ledger.hold(entry, from);
+        }
+        Some(order)
+    }
+
+    fn synchronize(&mut self, operation: u8, flags: u8) -> Order {
+        let first = self.random.below(self.hot);
+        // 0 is all from the first on.
+        let count = self.random.below(self.hot - first);
+        let blocks = first..if count == 0 { self.ledger.blocks() } else { first + count };
+        let asked = first..first + count;
+        let cdb = if operation == 0x35 {
+            ten(operation, &asked)
+        } else {
+            sixteen(operation, flags, &asked)
+        };
+        let means = if flags == 0 {
+            Means::Synced(self.ledger.begin_sync(), blocks)
+        } else {
+            Means::Nothing
+        };
+        Order { cdb, data: Vec::new(), read_bytes: 0, means }
+    }
+
+    /// A read; with FUA, its data is on the medium.
+    fn read(&mut self, flags: u8) -> Order {
+        let first = self.random.below(self.hot - self.blocks_max());
+        let blocks = first..first + self.blocks_max();
+        let sync = (flags == FUA).then(|| self.ledger.begin_sync());
+        let means = Means::Read(self.ledger.begin_read(), blocks.clone(), sync);
+        let cdb = sixteen(0x88, flags, &blocks);
+        Order { cdb, data: Vec::new(), read_bytes: DATA_BYTES_MAX as u32, means }
+    }
+}
+
+/// A CDB of sixteen bytes.
+fn sixteen(operation: u8, flags: u8, blocks: &Range<u64>) -> Vec<u8> {
+    let mut cdb = vec![operation, flags];
+    cdb.extend(blocks.start.to_be_bytes());
+    cdb.extend(&(blocks.end - blocks.start).to_be_bytes()[4..]);
+    cdb.extend([0, 0]);
+    cdb
+}
+
+/// A CDB of ten bytes.
+fn ten(operation: u8, blocks: &Range<u64>) -> Vec<u8> {
+    let mut cdb = vec![operation, 0];
+    cdb.extend(&blocks.start.to_be_bytes()[4..]);
+    cdb.push(0);
+    cdb.extend(&(blocks.end - blocks.start).to_be_bytes()[6..]);
+    cdb.push(0);
+    cdb
+}

@@ -1,0 +1,145 @@
+//! A disk that takes no writes after a failed sync, and what becomes of that when its server ends.
+
+use crate::power_cut::rig::{LOST, TARGET, after_the_cut, kill, log_in, seeds};
+use anyhow::{Context, Result, ensure};
+use lunar_lab::lunar::{Lunar, binary};
+use lunar_lab::powercut::{Operation, PowerCutDisk};
+use lunar_lab::process::must;
+use lunar_lab::scratch::Scratch;
+use lunar_testkit::raw::Raw;
+use rustix::io::Errno;
+use std::time::Duration;
+
+const TOOL_MAX: Duration = Duration::from_secs(20);
+pub const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+pub const MEDIUM_ERROR: (u8, u16) = (3, 0x0c00);
+
+/// A disk that writes back, and beside it a configuration and the socket of the API.
+struct Machine {
+    disk: PowerCutDisk,
+    beside: Scratch,
+}
+
+impl Machine {
+    fn new(name: &str) -> Result<Self> {
+        Ok(Self { disk: PowerCutDisk::mount(name)?, beside: Scratch::new(name)? })
+    }
+
+    fn api(&self) -> String {
+        format!("unix:{}", self.beside.path("api.sock"))
+    }
+
+    /// Writes the configuration; returns its path.
+    fn configuration(&self, more: &str) -> Result<String> {
+        let (api, path) = (self.api(), self.disk.path("disk.img"));
+        let text = format!(
+            "[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"{api}\"\n\
+             [[target]]\nname = \"{TARGET}\"\n[[target.lun]]\nid = 0\n\
+             device = \"{path}\"\nsize = \"1MiB\"\ncache = \"write-back\"\n{more}"
+        );
+        self.beside.secret("lunar.toml", &text)
+    }
+
+    fn start(&self) -> Result<Lunar> {
+        Lunar::start(&["target", "--config", &self.configuration("")?])
+    }
+
+    /// A server, whose disk was poisoned by a sync that failed once.
+    fn poisoned(&self) -> Result<Lunar> {
+        let lunar = self.start()?;
+        let mut raw = log_in(&lunar, 1)?;
+        raw.write_blocks(7, &[0x77; 512])?;
+        self.disk.fail_once(Operation::Sync, Errno::IO);
+        let failed = raw.run(&SYNCHRONIZE_CACHE, 0)?;
+        ensure!(failed.sense_codes() == MEDIUM_ERROR, "the sync fails: {failed:02x?}");
+        Ok(lunar)
+    }
+
+    /// `lunar ARGUMENTS`, which tells that it is done.
+    fn tell(&self, arguments: &[&str]) -> Result<String> {
+        let api = self.api();
+        must(&binary()?, &[arguments, &["--api", &api]].concat(), TOOL_MAX)
+    }
+}
+
+pub fn takes_no_writes(raw: &mut Raw, block_bytes: usize) -> Result<()> {
+    let written = raw.execute_with(&[0x2a, 0, 0, 0, 0, 8, 0, 0, 1, 0], &vec![2; block_bytes])?;
+    let synced = raw.run(&SYNCHRONIZE_CACHE, 0)?;
+    let codes = [written.sense_codes(), synced.sense_codes()];
+    ensure!(codes == [MEDIUM_ERROR; 2], "{LOST}: that it takes no writes: {codes:04x?}");
+    Ok(())
+}
+
+pub fn takes_writes(raw: &mut Raw, block_bytes: usize) -> Result<()> {
+    raw.execute(&[0; 6], 0)?;
+    raw.write_blocks(8, &vec![3; block_bytes])?;
+    let synced = raw.run(&SYNCHRONIZE_CACHE, 0)?;
+    ensure!(synced.status == 0, "{LOST}: that it was recovered: {synced:02x?}");
+    Ok(())
+}
+
+/// Goal: neither SIGKILL nor a power cut has a disk take writes that a failed sync has stopped;
+/// once an operator has said so it takes them, and a power cut does not take that back.
+#[test]
+fn a_disk_that_takes_no_writes_takes_none_after_a_restart() -> Result<()> {
+    let machine = Machine::new("power-poison")?;
+    let lunar = machine.poisoned()?;
+    let moment = machine.disk.volume();
+    machine.disk.freeze();
+    kill(lunar)?;
+    for seed in seeds(3) {
+        machine.disk.cut_from(moment.clone(), seed);
+        let lunar = after_the_cut(machine.start(), seed)?;
+        let mut raw = log_in(&lunar, 1)?;
+        takes_no_writes(&mut raw, 512).with_context(|| format!("seed {seed}"))?;
+        let told = machine.tell(&["ctl", "status"])?;
+        ensure!(told.contains("lunar ctl recover 0 --accept-loss"), "{told}");
+        machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;
+        takes_writes(&mut raw, 512)?;
+        let recovered = machine.disk.volume();
+        machine.disk.freeze();
+        kill(lunar)?;
+        machine.disk.cut_from(recovered, 0);
+        let lunar = after_the_cut(machine.start(), 0)?;
+        let written =
+            log_in(&lunar, 1)?.execute_with(&[0x2a, 0, 0, 0, 0, 8, 0, 0, 1, 0], &[4; 512])?;
+        ensure!(written.status == 0, "{LOST}: that it was recovered: {written:02x?}");
+        kill(lunar)?;
+    }
+    Ok(())
+}
+
+/// Goal: a write back that failed when no server was there to see it stops the next one's writes:
+/// the sync at its start is the only one that is told.
+#[test]
+fn a_sync_that_fails_at_the_start_is_not_passed_over() -> Result<()> {
+    let machine = Machine::new("power-poison-start")?;
+    let lunar = machine.start()?;
+    log_in(&lunar, 1)?.write_blocks(7, &[0x77; 512])?;
+    kill(lunar)?;
+    machine.disk.fail_once(Operation::Sync, Errno::IO);
+    let lunar = machine.start()?;
+    takes_no_writes(&mut log_in(&lunar, 1)?, 512)?;
+    machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;
+    takes_writes(&mut log_in(&lunar, 1)?, 512)?;
+    lunar.stop(TOOL_MAX)?;
+    Ok(())
+}
+
+/// Goal: nor does a change of its settings, or that it is taken away and shown again.
+#[test]
+fn a_disk_that_takes_no_writes_takes_none_after_a_change() -> Result<()> {
+    let machine = Machine::new("power-poison-apply")?;
+    let lunar = machine.poisoned()?;
+    let file = machine.configuration("removable = true\n")?;
+    machine.tell(&["apply", &file])?;
+    takes_no_writes(&mut log_in(&lunar, 1)?, 512)?;
+    machine.tell(&["ctl", "remove-lun", "0"])?;
+    let device = machine.disk.path("disk.img");
+    machine.tell(&["ctl", "add-lun", &device, "--id", "0", "--cache", "write-back"])?;
+    takes_no_writes(&mut log_in(&lunar, 1)?, 512)?;
+    machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;
+    takes_writes(&mut log_in(&lunar, 1)?, 512)?;
+    lunar.stop(TOOL_MAX)?;
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! A server on a disk that loses its power.
+
+use anyhow::{Context, Result, ensure};
+use lunar_lab::extended_copy::naa_designation;
+use lunar_lab::lunar::Lunar;
+use lunar_lab::powercut::PowerCutDisk;
+use lunar_testkit::raw::Raw;
+use rustix::process::Signal;
+use std::time::Duration;
+
+pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:power";
+const END_MAX: Duration = Duration::from_secs(20);
+
+/// Stands in front of every message that says that something acknowledged was lost: what
+/// `xtask mutate-syncs` looks for.
+pub const LOST: &str = "NOT KEPT";
+
+/// How many seeds: a few, or `LUNAR_SEEDS` of them.
+pub fn seeds(few: u64) -> std::ops::Range<u64> {
+    let asked = std::env::var("LUNAR_SEEDS").ok().and_then(|count| count.parse().ok());
+    // A seed here starts servers, where others of the house only run a machine.
+    const OF_ASKED: u64 = 20;
+    0..asked.map_or(few, |asked: u64| (asked / OF_ASKED).max(few))
+}
+
+/// How a disk is served.
+#[derive(Clone, Copy, Debug)]
+pub struct Mode {
+    pub cache: &'static str,
+    pub io: &'static str,
+    pub block_bytes: usize,
+}
+
+pub const MODES: [Mode; 4] = [
+    Mode { cache: "write-through", io: "buffered", block_bytes: 512 },
+    Mode { cache: "write-through", io: "direct", block_bytes: 4096 },
+    Mode { cache: "write-back", io: "buffered", block_bytes: 4096 },
+    Mode { cache: "write-back", io: "direct", block_bytes: 512 },
+];
+
+impl Mode {
+    pub fn writes_through(self) -> bool {
+        self.cache == "write-through"
+    }
+
+    /// `lunar serve` of `disk.img` with so many blocks.
+    pub fn serve(self, disk: &PowerCutDisk, blocks: usize) -> Result<Lunar> {
+        let size = (blocks * self.block_bytes).to_string();
+        let block = self.block_bytes.to_string();
+        let path = disk.path("disk.img");
+        let options = ["--cache", self.cache, "--io", self.io, "--block-size", &block];
+        let whats = [path.as_str(), "--size", &size, "--name", TARGET];
+        Lunar::serve(&[&whats[..], &options].concat())
+    }
+}
+
+/// SIGKILL, and its end. What it hangs in on the disk has to be over.
+pub fn kill(mut lunar: Lunar) -> Result<()> {
+    lunar.server().signal(Signal::KILL)?;
+    lunar.server().wait(END_MAX)?;
+    Ok(())
+}
+
+/// A session of initiator `number` to which no unit attention waits.
+pub fn log_in(lunar: &Lunar, number: u32) -> Result<Raw> {
+    let mut raw = Raw::log_in_as(lunar.address(), TARGET, number)?;
+    raw.execute(&[0; 6], 0)?;
+    Ok(raw)
+}
+
+/// What initiators know a disk by: unit serial number and NAA designator.
+pub fn identity(raw: &mut Raw) -> Result<Vec<u8>> {
+    let serial = raw.run(&[0x12, 1, 0x80, 1, 0, 0], 256)?;
+    ensure!(serial.status == 0 && serial.data.len() > 4, "no serial number: {serial:02x?}");
+    Ok([serial.data, naa_designation(raw)?].concat())
+}
+
+/// All blocks from 0 on.
+pub fn read_all(raw: &mut Raw, blocks: u64, block_bytes: usize) -> Result<Vec<u8>> {
+    let step = (64 << 10) / block_bytes as u64;
+    let mut all = Vec::new();
+    for lba in (0..blocks).step_by(step as usize) {
+        let count = step.min(blocks - lba);
+        let mut cdb = [0; 16];
+        cdb[0] = 0x88;
+        cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+        cdb[10..14].copy_from_slice(&u32::try_from(count)?.to_be_bytes());
+        let (status, data) = raw.execute(&cdb, u32::try_from(count as usize * block_bytes)?)?;
+        ensure!(status == 0, "READ (16) at {lba}: status {status:#x}");
+        all.extend(data);
+    }
+    Ok(all)
+}
+
+/// What a server must be able to do after a cut, or something was lost.
+pub fn after_the_cut<T>(what: Result<T>, seed: u64) -> Result<T> {
+    what.with_context(|| format!("{LOST}: after a power cut with seed {seed}"))
+}

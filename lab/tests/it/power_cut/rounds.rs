@@ -1,0 +1,232 @@
+//! Many commands at a time, a power cut in their midst, and another start.
+
+use crate::power_cut::deeds::{Author, CHANGES, Deed, Means, OVERWRITES, SYNCS};
+use crate::power_cut::rig::{LOST, MODES, Mode, identity, log_in, read_all, seeds};
+use crate::power_cut::served::{Backing, IoCounts, ServedDisk};
+use anyhow::{Context, Result, bail, ensure};
+use lunar_lab::extended_copy::naa_designation;
+use lunar_lab::ledger::{Content, Ledger};
+use lunar_lab::lunar::Lunar;
+use lunar_lab::raw_queue::Queue;
+use lunar_lab::scratch::Random;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const BLOCKS: usize = 1024;
+const ROUNDS: u64 = 3;
+const DEPTH_MAX: u64 = 16;
+
+/// Changes that a disk which ignores syncs takes before its power goes: enough that many writes are
+/// promised by then.
+const CHANGES_WITHOUT_SYNC: u64 = 400;
+
+/// A scene: a disk, its users, and how the disk behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Play {
+    pub backing: Backing,
+    pub mode: Mode,
+    /// How many initiators there are. One alone keeps its writes apart; the writes of several
+    /// overlap.
+    pub initiators: u32,
+    /// Whether the disk ignores syncs while commands run, so that it loses something.
+    pub lies: bool,
+}
+
+/// What happened in a scene.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Played {
+    pub acknowledged: u64,
+    pub io: IoCounts,
+}
+
+impl Played {
+    /// Adds what happened in another scene.
+    pub fn add(&mut self, other: Self) {
+        self.acknowledged += other.acknowledged;
+        self.io.add(other.io);
+    }
+}
+
+/// The load of a round, as its initiators share it.
+struct Load<'a> {
+    play: &'a Play,
+    lunar: &'a Lunar,
+    disk: &'a ServedDisk,
+    ledger: Mutex<&'a mut Ledger>,
+}
+
+impl<'a> Load<'a> {
+    fn ledger(&self) -> MutexGuard<'_, &'a mut Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.play.initiators > 1
+    }
+
+    /// The number of blocks that are written to: fewer where writes are to overlap.
+    fn hot(&self) -> u64 {
+        if self.is_shared() { 150 } else { 300 }
+    }
+
+    /// Picks a command. Of overlapping writes the ledger knows little until a sync, so shared
+    /// blocks get more syncs, and fewer commands that write many blocks.
+    fn deed(&self, random: &mut Random) -> Deed {
+        let kind = random.below(20);
+        let mut one_of = |deeds: &[Deed]| deeds[random.below(deeds.len() as u64) as usize];
+        match (kind, self.is_shared()) {
+            (0, _) | (1, true) => one_of(&SYNCS),
+            (2, true) => one_of(&OVERWRITES),
+            (1..5, false) => one_of(&CHANGES),
+            (5..7, _) => Deed::Read,
+            _ => Deed::Write,
+        }
+    }
+
+    /// Sends one initiator's commands until the power is gone; returns how many were acknowledged.
+    fn run(&self, initiator: u32, mut random: Random) -> Result<u64> {
+        let mut raw = log_in(self.lunar, initiator)?;
+        let designation = naa_designation(&mut raw)?;
+        let mut queue: Queue<(Deed, Means)> = Queue::over(raw);
+        let mut acknowledged = 0;
+        let depth_max = DEPTH_MAX / u64::from(self.play.initiators);
+        let depth = 1 + random.below(depth_max) as usize;
+        while !self.disk.power.is_frozen() {
+            while queue.depth() < depth {
+                self.send(&mut queue, &designation, &mut random)?;
+            }
+            if random.below(30) == 0 {
+                self.write_back(random.below(self.hot()))?;
+            }
+            let Some(((deed, means), outcome)) = queue.wait()? else { break };
+            match means.happened(&mut self.ledger(), &outcome) {
+                Ok(()) => acknowledged += 1,
+                Err(_) if self.disk.power.is_frozen() => break,
+                Err(error) => return Err(error.context(format!("{deed:?}"))),
+            }
+        }
+        Ok(acknowledged)
+    }
+
+    /// Writes back and drops some blocks of the kernel's page cache. Without power, that may fail.
+    fn write_back(&self, first: u64) -> Result<()> {
+        match self.disk.write_back(&(first..first + 32)) {
+            Err(error) if !self.disk.power.is_frozen() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn send(
+        &self,
+        queue: &mut Queue<(Deed, Means)>,
+        designation: &[u8],
+        random: &mut Random,
+    ) -> Result<()> {
+        let deed = self.deed(random);
+        let order = Author {
+            mode: self.play.mode,
+            ledger: &mut self.ledger(),
+            designation,
+            hot: self.hot(),
+            overlaps: self.is_shared(),
+            random,
+        }
+        .write(deed);
+        match order {
+            None => Ok(()),
+            Some(order) if order.read_bytes > 0 => {
+                queue.send_read(&order.cdb, order.read_bytes, (deed, order.means))
+            }
+            Some(order) => queue.send(&order.cdb, &order.data, (deed, order.means)),
+        }
+    }
+}
+
+impl Play {
+    /// Plays the scene: commands, a power cut after a random number of changes of the disk,
+    /// SIGKILL, another start, and a check of all blocks; three times.
+    pub fn run(&self, seed: u64) -> Result<Played> {
+        self.rounds(seed).with_context(|| format!("seed {seed}, {self:?}"))
+    }
+
+    fn rounds(&self, seed: u64) -> Result<Played> {
+        let mut random = Random(seed);
+        let mut disk = ServedDisk::new(self.backing, self.mode, BLOCKS)?;
+        let mut ledger = Ledger::new(BLOCKS, self.mode.block_bytes);
+        let mut lunar = disk.serve()?;
+        let known_by = identity(&mut log_in(&lunar, 1)?)?;
+        let mut played = Played::default();
+        for round in 0..ROUNDS {
+            played.acknowledged += self.load(&lunar, &disk, &mut ledger, &mut random)?;
+            played.io.add(disk.io_counts(&mut lunar)?);
+            let moment = disk.lose_power(lunar)?;
+            // The worst is tried once in each play.
+            let cut = if round == 0 { 0 } else { random.next_u64() };
+            lunar = disk.restart(moment, cut)?;
+            let mut raw = log_in(&lunar, 1)?;
+            let same = identity(&mut raw)? == known_by;
+            ensure!(same, "{LOST}: the disk is another one after a cut with seed {cut}");
+            let found = read_all(&mut raw, BLOCKS as u64, self.mode.block_bytes);
+            let found = found.with_context(|| format!("{LOST}: round {round}, cut {cut}"))?;
+            let settled = ledger.settle(&found).map_err(anyhow::Error::msg);
+            let torn = settled.with_context(|| format!("{LOST}: round {round}, cut {cut}"))?;
+            ensure!(torn.is_empty() || self.mode.block_bytes > 512, "{LOST}: torn: {torn:?}");
+            repair(&lunar, self.mode, &mut ledger, &torn)?;
+        }
+        played.io.add(disk.io_counts(&mut lunar)?);
+        Ok(played)
+    }
+
+    /// Runs the commands of all initiators until the power is gone.
+    fn load(
+        &self,
+        lunar: &Lunar,
+        disk: &ServedDisk,
+        ledger: &mut Ledger,
+        random: &mut Random,
+    ) -> Result<u64> {
+        if self.lies {
+            disk.power.ignore_syncs();
+        }
+        disk.power.freeze_after(if self.lies { CHANGES_WITHOUT_SYNC } else { random.below(400) });
+        let load = Load { play: self, lunar, disk, ledger: Mutex::new(ledger) };
+        std::thread::scope(|scope| {
+            let initiators = (1..=self.initiators).map(|number| {
+                let (load, random) = (&load, Random(random.next_u64()));
+                scope.spawn(move || load.run(number, random))
+            });
+            let initiators: Vec<_> = initiators.collect();
+            let ended = initiators.into_iter().map(|initiator| match initiator.join() {
+                Ok(acknowledged) => acknowledged,
+                Err(_) => bail!("an initiator panicked"),
+            });
+            ended.collect::<Vec<_>>().into_iter().sum()
+        })
+    }
+}
+
+/// Goal: whatever is under way when the power goes, what was acknowledged is there after the next
+/// start, every block is old or new, and the disk is the same one to initiators.
+#[test]
+fn a_cut_amid_commands_takes_nothing_that_was_promised() -> Result<()> {
+    for seed in seeds(6) {
+        let mode = MODES[seed as usize % MODES.len()];
+        Play { backing: Backing::Fuse, mode, initiators: 1, lies: false }.run(seed)?;
+    }
+    Ok(())
+}
+
+/// Writes blocks anew that were torn, so that each has a content that is known.
+fn repair(lunar: &Lunar, mode: Mode, ledger: &mut Ledger, torn: &[u64]) -> Result<()> {
+    let mut raw = log_in(lunar, 1)?;
+    for lba in torn {
+        let content = Content::Stamp(ledger.stamp());
+        let entry = ledger.begin([*lba], content);
+        let mut cdb = vec![0x8a, 0];
+        cdb.extend(lba.to_be_bytes());
+        cdb.extend([0, 0, 0, 1, 0, 0]);
+        let outcome = raw.execute_with(&cdb, &content.bytes(*lba, mode.block_bytes))?;
+        ensure!(outcome.status == 0, "{outcome:02x?}");
+        ledger.acknowledge(entry, mode.writes_through());
+    }
+    Ok(())
+}

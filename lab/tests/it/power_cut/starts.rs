@@ -1,0 +1,223 @@
+//! A disk that is served for the first time, and a power cut before, in and after that.
+
+use crate::power_cut::rig::{LOST, TARGET, after_the_cut, identity, kill, log_in, seeds};
+use anyhow::{Context, Result, bail, ensure};
+use lunar_lab::lunar::Lunar;
+use lunar_lab::powercut::PowerCutDisk;
+use lunar_lab::process::must;
+use lunar_lab::scratch::Scratch;
+use lunar_testkit::raw::Raw;
+use std::fs::File;
+use std::time::Duration;
+
+const SIZE: &str = "1M";
+const BLOCKS: u32 = 2048;
+/// A start makes fewer changes to the disk than this.
+const CHANGES_MAX: u64 = 60;
+const TOOL_MAX: Duration = Duration::from_secs(20);
+
+/// Where the state is to lie.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    BesideTheFile,
+    /// Below directories of which none is there yet; the file is in another one.
+    Below(&'static str),
+}
+
+const STATES: [State; 2] = [State::BesideTheFile, State::Below("var/lib/lunar")];
+
+/// The directory of a file whose state lies elsewhere: no sync for the state's sake keeps its name.
+const APART: &str = "disks";
+
+/// A disk with nothing on it but that directory.
+fn empty(name: &str) -> Result<PowerCutDisk> {
+    let disk = PowerCutDisk::mount(name)?;
+    std::fs::create_dir(disk.path(APART))?;
+    File::open(disk.folder())?.sync_all()?;
+    Ok(disk)
+}
+
+fn serve(disk: &PowerCutDisk, state: State, more: &[&str]) -> Result<Lunar> {
+    let names = ["--name", TARGET];
+    match state {
+        State::BesideTheFile => {
+            Lunar::serve(&[&[disk.path("disk.img").as_str()], &names[..], more].concat())
+        }
+        State::Below(below) => {
+            let (file, below) = (disk.path(&format!("{APART}/disk.img")), disk.path(below));
+            Lunar::serve(&[&[file.as_str(), "--state", &below], &names[..], more].concat())
+        }
+    }
+}
+
+/// The disk is there, with its size, and who it is.
+fn known_by(lunar: &Lunar) -> Result<Vec<u8>> {
+    let mut raw = log_in(lunar, 1)?;
+    let capacity = raw.execute(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8)?.1;
+    ensure!(capacity[..4] == (BLOCKS - 1).to_be_bytes(), "READ CAPACITY: {capacity:02x?}");
+    identity(&mut raw)
+}
+
+/// Cuts the power with some seeds, one after the other from the same moment, and starts again
+/// without a size: a disk that is gone is not made anew.
+fn cut_and_check(disk: &PowerCutDisk, state: State, same: &[u8]) -> Result<()> {
+    let moment = disk.volume();
+    for seed in seeds(3) {
+        disk.cut_from(moment.clone(), seed);
+        let lunar = after_the_cut(serve(disk, state, &[]), seed)?;
+        let found = after_the_cut(known_by(&lunar), seed)?;
+        ensure!(found == same, "{LOST}: the disk is another one after a cut with seed {seed}");
+        kill(lunar)?;
+    }
+    Ok(())
+}
+
+/// Goal: a disk that was served once, before anything was written to it, is there after a power
+/// cut and is the same one to initiators.
+#[test]
+fn a_new_disk_is_kept_when_it_is_served() -> Result<()> {
+    for state in STATES {
+        let disk = empty("power-new")?;
+        let lunar = serve(&disk, state, &["--size", SIZE])?;
+        let same = known_by(&lunar)?;
+        disk.freeze();
+        kill(lunar)?;
+        cut_and_check(&disk, state, &same).with_context(|| format!("{state:?}"))?;
+    }
+    Ok(())
+}
+
+/// Goal: a power cut at any moment of the first start leaves nothing that a second one stumbles
+/// over.
+#[test]
+fn a_first_start_that_is_cut_short_does_not_hinder_the_next() -> Result<()> {
+    let state = State::Below("var/lib/lunar");
+    for changes in 0..CHANGES_MAX {
+        let disk = empty("power-start")?;
+        disk.freeze_after(changes);
+        let started = serve(&disk, state, &["--size", SIZE]);
+        if started.is_ok() {
+            return Ok(());
+        }
+        let moment = disk.volume();
+        for seed in 0..3 {
+            disk.cut_from(moment.clone(), seed);
+            let lunar = after_the_cut(serve(&disk, state, &["--size", SIZE]), seed);
+            let lunar = lunar.with_context(|| format!("in the start after {changes} changes"))?;
+            after_the_cut(known_by(&lunar), seed)?;
+            kill(lunar)?;
+        }
+    }
+    bail!("a start makes more than {CHANGES_MAX} changes")
+}
+
+/// Goal: what a start finds is not taken for durable: the process that made it may have been
+/// killed before its sync. Method: the first start ends at each of its changes, as by SIGKILL: what
+/// it did stays, unsynced. A second one serves; then the power is cut.
+#[test]
+fn what_a_killed_start_left_is_made_durable_by_the_next() -> Result<()> {
+    for state in STATES {
+        for changes in 0..CHANGES_MAX {
+            let disk = empty("power-twice")?;
+            disk.freeze_after(changes);
+            let whole = serve(&disk, state, &["--size", SIZE]).is_ok();
+            // Without a cut: the process is gone, and all that it did is there to be seen.
+            disk.heal();
+            let lunar = serve(&disk, state, &["--size", SIZE])?;
+            let same = known_by(&lunar)?;
+            disk.freeze();
+            kill(lunar)?;
+            let moment = disk.volume();
+            disk.cut_from(moment, 0);
+            let context = || format!("{state:?}, the first start ended after {changes} changes");
+            let lunar = after_the_cut(serve(&disk, state, &[]), 0).with_context(context)?;
+            let found = after_the_cut(known_by(&lunar), 0).with_context(context)?;
+            ensure!(found == same, "{LOST}: another disk: {}", context());
+            kill(lunar)?;
+            if whole {
+                break;
+            }
+            ensure!(changes + 1 < CHANGES_MAX, "a start makes more than {CHANGES_MAX} changes");
+        }
+    }
+    Ok(())
+}
+
+/// A disk that writes back, and one block on it that was written and not synced.
+fn written_back(disk: &PowerCutDisk) -> Result<Lunar> {
+    let options = ["--size", SIZE, "--cache", "write-back"];
+    let lunar = serve(disk, State::BesideTheFile, &options)?;
+    log_in(&lunar, 1)?.write_blocks(7, &[0x77; 512])?;
+    Ok(lunar)
+}
+
+fn check_block(raw: &mut Raw, seed: u64) -> Result<()> {
+    let found = raw.read_block(7)?;
+    ensure!(found == [0x77; 512], "{LOST}: the block is gone, seed {seed}");
+    Ok(())
+}
+
+/// Goal: SIGTERM of a disk that writes back: exit status 0 means that all is on the disk.
+#[test]
+fn an_orderly_end_syncs() -> Result<()> {
+    let disk = PowerCutDisk::mount("power-end")?;
+    written_back(&disk)?.stop(TOOL_MAX)?;
+    let moment = disk.volume();
+    for seed in seeds(3) {
+        disk.cut_from(moment.clone(), seed);
+        let lunar = after_the_cut(serve(&disk, State::BesideTheFile, &[]), seed)?;
+        check_block(&mut log_in(&lunar, 1)?, seed)?;
+        kill(lunar)?;
+    }
+    Ok(())
+}
+
+/// Goal: `lunar write` that exits with 0 has made durable what it wrote, also to a LUN that writes
+/// back, and to a file of its own machine.
+#[test]
+fn lunar_write_syncs() -> Result<()> {
+    let disk = PowerCutDisk::mount("power-tool")?;
+    let lunar = written_back(&disk)?;
+    let binary = lunar_lab::lunar::binary()?;
+    let url = lunar.url(TARGET, 0);
+    for (device, name) in [(url, "disk.img"), (disk.path("plain.img"), "plain.img")] {
+        if name == "plain.img" {
+            std::fs::write(disk.path(name), vec![0; 1 << 20])?;
+        }
+        let input = vec![0x3c; 4096];
+        let arguments = ["write", &device, "--offset", "64K"];
+        let done = lunar_lab::process::run_with_input(&binary, &arguments, input, TOOL_MAX)?;
+        ensure!(done.succeeded(), "{}", done.outputs());
+        for seed in 0..3 {
+            let found = after_the_cut(disk.after_cut(seed, name), seed)?;
+            let kept = found.get(64 << 10..).is_some_and(|rest| rest.starts_with(&[0x3c; 4096]));
+            ensure!(kept, "{LOST}: what lunar write wrote to {name}, seed {seed}");
+        }
+    }
+    must(&binary, &["info", &lunar.url(TARGET, 0)], TOOL_MAX)?;
+    Ok(())
+}
+
+/// Goal: what `lunar copy` says is copied is there after a cut: on a LUN that writes back, and in a
+/// file that it made, name and size included.
+#[test]
+fn lunar_copy_syncs() -> Result<()> {
+    const SOURCE_BYTES: usize = 1 << 20;
+    let disk = PowerCutDisk::mount("power-copy")?;
+    let scratch = Scratch::new("power-copy-source")?;
+    let lunar = written_back(&disk)?;
+    let binary = lunar_lab::lunar::binary()?;
+    let mut all = vec![0; SOURCE_BYTES];
+    all[300_000..700_000].fill(0x5c);
+    let source = scratch.path("source.img");
+    std::fs::write(&source, &all)?;
+    for (device, name) in [(lunar.url(TARGET, 0), "disk.img"), (disk.path("new.img"), "new.img")] {
+        must(&binary, &["copy", &source, &device], TOOL_MAX)?;
+        for seed in 0..3 {
+            let found = after_the_cut(disk.after_cut(seed, name), seed)?;
+            let kept = found.get(..SOURCE_BYTES).is_some_and(|there| there == all);
+            ensure!(kept, "{LOST}: what lunar copy wrote to {name}, seed {seed}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! SANITIZE and a server that is killed in the middle of it.
+
+use anyhow::{Result, ensure};
+use lunar_lab::lunar::Lunar;
+use lunar_lab::scratch::Scratch;
+use lunar_testkit::raw::Raw;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+const TARGET: &str = "iqn.2026-11.org.lunarsan.test:sanitize";
+const SIZE: &str = "64M";
+const LAST_LBA: u32 = (64 << 20) / 512 - 1;
+/// At the first rate half a minute, long enough to be killed in the middle; at the second some
+/// seconds, long enough to be seen at the beginning.
+const PASSES: u8 = 6;
+const RATES: [&str; 2] = ["100Mbit", "400Mbit"];
+const PATIENCE: Duration = Duration::from_secs(100);
+const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 18, 0];
+const TEST_UNIT_READY: [u8; 6] = [0; 6];
+
+/// Key, code and qualifier, and progress where there is one, as REQUEST SENSE tells them.
+fn sense(raw: &mut Raw) -> Result<(u8, [u8; 2], u16)> {
+    loop {
+        let (status, data) = raw.execute(&REQUEST_SENSE, 18)?;
+        ensure!(status == 0 && data.len() == 18, "REQUEST SENSE: {status:#x}, {data:02x?}");
+        // A unit attention is told by REQUEST SENSE as well.
+        if data[2] & 0x0f != 6 {
+            let progress = u16::from_be_bytes([data[16], data[17]]);
+            return Ok((data[2] & 0x0f, [data[12], data[13]], progress));
+        }
+    }
+}
+
+/// Goal: kill -9 in the middle of a SANITIZE leaves no block that can be read: the next start goes
+/// on with it, and what was written before is nowhere when the unit is ready again.
+#[test]
+fn it_goes_on_after_a_kill() -> Result<()> {
+    let scratch = Scratch::new("sanitize-kill")?;
+    let disk = scratch.path("disk.img");
+    let serve = |rate: &str| {
+        Lunar::serve(&[&disk, "--size", SIZE, "--name", TARGET, "--maintenance-rate", rate])
+    };
+    let mut lunar = serve(RATES[0])?;
+    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let lbas = [0, 1, 7_777, LAST_LBA / 2, LAST_LBA];
+    for lba in lbas {
+        raw.write_blocks(lba, &[0x5a; 512])?;
+    }
+    let list = [0x80 | PASSES, 0, 0, 3, 0xc0, 0xff, 0xee];
+    let cdb = [0x48, 0x81, 0, 0, 0, 0, 0, 0, list.len() as u8, 0];
+    let outcome = raw.execute_with(&cdb, &list)?;
+    ensure!(outcome.status == 0, "SANITIZE OVERWRITE with IMMED: {outcome:02x?}");
+    let began = Instant::now();
+    loop {
+        let (key, code, progress) = sense(&mut raw)?;
+        ensure!((key, code) == (2, [0x04, 0x1b]), "it goes on: {key:x} {code:02x?}");
+        if progress > 0x0800 {
+            break;
+        }
+        ensure!(began.elapsed() < PATIENCE, "no progress: {progress}");
+    }
+    lunar.server().signal(Signal::KILL)?;
+    lunar.server().wait(PATIENCE)?;
+    drop(lunar);
+    let lunar = serve(RATES[1])?;
+    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let (key, code, progress) = sense(&mut raw)?;
+    ensure!((key, code) == (2, [0x04, 0x1b]), "taken up again: {key:x} {code:02x?}");
+    ensure!(progress < 0x8000, "from the beginning: {progress}");
+    ensure!(raw.read_block(0).is_err(), "a block was shown");
+    let began = Instant::now();
+    while raw.execute(&TEST_UNIT_READY, 0)?.0 != 0 {
+        ensure!(began.elapsed() < PATIENCE, "not ready again");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let pattern: Vec<u8> = [0xc0, 0xff, 0xee].into_iter().cycle().take(512).collect();
+    for lba in lbas {
+        ensure!(raw.read_block(lba)? == pattern, "block {lba}");
+    }
+    // Ready also after a stop in good order: nothing is left to be done.
+    lunar.stop(PATIENCE)?;
+    let lunar = serve(RATES[1])?;
+    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    ensure!(raw.read_block(0)? == pattern, "after another start");
+    Ok(())
+}
+
+/// The bug: a start with `--read-only` in between failed the operation for good. It may not write,
+/// so it shows nothing and leaves what is to be done to the next start that may.
+#[test]
+fn a_read_only_start_leaves_it_to_the_next() -> Result<()> {
+    let scratch = Scratch::new("sanitize-read-only")?;
+    let disk = scratch.path("disk.img");
+    let serve = |more: &[&str]| Lunar::serve(&[&[disk.as_str(), "--name", TARGET], more].concat());
+    let mut lunar = serve(&["--size", "8M", "--maintenance-rate", "1Mbit"])?;
+    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    raw.write_blocks(9_999, &[0x5a; 512])?;
+    let outcome = raw.execute_with(&[0x48, 0x81, 0, 0, 0, 0, 0, 0, 5, 0], &[1, 0, 0, 1, 0xa5])?;
+    ensure!(outcome.status == 0, "SANITIZE OVERWRITE with IMMED: {outcome:02x?}");
+    lunar.server().signal(Signal::KILL)?;
+    lunar.server().wait(PATIENCE)?;
+    drop(lunar);
+    let lunar = serve(&["--read-only"])?;
+    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let (key, code, _) = sense(&mut raw)?;
+    ensure!((key, code) == (2, [0x04, 0x1b]), "still to be done: {key:x} {code:02x?}");
+    ensure!(raw.read_block(9_999).is_err(), "a block was shown");
+    lunar.stop(Duration::from_secs(60))?;
+    let lunar = serve(&[])?;
+    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let began = Instant::now();
+    while raw.execute(&TEST_UNIT_READY, 0)?.0 != 0 {
+        ensure!(began.elapsed() < PATIENCE, "not ready again: {:x?}", sense(&mut raw)?);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    ensure!(raw.read_block(9_999)? == [0xa5; 512], "overwritten");
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! SIGTERM with initiators connected: told, finished, closed within five seconds, nothing lost.
+
+use anyhow::{Result, ensure};
+use lunar_lab::lunar::Lunar;
+use lunar_lab::process::Server;
+use lunar_lab::scratch::Scratch;
+use lunar_testkit::raw::{Answer, Raw, opcode};
+use std::time::Duration;
+
+const TARGET: &str = "iqn.2026-11.org.lunarsan.test:stopping";
+/// Five seconds are promised for the sessions; the rest is for a busy machine.
+const STOP_MAX: Duration = Duration::from_secs(6);
+/// When it is given up: a machine that is busy may take longer, but not every time.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+const TRIES: usize = 3;
+
+fn serve(scratch: &Scratch) -> Result<Lunar> {
+    let disk = scratch.path("disk.img");
+    Lunar::serve(&[&disk, "--size", "256M", "--name", TARGET])
+}
+
+/// Goal: initiators that stay silent do not hold the server; each is told by an Asynchronous
+/// Message before its connection is closed. RFC 7143 §11.9.
+#[test]
+fn silent_initiators_are_told_and_left() -> Result<()> {
+    stops_in_time(stop_with_silent_initiators)
+}
+
+/// Whether it does so once.
+fn stops_in_time(stop: fn() -> Result<Duration>) -> Result<()> {
+    let mut times = Vec::new();
+    while times.len() < TRIES {
+        let took = stop()?;
+        if took < STOP_MAX {
+            return Ok(());
+        }
+        times.push(took);
+    }
+    anyhow::bail!("it took {times:?}")
+}
+
+fn stop_with_silent_initiators() -> Result<Duration> {
+    let scratch = Scratch::new("stop-silent")?;
+    let lunar = serve(&scratch)?;
+    let mut sessions = Vec::new();
+    for number in 0..3 {
+        let mut raw = Raw::log_in_as(lunar.address(), TARGET, number)?;
+        raw.read_block(0)?;
+        sessions.push(raw);
+    }
+    let stuck_in_login = Raw::connect(lunar.address())?;
+    let took = lunar.stop(WAIT_MAX)?;
+    for raw in &mut sessions {
+        let mut told = false;
+        loop {
+            match raw.answer(Duration::from_secs(1))? {
+                Answer::Pdu(pdu) => told |= pdu.opcode() == opcode::ASYNC_MESSAGE,
+                Answer::Closed => break,
+                Answer::Silence => anyhow::bail!("a connection outlives the server"),
+            }
+        }
+        ensure!(told, "a session was closed without a word");
+    }
+    drop(stuck_in_login);
+    Ok(took)
+}
+
+/// Goal: a server under load stops in time too. Method: iscsi-perf reads at depth 32 meanwhile.
+#[test]
+fn a_busy_server_stops() -> Result<()> {
+    stops_in_time(stop_under_load)
+}
+
+fn stop_under_load() -> Result<Duration> {
+    let scratch = Scratch::new("stop-busy")?;
+    let lunar = serve(&scratch)?;
+    let url = lunar.url(TARGET, 0);
+    let load = Server::start("iscsi-perf", &["-r", "-m", "32", "-b", "8", "-t", "60", &url])?;
+    std::thread::sleep(Duration::from_secs(2));
+    let took = lunar.stop(WAIT_MAX)?;
+    drop(load);
+    Ok(took)
+}
+
+/// Goal: what was acknowledged before the stop is there after a start.
+#[test]
+fn a_restart_keeps_the_data() -> Result<()> {
+    let scratch = Scratch::new("restart")?;
+    let limit = Duration::from_secs(60);
+    let lunar = serve(&scratch)?;
+    let image = scratch.pattern("image.raw", 5, 256 << 20)?;
+    let url = lunar.url(TARGET, 0);
+    let convert = ["convert", "-n", "-f", "raw", "-O", "raw", &image, &url];
+    lunar_lab::process::must("qemu-img", &convert, limit)?;
+    lunar.stop(WAIT_MAX)?;
+    let lunar = serve(&scratch)?;
+    let url = lunar.url(TARGET, 0);
+    let compare = ["compare", "-f", "raw", "-F", "raw", &image, &url];
+    lunar_lab::process::must("qemu-img", &compare, limit)?;
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! `lunar bench --suite storage-over-ip` with real peers: qemu-io over libiscsi and libnfs, and
+//! nfs-ganesha. How fast they are, no test says.
+
+use anyhow::{Result, ensure};
+use lunar_lab::lunar;
+use lunar_lab::process;
+use lunar_lab::scratch::Scratch;
+use serde_json::Value;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(300);
+const RECORDS: &[u64] = &[256 << 10, 16 << 20];
+
+/// A short form of the suite, with these arguments too; `environment` goes before.
+fn suite(scratch: &Scratch, environment: &[&str], arguments: &[&str]) -> Result<Value> {
+    let binary = lunar::binary()?;
+    let directory = scratch.folder().display().to_string();
+    let command = [&binary, "bench", "--suite", "storage-over-ip", "--json"].map(|word| word);
+    let short = ["--size", "32M", "--record-size", "256K,16M", "--rounds", "2"];
+    let all = [environment, &command, &short, &["--directory", &directory], arguments].concat();
+    let told = serde_json::from_str(&process::must("env", &all, LIMIT)?)?;
+    nothing_is_left(&directory)?;
+    Ok(told)
+}
+
+/// No file in its directory, and no program that was told of it.
+fn nothing_is_left(directory: &str) -> Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        let is_ours = name.to_string_lossy().starts_with("lunar-");
+        ensure!(!is_ours, "{} is left", name.to_string_lossy());
+    }
+    for entry in std::fs::read_dir("/proc")? {
+        let command = std::fs::read(entry?.path().join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        ensure!(!command.contains(directory), "it still runs: {command}");
+    }
+    Ok(())
+}
+
+fn section<'a>(told: &'a Value, key: &str) -> &'a Value {
+    let sections = told["sections"].as_array().unwrap();
+    sections.iter().find(|section| section["key"] == key).unwrap_or_else(|| panic!("no {key}"))
+}
+
+/// The section has figures of these ways and no others, for each record size and direction.
+fn has_ways(told: &Value, key: &str, ways: &[&str]) {
+    let rows = section(told, key)["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), ways.len() * RECORDS.len() * 2, "{key}: {rows:?}");
+    for way in ways {
+        for record in RECORDS {
+            for direction in ["read", "write"] {
+                let row = rows.iter().find(|row| {
+                    row["way"] == *way
+                        && row["record_bytes"] == *record
+                        && row["direction"] == direction
+                });
+                has_figures(row.unwrap_or_else(|| panic!("no {way} {record} {direction}")));
+            }
+        }
+    }
+}
+
+fn has_figures(row: &Value) {
+    let figure = |path: &str| row.pointer(path).and_then(Value::as_f64).unwrap();
+    let median = figure("/bytes_per_second/median");
+    assert!(median > 0.0, "{row}");
+    assert!(figure("/bytes_per_second/least") <= median, "{row}");
+    assert!((figure("/kb_per_second") * 1024.0 - median).abs() < 1.0, "{row}");
+    assert!(figure("/p50_us") > 0.0 && figure("/p50_us") <= figure("/p99_us"), "{row}");
+    match row["way"] == "local" {
+        true => assert_eq!(row["percent_of_local"], Value::Null, "{row}"),
+        false => assert!(figure("/percent_of_local/median") > 0.0, "{row}"),
+    }
+}
+
+/// Goal: all ways are measured by the same client and by our own, each record size both ways,
+/// beside the paper's figures; the page is written; files, servers and networks are gone.
+#[test]
+fn all_ways_are_measured() -> Result<()> {
+    let scratch = Scratch::new("storage-over-ip")?;
+    let page = scratch.path("report.html");
+    let told = suite(&scratch, &[], &["--html", &page])?;
+    assert_eq!(told["suite"], "storage-over-ip");
+    let ways: &[&str] = match rustix::process::geteuid().is_root() {
+        true => &["local", "iSCSI", "NFS"],
+        false => &["local", "iSCSI"],
+    };
+    let warnings = section(&told, "qemu")["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 3 - ways.len(), "{warnings:?}");
+    has_ways(&told, "qemu", ways);
+    has_ways(&told, "lunar", &["local", "iSCSI"]);
+    // The folder for temporary files may be one that has no direct I/O.
+    if section(&told, "direct")["warnings"].as_array().unwrap().is_empty() {
+        has_ways(&told, "direct", &["local", "iSCSI"]);
+    }
+    let paper = section(&told, "paper");
+    let rates = paper["rows"].as_array().unwrap();
+    assert_eq!(rates.len(), 2 * 2 * 3);
+    let of = |name: &str| rates.iter().find(|row| row["row"] == name).unwrap();
+    assert_eq!(of("iSCSI read (paper)")["kb_256"], 14473.0);
+    assert_eq!(of("NFS write (paper)")["kb_16384"], 16152.0);
+    assert!(of("iSCSI write (here)")["kb_16384"].as_f64().unwrap() > 0.0);
+    assert_eq!(paper["percent_of_local"].as_array().unwrap().len(), 2 * 2 * 2);
+    let page = std::fs::read_to_string(page)?;
+    assert!(page.contains("Storage over IP"));
+    Ok(())
+}
+
+/// Goal: without qemu-io and an NFS server it says what to install, and measures the rest.
+#[test]
+fn what_is_missing_is_told() -> Result<()> {
+    let scratch = Scratch::new("storage-over-ip")?;
+    let told = suite(&scratch, &["PATH=/nowhere"], &[])?;
+    let warnings = section(&told, "qemu")["warnings"].to_string();
+    for part in ["no figures of NFS", "no figures of local by qemu-io", "apt-get install qemu"] {
+        assert!(warnings.contains(part), "{warnings}");
+    }
+    has_ways(&told, "lunar", &["local", "iSCSI"]);
+    assert_eq!(section(&told, "paper")["rows"].as_array().unwrap().len(), 12);
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! A trace of a session, as tshark reads it: a decoder that knows nothing of us.
+
+use anyhow::{Context, Result, ensure};
+use lunar_lab::lunar::{Lunar, binary};
+use lunar_lab::process::must;
+use lunar_lab::scratch::Scratch;
+use lunar_testkit::raw::{Pdu, Raw, opcode};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const COMMAND_MAX: Duration = Duration::from_secs(60);
+const TARGET: &str = "iqn.2026-11.org.lunarsan.test:trace";
+const LOGOUT_RESPONSE: u8 = 0x26;
+/// READ (10) and WRITE (10) of 128 blocks, 64 KiB.
+const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 128, 0];
+const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 128, 0];
+const BYTES: usize = 64 << 10;
+
+/// A server whose sessions can be traced.
+struct Traced {
+    lunar: Lunar,
+    scratch: Scratch,
+    api: String,
+}
+
+impl Traced {
+    fn start(name: &str) -> Result<Self> {
+        let scratch = Scratch::new(name)?;
+        let api = format!("unix:{}", scratch.path("api.sock"));
+        let lunar = Lunar::serve(&["mem:64M", "mem:8M", "--name", TARGET, "--api", &api])?;
+        Ok(Self { lunar, scratch, api })
+    }
+
+    /// Begins a trace with these options; it runs when this returns.
+    fn trace(&self, options: &[&str]) -> Result<Running> {
+        let file = self.scratch.path("trace.pcapng");
+        let tsih = self.lunar.session()?;
+        let mut child = Command::new(binary()?)
+            .args(["ctl", "--api", &self.api, "trace", &tsih, "--file", &file])
+            .args(["--seconds", "60"])
+            .args(options)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut told = String::new();
+        let stderr = child.stderr.take().context("no stderr")?;
+        BufReader::new(stderr).read_line(&mut told)?;
+        let running = Running { child, file, port: self.lunar.address().to_owned() };
+        ensure!(told.starts_with("tracing session"), "{told}");
+        Ok(running)
+    }
+}
+
+/// A trace that runs; ended when dropped.
+struct Running {
+    child: Child,
+    file: String,
+    port: String,
+}
+
+impl Running {
+    /// Waits for its end.
+    fn end(mut self) -> Result<Trace> {
+        let mut told = String::new();
+        self.child.stdout.take().context("no stdout")?.read_to_string(&mut told)?;
+        ensure!(self.child.wait()?.success(), "{told}");
+        let number = |word: &str| -> Result<usize> {
+            let before = told.split(word).next().unwrap_or_default();
+            let number = before.rsplit([' ', ',']).find(|part| !part.is_empty());
+            number.and_then(|number| number.parse().ok()).with_context(|| told.clone())
+        };
+        let (pdus, dropped) = (number(" PDUs,")?, number(" dropped,")?);
+        let mode = std::fs::metadata(&self.file)?.permissions().mode() & 0o777;
+        ensure!(mode == 0o600, "the file has mode {mode:o}");
+        let port = self.port.rsplit(':').next().unwrap_or_default();
+        let decode = format!("tcp.port=={port},iscsi");
+        ensure!(told.contains(&format!("-d {decode}")), "how to read it is told: {told}");
+        Ok(Trace { file: self.file.clone(), decode, pdus, dropped })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.wait();
+    }
+}
+
+/// A finished trace.
+struct Trace {
+    file: String,
+    decode: String,
+    pdus: usize,
+    dropped: usize,
+}
+
+impl Trace {
+    fn tshark(&self, more: &[&str]) -> Result<String> {
+        let arguments = [&["-r", &self.file, "-d", &self.decode], more].concat();
+        must("tshark", &arguments, COMMAND_MAX)
+    }
+
+    /// Fields of each PDU, but for the one that was made up.
+    fn fields(&self, names: &[&str]) -> Result<Vec<Vec<String>>> {
+        let mut arguments = vec!["-Y", "iscsi && !frame.comment", "-T", "fields"];
+        names.iter().for_each(|name| arguments.extend(["-e", name]));
+        let told = self.tshark(&arguments)?;
+        Ok(told.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+    }
+
+    /// Every PDU is found, at its own end, and nothing is odd about any of them.
+    fn is_clean(&self) -> Result<()> {
+        let odd = [
+            "_ws.malformed",
+            "iscsi.opcode.invalid",
+            "(tcp.flags.push == 1 && !iscsi)",
+            "(tcp.flags.push == 0 && iscsi)",
+            "tcp.analysis.flags",
+            "(frame.comment && frame.number > 1)",
+            "ip.checksum.status == Bad",
+            "tcp.checksum.status == Bad",
+        ];
+        let judged = ["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"];
+        let told = self.tshark(&[&judged[..], &["-Y", &odd.join(" || ")]].concat())?;
+        ensure!(told.is_empty(), "{told}");
+        // Comments are of a lower severity.
+        let told = self.tshark(&["-q", "-z", "expert,chat"])?;
+        ensure!(told.trim().is_empty(), "{told}");
+        let found = self.fields(&["iscsi.opcode"])?.len();
+        ensure!((found, 0) == (self.pdus, self.dropped), "{found} of {} PDUs", self.pdus);
+        Ok(())
+    }
+}
+
+/// What a bare hand sends and gets, PDU by PDU: opcode and task tag.
+fn speak(raw: &mut Raw) -> Result<Vec<(u8, u32)>> {
+    let mut told = Vec::new();
+    let expect = |raw: &mut Raw, told: &mut Vec<_>, opcode| {
+        let pdu = raw.expect(opcode)?;
+        told.push((pdu.opcode(), pdu.u32_at(16)));
+        anyhow::Ok(pdu)
+    };
+    let ping = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+        .put_u32(16, raw.new_tag())
+        .put_u32(20, u32::MAX)
+        .put_u32(24, raw.cmd_sn)
+        .put_u32(28, raw.exp_stat_sn)
+        .with_data(*b"five!");
+    let read = raw.command(0xc0, &READ, BYTES as u32);
+    let write = raw.command(0xa0, &WRITE, BYTES as u32);
+    for (sent, answer) in [(&ping, opcode::NOP_IN), (&read, opcode::DATA_IN)] {
+        raw.send(sent)?;
+        told.push((sent.opcode(), sent.u32_at(16)));
+        expect(raw, &mut told, answer)?;
+    }
+    raw.send(&write)?;
+    told.push((write.opcode(), write.u32_at(16)));
+    let r2t = expect(raw, &mut told, opcode::R2T)?;
+    for (number, start) in (0..).zip([0, BYTES / 2]) {
+        let data = Pdu::new(opcode::DATA_OUT, if start > 0 { 0x80 } else { 0 })
+            .put(8, &r2t.header[8..16])
+            .put_u32(16, r2t.u32_at(16))
+            .put(20, &r2t.header[20..24])
+            .put_u32(36, number)
+            .put_u32(40, start as u32)
+            .with_data(vec![0x5a; BYTES / 2]);
+        raw.send(&data)?;
+        told.push((data.opcode(), data.u32_at(16)));
+    }
+    expect(raw, &mut told, opcode::SCSI_RESPONSE)?;
+    let logout = Pdu::new(0x40 | opcode::LOGOUT, 0x80)
+        .put_u32(16, raw.new_tag())
+        .put_u32(24, raw.cmd_sn)
+        .put_u32(28, raw.exp_stat_sn);
+    raw.send(&logout)?;
+    told.push((logout.opcode(), logout.u32_at(16)));
+    expect(raw, &mut told, LOGOUT_RESPONSE)?;
+    Ok(told)
+}
+
+/// Goal: tshark finds the PDUs that were sent and got, each with its opcode, tag and LUN, in this
+/// order; none in whole where only headers are wanted.
+#[test]
+fn tshark_finds_what_was_said() -> Result<()> {
+    for (snaplen, lun) in [(None, 0), (None, 1), (Some("48"), 0)] {
+        let traced = Traced::start("trace-said")?;
+        let mut raw = Raw::log_in(traced.lunar.address(), TARGET)?;
+        raw.lun[1] = lun;
+        raw.execute(&[0; 6], 0)?; // the unit attention after power on
+        let options: Vec<&str> = snaplen.iter().flat_map(|bytes| ["--snaplen", bytes]).collect();
+        let running = traced.trace(&options)?;
+        let told = speak(&mut raw)?;
+        let trace = running.end()?;
+        let fields = trace.fields(&["iscsi.opcode", "iscsi.initiatortasktag"])?;
+        let wanted: Vec<_> = told
+            .iter()
+            .map(|(opcode, tag)| vec![format!("0x{opcode:02x}"), format!("0x{tag:08x}")])
+            .collect();
+        ensure!(fields == wanted, "{snaplen:?}: {fields:?} instead of {wanted:?}");
+        if snaplen.is_none() {
+            trace.is_clean()?;
+            let luns =
+                trace.tshark(&["-Y", "iscsi.opcode == 1", "-T", "fields", "-e", "scsi.lun"])?;
+            let wanted = format!("0x{lun:04x}");
+            ensure!(luns.lines().all(|line| line.split(',').all(|one| one == wanted)), "{luns}");
+            let ping = trace.tshark(&["-Y", "iscsi.pingdata == \"five!\" && !frame.comment"])?;
+            ensure!(ping.lines().count() == 2, "NOP-Out and NOP-In: {ping}");
+        } else {
+            let bytes = std::fs::read(&trace.file)?;
+            ensure!(!bytes.windows(8).any(|piece| *piece == [0x5a; 8]), "users' data are there");
+        }
+        traced.lunar.stop(COMMAND_MAX)?;
+    }
+    Ok(())
+}
+
+/// Goal: PDUs far longer than a packet come together again, with digests that tshark finds right.
+/// Method: our initiator writes 5 MB with each choice of digests.
+#[test]
+fn tshark_finds_digests_right() -> Result<()> {
+    for digests in ["", "?data_digest=crc32c", "?header_digest=crc32c&data_digest=crc32c"] {
+        let traced = Traced::start("trace-digests")?;
+        let mut writer = Command::new(binary()?)
+            .args(["write", &format!("{}{digests}", traced.lunar.url(TARGET, 0))])
+            .stdin(Stdio::piped())
+            .spawn()?;
+        let mut stdin = writer.stdin.take().context("no stdin")?;
+        let running = traced.trace(&[])?;
+        stdin.write_all(&lunar_lab::scratch::pattern(1, 5_000_001))?;
+        drop(stdin);
+        ensure!(writer.wait()?.success(), "lunar write");
+        let trace = running.end()?;
+        trace.is_clean()?;
+        let fields = trace.fields(&["iscsi.opcode", "iscsi.datasegmentlength"])?;
+        for opcode in ["0x01", "0x05", "0x21", "0x25", "0x31", "0x06", "0x26"] {
+            ensure!(fields.iter().any(|pdu| pdu[0] == opcode), "no {opcode}: {fields:?}");
+        }
+        let long = fields.iter().filter(|pdu| pdu[1].parse::<usize>().is_ok_and(|n| n > 65_536));
+        ensure!(long.count() > 5, "PDUs longer than a packet: {fields:?}");
+        let told = trace.tshark(&["-V", "-Y", "iscsi && !frame.comment"])?;
+        let count = |words: &str| told.matches(words).count();
+        let with_data = fields.iter().filter(|pdu| pdu[1] != "0").count();
+        let good = told.lines().filter(|line| line.contains("Digest: 0x"));
+        ensure!(good.clone().all(|line| line.contains("(Good CRC32)")), "a digest is wrong");
+        let wanted_header = if digests.contains("header") { fields.len() } else { 0 };
+        let wanted_data = if digests.contains("data") { with_data } else { 0 };
+        let found = (count("HeaderDigest: 0x"), count("DataDigest: 0x"));
+        ensure!(found == (wanted_header, wanted_data), "{digests}: {found:?}");
+        traced.lunar.stop(COMMAND_MAX)?;
+    }
+    Ok(())
+}
