@@ -69,9 +69,10 @@ const RUNTIME: Part = (Cow::Borrowed("runtime (tokio, mio)"), Kind::Runtime);
 const RUST: Part = (Cow::Borrowed("Rust's own libraries"), Kind::Runtime);
 const UNKNOWN: Part = (Cow::Borrowed("not known"), Kind::Unknown);
 
-/// The crates of this repository that may be in a target.
+/// The crates of this repository that may be in a target, without their prefix, which older builds
+/// do not have.
 const OWN: &[&str] =
-    &["wire", "iscsi", "scsi", "block", "net", "target", "control", "load", "lunar", "bench"];
+    &["wire", "iscsi", "scsi", "block", "net", "target", "control", "load", "lunar", "lab"];
 const RUNTIMES: &[&str] = &["tokio", "mio", "tokio_util", "futures_util", "futures_core"];
 /// What they do is what their callers do: collections, memory, locks.
 const SERVANTS: &[&str] = &["core", "alloc", "std", "hashbrown", "bytes", "parking_lot"];
@@ -97,7 +98,9 @@ fn part(frame: &Frame, caller: Option<&Part>) -> Part {
         Place::Library => LIBRARY,
         Place::Unknown => UNKNOWN,
         Place::Program(file) => match crate_of(&frame.name) {
-            Some(name) if OWN.contains(&name) => (format!("Lunar: {name}").into(), Kind::Own),
+            Some(name) if OWN.contains(&unprefixed(name)) => {
+                (format!("Lunar: {}", unprefixed(name)).into(), Kind::Own)
+            }
             Some(name) if RUNTIMES.contains(&name) => RUNTIME,
             Some(name) if SERVANTS.contains(&name) => inherited(RUST),
             Some(name) => (format!("crate {name}").into(), Kind::Runtime),
@@ -119,6 +122,10 @@ fn is_like(name: &str, like: &str) -> bool {
         (_, Some(begin)) => name.starts_with(begin),
         _ => name == like,
     }
+}
+
+fn unprefixed(name: &str) -> &str {
+    name.strip_prefix("lunar_").unwrap_or(name)
 }
 
 /// The crate of a Rust function; of `<T as a::B>::f` that of the trait. `None`: it is not Rust.
@@ -217,7 +224,7 @@ mod tests {
             user(&["<lunar_block::file::File as lunar_block::Device>::read"]),
             "Lunar: block"
         );
-        assert_eq!(user(&["<&mut T as core::fmt::Debug>::fmt", "scsi::plan"]), "Lunar: scsi");
+        assert_eq!(user(&["<&mut T as core::fmt::Debug>::fmt", "lunar_scsi::plan"]), "Lunar: scsi");
         assert_eq!(user(&["<alloc::vec::Vec<T> as core::ops::Drop>::drop"]), RUST.0);
         assert_eq!(user(&["crc_fast::update", "lunar_iscsi::digest"]), "crate crc_fast");
         assert_eq!(user(&["core::ptr::drop_in_place<mio::A>", "mio::poll::wait"]), RUNTIME.0);

@@ -143,7 +143,11 @@ pub mod tests {
         assert_eq!(read.frames.last().unwrap().place, Place::Kernel);
         let all: Vec<&Frame> = stacks.iter().flat_map(|stack| &stack.frames).collect();
         let has = |name: &str| all.iter().any(|frame| frame.name == name);
-        assert!(has("do_softirq") && has("clock_gettime") && has("target::session::Session::step"));
+        assert!(
+            has("do_softirq")
+                && has("clock_gettime")
+                && has("lunar_target::session::Session::step")
+        );
         assert!(!has(THREAD_BEGINS) && !has("start_thread") && !has("[unknown]"));
         let lunar = Place::Program("lunar".to_owned());
         assert!(all.iter().any(|frame| frame.place == lunar));
