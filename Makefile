@@ -5,11 +5,13 @@ DEMO_SIZE ?= 1G
 DEMO_PORT ?= 3260
 FUZZ_SECONDS ?= 60
 BENCH_ARGS ?=
+# Where cargo puts the program for tests with foreign peers.
+LAB_BIN = $(abspath $(or $(CARGO_TARGET_DIR),target)/lab/lunar)
 # Else two cargos that run at once look for a token pipe that make does not hand to them.
 unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint deny unit release java java-interop interop doc soak fuzz conformance conformance-tables interop-kernel package bench bench-full bench-compare bench-java
+.PHONY: help run test check lint deny unit release tests java java-lab lab-binary lab doc soak fuzz conformance conformance-tables lab-kernel package bench bench-full bench-compare bench-java
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,15 +22,12 @@ run: ## Install what is missing, build, serve a 1 GiB demo disk on loopback
 	@mkdir -p demo
 	@scripts/run-release serve demo/demo.img --size $(DEMO_SIZE) --listen 127.0.0.1:$(DEMO_PORT)
 
-test: ## Install what is missing, run every test: style, dependencies, unit, property, Java, interop, documentation
+test: ## Install what is missing, run every test: style, dependencies, unit, property, Java, lab, documentation
 	@scripts/setup test
-	@$(MAKE) --no-print-directory lint deny
-	@# Many unit tests wait more than they compute: meanwhile the release build for interop, and
-	@# whichever ends first makes room for Java.
-	@$(MAKE) --no-print-directory --jobs=2 unit release java
-	@$(MAKE) --no-print-directory interop
-	@$(MAKE) --no-print-directory java-interop
-	@$(MAKE) --no-print-directory doc
+	@# First what computes. Tests wait more than they compute, so all of them run side by side then.
+	@$(MAKE) --no-print-directory --jobs=2 lint deny java
+	@$(MAKE) --no-print-directory tests
+	@$(MAKE) --no-print-directory --jobs=4 unit lab java-lab doc
 
 check: ## The quick ones: style, unit and property tests (no peers)
 	@$(MAKE) --no-print-directory lint
@@ -45,19 +44,25 @@ unit: ## Unit and property tests, the rules of the house
 	$(CARGO) test --locked --workspace --exclude lunar-lab
 	$(CARGO) test --locked -p lunar-lab --lib
 
+tests: lab-binary ## Build all tests and run none
+	$(CARGO) test --locked --workspace --no-run
+
 java: ## The Java modules: build, tests, documentation; any JDK from 21 on
 	@scripts/java-test
 	@scripts/bench-java --build
 
-java-interop: release ## The Java initiator against our server, tgt and istgt; README's chapter; two minutes
-	@scripts/java-interop
-	@scripts/java-readme
+java-lab: lab-binary ## The Java initiator against our server, tgt and istgt; README's chapter; two minutes
+	@LUNAR_BIN=$(LAB_BIN) scripts/java-lab
+	@LUNAR_BIN=$(LAB_BIN) scripts/java-readme
 
 release: ## The binary, as it is run
 	$(CARGO) build --release --locked -p lunar-san
 
-interop: release ## Real peers against the release build: libiscsi, QEMU, tgt, istgt
-	$(CARGO) test --locked -p lunar-lab
+lab-binary:
+	$(CARGO) build --profile lab --locked -p lunar-san
+
+lab: lab-binary ## Foreign peers against our server: libiscsi, QEMU, tgt, istgt
+	LUNAR_BIN=$(LAB_BIN) $(CARGO) test --locked -p lunar-lab --test it
 
 doc: ## The API documentation, without a warning
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
@@ -80,7 +85,7 @@ conformance: ## Run the libiscsi suite and write CONFORMANCE.md
 conformance-tables: ## Write the parts of CONFORMANCE.md that come from the code alone
 	$(CARGO) run --locked -p lunar-lab -- conformance-tables
 
-interop-kernel: ## A Debian 6.1 kernel in a QEMU guest: a file system, multipath with a cut path, sg_persist, sg_xcopy; its target, LIO
+lab-kernel: ## A Debian 6.1 kernel in a QEMU guest: a file system, multipath with a cut path, sg_persist, sg_xcopy; its target, LIO
 	@scripts/setup kernel
 	$(CARGO) build --release --locked -p lunar-san
 	lab/kernel/run

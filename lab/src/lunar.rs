@@ -13,7 +13,7 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// How long a client may take until it has logged in.
 const SESSION_MAX: Duration = Duration::from_secs(60);
 
-/// The path of the `lunar` binary: `LUNAR_BIN`, or the release build, made if it is not there.
+/// The path of the `lunar` binary: `LUNAR_BIN`, or a build of profile `lab`, made if it is not there.
 ///
 /// # Errors
 /// It cannot be built.
@@ -28,7 +28,7 @@ fn build() -> Result<String> {
         return Ok(path);
     }
     let output = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--locked", "-p", "lunar-san"])
+        .args(["build", "--profile", "lab", "--locked", "-p", "lunar-san"])
         .args(["--bin", "lunar", "--message-format", "json-render-diagnostics"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .output()
