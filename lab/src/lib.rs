@@ -1,6 +1,6 @@
 //! Real peers: drives libiscsi, QEMU, tgt and istgt against the `lunar` binary, and our tools
-//! against them. What looks at the wire here (`lunar_testkit::raw`, `cutter`) is written from RFC 7143 alone and
-//! shares no code with the crates that it tests.
+//! against them. What looks at the wire here (`lunar_testkit::raw`, `cutter`) is
+//! written from RFC 7143 alone and shares no code with the crates that it tests.
 //!
 //! Tests of the initiator as a library (`cuts`, `login_options`, `kill` in `tests/it`) use its
 //! public API as any program would. The first two also have our target in their own process: over

@@ -13,7 +13,8 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// How long a client may take until it has logged in.
 const SESSION_MAX: Duration = Duration::from_secs(60);
 
-/// The path of the `lunar` binary: `LUNAR_BIN`, or a build of profile `lab`, made if it is not there.
+/// The path of the `lunar` binary: `LUNAR_BIN`, or a build of profile `lab`, made if it is
+/// not there.
 ///
 /// # Errors
 /// It cannot be built.

@@ -1,4 +1,4 @@
-//! `cargo run -p lunar-lab -- --help`: foreign peers, attacks, conformance, and measured comparisons.
+//! `cargo run -p lunar-lab -- --help`: foreign peers, attacks, conformance, comparisons.
 
 use anyhow::Result;
 use clap::Parser;

@@ -7,67 +7,67 @@ pub const OWN_TESTS: &[(&str, &str, &str)] = &[
     (
         "VPD pages: listed in ascending order, each there, no other; cut to any length",
         "SPC-4 §7.8.13",
-        "lunar_lab::tests::it::standard_scsi::vpd_pages_in_ascending_order",
+        "lab::tests::it::standard_scsi::vpd_pages_in_ascending_order",
     ),
     (
         "REPORT LUNS: each SELECT REPORT, short allocation lengths, through every unit",
         "SPC-4 §6.33",
-        "lunar_lab::tests::it::standard_scsi::report_luns_selects",
+        "lab::tests::it::standard_scsi::report_luns_selects",
     ),
     (
         "LUN addressing: peripheral, flat space, well known; what names no unit",
         "SAM-5 §4.7",
-        "lunar_lab::tests::it::standard_scsi::lun_addressing_forms",
+        "lab::tests::it::standard_scsi::lun_addressing_forms",
     ),
     (
         "REPORT TARGET PORT GROUPS: every group, and the same as page 83h says",
         "SPC-4 §6.37",
-        "lunar_lab::tests::it::standard_scsi::target_port_groups_and_device_identification_agree",
+        "lab::tests::it::standard_scsi::target_port_groups_and_device_identification_agree",
     ),
     (
         "MISCOMPARE: sense data says where, in both formats, and nothing is written",
         "SBC-3 §5.2",
-        "lunar_lab::tests::it::standard_scsi::miscompare_says_where",
+        "lab::tests::it::standard_scsi::miscompare_says_where",
     ),
     (
         "EXTENDED COPY: several segments as long as 16 bits let them be",
         "SPC-4 §6.4",
-        "lunar_lab::tests::it::standard_scsi::extended_copy_of_large_segments",
+        "lab::tests::it::standard_scsi::extended_copy_of_large_segments",
     ),
     (
         "SANITIZE goes on after aborts, resets and logout, however slow or quick the disk",
         "SBC-3 §4.11",
-        "lunar_target::tests::it::sanitize::nothing_ends_it_but_its_end",
+        "target::tests::it::sanitize::nothing_ends_it_but_its_end",
     ),
     (
         "SendTargets with bad keys and values, in both session types: the session goes on",
         "RFC 7143 Appendix C",
-        "lunar_lab::tests::it::standard_iscsi::send_targets_with_bad_keys_and_values",
+        "lab::tests::it::standard_iscsi::send_targets_with_bad_keys_and_values",
     ),
     (
         "NOP-Out with and without data, in order or immediate, with a tag or none",
         "RFC 7143 §11.18",
-        "lunar_lab::tests::it::standard_iscsi::nop_out_with_and_without_data",
+        "lab::tests::it::standard_iscsi::nop_out_with_and_without_data",
     ),
     (
         "NOP-Out with more data than the initiator takes back",
         "RFC 7143 §13.12",
-        "lunar_lab::tests::it::standard_iscsi::a_long_nop_out_comes_back_cut",
+        "lab::tests::it::standard_iscsi::a_long_nop_out_comes_back_cut",
     ),
     (
         "CHAP: names that begin with 0x and 0b, both ways",
         "RFC 7143 §12.1.3",
-        "lunar_lab::tests::it::standard_iscsi::chap_names_that_begin_like_numbers",
+        "lab::tests::it::standard_iscsi::chap_names_that_begin_like_numbers",
     ),
     (
         "CHAP: responses in base64 that are too long, too short or no base64",
         "RFC 7143 §12.1.3",
-        "lunar_lab::tests::it::standard_iscsi::an_oversized_base64_chap_response",
+        "lab::tests::it::standard_iscsi::an_oversized_base64_chap_response",
     ),
     (
         "Logout while commands run",
         "RFC 7143 §11.14",
-        "lunar_lab::tests::it::standard_iscsi::logout_during_input_and_output",
+        "lab::tests::it::standard_iscsi::logout_during_input_and_output",
     ),
 ];
 

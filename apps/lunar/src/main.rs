@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 /// A storage area network in user space: serve disks over iSCSI, and use them
 #[derive(Debug, Parser)]
-#[command(version, after_help = "Example:\n  lunar serve disk.img --size 10G")]
+#[command(name = "lunar", version, after_help = "Example:\n  lunar serve disk.img --size 10G")]
 struct Cli {
     /// Print one JSON document instead of text
     #[arg(long, global = true)]

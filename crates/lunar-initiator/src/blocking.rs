@@ -4,7 +4,7 @@
 //! number of threads, and each waits for its own answer only.
 //!
 //! ```
-//! use initiator::{SessionOptions, blocking::Connector};
+//! use lunar_initiator::{SessionOptions, blocking::Connector};
 //!
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/server.rs"));
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

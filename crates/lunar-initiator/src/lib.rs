@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use lunar_block::{BlockDevice, BlockRange};
-//! use initiator::{RemoteDisk, SessionOptions, Url};
+//! use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 //!
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/server.rs"));
 //! # #[tokio::main(flavor = "current_thread")]

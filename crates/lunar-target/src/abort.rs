@@ -53,8 +53,8 @@ impl AbortSignal {
         .await
     }
 
-    /// Waits until the command may move data in this turn ([`lunar_net::may_move`]), but no longer than
-    /// until it is aborted.
+    /// Waits until the command may move data in this turn ([`lunar_net::may_move`]), but no
+    /// longer than until it is aborted.
     pub(crate) async fn may_move(&self) -> Result<(), Aborted> {
         self.unless(lunar_net::may_move()).await
     }

@@ -77,7 +77,8 @@ pub struct Limits {
     /// connection, 1 to 3600; with [`DATA_OUT_BYTES_PER_SECOND_MIN`] it bounds the whole time. Then
     /// the connection is closed.
     ///
-    /// [`DATA_OUT_BYTES_PER_SECOND_MIN`]: lunar_iscsi::connection::target::DATA_OUT_BYTES_PER_SECOND_MIN
+    /// [`DATA_OUT_BYTES_PER_SECOND_MIN`]:
+    ///     lunar_iscsi::connection::target::DATA_OUT_BYTES_PER_SECOND_MIN
     pub data_out_seconds: u16,
     /// Bytes of read data one connection may hold, until the socket has taken them; further reads
     /// wait.

@@ -19,8 +19,9 @@ const AFTERMATH: Duration = Duration::from_secs(3);
 
 /// Attack a server of ours while a well-behaved client measures
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  cargo run -p lunar-lab -- adversary --attack login-storm\n\n\
-    The server is LUNAR_BIN, or a build of profile lab. As root it runs in a control group of 512 MiB.")]
+#[command(after_help = "Example:\n  cargo run -p lunar-lab -- adversary --attack x\n\n\
+    The server is LUNAR_BIN, or a build of profile lab. As root it runs in a control group of\n\
+    512 MiB.")]
 pub struct Adversary {
     /// Name the attacks and what they do, and run none
     #[arg(long)]

@@ -10,8 +10,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "the first request names the initiator, and the target unless it is for discovery",
         tests: &[
-            "lunar_iscsi::login::tests::target::the_first_request",
-            "lunar_iscsi::login::tests::pair::one_exchange_without_chap",
+            "iscsi::login::tests::target::the_first_request",
+            "iscsi::login::tests::pair::one_exchange_without_chap",
         ],
     },
     Must {
@@ -20,8 +20,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "one Login Request is outstanding at a time",
         tests: &[
-            "lunar_iscsi::login::tests::target::one_request_outstanding",
-            "lunar_iscsi::login::tests::initiator::a_slow_target",
+            "iscsi::login::tests::target::one_request_outstanding",
+            "iscsi::login::tests::initiator::a_slow_target",
         ],
     },
     Must {
@@ -31,8 +31,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "anything but a Login Request closes the connection before a login, and is answered \
                with status 020Bh during one",
         tests: &[
-            "lunar_iscsi::login::tests::target::other_requests",
-            "lunar_lab::tests::it::hostile::requests_before_login",
+            "iscsi::login::tests::target::other_requests",
+            "lab::tests::it::hostile::requests_before_login",
         ],
     },
     Must {
@@ -42,10 +42,10 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "stages go forward, and only to one that was offered; stage 2, and a transit to the \
                same stage, are errors",
         tests: &[
-            "lunar_iscsi::login::tests::target::headers",
-            "lunar_iscsi::login::tests::target::stages_and_keys",
-            "lunar_iscsi::login::tests::initiator::wrong_headers",
-            "lunar_iscsi::login::tests::initiator::wrong_chap_steps",
+            "iscsi::login::tests::target::headers",
+            "iscsi::login::tests::target::stages_and_keys",
+            "iscsi::login::tests::initiator::wrong_headers",
+            "iscsi::login::tests::initiator::wrong_chap_steps",
         ],
     },
     Must {
@@ -54,8 +54,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "a key that is negotiated again ends the login",
         tests: &[
-            "lunar_iscsi::login::tests::target::stages_and_keys",
-            "lunar_iscsi::login::tests::initiator::wrong_answers",
+            "iscsi::login::tests::target::stages_and_keys",
+            "iscsi::login::tests::initiator::wrong_answers",
         ],
     },
     Must {
@@ -64,8 +64,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "the first Login Response tells the TargetPortalGroupTag",
         tests: &[
-            "lunar_iscsi::login::tests::transcripts::operational_at_once",
-            "lunar_iscsi::login::tests::transcripts::mutual_chap",
+            "iscsi::login::tests::transcripts::operational_at_once",
+            "iscsi::login::tests::transcripts::mutual_chap",
         ],
     },
     Must {
@@ -74,7 +74,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "a login with the TSIH and CID of a connection takes its place; the old one, with \
                its tasks, ends first",
-        tests: &["lunar_target::tests::it::joining::a_connection_takes_the_place_of_another"],
+        tests: &["target::tests::it::joining::a_connection_takes_the_place_of_another"],
     },
     Must {
         number: 24,
@@ -83,8 +83,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a login with TSIH 0 and the name, ISID and portal group of a session takes its \
                place",
         tests: &[
-            "lunar_target::tests::it::joining::a_session_takes_the_place_of_another",
-            "lunar_target::tests::it::joining::one_session_of_a_name_at_a_time",
+            "target::tests::it::joining::a_session_takes_the_place_of_another",
+            "target::tests::it::joining::one_session_of_a_name_at_a_time",
         ],
     },
     Must {
@@ -93,9 +93,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "so does an unnamed discovery session, where initiator, ISID and address are the \
                same",
-        tests: &[
-            "lunar_target::tests::it::joining::a_discovery_session_takes_the_place_of_another",
-        ],
+        tests: &["target::tests::it::joining::a_discovery_session_takes_the_place_of_another"],
     },
     Must {
         number: 31,
@@ -104,8 +102,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a missing key of CHAP is answered with 0207h, one out of order with 0200h, a wrong \
                proof with 0201h",
         tests: &[
-            "lunar_iscsi::login::tests::chap::steps_out_of_order",
-            "lunar_iscsi::login::tests::chap::wrong_proofs",
+            "iscsi::login::tests::chap::steps_out_of_order",
+            "iscsi::login::tests::chap::wrong_proofs",
         ],
     },
     Must {
@@ -114,9 +112,9 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "CHAP, one way and mutual, with every hash",
         tests: &[
-            "lunar_iscsi::login::tests::chap::known_answers",
-            "lunar_iscsi::login::tests::pair::chap_with_every_hash",
-            "lunar_iscsi::sim::tests::life::chap",
+            "iscsi::login::tests::chap::known_answers",
+            "iscsi::login::tests::pair::chap_with_every_hash",
+            "iscsi::sim::tests::life::chap",
             "lunar::tests::it::sessions::chap_is_proven_both_ways",
         ],
     },
@@ -127,8 +125,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "secrets below 96 bits, and one secret for both directions, are refused",
         tests: &[
             "lunar::tests::it::check::secrets_are_judged_unseen",
-            "lunar_iscsi::login::tests::chap::mutual_attacks",
-            "lunar_iscsi::login::tests::initiator::one_secret_and_a_guess",
+            "iscsi::login::tests::chap::mutual_attacks",
+            "iscsi::login::tests::initiator::one_secret_and_a_guess",
         ],
     },
     Must {
@@ -145,8 +143,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "binary values of CHAP have at most 1024 bytes",
         tests: &[
-            "lunar_iscsi::login::tests::chap::mutual_attacks",
-            "lunar_iscsi::login::tests::initiator::wrong_chap_steps",
+            "iscsi::login::tests::chap::mutual_attacks",
+            "iscsi::login::tests::initiator::wrong_chap_steps",
         ],
     },
     Must {
@@ -156,9 +154,9 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "our own challenge, sent back, ends the login and the connection, and so does a \
                response that would be our own",
         tests: &[
-            "lunar_iscsi::login::tests::chap::mutual_attacks",
-            "lunar_iscsi::login::tests::chap::a_response_that_is_our_own",
-            "lunar_iscsi::connection::target::tests::service::a_refused_login_is_closed",
+            "iscsi::login::tests::chap::mutual_attacks",
+            "iscsi::login::tests::chap::a_response_that_is_our_own",
+            "iscsi::connection::target::tests::service::a_refused_login_is_closed",
         ],
     },
     Must {
@@ -168,8 +166,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "the challenge of the target is never sent back to it; a response that is our own \
                proves nothing",
         tests: &[
-            "lunar_iscsi::login::tests::initiator::one_secret_and_a_guess",
-            "lunar_iscsi::login::tests::initiator::an_unproven_target",
+            "iscsi::login::tests::initiator::one_secret_and_a_guess",
+            "iscsi::login::tests::initiator::an_unproven_target",
         ],
     },
     Must {
@@ -177,7 +175,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "11.12.5, 11.12.6, 11.12.7",
         role: Target,
         rule: "ISID, TSIH, CID and tag stay the same through a login",
-        tests: &["lunar_iscsi::login::tests::target::nothing_changes_during_a_login"],
+        tests: &["iscsi::login::tests::target::nothing_changes_during_a_login"],
     },
     Must {
         number: 46,
@@ -186,8 +184,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "TSIH 0 makes a session, and its final response has another; a TSIH that is not \
                there is refused",
         tests: &[
-            "lunar_target::tests::it::joining::a_session_takes_the_place_of_another",
-            "lunar_target::tests::it::joining::a_connection_takes_the_place_of_another",
+            "target::tests::it::joining::a_session_takes_the_place_of_another",
+            "target::tests::it::joining::a_connection_takes_the_place_of_another",
         ],
     },
     Must {
@@ -196,8 +194,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "a final response without TSIH is no login",
         tests: &[
-            "lunar_iscsi::login::tests::initiator::wrong_answers",
-            "lunar_iscsi::login::tests::initiator::random_responses",
+            "iscsi::login::tests::initiator::wrong_answers",
+            "iscsi::login::tests::initiator::random_responses",
         ],
     },
     Must {
@@ -205,7 +203,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "11.13.5",
         role: Target,
         rule: "the connection closes behind a response whose status is not success",
-        tests: &["lunar_iscsi::connection::target::tests::service::a_refused_login_is_closed"],
+        tests: &["iscsi::connection::target::tests::service::a_refused_login_is_closed"],
     },
     Must {
         number: 47,
@@ -213,7 +211,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "a redirection carries the TargetAddress, and is followed",
         tests: &[
-            "lunar_iscsi::login::tests::pair::redirects",
+            "iscsi::login::tests::pair::redirects",
             "lunar::tests::it::daemon::redirects_are_followed_to_an_end",
         ],
     },
@@ -224,8 +222,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a TargetAddress has its portal group tag in SendTargets and none in a redirection; \
                IPv6 stands in brackets",
         tests: &[
-            "lunar_iscsi::connection::target::tests::service::send_targets",
-            "lunar_iscsi::login::tests::pair::redirects",
+            "iscsi::connection::target::tests::service::send_targets",
+            "iscsi::login::tests::pair::redirects",
             "lunar::tests::it::sessions::several_portals_and_ipv6",
         ],
     },
@@ -235,8 +233,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "no two sessions with one target share an ISID: it is random, or from a pool",
         tests: &[
-            "lunar_initiator::options::tests::isids_differ",
-            "lunar_iscsi::session::initiator::tests::isids_are_never_shared_with_one_target",
+            "initiator::options::tests::isids_differ",
+            "iscsi::session::initiator::tests::isids_are_never_shared_with_one_target",
         ],
     },
 ];

@@ -11,10 +11,10 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "CmdSN, ExpCmdSN and MaxCmdSN are compared by serial number arithmetic: numbering \
                goes on past 2^32",
         tests: &[
-            "lunar_wire::serial::tests::order_survives_the_wrap",
-            "lunar_wire::serial::tests::nearer_half_is_before",
-            "lunar_iscsi::session::target::window::tests::moves_forward_in_order",
-            "lunar_iscsi::sim::tests::order::a_full_window_wraps",
+            "wire::serial::tests::order_survives_the_wrap",
+            "wire::serial::tests::nearer_half_is_before",
+            "iscsi::session::target::window::tests::moves_forward_in_order",
+            "iscsi::sim::tests::order::a_full_window_wraps",
         ],
     },
     Must {
@@ -23,8 +23,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "so is StatSN, which starts anywhere",
         tests: &[
-            "lunar_iscsi::connection::target::numbering::tests::acknowledgement_is_serial",
-            "lunar_iscsi::login::tests::pair::one_exchange_without_chap",
+            "iscsi::connection::target::numbering::tests::acknowledgement_is_serial",
+            "iscsi::login::tests::pair::one_exchange_without_chap",
         ],
     },
     Must {
@@ -33,7 +33,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "a numbered command outside of the window, or a duplicate inside of it, is ignored \
                in silence with its data, and the connection goes on",
-        tests: &["lunar_iscsi::connection::target::tests::ordering::outside_the_window_is_ignored"],
+        tests: &["iscsi::connection::target::tests::ordering::outside_the_window_is_ignored"],
     },
     Must {
         number: 3,
@@ -42,8 +42,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "immediate commands do not advance CmdSN and may lie outside of the window; one task \
                management function and one other always have room",
         tests: &[
-            "lunar_iscsi::connection::target::tests::ordering::immediate_requests",
-            "lunar_iscsi::connection::target::tests::ordering::immediate_requests_have_room",
+            "iscsi::connection::target::tests::ordering::immediate_requests",
+            "iscsi::connection::target::tests::ordering::immediate_requests_have_room",
         ],
     },
     Must {
@@ -52,8 +52,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "immediate commands carry the current CmdSN, do not use it up, and do not wait",
         tests: &[
-            "lunar_iscsi::connection::initiator::tests::transfer::a_closed_window_holds_commands_back",
-            "lunar_iscsi::sim::tests::order::immediate_commands_do_not_wait",
+            "iscsi::connection::initiator::tests::transfer::a_closed_window_holds_commands_back",
+            "iscsi::sim::tests::order::immediate_commands_do_not_wait",
         ],
     },
     Must {
@@ -62,10 +62,10 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "MaxCmdSN is never below ExpCmdSN − 1 and never moves back",
         tests: &[
-            "lunar_iscsi::session::target::window::tests::moves_forward_in_order",
-            "lunar_iscsi::connection::target::numbering::tests::window_moves_forward",
-            "lunar_iscsi::connection::target::tests::ordering::window_closes_and_opens",
-            "lunar_iscsi::connection::target::tests::hostile::storms",
+            "iscsi::session::target::window::tests::moves_forward_in_order",
+            "iscsi::connection::target::numbering::tests::window_moves_forward",
+            "iscsi::connection::target::tests::ordering::window_closes_and_opens",
+            "iscsi::connection::target::tests::hostile::storms",
         ],
     },
     Must {
@@ -74,8 +74,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "commands are delivered in the order of CmdSN over all connections of the session",
         tests: &[
-            "lunar_iscsi::connection::target::tests::ordering::order_across_connections",
-            "lunar_iscsi::sim::tests::order::commands_start_in_order_over_all_connections",
+            "iscsi::connection::target::tests::ordering::order_across_connections",
+            "iscsi::sim::tests::order::commands_start_in_order_over_all_connections",
         ],
     },
     Must {
@@ -85,9 +85,9 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "no command leaves the window last told, nor goes out of order; a window that \
                contradicts itself is ignored",
         tests: &[
-            "lunar_iscsi::session::initiator::tests::one_window_for_all_connections",
-            "lunar_iscsi::connection::initiator::tests::hostile::a_window_that_lies_is_ignored",
-            "lunar_iscsi::sim::tests::order::a_full_window_wraps",
+            "iscsi::session::initiator::tests::one_window_for_all_connections",
+            "iscsi::connection::initiator::tests::hostile::a_window_that_lies_is_ignored",
+            "iscsi::sim::tests::order::a_full_window_wraps",
         ],
     },
     Must {
@@ -96,8 +96,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "no status precedes the acknowledgement of its command: its own ExpCmdSN is past it",
         tests: &[
-            "lunar_iscsi::sim::tests::order::no_status_precedes_its_acknowledgement",
-            "lunar_iscsi::connection::target::tests::ordering::order_across_connections",
+            "iscsi::sim::tests::order::no_status_precedes_its_acknowledgement",
+            "iscsi::connection::target::tests::ordering::order_across_connections",
         ],
     },
     Must {
@@ -105,14 +105,14 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "4.2.2.2",
         role: Initiator,
         rule: "a gap in StatSN ends the session, as ErrorRecoveryLevel 0 has it",
-        tests: &["lunar_iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation"],
+        tests: &["iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation"],
     },
     Must {
         number: 6,
         sections: "4.2.2.2",
         role: Initiator,
         rule: "ExpStatSN of every request acknowledges all status before it",
-        tests: &["lunar_iscsi::connection::initiator::tests::life::status_is_acknowledged"],
+        tests: &["iscsi::connection::initiator::tests::life::status_is_acknowledged"],
     },
     Must {
         number: 6,
@@ -120,8 +120,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "StatSN is taken by every status and by nothing else, without a gap",
         tests: &[
-            "lunar_iscsi::connection::target::tests::responses::stat_sn_has_no_gap",
-            "lunar_iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::target::tests::responses::stat_sn_has_no_gap",
+            "iscsi::connection::target::tests::hostile::storms",
         ],
     },
     Must {
@@ -131,8 +131,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "DataSN counts from 0 over all Data-In of a command; R2Ts share the count where a \
                command moves data both ways",
         tests: &[
-            "lunar_iscsi::connection::target::tests::responses::sequences",
-            "lunar_iscsi::connection::target::tests::responses::bidirectional",
+            "iscsi::connection::target::tests::responses::sequences",
+            "iscsi::connection::target::tests::responses::bidirectional",
         ],
     },
     Must {
@@ -141,8 +141,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "DataSN of Data-Out counts from 0 in each sequence, unsolicited and solicited",
         tests: &[
-            "lunar_iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
-            "lunar_iscsi::connection::initiator::tests::transfer::ready_to_transfer_is_answered_in_order",
+            "iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
+            "iscsi::connection::initiator::tests::transfer::ready_to_transfer_is_answered_in_order",
         ],
     },
     Must {
@@ -151,8 +151,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "a DataSN or R2TSN that is not the next one is noticed",
         tests: &[
-            "lunar_iscsi::connection::target::tests::data_out::wrong_data_sn",
-            "lunar_iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::connection::target::tests::data_out::wrong_data_sn",
+            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
         ],
     },
     Must {
@@ -162,9 +162,9 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a function on several tasks waits for the data that was asked for, in bounded time, \
                and for the commands before it",
         tests: &[
-            "lunar_iscsi::connection::target::tests::management::logical_unit_reset",
-            "lunar_iscsi::connection::target::tests::management::data_that_never_comes",
-            "lunar_iscsi::connection::target::tests::management::overtaken_commands",
+            "iscsi::connection::target::tests::management::logical_unit_reset",
+            "iscsi::connection::target::tests::management::data_that_never_comes",
+            "iscsi::connection::target::tests::management::overtaken_commands",
         ],
     },
     Must {
@@ -174,8 +174,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "its response is sent when all earlier ones are acknowledged, and no later one \
                before it is",
         tests: &[
-            "lunar_iscsi::connection::target::tests::management::responses_are_fenced",
-            "lunar_iscsi::connection::target::tests::management::a_fence_outlives_no_connection",
+            "iscsi::connection::target::tests::management::responses_are_fenced",
+            "iscsi::connection::target::tests::management::a_fence_outlives_no_connection",
         ],
     },
     Must {
@@ -185,10 +185,10 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "until such a function is answered, the R2Ts of its tasks are; then the tasks are \
                over, on every connection",
         tests: &[
-            "lunar_iscsi::connection::initiator::tests::manage::data_goes_out_until_a_reset_is_answered",
-            "lunar_iscsi::connection::initiator::tests::manage::a_reset_ends_the_older_tasks_of_its_unit",
-            "lunar_iscsi::connection::initiator::tests::manage::tasks_ended_from_elsewhere",
-            "lunar_iscsi::sim::tests::manage::functions_during_io",
+            "iscsi::connection::initiator::tests::manage::data_goes_out_until_a_reset_is_answered",
+            "iscsi::connection::initiator::tests::manage::a_reset_ends_the_older_tasks_of_its_unit",
+            "iscsi::connection::initiator::tests::manage::tasks_ended_from_elsewhere",
+            "iscsi::sim::tests::manage::functions_during_io",
         ],
     },
     Must {
@@ -198,7 +198,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "what follows another session's function, a unit attention, is fenced on the \
                session that lost tasks",
         tests: &[concat!(
-            "lunar_iscsi::connection::target::tests::fast_abort::",
+            "iscsi::connection::target::tests::fast_abort::",
             "unit_attentions_are_fenced",
         )],
     },
@@ -208,10 +208,10 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "the semantics of FastAbort hold only where both sides agreed to them",
         tests: &[
-            "lunar_iscsi::text::tests::negotiation::answers_of_a_target",
-            "lunar_iscsi::text::tests::negotiation::answers_to_an_initiator",
-            "lunar_iscsi::connection::target::tests::management::logical_unit_reset",
-            "lunar_iscsi::connection::initiator::tests::level_two::terminated_without_agreement",
+            "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::text::tests::negotiation::answers_to_an_initiator",
+            "iscsi::connection::target::tests::management::logical_unit_reset",
+            "iscsi::connection::initiator::tests::level_two::terminated_without_agreement",
         ],
     },
     Must {
@@ -221,11 +221,11 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "then no data is waited for, and every other connection that loses tasks gets an \
                Asynchronous Message 5 for each unit; its tags stay valid until it is acknowledged",
         tests: &[
-            "lunar_iscsi::connection::target::tests::fast_abort::one_connection_waits_for_nothing",
-            "lunar_iscsi::connection::target::tests::fast_abort::other_connections_are_told",
-            "lunar_iscsi::connection::target::tests::fast_abort::each_unit_has_its_message",
-            "lunar_iscsi::connection::target::tests::fast_abort::third_parties_are_told",
-            "lunar_iscsi::connection::target::tests::fast_abort::tags_are_freed_by_the_acknowledgement",
+            "iscsi::connection::target::tests::fast_abort::one_connection_waits_for_nothing",
+            "iscsi::connection::target::tests::fast_abort::other_connections_are_told",
+            "iscsi::connection::target::tests::fast_abort::each_unit_has_its_message",
+            "iscsi::connection::target::tests::fast_abort::third_parties_are_told",
+            "iscsi::connection::target::tests::fast_abort::tags_are_freed_by_the_acknowledgement",
         ],
     },
     Must {
@@ -235,9 +235,9 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "then no data is sent for the tasks that a function means, and the message is \
                acknowledged with a NOP-Out",
         tests: &[
-            "lunar_iscsi::connection::initiator::tests::level_two::data_stops_with_the_function",
+            "iscsi::connection::initiator::tests::level_two::data_stops_with_the_function",
             concat!(
-                "lunar_iscsi::connection::initiator::tests::level_two::",
+                "iscsi::connection::initiator::tests::level_two::",
                 "terminated_tasks_end_and_are_acknowledged",
             ),
         ],
@@ -248,8 +248,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "all PDUs of a task travel on the connection of its command",
         tests: &[
-            "lunar_iscsi::connection::target::tests::ordering::data_on_another_connection",
-            "lunar_iscsi::sim::tests::order::commands_start_in_order_over_all_connections",
+            "iscsi::connection::target::tests::ordering::data_on_another_connection",
+            "iscsi::sim::tests::order::commands_start_in_order_over_all_connections",
         ],
     },
     Must {
@@ -257,7 +257,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "7.2.1",
         role: Target,
         rule: "a command that comes again under its CmdSN and tag is one command",
-        tests: &["lunar_iscsi::connection::target::tests::ordering::outside_the_window_is_ignored"],
+        tests: &["iscsi::connection::target::tests::ordering::outside_the_window_is_ignored"],
     },
     Must {
         number: 26,
@@ -265,16 +265,14 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "at ErrorRecoveryLevel 0 nothing is sent again: a rejected command fails, and its \
                CmdSN is used up by a ping",
-        tests: &[
-            "lunar_iscsi::connection::initiator::tests::life::a_rejected_command_leaves_no_gap",
-        ],
+        tests: &["iscsi::connection::initiator::tests::life::a_rejected_command_leaves_no_gap"],
     },
     Must {
         number: 34,
         sections: "11.2.1.8",
         role: Initiator,
         rule: "Initiator Task Tags are unique in the session, and never the reserved one",
-        tests: &["lunar_iscsi::session::initiator::tests::tags_are_unique"],
+        tests: &["iscsi::session::initiator::tests::tags_are_unique"],
     },
     Must {
         number: 34,
@@ -282,8 +280,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "the reserved tag on a task is a format error; a tag in use is rejected",
         tests: &[
-            "lunar_iscsi::connection::target::tests::service::format_errors_end_the_session",
-            "lunar_iscsi::connection::target::tests::ordering::a_tag_in_use",
+            "iscsi::connection::target::tests::service::format_errors_end_the_session",
+            "iscsi::connection::target::tests::ordering::a_tag_in_use",
         ],
     },
 ];

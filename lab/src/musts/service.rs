@@ -10,9 +10,9 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "a Reject ends no task by itself; the CmdSN of a rejected command is still expected",
         tests: &[
-            "lunar_iscsi::connection::target::tests::data_out::damaged_immediate_data_leaves_a_gap",
-            "lunar_iscsi::connection::target::tests::data_out::data_digest_error",
-            "lunar_iscsi::connection::target::tests::ordering::a_tag_in_use",
+            "iscsi::connection::target::tests::data_out::damaged_immediate_data_leaves_a_gap",
+            "iscsi::connection::target::tests::data_out::data_digest_error",
+            "iscsi::connection::target::tests::ordering::a_tag_in_use",
         ],
     },
     Must {
@@ -21,9 +21,9 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "a format error closes every connection of the session",
         tests: &[
-            "lunar_iscsi::connection::target::tests::service::format_errors_end_the_session",
-            "lunar_iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
-            "lunar_iscsi::session::initiator::tests::a_violation_ends_the_session",
+            "iscsi::connection::target::tests::service::format_errors_end_the_session",
+            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::session::initiator::tests::a_violation_ends_the_session",
         ],
     },
     Must {
@@ -33,8 +33,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a data digest error is rejected with reason 02h, and CHECK CONDITION follows when \
                all data has come",
         tests: &[
-            "lunar_iscsi::connection::target::tests::data_out::data_digest_error",
-            "lunar_iscsi::connection::target::tests::data_out::check_condition_waits_for_all_data",
+            "iscsi::connection::target::tests::data_out::data_digest_error",
+            "iscsi::connection::target::tests::data_out::check_condition_waits_for_all_data",
         ],
     },
     Must {
@@ -43,9 +43,9 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "a header digest error closes the connection",
         tests: &[
-            "lunar_iscsi::connection::target::tests::service::header_digest_error",
-            "lunar_iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
-            "lunar_iscsi::sim::tests::faults::a_flipped_bit_is_noticed",
+            "iscsi::connection::target::tests::service::header_digest_error",
+            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::sim::tests::faults::a_flipped_bit_is_noticed",
         ],
     },
     Must {
@@ -54,7 +54,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "so is a damaged PDU that would have been passed over, but not one that is ignored \
                for its CmdSN",
-        tests: &["lunar_iscsi::connection::target::tests::data_out::damaged_strays"],
+        tests: &["iscsi::connection::target::tests::data_out::damaged_strays"],
     },
     Must {
         number: 39,
@@ -63,9 +63,9 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "ABORT TASK is for tasks of its own connection and not for task management; RefCmdSN \
                tells of a command that has not come",
         tests: &[
-            "lunar_iscsi::connection::target::tests::management::functions_that_are_refused",
-            "lunar_iscsi::connection::target::tests::management::abort_task_of_nobody",
-            "lunar_iscsi::connection::target::tests::management::abort_task_before_its_turn",
+            "iscsi::connection::target::tests::management::functions_that_are_refused",
+            "iscsi::connection::target::tests::management::abort_task_of_nobody",
+            "iscsi::connection::target::tests::management::abort_task_before_its_turn",
         ],
     },
     Must {
@@ -75,8 +75,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "ABORT TASK names tag and CmdSN of its task, or its own CmdSN where an immediate \
                command made the task",
         tests: &[
-            "lunar_iscsi::connection::initiator::tests::manage::abort_task",
-            "lunar_iscsi::connection::initiator::tests::manage::abort_of_an_immediate_task",
+            "iscsi::connection::initiator::tests::manage::abort_task",
+            "iscsi::connection::initiator::tests::manage::abort_of_an_immediate_task",
         ],
     },
     Must {
@@ -86,9 +86,9 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "LOGICAL UNIT RESET answers when all tasks it hits are quiet, those of other \
                sessions included",
         tests: &[
-            "lunar_iscsi::connection::target::tests::management::logical_unit_reset",
-            "lunar_iscsi::connection::target::tests::management::aborted_by_another_session",
-            "lunar_target::tests::it::life::two_resets_at_once",
+            "iscsi::connection::target::tests::management::logical_unit_reset",
+            "iscsi::connection::target::tests::management::aborted_by_another_session",
+            "target::tests::it::life::two_resets_at_once",
         ],
     },
     Must {
@@ -98,8 +98,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "CLEAR TASK SET ends the tasks of the task set that TST defines: those of the \
                session that asks",
         tests: &[
-            "lunar_target::tests::it::attentions::clearing_reaches_the_own_nexus_only",
-            "lunar_target::tests::it::hang::a_hanging_write_is_aborted_in_every_way",
+            "target::tests::it::attentions::clearing_reaches_the_own_nexus_only",
+            "target::tests::it::hang::a_hanging_write_is_aborted_in_every_way",
         ],
     },
     Must {
@@ -108,8 +108,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "TARGET COLD RESET closes every session of the target",
         tests: &[
-            "lunar_target::tests::it::joining::a_cold_reset_ends_every_session",
-            "lunar_iscsi::connection::target::tests::level_two::target_cold_reset_is_answered",
+            "target::tests::it::joining::a_cold_reset_ends_every_session",
+            "iscsi::connection::target::tests::level_two::target_cold_reset_is_answered",
         ],
     },
     Must {
@@ -119,8 +119,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a reset of the target that its initiator is not authorized for is answered so, and \
                nothing is aborted",
         tests: &[
-            "lunar_target::tests::it::administer::resets_of_the_target_are_for_administrators",
-            "lunar_iscsi::session::target::tests::resets_of_the_target_are_for_administrators",
+            "target::tests::it::administer::resets_of_the_target_are_for_administrators",
+            "iscsi::session::target::tests::resets_of_the_target_are_for_administrators",
         ],
     },
     Must {
@@ -130,8 +130,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "asked to log out, it does so in the time it is given; asked to negotiate, it sends \
                a Text Request",
         tests: &[
-            "lunar_iscsi::connection::initiator::tests::life::asked_to_log_out",
-            "lunar_iscsi::connection::initiator::tests::life::asked_to_negotiate",
+            "iscsi::connection::initiator::tests::life::asked_to_log_out",
+            "iscsi::connection::initiator::tests::life::asked_to_negotiate",
         ],
     },
     Must {
@@ -140,7 +140,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "told that a connection or the session will drop, it tells its owner the time to \
                wait, and does not come back by itself",
-        tests: &["lunar_iscsi::connection::initiator::tests::life::a_drop_is_told"],
+        tests: &["iscsi::connection::initiator::tests::life::a_drop_is_told"],
     },
     Must {
         number: 48,
@@ -150,10 +150,10 @@ pub(super) const MUSTS: &[Must] = &[
                its response, which says that the initiator may come back at once; removal for \
                recovery is answered with 2, as the level is 0",
         tests: &[
-            "lunar_iscsi::connection::target::tests::service::logout_with_tasks",
-            "lunar_iscsi::connection::target::tests::service::logouts_of_several_connections",
-            "lunar_iscsi::sim::tests::life::logout_during_io",
-            "lunar_iscsi::connection::target::tests::basics::login_read_write_logout",
+            "iscsi::connection::target::tests::service::logout_with_tasks",
+            "iscsi::connection::target::tests::service::logouts_of_several_connections",
+            "iscsi::sim::tests::life::logout_during_io",
+            "iscsi::connection::target::tests::basics::login_read_write_logout",
         ],
     },
     Must {
@@ -163,8 +163,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "behind a Logout Request nothing new is sent, nor on the other connections when it \
                is for the session",
         tests: &[
-            "lunar_iscsi::session::initiator::tests::a_session_logout_stops_all",
-            "lunar_iscsi::connection::initiator::tests::life::asked_to_log_out",
+            "iscsi::session::initiator::tests::a_session_logout_stops_all",
+            "iscsi::connection::initiator::tests::life::asked_to_log_out",
         ],
     },
     Must {
@@ -173,7 +173,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "an initiator that comes back is told of the commands that ended with its \
                connection: 47h/7Fh",
-        tests: &["lunar_target::tests::it::joining::a_connection_takes_the_place_of_another"],
+        tests: &["target::tests::it::joining::a_connection_takes_the_place_of_another"],
     },
     Must {
         number: 49,
@@ -182,9 +182,9 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "recovery of ErrorRecoveryLevel 1 and 2 is not offered: the level is negotiated to \
                0, a SNACK is rejected with reason 03h, TASK REASSIGN refused",
         tests: &[
-            "lunar_iscsi::text::tests::negotiation::answers_of_a_target",
-            "lunar_iscsi::connection::target::tests::service::opcodes_that_do_not_belong",
-            "lunar_iscsi::connection::target::tests::management::functions_that_are_refused",
+            "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::connection::target::tests::service::opcodes_that_do_not_belong",
+            "iscsi::connection::target::tests::management::functions_that_are_refused",
         ],
     },
     Must {
@@ -192,7 +192,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "11.17.1, 7.3",
         role: Target,
         rule: "where a rejected PDU ends a task, CHECK CONDITION follows",
-        tests: &["lunar_iscsi::connection::target::tests::data_out::wrong_fields"],
+        tests: &["iscsi::connection::target::tests::data_out::wrong_fields"],
     },
     Must {
         number: 50,
@@ -200,8 +200,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "reason 0Bh is never used: each Reject that any test sees is looked at",
         tests: &[
-            "lunar_iscsi::connection::target::tests::hostile::storms",
-            "lunar_iscsi::connection::target::tests::hostile::random_headers",
+            "iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::target::tests::hostile::random_headers",
         ],
     },
     Must {
@@ -211,10 +211,10 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a ping comes back with its data, as far as MaxRecvDataSegmentLength lets it; a \
                NOP-In of our own has no data",
         tests: &[
-            "lunar_iscsi::connection::target::tests::ordering::pings",
-            "lunar_iscsi::connection::target::tests::service::a_longer_segment_is_declared",
-            "lunar_iscsi::connection::target::tests::service::silence",
-            "lunar_iscsi::connection::target::tests::ordering::an_open_window_is_told",
+            "iscsi::connection::target::tests::ordering::pings",
+            "iscsi::connection::target::tests::service::a_longer_segment_is_declared",
+            "iscsi::connection::target::tests::service::silence",
+            "iscsi::connection::target::tests::ordering::an_open_window_is_told",
         ],
     },
     Must {
@@ -224,8 +224,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a ping of the target is answered with its LUN and tag, immediate, without a task \
                tag; ours must come back with its data",
         tests: &[
-            "lunar_iscsi::connection::initiator::tests::life::a_ping_is_answered",
-            "lunar_iscsi::connection::initiator::tests::life::our_ping_comes_back",
+            "iscsi::connection::initiator::tests::life::a_ping_is_answered",
+            "iscsi::connection::initiator::tests::life::our_ping_comes_back",
         ],
     },
     Must {
@@ -235,8 +235,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "at protocol level 1 nothing of RFC 7144 is there: functions are answered \"not \
                supported\", priority and status qualifier are zero",
         tests: &[
-            "lunar_iscsi::connection::target::tests::level_two::nothing_of_it_at_level_one",
-            "lunar_iscsi::connection::initiator::tests::level_two::nothing_of_it_at_level_one",
+            "iscsi::connection::target::tests::level_two::nothing_of_it_at_level_one",
+            "iscsi::connection::initiator::tests::level_two::nothing_of_it_at_level_one",
         ],
     },
     Must {
@@ -245,14 +245,14 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "at level 2: QUERY TASK, QUERY TASK SET, I_T NEXUS RESET, QUERY ASYNCHRONOUS EVENT",
         tests: &[
-            "lunar_iscsi::connection::target::tests::level_two::query_task_finds_what_runs",
+            "iscsi::connection::target::tests::level_two::query_task_finds_what_runs",
             concat!(
-                "lunar_iscsi::connection::target::tests::level_two::",
+                "iscsi::connection::target::tests::level_two::",
                 "query_task_of_a_command_that_did_not_come",
             ),
-            "lunar_iscsi::connection::target::tests::level_two::query_task_set",
-            "lunar_iscsi::connection::target::tests::level_two::query_asynchronous_event",
-            "lunar_iscsi::connection::target::tests::level_two::i_t_nexus_reset",
+            "iscsi::connection::target::tests::level_two::query_task_set",
+            "iscsi::connection::target::tests::level_two::query_asynchronous_event",
+            "iscsi::connection::target::tests::level_two::i_t_nexus_reset",
         ],
     },
     Must {
@@ -260,7 +260,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "7144 4.2",
         role: Target,
         rule: "the version descriptor is 0960h plus the level of the session that asks",
-        tests: &["lunar_scsi::tests::it::unit::nexus::what_the_protocol_level_changes"],
+        tests: &["scsi::tests::it::unit::nexus::what_the_protocol_level_changes"],
     },
     Must {
         number: 59,
@@ -268,8 +268,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "at level 2: command priority and status qualifier",
         tests: &[
-            "lunar_iscsi::connection::target::tests::level_two::priority_and_status_qualifier",
-            "lunar_iscsi::connection::initiator::tests::level_two::priority_and_status_qualifier",
+            "iscsi::connection::target::tests::level_two::priority_and_status_qualifier",
+            "iscsi::connection::initiator::tests::level_two::priority_and_status_qualifier",
         ],
     },
 ];

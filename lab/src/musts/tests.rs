@@ -9,8 +9,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Where a crate's sources lie.
 fn folder(name: &str) -> PathBuf {
-    let name = name.replace('_', "-");
-    let places = [format!("crates/{name}"), format!("apps/{name}"), name.replace("lunar-", "")];
+    let places = [format!("crates/lunar-{name}"), format!("apps/{name}"), name.to_owned()];
     let places = places.map(|place| Path::new(ROOT).join(place));
     places.into_iter().find(|place| place.join("Cargo.toml").exists()).unwrap_or_default()
 }
@@ -78,12 +77,12 @@ fn every_rule_is_shown() {
 /// Goal: a test that does not exist is found out, each way it may be missing.
 #[test]
 fn an_absent_test_is_found_out() {
-    assert!(judge("lunar_wire::serial::tests::order_survives_the_wrap").is_ok());
+    assert!(judge("wire::serial::tests::order_survives_the_wrap").is_ok());
     for absent in [
-        "lunar_wire::serial::tests::order_survives_everything",
-        "lunar_wire::nothing::tests::order_survives_the_wrap",
+        "wire::serial::tests::order_survives_everything",
+        "wire::nothing::tests::order_survives_the_wrap",
         "nothing::serial::tests::order_survives_the_wrap",
-        "lunar_wire::serial::tests::before",
+        "wire::serial::tests::before",
         "order_survives_the_wrap",
     ] {
         assert!(judge(absent).is_err(), "{absent}");

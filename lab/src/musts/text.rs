@@ -10,8 +10,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "pairs end in a zero byte; text without one is refused",
         tests: &[
-            "lunar_iscsi::text::tests::format::pairs_are_taken_apart",
-            "lunar_iscsi::text::tests::format::malformed_text_is_refused",
+            "iscsi::text::tests::format::pairs_are_taken_apart",
+            "iscsi::text::tests::format::malformed_text_is_refused",
         ],
     },
     Must {
@@ -21,9 +21,9 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "8192 bytes of text are taken in a PDU, 64 KiB over several, and a value may span \
                them",
         tests: &[
-            "lunar_iscsi::login::tests::target::segments_around_8192_bytes",
-            "lunar_iscsi::text::tests::format::lengths_around_the_limits",
-            "lunar_iscsi::login::tests::target::any_split",
+            "iscsi::login::tests::target::segments_around_8192_bytes",
+            "iscsi::text::tests::format::lengths_around_the_limits",
+            "iscsi::login::tests::target::any_split",
         ],
     },
     Must {
@@ -32,9 +32,9 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "numbers are decimal or begin with 0x, binary values with 0x or 0b",
         tests: &[
-            "lunar_iscsi::text::value::tests::numbers_of_both_kinds",
-            "lunar_iscsi::text::value::tests::binary_of_both_kinds",
-            "lunar_iscsi::login::tests::chap::the_right_proof",
+            "iscsi::text::value::tests::numbers_of_both_kinds",
+            "iscsi::text::value::tests::binary_of_both_kinds",
+            "iscsi::login::tests::chap::the_right_proof",
         ],
     },
     Must {
@@ -43,7 +43,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "a key name begins with a capital letter and has at most 63 bytes, a simple value \
                255",
-        tests: &["lunar_iscsi::text::tests::format::malformed_text_is_refused"],
+        tests: &["iscsi::text::tests::format::malformed_text_is_refused"],
     },
     Must {
         number: 13,
@@ -52,11 +52,11 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a key that comes twice ends the login; names and session type may be said once \
                more as they were ([030](docs/decisions/030-text-where-peers-differ.md))",
         tests: &[
-            "lunar_iscsi::text::tests::format::a_key_comes_once",
-            "lunar_iscsi::login::tests::target::the_first_request",
-            "lunar_iscsi::login::tests::target::stages_and_keys",
-            "lunar_iscsi::login::tests::transcripts::names_said_again",
-            "lunar_lab::tests::it::hostile::login_text_of_odd_sizes",
+            "iscsi::text::tests::format::a_key_comes_once",
+            "iscsi::login::tests::target::the_first_request",
+            "iscsi::login::tests::target::stages_and_keys",
+            "iscsi::login::tests::transcripts::names_said_again",
+            "lab::tests::it::hostile::login_text_of_odd_sizes",
         ],
     },
     Must {
@@ -65,12 +65,12 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "C excludes F and T, and is answered with an empty PDU, in login and after",
         tests: &[
-            "lunar_iscsi::login::tests::target::headers",
-            "lunar_iscsi::login::tests::target::any_split",
-            "lunar_iscsi::login::tests::target::a_long_answer",
-            "lunar_iscsi::login::tests::initiator::wrong_headers",
-            "lunar_iscsi::login::tests::initiator::a_slow_target",
-            "lunar_iscsi::text::tests::exchange::pieces_by_the_c_bit",
+            "iscsi::login::tests::target::headers",
+            "iscsi::login::tests::target::any_split",
+            "iscsi::login::tests::target::a_long_answer",
+            "iscsi::login::tests::initiator::wrong_headers",
+            "iscsi::login::tests::initiator::a_slow_target",
+            "iscsi::text::tests::exchange::pieces_by_the_c_bit",
         ],
     },
     Must {
@@ -81,10 +81,10 @@ pub(super) const MUSTS: &[Must] = &[
                alone after the login ([030](docs/decisions/030-text-where-peers-differ.md)); a \
                key of this RFC never is",
         tests: &[
-            "lunar_iscsi::text::tests::negotiation::answers_of_a_target",
-            "lunar_iscsi::text::tests::negotiation::known_keys_are_understood",
-            "lunar_iscsi::text::tests::exchange::send_targets_values",
-            "lunar_iscsi::login::tests::initiator::a_slow_target",
+            "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::text::tests::negotiation::known_keys_are_understood",
+            "iscsi::text::tests::exchange::send_targets_values",
+            "iscsi::login::tests::initiator::a_slow_target",
         ],
     },
     Must {
@@ -93,9 +93,9 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "Reject, Irrelevant and NotUnderstood are no proposals",
         tests: &[
-            "lunar_iscsi::text::tests::negotiation::violations_of_an_initiator",
-            "lunar_iscsi::text::tests::exchange::a_refusal_leaves_nothing",
-            "lunar_iscsi::login::tests::initiator::wrong_answers",
+            "iscsi::text::tests::negotiation::violations_of_an_initiator",
+            "iscsi::text::tests::exchange::a_refusal_leaves_nothing",
+            "iscsi::login::tests::initiator::wrong_answers",
         ],
     },
     Must {
@@ -105,10 +105,10 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "of a list the first supported value is chosen, unknown ones are passed over, None \
                is answered only if it was offered",
         tests: &[
-            "lunar_iscsi::text::tests::negotiation::answers_of_a_target",
-            "lunar_iscsi::text::tests::negotiation::answers_to_an_initiator",
-            "lunar_iscsi::login::tests::chap::none_only_if_it_is_offered",
-            "lunar_iscsi::login::tests::chap::algorithm_lists",
+            "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::text::tests::negotiation::answers_to_an_initiator",
+            "iscsi::login::tests::chap::none_only_if_it_is_offered",
+            "iscsi::login::tests::chap::algorithm_lists",
         ],
     },
     Must {
@@ -118,9 +118,9 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a number out of its range is rejected; Yes and No are joined by AND or OR as the \
                key says",
         tests: &[
-            "lunar_iscsi::text::tests::negotiation::answers_of_a_target",
-            "lunar_iscsi::text::tests::negotiation::answers_to_an_initiator",
-            "lunar_iscsi::login::tests::pair::both_sides_agree",
+            "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::text::tests::negotiation::answers_to_an_initiator",
+            "iscsi::login::tests::pair::both_sides_agree",
         ],
     },
     Must {
@@ -130,8 +130,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "while a negotiation goes on the response has a Target Transfer Tag; a failure or a \
                reset keeps the old values",
         tests: &[
-            "lunar_iscsi::text::tests::exchange::a_new_segment_length",
-            "lunar_iscsi::text::tests::exchange::a_new_request_resets_the_negotiation",
+            "iscsi::text::tests::exchange::a_new_segment_length",
+            "iscsi::text::tests::exchange::a_new_request_resets_the_negotiation",
         ],
     },
     Must {
@@ -140,8 +140,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "a discovery session has ErrorRecoveryLevel 0 and one connection, whatever is said",
         tests: &[
-            "lunar_iscsi::text::tests::negotiation::discovery_overrides",
-            "lunar_iscsi::login::tests::pair::both_sides_agree",
+            "iscsi::text::tests::negotiation::discovery_overrides",
+            "iscsi::login::tests::pair::both_sides_agree",
         ],
     },
     Must {
@@ -150,7 +150,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "the requests that go on with a text copy the Target Transfer Tag and the LUN of \
                the response",
-        tests: &["lunar_iscsi::connection::initiator::tests::life::send_targets"],
+        tests: &["iscsi::connection::initiator::tests::life::send_targets"],
     },
     Must {
         number: 53,
@@ -158,8 +158,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "FirstBurstLength never exceeds MaxBurstLength, in whatever order they come",
         tests: &[
-            "lunar_iscsi::text::tests::negotiation::first_burst_in_any_order",
-            "lunar_iscsi::login::tests::pair::both_sides_agree",
+            "iscsi::text::tests::negotiation::first_burst_in_any_order",
+            "iscsi::login::tests::pair::both_sides_agree",
         ],
     },
     Must {
@@ -168,7 +168,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "a discovery session takes SendTargets and the logout of the session; all else is \
                rejected",
-        tests: &["lunar_iscsi::connection::target::tests::service::discovery_sessions_do_not_read"],
+        tests: &["iscsi::connection::target::tests::service::discovery_sessions_do_not_read"],
     },
     Must {
         number: 54,
@@ -177,8 +177,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "SendTargets gives no other target than its own in a normal session, though All is \
                taken there ([030](docs/decisions/030-text-where-peers-differ.md))",
         tests: &[
-            "lunar_iscsi::text::tests::exchange::send_targets_values",
-            "lunar_iscsi::connection::target::tests::service::text_in_a_normal_session",
+            "iscsi::text::tests::exchange::send_targets_values",
+            "iscsi::connection::target::tests::service::text_in_a_normal_session",
         ],
     },
     Must {
@@ -186,14 +186,14 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "13.23",
         role: Both,
         rule: "who offers TaskReporting at all offers RFC3720 and ResponseFence",
-        tests: &["lunar_iscsi::text::tests::negotiation::lists_that_say_too_little"],
+        tests: &["iscsi::text::tests::negotiation::lists_that_say_too_little"],
     },
     Must {
         number: 56,
         sections: "13.24, 7144 7.1.1",
         role: Both,
         rule: "the lower iSCSIProtocolLevel counts",
-        tests: &["lunar_iscsi::text::tests::negotiation::answers_of_a_target"],
+        tests: &["iscsi::text::tests::negotiation::answers_of_a_target"],
     },
     Must {
         number: 57,
@@ -201,8 +201,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "the keys of markers are refused, with No or Reject, never NotUnderstood",
         tests: &[
-            "lunar_iscsi::text::tests::negotiation::answers_of_a_target",
-            "lunar_iscsi::text::tests::negotiation::known_keys_are_understood",
+            "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::text::tests::negotiation::known_keys_are_understood",
         ],
     },
     Must {
@@ -211,8 +211,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "what is not negotiated is at its default, and two values become one as the key says",
         tests: &[
-            "lunar_iscsi::text::tests::negotiation::defaults_and_result_functions",
-            "lunar_iscsi::login::tests::transcripts::no_operational_stage",
+            "iscsi::text::tests::negotiation::defaults_and_result_functions",
+            "iscsi::login::tests::transcripts::no_operational_stage",
         ],
     },
 ];

@@ -11,7 +11,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "unsolicited data, immediate data included, is at most FirstBurstLength and what \
                was agreed to; more ends the command",
         tests: &[
-            "lunar_iscsi::connection::target::tests::data_out::unsolicited_data_that_was_not_agreed_to",
+            "iscsi::connection::target::tests::data_out::unsolicited_data_that_was_not_agreed_to",
         ],
     },
     Must {
@@ -20,7 +20,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "if any unsolicited Data-Out is sent, it is all up to FirstBurstLength",
         tests: &[
-            "lunar_iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
+            "iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
         ],
     },
     Must {
@@ -28,7 +28,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "4.2.5.2",
         role: Initiator,
         rule: "unsolicited Data-Out follows in the order of the commands",
-        tests: &["lunar_iscsi::connection::initiator::tests::transfer::unsolicited_data_in_order"],
+        tests: &["iscsi::connection::initiator::tests::transfer::unsolicited_data_in_order"],
     },
     Must {
         number: 35,
@@ -36,9 +36,9 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "F says that no unsolicited Data-Out follows; it is set when all data is immediate",
         tests: &[
-            "lunar_iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
-            "lunar_iscsi::connection::initiator::tests::transfer::a_command_without_data",
-            "lunar_iscsi::connection::initiator::tests::life::login_command_logout",
+            "iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
+            "iscsi::connection::initiator::tests::transfer::a_command_without_data",
+            "iscsi::connection::initiator::tests::life::login_command_logout",
         ],
     },
     Must {
@@ -48,8 +48,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a command with neither W nor F is a format error; a missing F where all data is \
                immediate leaves nobody waiting",
         tests: &[
-            "lunar_iscsi::connection::target::tests::service::format_errors_end_the_session",
-            "lunar_iscsi::connection::target::tests::data_out::all_data_immediate_without_f",
+            "iscsi::connection::target::tests::service::format_errors_end_the_session",
+            "iscsi::connection::target::tests::data_out::all_data_immediate_without_f",
         ],
     },
     Must {
@@ -59,10 +59,10 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a residual is the difference of what the command moves and what was expected, with \
                O or U; each direction has its own",
         tests: &[
-            "lunar_iscsi::connection::target::tests::responses::residuals",
-            "lunar_iscsi::connection::target::tests::responses::bidirectional",
-            "lunar_iscsi::sim::tests::transfer::residuals",
-            "lunar_iscsi::sim::tests::transfer::both_directions_refused",
+            "iscsi::connection::target::tests::responses::residuals",
+            "iscsi::connection::target::tests::responses::bidirectional",
+            "iscsi::sim::tests::transfer::residuals",
+            "iscsi::sim::tests::transfer::both_directions_refused",
         ],
     },
     Must {
@@ -71,8 +71,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "O and U together are refused; a residual counts only with \"completed at target\"",
         tests: &[
-            "lunar_iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
-            "lunar_iscsi::connection::initiator::tests::transfer::a_target_failure_has_no_residual",
+            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::connection::initiator::tests::transfer::a_target_failure_has_no_residual",
         ],
     },
     Must {
@@ -82,8 +82,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "no PDU has O and U both, or a status without \"completed at target\": each that any \
                test sees is looked at",
         tests: &[
-            "lunar_iscsi::connection::target::tests::hostile::storms",
-            "lunar_iscsi::connection::target::tests::hostile::random_headers",
+            "iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::target::tests::hostile::random_headers",
         ],
     },
     Must {
@@ -93,12 +93,12 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "no response before the last PDU of the sequences that are due; where that does not \
                come in time, the connection is closed",
         tests: &[
-            "lunar_iscsi::connection::target::tests::data_out::check_condition_waits_for_all_data",
+            "iscsi::connection::target::tests::data_out::check_condition_waits_for_all_data",
             concat!(
-                "lunar_iscsi::connection::target::tests::data_time::",
+                "iscsi::connection::target::tests::data_time::",
                 "a_failed_command_whose_data_never_ends",
             ),
-            "lunar_iscsi::connection::target::tests::data_time::an_r2t_that_is_never_answered",
+            "iscsi::connection::target::tests::data_time::an_r2t_that_is_never_answered",
         ],
     },
     Must {
@@ -107,10 +107,10 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "sense data stands behind its SenseLength, and a SenseLength that lies is noticed",
         tests: &[
-            "lunar_iscsi::connection::target::tests::responses::sense_behind_data",
-            "lunar_iscsi::connection::target::tests::hostile::storms",
-            "lunar_iscsi::connection::initiator::tests::transfer::check_condition_with_sense",
-            "lunar_iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::connection::target::tests::responses::sense_behind_data",
+            "iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::initiator::tests::transfer::check_condition_with_sense",
+            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
         ],
     },
     Must {
@@ -119,7 +119,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "Data-In keeps to MaxRecvDataSegmentLength and MaxBurstLength, with F at the end of \
                each sequence",
-        tests: &["lunar_iscsi::connection::target::tests::responses::sequences"],
+        tests: &["iscsi::connection::target::tests::responses::sequences"],
     },
     Must {
         number: 41,
@@ -128,9 +128,9 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "status comes with Data-In only without sense and not for commands in both \
                directions",
         tests: &[
-            "lunar_iscsi::connection::target::tests::responses::sense_behind_data",
-            "lunar_iscsi::connection::target::tests::responses::bidirectional",
-            "lunar_iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::target::tests::responses::sense_behind_data",
+            "iscsi::connection::target::tests::responses::bidirectional",
+            "iscsi::connection::target::tests::hostile::storms",
         ],
     },
     Must {
@@ -138,7 +138,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "11.7.1",
         role: Initiator,
         rule: "S without F is refused",
-        tests: &["lunar_iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation"],
+        tests: &["iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation"],
     },
     Must {
         number: 42,
@@ -146,9 +146,9 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "Data-In and Data-Out of length 0 are taken",
         tests: &[
-            "lunar_iscsi::connection::target::tests::data_out::data_out_without_data",
-            "lunar_iscsi::connection::target::tests::data_out::final_bit",
-            "lunar_iscsi::connection::initiator::tests::transfer::data_in_without_data",
+            "iscsi::connection::target::tests::data_out::data_out_without_data",
+            "iscsi::connection::target::tests::data_out::final_bit",
+            "iscsi::connection::initiator::tests::transfer::data_in_without_data",
         ],
     },
     Must {
@@ -157,8 +157,8 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "an R2T asks for 1 to MaxBurstLength bytes, where the one before ended",
         tests: &[
-            "lunar_iscsi::connection::target::tests::basics::long_write_by_every_kind_of_data",
-            "lunar_iscsi::sim::tests::transfer::every_size_around_the_borders_arrives_whole",
+            "iscsi::connection::target::tests::basics::long_write_by_every_kind_of_data",
+            "iscsi::sim::tests::transfer::every_size_around_the_borders_arrives_whole",
         ],
     },
     Must {
@@ -166,7 +166,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "11.8, 13.17",
         role: Target,
         rule: "no more R2Ts are open than MaxOutstandingR2T",
-        tests: &["lunar_iscsi::connection::target::tests::data_out::open_sequences_are_counted"],
+        tests: &["iscsi::connection::target::tests::data_out::open_sequences_are_counted"],
     },
     Must {
         number: 43,
@@ -175,8 +175,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "the R2Ts of a task are answered in their order; one outside of these bounds ends \
                the connection",
         tests: &[
-            "lunar_iscsi::connection::initiator::tests::transfer::ready_to_transfer_is_answered_in_order",
-            "lunar_iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::connection::initiator::tests::transfer::ready_to_transfer_is_answered_in_order",
+            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
         ],
     },
 ];

@@ -79,7 +79,8 @@ fn a_picture_of_real_samples() {
     let shmem = "<title>shmem_file_read_iter: 1 sample, 8.3 %</title>";
     let after = &svg[svg.find(shmem).expect("a box for it")..];
     assert!(after[..after.find("</g>").unwrap()].contains(colour(Kind::Files)), "{after}");
-    let lunar = "&lt;lunar_block::file::FileDevice as lunar_block::device::BlockDevice&gt;::read_at_hand: 1 ";
+    let lunar = "&lt;lunar_block::file::FileDevice as \
+                 lunar_block::device::BlockDevice&gt;::read_at_hand: 1 ";
     assert!(svg.contains(lunar), "{svg}");
     for (kind, colour, name) in LEGEND {
         assert!(svg.contains(colour) && svg.contains(&escaped(name)), "{kind:?}");

@@ -5,8 +5,8 @@ import java.util.Locale;
 import java.util.Map;
 
 /**
- * A goal, and what came of it: a row as those of {@code make bench} (lab/src/bench/target/results.rs),
- * so that its {@code --goals-from} can show both in one table.
+ * A goal, and what came of it: a row as those of {@code make bench}
+ * (lab/src/bench/target/results.rs), so that its {@code --goals-from} can show both in one table.
  *
  * <p>Threads: immutable.
  *
