@@ -71,11 +71,11 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Reads a token: the file's first line.
+    /// Reads a token from the first line of a file.
     ///
     /// # Errors
-    /// A file that cannot be read or that others may read, a token that is too short or that no
-    /// header can hold. Nothing of the token.
+    /// Fails if the file cannot be read or is readable by other users, and if the token is too
+    /// short or not valid in a header. The message repeats nothing of the token.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         Self::read_if(path, Readable::Any)
     }

@@ -29,7 +29,7 @@ pub struct Session {
     pub tsih: u16,
     /// iSCSI name of the initiator.
     pub initiator: String,
-    /// The initiator's part of the session identifier, 12 hexadecimal digits.
+    /// The initiator part of the session identifier (ISID), 12 hexadecimal digits.
     pub isid: String,
     /// iSCSI name of the target; null: a discovery session.
     pub target: Option<String>,
