@@ -143,8 +143,8 @@ impl Change {
         }
     }
 
-    /// The line, where it is of what runs otherwise than configured: what it would take is done,
-    /// and what undoes it is said where neither an apply nor a restart does.
+    /// The line for the list of drift: leaves out effects that have happened already, and names the
+    /// command that undoes the change, if neither an apply nor a restart does.
     pub(crate) fn drift_line(&self) -> String {
         let lasts = match self.effect {
             // Without a size in the configuration, any size is as configured.

@@ -156,7 +156,7 @@ impl Plan {
                  status` names the command that saves it",
             ));
         }
-        // Another name still leads to the unit.
+        // A unit that another name still leads to counts as that one.
         Ok(Some(index).filter(|index| !self.named.contains(index)))
     }
 

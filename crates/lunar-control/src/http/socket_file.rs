@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
-/// Maximum number of checks of another server that is just starting or ending.
+/// Maximum number of attempts to replace a socket while other servers start or end.
 const RIVALS_MAX: usize = 3;
 /// Maximum number of directory entries that are examined.
 const ENTRIES_MAX: usize = 10_000;
