@@ -15,7 +15,7 @@ fn contract() -> Contract {
     Contract(serde_json::to_value(api::document()).unwrap())
 }
 
-/// A value for each parameter of a path.
+/// Fills in a value for each parameter of a path.
 fn filled(path: &str) -> String {
     path.replace("{tsih}", "65535").replace("{target}", TARGET).replace("{lun}", "0")
 }
