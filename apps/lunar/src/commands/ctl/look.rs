@@ -41,7 +41,7 @@ pub struct Sessions {}
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl targets --print-toml > lunar.toml")]
 pub struct Targets {
-    /// Print all that is served as a configuration, and nothing else
+    /// Print only the running configuration, as TOML
     #[arg(long)]
     print_toml: bool,
 }
