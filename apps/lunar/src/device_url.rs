@@ -7,8 +7,7 @@ use lunar_initiator::{RemoteDisk, SessionOptions};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens local devices. Devices of one opener that are on the same file system share its state, so
-/// that each sees the writes of others.
+/// Opens local devices. The devices of one opener coordinate their writes to a common file system.
 #[derive(Clone, Debug)]
 pub struct LocalOpener {
     file_systems: FileSystems,

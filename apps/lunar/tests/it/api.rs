@@ -116,7 +116,8 @@ fn answers_are_as_documented() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: bodies with wrong lengths, encodings or types are refused, and the server keeps running.
+/// Goal: bodies that are too long, too deep, of a wrong type or from a web page are refused, and
+/// the server keeps running.
 #[test]
 fn hostile_bodies_are_refused() {
     let scratch = Scratch::new("hostile-bodies");

@@ -122,7 +122,7 @@ fn every_part_is_told() {
 #[test]
 fn an_interrupted_suite_leaves_nothing() {
     let _alone = alone();
-    // Interrupts within the parts before and after the frames, then at the start.
+    // Interrupts after these parts, up to the frames, and then at the start.
     for until in [Some("Queue length"), Some("Lab against"), None] {
         // A suite that ends before it is interrupted is run again with more time.
         let interrupted = ["0.3", "1", "3"].iter().any(|seconds| interrupt(until, seconds));

@@ -264,7 +264,7 @@ fn a_path_that_goes_is_latency() {
                 tokio::time::sleep(Duration::from_millis(60)).await;
                 let line = &lines[cut % 2];
                 line.set(Mode::Cut);
-                // Existing reads and all new commands continue.
+                // The read in progress and all new commands use the other path.
                 let (other, before) = (&lines[1 - cut % 2], lines[1 - cut % 2].carried());
                 until("the other carries on", || other.carried() > before).await;
                 line.set(Mode::Pass);
@@ -410,7 +410,7 @@ fn a_path_that_is_taken_away_leaves_its_doubts() {
         second.await.unwrap();
         fewer.await.unwrap();
         assert_eq!(read(&witness, 0).await, 3);
-        until("one session is left", || home.sessions() == 2).await; // the disk's session and that of the witness
+        until("one session is left", || home.sessions() == 2).await; // plus the witness
         witness.close().await.unwrap();
         close(disk).await;
     });
