@@ -383,8 +383,8 @@ fn limits_in_force_are_told() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: a user without access to a server's socket gets its owner in the message, and exit status
-/// 1. Method: a socket that nobody may connect to, and root without the capability to bypass that.
+/// Goal: without access to a server's socket, the error names its owner, and the exit status is 1.
+/// Method: a socket that nobody may connect to, and root without the capability to bypass that.
 #[test]
 fn a_socket_of_somebody_else_is_told() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 
-/// The server that the API is about.
+/// The server that the API controls.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) daemon: Arc<Daemon>,

@@ -28,8 +28,8 @@ struct Found {
 /// and in the state directories of disks in the current directory.
 ///
 /// # Errors
-/// Fails if there is no server, if there are several (which are listed), or if all sockets belong
-/// to other users.
+/// Fails if there is no server, if there are several (which are listed), or if the socket belongs
+/// to another user or permits no access.
 pub fn find() -> Result<Address, Failure> {
     let mut directories = runtime_directories();
     directories.extend(SYSTEM_DIRECTORIES.map(PathBuf::from));

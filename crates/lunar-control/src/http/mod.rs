@@ -54,7 +54,7 @@ pub struct HttpLimits {
     pub connections_per_address: usize,
     /// Maximum size of a request's head in bytes.
     pub head_bytes: usize,
-    /// Maximum time for receiving a head, including the idle time before it.
+    /// Maximum time for receiving a head, and maximum idle time before the next one.
     pub head_time: Duration,
     /// Maximum time of a TLS handshake.
     pub handshake_time: Duration,

@@ -168,7 +168,7 @@ impl Part {
     }
 }
 
-/// A plot for every parameter with at least two values.
+/// Plots by size, depth and connections, percentiles, and the distribution, without empty plots.
 fn plots(all: &[Measurement]) -> Vec<Plot> {
     let cells = || all.iter().map(|measurement| &measurement.cell);
     let small = cells().map(|cell| cell.io_bytes).min();
