@@ -33,7 +33,7 @@ pub fn load(path: &Path) -> Result<Configuration, Failure> {
     parse(&read(path)?, path)
 }
 
-/// Like [`load`], for a running server: reads regular files only, as others could block it.
+/// Like [`load`], for a running server: reads regular files only, as a pipe could block the server.
 ///
 /// # Errors
 /// Same as [`load`]; also fails for a file of another kind.

@@ -52,12 +52,12 @@ impl fmt::Display for Address {
 }
 
 /// Default socket paths, best first, for servers without a configured one: in `$RUNTIME_DIRECTORY`
-/// (created by systemd), else in `$XDG_RUNTIME_DIR`, else in the state directory. Empty if there is
-/// none of these.
+/// (created by systemd), else in `$XDG_RUNTIME_DIR/lunar`, else in the state directory. Empty if
+/// there is none of these.
 ///
-/// In a runtime directory, `lunar target` uses `api.sock`, which exists once; each `lunar serve`
-/// has its own name. A state directory belongs to one server. A second server there has its own
-/// name too.
+/// In a runtime directory, `lunar target` uses `api.sock`, and each `lunar serve` uses a name of
+/// its own. In a state directory, which belongs to one server, that server uses `api.sock`. A
+/// server that finds `api.sock` in use takes a name of its own too.
 pub fn default_sockets(is_daemon: bool, state: Option<&Path>) -> Vec<PathBuf> {
     let runtime = runtime_directories().into_iter().next();
     let plain = is_daemon || runtime.is_none();
