@@ -1,6 +1,6 @@
-//! Who administers a target or a LUN: as options say it, and for people.
+//! Administrators of a target or a LUN: parsing the option, and a note for people.
 
-/// The names that `--administer` was given; `none` alone is an empty list, nobody. `None`: the
+/// Names given with `--administer`; `none` alone is an empty list, which means nobody. `None`: the
 /// option was not given.
 pub fn given(option: &[String]) -> Option<Vec<String>> {
     match option {
@@ -10,7 +10,7 @@ pub fn given(option: &[String]) -> Option<Vec<String>> {
     }
 }
 
-/// A note for people; `None` where no list says who administers.
+/// A note for people; `None` if no list restricts administration.
 pub fn note(names: Option<&Vec<String>>) -> Option<String> {
     let names = names?;
     Some(match names.as_slice() {

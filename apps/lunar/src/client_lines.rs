@@ -1,27 +1,27 @@
-//! Lines for a person to paste into a shell, to use what is served.
+//! Shell commands that a person can paste to use the served disks.
 
 use lunar_control::secrets::SECRET_VARIABLE;
 use std::path::{Path, PathBuf};
 
-/// What a client has to say to be let in.
+/// Credentials and name that a client needs.
 #[derive(Debug, Default)]
 pub struct Clients {
-    /// CHAP user, and the file with its secret; without one it stands in the environment.
+    /// CHAP user, and the file with the secret; without a file the secret is in the environment.
     pub chap: Option<(String, Option<PathBuf>)>,
-    /// The same for discovery, where that is another.
+    /// Credentials for discovery, if they differ.
     pub discovery_chap: Option<(String, Option<PathBuf>)>,
-    /// An initiator name that is let in.
+    /// The name of an initiator that may log in.
     pub initiator: Option<String>,
 }
 
 impl Clients {
-    /// Discovery first, then a LUN of a target.
+    /// Commands for discovery, followed by those for a LUN of a target.
     pub fn lines(&self, portal: &str, target: &str, lun: Option<u16>) -> Vec<String> {
         let mut lines = Vec::new();
         let name = self.initiator.as_ref();
         let iscsi_ls =
             "iscsi-ls".to_owned() + &name.map_or_else(String::new, |n| format!(" -i {n}"));
-        // It uses one credential for discovery and for the targets it finds.
+        // iscsi-ls uses one credential both for discovery and for the targets it finds.
         if let Some((user, file)) = &self.discovery_chap {
             lines.push(format!("{} {iscsi_ls} {portal}", libiscsi(user, file.as_deref())));
         }
@@ -33,7 +33,7 @@ impl Clients {
         }
         let Some(lun) = lun else { return lines };
         let url = format!("{portal}/{target}/{lun}");
-        // qemu-img has no way to set its initiator name.
+        // qemu-img has no option for its initiator name.
         if self.initiator.is_none() {
             lines.push(format!("qemu-img info '{url}'"));
         }
@@ -53,7 +53,7 @@ impl Clients {
     }
 }
 
-/// The variables from which libiscsi takes a credential.
+/// Environment variables from which libiscsi reads a credential.
 fn libiscsi(user: &str, file: Option<&Path>) -> String {
     let secret = match file {
         Some(file) => format!("\"$(cat {})\"", quoted(&file.display().to_string())),
@@ -62,7 +62,7 @@ fn libiscsi(user: &str, file: Option<&Path>) -> String {
     format!("LIBISCSI_CHAP_USERNAME={} LIBISCSI_CHAP_PASSWORD={secret}", quoted(user))
 }
 
-/// As one word of a shell.
+/// The text quoted as one word of a shell command.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

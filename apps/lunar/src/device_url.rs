@@ -1,4 +1,4 @@
-//! Which URL opens what. The one place that knows.
+//! Opens the device of a device URL; the only place that decides which type serves which URL.
 
 use crate::output::Failure;
 use lunar_block::{BlockDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
@@ -7,8 +7,7 @@ use lunar_initiator::{RemoteDisk, SessionOptions};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens devices of this machine. Those of one opener that are on one file system know of each
-/// other's writes.
+/// Opens local devices. The devices of one opener coordinate their writes to a common file system.
 #[derive(Clone, Debug)]
 pub struct LocalOpener {
     file_systems: FileSystems,
@@ -40,17 +39,17 @@ impl Opener for LocalOpener {
     }
 }
 
-/// A device that was opened.
+/// An open device.
 #[derive(Debug)]
 pub enum Opened {
-    /// Of this machine.
+    /// A local device.
     Local(Arc<dyn BlockDevice>),
-    /// Behind a session, which is to be ended.
+    /// A disk behind a session, which has to be closed.
     Remote(Arc<RemoteDisk>),
 }
 
 impl Opened {
-    /// The disk.
+    /// The device.
     pub fn device(&self) -> &dyn BlockDevice {
         match self {
             Self::Local(device) => device.as_ref(),
@@ -58,7 +57,7 @@ impl Opened {
         }
     }
 
-    /// The disk, for tasks of their own.
+    /// The device, for use in other tasks.
     pub fn shared(&self) -> Arc<dyn BlockDevice> {
         match self {
             Self::Local(device) => Arc::clone(device),
@@ -66,10 +65,10 @@ impl Opened {
         }
     }
 
-    /// Ends what opening began.
+    /// Closes the device; ends the session if there is one.
     ///
     /// # Errors
-    /// When the target does not answer the logout.
+    /// Fails if the target does not answer the logout.
     pub async fn close(self) -> Result<(), Failure> {
         if let Self::Remote(disk) = self {
             disk.log_out().await?;
@@ -78,10 +77,10 @@ impl Opened {
     }
 }
 
-/// Opens it, a LUN of a target by a session made for it.
+/// Opens the device of a URL; for a LUN of a target, logs in to the target.
 ///
 /// # Errors
-/// As the device says, or the target.
+/// Returns errors of the device or the target.
 pub async fn open(
     url: &DeviceUrl,
     local: &LocalOptions,

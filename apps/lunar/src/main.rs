@@ -1,4 +1,4 @@
-//! `lunar`: serve disks over iSCSI, and use them.
+//! `lunar`: serves disks over iSCSI, and accesses them.
 
 mod administrators;
 mod client_lines;
@@ -28,8 +28,7 @@ struct Cli {
     /// Print one JSON document instead of text
     #[arg(long, global = true)]
     json: bool,
-    /// End when the process that started this one, of this number, does: for processes that `bench`
-    /// starts
+    /// Exit when the parent process with this PID does; for processes started by `bench`
     #[arg(long, global = true, hide = true, value_name = "PID")]
     end_with_parent: Option<i32>,
     #[command(subcommand)]
@@ -72,8 +71,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has this process end with the one that started it; `false`: that one is gone already, and the
-/// system will not tell.
+/// Makes this process end with its parent; `false`: the parent has ended already, so that no signal
+/// will come.
 fn end_with(parent: i32) -> bool {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         tracing::warn!(%error, "this process may outlive the one that started it");
@@ -99,11 +98,12 @@ fn run(command: Command, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Help and versions are no errors; everything else is one, also for programs that asked for JSON.
+/// Handles errors of the command line: help and version are no errors; everything else is one, in
+/// JSON if requested.
 fn wrong_usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
         let text = error.to_string();
-        // What is missing stands in the lines below the first.
+        // Missing arguments are listed in the lines below the first.
         let said = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
         let what = said.collect::<Vec<_>>().join(" ");
         let failure = Failure::usage(what.trim_start_matches("error: "))
@@ -114,15 +114,15 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
         let stdout = if reads { Stdout::Data } else { Stdout::Told };
         return output::report(Format::Json, stdout, &failure);
     }
-    // Nobody is left to tell when the output is closed.
+    // If the output is closed, the error cannot be reported.
     let _ = error.print();
     ExitCode::from(if error.use_stderr() { output::EXIT_USAGE } else { 0 })
 }
 
-/// Warnings, each change of what is served, and the limit of open files where it is raised.
+/// Default log filter: warnings, changes of the configuration, and the raised limit of open files.
 const LOG_DEFAULT: &str = "warn,audit=info,lunar::open_files=info";
 
-/// Logs go to stderr; RUST_LOG chooses.
+/// Starts logging to stderr; RUST_LOG selects the messages.
 fn start_logging() {
     let filter = std::env::var("RUST_LOG").unwrap_or_default();
     let filter = if filter.is_empty() { LOG_DEFAULT } else { &filter };

@@ -1,21 +1,22 @@
-//! What the service manager is told (sd_notify): nothing where none asked, and no more than words
-//! where it does not listen.
+//! Messages to the service manager (sd_notify): none without a notification socket; a failed
+//! message is only logged.
 
 use sd_notify::NotifyState;
 use std::time::Duration;
 
-/// How often a manager that waits for our end hears that it is being worked on.
+/// Interval of messages during shutdown, for a manager that waits for it.
 pub const EXTEND_EVERY: Duration = Duration::from_secs(2);
 
-/// How long it may wait for the next word. A final sync is never cut short, however long.
+/// Time that the manager may wait for the next message. A final sync is never cut short, however
+/// long it takes.
 const EXTEND_BY: Duration = Duration::from_secs(30);
 
-/// Connections are accepted.
+/// Reports that connections are accepted.
 pub fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(&one_line(status))]);
 }
 
-/// A configuration is being applied; [`ready`] has to follow.
+/// Reports that a configuration is being applied; [`ready`] has to follow.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => send(&[NotifyState::Reloading, now]),
@@ -23,24 +24,24 @@ pub fn reloading() {
     }
 }
 
-/// What is being done.
+/// Reports the current work.
 pub fn status(status: &str) {
     send(&[NotifyState::Status(&one_line(status))]);
 }
 
-/// The end has begun; [`extend`] has to follow within [`EXTEND_EVERY`].
+/// Reports that the shutdown has begun; [`extend`] has to follow within [`EXTEND_EVERY`].
 pub fn stopping() {
     send(&[NotifyState::Stopping]);
     extend();
 }
 
-/// The end is still being worked on.
+/// Reports that the shutdown is still in progress.
 pub fn extend() {
     let micros = u32::try_from(EXTEND_BY.as_micros()).unwrap_or(u32::MAX);
     send(&[NotifyState::ExtendTimeoutUsec(micros)]);
 }
 
-/// A newline would begin another assignment.
+/// Replaces newlines, which would begin another assignment.
 fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }

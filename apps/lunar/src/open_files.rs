@@ -1,9 +1,9 @@
-//! Each connection is an open file, and systems give programs few of them unless they ask.
+//! The limit of open files: each connection is an open file, and the default limit is low.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Takes as many open files as the system grants, and says so; the server then sees how many
-/// connections they leave room for.
+/// Raises the limit of open files to the maximum of the system, and logs it; the server derives its
+/// number of connections from the limit.
 pub fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let Some(before) = current.filter(|_| current != maximum) else { return };

@@ -1,4 +1,4 @@
-//! How results and failures are shown: for people, or as one JSON document.
+//! Output of results and failures: as text for people, or as one JSON document.
 
 use serde::Serialize;
 use std::io::Write;
@@ -8,33 +8,33 @@ pub use lunar_control::{Failure, FailureKind};
 
 /// Exit status of a command that failed.
 pub const EXIT_FAILED: u8 = 1;
-/// Exit status of a command line that makes no sense.
+/// Exit status of an invalid command line.
 pub const EXIT_USAGE: u8 = 2;
 
-/// For whom the output is.
+/// Format of the output.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Format {
-    /// People at a terminal.
+    /// Text for people.
     Human,
-    /// Programs: one JSON document on stdout.
+    /// One JSON document on stdout for programs.
     Json,
 }
 
-/// What stdout is for while a command runs.
+/// Contents of stdout while a command runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stdout {
-    /// What the command tells: text, or a document.
+    /// Output of the command: text or a document.
     Told,
-    /// The bytes of a disk: a document that says what failed would be taken for some of them.
+    /// Bytes of a disk: a document with an error would be taken for some of them.
     Data,
 }
 
-/// Says that the command failed, where the reader of this format looks for it.
+/// Reports a failure in the format and to the stream that its reader expects.
 pub fn report(format: Format, stdout: Stdout, failure: &Failure) -> ExitCode {
     match format {
         Format::Human => {
             let mut stderr = std::io::stderr().lock();
-            // Nobody is left to tell when stderr is closed.
+            // If stderr is closed, the failure cannot be reported.
             let _ = match &failure.parts {
                 Some(parts) if !parts.lines.is_empty() => {
                     writeln!(stderr, "{}", parts.lines.join("\n"))
@@ -48,9 +48,10 @@ pub fn report(format: Format, stdout: Stdout, failure: &Failure) -> ExitCode {
                 let (key, value) = &parts.list;
                 map.insert((*key).to_owned(), value.clone());
             }
-            // What stdout does not take must not be lost: that it does not may be the failure.
+            // If stdout cannot be written, the failure goes to stderr: the failed write may be the
+            // failure itself.
             if stdout == Stdout::Data || print_json(&document).is_err() {
-                // Nobody is left to tell when stderr is closed.
+                // If stderr is closed too, the failure cannot be reported.
                 let _ = writeln!(std::io::stderr(), "{document}");
             }
         }
@@ -64,20 +65,20 @@ pub fn report(format: Format, stdout: Stdout, failure: &Failure) -> ExitCode {
     })
 }
 
-/// One JSON document on one line of stdout.
+/// Prints a JSON document on one line of stdout.
 ///
 /// # Errors
-/// When stdout takes no more.
+/// Fails if stdout cannot be written.
 pub fn print_json(document: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(document)
         .map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
     print_text(&format!("{text}\n"))
 }
 
-/// Text on stdout, at once.
+/// Prints text to stdout, unbuffered.
 ///
 /// # Errors
-/// When stdout takes no more (a closed pipe, a full disk).
+/// Fails if stdout cannot be written (a closed pipe, a full disk).
 pub fn print_text(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     stdout
@@ -86,7 +87,8 @@ pub fn print_text(text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("cannot write to stdout: {error}")))
 }
 
-/// A size for people: exact where it is a whole number of a unit, else rounded to three digits.
+/// Formats a size for people: exact if it is a whole number of a unit, else rounded to three
+/// digits.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;

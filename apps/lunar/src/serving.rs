@@ -1,4 +1,4 @@
-//! Serving a configuration, and what is told about it.
+//! Serves a configuration, and reports it on stdout.
 
 use crate::administrators;
 use crate::client_lines::Clients;
@@ -19,22 +19,22 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// In the place of the API's address.
+/// Text in place of the API's address.
 const NO_API: &str = "none: lunar ctl cannot reach this server; --api unix:PATH or --state DIR \
                       (in a configuration: api.listen, state) gives it one";
 
-/// What is served, as told on stdout.
+/// The served configuration, as reported on stdout.
 #[derive(Debug, Serialize)]
 struct Report {
     targets: Vec<Target>,
     portals: Vec<PortalReport>,
-    /// Whether discovery sessions have to prove who they are.
+    /// Whether discovery sessions must authenticate.
     discovery_chap: bool,
-    /// Where the API is; none: nowhere.
+    /// Address of the API; none: no API.
     api: Option<String>,
-    /// Where metrics are.
+    /// Address of the metrics.
     metrics: Option<String>,
-    /// Lines to paste.
+    /// Commands for clients, to paste.
     clients: Vec<String>,
 }
 
@@ -42,16 +42,16 @@ struct Report {
 struct PortalReport {
     listen: SocketAddr,
     advertise: Option<String>,
-    /// Of every target here; `None`: each target's own.
+    /// Tag for every target at this portal; `None`: each target has its own tag.
     portal_group: Option<u16>,
-    /// The portal as a URL for clients on this machine, or as advertised.
+    /// URL of the portal for clients on this machine, or the advertised one.
     url: String,
 }
 
-/// Opens, serves, tells, and waits for the end.
+/// Opens the devices, serves, reports, and waits for the shutdown.
 ///
 /// # Errors
-/// What cannot be opened or listened on; a failed final sync.
+/// Fails if a device or address cannot be opened, or the final sync fails.
 pub fn serve(
     configuration: Configuration,
     origin: Origin,
@@ -91,15 +91,15 @@ pub fn serve(
         Format::Human => output::print_text(&human(&report)),
     };
     if let Err(failure) = told {
-        // Serving does not depend on somebody reading along.
+        // Serving does not depend on a reader of stdout.
         tracing::warn!("{failure}");
     }
     notify::ready(&summary(&report));
     runtime.block_on(shutdown::serve_until_signal(daemon, api, signals))
 }
 
-/// Listens for the API where the configuration says, else in a runtime directory, else where the
-/// state is.
+/// Binds the API to the configured address, else in a runtime directory, else in the state
+/// directory.
 fn bind_api(configuration: &Configuration, is_daemon: bool) -> Result<Option<BoundApi>, Failure> {
     let units = configuration.targets.iter().flat_map(|target| &target.luns);
     let beside = units.filter_map(|lun| {
@@ -128,7 +128,7 @@ fn describe(catalogue: &Catalogue, portals: &[Portal]) -> Report {
     }
 }
 
-/// For people: whom an access list lets in; nothing where it lets in all.
+/// The initiators and networks of an access list as text; empty if all are admitted.
 fn human_access(initiators: &[String], networks: &[String]) -> String {
     [("initiators", initiators), ("networks", networks)]
         .into_iter()
@@ -137,12 +137,12 @@ fn human_access(initiators: &[String], networks: &[String]) -> String {
         .collect()
 }
 
-/// For people: who administers; nothing where no list says so.
+/// The administrators as text; empty if no list restricts them.
 fn human_administer(names: Option<&Vec<String>>) -> String {
     administrators::note(names).map_or_else(String::new, |told| format!(", {told}"))
 }
 
-/// One line for the service manager.
+/// A summary in one line for the service manager.
 fn summary(report: &Report) -> String {
     let (targets, luns) = (&report.targets, report.targets.iter().map(|target| target.luns.len()));
     let portals: Vec<_> = report.portals.iter().map(|portal| portal.listen.to_string()).collect();
@@ -150,7 +150,7 @@ fn summary(report: &Report) -> String {
     format!("targets: {targets}, LUNs: {luns}, listening on {}", portals.join(" "))
 }
 
-/// Where a client on this machine connects to reach a socket that listens on `address`.
+/// The address at which a client on this machine reaches a socket that listens on `address`.
 fn client_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -232,7 +232,7 @@ fn human_lun(lun: &Lun) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: a server without an API says so, and what gives it one.
+    /// Goal: a server without an API reports that, and names the options that enable one.
     #[test]
     fn a_server_without_an_api_says_so() {
         let catalogue = Catalogue { targets: Vec::new(), discovery_chap: None };

@@ -1,4 +1,4 @@
-//! From a signal to the end: sessions are told, commands finish, disks are synced.
+//! Shutdown after a signal: sessions are logged out, commands finish, disks are synced.
 
 use crate::notify;
 use crate::output::Failure;
@@ -13,35 +13,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How long initiators have to log out.
+/// Time for initiators to log out.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Signals this soon after the first are the same one: what a terminal sends to a group of
-/// processes, `make` and `timeout` send to their child once more.
+/// Signals within this time after the first count as the same one: when a terminal signals a group
+/// of processes, `make` and `timeout` send the signal to their child again.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
-/// SIGINT, SIGTERM and SIGHUP, caught from now on.
+/// Handlers of SIGINT, SIGTERM and SIGHUP.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// None where whoever started us has us ignore it (`nohup`).
+    /// `None` if the parent process has set SIGHUP to be ignored (`nohup`).
     hangup: Option<Signal>,
     means: Hangup,
-    /// There is a terminal that may be closed.
+    /// Whether the process has a terminal, which may be closed.
     terminal: bool,
 }
 
-/// What SIGHUP means.
+/// Effect of SIGHUP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Hangup {
-    /// The terminal is closed: the end.
+    /// Shuts down: the terminal was closed.
     Ends,
-    /// Apply the configuration again, or the end: that the terminal is closed says the same signal.
+    /// Applies the configuration again; shuts down if the terminal was closed, which raises the
+    /// same signal.
     Applies,
 }
 
-/// What a signal asks for.
+/// Action requested by a signal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Asked {
     End,
@@ -49,10 +50,10 @@ enum Asked {
 }
 
 impl Signals {
-    /// Catches them; within a runtime.
+    /// Installs the handlers; must be called within a runtime.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Fails if the system refuses.
     pub fn catch(means: Hangup) -> Result<Self, Failure> {
         let catch = |kind| {
             signal(kind).map_err(|error| Failure::new(format!("cannot catch signals: {error}")))
@@ -68,7 +69,7 @@ impl Signals {
         Ok(Self { interrupt, terminate, hangup, means, terminal })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     async fn next(&mut self) -> Asked {
         let hangup = async {
             match &mut self.hangup {
@@ -87,12 +88,12 @@ impl Signals {
         }
     }
 
-    /// The next one that asks for the end.
+    /// Waits for the next signal that requests a shutdown.
     async fn end(&mut self) {
         while self.next().await != Asked::End {}
     }
 
-    /// The next one that somebody meant as a further one.
+    /// Waits for a further signal that is not a repetition of the first.
     async fn second(&mut self) {
         let first = tokio::time::Instant::now();
         self.end().await;
@@ -102,7 +103,7 @@ impl Signals {
     }
 }
 
-/// Whether SIGHUP is ignored already: the first bit of the mask that the system shows.
+/// Whether SIGHUP is ignored already: the first bit of the mask in `/proc/self/status`.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -110,15 +111,15 @@ fn ignores_hangup() -> bool {
         .is_some_and(|mask| mask & 1 != 0)
 }
 
-/// Whether we belong to a terminal: one that was closed cannot be opened any more.
+/// Whether the process has a terminal: after the terminal is closed, it cannot be opened.
 fn has_terminal() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
 }
 
-/// Serves until a signal comes that means the end, then ends in good order.
+/// Serves until a signal requests a shutdown, then shuts down in order.
 ///
 /// # Errors
-/// When a disk could not be synced, or a second signal cut the end short: data may be lost.
+/// Fails if a disk could not be synced, or a second signal aborted the shutdown: data may be lost.
 pub async fn serve_until_signal(
     daemon: Arc<Daemon>,
     api: Option<HttpServer>,
@@ -126,7 +127,7 @@ pub async fn serve_until_signal(
 ) -> Result<(), Failure> {
     let turn = Arc::new(Turn::default());
     while signals.next().await == Asked::Apply {
-        // One that waits has not read the file yet.
+        // An apply that waits has not read the file yet.
         if !turn.waits.swap(true, Ordering::AcqRel) {
             apply(&daemon, &turn);
         }
@@ -134,14 +135,14 @@ pub async fn serve_until_signal(
     notify::stopping();
     say("stopping: initiators have 5 seconds to log out; a second signal gives up");
     let (done, report) = tokio::sync::oneshot::channel();
-    // The server's end blocks; signals must still be heard meanwhile.
+    // The server's shutdown blocks; signals must still be handled meanwhile.
     std::thread::Builder::new()
         .name("shutdown".to_owned())
         .spawn(move || {
-            // The API goes on: it refuses changes, and tells how far the end is.
+            // The API stays up: it refuses changes, and reports the progress of the shutdown.
             let report = daemon.shutdown(GRACE, &mut |progress| told(progress));
             drop(api);
-            // When a second signal came, nobody waits for the report any more.
+            // After a second signal, the receiver of the report is gone.
             let _ = done.send(report);
         })
         .map_err(|error| Failure::new(format!("cannot stop the server: {error}")))?;
@@ -159,14 +160,14 @@ pub async fn serve_until_signal(
     }
 }
 
-/// Whose turn it is to apply the file: however many signals come, one applies it and one waits.
+/// State of applying the file: whatever the number of signals, one apply runs and one waits.
 #[derive(Debug, Default)]
 struct Turn {
     applies: Mutex<()>,
     waits: AtomicBool,
 }
 
-/// Applies the daemon's own file, on a thread of its own: signals must still be heard meanwhile.
+/// Applies the daemon's own file on another thread, as signals must still be handled meanwhile.
 fn apply(daemon: &Arc<Daemon>, turn: &Arc<Turn>) {
     let (daemon, turns) = (Arc::clone(daemon), Arc::clone(turn));
     let thread = std::thread::Builder::new().name("apply".to_owned()).spawn(move || {
@@ -202,7 +203,7 @@ fn say_lines<'l>(lines: impl Iterator<Item = &'l str>) {
     lines.for_each(|line| say(&format!("  {line}")));
 }
 
-/// Asks the service manager for patience, without end.
+/// Extends the service manager's timeout repeatedly.
 async fn extend() -> Infallible {
     loop {
         tokio::time::sleep(notify::EXTEND_EVERY).await;
@@ -210,7 +211,7 @@ async fn extend() -> Infallible {
     }
 }
 
-/// Progress, for people and for the service manager.
+/// Reports progress to people and to the service manager.
 fn told(progress: &str) {
     notify::status(progress);
     say(progress);
@@ -231,6 +232,6 @@ fn judge(report: &ShutdownReport) -> Result<(), Failure> {
 }
 
 fn say(text: &str) {
-    // Nobody is left to tell when stderr is closed.
+    // If stderr is closed, the text cannot be printed.
     let _ = writeln!(std::io::stderr().lock(), "lunar: {text}");
 }

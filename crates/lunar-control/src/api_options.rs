@@ -1,4 +1,4 @@
-//! Where the API of a server is to be, and what it wants to be shown.
+//! Options of a server's API: its address, TLS and token.
 
 use crate::auth::Token;
 use crate::daemon::Daemon;
@@ -9,15 +9,15 @@ use crate::{Failure, api};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the API is to be.
+/// The address of the API.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum ApiListen {
-    /// A unix socket where one can be had.
+    /// A unix socket at a default path, if one can be created.
     #[default]
     Default,
-    /// Nowhere.
+    /// No API.
     Nowhere,
-    /// Here.
+    /// At this address.
     At(Address),
 }
 
@@ -25,28 +25,28 @@ impl ApiListen {
     /// Reads `unix:PATH`, `ADDRESS:PORT` or `none`.
     ///
     /// # Errors
-    /// A text that says what is wrong and what is meant.
+    /// Returns a text that says what is wrong and which forms are valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text == "none" { Ok(Self::Nowhere) } else { Address::parse(text).map(Self::At) }
     }
 }
 
-/// What a server's user says of its API.
+/// The API settings of a configuration or command line.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ApiOptions {
-    /// Where.
+    /// The address.
     pub listen: ApiListen,
-    /// TLS, for TCP.
+    /// TLS certificate and key, for TCP.
     pub tls: Option<TlsFiles>,
-    /// The file of the token that is wanted, for TCP.
+    /// File of the required token, for TCP.
     pub token_file: Option<PathBuf>,
 }
 
 impl ApiOptions {
-    /// Refuses what would let in more than is meant.
+    /// Refuses settings that would give access to more clients than intended.
     ///
     /// # Errors
-    /// What is wrong, and what to do.
+    /// Returns the error and its remedy.
     pub fn check(&self) -> Result<(), (String, String)> {
         let wrong = |what: String, hint: &str| Err((what, hint.to_owned()));
         match &self.listen {
@@ -69,19 +69,19 @@ impl ApiOptions {
     }
 }
 
-/// An API that has its address.
+/// An API that is bound to its address.
 pub struct BoundApi {
     bound: Bound,
     files: ApiFiles,
 }
 
 impl ApiOptions {
-    /// Listens; `None`: nowhere. A default that cannot be had is told in the log: disks are served
-    /// all the same. `is_daemon`: it is the one of its machine, rather than one of many. `state`:
-    /// the directory to fall back to.
+    /// Binds the API to its address; `None`: no API. A default address that cannot be bound is only
+    /// logged: the disks are served anyway. `is_daemon`: this server is the daemon of its machine
+    /// rather than one of many. `state`: the directory to fall back to.
     ///
     /// # Errors
-    /// What was asked for and cannot be had.
+    /// Fails if an explicitly configured address, certificate or token cannot be used.
     pub fn bind(&self, is_daemon: bool, state: Option<&Path>) -> Result<Option<BoundApi>, Failure> {
         let address = match &self.listen {
             ApiListen::Nowhere => return Ok(None),
@@ -101,15 +101,15 @@ impl BoundApi {
         Self { bound, files }
     }
 
-    /// Where it listens, with the port it got.
+    /// The address it is bound to, with the actual port.
     pub fn address(&self) -> &Address {
         self.bound.address()
     }
 
-    /// Serves it over `daemon`, which has just started.
+    /// Serves the API over `daemon`, which has just started.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// Fails if the system cannot create a thread.
     pub fn serve(self, daemon: Arc<Daemon>) -> Result<HttpServer, Failure> {
         let router = api::router_with(Arc::clone(&daemon), Arc::clone(&self.files.token));
         daemon.renew_with(self.files);
@@ -135,7 +135,8 @@ fn bind_default(is_daemon: bool, state: Option<&Path>) -> Option<BoundApi> {
 mod tests {
     use super::*;
 
-    /// Goal: what other machines reach wants TLS and a token; a socket wants neither.
+    /// Goal: an address that other machines reach requires TLS and a token; a socket requires
+    /// neither.
     #[test]
     fn what_others_reach_is_protected() {
         let options = |listen: &str, tls: bool, token: bool| ApiOptions {

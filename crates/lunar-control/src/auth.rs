@@ -1,4 +1,4 @@
-//! Who asks, and what that one may.
+//! Authentication and authorization of API requests.
 
 use crate::Failure;
 use crate::api::Problem;
@@ -22,31 +22,31 @@ use std::sync::Arc;
 use std::time::Instant;
 use subtle::ConstantTimeEq;
 
-/// Shorter tokens can be found by trying.
+/// Minimum length of a token; shorter tokens can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
-/// Longer files are no tokens but mistakes.
+/// Maximum length of a token file; a longer file is taken for a mistake.
 const TOKEN_BYTES_MAX: usize = 1024;
 const TOKEN_HINT: &str = "make one with: (umask 077; head -c 32 /dev/urandom | base64 -w0 > FILE)";
 
-/// Who asks for something, as the log of changes names it.
+/// The origin of a request, for the log of changes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Caller {
     /// A user of this machine, at the unix socket.
     User {
-        /// Its number, as the kernel knows it.
+        /// User ID, as reported by the kernel.
         uid: u32,
     },
-    /// Somebody who has the token.
+    /// A client that sent the token.
     Token {
-        /// From where.
+        /// Address of the client.
         address: SocketAddr,
     },
-    /// Somebody at a loopback port who proved nothing: may read.
+    /// A client at a loopback port without a token: may read.
     Anybody {
-        /// From where.
+        /// Address of the client.
         address: SocketAddr,
     },
-    /// Not the API: a signal to the process.
+    /// A signal to the process, not an API request.
     Signal,
 }
 
@@ -71,11 +71,11 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Reads a token: the file's first line.
+    /// Reads a token from the first line of a file.
     ///
     /// # Errors
-    /// A file that cannot be read or that others may read, a token that is too short or that no
-    /// header can hold. Nothing of the token.
+    /// Fails if the file cannot be read or is readable by other users, and if the token is too
+    /// short or not valid in a header. The message repeats nothing of the token.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         Self::read_if(path, Readable::Any)
     }
@@ -105,18 +105,18 @@ impl Token {
         Self(b"0123456789abcdef".to_vec())
     }
 
-    /// Whether both are the same; takes as long whatever the bytes are.
+    /// Whether both are the same, compared in constant time.
     pub(crate) fn same(&self, other: &Self) -> bool {
         bool::from(self.0.ct_eq(&other.0))
     }
 
-    /// For a request's header; never for a log.
+    /// The value of the `Authorization` header; must not be logged.
     pub(crate) fn header(&self) -> Vec<u8> {
         [b"Bearer ", self.0.as_slice()].concat()
     }
 
-    /// Whether these headers show the token. Takes as long whatever the bytes are; only how long
-    /// the token is can be told from the time.
+    /// Whether the headers contain the token. The comparison runs in constant time; only the length
+    /// of the token can be derived from the time.
     fn is_shown(&self, headers: &HeaderMap) -> bool {
         let shown = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
         let scheme = shown.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
@@ -129,7 +129,7 @@ impl Token {
 #[derive(Debug)]
 pub(crate) struct Guard {
     token: Arc<Slot<Token>>,
-    /// What the lines about wrong tokens are timed from.
+    /// Start of the clock for the log lines about wrong tokens.
     start: Instant,
     lines: LogBudget,
 }
@@ -147,7 +147,8 @@ pub(crate) async fn guard(
         }
         Err(problem) => {
             let mut response = problem.into_response();
-            // Who proves nothing holds no place: others wait for it.
+            // A client that fails to authenticate keeps no connection: other clients wait for the
+            // slot.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             response
         }
@@ -159,7 +160,8 @@ impl Guard {
         Self { token, start: Instant::now(), lines: LogBudget::default() }
     }
 
-    /// Somebody may be trying tokens: a line for it, which anybody may cause, so not for each.
+    /// Logs a refused token, as somebody may be guessing tokens. Any client can cause these lines,
+    /// so their rate is limited.
     fn tell_refused(&self, address: SocketAddr) {
         let now = Time::ZERO.after(self.start.elapsed());
         if let Some(untold) = self.lines.line(now) {
@@ -169,7 +171,7 @@ impl Guard {
     }
 
     fn judge(&self, peer: &Peer, method: &Method, headers: &HeaderMap) -> Result<Caller, Problem> {
-        // Only browsers send it, and no page is of this API's origin.
+        // Only browsers send `Origin`, and no page is of this API's origin.
         if headers.contains_key(ORIGIN) {
             return Err(Problem::new(StatusCode::FORBIDDEN, "web pages may not use this API")
                 .hint("use `lunar ctl`, or a client that sends no Origin"));
@@ -203,8 +205,8 @@ impl Guard {
     }
 }
 
-/// Whether `Host` is an IP address or localhost. A page whose name was made to lead to this
-/// machine (DNS rebinding) has its browser send that name.
+/// Whether `Host` is an IP address or localhost. After DNS rebinding, the name of a foreign page
+/// leads to this machine, and the browser sends that name.
 fn names_this_machine(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
@@ -241,7 +243,7 @@ mod tests {
         guard.judge(&peer, &method, &headers(list)).map_err(|problem| problem.status)
     }
 
-    /// Goal: changes over TCP want the token; reading does too where there is one.
+    /// Goal: changes over TCP require the token; if there is a token, reading requires it too.
     #[test]
     fn tcp_wants_the_token() {
         const HOST: (&str, &str) = ("host", "127.0.0.1:9");
@@ -269,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Goal: what browsers send for a page elsewhere is refused, whatever else it shows.
+    /// Goal: requests that browsers send for foreign pages are refused, even with the token.
     #[test]
     fn pages_are_refused() {
         let token = ("authorization", "Bearer 0123456789abcdef");
@@ -289,7 +291,8 @@ mod tests {
         assert_eq!(judge(true, true, Method::GET, &page), Err(StatusCode::FORBIDDEN));
     }
 
-    /// Goal: who tries many tokens fills no disk with lines: a burst is told, then a count.
+    /// Goal: guessing many tokens does not fill the disk with log lines: a burst is logged, then a
+    /// count.
     #[test]
     fn refused_tokens_are_told_within_limits() {
         let guard = Guard::new(Slot::new(Some(Token(SECRET.to_vec()))));
@@ -302,7 +305,7 @@ mod tests {
         assert!(untold.is_some_and(|untold| untold > 5_000), "{untold:?}");
     }
 
-    /// Goal: files that hold no token are refused without repeating what they hold.
+    /// Goal: files that hold no valid token are refused without repeating their contents.
     #[test]
     fn token_files_are_checked() {
         let path = std::env::temp_dir().join(format!("lunar-token-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Device URLs: what names a disk. Which of them opens what, an [`Opener`] knows.
+//! Device URLs, which name disks. An [`Opener`] decides which of them it opens.
 
 use crate::Failure;
 use crate::units::{parse_size, size_text};
@@ -8,45 +8,45 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a device URL names.
+/// The disk that a device URL names.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DeviceUrl {
     /// A path, or `file:PATH`: a file or a block device.
     File(PathBuf),
-    /// `mem:SIZE`: memory, gone with the process.
+    /// `mem:SIZE`: memory, lost when the process ends.
     Memory {
-        /// How much.
+        /// Size of the memory.
         size_bytes: u64,
     },
     /// `iscsi://…/target/lun`: a LUN of a target.
     Iscsi(Url),
 }
 
-/// How a local device is to be opened.
+/// Options for opening a local device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LocalOptions {
     /// The size a missing file is created with, and an existing one must have.
     pub size_bytes: Option<u64>,
-    /// Past the page cache.
+    /// Bypasses the page cache.
     pub direct: bool,
-    /// By a ring on the threads that have one: those that serve.
+    /// Uses io_uring on the threads that have a ring: those that serve.
     pub io_uring: bool,
     /// Logical block length in bytes.
     pub block_bytes: u32,
     /// Physical block length in bytes.
     pub physical_block_bytes: u32,
-    /// Writes are refused.
+    /// Refuses writes.
     pub read_only: bool,
-    /// Deallocation is offered.
+    /// Offers deallocation.
     pub thin: bool,
 }
 
-/// Opens what a device URL names.
+/// Opens the disk of a device URL.
 pub trait Opener: fmt::Debug + Send + Sync {
     /// Opens a disk that is to be served. May block.
     ///
     /// # Errors
-    /// As the device says; for what cannot be served.
+    /// Returns the errors of the device; fails if the device cannot be served.
     fn open(
         &self,
         url: &DeviceUrl,
@@ -72,7 +72,7 @@ impl DeviceUrl {
     /// Reads a path or a URL.
     ///
     /// # Errors
-    /// What is wrong, and what is meant; never a secret that stood in it.
+    /// Returns what is wrong and what is valid; never repeats a secret in the text.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         if Url::is_one(text) {
             let url: Url = text
@@ -104,8 +104,8 @@ impl DeviceUrl {
         }
     }
 
-    /// Whether `text` names it, as a URL or as a path; one that is relative starts where this
-    /// process does.
+    /// Whether `text` names this device, as a URL or as a path; a relative path starts at the
+    /// working directory of this process.
     pub fn is_named(&self, text: &str) -> bool {
         Self::parse(text).is_ok_and(|url| match (url.path(), self.path()) {
             (Some(asked), Some(own)) => whole(asked) == whole(own),
@@ -113,7 +113,7 @@ impl DeviceUrl {
         })
     }
 
-    /// Its portal and LUN, if it is behind a session.
+    /// The portal and LUN, if the device is behind a session.
     pub fn portal(&self) -> Option<&Url> {
         match self {
             Self::Iscsi(url) => Some(url),
@@ -121,7 +121,7 @@ impl DeviceUrl {
         }
     }
 
-    /// Its path, if it is a file.
+    /// The path, if the device is a file.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
@@ -130,7 +130,7 @@ impl DeviceUrl {
     }
 }
 
-/// Hint for a path that leads to nothing: `create`, where a file could be made.
+/// Hint for a path that leads to nothing; `create` is the hint where a file could be created.
 pub fn missing_hint(path: &Path, create: &str) -> String {
     match is_among_devices(path) {
         true => "check the name (lsblk lists the devices there are); no file is made in /dev, put \
@@ -140,12 +140,12 @@ pub fn missing_hint(path: &Path, create: &str) -> String {
     }
 }
 
-/// What cannot be made whole names itself alone.
+/// The absolute path, or the path itself if there is none.
 fn whole(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// `scheme:rest`, if `text` has that form. A path with a slash before its first colon has not.
+/// `scheme:rest`, if `text` has that form. A path with a slash before its first colon does not.
 fn scheme(text: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = text.split_once(':')?;
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-".contains(&b);
@@ -169,8 +169,7 @@ impl fmt::Display for DeviceUrl {
 mod tests {
     use super::*;
 
-    /// Goal: a client that has made a path whole names the disk that the server has by a relative
-    /// one.
+    /// Goal: an absolute path from a client names the disk that the server has by a relative path.
     #[test]
     fn a_relative_path_is_named_by_the_whole_one() {
         let whole = std::path::absolute("disk.img").unwrap();

@@ -1,4 +1,4 @@
-//! What differs between two configurations, and what it takes to get from one to the other.
+//! The difference between two configurations, and the effect of each change.
 
 use crate::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use crate::config::settings::{self, Setting, Value};
@@ -7,74 +7,74 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// Everything that differs, in the order of the configuration.
+/// All changes, in the order of the configuration.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct Difference {
-    /// Each thing that differs.
+    /// The changes.
     pub changes: Vec<Change>,
 }
 
-/// One thing that differs.
+/// A single change.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct Change {
-    /// Of which kind.
+    /// Kind of the change.
     pub change: ChangeKind,
-    /// The target it is of; none: the server.
+    /// The target; none: the server.
     pub target: Option<String>,
-    /// The LUN it is of; none: the target as such.
+    /// The LUN; none: the target itself.
     pub lun: Option<u16>,
-    /// The key of the configuration that differs; none: all of it comes or goes.
+    /// The configuration key; none: the whole target or LUN is added or removed.
     pub key: Option<String>,
-    /// What it was. Sizes are bytes, rates bits a second; secrets are named by their files.
+    /// The old value. Sizes are bytes, rates bits per second; secrets are named by their files.
     #[schema(value_type = serde_json::Value)]
     pub from: Option<serde_json::Value>,
-    /// What it is to be.
+    /// The new value.
     #[schema(value_type = serde_json::Value)]
     pub to: Option<serde_json::Value>,
-    /// What it takes.
+    /// The effect.
     pub effect: Effect,
-    /// All of that as a line for people.
+    /// The change as a line for people.
     pub line: String,
 }
 
-/// How something differs.
+/// Kind of a change.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// It was not there.
+    /// The object is new.
     Add,
-    /// It is no more.
+    /// The object is removed.
     Remove,
-    /// It has another value.
+    /// The value is different.
     Change,
 }
 
-/// What a change takes, and whom it concerns.
+/// When a change takes effect, and whom it concerns.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// It holds at once; sessions that see it are told.
+    /// Effective at once; sessions that see it are notified.
     AtOnce,
-    /// It holds from the next login on.
+    /// Effective from the next login on.
     NextLogin,
-    /// Sessions of the target, or those that lose their right, end.
+    /// Sessions of the target, or those that lose access, end.
     SessionsEnd,
     /// The unit gets larger.
     Grows,
-    /// The unit gets smaller: what lies beyond its new end is lost.
+    /// The unit gets smaller: data beyond its new end is lost.
     Shrinks,
     /// The unit is closed and opened again; sessions that see it lose it for that moment, and
-    /// reservations without APTPL are released. What is in memory is lost.
+    /// reservations without APTPL are released. Data in memory is lost.
     Reopens,
-    /// The LUN shows another disk: initiators that have it open go on with other data. What is in
+    /// The LUN shows another disk: initiators that have it open continue with other data. Data in
     /// memory is lost.
     OtherDisk,
-    /// It holds after the daemon's next start.
+    /// Effective after the daemon's next start.
     Restart,
 }
 
 impl Effect {
-    /// For people; nothing where there is nothing to be said.
+    /// The effect as a note for people; empty if there is nothing to say.
     fn note(self) -> &'static str {
         match self {
             Self::AtOnce => "",
@@ -94,30 +94,30 @@ impl Effect {
     }
 }
 
-/// What is known of the disk that a LUN is to show.
+/// The known facts about the disk that a LUN will show.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shown {
-    /// The same LUN shows it already, however it is named.
+    /// Whether the same LUN shows it already, under any name.
     pub same: bool,
-    /// The size that it has, if some LUN shows it already.
+    /// The current size, if some LUN shows it already.
     pub size_bytes: Option<u64>,
-    /// It is closed and opened again.
+    /// Whether it is closed and opened again.
     pub reopens: bool,
 }
 
-/// Tells it of a LUN, and of what became that.
+/// Looks up the facts for an old LUN and the new LUN that replaces it.
 type Known<'k> = dyn Fn(Option<&LunConfig>, &LunConfig) -> Shown + 'k;
 
-/// What all that differs is told by.
+/// Context for describing differences.
 struct Ways<'k> {
     known: &'k Known<'k>,
-    /// What it leads to.
+    /// The new configuration.
     new: &'k Configuration,
 }
 
 impl Ways<'_> {
-    /// Whether what the unit holds is gone when its LUN shows it no more: memory is, unless a LUN
-    /// shows the one of that UUID.
+    /// Whether the contents of the unit are lost when its LUN no longer shows it: memory is lost,
+    /// unless another LUN shows the memory of that UUID.
     fn forgets(&self, old: &UnitConfig) -> bool {
         let memory = |unit: &UnitConfig| matches!(unit.device, DeviceUrl::Memory { .. });
         let mut luns = self.new.targets.iter().flat_map(|target| &target.luns);
@@ -127,7 +127,7 @@ impl Ways<'_> {
 }
 
 impl Change {
-    /// Of a key of the server's: the files that it names hold something else.
+    /// The change of a server key whose files have new contents.
     pub(crate) fn of_file(section: &str, setting: &Setting) -> Self {
         let (key, value) = (format!("{section}.{}", setting.key), setting.value.as_ref());
         let told = value.map_or_else(String::new, Value::toml);
@@ -143,11 +143,11 @@ impl Change {
         }
     }
 
-    /// The line, where it is of what runs otherwise than configured: what it would take is done,
-    /// and what undoes it is said where neither an apply nor a restart does.
+    /// The line for the list of drift: leaves out effects that have happened already, and names the
+    /// command that undoes the change, if neither an apply nor a restart does.
     pub(crate) fn drift_line(&self) -> String {
         let lasts = match self.effect {
-            // Without a size in the configuration any size is as configured.
+            // Without a size in the configuration, any size is as configured.
             Effect::Grows if self.from.is_some() => "until `lunar apply --shrink`",
             Effect::Restart => "until a restart",
             _ => return self.line.clone(),
@@ -158,12 +158,12 @@ impl Change {
 }
 
 impl Difference {
-    /// Whether nothing differs.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// What leads from `old` to `new`.
+    /// The changes from `old` to `new`.
     pub fn between(old: &Configuration, new: &Configuration, known: &Known<'_>) -> Self {
         let mut difference = Self::default();
         let ways = &Ways { known, new };
@@ -252,17 +252,17 @@ impl Difference {
                 "initiators" | "networks" | "administer" | "limit" | "initiator_limit" => {
                     Effect::AtOnce
                 }
-                // Without a size it has the one it has.
+                // Without a configured size the unit keeps its size.
                 "size" if new.value.is_none() => continue,
                 "size" if same => resize,
                 "size" if open => continue,
                 "device" if same && memory => resize,
                 "device" if same => Effect::AtOnce,
-                // The UUID is what tells memory of one size from other memory.
+                // Only the UUID distinguishes memory of one size from other memory.
                 "device" => Effect::OtherDisk,
                 "uuid" if !same && memory && same_device => Effect::OtherDisk,
                 _ if same => Effect::Reopens,
-                // It is another disk.
+                // The LUN shows another disk.
                 _ => Effect::AtOnce,
             };
             self.setting(place, new.key, old, new, effect);
@@ -272,7 +272,7 @@ impl Difference {
         }
     }
 
-    /// What becomes of a disk that was shown elsewhere so far.
+    /// Describes a disk that another LUN has shown so far.
     fn moved(&mut self, place: &Place, lun: &LunConfig, shown: Shown) {
         let (Some(was), device) = (shown.size_bytes, &lun.unit.device) else { return };
         if shown.reopens {
@@ -349,7 +349,7 @@ impl Difference {
         self.whole(change, place, &settings::of_lun(lun), "id", Effect::AtOnce);
     }
 
-    /// `unsaid` is the key that the place tells already.
+    /// Describes a whole target or LUN. `unsaid` is the key that the place contains already.
     fn whole(
         &mut self,
         change: ChangeKind,
@@ -382,7 +382,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What is to be said of a change, at the end of its line.
+/// The note on a change, at the end of its line.
 fn in_brackets(note: &str, forgets: bool) -> String {
     let lost = forgets.then_some("what is in memory is lost");
     match (note, lost) {
@@ -400,14 +400,14 @@ fn size_of(unit: &UnitConfig) -> Option<u64> {
     }
 }
 
-/// What something is of, as the beginning of a line.
+/// The object that a line begins with.
 #[derive(Default)]
 struct Place {
     target: Option<String>,
     lun: Option<u16>,
-    /// Which of several LUNs of one number.
+    /// Device of the LUN, if several LUNs have the number.
     which: Option<String>,
-    /// Its device so far forgets everything if it is closed.
+    /// Whether the current device loses its contents when it is closed.
     forgets: bool,
 }
 
@@ -439,9 +439,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// Which LUN of `old` became which of `new`: those of one number belong together, of several first
-/// those over the same device, then in their order. New ones come in their order, then those that
-/// are gone.
+/// Pairs the LUNs of `old` with those of `new`. LUNs with the same number belong together; of
+/// several, first those over the same device, then the others in their order. New LUNs follow in
+/// their order, then the removed ones.
 pub fn pair_luns(old: &[LunConfig], new: &[LunConfig]) -> Vec<(Option<usize>, Option<usize>)> {
     let mut partner: Vec<Option<usize>> = vec![None; new.len()];
     let mut free: Vec<bool> = vec![true; old.len()];
@@ -472,7 +472,7 @@ mod tests {
     use crate::config::resolve::resolve;
     use std::path::Path;
 
-    /// A configuration of these lines after a portal.
+    /// A configuration of a portal and these lines.
     fn read(text: &str) -> Configuration {
         resolve(text, Path::new("/lunar.toml"), Readable::Regular).unwrap()
     }
@@ -496,7 +496,7 @@ mod tests {
 
     const LUN: &str = "[[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n";
 
-    /// Goal: who administers changes at once; an empty list is something else than none.
+    /// Goal: changes of administrators are effective at once; an empty list differs from no list.
     #[test]
     fn who_administers_is_told() {
         let told = |new: String| lines(&target(LUN), &new).pop().unwrap();
@@ -509,7 +509,7 @@ mod tests {
         assert_eq!(effect, Effect::AtOnce);
     }
 
-    /// Goal: each kind of difference has its line and its effect; what is the same has none.
+    /// Goal: each kind of difference has its line and its effect; equal settings have none.
     #[test]
     fn what_differs_is_told() {
         let base = target(LUN);
@@ -576,7 +576,8 @@ mod tests {
         }
     }
 
-    /// Goal: what comes and goes is told whole, and LUNs of one number are told apart.
+    /// Goal: whole targets and LUNs that are added or removed are described in full, and LUNs with
+    /// the same number are distinguished.
     #[test]
     fn what_comes_and_goes_is_told() {
         let base = target(LUN);
@@ -627,14 +628,14 @@ mod tests {
         );
     }
 
-    /// Goal: that a LUN is to show another disk is told, and what is lost by that; memory that
+    /// Goal: a LUN that will show another disk is reported with the data that is lost; memory that
     /// another LUN shows from then on is not lost.
     #[test]
     fn another_disk_is_told() {
         const OTHER: &str =
             "it is another disk: initiators that have the LUN open go on with other data";
         const UUID: &str = "uuid = \"6b1f1c1e-0000-4000-8000-000000000001\"\n";
-        // Any two files will do.
+        // Any two existing files.
         const A: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         const B: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lib.rs");
         let one = |device: &str| target(&format!("[[target.lun]]\nid = 0\ndevice = {device:?}\n"));
@@ -659,7 +660,7 @@ mod tests {
         assert!(gone[1].0.ends_with("(what is in memory is lost)"), "{gone:?}");
     }
 
-    /// Goal: another secret in the same file is a difference, and is not shown.
+    /// Goal: another secret in the same file is a difference, and the secret is not shown.
     #[test]
     fn secrets_differ_unseen() {
         let file = std::env::temp_dir().join(format!("lunar-secret-{}", std::process::id()));

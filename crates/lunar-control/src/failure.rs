@@ -1,75 +1,74 @@
-//! What went wrong, why, and what to do: for people as a line, for programs as fields.
+//! Errors with cause and remedy: one line for people, fields for programs.
 
 use std::fmt;
 use std::io;
 
-/// Whose mistake a failure is.
+/// Category of a failure.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum FailureKind {
-    /// The work itself failed.
+    /// The operation failed.
     Failed,
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     Usage,
-    /// There is no such thing.
+    /// The requested object does not exist.
     NotFound,
-    /// It cannot be done as things are.
+    /// The current state does not permit the operation.
     Conflict,
-    /// It cannot be done any more: the server is stopping.
+    /// The server is stopping.
     Stopping,
 }
 
-/// What went wrong and what to do about it.
+/// An error and its remedy.
 #[derive(Debug)]
 pub struct Failure {
-    /// What failed and why, in one line.
+    /// The error and its cause, in one line.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub hint: Option<String>,
-    /// Whose mistake it is.
+    /// The category.
     pub kind: FailureKind,
-    /// The parts of a failure that is made of several.
+    /// The parts, if the failure consists of several.
     pub parts: Option<Box<Parts>>,
 }
 
-/// Several things that are wrong at once.
+/// Several errors at once.
 #[derive(Debug)]
 pub struct Parts {
-    /// For people, instead of `what` and `hint`: lines that are whole in themselves. None: `what`
-    /// says it all.
+    /// Complete lines for people, shown instead of `what` and `hint`. Empty: `what` is sufficient.
     pub lines: Vec<String>,
-    /// For programs, beside `error` and `hint`: a key and its value.
+    /// A key and value for programs, in addition to `error` and `hint`.
     pub list: (&'static str, serde_json::Value),
 }
 
 impl Failure {
-    /// A failure of the work itself.
+    /// An operation that failed.
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), hint: None, kind: FailureKind::Failed, parts: None }
     }
 
-    /// What was asked for makes no sense.
+    /// An invalid request.
     pub fn usage(what: impl Into<String>) -> Self {
         Self { kind: FailureKind::Usage, ..Self::new(what) }
     }
 
-    /// There is no such thing.
+    /// An object that does not exist.
     pub fn not_found(what: impl Into<String>) -> Self {
         Self { kind: FailureKind::NotFound, ..Self::new(what) }
     }
 
-    /// It cannot be done as things are.
+    /// A conflict with the current state.
     pub fn conflict(what: impl Into<String>) -> Self {
         Self { kind: FailureKind::Conflict, ..Self::new(what) }
     }
 
-    /// The server is stopping: it takes no changes.
+    /// The server is stopping: it accepts no changes.
     pub fn stopping() -> Self {
         let what = "the server is stopping: nothing that it serves changes any more";
         Self { kind: FailureKind::Stopping, ..Self::new(what) }
             .hint("ask again when it has been started anew")
     }
 
-    /// With advice.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -133,7 +132,7 @@ impl From<lunar_initiator::UrlError> for Failure {
     }
 }
 
-/// An error with all its causes, each said once, in one line.
+/// An error with all its causes, each once, in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! Who a unit is: a UUID that is made once and kept with the unit's state.
+//! Identity of a unit: a UUID that is generated once and stored with the unit's state.
 //!
 //! See docs/decisions/020-where-a-units-identity-lives.md.
 
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 /// The file that holds a unit's UUID, in the unit's directory.
 const UUID_FILE: &str = "uuid";
-/// More than any spelling of a UUID takes.
+/// Maximum length of a UUID file, above any spelling of a UUID.
 const UUID_BYTES_MAX: u64 = 256;
 /// The longest name of a directory entry on all usual file systems.
 const NAME_BYTES_MAX: usize = 255;
@@ -23,8 +23,8 @@ const NAME_BYTES_MAX: usize = 255;
 /// * Else beside the file: `<file>.lunar`.
 ///
 /// # Errors
-/// For a device node under /dev without a state directory: what lies in /dev is lost at a reboot.
-/// For one that does not exist.
+/// Fails for a device node under /dev without a state directory, as files in /dev are lost at a
+/// reboot, and for a file that does not exist.
 pub fn directory(
     file: &Path,
     state: Option<&Path>,
@@ -63,13 +63,13 @@ pub fn directory(
     }
 }
 
-/// The UUID kept in `directory`; a new one is made, and kept, where there is none.
+/// The UUID stored in `directory`; if there is none, a new one is generated and stored.
 ///
-/// When this returns, the UUID survives a power cut: the file is written aside, synced, renamed to
-/// its name (which two processes cannot both do), and the directory synced.
+/// When this returns, the UUID survives a power cut: the file is written under another name,
+/// synced, renamed (which only one of two processes can do), and the directory synced.
 ///
 /// # Errors
-/// When the directory cannot be written, the file holds no UUID, or others may change it.
+/// Fails if the directory cannot be written, the file holds no UUID, or others may change it.
 pub fn load_or_create(directory: &StateDirectory) -> Result<Uuid, Failure> {
     if let Some(uuid) = read(directory)? {
         return Ok(uuid);
@@ -82,11 +82,11 @@ pub fn load_or_create(directory: &StateDirectory) -> Result<Uuid, Failure> {
     read(directory)?.ok_or_else(|| Failure::new(format!("{} vanished", path.display())))
 }
 
-/// Whether a unit has left its identity, or more, in `directory`. Where the configuration says
-/// `uuid`, the directory itself is that: it is made after the disk is durable.
+/// Whether a unit has stored its identity or other state in `directory`. If the configuration sets
+/// `uuid`, the directory itself is the identity: it is created after the disk is durable.
 ///
 /// # Errors
-/// When it cannot be looked at, or others may change it.
+/// Fails if the directory cannot be examined, or others may change it.
 pub fn is_kept(directory: &Path, uuid: Option<Uuid>) -> Result<bool, Failure> {
     let is_kept = || match StateDirectory::open(directory)? {
         Some(kept) => Ok(uuid.is_some() || !kept.is_empty()?),
@@ -95,10 +95,10 @@ pub fn is_kept(directory: &Path, uuid: Option<Uuid>) -> Result<bool, Failure> {
     is_kept().map_err(|error| cannot_keep(directory, &error))
 }
 
-/// Opens a unit's directory, or makes it, durably, with what a former run put into it.
+/// Opens a unit's directory with the state of earlier runs, or creates it durably.
 ///
 /// # Errors
-/// When that is not possible, or others may change it.
+/// Fails if that is not possible, or others may change the directory.
 pub fn create_directory(directory: &Path) -> Result<StateDirectory, Failure> {
     StateDirectory::create(directory).map_err(|error| cannot_keep(directory, &error))
 }
@@ -130,7 +130,7 @@ fn read(directory: &StateDirectory) -> Result<Option<Uuid>, Failure> {
     }
 }
 
-/// The absolute path without symbolic links. The file need not exist yet, its directory must.
+/// The absolute path without symbolic links. The file may be missing, its directory must exist.
 fn canonical(file: &Path) -> Result<PathBuf, Failure> {
     resolve_path(file).map_err(|error| match UntrustedFile::of(&error) {
         Some(UntrustedFile { what, remedy }) => {
@@ -141,7 +141,7 @@ fn canonical(file: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Percent-encoding: letters, digits, `.`, `_` and `-` stand for themselves.
+/// Percent-encodes all bytes but letters, digits, `.`, `_` and `-`.
 fn encode(path: &Path) -> String {
     let mut name = String::new();
     for &byte in path.as_os_str().as_bytes() {
@@ -171,7 +171,7 @@ mod tests {
         load_or_create(&create_directory(directory)?)
     }
 
-    /// Goal: a unit keeps its identity, and nothing but the uuid file is left in its directory.
+    /// Goal: a unit keeps its identity, and its directory holds only the uuid file.
     #[test]
     fn made_once_and_kept() {
         let base = scratch("kept");
@@ -199,7 +199,7 @@ mod tests {
         fs::remove_dir_all(base).unwrap();
     }
 
-    /// Goal: the directory depends on the file alone, not on how or in which order it was named.
+    /// Goal: the directory depends on the file alone, not on the name or the order of use.
     #[test]
     fn one_file_one_directory() {
         let base = scratch("where");
@@ -227,9 +227,9 @@ mod tests {
         fs::remove_dir_all(base).unwrap();
     }
 
-    /// Goal: an identity is neither read from nor written through what somebody else has put in
-    /// its place, or as the unit's directory, and what helps is said; a directory that is a link
-    /// of ours is used.
+    /// Goal: an identity is neither read nor written through a file or directory that another user
+    /// has put in its place, and the error names a remedy; a directory that is this user's own link
+    /// is used.
     #[test]
     fn what_others_planted_is_no_identity() {
         use std::os::unix::fs::{PermissionsExt, chown, symlink};

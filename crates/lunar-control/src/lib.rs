@@ -1,4 +1,5 @@
-//! The control plane: what is to be served and what is, and who may change it.
+//! Control plane: configuration of a server, changes while it runs, and the API with its access
+//! control.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,30 +1,31 @@
-//! How much memory this process may use: that of the machine, or of its control groups.
+//! Memory available to this process: that of the machine or of its control groups.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The least that peers may cause by default, however small the machine.
+/// Minimum of the default limit for peers, however small the machine.
 pub const MEMORY_BYTES_MAX_LEAST: usize = 256 << 20;
 
-/// The part of the memory that peers may cause by default: a quarter.
+/// Divisor for the default limit for peers: a quarter of the memory.
 const MEMORY_PART: u64 = 4;
 
-/// The default of `[limits] memory_bytes_max`: a quarter of the machine's memory, or of the least
-/// limit of a control group that this process is in (version 1 and 2), and at least 256 MiB.
+/// The default of `[limits] memory_bytes_max`: a quarter of the machine's memory, or of the lowest
+/// limit of a control group of this process (version 1 and 2), and at least 256 MiB.
 pub fn memory_bytes_max_default() -> usize {
     let bytes = process_memory_bytes() / MEMORY_PART;
     usize::try_from(bytes).unwrap_or(usize::MAX).max(MEMORY_BYTES_MAX_LEAST)
 }
 
-/// The memory of the machine, or the least limit of a control group that this process is in.
+/// The memory of the machine, or the lowest limit of a control group of this process.
 pub fn process_memory_bytes() -> u64 {
-    // Not from /proc/meminfo: where ProcSubset=pid holds (systemd.exec(5)), there is none.
+    // /proc/meminfo does not exist with ProcSubset=pid (systemd.exec(5)).
     let machine = rustix::system::sysinfo();
     let machine_bytes = machine.totalram.saturating_mul(machine.mem_unit.into());
     memory_bytes(Path::new("/"), machine_bytes)
 }
 
-/// The memory of the machine, or less where a control group has less, as `/proc` below `root` says.
+/// The memory of the machine, or the lower limit of a control group, according to `/proc` below
+/// `root`.
 fn memory_bytes(root: &Path, machine_bytes: u64) -> u64 {
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
     let groups = group_directories(&read("proc/self/cgroup"), &read("proc/self/mountinfo"));
@@ -32,19 +33,19 @@ fn memory_bytes(root: &Path, machine_bytes: u64) -> u64 {
     limits.fold(machine_bytes, u64::min)
 }
 
-/// Where a control group of this process has its files.
+/// A control group of this process.
 #[derive(Debug, Eq, PartialEq)]
 struct Group {
-    /// The mount point of its hierarchy.
+    /// The mount point of the hierarchy.
     mount: PathBuf,
-    /// Its directory below the mount point.
+    /// The group's directory below the mount point.
     below: PathBuf,
-    /// Its file with the limit.
+    /// The file with the limit.
     file: &'static str,
 }
 
 impl Group {
-    /// Its limit and those of the groups that it is in, in bytes; a group without one has none.
+    /// The limits of the group and its parents in bytes; a group without a limit has none.
     fn limits(&self, root: &Path) -> Vec<u64> {
         let mount = root.join(relative(&self.mount));
         let files = self.below.ancestors().map(|group| mount.join(group).join(self.file));
@@ -53,7 +54,7 @@ impl Group {
     }
 }
 
-/// The groups that `/proc/self/cgroup` names, where `/proc/self/mountinfo` has them mounted.
+/// The groups that `/proc/self/cgroup` names, at their mount points in `/proc/self/mountinfo`.
 fn group_directories(cgroup: &str, mountinfo: &str) -> Vec<Group> {
     let mut groups = Vec::new();
     for line in cgroup.lines() {
@@ -68,7 +69,7 @@ fn group_directories(cgroup: &str, mountinfo: &str) -> Vec<Group> {
         };
         let mounts = mountinfo.lines().filter_map(|line| mount_of(line, kind));
         groups.extend(mounts.map(|(top, mount)| {
-            // In a container the mount may show a part of the hierarchy only.
+            // In a container, the mount may show only a part of the hierarchy.
             let below = Path::new(path).strip_prefix(top).unwrap_or(Path::new(""));
             Group { mount: mount.into(), below: relative(below).into(), file }
         }));
@@ -76,8 +77,8 @@ fn group_directories(cgroup: &str, mountinfo: &str) -> Vec<Group> {
     groups
 }
 
-/// What is mounted of a hierarchy of control groups, and where: fields 4 and 5 of a line of
-/// proc(5) mountinfo. Of version 1 only the hierarchy of the memory controller counts.
+/// The mounted part of a hierarchy of control groups, and its mount point: fields 4 and 5 of a line
+/// of proc(5) mountinfo. Of version 1 only the hierarchy of the memory controller counts.
 fn mount_of<'l>(line: &'l str, kind: &str) -> Option<(&'l str, &'l str)> {
     let (mount, system) = line.split_once(" - ")?;
     let mut system = system.split(' ');
@@ -104,7 +105,7 @@ mod tests {
     const MOUNTS_2: &str =
         "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 
-    /// A `/proc` and files of control groups in a directory of their own.
+    /// Memory according to a `/proc` and control group files in a directory of their own.
     fn machine(name: &str, cgroup: &str, mounts: &str, files: &[(&str, &str)]) -> u64 {
         let root = std::env::temp_dir().join(format!("memory-{name}-{}", std::process::id()));
         let own = [("proc/self/cgroup", cgroup)];
@@ -118,7 +119,8 @@ mod tests {
         bytes
     }
 
-    /// Goal: the least limit on the way to the top counts, in both versions, and no limit is none.
+    /// Goal: the lowest limit up to the root counts, in both versions; without limits the machine's
+    /// memory does.
     #[test]
     fn the_least_limit_counts() {
         let none = machine("none", "0::/\n", MOUNTS_2, &[]);
@@ -138,7 +140,8 @@ mod tests {
         assert_eq!(one, 512 << 20);
     }
 
-    /// Goal: in a container, whose mount shows its own part of the hierarchy, the limit is found.
+    /// Goal: in a container, whose mount shows only its own part of the hierarchy, the limit is
+    /// found.
     #[test]
     fn a_container_sees_its_own_part() {
         let mounts = "9 8 0:28 /docker/x /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";

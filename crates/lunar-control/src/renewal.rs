@@ -1,4 +1,4 @@
-//! What an API shows and wants to be shown, read from files, and read anew while it serves.
+//! Certificate and token of the API, read from files and renewed while the API serves.
 
 use crate::api_options::ApiOptions;
 use crate::auth::Token;
@@ -8,7 +8,7 @@ use crate::tls::{self, ServerTls};
 use crate::{Failure, Readable};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Something that is used by many, and put in another's place while it is.
+/// A shared value that can be replaced while it is in use.
 #[derive(Debug)]
 pub(crate) struct Slot<T>(RwLock<Option<Arc<T>>>);
 
@@ -17,7 +17,7 @@ impl<T> Slot<T> {
         Arc::new(Self(RwLock::new(value.map(Arc::new))))
     }
 
-    /// What is in it at this moment.
+    /// The current value.
     pub(crate) fn get(&self) -> Option<Arc<T>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -27,23 +27,23 @@ impl<T> Slot<T> {
     }
 }
 
-/// The files of an API that serves.
+/// The files of a running API.
 #[derive(Debug)]
 pub(crate) struct ApiFiles {
-    /// Which files.
+    /// The configured files.
     pub(crate) options: ApiOptions,
-    /// The certificate that the next connection is shown.
+    /// The certificate for new connections.
     pub(crate) tls: Arc<Slot<ServerTls>>,
-    /// The token that the next request has to show.
+    /// The token that new requests must send.
     pub(crate) token: Arc<Slot<Token>>,
 }
 
-/// What the files hold now, where it is something else than what is used.
+/// The contents of files that have changed.
 #[derive(Debug, Default)]
 pub(crate) struct Renewed {
     tls: Option<ServerTls>,
     token: Option<Token>,
-    /// A line for each.
+    /// The changes, one for each file.
     pub(crate) changes: Vec<Change>,
 }
 
@@ -51,7 +51,7 @@ impl ApiFiles {
     /// Reads the files again.
     ///
     /// # Errors
-    /// One that cannot be read, or does not hold what it should: what is used stays.
+    /// Fails if a file cannot be read or is invalid; the current values stay in use.
     pub(crate) fn read(&self) -> Result<Renewed, Failure> {
         let tls = self
             .options
@@ -79,8 +79,8 @@ impl ApiFiles {
         Ok(Renewed { tls, token, changes: changes.into_iter().flatten().collect() })
     }
 
-    /// Uses them from now on: connections go on, the next one is shown the new certificate, the
-    /// next request has to show the new token.
+    /// Uses the new contents from now on: connections stay open, new connections get the new
+    /// certificate, new requests must send the new token.
     pub(crate) fn put(&self, renewed: Renewed) {
         if let Some(tls) = renewed.tls {
             self.tls.put(tls);

@@ -1,4 +1,4 @@
-//! CHAP secrets: from files or the environment, never from the command line, never shown.
+//! CHAP secrets: read from files or the environment, never from the command line, never shown.
 
 use crate::Failure;
 use crate::small_file::{self, Readable};
@@ -6,13 +6,13 @@ use lunar_iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Where a secret may stand instead of a file.
+/// Environment variable for a secret, used if there is no file.
 pub const SECRET_VARIABLE: &str = "LUNAR_CHAP_SECRET";
-/// 96 bits: shorter secrets can be found by trying. RFC 7143 §9.2.1.
+/// Minimum length, 96 bits: shorter secrets can be guessed. RFC 7143 §9.2.1.
 pub const SECRET_BYTES_MIN: usize = 12;
-/// Longer files are no secrets but mistakes.
+/// Maximum length; a longer file is taken for a mistake.
 const SECRET_BYTES_MAX: usize = 1024;
-/// What this version can compute, strongest first.
+/// Supported algorithms, strongest first.
 pub const ALGORITHMS: [(ChapAlgorithm, &str); 4] = [
     (ChapAlgorithm::Sha3_256, "sha3-256"),
     (ChapAlgorithm::Sha256, "sha-256"),
@@ -22,11 +22,11 @@ pub const ALGORITHMS: [(ChapAlgorithm, &str); 4] = [
 
 /// Reads a secret from a file. One trailing end of line is not part of it.
 ///
-/// Others who may read the file are worth a warning, not a refusal: containers often mount
-/// secrets so.
+/// A file that other users may read causes a warning, not an error: containers often mount secrets
+/// with such a mode.
 ///
 /// # Errors
-/// When it cannot be read, is empty, or is too long to be one.
+/// Fails if the file cannot be read, is empty, or is too long for a secret.
 pub fn read_file(path: &Path) -> Result<Secret, Failure> {
     read(path, Readable::Any)
 }
@@ -54,7 +54,7 @@ pub(crate) fn read(path: &Path, readable: Readable) -> Result<Secret, Failure> {
 /// The secret for `--chap-user`: from the file if one is named, else from the environment.
 ///
 /// # Errors
-/// When neither is there, or as [`read_file`].
+/// Fails if neither is present; else same as [`read_file`].
 pub fn from_file_or_environment(path: Option<&Path>) -> Result<Secret, Failure> {
     if let Some(path) = path {
         return read_file(path);
@@ -80,26 +80,26 @@ fn checked(bytes: Vec<u8>, whose: &str) -> Result<Secret, Failure> {
     Ok(Secret::new(bytes))
 }
 
-/// How long secrets have to be.
+/// Required length of secrets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Lengths {
     /// 96 bits or more.
     Safe,
-    /// Any: the user has asked for it.
+    /// Any length, by request of the user.
     Any,
 }
 
 impl Lengths {
-    /// As an option `allow_short_secrets` says.
+    /// The lengths for an option `allow_short_secrets`.
     pub fn of(allow_short: bool) -> Self {
         if allow_short { Self::Any } else { Self::Safe }
     }
 }
 
-/// Refuses secrets shorter than 96 bits, unless any will do. RFC 7143 §9.2.1.
+/// Refuses secrets shorter than 96 bits, unless any length is permitted. RFC 7143 §9.2.1.
 ///
 /// # Errors
-/// What is wrong and what to do; nothing of the secret.
+/// Returns the error and its remedy, without the secret.
 pub fn check_length(secret: &Secret, lengths: Lengths) -> Result<(), Failure> {
     if lengths == Lengths::Any || secret.expose().len() >= SECRET_BYTES_MIN {
         return Ok(());
@@ -111,11 +111,11 @@ pub fn check_length(secret: &Secret, lengths: Lengths) -> Result<(), Failure> {
         ))
 }
 
-/// Both directions must be proven by different secrets, or one could be answered with the other.
-/// RFC 7143 §9.2.1.
+/// Checks that both directions use different secrets, as otherwise the response of one could be
+/// replayed in the other. RFC 7143 §9.2.1.
 ///
 /// # Errors
-/// When they are the same.
+/// Fails if both secrets are the same.
 pub fn check_mutual(initiator: &Secret, target: &Secret) -> Result<(), Failure> {
     if initiator != target {
         return Ok(());
@@ -124,7 +124,7 @@ pub fn check_mutual(initiator: &Secret, target: &Secret) -> Result<(), Failure> 
         .hint("give the target a secret that no initiator logs in with"))
 }
 
-/// A demand with every algorithm this version knows, strongest first.
+/// A demand with every supported algorithm, strongest first.
 pub fn demand(initiator: Credential, target: Option<Credential>) -> ChapDemand {
     let algorithms = ALGORITHMS.iter().map(|(algorithm, _)| *algorithm).collect();
     ChapDemand { algorithms, initiator, target }
@@ -142,7 +142,8 @@ mod tests {
         path
     }
 
-    /// Goal: editors end files with a newline, secrets may end with spaces or be binary.
+    /// Goal: one newline at the end, as editors write it, is removed; spaces at the end and binary
+    /// bytes are kept.
     #[test]
     fn one_end_of_line_is_stripped_and_nothing_else() {
         for (name, content, secret) in [

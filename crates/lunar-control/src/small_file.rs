@@ -1,4 +1,4 @@
-//! Small files that others name: read whole, up to a limit, without waiting for what is no file.
+//! Reads small files completely, up to a limit, without blocking on special files.
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs::{File, Metadata, OpenOptions};
@@ -6,21 +6,23 @@ use std::io::{Error, ErrorKind, Read, Result};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// What may be read.
+/// Kinds of files that may be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Readable {
-    /// Pipes and terminals too: a command waits for what its user has named.
+    /// Any file, including pipes and terminals: a command waits for the input that its user has
+    /// named.
     Any,
-    /// Regular files: what serves others waits for nobody who might write to a pipe.
+    /// Regular files only: a server must not wait for the writer of a pipe.
     Regular,
 }
 
-/// The first `bytes_max` bytes of a file, and what is known of it.
+/// Returns the first `bytes_max` bytes of a file and its metadata.
 ///
 /// # Errors
-/// A file that cannot be opened or read, one that is not `readable`, a pipe that brings nothing.
+/// Fails if the file cannot be opened or read or is not `readable`, or if a pipe has no data.
 pub(crate) fn read(path: &Path, bytes_max: u64, readable: Readable) -> Result<(Vec<u8>, Metadata)> {
-    // Opening a pipe would wait for somebody who writes to it, and a terminal become ours.
+    // Without these flags, opening a pipe would wait for a writer, and a terminal could become the
+    // controlling terminal.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
     let metadata = file.metadata()?;
@@ -37,7 +39,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64, readable: Readable) -> Result<(V
     Ok((bytes, metadata))
 }
 
-/// Reads of a pipe wait for whoever has it open for writing.
+/// Makes reads of a pipe wait for its writer.
 fn wait_from_now_on(file: &File) -> Result<()> {
     let flags = fcntl_getfl(file)?;
     Ok(fcntl_setfl(file, flags - OFlags::NONBLOCK)?)
@@ -73,8 +75,8 @@ mod tests {
         path
     }
 
-    /// Goal: a pipe that nobody writes to holds nobody up, whoever reads; what serves reads none
-    /// at all, nor devices or directories, and says what is there instead.
+    /// Goal: a pipe without a writer blocks neither a command nor a server; a server reads no
+    /// pipes, devices or directories, and the error names the kind of file.
     #[test]
     fn nobody_waits_for_a_pipe_without_a_writer() {
         let path = pipe("silent");
@@ -98,7 +100,7 @@ mod tests {
         let name = path.clone();
         let (open, is_open) = std::sync::mpsc::channel();
         let writer = std::thread::spawn(move || {
-            // Read and write: such an open does not wait for a reader.
+            // Opening for reading and writing does not wait for a reader.
             let mut pipe = OpenOptions::new().read(true).write(true).open(name).unwrap();
             open.send(()).unwrap();
             for byte in b"slow" {
@@ -113,7 +115,7 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
-    /// Goal: a file is read up to the limit, an empty one is no error here.
+    /// Goal: a file is read up to the limit; an empty file is no error.
     #[test]
     fn files_are_read_up_to_the_limit() {
         let path = scratch("file");

@@ -1,11 +1,11 @@
-//! Points in time as users and programs read them.
+//! Points in time as text.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const SECONDS_OF_DAY: u64 = 86_400;
 
-/// A point in time in UTC, to the second, as RFC 3339 has it: `2026-11-21T22:30:00Z`. What lies
-/// before 1970 is told as its first second: a clock that was never set.
+/// Formats a time in UTC, to the second, according to RFC 3339: `2026-11-21T22:30:00Z`. A time
+/// before 1970 becomes the first second of 1970: the clock was never set.
 pub fn rfc3339(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (year, month, day) = civil(seconds / SECONDS_OF_DAY);
@@ -14,7 +14,7 @@ pub fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day of the Gregorian calendar, so many days after 1970-01-01.
+/// Year, month and day in the Gregorian calendar, `days` after 1970-01-01.
 fn civil(mut days: u64) -> (u64, u64, u64) {
     let mut year = 1970;
     loop {
@@ -46,7 +46,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Goal: days around months, leap years and centuries are the calendar's (values of `date`).
+    /// Goal: days around ends of months, leap years and centuries match the calendar (values of
+    /// `date`).
     #[test]
     fn days_are_those_of_the_calendar() {
         for (seconds, text) in [

@@ -1,4 +1,4 @@
-//! TLS from files: our certificate and key, or whom a client trusts.
+//! TLS from files: certificate and key of a server, trusted certificates of a client.
 
 use crate::Failure;
 use crate::small_file::{self, Readable};
@@ -10,28 +10,28 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// A certificate file or key longer than this is a mistake.
+/// Maximum size of a certificate or key file.
 const PEM_BYTES_MAX: u64 = 1 << 20;
 
-/// Where a server's certificate is.
+/// Files of a server's certificate.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TlsFiles {
-    /// The certificate and those that lead to its root, PEM.
+    /// The certificate with its chain, PEM.
     pub certificate: PathBuf,
-    /// Its private key, PEM.
+    /// The private key, PEM.
     pub key: PathBuf,
 }
 
-/// A certificate and its key, as a server uses them.
+/// A certificate and its key, loaded for a server.
 #[derive(Clone)]
 pub(crate) struct ServerTls {
     pub(crate) acceptor: TlsAcceptor,
-    /// Its certificates: who has the same ones has the same key.
+    /// The certificates; equal certificates imply the same key.
     certificates: Vec<CertificateDer<'static>>,
 }
 
 impl ServerTls {
-    /// Whether both show the same to clients.
+    /// Whether both present the same certificates.
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.certificates == other.certificates
     }
@@ -43,7 +43,7 @@ impl std::fmt::Debug for ServerTls {
     }
 }
 
-/// Reads both files and checks that they fit.
+/// Reads both files and checks that they match.
 pub(crate) fn server(files: &TlsFiles, readable: Readable) -> Result<ServerTls, Failure> {
     let certificates = certificates(&files.certificate, readable)?;
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key, readable)?).map_err(|error| {
@@ -63,7 +63,7 @@ pub(crate) fn server(files: &TlsFiles, readable: Readable) -> Result<ServerTls, 
     Ok(ServerTls { acceptor: TlsAcceptor::from(Arc::new(config)), certificates })
 }
 
-/// A client that trusts the certificates in `trusted` and those they have signed.
+/// A client that trusts the certificates in `trusted` and those signed by them.
 pub(crate) fn client(trusted: &Path) -> Result<TlsConnector, Failure> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(trusted, Readable::Any)? {
@@ -79,9 +79,10 @@ pub(crate) fn client(trusted: &Path) -> Result<TlsConnector, Failure> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// What to do about a handshake that failed, where it is known.
+/// A hint for a failed handshake, if the cause is known.
 pub(crate) fn hint(error: &std::io::Error) -> Option<&'static str> {
-    // The reason is of a crate that we do not name: its text is what tells it.
+    // The type of the reason belongs to a crate that is no direct dependency, so its text is
+    // checked.
     error.to_string().contains("CaUsedAsEndEntity").then_some(
         "the server shows a certificate that may only sign others (CA:TRUE, as plain \
          `openssl req -x509` makes it): make one with \

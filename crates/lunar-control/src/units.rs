@@ -1,9 +1,9 @@
-//! Sizes and rates as people write them.
+//! Parsing and formatting of sizes and rates.
 
 /// Reads `4096`, `10G`, `64KiB`: bytes, with a suffix K, M, G or T (or KiB … TiB), powers of 1024.
 ///
 /// # Errors
-/// A text that says what is wrong.
+/// Returns a text that says what is wrong.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -27,7 +27,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is too large"))
 }
 
-/// A size as [`parse_size`] reads it, if it is a whole number of KiB or more.
+/// Formats a size for [`parse_size`], if it is a whole number of KiB or more.
 pub fn size_text(bytes: u64) -> Option<String> {
     let unit = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let (shift, unit) =
@@ -35,7 +35,7 @@ pub fn size_text(bytes: u64) -> Option<String> {
     Some(format!("{}{unit}", bytes >> shift))
 }
 
-/// A rate in bytes a second as [`parse_rate`] reads it.
+/// Formats a rate in bytes per second for [`parse_rate`].
 pub fn rate_text(bytes_per_second: u64) -> String {
     let bits = u128::from(bytes_per_second) * 8;
     for (factor, unit) in [(1_000_000_000, "Gbit"), (1_000_000, "Mbit"), (1_000, "kbit")] {
@@ -46,13 +46,13 @@ pub fn rate_text(bytes_per_second: u64) -> String {
     format!("{bits}bit")
 }
 
-/// The slowest rate: one at which a piece of work still ends in a time that somebody waits for.
+/// Minimum rate, at which work still ends in a reasonable time.
 const RATE_BITS_MIN: u64 = 8_000;
 
-/// Reads `100Mbit`, `1Gbit`, `1.5Gbit`: bits a second, decimal. Returns bytes a second.
+/// Reads `100Mbit`, `1Gbit`, `1.5Gbit`: bits per second, decimal. Returns bytes per second.
 ///
 /// # Errors
-/// A text that says what is wrong.
+/// Returns a text that says what is wrong.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no rate: write bits a second, like 100Mbit or 1Gbit");
     let lower = text.trim().to_ascii_lowercase();

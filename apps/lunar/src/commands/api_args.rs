@@ -1,4 +1,4 @@
-//! Options of all commands that speak with a running server.
+//! Options common to all commands that connect to a running server.
 
 use crate::output::Failure;
 use lunar_control::Token;
@@ -6,26 +6,27 @@ use lunar_control::client::{self, Client};
 use lunar_control::http::Address;
 use std::path::PathBuf;
 
-/// Which server, and what it wants to be shown.
+/// Address of the server, with token and certificates.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub struct ApiArgs {
-    /// Where its API is: unix:PATH or ADDRESS:PORT [default: the only server that runs here]
+    /// Address of the server's API: unix:PATH or ADDRESS:PORT [default: the only server that runs
+    /// here]
     #[arg(long, global = true, value_name = "WHERE", env = "LUNAR_API")]
     api: Option<String>,
-    /// The file with the token that its TCP port wants
+    /// File with the token that the TCP port requires
     #[arg(long, global = true, value_name = "FILE", env = "LUNAR_API_TOKEN_FILE")]
     token_file: Option<PathBuf>,
-    /// Speak TLS, and trust the certificates in this file (PEM) and those they have signed
+    /// Use TLS, and trust the certificates in this file (PEM) and those signed by them
     #[arg(long, global = true, value_name = "FILE", env = "LUNAR_API_CA_FILE")]
     ca_file: Option<PathBuf>,
 }
 
 impl ApiArgs {
-    /// A client of the server that is meant.
+    /// A client of the selected server.
     ///
     /// # Errors
-    /// No server found, or several; files that cannot be read.
+    /// Fails if no server or several are found, or if a file cannot be read.
     pub fn client(&self) -> Result<Client, Failure> {
         let address = match &self.api {
             Some(text) => Address::parse(text)

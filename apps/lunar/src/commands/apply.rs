@@ -1,4 +1,4 @@
-//! `lunar apply`: a running daemon serves what a configuration says.
+//! `lunar apply`: applies a configuration to a running daemon.
 
 use super::api_args::ApiArgs;
 use crate::output::{self, Failure, Format};
@@ -8,29 +8,29 @@ use lunar_control::config::{self, Problem};
 use lunar_control::daemon::Applied;
 use std::path::{Path, PathBuf};
 
-/// Have the running daemon serve what a configuration says: all of it, or nothing
+/// Apply a configuration to the running daemon: all of it, or nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar apply /etc/lunar/lunar.toml --dry-run\n  \
     lunar apply /etc/lunar/lunar.toml")]
 pub struct Apply {
-    /// The configuration; the daemon reads the files that it names
+    /// The configuration; the daemon reads the files named in it
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Only print what would change
+    /// Only print the changes
     #[arg(long)]
     dry_run: bool,
-    /// Disks may get smaller: what lies beyond their new ends is lost
+    /// Let disks shrink: data beyond their new ends is lost
     #[arg(long)]
     shrink: bool,
     #[command(flatten)]
     api: ApiArgs,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// A file that cannot be read, no daemon, a configuration that it refuses.
+/// Fails if the file cannot be read, no daemon is running, or the daemon refuses the configuration.
 pub fn run(args: &Apply, format: Format) -> Result<(), Failure> {
     let text = config::read(&args.file)?;
     let path = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
@@ -69,7 +69,7 @@ fn human(applied: &Applied) -> String {
     text
 }
 
-/// Problems of the file as `lunar check` tells them: a line each, with its place.
+/// Formats the problems of the file as `lunar check` does: one line each, with the position.
 fn by_line(failure: Failure, file: &Path) -> Failure {
     let list = failure.parts.as_ref().map(|parts| parts.list.1.clone()).unwrap_or_default();
     match serde_json::from_value::<Vec<Problem>>(list) {

@@ -1,4 +1,4 @@
-//! `lunar bench`: how fast disks are.
+//! `lunar bench`: measures the speed of disks.
 
 mod cells;
 mod network;
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Measure disks: requests a second, bytes a second, and how long requests take
+/// Measure disks: requests per second, bytes per second, and latency
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     lunar bench iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --depth 1,32 --seconds 3\n\n\
@@ -39,57 +39,57 @@ pub struct Bench {
     /// The disks: iscsi://HOST:PORT/TARGET/LUN, paths, file:PATH or mem:SIZE
     #[arg(value_name = "URL", required_unless_present = "suite")]
     urls: Vec<String>,
-    /// Measure what a paper measured, and show its figures beside ours
+    /// Repeat the measurements of a paper, and show its figures beside the new ones
     #[arg(long, value_enum, value_name = "NAME")]
     #[arg(conflicts_with_all = ["io_size", "depth", "connections", "pattern", "iops", "compare"])]
     #[arg(conflicts_with_all = ["delay", "rate", "window"])]
     suite: Option<SuiteName>,
-    /// Write a report to look at and to keep: one HTML page that needs nothing else
+    /// Write a report as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Bytes of a request
+    /// Size of a request
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size)]
     #[arg(default_value = "4K")]
     io_size: Vec<u64>,
-    /// Requests under way at once
+    /// Number of concurrent requests
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,32")]
     depth: Vec<u16>,
-    /// Connections of a session, as far as the target allows them; one for other disks
+    /// Connections per session, as far as the target allows; other disks have one
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: Vec<u16>,
-    /// Where requests go, and which way
+    /// Access pattern: position and direction of requests
     #[arg(long, value_enum, value_name = "PATTERN", value_delimiter = ',')]
     #[arg(default_value = "rand-read")]
     pattern: Vec<PatternName>,
-    /// Bytes from the beginning that are used [default: all of the disk]
+    /// Length of the measured area, from the beginning [default: the whole disk]
     #[arg(long, value_name = "RANGE", value_parser = parse_size)]
     size: Option<u64>,
-    /// How long each round of each disk measures
+    /// Duration of each round of each disk
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_seconds)]
     seconds: f64,
-    /// How long each runs before that
+    /// Warm-up of each disk before a round
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = parse_seconds)]
     warm_up: f64,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Requests a second, evenly, instead of as many as there is room for; those that wait for
-    /// their turn are as late as they are
+    /// Requests per second, evenly spaced, instead of as many as possible; time that a request
+    /// waits for its turn counts as latency
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     iops: Option<u32>,
     #[command(flatten)]
     network: NetworkArgs,
-    /// Show each disk's figures as parts of the first one's too
+    /// Also show the figures of each disk relative to the first one
     #[arg(long)]
     compare: bool,
-    /// Threads that ask [default: one for each connection, one for each core where disks of this
-    /// machine or several paths are measured; never more than cores]
+    /// Threads that send requests [default: one per connection; one per core for local disks or
+    /// several paths; never more than cores]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Random places follow from it
+    /// Seed of the random positions
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -98,16 +98,16 @@ pub struct Bench {
     session: SessionArgs,
 }
 
-/// `--pattern`.
+/// Values of `--pattern`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 enum PatternName {
-    /// Reads at random places
+    /// Random reads
     RandRead,
-    /// Writes at random places
+    /// Random writes
     RandWrite,
-    /// Reads one behind the other
+    /// Sequential reads
     Read,
-    /// Writes one behind the other
+    /// Sequential writes
     Write,
 }
 
@@ -131,14 +131,14 @@ impl PatternName {
     }
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// When a disk cannot be opened, what is asked makes no sense there, or a request fails.
+/// Fails if a disk cannot be opened, the options do not suit it, or a request fails.
 pub fn run(args: &Bench, format: Format) -> Result<(), Failure> {
     check_page(args)?;
     let threads = args.threads.map_or_else(|| args.threads_by_default(), NonZeroUsize::get);
-    // One thread has nobody to share its work with.
+    // A single thread does not need the multi-threaded runtime.
     let mut runtime = match threads {
         1 => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
@@ -156,7 +156,7 @@ pub fn run(args: &Bench, format: Format) -> Result<(), Failure> {
     })
 }
 
-/// Every combination, told as it is measured.
+/// Measures every combination, and prints each as soon as it is measured.
 async fn measure(args: &Bench, format: Format) -> Result<(), Failure> {
     let mut disks = Disks::default();
     let mut all = Vec::new();
@@ -168,7 +168,7 @@ async fn measure(args: &Bench, format: Format) -> Result<(), Failure> {
     if args.network.model().is_some() {
         refuse_portals(&args.session)?;
     }
-    // All of them before the first, which may take minutes.
+    // All combinations are checked before the first measurement, which may take minutes.
     for cell in args.cells() {
         cells::check(args, &cell, &mut disks).await?;
     }
@@ -191,7 +191,8 @@ async fn measure(args: &Bench, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// A relay stands before the portal of the URL; what goes to others goes past it.
+/// Refuses `--portal` with a network: the relay stands before the portal of the URL, and
+/// connections to other portals would bypass it.
 fn refuse_portals(session: &SessionArgs) -> Result<(), Failure> {
     match session.names_portals() {
         true => Err(Failure::usage("--portal goes past the relay that is the network").hint(
@@ -201,7 +202,7 @@ fn refuse_portals(session: &SessionArgs) -> Result<(), Failure> {
     }
 }
 
-/// Both ends of probes of raw TCP, through a network like that to the targets.
+/// Starts both ends of the raw TCP probe, through the same kind of network as to the targets.
 fn probe(model: Option<Model>) -> Result<Arc<Probe>, Failure> {
     let started = Probe::start(model);
     let started = started
@@ -210,7 +211,7 @@ fn probe(model: Option<Model>) -> Result<Arc<Probe>, Failure> {
 }
 
 impl Bench {
-    /// Every combination, in the order in which it was asked for.
+    /// All combinations, in the order of the options.
     fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for pattern in &self.pattern {
@@ -230,8 +231,8 @@ impl Bench {
         cells
     }
 
-    /// More threads than connections only wake each other: with two for one connection a request
-    /// costs the processor half as much again.
+    /// More threads than connections only wake each other: with two threads for one connection, a
+    /// request costs half as much processor time again.
     fn threads_by_default(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let remote = self.suite.is_none() && self.urls.iter().all(|url| Url::is_one(url));
@@ -252,7 +253,7 @@ impl Bench {
     }
 }
 
-/// What a report says of this run: the command, the machine, the rounds.
+/// Facts about this run for the report: the command, the machine, the rounds.
 fn facts(args: &Bench) -> Vec<(String, String)> {
     let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     let mut facts = vec![
@@ -265,13 +266,13 @@ fn facts(args: &Bench) -> Vec<(String, String)> {
     facts
 }
 
-/// Whether the page can be written, before anything is measured for it.
+/// Checks that the page can be written, before any measurement.
 fn check_page(args: &Bench) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
     output_file::check(path).map_err(|error| no_page(path, &error))
 }
 
-/// Writes the page that `--html` asks for.
+/// Writes the page of `--html`.
 fn write_page(args: &Bench, report: &Report) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
     let page = lunar_load::report::page(report);
@@ -283,7 +284,7 @@ fn no_page(path: &std::path::Path, error: &std::io::Error) -> Failure {
         .hint("--html names a file in a folder that exists and may be written to")
 }
 
-/// A day is the longest.
+/// Parses a number of seconds, at most a day.
 fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
@@ -302,7 +303,8 @@ mod tests {
         bench: Bench,
     }
 
-    /// Goal: one connection is asked by one thread; whatever may use more cores gets them all.
+    /// Goal: one connection is served by one thread; workloads that can use more cores get all of
+    /// them.
     #[test]
     fn threads_are_as_many_as_can_be_used() {
         let cores = std::thread::available_parallelism().unwrap().get();

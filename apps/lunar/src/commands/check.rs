@@ -1,10 +1,10 @@
-//! `lunar check`: is this configuration right?
+//! `lunar check`: validates a configuration.
 
 use crate::output::{self, Failure, Format};
 use lunar_control::config::{self, settings};
 use std::path::PathBuf;
 
-/// Validate a configuration: every problem with its line, its column and what is meant
+/// Validate a configuration: print every problem with line, column and remedy
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar check /etc/lunar/lunar.toml")]
 pub struct Check {
@@ -13,10 +13,10 @@ pub struct Check {
     file: PathBuf,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// All that is wrong with the file.
+/// Returns all problems of the file.
 pub fn run(args: &Check, format: Format) -> Result<(), Failure> {
     let configuration = config::load(&args.file)?;
     let targets = configuration.targets.len();

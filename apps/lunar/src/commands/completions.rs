@@ -1,4 +1,4 @@
-//! `lunar completions`: what a shell needs to complete our command line.
+//! `lunar completions`: prints completions of the command line for a shell.
 
 use crate::output::{self, Failure, Format};
 use clap::CommandFactory;
@@ -10,15 +10,15 @@ use clap_complete::Shell;
     lunar completions bash > ~/.local/share/bash-completion/completions/lunar\n  \
     lunar completions fish > ~/.config/fish/completions/lunar.fish")]
 pub struct Completions {
-    /// The shell that it is for
+    /// The shell
     #[arg(value_enum, value_name = "SHELL")]
     shell: Shell,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// When stdout takes no more.
+/// Fails if stdout cannot be written.
 pub fn run(args: &Completions, format: Format) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Cli::command(), "lunar", &mut script);

@@ -1,4 +1,4 @@
-//! `lunar copy`: a disk onto another.
+//! `lunar copy`: copies a disk onto another.
 
 mod engine;
 mod spans;
@@ -23,36 +23,36 @@ pub struct Copy {
     /// The disk to read: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
     #[arg(value_name = "SOURCE")]
     source: String,
-    /// The disk to write, at least as large
+    /// The disk to write, at least as large as the source
     #[arg(value_name = "DESTINATION")]
     destination: String,
-    /// Read both again after the copy, and compare
+    /// Read both disks again after the copy, and compare them
     #[arg(long)]
     verify: bool,
-    /// Transfers under way at once
+    /// Number of concurrent transfers
     #[arg(long, value_name = "N", default_value_t = 8)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     depth: u16,
-    /// Connections of a session, as far as its target allows them
+    /// Connections per session, as far as the target allows
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: u16,
-    /// The file with our secret at the destination, where it is another one
+    /// File with the secret for the destination, if it differs
     #[arg(long, value_name = "FILE", help_heading = "Session")]
     destination_chap_secret_file: Option<PathBuf>,
     #[command(flatten)]
     session: SessionArgs,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// When a disk cannot be opened, read or written, when both are one disk, when the destination is
-/// too small, and when `--verify` finds a difference.
+/// Fails if a disk cannot be opened, read or written, if both are the same disk, if the destination
+/// is too small, and if `--verify` finds a difference.
 pub fn run(args: &Copy, format: Format) -> Result<(), Failure> {
     args.check_portals()?;
     runtime()?.block_on(async {
-        // What was begun is dropped, also the bar: the terminal is left as it was.
+        // The copy is dropped, including the progress bar, which restores the terminal.
         tokio::select! {
             done = copy(args, format) => done,
             interrupted = tokio::signal::ctrl_c() => {
@@ -88,7 +88,7 @@ async fn copy(args: &Copy, format: Format) -> Result<(), Failure> {
 }
 
 impl Copy {
-    /// The portals that are named are those of one target.
+    /// Checks that `--portal` names portals of one target only.
     fn check_portals(&self) -> Result<(), Failure> {
         let target = |url: &str| -> Result<Option<String>, Failure> {
             let url = DeviceUrl::parse(url)?;
@@ -114,7 +114,8 @@ impl Copy {
         device_url::open(&url, &local, &options).await
     }
 
-    /// Also says whether it was made just now, and so is nothing but zeroes.
+    /// Opens the destination. Also returns whether the file was created just now, so that it holds
+    /// zeroes only.
     async fn open_destination(&self, size_bytes: u64) -> Result<(Opened, bool), Failure> {
         let url = DeviceUrl::parse(&self.destination)?;
         let mut options = match &self.destination_chap_secret_file {
@@ -129,7 +130,7 @@ impl Copy {
     }
 }
 
-/// Whether the one can be copied onto the other.
+/// Checks that the source can be copied onto the destination.
 async fn check_pair(source: &Opened, destination: &Opened) -> Result<(), Failure> {
     if same_unit(source, destination).await? {
         return Err(Failure::usage("source and destination are the same disk").hint(
@@ -155,10 +156,11 @@ async fn check_pair(source: &Opened, destination: &Opened) -> Result<(), Failure
     Ok(())
 }
 
-/// By what units say of themselves: files are locked, so that one file is not opened twice.
+/// Compares units by their identification. Local files are locked, so that the same file cannot be
+/// opened twice.
 ///
-/// tgt makes its identifiers of the numbers of target and LUN alone, so that the first disks of any
-/// two servers have the same: there the target's name tells them apart.
+/// tgt derives its identifiers from the numbers of target and LUN alone, so that the first disks of
+/// any two servers have the same one; for tgt, the names of the targets are compared too.
 async fn same_unit(source: &Opened, destination: &Opened) -> Result<bool, Failure> {
     const TGT: &str = "IET";
     let (Opened::Remote(source), Opened::Remote(destination)) = (source, destination) else {
@@ -181,7 +183,8 @@ async fn same_unit(source: &Opened, destination: &Opened) -> Result<bool, Failur
     Ok(!ours.is_empty() && ours == theirs)
 }
 
-/// `copied`: how long the copy took; `verified`: how long the comparison did, if there was one.
+/// Prints the results. `copied` is the duration of the copy, `verified` that of the comparison, if
+/// there was one.
 fn tell(
     format: Format,
     counts: &Counts,

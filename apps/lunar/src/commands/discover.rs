@@ -1,10 +1,10 @@
-//! `lunar discover`: which targets are there?
+//! `lunar discover`: lists the targets of a portal.
 
 use super::session::{SessionArgs, runtime};
 use crate::output::{self, Failure, Format};
 use lunar_initiator::{TargetRecord, Url};
 
-/// List the targets a portal shows us, with their portals (SendTargets)
+/// List the targets that a portal offers to this initiator, with their portals (SendTargets)
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar discover iscsi://127.0.0.1\n  \
@@ -17,10 +17,10 @@ pub struct Discover {
     session: SessionArgs,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// When the portal cannot be reached, or refuses us.
+/// Fails if the portal cannot be reached or refuses the login.
 pub fn run(args: &Discover, format: Format) -> Result<(), Failure> {
     let url: Url = args.url.parse()?;
     let options = args.session.options(Some(&url))?;

@@ -1,4 +1,4 @@
-//! `lunar info`: what is this disk?
+//! `lunar info`: describes a disk.
 
 use super::session::{SessionArgs, runtime};
 use crate::device_url::{self, Opened};
@@ -10,7 +10,7 @@ use lunar_iscsi::text::TaskReporting;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// Tell what a disk is: identity, size, cache, provisioning, reservations, negotiated keys
+/// Describe a disk: identity, size, cache, provisioning, reservations, negotiated keys
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar info iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0\n  \
@@ -38,7 +38,7 @@ struct Report {
     session: Option<SessionReport>,
 }
 
-/// What SCSI says.
+/// Properties reported by SCSI.
 #[derive(Debug, Serialize)]
 struct UnitReport {
     vendor: String,
@@ -46,7 +46,7 @@ struct UnitReport {
     revision: String,
     serial_number: Option<String>,
     designators: Vec<DesignatorReport>,
-    /// WCE.
+    /// Write cache enabled (WCE).
     write_cache: bool,
     maximum_transfer_bytes: Option<u64>,
     maximum_unmap_bytes: Option<u64>,
@@ -67,7 +67,7 @@ struct ReservationReport {
     kind: &'static str,
 }
 
-/// What iSCSI says.
+/// Properties of the iSCSI session.
 #[derive(Debug, Serialize)]
 struct SessionReport {
     target: Option<String>,
@@ -92,10 +92,10 @@ struct SessionReport {
     protocol_level: u8,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// When the disk cannot be opened.
+/// Fails if the disk cannot be opened.
 pub fn run(args: &Info, format: Format) -> Result<(), Failure> {
     let url = DeviceUrl::parse(&args.url)?;
     let options = args.session.options(url.portal())?;

@@ -1,4 +1,4 @@
-//! `lunar man`: the manual pages, one for each command, from what `--help` says.
+//! `lunar man`: generates a manual page for each command from its `--help`.
 
 use crate::output::{self, Failure, Format};
 use clap::CommandFactory;
@@ -12,18 +12,18 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Example:\n  \
     lunar man ~/.local/share/man/man1")]
 pub struct Man {
-    /// Where to write them; made when it does not exist
+    /// The directory; created if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The date that they bear [default: none, so that the same version writes the same bytes]
+    /// The date of the pages [default: none, so that the same version writes the same bytes]
     #[arg(long, value_name = "YYYY-MM-DD", default_value = "", hide_default_value = true)]
     date: String,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// A directory that takes no files.
+/// Fails if the directory cannot be written.
 pub fn run(args: &Man, format: Format) -> Result<(), Failure> {
     let failed = |error: io::Error| {
         Failure::new(format!("cannot write to {}: {error}", args.directory.display()))
@@ -46,7 +46,7 @@ pub fn run(args: &Man, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// The page of `command`, and those of the commands below it.
+/// Writes the page of `command`, and those of its subcommands.
 fn write_pages(command: &clap::Command, args: &Man, written: &mut Vec<String>) -> io::Result<()> {
     let page = Page::new(command.clone())
         .date(&args.date)
@@ -76,11 +76,11 @@ fn render(page: &Page, command: &clap::Command) -> io::Result<Vec<u8>> {
         page.render_subcommands_section(&mut text)?;
     }
     rest(command).to_writer(&mut text)?;
-    // The generator spaces lists of values in a way that mandoc warns of.
+    // The generator's spacing of value lists causes warnings of mandoc.
     Ok(String::from_utf8_lossy(&text).replace("\n.br\n\n.br\n", "\n.sp\n").into_bytes())
 }
 
-/// What is the same for all commands, and their examples, which keep their lines.
+/// Sections common to all commands, and the examples, whose lines are kept.
 fn rest(command: &clap::Command) -> Roff {
     let mut page = Roff::new();
     let status = [

@@ -1,5 +1,5 @@
-//! Stdin and stdout from threads of their own: a pipe that waits must not keep a session's task
-//! from answering its target.
+//! Threads for stdin and stdout: a blocked pipe must not keep a session's task from answering the
+//! target.
 
 use super::transfer::Span;
 use crate::output::Failure;
@@ -8,15 +8,15 @@ use lunar_block::{Buffer, BufferPool};
 use std::io::{ErrorKind, Read, Write};
 use tokio::sync::{mpsc, oneshot};
 
-/// Pieces that wait between a pipe and the disk.
+/// Maximum number of pieces between a pipe and the disk.
 const PIECES_MAX: usize = 2;
 
 /// A piece of stdin.
 #[derive(Debug)]
 pub struct Piece {
-    /// Where it goes; shorter than was asked for when stdin ended.
+    /// Position on the disk; shorter than requested if stdin has ended.
     pub span: Span,
-    /// Its bytes.
+    /// The bytes.
     pub data: Buffer,
 }
 
@@ -28,10 +28,10 @@ pub struct Input {
 }
 
 impl Input {
-    /// Begins to read.
+    /// Starts reading.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// Fails if the system cannot create a thread.
     pub fn open(span: Span, pool: BufferPool) -> Result<Self, Failure> {
         let (send, pieces) = mpsc::channel(PIECES_MAX);
         let (tell, goes_on) = oneshot::channel();
@@ -46,7 +46,7 @@ impl Input {
                     Piece { span: Span { end: wanted.start + read as u64, ..wanted }, data }
                 });
                 if send.blocking_send(piece).is_err() || ended {
-                    return; // nobody waits for more
+                    return; // the receiver was dropped
                 }
             }
             drop(send);
@@ -55,19 +55,19 @@ impl Input {
         Ok(Self { pieces, goes_on })
     }
 
-    /// The next piece; `None` when the span is filled or stdin has ended.
+    /// The next piece; `None` when the span is full or stdin has ended.
     ///
     /// # Errors
-    /// When stdin cannot be read.
+    /// Fails if stdin cannot be read.
     pub async fn next(&mut self) -> Result<Option<Piece>, Failure> {
         self.pieces.recv().await.transpose()
     }
 
-    /// Whether stdin holds more than was read. Call it when the span is filled; it waits for the
-    /// end of stdin, or for more.
+    /// Whether stdin has more data than was read. To be called when the span is full; waits for the
+    /// end of stdin or for more data.
     ///
     /// # Errors
-    /// When stdin cannot be read.
+    /// Fails if stdin cannot be read.
     pub async fn goes_on(self) -> Result<bool, Failure> {
         self.goes_on.await.unwrap_or(Ok(false))
     }
@@ -81,10 +81,10 @@ pub struct Output {
 }
 
 impl Output {
-    /// Gets ready to write.
+    /// Starts the thread that writes.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// Fails if the system cannot create a thread.
     pub fn open() -> Result<Self, Failure> {
         let (pieces, mut receive) = mpsc::channel::<Bytes>(PIECES_MAX);
         let (tell, done) = oneshot::channel();
@@ -102,15 +102,16 @@ impl Output {
         Ok(Self { pieces, done })
     }
 
-    /// Writes a piece, soon. `false`: stdout takes no more; [`close`](Self::close) says why.
+    /// Queues a piece. Returns `false` if stdout cannot be written; [`close`](Self::close) returns
+    /// the reason.
     pub async fn put(&self, piece: Bytes) -> bool {
         self.pieces.send(piece).await.is_ok()
     }
 
-    /// Waits until all is written.
+    /// Waits until everything is written.
     ///
     /// # Errors
-    /// When stdout took no more.
+    /// Fails if stdout could not be written.
     pub async fn close(self) -> Result<(), Failure> {
         drop(self.pieces);
         match self.done.await {
@@ -129,7 +130,7 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failur
         .map_err(|error| Failure::new(format!("cannot start a thread: {error}")))
 }
 
-/// Reads until `buffer` is full or the input ends; returns how many bytes came.
+/// Reads until `buffer` is full or the input ends; returns the number of bytes.
 fn fill(input: &mut impl Read, buffer: &mut [u8]) -> Result<usize, Failure> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,4 +1,4 @@
-//! How far long work is: a bar on a terminal, else a line now and then, always on stderr.
+//! Progress of long work: a bar on a terminal, else a line at intervals, always on stderr.
 
 use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -6,20 +6,20 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two lines where there is no terminal.
+/// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
-/// A rate and the time left need two numbers and their units.
+/// Layout of the bar; a rate and the remaining time need two numbers with units.
 const TEMPLATE: &str =
     "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
 
-/// The bar that is on the terminal now.
+/// The bar on the terminal.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 fn show(bar: Option<ProgressBar>) {
     *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = bar;
 }
 
-/// Stderr for the log: its lines go above the bar, if there is one, and not into it.
+/// Stderr for the log: log lines are printed above the bar, not into it.
 #[derive(Debug)]
 pub struct LogWriter;
 
@@ -34,11 +34,11 @@ impl Write for LogWriter {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(()) // standard error holds nothing back
+        Ok(()) // stderr is not buffered
     }
 }
 
-/// Work on so many bytes.
+/// Progress of work on a number of bytes.
 #[derive(Debug)]
 pub struct Progress {
     what: &'static str,
@@ -47,7 +47,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins to show it; `what` is one word that says what is done.
+    /// Starts the display; `what` names the work in one word.
     pub fn begin(what: &'static str, total_bytes: u64) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let target = match terminal {
@@ -62,7 +62,7 @@ impl Progress {
         Self { what, bar, told: (!terminal).then(|| Mutex::new(Instant::now())) }
     }
 
-    /// So many bytes more are done.
+    /// Adds bytes that are done.
     pub fn add(&self, bytes: u64) {
         self.bar.inc(bytes);
         let Some(told) = &self.told else { return };
@@ -74,7 +74,7 @@ impl Progress {
         }
     }
 
-    /// No more than so many bytes are done: the rest has to be done again.
+    /// Resets the position: bytes after it have to be done again.
     pub fn back_to(&self, bytes: u64) {
         self.bar.set_position(bytes);
     }

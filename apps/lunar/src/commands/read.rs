@@ -1,4 +1,4 @@
-//! `lunar read`: bytes of a disk to stdout.
+//! `lunar read`: copies bytes of a disk to stdout.
 
 use super::pipes::Output;
 use super::session::{SessionArgs, runtime};
@@ -19,20 +19,20 @@ pub struct Read {
     /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
     #[arg(value_name = "URL")]
     url: String,
-    /// First byte
+    /// Offset of the first byte
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "0")]
     offset: u64,
-    /// How many bytes [default: to the end of the disk]
+    /// Number of bytes [default: to the end of the disk]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     length: Option<u64>,
     #[command(flatten)]
     session: SessionArgs,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// When the disk cannot be opened or read, or stdout takes no more.
+/// Fails if the disk cannot be opened or read, or stdout cannot be written.
 pub fn run(args: &Read, _format: Format) -> Result<(), Failure> {
     let url = DeviceUrl::parse(&args.url)?;
     let options = args.session.options(url.portal())?;

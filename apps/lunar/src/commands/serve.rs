@@ -1,4 +1,4 @@
-//! `lunar serve`: one target, one LUN for each device.
+//! `lunar serve`: serves one target with one LUN for each device.
 
 use super::serve_api::ServeApiArgs;
 use super::serve_chap::ChapArgs;
@@ -24,31 +24,31 @@ use std::path::PathBuf;
     lunar serve mem:1G --listen 127.0.0.1:0 --json\n  \
     lunar serve vm.img --listen 0.0.0.0:3260 --chap-user vm --chap-secret-file vm.secret")]
 pub struct Serve {
-    /// What to serve: a path (a file or a block device), file:PATH, or mem:SIZE
+    /// The devices: a path (a file or a block device), file:PATH, or mem:SIZE
     #[arg(required = true, value_name = "DEVICE")]
     devices: Vec<String>,
     /// Create missing files with this size, sparse
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
-    /// Where to listen; may be given again. Port 0 takes a free one. An address other machines
-    /// reach wants --chap-user or --network
+    /// Address to listen on; may be repeated. Port 0 selects a free port. An address that other
+    /// machines reach requires --chap-user or --network
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3260")]
     listen: Vec<String>,
-    /// What discovery names instead of the address listened on (NAT, containers); once for each
-    /// --listen, in the same order
+    /// Address that discovery reports instead of the one listened on (NAT, containers); once for
+    /// each --listen, in the same order
     #[arg(long, value_name = "ADDRESS:PORT")]
     advertise: Vec<String>,
     /// Portal group tag, 1 to 65535, of each --listen, in the same order [default: 1 for all].
-    /// Sessions of one portal group meet one target port; multipath wants paths over several
+    /// Sessions of one portal group use the same target port; multipath requires paths over several
     #[arg(long, value_name = "TAG", value_parser = clap::value_parser!(u16).range(1..))]
     portal_group: Vec<u16>,
     /// The target's iSCSI name [default: iqn.2026-11.org.lunarsan:NAME OF THE FIRST DEVICE]
     #[arg(long, value_name = "IQN")]
     name: Option<String>,
-    /// When a write is acknowledged: on stable storage, or once accepted
+    /// When writes are acknowledged: on stable storage, or once accepted
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Cache::WriteThrough)]
     cache: Cache,
-    /// Through the page cache, or past it
+    /// Use the page cache, or bypass it
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Io::Buffered)]
     io: Io,
     /// Logical block size: 512, 1024, 2048 or 4096
@@ -66,43 +66,43 @@ pub struct Serve {
     /// Do not offer deallocation (UNMAP)
     #[arg(long)]
     no_thin: bool,
-    /// Tell initiators when so much of the file system behind sparse files is taken, like 90%
+    /// Notify initiators when the file system of sparse files reaches this fill level, like 90%
     #[arg(long, value_name = "PERCENT", value_parser = rules::parse_threshold)]
     thin_threshold: Option<u8>,
-    /// SANITIZE and FORMAT UNIT go through the disk no faster than this, like 1Gbit, so that they
-    /// leave some of its speed to others
+    /// Maximum rate of SANITIZE and FORMAT UNIT, like 1Gbit, so that other commands keep a share of
+    /// the disk's speed
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     maintenance_rate: Option<u64>,
-    /// Of each LUN, so many commands that read or write a second, from 10; what is more waits
+    /// Maximum number of reads and writes per second for each LUN, at least 10; further ones wait
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(IOPS_MIN..=IOPS_MAX))]
     limit_iops: Option<u64>,
-    /// Of each LUN, no more than this a second, like 200Mbit, from 10Mbit; what is more waits
+    /// Maximum data rate of each LUN, like 200Mbit, at least 10Mbit; further commands wait
     #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
     limit_bandwidth: Option<u64>,
-    /// What becomes of a write for which there is no room
+    /// Handling of a write when there is no room
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OutOfSpaceChoice::Fail)]
     out_of_space: OutOfSpaceChoice,
-    /// Only this initiator may log in; may be given again. A name is a claim, not a proof
+    /// Let only this initiator log in; may be repeated. Names are not authenticated
     #[arg(long, value_name = "IQN")]
     initiator: Vec<String>,
-    /// Only initiators in this network may log in; may be given again
+    /// Let only initiators in this network log in; may be repeated
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     network: Vec<String>,
-    /// Only this initiator, of those that may log in, may reset the target, and format, sanitize,
-    /// stop or write-protect its LUNs; may be given again. none: nobody [default: all]
+    /// Let only this initiator, which must be allowed to log in, reset the target, and format,
+    /// sanitize, stop or write-protect its LUNs; may be repeated. none: nobody [default: all]
     #[arg(long, value_name = "IQN|none")]
     administer: Vec<String>,
-    /// Threads that have just had something to do poll for more for 100 us before they sleep:
-    /// single small requests are answered sooner, for more of the processor
+    /// Poll for 100 us after work before a thread sleeps: single small requests get faster answers,
+    /// at the cost of processor time
     #[arg(long)]
     latency_mode: bool,
-    /// Where reservations and the identities of units are kept [default: FILE.lunar beside each
-    /// file; nothing for mem:]
+    /// Directory for reservations and identities of units [default: FILE.lunar beside each file;
+    /// none for mem:]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, in plain HTTP and to whoever
-    /// can reach it. Port 0 takes a free one
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, in plain HTTP and without
+    /// authentication. Port 0 selects a free port
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = rules::parse_listen)]
     metrics: Option<std::net::SocketAddr>,
     #[command(flatten)]
@@ -111,37 +111,37 @@ pub struct Serve {
     api: ServeApiArgs,
 }
 
-/// `--cache`.
+/// Values of `--cache`.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Cache {
-    /// Acknowledged means on stable storage
+    /// Acknowledge writes on stable storage
     WriteThrough,
-    /// Acknowledged means accepted; the initiator flushes
+    /// Acknowledge writes once accepted; the initiator flushes
     WriteBack,
 }
 
-/// `--out-of-space`.
+/// Values of `--out-of-space`.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum OutOfSpaceChoice {
-    /// It fails
+    /// The write fails
     Fail,
-    /// It waits until there is room
+    /// The write waits until there is room
     Hold,
 }
 
-/// `--io`.
+/// Values of `--io`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 enum Io {
-    /// Through the page cache
+    /// Use the page cache
     Buffered,
-    /// Past the page cache (O_DIRECT)
+    /// Bypass the page cache (O_DIRECT)
     Direct,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// Options that make no sense, what cannot be opened, a failed final sync.
+/// Fails if options are invalid, a device or address cannot be opened, or the final sync fails.
 pub fn run(args: &Serve, format: Format) -> Result<(), Failure> {
     let configuration = configuration(args)?;
     let chap = args.chap.chap_user.as_ref();
@@ -271,7 +271,7 @@ fn administer(args: &Serve, access: &Access) -> Result<Option<Vec<String>>, Fail
     }
 }
 
-/// The names of initiators that an option was given, in their normal form.
+/// Checks the names of initiators in an option, and converts them to their normal form.
 fn names(option: &str, given: &[String]) -> Result<Vec<String>, Failure> {
     let name = |name: &String| {
         let lower = name.to_ascii_lowercase();
@@ -315,7 +315,7 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
     let options = LocalOptions {
         size_bytes,
         direct: args.io == Io::Direct,
-        io_uring: false, // the configuration of the server says it for all
+        io_uring: false, // set for the whole server in its configuration
         block_bytes: args.block_size as u32,
         physical_block_bytes: physical as u32,
         read_only: args.read_only,
@@ -341,7 +341,8 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
     })
 }
 
-/// `iqn.2026-11.org.lunarsan:` and the stem of the device's name, in the letters of iSCSI names.
+/// Returns `iqn.2026-11.org.lunarsan:` and the stem of the device's name, reduced to characters of
+/// iSCSI names.
 fn default_name(device: &str) -> String {
     let path = device.strip_prefix("file:").unwrap_or(device);
     let stem = std::path::Path::new(path).file_stem().unwrap_or_default().to_string_lossy();

@@ -1,34 +1,35 @@
-//! Where a server's API is to be, as options.
+//! Options for the API of a server.
 
 use crate::output::Failure;
 use lunar_control::TlsFiles;
 use lunar_control::api_options::{ApiListen, ApiOptions};
 use std::path::PathBuf;
 
-/// The API that `lunar ctl` uses.
+/// Options for the API that `lunar ctl` uses.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "API")]
 pub struct ServeApiArgs {
-    /// Where its API is: unix:PATH, ADDRESS:PORT or none [default: a unix socket in the runtime
-    /// directory]. Changes over TCP want --api-token-file, other machines TLS as well
+    /// Address of the API: unix:PATH, ADDRESS:PORT or none [default: a unix socket in the runtime
+    /// directory]. Changes over TCP require --api-token-file; for other machines TLS is required as
+    /// well
     #[arg(long, value_name = "WHERE")]
     api: Option<String>,
-    /// The file with the token that clients over TCP have to show
+    /// File with the token that clients must send over TCP
     #[arg(long, value_name = "FILE", requires = "api")]
     api_token_file: Option<PathBuf>,
-    /// The file with its certificate, and those that lead to the root (PEM)
+    /// File with the certificate and its chain (PEM)
     #[arg(long, value_name = "FILE", requires = "api", requires = "api_key_file")]
     api_certificate_file: Option<PathBuf>,
-    /// The file with the certificate's private key (PEM)
+    /// File with the certificate's private key (PEM)
     #[arg(long, value_name = "FILE", requires = "api_certificate_file")]
     api_key_file: Option<PathBuf>,
 }
 
 impl ServeApiArgs {
-    /// What is said; `None`: nothing.
+    /// The API options; `None` if none were given.
     ///
     /// # Errors
-    /// What makes no sense, or would let in more than is meant.
+    /// Fails if the options are invalid, or would give access to more clients than intended.
     pub fn options(&self) -> Result<Option<ApiOptions>, Failure> {
         let Some(text) = &self.api else { return Ok(None) };
         let listen = ApiListen::parse(text)

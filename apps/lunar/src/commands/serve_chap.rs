@@ -1,4 +1,4 @@
-//! `lunar serve`: what initiators have to prove, and what the target proves in return.
+//! `lunar serve`: CHAP credentials of initiators and of the target.
 
 use crate::output::Failure;
 use lunar_control::config;
@@ -7,43 +7,44 @@ use lunar_control::secrets::{self, Lengths};
 use lunar_iscsi::login::{ChapDemand, Credential};
 use std::path::{Path, PathBuf};
 
-/// Options about CHAP.
+/// Options for CHAP.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "CHAP")]
 pub struct ChapArgs {
-    /// What initiators must log in as; the secret comes from --chap-secret-file or the environment
-    /// variable LUNAR_CHAP_SECRET. Discovery asks for the same
+    /// Name that initiators must log in with; the secret comes from --chap-secret-file or the
+    /// environment variable LUNAR_CHAP_SECRET. Discovery requires the same
     #[arg(long, value_name = "NAME")]
     pub chap_user: Option<String>,
-    /// The file with the initiators' secret (one trailing newline is not part of it)
+    /// File with the initiators' secret (one trailing newline is not part of it)
     #[arg(long, value_name = "FILE", requires = "chap_user")]
     pub chap_secret_file: Option<PathBuf>,
-    /// What the target proves to be, when an initiator asks (mutual CHAP)
+    /// Name of the target, for initiators that authenticate it (mutual CHAP)
     #[arg(long, value_name = "NAME", requires_all = ["chap_user", "mutual_chap_secret_file"])]
     mutual_chap_user: Option<String>,
-    /// The file with the target's own secret
+    /// File with the target's own secret
     #[arg(long, value_name = "FILE", requires = "mutual_chap_user")]
     mutual_chap_secret_file: Option<PathBuf>,
-    /// What discovery asks for instead
+    /// Name that discovery requires instead
     #[arg(long, value_name = "NAME", requires = "discovery_chap_secret_file")]
     pub discovery_chap_user: Option<String>,
-    /// The file with the secret for discovery
+    /// File with the secret for discovery
     #[arg(long, value_name = "FILE", requires = "discovery_chap_user")]
     pub discovery_chap_secret_file: Option<PathBuf>,
-    /// Discovery asks for no proof: the target's name is shown to whoever reaches the portal
+    /// Permit discovery without authentication: everybody who reaches the portal sees the target's
+    /// name
     #[arg(long, requires = "chap_user", conflicts_with = "discovery_chap_user")]
     no_discovery_chap: bool,
-    /// Take secrets shorter than 12 bytes (96 bits). They can be found by trying
+    /// Accept secrets shorter than 12 bytes (96 bits), which can be guessed
     #[arg(long)]
     allow_short_secrets: bool,
 }
 
-/// What has to be proven where.
+/// Required credentials of targets and discovery.
 #[derive(Debug)]
 pub struct Demands {
-    /// At the target.
+    /// Credentials for the target.
     pub target: Option<ChapConfig>,
-    /// In a discovery session.
+    /// Credentials for discovery sessions.
     pub discovery: Option<ChapConfig>,
 }
 
@@ -51,7 +52,7 @@ impl ChapArgs {
     /// Reads the secrets.
     ///
     /// # Errors
-    /// Secrets that cannot be read, are too short, or stand where another must.
+    /// Fails if a secret cannot be read, is too short, or equals one that it must differ from.
     pub fn demands(&self) -> Result<Demands, Failure> {
         let target = self.target()?;
         let discovery = match (&self.discovery_chap_user, &self.discovery_chap_secret_file) {

@@ -1,4 +1,4 @@
-//! Options of all commands that log in to targets.
+//! Options common to all commands that log in to targets.
 
 use crate::output::Failure;
 use lunar_control::config::rules;
@@ -10,74 +10,74 @@ use lunar_iscsi::login::{ChapAlgorithm, Credential};
 use lunar_iscsi::text::Digest;
 use std::path::{Path, PathBuf};
 
-/// Who we are to the target, and what we insist on.
+/// Credentials and parameters of a session.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Session")]
 pub struct SessionArgs {
-    /// What to log in as; the secret comes from --chap-secret-file or the environment variable
+    /// Name to log in with; the secret comes from --chap-secret-file or the environment variable
     /// LUNAR_CHAP_SECRET
     #[arg(long, value_name = "NAME")]
     chap_user: Option<String>,
-    /// The file with our secret (one trailing newline is not part of it)
+    /// File with the initiator's secret (one trailing newline is not part of it)
     #[arg(long, value_name = "FILE")]
     chap_secret_file: Option<PathBuf>,
-    /// What the target must prove to be (mutual CHAP)
+    /// Name that the target must authenticate with (mutual CHAP)
     #[arg(long, value_name = "NAME", requires = "mutual_chap_secret_file")]
     mutual_chap_user: Option<String>,
-    /// The file with the target's secret
+    /// File with the target's secret
     #[arg(long, value_name = "FILE", requires = "mutual_chap_user")]
     mutual_chap_secret_file: Option<PathBuf>,
-    /// Take secrets shorter than 12 bytes (96 bits). They can be found by trying
+    /// Accept secrets shorter than 12 bytes (96 bits), which can be guessed
     #[arg(long)]
     allow_short_secrets: bool,
     /// CHAP algorithms in order of preference [default: all, strongest first]
     ///
-    /// tgt 1.0.85 takes the number of SHA-256 for SHA-1: for it, say md5.
+    /// tgt 1.0.85 takes the number of SHA-256 for SHA-1: use md5 for it.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_algorithm)]
     chap_algorithm: Vec<ChapAlgorithm>,
-    /// Our iSCSI name [default: iqn.2026-11.org.lunarsan:NAME OF THIS HOST]
+    /// The initiator's iSCSI name [default: iqn.2026-11.org.lunarsan:NAME OF THIS HOST]
     #[arg(long, value_name = "IQN")]
     initiator_name: Option<String>,
-    /// Our part of the session identifier, 12 hexadecimal digits [default: random]
+    /// The initiator part of the session identifier, 12 hexadecimal digits [default: random]
     #[arg(long, value_name = "HEX", value_parser = parse_isid)]
     isid: Option<[u8; 6]>,
-    /// Digests of headers in order of preference; one alone is insisted on
+    /// Header digests in order of preference; a single one is required
     #[arg(long, value_enum, value_name = "DIGEST", value_delimiter = ',', default_value = "none")]
     header_digest: Vec<DigestName>,
-    /// Digests of data, likewise
+    /// Data digests in order of preference; a single one is required
     #[arg(long, value_enum, value_name = "DIGEST", value_delimiter = ',', default_value = "none")]
     data_digest: Vec<DigestName>,
-    /// The highest iSCSIProtocolLevel to propose; 1 is for old targets that close the connection
-    /// over keys they do not know [default: 2]
+    /// Maximum iSCSIProtocolLevel to propose; 1 is for old targets that close the connection when
+    /// they receive unknown keys [default: 2]
     ///
-    /// At 1 neither iSCSIProtocolLevel nor TaskReporting is named. Without the option a target that
-    /// closes the connection over them is asked once more without them.
+    /// At 1, neither iSCSIProtocolLevel nor TaskReporting is sent. Without the option, a login to a
+    /// target that closes the connection over these keys is repeated once without them.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=2))]
     protocol_level: Option<u8>,
-    /// How long to wait when the connection is lost, until the target is back; 0: not at all
+    /// Maximum time to wait for the target after the connection is lost; 0: do not wait
     #[arg(long, value_name = "SECONDS", default_value_t = RECOVERY_SECONDS)]
     recovery_seconds: u32,
-    /// How long the target may take to answer a command; 0: as long as it likes
+    /// Maximum time for the target to answer a command; 0: unlimited
     #[arg(long, value_name = "SECONDS", default_value_t = COMMAND_SECONDS)]
     command_seconds: u32,
-    /// Another portal of the same target, which is used too; may be repeated
+    /// Another portal of the same target, used in addition; may be repeated
     #[arg(long = "portal", value_name = "HOST[:PORT]", value_parser = parse_other_portal)]
     portals: Vec<(String, u16)>,
-    /// Which of several paths a command takes, of those in the best access state (ALUA)
+    /// Selection of a path for each command, among those in the best access state (ALUA)
     #[arg(long, value_enum, value_name = "POLICY", default_value = "least-outstanding")]
     path_policy: PathPolicyName,
 }
 
-/// `--path-policy`.
+/// Values of `--path-policy`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 enum PathPolicyName {
-    /// The one with the fewest bytes under way
+    /// The path with the fewest outstanding bytes
     LeastOutstanding,
-    /// One after the other
+    /// All paths in turn
     RoundRobin,
 }
 
-/// `--header-digest`, `--data-digest`.
+/// Values of `--header-digest` and `--data-digest`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 enum DigestName {
     /// CRC32C
@@ -87,18 +87,18 @@ enum DigestName {
 }
 
 impl SessionArgs {
-    /// The options of a session with the target of `url`, which may name the CHAP user too.
+    /// The options of a session with the target of `url`, which may also contain the CHAP user.
     ///
     /// # Errors
-    /// What contradicts itself; secrets that cannot be read.
+    /// Fails if options contradict each other, or a secret cannot be read.
     pub fn options(&self, url: Option<&Url>) -> Result<SessionOptions, Failure> {
         self.options_with(url, self.chap_secret_file.as_deref())
     }
 
-    /// The same with a secret from another file.
+    /// Like [`options`](Self::options), with the secret from another file.
     ///
     /// # Errors
-    /// As [`options`](Self::options).
+    /// Same as [`options`](Self::options).
     pub fn options_with(
         &self,
         url: Option<&Url>,
@@ -130,7 +130,7 @@ impl SessionArgs {
         Ok(options)
     }
 
-    /// Other portals were named.
+    /// Whether other portals were named.
     pub fn names_portals(&self) -> bool {
         !self.portals.is_empty()
     }
@@ -211,7 +211,7 @@ fn parse_isid(text: &str) -> Result<[u8; 6], String> {
     }
 }
 
-/// Named after this host, or by chance where the host has no name that fits.
+/// A name from the host's name, or a random one if that is not valid.
 fn default_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim().to_lowercase();
@@ -222,10 +222,10 @@ fn default_name() -> String {
     format!("iqn.2026-11.org.lunarsan:{}", uuid::Uuid::new_v4().simple())
 }
 
-/// A runtime for the session's task, on this thread.
+/// Creates a runtime for the session's task, on this thread.
 ///
 /// # Errors
-/// When the system refuses.
+/// Fails if the system refuses.
 pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -246,8 +246,8 @@ mod tests {
         }
     }
 
-    /// Goal: --protocol-level reaches the session; without it the highest level is proposed, and a
-    /// level that does not exist is wrong usage.
+    /// Goal: --protocol-level is passed to the session; without it the highest level is proposed,
+    /// and a level that does not exist is a usage error.
     #[test]
     fn protocol_levels() {
         #[derive(clap::Parser)]

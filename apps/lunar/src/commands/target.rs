@@ -1,4 +1,4 @@
-//! `lunar target`: serve what a configuration says.
+//! `lunar target`: serves a configuration.
 
 use super::serve_api::ServeApiArgs;
 use crate::client_lines::Clients;
@@ -19,12 +19,14 @@ pub struct Target {
     api: ServeApiArgs,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// A wrong configuration, what cannot be opened, a failed final sync.
+/// Fails if the configuration is invalid, a device or address cannot be opened, or the final sync
+/// fails.
 pub fn run(args: &Target, format: Format) -> Result<(), Failure> {
-    // What is sent by `lunar apply` has whole paths: the same file must mean the same.
+    // `lunar apply` sends absolute paths, so that this path must be absolute too: the same file
+    // must give the same configuration.
     let path = std::path::absolute(&args.config).unwrap_or_else(|_| args.config.clone());
     let mut configuration = config::load(&path)?;
     let api = args.api.options()?;

@@ -1,22 +1,22 @@
-//! Bytes of a disk, whatever its blocks: what `read` and `write` share.
+//! Byte ranges of a disk, independent of its blocks, shared by `read` and `write`.
 
 use crate::output::{self, Failure};
 use lunar_block::{BlockDevice, BlockRange};
 
-/// Bytes moved with one request, at most; a multiple of every block length.
+/// Maximum number of bytes per request; a multiple of every block length.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 
-/// Bytes of a disk from `start` up to `end`.
+/// A range of bytes from `start` up to `end`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Span {
     /// First byte.
     pub start: u64,
-    /// The byte behind the last.
+    /// The byte after the last.
     pub end: u64,
 }
 
 impl Span {
-    /// In pieces that each lie within a mebibyte, and end at its borders.
+    /// Splits the range into pieces at the boundaries of mebibytes.
     pub fn pieces(self) -> impl Iterator<Item = Span> {
         let mut start = self.start;
         std::iter::from_fn(move || {
@@ -27,22 +27,22 @@ impl Span {
         })
     }
 
-    /// The blocks it touches.
+    /// The blocks that the range touches.
     pub fn blocks(self, block_bytes: u64) -> BlockRange {
         let first = self.start / block_bytes;
         BlockRange::new(first, self.end.div_ceil(block_bytes) - first)
     }
 
-    /// Whether it begins and ends between blocks.
+    /// Whether the range begins and ends at block boundaries.
     pub fn is_aligned(self, block_bytes: u64) -> bool {
         self.start.is_multiple_of(block_bytes) && self.end.is_multiple_of(block_bytes)
     }
 }
 
-/// `length` bytes from `offset` on; without a length, all to the end of the disk.
+/// The range of `length` bytes at `offset`; without a length, up to the end of the disk.
 ///
 /// # Errors
-/// When the disk is too small.
+/// Fails if the disk is too small.
 pub fn span(device: &dyn BlockDevice, offset: u64, length: Option<u64>) -> Result<Span, Failure> {
     let size = device.geometry().size_bytes();
     let end = match length {

@@ -1,4 +1,4 @@
-//! `lunar write`: stdin to a disk.
+//! `lunar write`: copies stdin to a disk.
 
 use super::pipes::Input;
 use super::session::{SessionArgs, runtime};
@@ -18,20 +18,20 @@ pub struct Write {
     /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
     #[arg(value_name = "URL")]
     url: String,
-    /// First byte
+    /// Offset of the first byte
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "0")]
     offset: u64,
-    /// How many bytes [default: all of stdin]
+    /// Number of bytes [default: all of stdin]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     length: Option<u64>,
     #[command(flatten)]
     session: SessionArgs,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// When the disk cannot be opened or written, or stdin ends before `--length` or does not fit.
+/// Fails if the disk cannot be opened or written, or stdin ends before `--length` or does not fit.
 pub fn run(args: &Write, format: Format) -> Result<(), Failure> {
     let url = DeviceUrl::parse(&args.url)?;
     let options = args.session.options(url.portal())?;
@@ -53,7 +53,7 @@ pub fn run(args: &Write, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Returns how many bytes were written.
+/// Returns the number of bytes written.
 async fn copy(device: &dyn BlockDevice, span: Span, exact: bool) -> Result<u64, Failure> {
     let pool = BufferPool::default();
     let mut input = Input::open(span, pool.clone())?;
@@ -74,7 +74,7 @@ async fn copy(device: &dyn BlockDevice, span: Span, exact: bool) -> Result<u64, 
     Ok(end - span.start)
 }
 
-/// Writes the bytes of `span`; around them, what stands in the same blocks is kept.
+/// Writes the bytes of `span`; other bytes of the first and the last block are kept.
 async fn put(
     device: &dyn BlockDevice,
     span: Span,

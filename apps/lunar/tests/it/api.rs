@@ -1,4 +1,4 @@
-//! The API of the real binary: as documented, over each transport, with a client that is not ours.
+//! The API of the real binary: as documented, over each transport, with an independent client.
 
 use crate::common::{Scratch, Server, assert_exit, finish, json, lunar, run, said};
 use lunar_testkit::contract::Contract;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 const TOKEN: &str = "0123456789abcdef0123456789";
 
-/// `curl` with these arguments: the status and the body of the answer.
+/// Runs `curl` with these arguments; returns the status and the body of the answer.
 fn curl(arguments: &[&str]) -> (u16, Value) {
     let mut command = Command::new("curl");
     command.args(["-sS", "-w", "\n%{http_code}", "--max-time", "30"]).args(arguments);
@@ -38,7 +38,7 @@ impl Socket {
     }
 }
 
-/// Method, path (`{t}`: the target), body and status of the answer.
+/// Requests with method, path (`{t}`: the target), body and status of the answer.
 const REQUESTS: &[(&str, &str, Option<&str>, u16)] = &[
     ("GET", "/api/v1/openapi.json", None, 200),
     ("GET", "/api/v1/status", None, 200),
@@ -89,7 +89,7 @@ const REQUESTS: &[(&str, &str, Option<&str>, u16)] = &[
     ("POST", "/api/v1/apply", Some(r#"{"dry_run": true}"#), 409),
 ];
 
-/// Goal: every operation of the document answers as the document says, done or refused.
+/// Goal: every operation of the document answers as documented, whether it succeeds or is refused.
 #[test]
 fn answers_are_as_documented() {
     let scratch = Scratch::new("documented");
@@ -116,7 +116,8 @@ fn answers_are_as_documented() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: bodies that lie about themselves are refused, and the server goes on.
+/// Goal: bodies that are too long, too deep, of a wrong type or from a web page are refused, and
+/// the server keeps running.
 #[test]
 fn hostile_bodies_are_refused() {
     let scratch = Scratch::new("hostile-bodies");
@@ -145,7 +146,7 @@ fn certificate(scratch: &Scratch) -> (String, String) {
     (scratch.file("cert.pem", made.cert.pem().as_bytes()), scratch.file("key.pem", key.as_bytes()))
 }
 
-/// Goal: over TCP the token decides, over TLS both sides prove themselves, and the token is seen
+/// Goal: over TCP the token is required, over TLS both sides authenticate, and the token is printed
 /// nowhere.
 #[test]
 fn tcp_and_tls_want_the_token() {
@@ -177,15 +178,15 @@ fn tcp_and_tls_want_the_token() {
         assert_exit(&stopped, 0);
         let told = said(&stopped);
         assert!(!told.contains(TOKEN));
-        // Whoever tries tokens leaves a trace.
+        // Attempts with wrong tokens are logged.
         let refused = |line: &&str| line.contains("WARN") && line.contains("peer=127.0.0.1:");
         let refused = told.lines().filter(refused).filter(|line| line.contains("the token is"));
         assert!(refused.count() >= 2, "{told}");
     }
 }
 
-/// Goal: a client that is shown a certificate authority's own certificate, as plain `openssl req
-/// -x509` makes it, says so and how to make one that will do.
+/// Goal: if a server uses a certificate authority's own certificate, as plain `openssl req -x509`
+/// makes it, the client reports that and says how to make a suitable one.
 #[test]
 fn a_certificate_that_only_signs_is_told() {
     let scratch = Scratch::new("tls-authority");
@@ -208,7 +209,7 @@ fn a_certificate_that_only_signs_is_told() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: what would be open to others does not start, and says what is missing.
+/// Goal: a server whose API would be unprotected does not start, and reports the missing options.
 #[test]
 fn an_open_api_is_refused() {
     let scratch = Scratch::new("open-api");
@@ -226,7 +227,7 @@ fn an_open_api_is_refused() {
         (&["--api", "unix:/nonexistent-and-not-to-be-made\0/a"], 2),
     ] {
         if arguments.iter().any(|argument| argument.contains('\0')) {
-            continue; // no argument can hold it
+            continue; // no argument can contain a zero byte
         }
         let output = run(&[&serve, arguments].concat());
         assert_exit(&output, status);
@@ -235,7 +236,7 @@ fn an_open_api_is_refused() {
     }
 }
 
-/// Goal: what docs/api.md shows is what happens.
+/// Goal: the examples in docs/api.md work as shown.
 #[test]
 fn the_documentation_runs_as_written() {
     let scratch = Scratch::new("doc");
@@ -257,8 +258,8 @@ fn the_documentation_runs_as_written() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: SIGHUP has the next connection see a new certificate and the next request need a new
-/// token; files that cannot be used refuse the change.
+/// Goal: after SIGHUP, new connections see the new certificate and new requests require the new
+/// token; unusable files refuse the change.
 #[test]
 fn certificate_and_token_are_read_anew() {
     let scratch = Scratch::new("renewal");

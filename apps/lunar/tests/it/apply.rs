@@ -1,4 +1,4 @@
-//! `lunar apply` and SIGHUP: what is served changes while it is used, as a whole or not at all.
+//! `lunar apply` and SIGHUP: changes of a running server, as a whole or not at all.
 
 use crate::common::{
     PATIENCE, Scratch, Server, assert_exit, finish, json, lunar, pattern, run, said,
@@ -37,12 +37,12 @@ impl Daemon {
         finish(command, b"")
     }
 
-    /// Writes a configuration beside the daemon's own.
+    /// Writes a configuration to another file than the daemon's own.
     fn other(&self, text: &str) -> String {
         self.scratch.file("other.toml", with_portal(text).as_bytes())
     }
 
-    /// Applies it; what changed, a line each.
+    /// Applies a configuration; returns the changes, one per line.
     #[track_caller]
     fn apply(&self, text: &str) -> Vec<String> {
         let output = self.lunar(&["apply", &self.other(text), "--json"]);
@@ -82,7 +82,8 @@ impl Daemon {
     }
 }
 
-/// The daemon's portal takes a free port; what is applied names the same, so nothing differs.
+/// Adds the daemon's portal, with port 0: the applied text names the same portal, so nothing
+/// differs.
 fn with_portal(text: &str) -> String {
     format!("[listen]\nportals = [\"127.0.0.1:0\"]\n{text}")
 }
@@ -103,7 +104,7 @@ fn lines(document: &Value) -> Vec<String> {
     document["changes"].as_array().unwrap().iter().map(|change| text(&change["line"])).collect()
 }
 
-/// A session of our own initiator that sends a command again and again, on a thread of its own.
+/// A session of this program's initiator that repeats a command on its own thread.
 struct Session {
     stop: Arc<AtomicBool>,
     good: Arc<AtomicUsize>,
@@ -125,7 +126,7 @@ impl Session {
         session
     }
 
-    /// Some more reads are answered with GOOD.
+    /// Waits until several more reads have ended with GOOD.
     #[track_caller]
     fn goes_on(&self) {
         let (before, start) = (self.good.load(Ordering::Acquire), Instant::now());
@@ -135,7 +136,7 @@ impl Session {
         }
     }
 
-    /// Everything that was not GOOD.
+    /// Ends the session; returns all results that were not GOOD.
     fn end(self) -> Vec<String> {
         self.stop.store(true, Ordering::Release);
         self.thread.join().unwrap()
@@ -155,7 +156,7 @@ async fn read_until(url: &Url, stop: &AtomicBool, good: &AtomicUsize) -> Vec<Str
                 good.fetch_add(1, Ordering::AcqRel);
                 fresh = false;
             }
-            // A new nexus begins with POWER ON.
+            // A new nexus begins with a POWER ON unit attention.
             Ok(_) if fresh => fresh = false,
             Ok(reply) => other.push(format!("{:?}", reply.result)),
             Err(error) => {
@@ -169,8 +170,8 @@ async fn read_until(url: &Url, stop: &AtomicBool, good: &AtomicUsize) -> Vec<Str
     other
 }
 
-/// Goal: targets and LUNs come and go while a session reads; it keeps its handle and sees nothing
-/// but GOOD. What is not concerned is not touched, memory keeps what it holds.
+/// Goal: targets and LUNs are added and removed while a session reads; the session keeps its handle
+/// and gets only GOOD. Unaffected objects stay untouched, memory keeps its data.
 #[test]
 fn sessions_that_are_not_concerned_notice_nothing() {
     let one = target(ONE, &lun(0, "mem:1M"));
@@ -199,8 +200,7 @@ fn sessions_that_are_not_concerned_notice_nothing() {
     assert_exit(&daemon.server.stop().0, 0);
 }
 
-/// What a session of ours is answered to a MODE SELECT that sets SWP: the sense, without unit
-/// attentions.
+/// Sends a MODE SELECT that sets SWP; returns the sense, after unit attentions.
 async fn protect(session: &Initiator) -> Option<Vec<u8>> {
     let list: &[u8] = &[0, 0, 0, 0, 0x0a, 10, 0x22, 0x10, 0x08, 0, 0, 0, 0, 0, 0, 0];
     loop {
@@ -216,8 +216,8 @@ async fn protect(session: &Initiator) -> Option<Vec<u8>> {
     }
 }
 
-/// Goal: who administers changes at once in the sessions there are, and is shown; nothing else of
-/// them changes.
+/// Goal: a change of administrators is effective at once in existing sessions, and is reported; the
+/// sessions are otherwise unchanged.
 #[test]
 fn who_administers_changes_while_sessions_run() {
     const DENIED: [u8; 2] = [0x20, 0x02];
@@ -262,7 +262,7 @@ fn who_administers_changes_while_sessions_run() {
     assert_exit(&daemon.server.stop().0, 0);
 }
 
-/// Goal: `lunar serve` takes those who administer, and shows them; what cannot be is refused.
+/// Goal: `lunar serve` accepts administrators, and reports them; invalid names are refused.
 #[test]
 fn serve_says_who_administers() {
     let serve = ["serve", "mem:1M", "--listen", "127.0.0.1:0", "--api", "none"];
@@ -288,7 +288,7 @@ fn serve_says_who_administers() {
     }
 }
 
-/// Goal: a dry run tells the difference and makes none of it.
+/// Goal: a dry run reports the difference and applies none of it.
 #[test]
 fn a_dry_run_changes_nothing() {
     let one = target(ONE, &lun(0, "mem:1M"));
@@ -304,7 +304,8 @@ fn a_dry_run_changes_nothing() {
     assert!(daemon.drift().is_empty());
 }
 
-/// Goal: one device that cannot be opened, or a wrong file, changes nothing, and leaves nothing.
+/// Goal: a device that cannot be opened, or an invalid file, prevents the whole change, and leaves
+/// nothing behind.
 #[test]
 fn all_or_nothing() {
     let prepare = |scratch: &Scratch| drop(scratch.file("disk.img", &[0; 1 << 20]));
@@ -330,8 +331,8 @@ fn all_or_nothing() {
     assert_exit(&daemon.server.stop().0, 0);
 }
 
-/// Goal: a unit that needs other settings is closed and opened again, with what it held; one that
-/// goes is closed, so that others may have it.
+/// Goal: a unit whose settings change is closed and opened again, with its data; a removed unit is
+/// closed, so that others can open it.
 #[test]
 fn units_are_opened_again_and_closed() {
     let prepare = |scratch: &Scratch| drop(scratch.file("disk.img", &pattern(2, 1 << 20)));
@@ -354,8 +355,8 @@ fn units_are_opened_again_and_closed() {
     assert_exit(&Server::start(&[&disk]).stop().0, 0);
 }
 
-/// Goal: what ctl changed is drift, with lines to paste, and the next apply undoes it; but no disk
-/// gets smaller by that unless it is said, as the drift tells.
+/// Goal: changes by ctl are reported as drift, with lines to paste, and the next apply undoes them;
+/// but no disk shrinks without the option for it, as the drift says.
 #[test]
 fn drift_is_shown_and_undone() {
     let one = target(ONE, &format!("{}size = \"1MiB\"\n", lun(0, "disk.img")));
@@ -394,13 +395,14 @@ fn drift_is_shown_and_undone() {
     assert_exit(&shrunk, 0);
     assert_eq!(size(), 1 << 20);
     assert!(daemon.drift().is_empty());
-    // The file says the new size: a running disk grows.
+    // The file has the new size, so the running disk grows.
     let grown = daemon.apply(&one.replace("1MiB", "3MiB"));
     assert!(grown[0].contains("initiators are told"), "{grown:?}");
     assert_eq!(size(), 3 << 20);
 }
 
-/// Goal: what needs a restart is said, the rest is done; the drift says until when it lasts.
+/// Goal: a setting that requires a restart is reported, all other settings are applied; the drift
+/// says how long it lasts.
 #[test]
 fn what_needs_a_restart_is_said() {
     let one = target(ONE, &lun(0, "mem:1M"));
@@ -415,8 +417,8 @@ fn what_needs_a_restart_is_said() {
     assert_eq!(daemon.drift(), ["~ limits.connections: 5 -> 16384 (until a restart)"]);
 }
 
-/// Goal: SIGHUP applies the daemon's own file; a wrong one is told and changes nothing; who did
-/// what is in the log.
+/// Goal: SIGHUP applies the daemon's own file; an invalid file is reported and changes nothing; the
+/// log names the origin of each change.
 #[test]
 fn sighup_applies_the_file() {
     let one = target(ONE, &lun(0, "mem:1M"));
@@ -444,9 +446,9 @@ fn sighup_applies_the_file() {
     }
 }
 
-/// Goal: a running daemon waits for nobody who might write to a pipe, be it in the place of its
-/// configuration, of a secret or of a state: it says what is there, takes the next change, and
-/// ends in good order. Commands do not wait for a pipe that nobody writes to either.
+/// Goal: a running daemon does not wait for the writer of a pipe that replaces its configuration, a
+/// secret or its state: it reports the pipe, accepts the next change, and shuts down in order.
+/// Commands do not wait for a pipe without a writer either.
 #[test]
 fn a_pipe_in_the_place_of_a_file_holds_up_nothing() {
     let one = target(ONE, &lun(0, "mem:1M"));
@@ -476,7 +478,7 @@ fn a_pipe_in_the_place_of_a_file_holds_up_nothing() {
     assert!(told.contains(&refused), "{told}");
 }
 
-/// Goal: what a shell gives a command through a pipe (`| … /dev/stdin`) is read as ever.
+/// Goal: a configuration that a shell passes through a pipe (`| … /dev/stdin`) is read as before.
 #[test]
 fn a_command_reads_a_configuration_from_a_pipe() {
     let text = target(ONE, &lun(0, "mem:1M"));
@@ -484,7 +486,7 @@ fn a_command_reads_a_configuration_from_a_pipe() {
     assert_exit(&output, 0);
 }
 
-/// Goal: a server without a configuration refuses one, and says what to do.
+/// Goal: a server without a configuration file refuses to apply one, and names the remedy.
 #[test]
 fn serve_has_nothing_to_apply_to() {
     let scratch = Scratch::new("serve-apply");
@@ -500,9 +502,9 @@ fn serve_has_nothing_to_apply_to() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: a file that says what runs differs in nothing, however it is named: paths in it begin
-/// where it is. What needs a restart, here metrics, is told, and is drift until the file takes it
-/// back.
+/// Goal: a file that equals the running configuration has no differences, whatever its name: its
+/// paths are resolved against its directory. A setting that requires a restart, here metrics, is
+/// reported, and is drift until the file drops it again.
 #[test]
 fn a_file_that_says_what_runs_differs_in_nothing() {
     let scratch = Scratch::new("apply-same");

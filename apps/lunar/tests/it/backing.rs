@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 const BYTES: usize = 1 << 20;
-/// Longer than the pause between two looks.
+/// Longer than the interval of two checks of a file.
 const TWO_ROUNDS: Duration = Duration::from_millis(4500);
 
 struct Machine {
@@ -17,7 +17,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// Serves new disks `0.img`, `1.img`, … of random bytes by a configuration.
+    /// Serves new disks `0.img`, `1.img`, … with random data from a configuration.
     fn new(name: &str, disks: usize) -> Self {
         let scratch = Scratch::new(name);
         let mut text = "[listen]\nportals = [\"127.0.0.1:0\"]\n[metrics]\nlisten = \
@@ -52,7 +52,7 @@ impl Machine {
         json(&self.run(&["ctl", "status", "--json"]))
     }
 
-    /// Waits until the troubles are these, by LUN and a part of the error; returns the hints.
+    /// Waits until the faults are these, by LUN and a part of the error; returns the hints.
     #[track_caller]
     fn until_troubles(&self, wanted: &[(u16, &str)]) -> Vec<String> {
         let begun = Instant::now();
@@ -105,7 +105,7 @@ fn resize(path: &Path, bytes: u64) {
     fs::File::options().write(true).open(path).unwrap().set_len(bytes).unwrap();
 }
 
-/// Runs the command that a hint names behind `before`.
+/// Runs the command that follows `before` in a hint.
 #[track_caller]
 fn run_hint(hint: &str, before: &str) {
     let command = hint.split_once(before).unwrap().1.split_once(". ");
@@ -115,8 +115,8 @@ fn run_hint(hint: &str, before: &str) {
 }
 
 /// Fault: a backing file that was deleted or replaced by a rename went unnoticed, health stayed
-/// good, and the data was gone when the server ended. Method: the command that the hint names is
-/// run, the copy compared with what initiators wrote before and after, and served.
+/// good, and the data was lost when the server ended. Method: run the command of the hint, compare
+/// the copy with the writes of initiators before and after it, and serve the copy.
 #[test]
 fn a_deleted_file_is_told_and_can_be_saved() {
     let machine = Machine::new("backing deleted", 3);
@@ -141,7 +141,8 @@ fn a_deleted_file_is_told_and_can_be_saved() {
     assert!(fs::read(machine.path("0.img.saved")).unwrap() == wanted);
     assert!(fs::read(machine.path("1.img.saved")).unwrap() == data(1));
 
-    // The administrator puts the copy into the place of the first, and has the new second served.
+    // The administrator moves the copy to the name of the first disk, and applies the new second
+    // file.
     fs::rename(machine.path("0.img.saved"), path(0)).unwrap();
     assert_exit(&machine.run(&["apply", "lunar.toml"]), 0);
     machine.until_troubles(&[]);
@@ -155,8 +156,8 @@ fn a_deleted_file_is_told_and_can_be_saved() {
     assert_eq!(lines, 2, "{log}");
 }
 
-/// Fault: as above, of a file that has another name now: nothing is lost, but the next start does
-/// not find it.
+/// Fault: a renamed backing file went unnoticed as well: no data is lost, but the next start does
+/// not find the file.
 #[test]
 fn a_renamed_file_is_told() {
     let machine = Machine::new("backing renamed", 2);
@@ -177,8 +178,8 @@ fn a_renamed_file_is_told() {
     }
 }
 
-/// Fault: a backing file that another program truncated went unnoticed. One that is made longer
-/// again has lost data all the same, so that it takes an operator's word.
+/// Fault: a backing file truncated by another program went unnoticed. A file that is extended again
+/// has lost its data all the same, so that an operator has to recover it.
 #[test]
 fn a_truncated_file_is_told_until_it_is_recovered() {
     let machine = Machine::new("backing truncated", 2);
@@ -204,8 +205,8 @@ fn a_truncated_file_is_told_until_it_is_recovered() {
     assert!(log.contains("was truncated by another program") && log.contains("lost"), "{log}");
 }
 
-/// Goal: no false alarm of a disk that is resized by us, of a file that another program has made
-/// longer, which is told once and can be taken up, and of disks without a file.
+/// Goal: no fault is reported for a disk resized by the server, for a file that another program has
+/// extended, which is logged once and can be used, and for disks without a file.
 #[test]
 fn what_is_no_fault_is_good() {
     let machine = Machine::new("backing good", 3);

@@ -1,14 +1,14 @@
-//! `lunar bench`: what it measures is what was asked for. How fast it is, no test says.
+//! `lunar bench`: measures what the options request. Speed itself is not tested.
 
 use crate::common::{Scratch, Server, assert_exit, json, pattern, run, run_within, said};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Longer than anything here should take, even on a busy machine.
+/// Timeout for everything in these tests, even on a busy machine.
 const BENCH_MAX: Duration = Duration::from_secs(300);
 
-/// What is told of two rounds, once there was time for a request in each: on a busy machine none
-/// may end in a short one.
+/// Runs two rounds, each long enough that a request ends in it; on a busy machine, none may end in
+/// a short one.
 fn bench(arguments: &[&str]) -> Value {
     let mut told = Value::Null;
     for seconds in ["0.2", "1", "3"] {
@@ -28,8 +28,8 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value}"))
 }
 
-/// Goal: every combination is measured on every disk, with the connections that were asked for, and
-/// the figures fit each other.
+/// Goal: every combination is measured on every disk, with the requested number of connections, and
+/// the figures are consistent.
 #[test]
 fn every_combination_is_measured() {
     let server = Server::start(&["mem:4M"]);
@@ -68,7 +68,7 @@ fn every_combination_is_measured() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: patterns that write do, within the range; a fixed rate is kept, and no more is asked.
+/// Goal: write patterns write within the range; a fixed rate is kept and not exceeded.
 #[test]
 fn writes_stay_in_the_range_and_a_rate_is_kept() {
     let before = pattern(5, 4 << 20);
@@ -83,12 +83,13 @@ fn writes_stay_in_the_range_and_a_rate_is_kept() {
 
     let told = bench(&[&url, "--iops", "200", "--depth", "16"]);
     let result = &told["results"][0];
-    // What was due in the warm-up may come late, on a busy machine; no more than that.
+    // On a busy machine, requests due in the warm-up may come late, but no others.
     assert!((1.0..=255.0).contains(&number(&result["iops"]["most"])), "{result}");
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: people get a table with a row for each disk, and a ratio; nonsense is refused.
+/// Goal: human output is a table with a row for each disk, and a ratio; invalid options are
+/// refused.
 #[test]
 fn people_get_a_table() {
     let arguments = ["bench", "mem:1M", "mem:2M", "--depth", "1", "--seconds", "1"];
@@ -106,7 +107,7 @@ fn people_get_a_table() {
         (["mem:1M", "--size", "2M"], 2, "in a range of 2097152"),
         (["mem:1M", "--seconds", "0"], 2, "too short"),
         (["mem:1M", "--seconds", "long"], 2, "a number of seconds"),
-        // What comes after something that can be measured is found before that is.
+        // An invalid value after a valid one is found before the valid one is measured.
         (["mem:1M", "--io-size", "4K,1000"], 2, "mem:1M: requests of 1000 bytes"),
         (["mem:1M", "--depth", "4,5000"], 2, "a depth of 5000"),
         (["nowhere.img", "--depth", "1"], 1, "nowhere.img"),

@@ -1,5 +1,5 @@
-//! `lunar bench --suite multi-connection` and the network of `lunar bench`, in short forms: what
-//! is told, not how fast anything is.
+//! `lunar bench --suite multi-connection` and the network options of `lunar bench`, in short runs:
+//! checks the reports, not the speed.
 
 use crate::common::{
     PATIENCE, Scratch, Server, assert_exit, json, lunar, run, run_within, said, signal,
@@ -10,24 +10,24 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longer than a whole suite takes in its short form, even on a busy machine.
+/// Timeout for a whole short suite, even on a busy machine.
 const SUITE_MAX: Duration = Duration::from_secs(240);
 const SHORT: &[&str] = &["--warm-up", "0", "--rounds", "1", "--size", "4M"];
 
-/// The suite in its short form.
+/// Arguments of a short suite.
 fn suite(seconds: &str) -> Vec<&str> {
     let suite = ["bench", "--suite", "multi-connection", "--seconds", seconds];
     [&suite[..], SHORT].concat()
 }
 
-/// One suite at a time: each removes the namespaces of those that were killed.
+/// Permits one suite at a time: each removes the namespaces of killed ones.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Namespaces that a suite of this process number has left.
+/// Namespaces that the suite with this process ID has left.
 fn namespaces(pid: u32) -> Vec<String> {
     let mine = format!("lunar-bench-{pid}-");
     let all = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
@@ -36,8 +36,8 @@ fn namespaces(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// Processes that were started by a suite of this process number, whoever their parent is now:
-/// the name of its target is in what they were told.
+/// Processes started by the suite with this process ID, whatever their parent is now: their
+/// arguments contain the name of its target.
 fn children(pid: u32) -> Vec<u32> {
     let name = format!("org.lunarsan:bench-{pid}");
     let all = std::fs::read_dir("/proc").unwrap().flatten();
@@ -55,8 +55,8 @@ fn section<'a>(told: &'a Value, key: &str) -> &'a Value {
     sections.iter().find(|section| section["key"] == key).unwrap_or_else(|| panic!("{key}: {told}"))
 }
 
-/// What the suite tells, once its times were long enough for a request in each that a test looks
-/// at: on a busy machine none may end in a short one.
+/// Report of a suite, with times long enough that a request ends in every measurement that a test
+/// reads; on a busy machine, none may end in a short one.
 fn every_part_measured(more: &[&str]) -> Value {
     let mut told = Value::Null;
     for seconds in ["0.05", "1", "3"] {
@@ -74,9 +74,9 @@ fn every_part_measured(more: &[&str]) -> Value {
     panic!("nothing is measured: {told}");
 }
 
-/// Goal: every part is there with all its rows, on a target of the suite's own; frame sizes are
-/// measured with frames of these sizes, or it is said why not; the paper's figures stand beside;
-/// the page has a plot for each part that has a curve.
+/// Goal: the report has every part with all its rows, for the suite's own target; frame sizes are
+/// measured with frames of these sizes, or the report gives a reason; the figures of the paper are
+/// listed; the page has a plot for each part with a curve.
 #[test]
 fn every_part_is_told() {
     let _alone = alone();
@@ -118,19 +118,20 @@ fn every_part_is_told() {
     assert_eq!(page.matches("<figure>").count(), plots);
 }
 
-/// Goal: a suite that is interrupted takes its target and its namespaces with it.
+/// Goal: an interrupted suite ends its target and removes its namespaces.
 #[test]
 fn an_interrupted_suite_leaves_nothing() {
     let _alone = alone();
-    // From the part before the frames to their end; then at once.
+    // Interrupts after these parts, up to the frames, and then at the start.
     for until in [Some("Queue length"), Some("Lab against"), None] {
-        // One that has ended before it is interrupted is given more time.
+        // A suite that ends before it is interrupted is run again with more time.
         let interrupted = ["0.3", "1", "3"].iter().any(|seconds| interrupt(until, seconds));
         assert!(interrupted, "{until:?}: it ends with 0");
     }
 }
 
-/// Interrupts one that has told this part, and looks at what it leaves; `false`: it had ended.
+/// Interrupts a suite after it has printed this part, and checks that nothing remains; `false`: it
+/// ended earlier.
 fn interrupt(until: Option<&str>, seconds: &str) -> bool {
     let mut child = lunar(&suite(seconds)).spawn().unwrap();
     let (pid, begun) = (child.id(), Instant::now());
@@ -139,10 +140,10 @@ fn interrupt(until: Option<&str>, seconds: &str) -> bool {
         assert!(lines.any(|line| line.unwrap().starts_with(until)), "no part `{until}`");
     }
     let there = children(pid);
-    // Also where it has ended, for nobody has waited for it yet.
+    // A signal also succeeds if the process has ended, as it was not waited for yet.
     signal(pid, "TERM");
     let status = child.wait().unwrap();
-    // First: one that is left would hold the pipe open that is read below.
+    // This check comes first: a remaining process would hold the pipe open that is read below.
     assert_eq!((children(pid), namespaces(pid)), (vec![], vec![]));
     let mut rest = String::new();
     child.stderr.take().unwrap().read_to_string(&mut rest).unwrap();
@@ -150,19 +151,19 @@ fn interrupt(until: Option<&str>, seconds: &str) -> bool {
         return false;
     }
     assert!(until.is_none() || !there.is_empty(), "its own target is a process");
-    // Before it can catch signals it dies of one.
+    // Before the suite catches signals, it dies of one.
     let early = until.is_none() && status.code().is_none();
     assert!(early || (status.code() == Some(1) && rest.contains("interrupted")), "{rest}");
     assert!(begun.elapsed() < SUITE_MAX);
     true
 }
 
-/// Goal: a suite that is killed takes its processes with it; its namespaces go with the next run,
-/// which says so.
+/// Goal: a killed suite takes its processes with it; the next run removes its namespaces, and
+/// reports that.
 #[test]
 fn a_killed_suite_leaves_nothing_for_long() {
     let _alone = alone();
-    // Frames come after the last part that is named; without root there are none.
+    // The frames follow the last part that is named; without root there are none.
     let (pid, left) = ["0.05", "1"]
         .iter()
         .find_map(|seconds| kill("Lab against", 2, seconds))
@@ -176,8 +177,9 @@ fn a_killed_suite_leaves_nothing_for_long() {
     assert!(left.iter().all(|name| text.contains(name.as_str())), "{left:?}: {text}");
 }
 
-/// Kills one that has told this part, as soon as it has so many namespaces, and sees its processes
-/// go; its number, and the namespaces that it leaves. `None`: it had ended.
+/// Kills a suite after it has printed this part, as soon as it has `wanted` namespaces, and waits
+/// for its processes to end; returns its process ID and its remaining namespaces. `None`: it ended
+/// earlier.
 fn kill(until: &str, wanted: usize, seconds: &str) -> Option<(u32, Vec<String>)> {
     let mut child = lunar(&suite(seconds)).spawn().unwrap();
     let (pid, begun) = (child.id(), Instant::now());
@@ -197,8 +199,9 @@ fn kill(until: &str, wanted: usize, seconds: &str) -> Option<(u32, Vec<String>)>
     killed.then(|| (pid, namespaces(pid)))
 }
 
-/// Goal: a process that the suite starts ends with it, also when the suite is gone before it can
-/// ask the system for that. It lived on, and held the pipes of whoever had started the suite.
+/// Goal: a process started by the suite ends with it, even if the suite ends before the process can
+/// request that from the system. Fault: such a process lived on, and kept the pipes of the suite's
+/// parent open.
 #[test]
 fn a_process_does_not_outlive_one_that_is_gone() {
     let mut gone = std::process::Command::new("true").spawn().unwrap();
@@ -210,7 +213,7 @@ fn a_process_does_not_outlive_one_that_is_gone() {
     assert_eq!(said(&output), "", "it serves nothing");
 }
 
-/// Goal: a target that is named is only read, and what is no target is refused.
+/// Goal: a target that is named is only read, and a URL that is no target is refused.
 #[test]
 fn a_named_target_is_only_read() {
     let _alone = alone();
@@ -227,8 +230,8 @@ fn a_named_target_is_only_read() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: through a relay no request is faster than its delays, and the network, the probes and what
-/// the target spends are told. All bounds are such that a slow machine keeps them.
+/// Goal: through a relay no request is faster than its delays; the network, the probes and the
+/// processor time of the target are reported. A slow machine keeps all bounds as well.
 #[test]
 fn a_network_stands_between() {
     let server = Server::start(&["mem:4M"]);
@@ -245,7 +248,7 @@ fn a_network_stands_between() {
     let result = &told["results"][0];
     assert!(result["latency_us"]["p50"].as_f64().unwrap() >= 6000.0, "{result}");
     let most = result["bytes_per_second"]["most"].as_f64().unwrap();
-    // What was under way when the measurement began may end within it.
+    // Requests that began before the measurement may end within it.
     assert!(most <= 12_500_000.0 * 1.2 + 4.0 * 65536.0, "{result}");
     assert!(result["target_cpu_us_per_request"]["median"].is_number(), "{result}");
     let probe = &told["raw_tcp"][0]["probe"];
@@ -268,7 +271,7 @@ fn a_network_stands_between() {
     assert_eq!(refused.stderr, direct.stderr, "the reason and the hint are the same");
 }
 
-/// Waits until a server with metrics was read from so often that somebody measures it.
+/// Waits until a server with metrics has received so many reads that a measurement must be running.
 fn until_measured(server: &Server) {
     let begin = Instant::now();
     loop {
@@ -285,7 +288,7 @@ fn until_measured(server: &Server) {
     }
 }
 
-/// Goal: a target that is lost behind a relay is told by the portal that the user knows.
+/// Goal: a message about a target that is lost behind a relay names the portal that the user gave.
 #[test]
 fn a_lost_target_has_its_own_name() {
     let server = Server::start(&["mem:4M", "--metrics", "127.0.0.1:0"]);
@@ -305,7 +308,8 @@ fn a_lost_target_has_its_own_name() {
     assert!(failed.contains(&portal), "{portal}: {stderr}");
 }
 
-/// Goal: a connection that is lost while it is measured stands in the result, not on stderr alone.
+/// Goal: a connection that is lost during a measurement is reported in the result, not only on
+/// stderr.
 #[test]
 fn a_lost_connection_is_told() {
     let scratch = Scratch::new("lost");
@@ -323,7 +327,7 @@ fn a_lost_connection_is_told() {
     let child = command.spawn().unwrap();
     until_measured(&server);
     server.stop_by("KILL");
-    // The request that was lost waits for it, also when the time is over.
+    // The lost request waits for the new server, even after the end of the measurement.
     let server = serve(portal);
     let output = child.wait_with_output().unwrap();
     assert_exit(&output, 0);
@@ -332,7 +336,7 @@ fn a_lost_connection_is_told() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: a target that redirects is not measured without the network that was asked for.
+/// Goal: a target that redirects is not measured past the requested network.
 #[test]
 fn a_redirect_past_the_network_is_refused() {
     let (there, scratch) = (Server::start(&["mem:4M"]), Scratch::new("redirect"));
@@ -349,12 +353,12 @@ fn a_redirect_past_the_network_is_refused() {
     assert_exit(&run(&[&["bench", &url], &quick[..]].concat()), 0);
 }
 
-/// The name of its first target.
+/// Name of the server's first target.
 fn name(server: &Server) -> String {
     server.report["targets"][0]["name"].as_str().unwrap().to_owned()
 }
 
-/// Goal: what is no NFS is not measured under its name.
+/// Goal: a directory that is not on NFS is not measured as NFS.
 #[test]
 fn a_directory_that_is_no_nfs_is_refused() {
     let scratch = Scratch::new("no-nfs");
@@ -368,7 +372,7 @@ fn a_directory_that_is_no_nfs_is_refused() {
     }
 }
 
-/// Goal: where no request ended in the time, none is told of, and a warning says what helps.
+/// Goal: if no request ended in the time, no figures are reported, and a warning names a remedy.
 /// Method: a network that is slower than the time.
 #[test]
 fn of_no_requests_no_figures_are_told() {

@@ -1,4 +1,4 @@
-//! The initiator for programs without a runtime.
+//! Tests of the initiator in programs without an async runtime.
 
 use crate::common::{Server, assert_exit, pattern};
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use lunar_initiator::blocking::{Connector, READ_BYTES_MAX};
 
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
 
-/// Goal: threads use one disk at a time, each gets its own answer, and nothing is left behind.
+/// Goal: threads share one disk, each gets its own answers, and nothing is left behind.
 #[test]
 fn threads_share_a_disk() {
     let server = Server::start(&["mem:4M"]);

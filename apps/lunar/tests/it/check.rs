@@ -1,8 +1,9 @@
-//! Configurations: what is wrong is told with its line, its column, and what is meant.
+//! Validation of configurations: errors are reported with line, column and remedy.
 
 use crate::common::{Scratch, assert_exit, json, run, said};
 
-/// A wrong configuration, and what must be said: line, column, a part of the error, of the hint.
+/// An invalid configuration, and the expected problems: line, column, parts of the error and the
+/// hint.
 struct Case {
     text: &'static str,
     told: &'static [(u64, u64, &'static str, &'static str)],
@@ -113,7 +114,7 @@ const CASES: &[Case] = &[
             (6, 46, "unknown key `portal_grup`", "did you mean `portal_group`?"),
         ],
     },
-    // The bug: whoever took the last name out of a list let everybody in.
+    // Fault: an empty list, left after the last name was removed, admitted everybody.
     Case {
         text: "[listen]\nportals = []\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                initiators = []\nnetworks = []\nchap = []\n[[target.lun]]\nid = 0\n\
@@ -127,7 +128,7 @@ const CASES: &[Case] = &[
             (12, 12, "`networks` is empty", "leave the key out"),
         ],
     },
-    // The bug: these were found valid, and then not served.
+    // Fault: these portals were found valid, but could not be served.
     Case {
         text: "[listen]\nportals = [\"127.0.0.1:7\", \"0.0.0.0:7\", \"[::]:7\", \"0.0.0.0:8\",\n\
                \x20 \"127.0.0.1:8\", \"127.0.0.1:0\", \"0.0.0.0:0\", \"[::1]:8\"]\n\
@@ -224,8 +225,8 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// Goal: each mistake is told at its place, all of them at once, and nothing else is told.
-/// Method: a table of wrong configurations; the JSON form for place and text.
+/// Goal: each mistake is reported at its position, all of them at once, and nothing else. Method: a
+/// table of invalid configurations; the JSON form for position and text.
 #[test]
 fn mistakes_are_told_at_their_place() {
     let scratch = Scratch::new("mistakes");
@@ -256,7 +257,7 @@ fn mistakes_are_told_at_their_place() {
     }
 }
 
-/// Every key of this version.
+/// A configuration with every key of this version.
 const EVERY_KEY: &str = r#"
 state = "state"
 [listen]
@@ -332,7 +333,7 @@ redirect = "192.0.2.8:3260"
 limit = { iops = 10, bandwidth = "10Mbit" }
 "#;
 
-/// Goal: a configuration with every key of this version is valid, and paths are relative to it.
+/// Goal: a configuration with every key of this version is valid, and its paths are relative to it.
 #[test]
 fn every_key_is_known() {
     let scratch = Scratch::new("every-key");
@@ -358,7 +359,7 @@ fn every_key_is_known() {
     assert!(said(&human).contains("valid"));
 }
 
-/// Goal: what is wrong with secrets is told without them.
+/// Goal: problems with secrets are reported without the secrets.
 #[test]
 fn secrets_are_judged_unseen() {
     let scratch = Scratch::new("secrets");
@@ -393,8 +394,8 @@ chap = { user = "d", secret_file = "other", mutual_user = "t", mutual_secret_fil
     }
 }
 
-/// Goal: the message about a short secret says how to make one, and the one made so is taken: 144
-/// random bits. RFC 7143 §9.2.1.
+/// Goal: the message about a short secret says how to make one, and a secret made in this way is
+/// accepted: 144 random bits. RFC 7143 §9.2.1.
 #[test]
 fn a_secret_made_as_told_is_taken() {
     let scratch = Scratch::new("made");
@@ -416,8 +417,8 @@ redirect = "h:1"
     assert_exit(&run(&["check", &file]), 0);
 }
 
-/// Goal: listening beyond this machine wants a proof or a network for every LUN; names alone, or a
-/// network for some LUNs, open nothing.
+/// Goal: listening beyond this machine requires CHAP or a network for every LUN; names alone, or a
+/// network for some LUNs only, are not sufficient.
 #[test]
 fn names_alone_open_nothing() {
     let scratch = Scratch::new("unlock");
@@ -449,7 +450,7 @@ fn names_alone_open_nothing() {
     }
 }
 
-/// Goal: one file under two LUNs with different settings is one disk with two faces: refused.
+/// Goal: two LUNs over one file with different settings are refused, as they are one disk.
 #[test]
 fn one_disk_has_one_face() {
     let scratch = Scratch::new("faces");
@@ -476,7 +477,7 @@ fn one_disk_has_one_face() {
 }
 
 /// Goal: no text makes `check` panic. Method: every prefix of a valid configuration, and bytes that
-/// are no text.
+/// are not text.
 #[test]
 fn any_text_is_judged() {
     let scratch = Scratch::new("any");
@@ -487,7 +488,7 @@ fn any_text_is_judged() {
     }
 }
 
-/// Goal: the configurations that the README shows are some.
+/// Goal: the configurations in the README are valid.
 #[test]
 fn the_readme_shows_valid_configurations() {
     let readme = include_str!("../../../../README.md");

@@ -1,4 +1,4 @@
-//! One session over several connections (MC/S): how they share the work, come and go.
+//! Sessions over several connections (MC/S): sharing of work, adding and removing connections.
 
 use crate::common::{PATIENCE, Server, pattern};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 
 const PIECE_BYTES: usize = 4096;
 
-/// Between initiator and server: knows its connections one by one, in the order they came.
+/// A relay between initiator and server, with access to each connection in the order of arrival.
 struct Relay {
     address: SocketAddr,
     links: Arc<Mutex<Vec<Link>>>,
@@ -48,12 +48,12 @@ impl Relay {
         Self { address, links }
     }
 
-    /// Bytes that each connection there ever was has carried to the target.
+    /// Bytes that each connection so far has carried to the target.
     fn carried(&self) -> Vec<u64> {
         self.links.lock().unwrap().iter().map(|link| link.to_target_bytes.load(Relaxed)).collect()
     }
 
-    /// Closes that one, on both sides.
+    /// Closes a connection on both sides.
     fn cut(&self, number: usize) {
         self.links.lock().unwrap()[number].halves.iter().for_each(AbortHandle::abort);
     }
@@ -99,7 +99,8 @@ impl Rig {
         }
     }
 
-    /// Writes pieces from that seed on all over the disk, `depth` at a time, and reads them back.
+    /// Writes pieces derived from the seed all over the disk, `depth` at a time, and reads them
+    /// back.
     async fn use_disk(&self, seed: u64, depth: usize) {
         let pieces = (4 << 20) / PIECE_BYTES;
         let mut workers = tokio::task::JoinSet::new();
@@ -148,8 +149,8 @@ fn run(test: impl Future<Output = ()>) {
     });
 }
 
-/// Goal: the connections of a session share its work evenly, and it is done right. Method: again
-/// where the machine was busy, for what a core is slow at it is given less of.
+/// Goal: the connections of a session share its work evenly, and all data is correct. Method:
+/// repeated if the machine was busy, as a connection whose core is slow gets less work.
 #[test]
 fn work_is_shared() {
     const TRIES: usize = 8;
@@ -172,7 +173,7 @@ fn work_is_shared() {
     });
 }
 
-/// Goal: connections are added and taken away while commands run, none of which notices.
+/// Goal: connections are added and removed while commands run, without any effect on the commands.
 #[test]
 fn connections_come_and_go() {
     run(async {
@@ -193,8 +194,8 @@ fn connections_come_and_go() {
     });
 }
 
-/// Goal: the loss of a connection that had nothing to do is not the session's: the others go on,
-/// also where it was the leading one, and it is made again.
+/// Goal: the loss of an idle connection, even the leading one, does not affect the session: the
+/// others continue, and the connection is re-established.
 #[test]
 fn an_idle_connection_is_made_again() {
     run(async {
@@ -216,8 +217,9 @@ fn an_idle_connection_is_made_again() {
     });
 }
 
-/// Goal: when a connection is lost with commands under way the session is made again, with all its
-/// connections, and whoever uses the disk sees latency. Method: cut one again and again, by seed.
+/// Goal: if a connection with outstanding commands is lost, the session is re-established with all
+/// its connections, and users of the disk only see a delay. Method: cut connections repeatedly, by
+/// seed.
 #[test]
 fn a_busy_connection_is_lost_without_an_error() {
     run(async {
@@ -236,9 +238,9 @@ fn a_busy_connection_is_lost_without_an_error() {
     });
 }
 
-/// Goal: when nobody waits for a command any more it is aborted at the target. Method: a LUN that
-/// takes ten commands a second is given those of fifty seconds; once they are dropped, another is
-/// answered long before their turns would have come.
+/// Goal: a command whose caller no longer waits is aborted at the target. Method: a LUN limited to
+/// ten commands per second receives the commands of fifty seconds; after these are dropped, another
+/// command is answered long before their turns would have come.
 #[test]
 fn what_is_dropped_is_aborted() {
     const ALL_TURNS: Duration = Duration::from_secs(50);

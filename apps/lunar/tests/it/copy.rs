@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const SIZE: usize = 24 << 20;
 
-/// A file of 24 MiB with data at a few places, some of it zeroes, and holes between.
+/// Creates a file of 24 MiB with data in a few places, some of it zeroes, and holes between.
 fn source(scratch: &Scratch) -> (String, Vec<u8>) {
     let path = scratch.path().join("source.img");
     let file = std::fs::File::create_new(&path).unwrap();
@@ -38,7 +38,7 @@ fn allocated_bytes(path: &Path) -> u64 {
     path.metadata().unwrap().blocks() * 512
 }
 
-/// Waits until `done` says so.
+/// Waits until `done` returns true.
 #[track_caller]
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
@@ -48,8 +48,8 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Goal: what arrives is what was there, at every stop: file, LUN with large blocks, larger LUN
-/// that was full of something else, file. Holes stay holes, and zeroes become some.
+/// Goal: a disk is copied unchanged through several stages: file, LUN with large blocks, larger LUN
+/// full of other data, file. Holes stay holes, and zeroes become holes.
 #[test]
 fn a_disk_goes_round() {
     let scratch = Scratch::new("copy");
@@ -83,7 +83,7 @@ fn a_disk_goes_round() {
     }
 }
 
-/// Goal: what cannot be right is refused before anything is written.
+/// Goal: invalid arguments are refused before anything is written.
 #[test]
 fn nonsense_is_refused() {
     let scratch = Scratch::new("copy-refused");
@@ -106,9 +106,9 @@ fn nonsense_is_refused() {
     assert!(!Path::new("nowhere.img").exists());
 }
 
-/// Goal: a copy goes on when the server of its destination is killed and started again, and what
-/// the volatile cache of that lost is copied again. Method: a limit makes it take its time until
-/// then, six seconds and more of them behind what is looked for before the kill.
+/// Goal: a copy continues after the server of its destination is killed and restarted, and data
+/// lost with the server's volatile cache is copied again. Method: a limit slows the copy down, with
+/// at least six seconds left after the event that the test waits for before the kill.
 #[test]
 fn a_copy_outlives_its_server() {
     let scratch = Scratch::new("copy-restart");
@@ -138,20 +138,20 @@ fn a_copy_outlives_its_server() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("copying again what may be lost"), "{stderr}");
     assert_eq!(json(&output)["copied_bytes"], SIZE);
-    // The rate is that of the copy: the comparison's time is told for itself.
+    // The rate is that of the copy; the time of the comparison is reported separately.
     assert!(json(&output)["verify_seconds"].as_f64().unwrap() > 0.0);
     assert_exit(&server.stop().0, 0);
     assert!(std::fs::read(image).unwrap() == all);
 }
 
-/// What is written to a terminal, read as it comes: one that nobody reads fills, and then whoever
-/// writes waits.
+/// Collects the output to a terminal as it arrives: an unread terminal fills up, and then its
+/// writer blocks.
 fn read_terminal(mut ours: File) -> (Arc<Mutex<Vec<u8>>>, std::thread::JoinHandle<()>) {
     let shown = Arc::<Mutex<Vec<u8>>>::default();
     let all = Arc::clone(&shown);
     let reader = std::thread::spawn(move || {
         let mut piece = [0; 4096];
-        // A terminal whose last user has gone tells an error instead of an end.
+        // After its last user is gone, a terminal returns an error instead of an end.
         while let Ok(bytes @ 1..) = ours.read(&mut piece) {
             all.lock().unwrap().extend_from_slice(&piece[..bytes]);
         }
@@ -159,8 +159,8 @@ fn read_terminal(mut ours: File) -> (Arc<Mutex<Vec<u8>>>, std::thread::JoinHandl
     (shown, reader)
 }
 
-/// Goal: on a terminal a line of the log stands for itself, not behind the bar, and a copy that is
-/// interrupted takes its bar away. Method: a server that is killed while it is copied to.
+/// Goal: on a terminal, a log line is printed on its own line, not behind the bar, and an
+/// interrupted copy removes its bar. Method: kill the server during a copy.
 #[test]
 fn a_terminal_stays_readable() {
     let scratch = Scratch::new("copy-terminal");

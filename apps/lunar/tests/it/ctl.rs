@@ -1,4 +1,4 @@
-//! `lunar ctl`: what runs is seen and changed while it is used.
+//! `lunar ctl`: reads and changes the state of a running server.
 
 use crate::common::{PATIENCE, Scratch, Server, assert_exit, finish, json, lunar, run, said};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 const ALICE: &str = "iqn.2026-11.org.example:alice";
 
-/// A machine of its own: servers put their sockets here, and `ctl` looks here.
+/// A runtime directory of a test: servers create their sockets there, and `ctl` searches there.
 struct Machine(Scratch);
 
 impl Machine {
@@ -51,17 +51,17 @@ impl Machine {
     }
 }
 
-/// An initiator that stays logged in until its input ends.
+/// Starts an initiator that stays logged in until its input ends.
 fn initiator(url: &str) -> Child {
     let digest = ["--header-digest", "crc32c", "--data-digest", "none"];
     let mut command = lunar(&[&["write", url, "--initiator-name", ALICE][..], &digest].concat());
     let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
-    // Less than it writes at once: it waits for more.
+    // The input is shorter than a single write, so that the initiator waits for more.
     child.stdin.as_mut().unwrap().write_all(&[7; 512]).unwrap();
     child
 }
 
-/// Polls until `done` says so.
+/// Polls until `done` returns true.
 #[track_caller]
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -71,7 +71,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Goal: every command that looks tells what is there, for people and for programs.
+/// Goal: every reading command reports the state, for people and for programs.
 #[test]
 fn what_runs_is_told() {
     let machine = Machine::new("told");
@@ -108,7 +108,7 @@ fn what_runs_is_told() {
     assert!(!socket.exists(), "its socket goes with it");
 }
 
-/// Goal: a session is seen with what it negotiated, and ends when it is told to.
+/// Goal: a session is listed with its negotiated keys, and can be logged out.
 #[test]
 fn sessions_are_seen_and_logged_out() {
     let machine = Machine::new("logout");
@@ -150,8 +150,8 @@ fn sessions_are_seen_and_logged_out() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: LUNs are added, grow and go; drift tells it, and what `--print-toml` prints is a
-/// configuration that says the same.
+/// Goal: LUNs are added, enlarged and removed; drift reports this, and the output of `--print-toml`
+/// is an equivalent configuration.
 #[test]
 fn luns_come_grow_and_go() {
     let machine = Machine::new("luns");
@@ -170,7 +170,7 @@ fn luns_come_grow_and_go() {
     assert_exit(&machine.ctl(&["resize", "0", "1M", "--shrink"]), 0);
     assert_eq!(size(0), 1 << 20);
     machine.ctl_text(&["resize", "0", "3M"]);
-    // A path is the caller's, wherever the server was started.
+    // A relative path is resolved by the caller, wherever the server was started.
     let added = machine.ctl_text(&["add-lun", "more.img", "--size", "4M", "--print-toml"]);
     assert!(added.contains("more.img"), "{added}");
     assert!(machine.0.path().join("more.img").exists());
@@ -196,7 +196,7 @@ fn luns_come_grow_and_go() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: logins are sent elsewhere and taken again.
+/// Goal: logins are redirected, and accepted again.
 #[test]
 fn logins_are_redirected() {
     let machine = Machine::new("ctl-redirect");
@@ -218,7 +218,8 @@ fn logins_are_redirected() {
     drop(elsewhere);
 }
 
-/// Goal: who finds no server, several, or one that is somebody else's is told what to do.
+/// Goal: a user gets a remedy if there is no server, if there are several, or if it belongs to
+/// another user.
 #[test]
 fn who_finds_no_server_is_told_why() {
     let machine = Machine::new("find");
@@ -238,7 +239,7 @@ fn who_finds_no_server_is_told_why() {
     assert_exit(&two.stop().0, 0);
     assert_eq!(machine.ctl_json(&["status"])["pid"], one.pid(), "the only one left");
     let (pid, api) = (one.pid(), one.report["api"].as_str().unwrap().to_owned());
-    drop(one); // killed: its socket stays
+    drop(one); // killed: its socket remains
     let dead = machine.ctl(&["status"]);
     assert_exit(&dead, 1);
     assert!(said(&dead).contains("no running server"), "{}", said(&dead));
@@ -252,8 +253,8 @@ fn who_finds_no_server_is_told_why() {
     }
 }
 
-/// Goal: a server whose socket was removed, with the state of a disk that it serves no more, can be
-/// reached again.
+/// Goal: a server whose socket was removed together with the state of a disk that is no longer
+/// served can be reached again.
 #[test]
 fn a_server_whose_socket_was_removed_is_reached_again() {
     let scratch = Scratch::new("ctl-gone");
@@ -275,7 +276,7 @@ fn a_server_whose_socket_was_removed_is_reached_again() {
     assert!(!state.join("api.sock").exists(), "it goes with the server");
 }
 
-/// Goal: limits are set while a LUN is used, seen as drift, printed to be pasted, and lifted.
+/// Goal: limits are set while a LUN is in use, reported as drift, printed for pasting, and removed.
 #[test]
 fn limits_are_set_and_lifted() {
     let machine = Machine::new("limits");
@@ -290,7 +291,7 @@ fn limits_are_set_and_lifted() {
     let whole = "limit: { iops = 10, bandwidth = \"200Mbit\" } -> { bandwidth = \"20Mbit\" }";
     assert!(told.contains(whole), "one takes the place of the other: {told}");
     let began = Instant::now();
-    // 1.6 seconds' worth, of which at most a mebibyte and a burst need not be waited for.
+    // The read takes 1.6 seconds, less at most a mebibyte and a burst that pass without delay.
     assert_exit(&run(&["read", &server.lun(0), "--offset", "0", "--length", "4M"]), 0);
     assert!(began.elapsed().as_millis() > 1000, "{:?}", began.elapsed());
     let own = ["limit", "--initiator", ALICE, "--iops", "500", "--print-toml"];
@@ -320,8 +321,8 @@ fn limits_are_set_and_lifted() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: an initiator is limited at one LUN, a LUN comes with a limit; the lists show what is in
-/// force, drift and the lines to paste say the same, and the next apply lifts it.
+/// Goal: an initiator is limited at one LUN, and a LUN is added with a limit; the lists show the
+/// limits in force, drift and the lines to paste agree with them, and the next apply removes them.
 #[test]
 fn limits_in_force_are_told() {
     let machine = Machine::new("limits-told");
@@ -335,7 +336,7 @@ fn limits_in_force_are_told() {
     let told = machine.ctl_text(&["limit", "0", "--each-initiator", "--bandwidth", "20Mbit"]);
     assert!(told.contains("LUN 0 initiator_limit: [{ bandwidth = \"100Mbit\" }"), "{told}");
     let began = Instant::now();
-    // 1.6 seconds' worth for whoever has no limit of its own.
+    // The read takes 1.6 seconds for an initiator without a limit of its own.
     assert_exit(&run(&["read", &server.lun(0), "--offset", "0", "--length", "4M"]), 0);
     assert!(began.elapsed().as_millis() > 1000, "{:?}", began.elapsed());
     let add = ["add-lun", "mem:1M", "--limit-iops", "40", "--limit-bandwidth", "50Mbit"];
@@ -382,8 +383,8 @@ fn limits_in_force_are_told() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: who may not use a server's socket is told whose it is, and fails with 1. Method: nobody
-/// may connect, and root without the right to do what it may not.
+/// Goal: without access to a server's socket, the error names its owner, and the exit status is 1.
+/// Method: a socket that nobody may connect to, and root without the capability to bypass that.
 #[test]
 fn a_socket_of_somebody_else_is_told() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -417,9 +418,9 @@ fn a_socket_of_somebody_else_is_told() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: while a server ends it can be looked at, and says so; a change is refused. Method: a
-/// connection that does not leave keeps the end waiting for seconds, in which all is asked at once,
-/// again and again from before the end on. The change can be made at no time, for another reason.
+/// Goal: the state of a stopping server can be read, and says so; a change is refused. Method: a
+/// connection that stays open delays the shutdown for seconds; all requests are sent repeatedly
+/// from before the shutdown on. The change would fail at any time for another reason.
 #[test]
 fn a_server_that_ends_takes_no_changes() {
     let machine = Machine::new("ends");

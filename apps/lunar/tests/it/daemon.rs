@@ -1,4 +1,4 @@
-//! `lunar target --config`: what a configuration says is what clients meet.
+//! `lunar target --config`: clients find what the configuration describes.
 
 use crate::common::{
     ELSEWHERE, Scratch, Server, assert_exit, json, lunar, run, run_with_input, said,
@@ -17,8 +17,8 @@ fn start(scratch: &Scratch, text: &str) -> Server {
     Server::start_command(lunar(&["target", "--config", &config]))
 }
 
-/// Goal: a LUN map shows each initiator its own, two LUNs over one file are one disk, and targets
-/// that do not let an initiator in are not shown to it.
+/// Goal: a LUN map shows each initiator its own LUNs, two LUNs over one file are one disk, and
+/// targets that do not admit an initiator are hidden from it.
 #[test]
 fn initiators_see_what_is_theirs() {
     let scratch = Scratch::new("lun-map");
@@ -64,7 +64,7 @@ fn initiators_see_what_is_theirs() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: `lunar serve` and a configuration make the same portal groups, and discovery shows them.
+/// Goal: `lunar serve` and a configuration give the same portal groups, and discovery reports them.
 #[test]
 fn portals_are_in_groups() {
     let scratch = Scratch::new("groups");
@@ -130,7 +130,7 @@ fn credentials_belong_to_initiators() {
     assert_exit(&run(&["discover", &server.portal()]), 1);
 }
 
-/// Goal: a server whose terminal is closed ends in good order; under `nohup` it stays.
+/// Goal: a server whose terminal is closed shuts down in order; under `nohup` it stays.
 #[test]
 fn a_closed_terminal_stops_a_server_in_good_order() {
     let scratch = Scratch::new("hangup");
@@ -152,8 +152,8 @@ fn a_closed_terminal_stops_a_server_in_good_order() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: to a server with a configuration SIGHUP says that it is to be applied, and a terminal that
-/// is closed says the same signal: then it ends in good order and applies nothing.
+/// Goal: SIGHUP makes a server with a configuration apply it. If the terminal was closed, which
+/// raises the same signal, the server shuts down in order and applies nothing.
 #[test]
 fn a_closed_terminal_is_no_reload() {
     let scratch = Scratch::new("terminal");
@@ -162,7 +162,7 @@ fn a_closed_terminal_is_no_reload() {
     let config = scratch.file("lunar.toml", (text + "size = \"1M\"\n").as_bytes());
     let log = scratch.path().join("log");
     let (terminal, end) = open_terminal();
-    // setsid(1) makes the terminal on stdin the one that the server belongs to.
+    // setsid(1) makes the terminal on stdin the controlling terminal of the server.
     let mut command = hears_of_hangups();
     command.args(["setsid", "--ctty", env!("CARGO_BIN_EXE_lunar"), "target", "--config", &config]);
     command.stdin(end).stdout(Stdio::piped()).stderr(std::fs::File::create(&log).unwrap());
@@ -178,14 +178,14 @@ fn a_closed_terminal_is_no_reload() {
     drop(server);
 }
 
-/// What it runs is told of SIGHUP also where the tests themselves run under `nohup`.
+/// Resets SIGHUP to its default for the started program, even if the tests run under `nohup`.
 fn hears_of_hangups() -> std::process::Command {
     let mut command = std::process::Command::new("env");
     command.arg("--default-signal=HUP");
     command
 }
 
-/// A terminal's two ends; it is closed when the first is dropped.
+/// Opens both ends of a terminal, which is closed when the first one is dropped.
 fn open_terminal() -> (OwnedFd, OwnedFd) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&terminal).unwrap();
@@ -196,7 +196,7 @@ fn open_terminal() -> (OwnedFd, OwnedFd) {
     (terminal, end)
 }
 
-/// Goal: a login that is sent elsewhere arrives there; one that goes in circles ends.
+/// Goal: a redirected login reaches the other server; a redirection loop ends.
 #[test]
 fn redirects_are_followed_to_an_end() {
     let scratch = Scratch::new("redirect");
@@ -216,7 +216,7 @@ fn redirects_are_followed_to_an_end() {
     assert_exit(&info, 0);
     assert_eq!(json(&info)["size_bytes"], 3 << 20);
     assert_eq!(json(&info)["session"]["portal"], address);
-    // Its own address, so that it sends everybody to itself.
+    // The server redirects every login to its own address.
     let itself = std::net::TcpListener::bind(ELSEWHERE).unwrap().local_addr().unwrap();
     let circle = start(
         &scratch,

@@ -1,4 +1,5 @@
-//! What the log tells of logins that fail: enough to see who and why, no secret, and no flood.
+//! Log lines about failed logins: they identify initiator and reason, contain no secret, and are
+//! limited in rate.
 
 use crate::common::{Scratch, Server, assert_exit, lunar, run, said};
 use lunar_initiator::{Chap, Initiator, SessionOptions, Url};
@@ -9,8 +10,8 @@ use std::net::TcpStream;
 const TARGET: &str = "iqn.2026-11.org.example:one";
 const EVE: &str = "iqn.2026-11.org.example:eve";
 
-/// So many logins with a secret that is wrong, by this process: as many of others may take longer
-/// than the minute that is told of.
+/// Fails to log in a number of times with a wrong secret, within this process: as many other
+/// processes could take longer than the minute that a log line covers.
 fn fail_to_log_in(url: &str, times: usize) {
     let url: Url = url.parse().unwrap();
     let secret = Secret::new(b"swordfish swordfish");
@@ -25,8 +26,8 @@ fn fail_to_log_in(url: &str, times: usize) {
     });
 }
 
-/// Goal: a line for each of the first failures, with who, where to, from where and why; then one a
-/// minute. Method: twelve wrong secrets, and logins that are refused for other reasons.
+/// Goal: each of the first failures has a line with initiator, target, source and reason; then
+/// there is one line a minute. Method: twelve wrong secrets, and logins refused for other reasons.
 #[test]
 fn failed_logins_are_told_but_not_in_a_flood() {
     let scratch = Scratch::new("log-of-failures");
@@ -67,8 +68,7 @@ fn failed_logins_are_told_but_not_in_a_flood() {
     assert!(!log.contains("hunter2") && !log.contains("swordfish"), "{log}");
 }
 
-/// A Login Request of the operational stage with the C bit, and text that means nothing.
-/// RFC 7143 §11.12.
+/// A Login Request of the operational stage with the C bit, and meaningless text. RFC 7143 §11.12.
 fn piece_of_a_login(bytes: usize) -> Vec<u8> {
     let mut pdu = vec![0; 48];
     pdu[..2].copy_from_slice(&[0x43, 0x44]);
@@ -77,8 +77,8 @@ fn piece_of_a_login(bytes: usize) -> Vec<u8> {
     pdu
 }
 
-/// Goal: a login whose text never ends is refused with a status of its own once it is longer than
-/// the limit, and the log says why. Named by: 57 kB of it were held for each.
+/// Goal: a login whose text never ends is refused with its own status once the text exceeds the
+/// limit, and the log has the reason. Fault: 57 kB of text were kept for each login.
 #[test]
 fn a_login_text_has_a_limit() {
     let scratch = Scratch::new("login-text");

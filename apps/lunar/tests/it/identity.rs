@@ -1,4 +1,4 @@
-//! What a unit is called, and that it stays so.
+//! Identities of units are stable.
 
 use crate::common::{Scratch, Server, assert_exit, lunar, run, said};
 use serde_json::Value;
@@ -40,7 +40,7 @@ fn identities_survive_reordering() {
     assert_ne!(uuids(&first), uuids(&second), "memory is new each time");
 }
 
-/// Goal: the same file under two names is one unit; its copy with a copied identity is refused.
+/// Goal: a file under two names is one unit; a copy of the file with a copied identity is refused.
 #[test]
 fn one_file_is_one_unit() {
     let scratch = Scratch::new("one-unit");
@@ -61,7 +61,7 @@ fn one_file_is_one_unit() {
     assert!(said(&refused).contains("identity of another disk"), "{}", said(&refused));
 }
 
-/// Goal: a damaged identity stops the server instead of making the disk a new one.
+/// Goal: a damaged identity prevents the start, and the disk gets no new identity.
 #[test]
 fn a_damaged_identity_is_not_replaced() {
     let scratch = Scratch::new("damaged");
@@ -75,7 +75,7 @@ fn a_damaged_identity_is_not_replaced() {
     assert_eq!(std::fs::read(&kept).unwrap(), b"");
 }
 
-/// Goal: a configuration's uuid counts, whatever its state directory held before.
+/// Goal: the uuid of the configuration is used, whatever its state directory held before.
 #[test]
 fn a_configured_uuid_counts() {
     let scratch = Scratch::new("configured");

@@ -1,15 +1,15 @@
-//! What the served files go by: a ring for each core, or workers where the system refuses one or
-//! the user does not want it.
+//! I/O tiers of served files: a ring for each core, or workers if the system refuses rings or the
+//! user disables them.
 
 use crate::common::{
     Scratch, Server, assert_exit, finish, json, lunar, pattern, run, run_with_input, said,
 };
 use std::collections::BTreeMap;
 
-/// The same on all processors.
+/// Number of the system call, the same on all architectures.
 const IO_URING_SETUP: i64 = 425;
 
-/// Has the system refuse io_uring to this thread and what it starts, as containers do.
+/// Makes the system refuse io_uring to this thread and its children, as containers do.
 fn refuse_io_uring() {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
     let filter = SeccompFilter::new(
@@ -22,7 +22,7 @@ fn refuse_io_uring() {
     seccompiler::apply_filter(&program).unwrap();
 }
 
-/// `lunar target` with this `[data_path]`, a disk for direct I/O and one for the page cache.
+/// Starts `lunar target` with this `[data_path]`, a disk for direct I/O and one for the page cache.
 fn configured(scratch: &Scratch, data_path: &str, refused: bool) -> Server {
     let config = format!(
         "[listen]\nportals = [\"127.0.0.1:0\"]\n[data_path]\n{data_path}\n[[target]]\n\
@@ -39,11 +39,11 @@ fn configured(scratch: &Scratch, data_path: &str, refused: bool) -> Server {
         }
         Server::start_command(command)
     };
-    // The filter is of the thread, and of the processes that it starts.
+    // The filter applies to the thread and the processes that it starts.
     std::thread::spawn(start).join().unwrap()
 }
 
-/// How the LUNs are read and written: as the server says at its start, and as `lunar ctl` shows.
+/// The I/O tiers of the LUNs, as reported at the start and by `lunar ctl`.
 fn tiers(scratch: &Scratch, server: &Server) -> [String; 2] {
     let mut luns = lunar(&["ctl", "luns", "--json"]);
     luns.env("XDG_RUNTIME_DIR", scratch.path());
@@ -58,7 +58,7 @@ fn tiers(scratch: &Scratch, server: &Server) -> [String; 2] {
     })
 }
 
-/// What is written is read back, by both LUNs.
+/// Checks that both LUNs return the data written to them.
 fn serves(server: &Server) {
     for lun in [0, 1] {
         let (url, data) = (server.lun(lun), pattern(u64::from(lun), 1 << 20));
@@ -69,9 +69,9 @@ fn serves(server: &Server) {
     }
 }
 
-/// Goal: where io_uring is refused, workers take over, and the log and every status say so; where
-/// the user switched it off, nothing is amiss. Method: a seccomp filter with EPERM, as containers
-/// have it; the configuration key; neither.
+/// Goal: if io_uring is refused, workers take over, and the log and every status report it; if the
+/// user disables it, no fault is reported. Method: a seccomp filter with EPERM, as in containers;
+/// the configuration key; neither.
 #[test]
 fn refused_switched_off_and_used() {
     let scratch = Scratch::new("io-uring");

@@ -1,6 +1,6 @@
-//! Limits on the real binary, by the clock: a limited LUN gets its limit, another of the same
-//! session what the machine gives. However busy the machine is, nothing gets more than its limit;
-//! how much less it gets is for the machine to say, and for the simulated clock of `quota`.
+//! Limits of the real binary in real time: a limited LUN gets its limit, another LUN of the same
+//! session gets the rest of the machine. However busy the machine is, nothing exceeds its limit;
+//! the lower bound depends on the machine and is tested with the simulated clock of `quota`.
 
 use crate::common::{Scratch, Server, assert_exit, lunar, run, said};
 use lunar_block::{BlockDevice, BlockRange};
@@ -12,7 +12,8 @@ use tokio::task::JoinSet;
 const SECONDS: u64 = 2;
 const DEPTH: usize = 16;
 
-/// Reads so many blocks at a time from two LUNs of one session at once; commands a second of each.
+/// Reads `blocks` blocks at a time from two LUNs of one session concurrently; returns the commands
+/// per second of each.
 fn rates(portal: &str, target: &str, blocks: u64) -> [f64; 2] {
     let url: Url = format!("{portal}/{target}/0").parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -40,7 +41,7 @@ fn rates(portal: &str, target: &str, blocks: u64) -> [f64; 2] {
     })
 }
 
-/// Reads one after the other; how many.
+/// Reads sequentially; returns the number of reads.
 async fn read(disk: Arc<RemoteDisk>, session: Initiator, blocks: u64, until: Instant) -> u32 {
     let mut done = 0;
     while Instant::now() < until {
@@ -51,16 +52,17 @@ async fn read(disk: Arc<RemoteDisk>, session: Initiator, blocks: u64, until: Ins
     done
 }
 
-/// What may pass at once after a pause.
+/// Duration of the burst that may pass after a pause.
 const BURST_SECONDS: f64 = 0.05;
 
-/// The most that a limit lets pass: its burst, and one command that it is short of, come on top.
+/// The maximum rate under a limit: its burst, and one command that exceeds the rest of the limit,
+/// are added.
 fn most(limit: f64) -> f64 {
     limit + (limit * BURST_SECONDS + 1.0) / SECONDS as f64
 }
 
-/// What is not limited gets more, and what shares a limit a fair part of it: a busy machine may
-/// take that away, but not so often in a row.
+/// Number of attempts: an unlimited LUN gets more, and LUNs that share a limit get fair shares,
+/// unless the machine is busy, which is unlikely in so many consecutive attempts.
 const TRIES: usize = 5;
 
 fn assert_limited(rates: impl Fn() -> [f64; 2], limit: f64) {
@@ -77,7 +79,7 @@ fn assert_limited(rates: impl Fn() -> [f64; 2], limit: f64) {
     panic!("with a limit of {limit}/s and without: {told:?}");
 }
 
-/// Goal: the keys of a configuration limit what they name, and leave the rest alone.
+/// Goal: the keys of a configuration limit the objects they name, and no others.
 #[test]
 fn a_configured_limit_is_kept_and_used() {
     let scratch = Scratch::new("limits");
@@ -103,7 +105,7 @@ fn a_configured_limit_is_kept_and_used() {
     }
 }
 
-/// Goal: a target's limit is of all LUNs together, for the one it names.
+/// Goal: a target's limit applies to all LUNs together, for the named initiator.
 #[test]
 fn a_limit_of_a_target_is_for_all_its_luns() {
     let scratch = Scratch::new("target-limits");
@@ -126,7 +128,7 @@ fn a_limit_of_a_target_is_for_all_its_luns() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: `lunar serve` limits each LUN, and says what is too low.
+/// Goal: `lunar serve` limits each LUN, and reports a value that is too low.
 #[test]
 fn serve_limits() {
     let server = Server::start(&["mem:16M", "mem:8M", "--limit-iops", "100"]);

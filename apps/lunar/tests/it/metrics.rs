@@ -1,4 +1,4 @@
-//! What the running program tells an operator: metrics, and a line for each refused login.
+//! Operator output of the running program: metrics, and a log line for each refused login.
 
 use crate::common::*;
 
@@ -12,8 +12,8 @@ fn target(name: &str, more: &str, lun: &str) -> String {
     )
 }
 
-/// Goal: each way to be refused has its words in the log and its reason among the metrics, and
-/// what is read counts. Method: a configuration of one target for each way.
+/// Goal: each reason of a refusal is named in the log and in the metrics, and reads are counted.
+/// Method: a configuration with one target for each reason.
 #[test]
 fn refused_logins_say_why_and_are_counted() {
     let scratch = Scratch::new("metrics");
@@ -69,7 +69,7 @@ fn refused_logins_say_why_and_are_counted() {
     assert!(lines[ways.len()].contains("wrong CHAP name or response"), "{log}");
 }
 
-/// Goal: `lunar serve` has metrics where it is told to, and none else.
+/// Goal: `lunar serve` has metrics at the given address, and none without one.
 #[test]
 fn serve_has_metrics_on_request() {
     let server = Server::start(&["mem:1M", "--metrics", "127.0.0.1:0"]);

@@ -1,4 +1,4 @@
-//! What a disk of ours may take for granted of its session, with a server in this process.
+//! Session guarantees of the initiator's disk, with a server in the test process.
 
 use crate::home::{Home, NAME, block_on};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A way to a server that can be broken without the server noticing, and led elsewhere.
+/// A connection to a server that can be broken without notice to the server, and redirected.
 struct Way {
     address: SocketAddr,
     to: Arc<Mutex<SocketAddr>>,
@@ -32,7 +32,7 @@ impl Way {
         Self { address, to, cuts, task }
     }
 
-    /// What there is breaks, and new connections lead to this portal.
+    /// Breaks existing connections, and connects new ones to this portal.
     fn break_and_lead_to(&self, to: SocketAddr) {
         *self.to.lock().unwrap() = to;
         self.cuts.send(()).unwrap();
@@ -45,7 +45,7 @@ impl Drop for Way {
     }
 }
 
-/// After a cut the near side is closed; the far side is left open, as by a network that is gone.
+/// After a cut, the near side is closed; the far side stays open, as in a network failure.
 async fn forward(
     mut near: TcpStream,
     to: SocketAddr,
@@ -77,8 +77,8 @@ fn kind_of(error: &lunar_block::Error) -> ErrorKind {
     source.downcast_ref::<lunar_initiator::Error>().unwrap().kind.clone()
 }
 
-/// Goal: what was acknowledged and never synced, because another initiator's flush took the error
-/// and an operator let the disk go on, is told as lost, and not flushed with GOOD.
+/// Goal: acknowledged data that was never synced, because another initiator's flush received the
+/// error and an operator recovered the disk, is reported as lost, and not flushed with GOOD.
 #[test]
 fn a_recovered_disk_may_have_lost_the_cache() {
     let home = Home::new();
@@ -99,8 +99,8 @@ fn a_recovered_disk_may_have_lost_the_cache() {
     home.end();
 }
 
-/// Goal: after a silent loss nothing is sent again through another portal group, where the lost
-/// session lives on and could write later; through its own group it is.
+/// Goal: after a silent loss, nothing is resent through another portal group, where the lost
+/// session lives on and could write later; through the same group it is.
 #[test]
 fn a_lost_session_is_followed_in_its_portal_group_only() {
     let home = Home::new();

@@ -1,11 +1,11 @@
-//! The words that a service manager gets from a server (sd_notify), as it would hear them.
+//! Messages of a server to a service manager (sd_notify).
 
 use crate::common::{PATIENCE, Scratch, Server, assert_exit, lunar, run};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
-/// What the manager hears, one datagram at a time.
+/// A service manager that receives one datagram at a time.
 struct Manager {
     socket: UnixDatagram,
     path: std::path::PathBuf,
@@ -19,7 +19,7 @@ impl Manager {
         Self { socket, path }
     }
 
-    /// The assignments of the next datagram.
+    /// Receives the assignments of the next datagram.
     fn hears(&self) -> Vec<String> {
         let mut bytes = [0; 4096];
         let length = self.socket.recv(&mut bytes).expect("a word within reason");
@@ -27,7 +27,7 @@ impl Manager {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Hears until this assignment; returns all assignments up to it.
+    /// Receives until this assignment; returns all assignments up to it.
     fn hears_of(&self, assignment: &str) -> Vec<String> {
         let mut all = Vec::new();
         while !all.iter().any(|heard| heard == assignment) {
@@ -43,8 +43,8 @@ impl Manager {
     }
 }
 
-/// Goal: READY=1 says that connections are accepted, and where; STOPPING=1 comes at SIGTERM.
-/// Method: the first word names the address; a command uses the disk there at once.
+/// Goal: READY=1 means that connections are accepted, and names the address; STOPPING=1 comes at
+/// SIGTERM. Method: the first message names the address; a command uses the disk there at once.
 #[test]
 fn ready_when_connections_are_accepted() {
     let scratch = Scratch::new("notify-ready");
@@ -62,8 +62,8 @@ fn ready_when_connections_are_accepted() {
     assert_exit(&stopped.join().unwrap().0, 0);
 }
 
-/// Goal: a manager that waits for the end is asked for patience again and again, and sees what is
-/// being done. Method: a connection that does not leave keeps the end waiting for seconds.
+/// Goal: a manager that waits for the end repeatedly gets a longer timeout and the current step.
+/// Method: a connection that stays open delays the shutdown for seconds.
 #[test]
 fn a_long_end_asks_for_patience() {
     let scratch = Scratch::new("notify-end");
@@ -85,7 +85,7 @@ fn a_long_end_asks_for_patience() {
     drop(stays);
 }
 
-/// Goal: a server that nobody manages, or whose manager is gone, serves all the same.
+/// Goal: a server without a manager, or whose manager is gone, serves normally.
 #[test]
 fn nobody_has_to_listen() {
     let scratch = Scratch::new("notify-nobody");
@@ -96,7 +96,7 @@ fn nobody_has_to_listen() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: SIGHUP is a reload to the manager, which ends, also where the file is wrong.
+/// Goal: SIGHUP is reported as a reload, whose end is reported even if the file is invalid.
 #[test]
 fn a_reload_is_told() {
     let scratch = Scratch::new("notify-reload");

@@ -1,11 +1,11 @@
-//! A server takes the open files that the system grants, and serves as many connections as they
-//! leave room for.
+//! The limit of open files: a server raises it to the maximum, and derives its number of
+//! connections from it.
 
 use crate::common::{Scratch, Server, assert_exit, json, lunar, run, said};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-/// `lunar serve` with an API in a shell that has set the limits of open files.
+/// Starts `lunar serve` with an API in a shell that has set the limits of open files.
 fn limited(scratch: &Scratch, soft: u64, hard: Option<u64>) -> Server {
     let api = format!("unix:{}", scratch.path().join("api").display());
     let lunar = lunar(&["serve", "--listen", "127.0.0.1:0", "--api", &api, "mem:1M"]);
@@ -23,14 +23,14 @@ fn limited(scratch: &Scratch, soft: u64, hard: Option<u64>) -> Server {
     Server::start_command(shell)
 }
 
-/// The soft limit that a process has, as proc_pid_limits(5) tells it.
+/// The soft limit of a process, from proc_pid_limits(5).
 fn soft_limit(server: &Server) -> u64 {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// How many connections the server says that it may have, and how many are configured.
+/// The server's maximum number of connections, and the configured one.
 fn connections(scratch: &Scratch) -> [u64; 2] {
     let api = format!("unix:{}", scratch.path().join("api").display());
     let output = run(&["ctl", "status", "--api", &api, "--json"]);
@@ -39,8 +39,8 @@ fn connections(scratch: &Scratch) -> [u64; 2] {
     ["connections_max", "connections_configured"].map(|key| status[key].as_u64().unwrap())
 }
 
-/// Goal: a server that was given few open files takes as many as there are, says so, and says how
-/// many connections they leave room for, in the log and in its status.
+/// Goal: a server with a low limit of open files raises it to the maximum, and reports this and the
+/// resulting number of connections in the log and in its status.
 #[test]
 fn a_server_takes_the_files_there_are() {
     let scratch = Scratch::new("open-files");
@@ -60,14 +60,14 @@ fn a_server_takes_the_files_there_are() {
     let [most, _] = connections(&scratch);
     let (output, _) = server.stop();
     assert_exit(&output, 0);
-    // Where the system grants fewer than that, it says so.
+    // If the system grants too few files for that, the server reports it.
     let told = said(&output) + &String::from_utf8_lossy(&output.stderr);
     assert!(most == 16_384 || told.contains("too few open files"), "{taken}: {told}");
 }
 
-/// Goal: more idle connections than there are open files keep no login out.
-/// Named by: 1,100 connections locked everyone out where 1,024 files were granted.
-/// Method: also with so few files that accepting fails for want of one.
+/// Goal: more idle connections than open files do not prevent logins. Fault: 1,100 connections
+/// locked everyone out where 1,024 files were granted. Method: also with so few files that
+/// accepting fails.
 #[test]
 fn idle_connections_do_not_take_all_files() {
     for (files, idle) in [(64, 200), (512, 600)] {

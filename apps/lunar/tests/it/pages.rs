@@ -1,9 +1,9 @@
-//! What is generated from the command line itself: manual pages and completions.
+//! Files generated from the command line: manual pages and completions.
 
 use crate::common::{Scratch, assert_exit, json, run, said};
 use std::collections::BTreeSet;
 
-/// The commands that `arguments` lists.
+/// The subcommands of a command.
 fn commands(arguments: &[&str]) -> Vec<String> {
     let help = said(&run(&[arguments, &["--help"]].concat()));
     let Some((_, list)) = help.split_once("Commands:\n") else { return Vec::new() };
@@ -12,7 +12,7 @@ fn commands(arguments: &[&str]) -> Vec<String> {
     words.filter(|word| *word != "help").map(str::to_owned).collect()
 }
 
-/// Goal: each command has its page, with its options and its examples, each example on its line.
+/// Goal: each command has a page with its options and its examples, each example on its own line.
 #[test]
 fn every_command_has_a_page() {
     let scratch = Scratch::new("man");
@@ -44,7 +44,7 @@ fn every_command_has_a_page() {
     assert!(page.contains("lunar\\-serve(1)") && page.contains("Serve disks"), "{page}");
 }
 
-/// Goal: the scripts for shells know every command.
+/// Goal: the completion scripts contain every command.
 #[test]
 fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
@@ -59,7 +59,7 @@ fn completions_know_the_commands() {
     assert_exit(&run(&["completions", "csh"]), 2);
 }
 
-/// The keys that a table of the configuration may hold.
+/// The permitted keys of a table of the configuration.
 fn keys_of(table: &str, scratch: &Scratch) -> Vec<String> {
     const UNKNOWN: &str = "quite_another_word";
     let file = scratch.file("lunar.toml", format!("{table}\n{UNKNOWN} = 1\n").as_bytes());
@@ -73,8 +73,8 @@ fn keys_of(table: &str, scratch: &Scratch) -> Vec<String> {
     known.unwrap_or_else(|| panic!("{table}: {document}")).split(", ").map(str::to_owned).collect()
 }
 
-/// Goal: the manual page of the configuration names every key. Method: `lunar check` tells the keys
-/// that it knows where it meets another.
+/// Goal: the manual page of the configuration names every key. Method: `lunar check` lists the
+/// known keys when it finds an unknown one.
 #[test]
 fn the_page_of_the_configuration_names_every_key() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/man/lunar.toml.5");

@@ -1,5 +1,5 @@
-//! Several paths to one disk: further sessions where a target allows one connection, several
-//! portals, and what happens when a path goes.
+//! Several paths to one disk: additional sessions if a target allows one connection, several
+//! portals, and the loss of paths.
 
 use crate::home::{Home, NAME, PATIENCE, block_on};
 use bytes::Bytes;
@@ -20,32 +20,34 @@ use tokio::task::JoinSet;
 /// Access states of target port groups. SPC-4 §6.37.
 const OPTIMIZED: u8 = 0;
 const NON_OPTIMIZED: u8 = 1;
-/// For how long a flush asks the other paths of a reset; one that tells of it later tells again.
+/// Time that a flush waits for the other paths to report a reset; a path that reports it later
+/// causes another error.
 const HEARING_TIME: Duration = Duration::from_secs(2);
 const PIECE_BYTES: usize = 4096;
 const PIECES: usize = (8 << 20) / PIECE_BYTES;
 
-/// What a line does with what comes from the initiator.
+/// Handling of data from the initiator.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Mode {
     Pass,
-    /// It is under way, and does not arrive yet.
+    /// Data is kept in the network and does not arrive yet.
     Hold,
-    /// The initiator's side is closed and nobody is let in; what is under way stays so.
+    /// The initiator's side is closed and new connections are refused; data in the network stays
+    /// there.
     Cut,
 }
 
-/// What was under way when a line was cut, and the target's end of its connection.
+/// Data in the network when a line was cut, and the connection to the target.
 type Ghost = (Vec<u8>, TcpStream);
 
-/// A line to a portal, of a network that can fail.
+/// A line to a portal, in a network that can fail.
 struct Line {
     address: SocketAddr,
-    /// Of connections to come.
+    /// Mode of new connections.
     mode: watch::Sender<Mode>,
-    /// Of those that there ever were, in the order they came.
+    /// Modes of all connections so far, in the order of arrival.
     each: Arc<Mutex<Vec<watch::Sender<Mode>>>>,
-    /// Bytes that came from the initiator.
+    /// Number of bytes from the initiator.
     carried: Arc<AtomicU64>,
     ghosts: Arc<Mutex<Vec<Ghost>>>,
 }
@@ -92,7 +94,7 @@ impl Line {
         }
     }
 
-    /// One of those that there are.
+    /// Sets the mode of one connection.
     fn set_one(&self, number: usize, mode: Mode) {
         self.each.lock().unwrap()[number].send_replace(mode);
     }
@@ -101,21 +103,21 @@ impl Line {
         self.carried.load(Relaxed)
     }
 
-    /// What was under way when the line was cut arrives now, and the target takes it.
+    /// Delivers the data that was in the network when the line was cut; the target accepts it.
     async fn let_ghosts_arrive(&self) -> usize {
         let ghosts = std::mem::take(&mut *self.ghosts.lock().unwrap());
         let count = ghosts.len();
         for (bytes, mut far) in ghosts {
             far.write_all(&bytes).await.unwrap();
-            // The target answers, so it has executed it.
+            // The target answers, so it has executed the command.
             assert!(far.read(&mut [0; 4096]).await.unwrap() > 0);
         }
         count
     }
 }
 
-/// Carries bytes both ways until an end closes or the line is cut; then what was held back, and
-/// the target's end.
+/// Copies bytes both ways until an end closes or the line is cut; returns the data that was held,
+/// and the connection to the target.
 async fn carry(
     mut near: TcpStream,
     mut far: TcpStream,
@@ -159,7 +161,7 @@ fn url(address: SocketAddr) -> Url {
     format!("iscsi://{address}/{NAME}/0").parse().unwrap()
 }
 
-/// A disk behind these lines.
+/// Opens a disk behind these lines.
 async fn open(lines: &[&Line], mut options: SessionOptions) -> Arc<RemoteDisk> {
     let (first, others) = lines.split_first().unwrap();
     let portal = |line: &&Line| (line.address.ip().to_string(), line.address.port());
@@ -188,7 +190,7 @@ async fn read(disk: &RemoteDisk, piece: usize) -> u8 {
     read[0]
 }
 
-/// Writes each piece and reads it back, `depth` at a time, as many rounds as are asked for.
+/// Writes each piece and reads it back, `depth` at a time, in `rounds` rounds.
 async fn use_disk(disk: &Arc<RemoteDisk>, rounds: u8, depth: usize) {
     let mut workers = JoinSet::new();
     for worker in 0..depth {
@@ -217,8 +219,8 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Goal: where a target allows one connection, as many as are wanted come as sessions of their own,
-/// share the work, and come and go while commands run.
+/// Goal: if a target allows one connection, the requested number of connections is made as separate
+/// sessions, which share the work, and are added and removed while commands run.
 #[test]
 fn sessions_make_up_for_connections() {
     let offer = Offer { max_connections: 1, ..Offer::default() };
@@ -247,8 +249,8 @@ fn sessions_make_up_for_connections() {
     home.end();
 }
 
-/// Goal: a path that is cut is latency, whichever it is; the others carry on, and it is used again
-/// when it is back.
+/// Goal: a lost path only causes a delay, whichever it is; the other paths continue, and the path
+/// is used again when it is back.
 #[test]
 fn a_path_that_goes_is_latency() {
     let home = Home::new();
@@ -262,7 +264,7 @@ fn a_path_that_goes_is_latency() {
                 tokio::time::sleep(Duration::from_millis(60)).await;
                 let line = &lines[cut % 2];
                 line.set(Mode::Cut);
-                // As a read that was under way, and all that begins now.
+                // The read in progress and all new commands use the other path.
                 let (other, before) = (&lines[1 - cut % 2], lines[1 - cut % 2].carried());
                 until("the other carries on", || other.carried() > before).await;
                 line.set(Mode::Pass);
@@ -286,8 +288,8 @@ fn a_path_that_goes_is_latency() {
     home.end();
 }
 
-/// Goal: a path that is back has its turn, with one command at a time too. It was passed over for
-/// ever: picked, put aside as it was not looked at yet, and the next one used.
+/// Goal: a path that is back is used, even with one command at a time. Fault: it was never used
+/// again: it was selected, skipped because it had not been probed yet, and the next path was used.
 #[test]
 fn a_path_that_is_back_has_its_turn() {
     let home = Home::new();
@@ -298,7 +300,7 @@ fn a_path_that_is_back_has_its_turn() {
             let disk = open(&[&lines[0], &lines[1]], options).await;
             for line in &lines {
                 line.set(Mode::Cut);
-                // Who reads learns of it, and has it made again. A write would wait for that.
+                // A read detects the loss, and starts the recovery. A write would wait for it.
                 while disk.paths() == 2 {
                     read(&disk, 0).await;
                 }
@@ -317,9 +319,9 @@ fn a_path_that_is_back_has_its_turn() {
     home.end();
 }
 
-/// Goal: a write that was given up on a lost path cannot overwrite a later one: that waits until
-/// the target has ended the lost session. Method: hold the first write back in the network, cut the
-/// line, write anew, and let the first arrive late.
+/// Goal: a write that was abandoned on a lost path cannot overwrite a later one, which waits until
+/// the target has ended the lost session. Method: hold the first write in the network, cut the
+/// line, write again, and deliver the first write late.
 #[test]
 fn no_late_write_overwrites_a_later_one() {
     let home = Home::with(CacheMode::WriteThrough, Offer::default());
@@ -329,7 +331,7 @@ fn no_late_write_overwrites_a_later_one() {
         let witness = RemoteDisk::connect(&url(home.portal(1)), &options()).await.unwrap();
         write(&disk, 0, 1).await;
         slow.set(Mode::Hold);
-        // On each path one.
+        // One write is sent on each path.
         let held = slow.carried();
         let mut first: Vec<_> = (0..2).map(|_| Box::pin(write(&disk, 0, 2).fuse())).collect();
         while slow.carried() == held {
@@ -361,7 +363,7 @@ fn no_late_write_overwrites_a_later_one() {
     home.end();
 }
 
-/// Goal: likewise where the path is taken away: what it began is not forgotten with it.
+/// Goal: the same if the path is removed: its uncertain writes are still tracked.
 #[test]
 fn a_path_that_is_taken_away_leaves_its_doubts() {
     let offer = Offer { max_connections: 1, ..Offer::default() };
@@ -408,15 +410,15 @@ fn a_path_that_is_taken_away_leaves_its_doubts() {
         second.await.unwrap();
         fewer.await.unwrap();
         assert_eq!(read(&witness, 0).await, 3);
-        until("one session is left", || home.sessions() == 2).await; // and the witness
+        until("one session is left", || home.sessions() == 2).await; // plus the witness
         witness.close().await.unwrap();
         close(disk).await;
     });
     home.end();
 }
 
-/// Goal: a path that comes after a reset does not hide it: a flush that takes it fails like any
-/// other, though the path that would have told is lost by then.
+/// Goal: a path added after a reset does not hide the reset: a flush that uses it fails like any
+/// other, even if the path that would have reported the reset is lost by then.
 #[test]
 fn a_path_that_comes_late_hides_no_reset() {
     let home = Home::new();
@@ -438,7 +440,7 @@ fn a_path_that_comes_late_hides_no_reset() {
     home.end();
 }
 
-/// Goal: who waits for nothing has the other path all the same.
+/// Goal: without a recovery time, the other path is still used.
 #[test]
 fn without_patience_the_other_path_is_taken() {
     let home = Home::with(CacheMode::WriteThrough, Offer::default());
@@ -465,7 +467,8 @@ fn kind_of(error: &lunar_block::Error) -> ErrorKind {
     source.downcast_ref::<lunar_initiator::Error>().unwrap().kind.clone()
 }
 
-/// As in `nexus.rs`: another's flush takes the error, and an operator lets the disk go on.
+/// Resets the disk as in `nexus.rs`: another initiator's flush receives the error, and an operator
+/// recovers the disk.
 async fn reset(home: &Home) {
     let failure = Fault::new(Effect::Fail(lunar_block::ErrorKind::Medium));
     home.device.inject(failure.on(Operation::Flush).times(1));
@@ -475,8 +478,8 @@ async fn reset(home: &Home) {
     other.close().await.unwrap();
 }
 
-/// Goal: commands take the ports that are active, optimized ones first, follow the states as they
-/// change, and wait when none is.
+/// Goal: commands use active ports, optimized ones first, follow state changes, and wait if no port
+/// is active.
 #[test]
 fn access_states_are_followed() {
     const STANDBY: u8 = 2;
@@ -493,7 +496,7 @@ fn access_states_are_followed() {
             ([OPTIMIZED, OPTIMIZED], [true, true]),
         ] {
             set_states(&operator, states).await;
-            use_disk(&disk, 1, 4).await; // finds out
+            use_disk(&disk, 1, 4).await; // detects the states
             let before = lines.each_ref().map(Line::carried);
             use_disk(&disk, 1, 4).await;
             let carried = [0, 1].map(|line| lines[line].carried() - before[line] > 1 << 20);
@@ -520,16 +523,16 @@ fn access_states_are_followed() {
     home.end();
 }
 
-/// SET TARGET PORT GROUPS: of the groups 1 and 300.
+/// Sends SET TARGET PORT GROUPS for the groups 1 and 300.
 async fn set_states(operator: &RemoteDisk, [first, second]: [u8; 2]) {
     let list = vec![0, 0, 0, 0, first, 0, 0, 1, second, 0, 0x01, 0x2c];
     let cdb = vec![0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, list.len() as u8, 0, 0];
     operator.unit().command(cdb, Bytes::from(list), 0).await.unwrap();
 }
 
-/// Goal: one reset is told once, though each path hears of it, and a flush over one path covers
-/// what was written over all; where one path is enough, another has told of it before it is needed.
-/// Method: again where the paths had no time to tell in.
+/// Goal: one reset is reported once, though each path receives it, and a flush over one path covers
+/// writes over all; if one path is sufficient, another has reported the reset before it is needed.
+/// Method: repeated if the paths had no time to report.
 #[test]
 fn a_reset_is_told_once() {
     const TRIES: usize = 8;
@@ -547,8 +550,8 @@ fn a_reset_is_told_once() {
     home.end();
 }
 
-/// `false`: it is told again by a path that has not told within [`HEARING_TIME`]. The second one
-/// may rest.
+/// Whether a reset is reported once; `false`: a path that did not report within [`HEARING_TIME`]
+/// causes another report. The second path may be idle.
 async fn is_told_once(home: &Home, rests: bool) -> bool {
     let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
     let disk = open(&[&lines[0], &lines[1]], options()).await;
@@ -556,7 +559,7 @@ async fn is_told_once(home: &Home, rests: bool) -> bool {
     let second = if rests { NON_OPTIMIZED } else { OPTIMIZED };
     set_states(&operator, [OPTIMIZED, second]).await;
     operator.close().await.unwrap();
-    use_disk(&disk, 1, 1).await; // finds out
+    use_disk(&disk, 1, 1).await; // detects the reset
     for piece in 0..8 {
         write(&disk, piece, 1).await;
     }
@@ -585,7 +588,7 @@ async fn is_told_once(home: &Home, rests: bool) -> bool {
     again.is_ok()
 }
 
-/// Goal: a disk is opened when one of its portals is gone, and has that path when it is back.
+/// Goal: a disk can be opened while one of its portals is down, and uses that path when it is back.
 #[test]
 fn a_portal_may_be_missing() {
     let home = Home::with(CacheMode::WriteThrough, Offer::default());
@@ -610,7 +613,7 @@ fn a_portal_may_be_missing() {
 }
 
 /// Goal: a command that hangs in the target ends with an error that names device and blocks when
-/// its time is over; what is written to its blocks after it was aborted is not overtaken by it.
+/// its time is over; later writes to its blocks are not overwritten by it.
 #[test]
 fn a_command_that_hangs_has_its_time() {
     let home = Home::with(CacheMode::WriteThrough, Offer::default());
@@ -625,7 +628,7 @@ fn a_command_that_hangs_has_its_time() {
         assert!(said.contains("/0") && said.contains("blocks 24+8"), "{said}");
         let options = SessionOptions { command_seconds: 0, ..options };
         let patient = RemoteDisk::connect(&url(home.portal(0)), &options).await.unwrap();
-        // Until then the two are written at the same time: nothing orders them.
+        // Before that, the two writes are concurrent, and nothing orders them.
         until("it is aborted", || home.unit.leftover_writes() == 1).await;
         let mut second = Box::pin(write(&patient, 3, 2));
         let waited = tokio::time::timeout(Duration::from_millis(100), second.as_mut()).await;

@@ -1,16 +1,16 @@
-//! What another user has put into a folder that everybody may write to: a server of root reads and
-//! writes nothing through it, and says what it found.
+//! Files that another user has placed in a world-writable folder: a server that runs as root
+//! neither reads nor writes through them, and reports them.
 
 use crate::common::{Scratch, Server, assert_exit, run, said};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-/// A user that is neither us nor root.
+/// A user other than this one and root.
 const NOBODY: u32 = 65534;
 const PRECIOUS: &[u8] = b"precious";
 
-/// A folder in which everybody may put, rename and remove anything, and beside it what is ours.
+/// A folder where everybody may create, rename and remove files, with private files beside it.
 struct Shared {
     scratch: Scratch,
 }
@@ -48,7 +48,7 @@ impl Shared {
         assert_eq!(fs::read_dir(self.ours()).unwrap().count(), 0, "nothing is written there");
     }
 
-    /// Serving this disk with these options fails, with these words and advice.
+    /// Checks that serving this disk with these options fails, with these words and a hint.
     #[track_caller]
     fn refused(&self, options: &[&str], words: &str) {
         let disk = self.text("disk.img");
@@ -60,7 +60,8 @@ impl Shared {
     }
 }
 
-/// Makes something another user's; `false`, with a line: we may not.
+/// Changes the owner of a file to another user; prints a line and returns `false` without
+/// permission to.
 fn give_away(path: &Path) -> bool {
     match lchown(path, Some(NOBODY), Some(NOBODY)) {
         Ok(()) => true,
@@ -71,7 +72,7 @@ fn give_away(path: &Path) -> bool {
     }
 }
 
-/// Goal: no image is made or opened through a link that another user has put in its place.
+/// Goal: no image is created or opened through a link that another user has put in its place.
 #[test]
 fn an_image_is_not_made_through_a_link() {
     let shared = Shared::new("planted-image");
@@ -91,8 +92,8 @@ fn an_image_is_not_made_through_a_link() {
     assert_eq!(fs::metadata(shared.path("real.img.lunar")).unwrap().mode() & 0o7777, 0o700);
 }
 
-/// Fault: a link of another user to a folder of root, on the way to the image, had a server of root
-/// make the image and its state in that folder.
+/// Fault: another user's link to a folder of root, within the path of the image, made a server of
+/// root create the image and its state in that folder.
 #[test]
 fn an_image_is_not_made_beyond_a_link() {
     let shared = Shared::new("planted-above");
@@ -121,8 +122,8 @@ fn an_image_is_not_made_beyond_a_link() {
     assert!(shared.ours().join("job").exists() && shared.ours().join("job.lunar/uuid").exists());
 }
 
-/// Goal: what another user has put where a disk's state is to lie, beside it or in a common
-/// folder, is refused: their folder, and their link to a folder of ours. A link of ours is used.
+/// Goal: folders and links of another user in the place of a disk's state, beside the disk or in a
+/// common folder, are refused. A link of this user is used.
 #[test]
 fn a_state_folder_of_another_user_is_refused() {
     let shared = Shared::new("planted-folder");
@@ -153,9 +154,9 @@ fn a_state_folder_of_another_user_is_refused() {
     assert!(shared.ours().join("uuid").exists());
 }
 
-/// Goal: so is what lies in a folder that was another user's before: links, pipes, hard links and
-/// files of theirs, in the place of the identity and of the state. The mark of a poisoned disk
-/// counts, whatever it is.
+/// Goal: links, pipes, hard links and files of another user, in a folder that belonged to that user
+/// before, are refused in the place of the identity and of the state. The mark of a poisoned disk
+/// counts, whatever kind of file it is.
 #[test]
 fn files_of_another_user_are_refused() {
     let shared = Shared::new("planted-file");
@@ -189,8 +190,8 @@ fn files_of_another_user_are_refused() {
     shared.is_untouched();
 }
 
-/// Goal: a report is written to what its user named, never through a link, a pipe or a file that
-/// another user has put there; it is known before anything is measured.
+/// Goal: a report is written to the named file, and never through a link, a pipe or a file of
+/// another user; the problem is reported before any measurement.
 #[test]
 fn a_report_is_not_written_through_a_link() {
     let shared = Shared::new("planted-report");

@@ -1,4 +1,4 @@
-//! A disk of ours whose server goes away: what its user sees of that.
+//! Loss of the server of a remote disk, as its user sees it.
 
 use crate::common::{ELSEWHERE, PATIENCE, Scratch, Server, lunar, pattern};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const NAME: &str = "iqn.2026-11.org.lunarsan.test:recovery";
 
-/// A server that can be killed and started again at the same port.
+/// A server that can be killed and restarted at the same port.
 struct Home {
     scratch: Scratch,
     address: String,
@@ -68,8 +68,8 @@ fn kind_of(error: &lunar_block::Error) -> ErrorKind {
     source.downcast_ref::<lunar_initiator::Error>().unwrap().kind.clone()
 }
 
-/// Goal: who is connected across a kill and a start sees latency, and no error, however many
-/// commands are in flight; what was acknowledged is there.
+/// Goal: a connected initiator only sees a delay across a kill and a restart, and no error, however
+/// many commands are in flight; acknowledged data is there.
 #[test]
 fn a_restart_is_latency() {
     let mut home = Home::new("recovery-restart", &[]);
@@ -95,8 +95,8 @@ fn a_restart_is_latency() {
     });
 }
 
-/// Goal: the wait is bounded, and the error then says what was tried; without a recovery time the
-/// loss is an error at once; a target that is back later is used again.
+/// Goal: the wait is limited, and its error lists the attempts; without a recovery time, the loss
+/// is an error at once; a target that comes back later is used again.
 #[test]
 fn the_wait_has_an_end() {
     let mut home = Home::new("recovery-end", &[]);
@@ -117,7 +117,7 @@ fn the_wait_has_an_end() {
     });
 }
 
-/// Goal: another disk under the same name is never taken for the one that was opened.
+/// Goal: another disk under the same name is never used in place of the opened one.
 #[test]
 fn another_disk_is_not_used() {
     let mut home = Home::new("recovery-other", &[]);
@@ -132,7 +132,7 @@ fn another_disk_is_not_used() {
         let other = std::fs::read(home.scratch.path().join("other.img")).unwrap();
         assert!(other.iter().all(|byte| *byte == 0), "nothing was written");
         home.kill();
-        // Until the loss is noticed, the verdict of this session stands.
+        // Until the loss is detected, the result of this session's check holds.
         tokio::time::sleep(Duration::from_millis(200)).await;
         home.start("disk.img", &[]);
         write(&disk, 0, &[2; 512]).await.unwrap();
@@ -141,8 +141,8 @@ fn another_disk_is_not_used() {
     });
 }
 
-/// Goal: what a write-back target acknowledged and may have lost is told by the next flush, once;
-/// what was flushed before is not, and a cache that was never there loses nothing.
+/// Goal: data that a write-back target acknowledged and may have lost is reported by the next
+/// flush, once; data flushed before is not, and without a volatile cache nothing is lost.
 #[test]
 fn a_lost_cache_is_told() {
     let mut home = Home::new("recovery-cache", &["--cache", "write-back"]);

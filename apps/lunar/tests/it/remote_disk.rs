@@ -1,11 +1,11 @@
-//! A LUN of our own server keeps the contract of a disk.
+//! A LUN of a Lunar server fulfils the contract of a disk.
 
 use crate::common::Server;
 use lunar_block::{BlockDevice, Geometry, contract::Contract};
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use std::sync::{Arc, Mutex, mpsc};
 
-/// Connects on a thread of its own, which runs the session for as long as the test lives.
+/// Connects on a thread that runs the session as long as the test.
 fn connect(url: &str) -> Arc<dyn BlockDevice> {
     let url: Url = url.parse().unwrap();
     let (made, disk) = mpsc::channel();
@@ -20,8 +20,8 @@ fn connect(url: &str) -> Arc<dyn BlockDevice> {
     Arc::new(disk.recv_timeout(crate::common::PATIENCE).unwrap())
 }
 
-/// Goal: a remote disk is as good as a local one: splits, zeroes, unmapping, limits, concurrency.
-/// Method: the contract every disk keeps, over real sessions with servers of memory.
+/// Goal: a remote disk behaves like a local one: splits, zeroes, unmapping, limits, concurrency.
+/// Method: the contract of all disks, over real sessions with servers of memory.
 #[test]
 fn a_remote_disk_keeps_the_contract() {
     let servers: Mutex<Vec<Server>> = Mutex::default();
@@ -44,11 +44,11 @@ fn a_remote_disk_keeps_the_contract() {
     }
 }
 
-/// Goal: what a command under way needs fits the sizes that allocators keep at hand; a longer
-/// future costs more to make than all else that a read does.
+/// Goal: the future of a command fits the sizes that allocators cache; a larger future costs more
+/// to allocate than all the rest of a read.
 #[test]
 fn a_command_under_way_is_small() {
-    const ALLOCATOR_KEEPS_BYTES: usize = 1032; // glibc: what goes into a thread's own cache
+    const ALLOCATOR_KEEPS_BYTES: usize = 1032; // glibc: maximum size of the thread cache
     let server = Server::start(&["mem:1M"]);
     let disk = connect(&server.lun(0));
     let range = lunar_block::BlockRange::new(0, 8);

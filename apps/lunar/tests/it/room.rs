@@ -1,5 +1,5 @@
-//! A real file system that is too small for the disk on it: what the initiators are told, what
-//! becomes of their writes.
+//! A real file system that is too small for the disk on it: messages to initiators, and handling of
+//! their writes.
 
 use crate::common::{Scratch, Server, assert_exit, pattern};
 use bytes::Bytes;
@@ -13,10 +13,10 @@ use std::time::Duration;
 const SYSTEM_MEBIBYTES: u64 = 24;
 const DISK: &str = "64M";
 const TRANSFER_BYTES: usize = 1 << 20;
-/// What the server says once a write waits.
+/// Message of the server when a write waits.
 const HELD: &str = "writes wait until there is";
 
-/// `lunar serve` in a mount namespace of its own, with its first disk on a small tmpfs there.
+/// `lunar serve` in its own mount namespace, with its first disk on a small tmpfs there.
 struct Small {
     server: Server,
     directory: Scratch,
@@ -41,13 +41,13 @@ impl Small {
         Self { server: Server::start_command(command), directory }
     }
 
-    /// A file beside the disk, as the server's namespace has it.
+    /// Path of a file beside the disk, in the server's namespace.
     fn neighbour(&self) -> PathBuf {
         let inside = self.directory.path().strip_prefix("/").unwrap();
         PathBuf::from(format!("/proc/{}/root", self.server.pid())).join(inside).join("neighbour")
     }
 
-    /// Until a write waits for room.
+    /// Waits until a write waits for room.
     async fn held(&self) {
         while !self.server.has_said(HELD) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -91,10 +91,10 @@ async fn content(disk: &RemoteDisk, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Goal: a disk that is out of room holds writes, and nothing else; with room they are done, and
-/// no byte is lost.
-/// Method: a neighbour takes a third of the file system; more is written than is left; while that
-/// waits, the other disk and what is there already are used; then the neighbour goes.
+/// Goal: a disk without room holds writes only; when there is room, they complete, and no data is
+/// lost.
+/// Method: another file takes a third of the file system; more is written than is left; while these
+/// writes wait, the other disk and existing data are used; then the other file is removed.
 #[test]
 fn a_full_file_system_holds_writes_until_there_is_room() {
     let small = Small::serve("hold", &["mem:16M", "--out-of-space", "hold"]);
@@ -123,8 +123,8 @@ fn a_full_file_system_holds_writes_until_there_is_room() {
     assert!(said.contains("writes wait") && said.contains("no write waits"), "{said}");
 }
 
-/// Goal: a write that waits keeps nobody from stopping the server. Method: a busy machine may take
-/// longer, but not every time.
+/// Goal: a waiting write does not prevent a shutdown. Method: a busy machine may take longer, but
+/// not in every attempt.
 #[test]
 fn a_held_write_does_not_hold_the_server() {
     let in_time = || time_to_end_beside_a_held_write() < Duration::from_secs(8);
@@ -151,7 +151,7 @@ fn time_to_end_beside_a_held_write() -> Duration {
     })
 }
 
-/// The same disk, where writes are to fail.
+/// Goal: without the option, writes to a full file system fail.
 #[test]
 fn a_full_file_system_fails_writes_by_default() {
     let small = Small::serve("fail", &[]);
@@ -164,7 +164,7 @@ fn a_full_file_system_fails_writes_by_default() {
     });
 }
 
-/// Where no room is known there can be no threshold of it.
+/// Goal: a threshold is refused if the available room is not known.
 #[test]
 fn a_threshold_needs_room() {
     let scratch = Scratch::new("no-room");
@@ -182,8 +182,7 @@ fn a_threshold_needs_room() {
     }
 }
 
-/// What room the server has seen when it looked last, in threshold sets: log page 0Ch, its first
-/// parameter.
+/// The room at the server's last check, in threshold sets: the first parameter of log page 0Ch.
 async fn room_seen(disk: &RemoteDisk) -> u32 {
     const LOG_SENSE: [u8; 10] = [0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 64, 0];
     let (initiator, lun) = (disk.unit().initiator(), disk.unit().lun());
@@ -193,8 +192,8 @@ async fn room_seen(disk: &RemoteDisk) -> u32 {
     u32::from_be_bytes(reply.data_in[8..12].try_into().unwrap())
 }
 
-/// Goal: initiators hear that room runs out before it has, once, whoever takes it.
-/// Method: a neighbour takes the file system beyond the threshold, gives it back, takes it again.
+/// Goal: initiators are notified once before the room runs out, whoever uses it.
+/// Method: another file fills the file system beyond the threshold, is removed, and fills it again.
 #[test]
 fn a_threshold_of_room_is_told() {
     const TEST_UNIT_READY: [u8; 6] = [0; 6];
@@ -217,11 +216,12 @@ fn a_threshold_of_room_is_told() {
             };
             assert_eq!((told[0], told[2]), (0xf0, 6), "a unit attention, with information");
             assert_eq!((&told[3..7], &told[12..14]), (&[0, 0, 0, 16][..], &[0x38, 0x07][..]));
-            // It has looked again meanwhile, and says no more: room_seen would be told.
+            // The server has checked again by then, and is silent: another message would be
+            // returned by room_seen.
             tokio::time::sleep(Duration::from_millis(2500)).await;
             assert!(room_seen(&disk).await < 20);
             std::fs::remove_file(small.neighbour()).unwrap();
-            // It tells again once it has seen that there was room meanwhile.
+            // The server notifies again after it has seen that there was room meanwhile.
             while room_seen(&disk).await < 20 {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }

@@ -1,4 +1,4 @@
-//! The whole way: a server, and clients that find, describe, read and write its disks.
+//! End to end: a server, and clients that discover, describe, read and write its disks.
 
 use crate::common::{
     Scratch, Server, assert_exit, finish, json, lunar, pattern, run, run_with_input, said,
@@ -22,7 +22,7 @@ fn round_trip(url: &str, offset: usize, data: &[u8], arguments: &[&str]) {
     assert!(read.stdout == data, "{url} {arguments:?}");
 }
 
-/// Goal: what is served is found, described and used, in the shapes that programs rely on.
+/// Goal: served disks are discovered, described and used, with output in the documented form.
 #[test]
 fn memory_is_served_found_and_used() {
     let server = Server::start(&["mem:64M", "mem:8M", "--block-size", "4096"]);
@@ -70,7 +70,8 @@ fn memory_is_served_found_and_used() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: both digests, each alone, and a choice of the target's, protect and change nothing.
+/// Goal: both digests, each alone, and a choice by the target, protect the data and do not change
+/// it.
 #[test]
 fn digests_are_negotiated() {
     let server = Server::start(&["mem:16M"]);
@@ -88,7 +89,8 @@ fn digests_are_negotiated() {
     round_trip(&url, 777, &data, &[]);
 }
 
-/// Goal: CHAP lets in who knows the secret, in both directions, and no secret is ever shown.
+/// Goal: CHAP admits clients with the right secret, in both directions, and no secret is ever
+/// shown.
 #[test]
 fn chap_is_proven_both_ways() {
     let scratch = Scratch::new("chap");
@@ -159,8 +161,8 @@ fn chap_is_proven_both_ways() {
     assert!(!said(&last).contains("hunter2"), "{}", said(&last));
 }
 
-/// Goal: where the target wants a proof discovery wants one too: the same, another, or none if that
-/// is asked for. Method: discovery and a LUN, each with every credential.
+/// Goal: if the target requires CHAP, so does discovery: with the same credentials, others, or none
+/// if the options say so. Method: discovery and a LUN, each with every credential.
 #[test]
 fn discovery_wants_a_proof_as_well() {
     let scratch = Scratch::new("discovery-chap");
@@ -193,8 +195,8 @@ fn discovery_wants_a_proof_as_well() {
     }
 }
 
-/// Goal: secrets below 96 bits are refused unless that is allowed, on both sides; and no secret
-/// stands for both directions, of discovery neither.
+/// Goal: secrets below 96 bits are refused unless they are allowed, on both sides; and no secret
+/// may be used for both directions, including discovery.
 #[test]
 fn short_secrets_have_to_be_allowed() {
     let scratch = Scratch::new("short-secrets");
@@ -218,7 +220,7 @@ fn short_secrets_have_to_be_allowed() {
     assert!(said(&both).contains("the mutual CHAP secret is the same"), "{}", said(&both));
 }
 
-/// Goal: a server on IPv6, and on several portals, is found and used by each.
+/// Goal: a server on IPv6 and on several portals is discovered and used through each of them.
 #[test]
 fn several_portals_and_ipv6() {
     let arguments = ["serve", "mem:16M", "--listen", "[::1]:0", "--listen", "127.0.0.1:0"];
@@ -235,7 +237,7 @@ fn several_portals_and_ipv6() {
     assert_eq!(found["targets"][0]["portals"].as_array().unwrap().len(), 2, "{found}");
 }
 
-/// Goal: names and networks keep others out; a wrong name is refused, a right one let in.
+/// Goal: names and networks restrict access; a wrong name is refused, the right one admitted.
 #[test]
 fn access_is_judged_by_name_and_network() {
     let ours = "iqn.2026-11.org.example:ours";
@@ -250,7 +252,7 @@ fn access_is_judged_by_name_and_network() {
     assert_exit(&run(&["info", &elsewhere.lun(0)]), 1);
 }
 
-/// Goal: a read-only disk says so and takes no writes; what a file held is served.
+/// Goal: a read-only disk reports this and refuses writes; the contents of the file are served.
 #[test]
 fn a_read_only_file_is_served_as_it_is() {
     let scratch = Scratch::new("read-only");
@@ -264,7 +266,7 @@ fn a_read_only_file_is_served_as_it_is() {
     assert!(std::fs::read(&file).unwrap() == data);
 }
 
-/// Goal: what was written through a server is in the file, also after it was started anew.
+/// Goal: data written through a server is in the file, even after a restart.
 #[test]
 fn a_file_keeps_what_was_written() {
     let scratch = Scratch::new("keeps");
@@ -302,12 +304,12 @@ impl OpenSession {
         Self { client: Some(client) }
     }
 
-    /// Stops the process: nobody answers the server any more, and its socket stays open.
+    /// Stops the process: it no longer answers the server, and its socket stays open.
     fn freeze(&self) {
         crate::common::signal(self.client.as_ref().unwrap().id(), "STOP");
     }
 
-    /// Ends its input and waits for its end.
+    /// Ends the client's input and waits for the client to end.
     fn finish(mut self) -> std::process::Output {
         let mut client = self.client.take().unwrap();
         drop(client.stdin.take());
@@ -324,8 +326,8 @@ impl Drop for OpenSession {
     }
 }
 
-/// Goal: SIGTERM ends the server at once where the initiator logs out when asked, and the client
-/// says that it could not make its data durable.
+/// Goal: SIGTERM ends the server at once if the initiator logs out on request, and the client
+/// reports that it could not make its data durable.
 #[test]
 fn sigterm_with_an_open_session() {
     let server = Server::start(&["mem:16M"]);
@@ -338,8 +340,8 @@ fn sigterm_with_an_open_session() {
     assert!(json(&client)["error"].is_string(), "{}", said(&client));
 }
 
-/// Goal: SIGTERM ends the server in 5 seconds where the initiator does not answer. Method: a busy
-/// machine may take longer, but not every time.
+/// Goal: SIGTERM ends the server in 5 seconds if the initiator does not answer. Method: a busy
+/// machine may take longer, but not in every attempt.
 #[test]
 fn sigterm_with_a_frozen_initiator() {
     let in_time = || time_to_end_of_a_frozen_one() < Duration::from_secs(8);
@@ -357,18 +359,19 @@ fn time_to_end_of_a_frozen_one() -> Duration {
     took
 }
 
-/// Sends these while the process stands still, so that they come at once, however long that takes.
+/// Sends the signals while the process is stopped, so that they arrive at once, however long
+/// sending takes.
 fn signals_at_once(pid: u32, names: &[&str]) {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
     crate::common::signal(pid, "STOP");
-    // Until all its threads have stopped.
+    // Waits until all threads have stopped.
     waitid(WaitId::Pid(crate::common::process(pid)), WaitIdOptions::STOPPED).unwrap();
     names.iter().for_each(|name| crate::common::signal(pid, name));
     crate::common::signal(pid, "CONT");
 }
 
-/// Goal: signals in quick succession are one: what a terminal sends to all its processes, `make`
-/// sends to its child once more, and the final sync must not suffer.
+/// Goal: signals in quick succession count as one, so that the final sync is not cut short: a
+/// terminal signals all its processes, and `make` signals its child again.
 #[test]
 fn a_signal_that_comes_twice_is_one() {
     let server = Server::start(&["mem:16M"]);
@@ -380,7 +383,7 @@ fn a_signal_that_comes_twice_is_one() {
     assert!(said(&last).contains("stopped"), "{}", said(&last));
 }
 
-/// Goal: a second signal gives up at once, loudly, with exit status 1.
+/// Goal: a second signal aborts the shutdown at once, with a message and exit status 1.
 #[test]
 fn a_second_signal_gives_up() {
     let server = Server::start(&["mem:16M"]);
@@ -388,7 +391,8 @@ fn a_second_signal_gives_up() {
     session.freeze();
     crate::common::signal(server.pid(), "TERM");
     server.until_said("stopping");
-    // In the middle: signals are one for a second, and the initiator is waited for for five.
+    // The delay is in the middle: signals count as one for a second, and the initiator has five
+    // seconds.
     std::thread::sleep(Duration::from_millis(2500));
     crate::common::signal(server.pid(), "INT");
     let last = server.end();
@@ -396,7 +400,7 @@ fn a_second_signal_gives_up() {
     assert!(said(&last).contains("GIVEN UP"), "{}", said(&last));
 }
 
-/// Goal: a second server on a file is refused, says so, and leaves the first alone.
+/// Goal: a second server on a file is refused with a message, and does not affect the first.
 #[test]
 fn a_file_has_one_server() {
     let scratch = Scratch::new("locked");

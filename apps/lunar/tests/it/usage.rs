@@ -1,4 +1,4 @@
-//! The command line itself: help, wrong usage, what is refused before anything is done.
+//! The command line: help, usage errors, and refusals before any action.
 
 use crate::common::{Scratch, Server, assert_exit, json, lunar, run, said};
 use serde_json::Value;
@@ -19,7 +19,7 @@ const COMMANDS: [&str; 10] = [
     "man",
 ];
 
-/// Goal: every command explains itself with an example. Method: `--help` of each.
+/// Goal: the help of every command has an example. Method: `--help` of each.
 #[test]
 fn help_has_an_example() {
     let top = run(&["--help"]);
@@ -35,7 +35,7 @@ fn help_has_an_example() {
     }
 }
 
-/// Goal: no option is offered that this version does not have.
+/// Goal: options of later versions are not offered.
 #[test]
 fn later_options_do_not_exist() {
     for option in ["--metrics", "--tls"] {
@@ -47,7 +47,7 @@ fn later_options_do_not_exist() {
     }
 }
 
-/// The document about a failure: `read` has it on stderr, and nothing on stdout.
+/// The document about a failure: `read` prints it to stderr, and nothing to stdout.
 fn told(arguments: &[&str], output: &Output) -> Value {
     if arguments[0] != "read" {
         return json(output);
@@ -56,8 +56,8 @@ fn told(arguments: &[&str], output: &Output) -> Value {
     serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{}", said(output)))
 }
 
-/// Goal: a `read` that fails midway has nothing but data on stdout, and a document on stderr.
-/// Method: a file that is shorter than it was when it was opened.
+/// Goal: a `read` that fails midway prints only data to stdout, and the document to stderr. Method:
+/// a file that is truncated after it was opened.
 #[test]
 fn a_read_that_fails_leaves_its_data_alone() {
     let scratch = Scratch::new("midway");
@@ -68,7 +68,7 @@ fn a_read_that_fails_leaves_its_data_alone() {
     let mut stdout = child.stdout.take().unwrap();
     let mut data = vec![0; 4096];
     stdout.read_exact(&mut data).unwrap();
-    // Pieces that wait in pipes are a few MiB.
+    // The pieces that wait in pipes are a few MiB.
     File::options().write(true).open(&file).unwrap().set_len(32 << 20).unwrap();
     stdout.read_to_end(&mut data).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
@@ -79,7 +79,7 @@ fn a_read_that_fails_leaves_its_data_alone() {
     assert!(last["error"].is_string(), "{stderr}");
 }
 
-/// Goal: where stdout takes nothing, programs are told on stderr, also that.
+/// Goal: if stdout cannot be written, programs get the document, including this error, on stderr.
 #[test]
 fn a_full_stdout_is_told_on_stderr() {
     let server = Server::start(&["mem:1M"]);
@@ -102,7 +102,7 @@ fn a_full_stdout_is_told_on_stderr() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: wrong usage exits 2, says why on stderr, and as a document where that was asked for.
+/// Goal: a usage error exits with 2, with the reason on stderr, and as a document if requested.
 #[test]
 fn wrong_usage_exits_2() {
     for arguments in [
@@ -147,15 +147,15 @@ fn wrong_usage_exits_2() {
     }
 }
 
-/// Goal: a program that leaves something out is told what.
+/// Goal: missing arguments are named, also in JSON.
 #[test]
 fn what_is_missing_is_named() {
     let document = json(&run(&["serve", "--json"]));
     assert!(document["error"].as_str().unwrap().contains("<DEVICE>"), "{document}");
 }
 
-/// Goal: what goes wrong on the disk's side is said with advice. Method: a write to a disk that
-/// takes none, an address that is taken, a file in a directory that is not there.
+/// Goal: errors of the disk are reported with a remedy. Method: a write to a read-only disk, an
+/// address in use, a file in a missing directory.
 #[test]
 fn failures_say_what_to_do() {
     let scratch = Scratch::new("advice");
@@ -178,7 +178,7 @@ fn failures_say_what_to_do() {
     assert_exit(&server.stop().0, 0);
 }
 
-/// Goal: a secret in a URL is refused with advice and never repeated, wherever the URL stands.
+/// Goal: a secret in a URL is refused with a hint and never repeated, wherever the URL is given.
 #[test]
 fn secrets_in_urls_are_refused_unseen() {
     const URL: &str = "iscsi://user%hunter2hunter2@127.0.0.1:1/iqn.2026-11.org.example:a/0";
@@ -194,7 +194,7 @@ fn secrets_in_urls_are_refused_unseen() {
     }
 }
 
-/// Goal: what fails says so in one line on stderr, or as a document, and exits 1.
+/// Goal: a failure is reported in one line on stderr, or as a document, with exit status 1.
 #[test]
 fn failures_exit_1_with_one_line() {
     let scratch = Scratch::new("failures");
@@ -236,8 +236,8 @@ fn failures_exit_1_with_one_line() {
     assert!(!std::path::Path::new(missing).exists(), "nothing was created");
 }
 
-/// Goal: what is wrong is said in the words of the command: who uses a disk serves none and makes
-/// none, and the option has its own name.
+/// Goal: errors use the terms of the command: commands that use a disk do not mention serving or
+/// creating one, and options have their own names.
 #[test]
 fn failures_speak_of_the_command() {
     let scratch = Scratch::new("words");
@@ -293,8 +293,8 @@ fn local_files_are_read_and_written() {
     assert!(said(&long).contains("goes on"), "{}", said(&long));
 }
 
-/// Fault: a device that does not exist, given with a size, became a regular file in /dev; without a
-/// size the hint was to make one.
+/// Fault: a missing device under /dev, given with a size, became a regular file in /dev; without a
+/// size, the hint suggested creating one.
 #[test]
 fn a_device_that_does_not_exist_is_an_error() {
     use std::path::Path;
@@ -306,7 +306,7 @@ fn a_device_that_does_not_exist_is_an_error() {
     for options in [&[][..], &size, &[size, state].concat()] {
         let mut command = lunar(&["serve", "--listen", "127.0.0.1:0", &device]);
         command.args(options);
-        // A server that starts after all runs until it is told to stop.
+        // A server that starts by mistake runs until it is stopped.
         let mut child = command.spawn().unwrap();
         let begun = Instant::now();
         while child.try_wait().unwrap().is_none() && !Path::new(&device).exists() {

@@ -60,8 +60,9 @@ fn trouble(device: &str, fault: &BackingFault, recover: &str) -> (String, String
     }
 }
 
-/// Copies a file that has no name any more to one beside its old name, which must not exist: `dd`
-/// with `excl` says so, where `cp -n` would say nothing.
+/// Returns a command that copies a file whose name was removed to a file beside the old name. That
+/// file must not exist: `dd` with `excl` reports an error if it does, where `cp -n` would report
+/// nothing.
 fn save_command(open_path: &Path, path: &Path) -> String {
     let mut saved = path.to_owned().into_os_string();
     saved.push(".saved");
@@ -69,7 +70,7 @@ fn save_command(open_path: &Path, path: &Path) -> String {
     format!("dd bs=1M conv=excl,sparse,fsync if={} of={saved}", open_path.display())
 }
 
-/// The path as one word of a shell.
+/// The path, quoted as one word of a shell command.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=@:,%".contains(c);
@@ -83,7 +84,7 @@ fn quoted(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: paths that a shell would take apart stay one word of the commands that are named.
+    /// Goal: a path that a shell would split stays one word of the suggested commands.
     #[test]
     fn paths_are_one_word() {
         for (path, word) in

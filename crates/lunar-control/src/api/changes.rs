@@ -1,5 +1,5 @@
-//! Changes of what runs, until an apply or a restart: LUNs come, go and grow, logins are sent
-//! elsewhere.
+//! Changes of the running server that last until an apply or a restart: adding, removing and
+//! resizing LUNs, redirecting logins.
 
 use super::extract::{Asked, At, Body};
 use super::problem::Problem;
@@ -14,48 +14,49 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// What a change has made.
+/// The result of a change.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Changed {
     /// The change itself.
     #[serde(flatten)]
     pub applied: Applied,
-    /// The lines to paste into the configuration, TOML, so that the next apply keeps what was
-    /// changed since the last one.
+    /// The lines (TOML) to paste into the configuration, so that the next apply keeps the changes
+    /// made since the last one.
     pub toml: String,
 }
 
-/// A size to be had.
+/// A request to resize a LUN.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resize {
     /// The new size, a multiple of the block size.
     #[schema(minimum = 512, maximum = 9223372036854775807u64)]
     pub size_bytes: u64,
-    /// A smaller size loses what lies beyond it, and is taken only with this.
+    /// Permits a smaller size, which loses the data beyond it; a smaller size is refused without
+    /// this.
     #[serde(default)]
     pub shrink: bool,
 }
 
-/// That a unit is to take writes again after a failed sync.
+/// A request that a unit accepts writes again after a failed sync.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Recover {
-    /// What was written since the last good sync may be lost, which is accepted: nothing is done
-    /// without it.
+    /// Confirms that data written since the last successful sync may be lost; the request is
+    /// refused without it.
     pub accept_loss: bool,
 }
 
-/// A unit that takes writes again.
+/// A unit that accepts writes again.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Recovered {
-    /// The target's iSCSI name, as it was asked for.
+    /// The target's iSCSI name, as given in the request.
     pub target: String,
     /// The LUN's number.
     pub lun: u16,
 }
 
-/// Where logins are to be sent.
+/// The address that logins are redirected to.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Redirect {
@@ -67,7 +68,7 @@ pub struct Redirect {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Which {
-    /// Its device, where several LUNs have this number, each for other initiators
+    /// Device of the LUN, where several LUNs have this number, each for other initiators
     #[param(nullable = false)]
     pub(super) device: Option<String>,
 }
@@ -81,7 +82,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(redirect, no_redirect))
 }
 
-/// Does it, and tells what it was.
+/// Runs a change and returns its result.
 pub(super) async fn change(
     served: &Shared,
     work: impl FnOnce(&Daemon) -> Result<Applied, Failure> + Send + 'static,
@@ -127,7 +128,7 @@ async fn remove_lun(
     .await
 }
 
-/// Gives a LUN another size, while it is used
+/// Resizes a LUN while it is in use
 #[utoipa::path(post, path = "/targets/{target}/luns/{lun}/resize", tag = "luns",
     request_body = Resize,
     params(
@@ -150,7 +151,7 @@ async fn resize(
     .await
 }
 
-/// Has a LUN take writes again after a failed sync
+/// Makes a LUN accept writes again after a failed sync
 #[utoipa::path(post, path = "/targets/{target}/luns/{lun}/recover", tag = "luns",
     request_body = Recover,
     params(
@@ -180,7 +181,7 @@ async fn recover(
     Ok(Json(recovered.await??))
 }
 
-/// Sends logins elsewhere
+/// Redirects logins to another address
 #[utoipa::path(put, path = "/targets/{target}/redirect", tag = "targets",
     request_body = Redirect,
     params(("target" = String, Path, description = "The target's iSCSI name")),
@@ -194,7 +195,7 @@ async fn redirect(
     change(&served, move |daemon| daemon.redirect(&target, Some(&to.address), &by)).await
 }
 
-/// Takes logins here again
+/// Stops redirecting logins
 #[utoipa::path(delete, path = "/targets/{target}/redirect", tag = "targets",
     params(("target" = String, Path, description = "The target's iSCSI name")),
     responses((status = 200, description = "Logins are taken here", body = Changed)))]

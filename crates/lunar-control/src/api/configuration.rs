@@ -1,4 +1,4 @@
-//! What is to be served, as the text of a configuration.
+//! The configuration as text: reading the running one, applying another.
 
 use super::extract::Body;
 use super::problem::Problem;
@@ -12,12 +12,12 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// What is served, as lines of a configuration (TOML).
+/// The running configuration as text (TOML).
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct ConfigurationText {
-    /// All of it.
+    /// The whole configuration.
     pub running: String,
-    /// What was changed since the last configuration was applied: the lines to paste into it.
+    /// Changes since the last configuration was applied: the lines to paste into it.
     pub drift: String,
 }
 
@@ -25,24 +25,25 @@ pub struct ConfigurationText {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Apply {
-    /// Which; null: the file that the server started with, read again.
+    /// The configuration to apply; null: the file that the server started with, read again.
     #[schema(nullable)]
     pub configuration: Option<SentConfiguration>,
-    /// Only tell what would change.
+    /// Only report the changes, without making them.
     #[serde(default)]
     pub dry_run: bool,
-    /// Disks may get smaller: what lies beyond their new ends is lost.
+    /// Disks may shrink: data beyond their new ends is lost.
     #[serde(default)]
     pub shrink: bool,
 }
 
-/// A configuration that comes with the request.
+/// A configuration that is sent with the request.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SentConfiguration {
     /// TOML.
     pub text: String,
-    /// The file it came from, absolute: relative paths in it begin there, problems name it.
+    /// The file it came from, absolute: relative paths in the text are resolved against its
+    /// directory, and problems name it.
     pub path: String,
 }
 
@@ -50,7 +51,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(configuration)).routes(routes!(apply))
 }
 
-/// What is served, as the text of a configuration
+/// The running configuration as text
 #[utoipa::path(get, path = "/configuration", tag = "configuration",
     responses((status = 200, description = "All of it, and what differs",
         body = ConfigurationText)))]
@@ -62,7 +63,7 @@ async fn configuration(State(served): State<Shared>) -> Result<Json<Configuratio
     blocking(&served, work).await.map(Json)
 }
 
-/// Serves what a configuration says, all of it or nothing
+/// Applies a configuration, all of it or nothing
 #[utoipa::path(post, path = "/apply", tag = "configuration", request_body = Apply,
     responses((status = 200, description = "What changed, or would change", body = Applied)))]
 async fn apply(

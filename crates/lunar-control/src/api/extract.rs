@@ -1,4 +1,4 @@
-//! Parts of a request, taken out with limits; what is wrong with them is told in JSON.
+//! Extractors for the parts of a request, with limits; errors are answered in JSON.
 
 use super::problem::Problem;
 use super::shared::Shared;
@@ -11,12 +11,12 @@ use lunar_block::MemoryKind;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
-/// Bytes of a request's body; the largest is a configuration.
+/// Maximum size of a request's body in bytes; the largest body is a configuration.
 pub const BODY_BYTES_MAX: usize = 4 << 20;
-/// How long a body may take to come in.
+/// Maximum time for receiving a body.
 pub const BODY_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// A JSON body.
+/// Extractor for a JSON body.
 pub(crate) struct Body<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<Shared> for Body<T> {
@@ -65,7 +65,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.trim().eq_ignore_ascii_case("application/json")
 }
 
-/// Parts of the path.
+/// Extractor for parameters in the path.
 pub(crate) struct At<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
@@ -79,7 +79,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
     }
 }
 
-/// The query.
+/// Extractor for parameters in the query.
 pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {

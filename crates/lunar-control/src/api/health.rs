@@ -1,35 +1,35 @@
-//! What is wrong with the units that are served, and what to do about it.
+//! Faults of the served units, each with a remedy.
 
 use lunar_target::{Catalogue, LogicalUnit, LunOptions, TargetOptions};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// How the units are, in a word.
+/// Overall health of the units.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// Nothing is wrong with any of them.
+    /// No unit has a fault.
     Good,
-    /// Some unit does not do all that it should.
+    /// At least one unit has a fault.
     Degraded,
 }
 
-/// Something that is wrong with a unit.
+/// A fault of a unit.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Trouble {
-    /// The target's iSCSI name, of the first that shows the unit.
+    /// The iSCSI name of the first target that shows the unit.
     pub target: String,
-    /// The LUN's number there.
+    /// The LUN's number at that target.
     pub lun: u16,
-    /// What is wrong, in one line.
+    /// The fault, in one line.
     pub error: String,
-    /// What to do.
+    /// The remedy.
     pub hint: String,
 }
 
 impl Trouble {
-    /// Whatever is wrong with the units of `catalogue`, each unit once.
+    /// All faults of the units of `catalogue`, each unit once.
     pub(super) fn all(catalogue: &Catalogue) -> Vec<Self> {
         let units = catalogue.units();
         units.iter().flat_map(|unit| Self::of(catalogue, unit)).collect()
@@ -68,7 +68,7 @@ fn recover_command(catalogue: &Catalogue, target: &TargetOptions, lun: &LunOptio
     command
 }
 
-/// A sync has failed.
+/// The fault of a unit whose sync has failed.
 fn poison(lun: &LunOptions, recover: &str) -> Option<(String, String)> {
     if !lun.unit.is_poisoned() {
         return None;

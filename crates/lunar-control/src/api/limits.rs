@@ -17,20 +17,23 @@ use utoipa_axum::routes;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Whose {
-    /// The initiator's name; without one: each initiator that no other limit names
+    /// The initiator's name; without one the limit applies to each initiator that no other limit
+    /// names
     #[param(nullable = false)]
     initiator: Option<String>,
 }
 
-/// Both at once: a query is read by one type, which refuses what it does not know.
+/// Query parameters for LUN and initiator, in one type: a query is read by a single type, which
+/// refuses unknown keys.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct WhichAndWhose {
-    /// Its device, where several LUNs have this number, each for other initiators
+    /// Device of the LUN, where several LUNs have this number, each for other initiators
     #[param(nullable = false)]
     device: Option<String>,
-    /// The initiator's name; without one: each initiator that no other limit names
+    /// The initiator's name; without one the limit applies to each initiator that no other limit
+    /// names
     #[param(nullable = false)]
     initiator: Option<String>,
 }
@@ -42,7 +45,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(limit_initiator_at))
 }
 
-/// Limits what all initiators together do to a LUN
+/// Limits all initiators together at a LUN
 #[utoipa::path(put, path = "/targets/{target}/luns/{lun}/limit", tag = "luns",
     request_body = LimitSettings,
     params(
@@ -65,7 +68,7 @@ async fn limit(
     .await
 }
 
-/// Limits what an initiator does at a LUN
+/// Limits an initiator at a LUN
 #[utoipa::path(put, path = "/targets/{target}/luns/{lun}/initiator-limit", tag = "luns",
     request_body = LimitSettings,
     params(
@@ -88,7 +91,7 @@ async fn limit_initiator_at(
     .await
 }
 
-/// Limits what an initiator does at a target, at all its LUNs together
+/// Limits an initiator at a target, at all its LUNs together
 #[utoipa::path(put, path = "/targets/{target}/limit", tag = "targets",
     request_body = LimitSettings,
     params(("target" = String, Path, description = "The target's iSCSI name"), Whose),

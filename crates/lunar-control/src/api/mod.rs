@@ -1,4 +1,4 @@
-//! The API: one file for each resource, one document that describes them all.
+//! The HTTP API: one file for each resource, and one OpenAPI document that describes them all.
 
 mod backing;
 pub mod changes;
@@ -30,7 +30,7 @@ use utoipa_axum::router::OpenApiRouter;
 pub use extract::{BODY_BYTES_MAX, BODY_TIME_MAX};
 pub use problem::{Problem, ProblemBody};
 
-/// Where everything of this version is.
+/// Prefix of all paths of this version of the API.
 pub const PREFIX: &str = "/api/v1";
 
 /// Every route, with its description.
@@ -52,13 +52,13 @@ pub fn document() -> OpenApi {
     openapi::finish(resources().split_for_parts().1)
 }
 
-/// The API over `daemon`, which has just started. Over TCP changes want `token`, and where there is
-/// one so does reading.
+/// The routes of the API over `daemon`, which has just started. Over TCP, changes require `token`;
+/// if a token is set, reading requires it too.
 pub fn router(daemon: Arc<Daemon>, token: Option<Token>) -> Router {
     router_with(daemon, Slot::new(token))
 }
 
-/// The same with a token that may be another one later.
+/// Like [`router`], with a token that can be replaced later.
 pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Router {
     let served = Served {
         daemon,
@@ -85,5 +85,5 @@ pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Route
         }))
 }
 
-/// The answer's type of the document's own route.
+/// Response type of the route that serves the document.
 pub(crate) type Document = Json<OpenApi>;

@@ -1,4 +1,4 @@
-//! The document that describes the API, made from the routes themselves.
+//! The OpenAPI document, generated from the routes.
 
 use super::Document;
 use super::problem::ProblemBody;
@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 const TOKEN: &str = "token";
 const PROBLEM: &str = "ProblemBody";
 
-/// What each request may be answered instead of a success.
+/// Error responses that each request may get.
 const PROBLEMS: [(StatusCode, &str); 11] = [
     (StatusCode::BAD_REQUEST, "The request cannot be read"),
     (StatusCode::UNAUTHORIZED, "The token is missing or wrong"),
@@ -32,7 +32,7 @@ const PROBLEMS: [(StatusCode, &str); 11] = [
     (StatusCode::SERVICE_UNAVAILABLE, "The server is stopping: nothing changes any more"),
 ];
 
-/// What the document says beside the routes.
+/// The parts of the document besides the routes.
 pub(super) fn frame() -> OpenApi {
     let license = LicenseBuilder::new().name("Apache-2.0").build();
     let info = InfoBuilder::new()
@@ -56,7 +56,7 @@ async fn openapi() -> Document {
     Json(super::document())
 }
 
-/// Adds what all routes have in common: refusals, and the token.
+/// Adds the parts common to all routes: error responses and the token.
 pub(super) fn finish(mut document: OpenApi) -> OpenApi {
     let components = document.components.take().unwrap_or_default();
     let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));

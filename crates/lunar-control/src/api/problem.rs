@@ -1,4 +1,4 @@
-//! Answers to requests that were not done.
+//! Error responses.
 
 use crate::{Failure, FailureKind};
 use axum::Json;
@@ -8,20 +8,20 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What an answer says that is not a success.
+/// Body of an error response.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct ProblemBody {
-    /// What failed and why, in one line.
+    /// The failure and its cause, in one line.
     pub error: String,
-    /// What to do.
+    /// The remedy.
     pub hint: Option<String>,
-    /// The single problems of a configuration, where it is one that is refused.
+    /// The single problems of a refused configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub problems: Option<Vec<serde_json::Value>>,
 }
 
-/// A refusal with its status.
+/// An error response with its status.
 #[derive(Debug)]
 pub struct Problem {
     pub(crate) status: StatusCode,
@@ -43,7 +43,8 @@ impl Problem {
     }
 }
 
-/// What makes no sense is the request's fault; what failed is for the state of things.
+/// Maps failures to statuses: an invalid request is the client's fault; other failures depend on
+/// the state of the server.
 impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         let status = match failure.kind {

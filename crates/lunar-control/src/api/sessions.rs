@@ -1,4 +1,4 @@
-//! Who uses what is served.
+//! Sessions of initiators.
 
 use super::extract::At;
 use super::problem::Problem;
@@ -17,45 +17,45 @@ use utoipa_axum::routes;
 /// All sessions.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Sessions {
-    /// Ordered by their handles.
+    /// All sessions, ordered by their handles.
     pub sessions: Vec<Session>,
 }
 
-/// A session, as it is at the moment.
+/// State of a session at the time of the request.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Session {
-    /// Its handle (TSIH), which names it here.
+    /// The session's handle (TSIH), which identifies it in this API.
     #[schema(minimum = 1, maximum = 65535)]
     pub tsih: u16,
     /// iSCSI name of the initiator.
     pub initiator: String,
-    /// The initiator's part of the session identifier, 12 hexadecimal digits.
+    /// The initiator part of the session identifier (ISID), 12 hexadecimal digits.
     pub isid: String,
     /// iSCSI name of the target; null: a discovery session.
     pub target: Option<String>,
-    /// Tag of the portal group it came through.
+    /// Tag of the portal group that the session was opened through.
     pub portal_group: u16,
-    /// When it began, RFC 3339.
+    /// Time of the login, RFC 3339.
     #[schema(format = DateTime)]
     pub since: String,
-    /// SCSI commands that have not ended.
+    /// Number of SCSI commands that have not ended.
     pub commands_in_flight: usize,
-    /// Numbers of the LUNs it sees.
+    /// Numbers of the LUNs that the session sees.
     pub luns: Vec<u16>,
     /// Its connections, ordered by their identifiers.
     pub connections: Vec<Connection>,
-    /// What was negotiated.
+    /// Negotiated keys.
     pub negotiated: Negotiated,
 }
 
 /// A connection of a session.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Connection {
-    /// The initiator's number for it (CID).
+    /// Connection identifier (CID), chosen by the initiator.
     pub cid: u16,
-    /// Where it came from, `address:port`.
+    /// Address of the initiator, `address:port`.
     pub initiator_address: String,
-    /// Which of our addresses it reached, `address:port`.
+    /// Address of the portal that the connection reached, `address:port`.
     pub portal_address: String,
     /// HeaderDigest: whether a CRC32C follows each header.
     pub header_digest: bool,
@@ -99,10 +99,10 @@ pub struct Negotiated {
     pub protocol_level: u8,
 }
 
-/// A session that has ended.
+/// A session that was ended.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 pub struct LoggedOut {
-    /// Its handle.
+    /// Handle of the session.
     pub tsih: u16,
 }
 
@@ -169,7 +169,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(sessions)).routes(routes!(session, log_out))
 }
 
-/// The sessions there are
+/// All sessions
 #[utoipa::path(get, path = "/sessions", tag = "sessions",
     responses((status = 200, description = "All sessions", body = Sessions)))]
 async fn sessions(State(served): State<Shared>) -> Result<Json<Sessions>, Problem> {
@@ -191,7 +191,8 @@ async fn session(
     found.map(Json).ok_or_else(|| no_session(tsih))
 }
 
-/// Asks the initiator to log out, and cuts the session when it does not; it may log in again
+/// Requests a logout from the initiator and ends the session if none comes; the initiator may log
+/// in again
 #[utoipa::path(delete, path = "/sessions/{tsih}", tag = "sessions",
     params(("tsih" = u16, Path, description = "The session's handle", minimum = 1,
         maximum = 65535)),

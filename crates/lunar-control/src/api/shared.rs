@@ -1,4 +1,4 @@
-//! What handlers hold, and how they do what may block.
+//! State shared by the handlers, and blocking work outside of the thread that answers.
 
 use super::problem::Problem;
 use crate::daemon::Daemon;
@@ -7,26 +7,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 
-/// The server that the API is about.
+/// The server that the API controls.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) daemon: Arc<Daemon>,
-    /// When it started, for people.
+    /// Start time of the server, as wall-clock time.
     pub(crate) started: SystemTime,
-    /// The same, on a clock that nobody sets.
+    /// Start time of the server on the monotonic clock.
     pub(crate) since: Instant,
-    /// Changes of what is served, one at a time: one that hangs on a disk takes one thread, and
-    /// leaves the others to whoever looks, logs sessions out or recovers a disk.
+    /// Changes of the configuration, one at a time: a change that hangs on a disk occupies one
+    /// thread and leaves the others free for reading, logging out sessions and recovering disks.
     pub(crate) changes: Lane,
-    /// Disks that are recovered.
+    /// Recoveries of disks.
     pub(crate) recoveries: Lane,
 }
 
-/// Work of one kind, so much of it at once.
+/// Limit on concurrent work of one kind.
 #[derive(Debug)]
 pub(crate) struct Lane {
     places: Arc<Semaphore>,
-    /// What to say when it is full.
+    /// Error message when the limit is reached.
     full: &'static str,
 }
 
@@ -35,8 +35,8 @@ impl Lane {
         Self { places: Arc::new(Semaphore::new(places)), full }
     }
 
-    /// Does work that may block, when there is a place; it is given back when the work ends,
-    /// whether somebody still waits for it or not.
+    /// Runs blocking work when there is a free place. The place is released when the work ends,
+    /// even if no caller waits for it any more.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         served: &Shared,
@@ -56,12 +56,12 @@ impl Lane {
     }
 }
 
-/// How long a request waits for others of its kind.
+/// Maximum time that a request waits for a free place.
 const LANE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) type Shared = Arc<Served>;
 
-/// Does work that may block, beside the thread that answers.
+/// Runs blocking work on another thread than the one that answers.
 pub(crate) async fn blocking<T: Send + 'static>(
     served: &Shared,
     work: impl FnOnce(&Served) -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! How it goes.
+//! Status of the server.
 
 use super::health::{Health, Trouble};
 use super::problem::Problem;
@@ -14,60 +14,60 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// How a server goes.
+/// Status of a server.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Status {
     /// Version of the program.
     pub version: String,
-    /// When it started, RFC 3339.
+    /// Start time, RFC 3339.
     #[schema(format = DateTime)]
     pub started: String,
-    /// For how long it has been running.
+    /// Time since the start.
     pub uptime_seconds: u64,
-    /// Its process.
+    /// Process ID.
     pub pid: u32,
-    /// The portals it listens on, `address:port`.
+    /// The portals that the server listens on, `address:port`.
     pub portals: Vec<String>,
-    /// Whether it is ending: nothing changes any more.
+    /// Whether the server is stopping: no changes are accepted any more.
     pub stopping: bool,
-    /// How its units are, in a word.
+    /// Overall health of the units.
     pub health: Health,
-    /// What is wrong with them; none: nothing.
+    /// Faults of the units; empty if there are none.
     pub troubles: Vec<Trouble>,
-    /// How many targets there are.
+    /// Number of targets.
     pub targets: usize,
-    /// How many LUNs they have together.
+    /// Number of LUNs of all targets.
     pub luns: usize,
-    /// How many sessions there are.
+    /// Number of sessions.
     pub sessions: usize,
-    /// How many connections there are, logged in or not.
+    /// Number of connections, logged in or not.
     pub connections: usize,
-    /// Memory that peers cause.
+    /// Memory used on behalf of peers.
     pub memory: MemoryStatus,
-    /// How many connections there may be at once.
+    /// Maximum number of connections.
     pub connections_max: usize,
     /// The limit `connections` of the configuration: more than `connections_max` where the system
     /// grants the process too few open files.
     pub connections_configured: usize,
-    /// Each unit once, however many LUNs show it.
+    /// All units, each once, however many LUNs show it.
     pub units: Vec<UnitStatus>,
-    /// What runs otherwise than configured, a line each: an apply or a restart undoes it, where
-    /// the line does not say what else.
+    /// Differences from the configuration, one per line. An apply or a restart undoes them, unless
+    /// the line says otherwise.
     pub drift: Vec<String>,
 }
 
-/// Memory that all peers of the process cause together.
+/// Memory used on behalf of all peers of the process together.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct MemoryStatus {
-    /// The most that there may be: `memory_bytes_max`.
+    /// The maximum: `memory_bytes_max`.
     pub limit_bytes: u64,
-    /// What there is, idle buffers included.
+    /// Memory in use, idle buffers included.
     pub used_bytes: u64,
-    /// Buffers that are kept for the next user, and given up when memory is scarce.
+    /// Idle buffers, kept for reuse and released when memory is scarce.
     pub idle_bytes: u64,
-    /// Requests for memory that wait because all is in use.
+    /// Number of requests for memory that wait because all of it is in use.
     pub waiting: u64,
-    /// What it is used for, in bytes.
+    /// Memory in use by purpose, in bytes.
     pub bytes_by_kind: BTreeMap<String, u64>,
 }
 
@@ -84,16 +84,16 @@ impl From<MemoryUsage> for MemoryStatus {
     }
 }
 
-/// A unit, as it goes.
+/// Status of a unit.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct UnitStatus {
-    /// Its identity.
+    /// The unit's identity.
     pub uuid: String,
-    /// What it is on.
+    /// The unit's device.
     pub device: String,
-    /// How its blocks are read and written: which tier of I/O.
+    /// I/O tier: the mechanism that reads and writes the blocks.
     pub io_tier: String,
-    /// Whether a sync of it has failed, so that it takes no writes until it is recovered.
+    /// Whether a sync has failed, so that the unit takes no writes until it is recovered.
     pub poisoned: bool,
 }
 
@@ -139,7 +139,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(status))
 }
 
-/// How the server goes: version, uptime, health, drift, units
+/// Status of the server: version, uptime, health, drift, units
 #[utoipa::path(get, path = "/status", tag = "status",
     responses((status = 200, description = "How it goes", body = Status)))]
 async fn status(State(served): State<Shared>) -> Result<Json<Status>, Problem> {

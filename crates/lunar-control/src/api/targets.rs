@@ -1,4 +1,4 @@
-//! What is served.
+//! Targets and LUNs.
 
 use super::extract::At;
 use super::problem::Problem;
@@ -15,44 +15,44 @@ use utoipa_axum::routes;
 /// All targets.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Targets {
-    /// In the order of the configuration.
+    /// All targets, in the order of the configuration.
     pub targets: Vec<Target>,
 }
 
 /// A target.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Target {
-    /// Its iSCSI name.
+    /// The target's iSCSI name.
     pub name: String,
-    /// Its tag at portals that have none of their own.
+    /// Portal group tag at portals that have no tag of their own.
     pub portal_group: u16,
-    /// Its tag at each portal, in their order.
+    /// Portal group tag at each portal, in the order of the portals.
     pub portal_groups: Vec<u16>,
     /// Names of the initiators that may log in; empty: all.
     pub initiators: Vec<String>,
-    /// Networks from which one may log in; empty: all.
+    /// Networks from which initiators may log in; empty: all.
     pub networks: Vec<String>,
-    /// Names of the initiators that may reset it and administer its units; empty: nobody; null:
-    /// all that may log in.
+    /// Names of the initiators that may reset the target and administer its units; empty: nobody;
+    /// null: all that may log in.
     pub administer: Option<Vec<String>>,
-    /// Whether initiators have to prove who they are.
+    /// Whether initiators must authenticate with CHAP.
     pub chap: bool,
-    /// Where logins are sent instead.
+    /// The address that logins are redirected to.
     pub redirect: Option<String>,
-    /// How much initiators may do at all its LUNs together; empty: as much as there is.
+    /// Limits of initiators at all LUNs of the target together; empty: unlimited.
     pub initiator_limits: Vec<InitiatorLimitInForce>,
-    /// Its LUNs.
+    /// The target's LUNs.
     pub luns: Vec<Lun>,
 }
 
 /// All LUNs.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Luns {
-    /// Those of the first target first.
+    /// All LUNs, ordered by target.
     pub luns: Vec<LunOfTarget>,
 }
 
-/// A LUN, and whose it is.
+/// A LUN with the name of its target.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct LunOfTarget {
     /// The target's iSCSI name.
@@ -65,45 +65,46 @@ pub struct LunOfTarget {
 /// A LUN.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Lun {
-    /// Its number. Several LUNs of a target may have the same, each for other initiators.
+    /// The LUN's number. Several LUNs of a target may have the same, each for other initiators.
     pub id: u16,
-    /// What it is on.
+    /// The unit's device.
     pub device: String,
     /// The unit's identity.
     pub uuid: String,
-    /// Its size.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// Its logical blocks.
+    /// Size of a logical block in bytes.
     pub block_bytes: u32,
-    /// Its physical blocks.
+    /// Size of a physical block in bytes.
     pub physical_block_bytes: u32,
     /// When a write is acknowledged: `write-through` or `write-back`.
     pub cache: String,
-    /// How its blocks are read and written: which tier of I/O.
+    /// I/O tier: the mechanism that reads and writes the blocks.
     pub io_tier: String,
     /// Whether blocks can be deallocated.
     pub thin: bool,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Whether it is shown as a removable medium.
+    /// Whether the LUN is shown as a removable medium.
     pub removable: bool,
-    /// Whether a sync of its disk has failed, so that it takes no writes until it is recovered.
+    /// Whether a sync of the disk has failed, so that the LUN takes no writes until it is
+    /// recovered.
     pub poisoned: bool,
-    /// Initiators, of those that may log in, that see it; empty: all.
+    /// Initiators, of those that may log in, that see the LUN; empty: all.
     pub initiators: Vec<String>,
-    /// Networks from which it is seen; empty: all.
+    /// Networks from which the LUN is seen; empty: all.
     pub networks: Vec<String>,
-    /// Names of the initiators that may administer its unit, in place of those of the target;
-    /// empty: nobody; null: as the target has it.
+    /// Names of the initiators that may administer the unit, in place of those of the target;
+    /// empty: nobody; null: as for the target.
     pub administer: Option<Vec<String>>,
-    /// How much all initiators together may do.
+    /// Limit of all initiators together.
     pub limit: LimitInForce,
-    /// How much each initiator may do here; empty: as much as there is.
+    /// Limits of initiators at this LUN; empty: unlimited.
     pub initiator_limits: Vec<InitiatorLimitInForce>,
 }
 
 impl Target {
-    /// As `target` is served at `portals`.
+    /// Describes `target`, which is served at `portals`.
     pub fn new(target: &TargetOptions, portals: &[Portal]) -> Self {
         Self {
             name: target.name.clone(),
@@ -121,7 +122,7 @@ impl Target {
 }
 
 impl Lun {
-    /// As `lun` is served.
+    /// Describes `lun`.
     pub fn new(lun: &LunOptions) -> Self {
         let unit = lun.unit.options();
         let geometry = unit.device.geometry();
@@ -168,7 +169,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(targets)).routes(routes!(target)).routes(routes!(luns))
 }
 
-/// What is served: the targets and their LUNs
+/// All targets and their LUNs
 #[utoipa::path(get, path = "/targets", tag = "targets",
     responses((status = 200, description = "All targets", body = Targets)))]
 async fn targets(State(served): State<Shared>) -> Result<Json<Targets>, Problem> {

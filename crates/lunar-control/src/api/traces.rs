@@ -1,4 +1,4 @@
-//! The PDUs of a session, as they go by.
+//! Traces: the PDUs of a session as they pass.
 
 use super::extract::{At, Body};
 use super::problem::Problem;
@@ -15,28 +15,28 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// How to trace.
+/// Parameters of a trace.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TraceOrder {
-    /// How long.
+    /// Duration in seconds.
     #[serde(default = "default_seconds")]
     #[schema(minimum = 1, maximum = 600, default = 10)]
     pub seconds: u32,
-    /// Only so many bytes of each PDU are kept, headers first; not given: all.
+    /// Number of bytes of each PDU that are kept, headers first; not given: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 48, maximum = 16779264)]
     pub snap_bytes: Option<u32>,
-    /// The PDU that makes it so long is its last.
+    /// Size limit in bytes; the PDU that reaches it is the last.
     #[serde(default = "default_bytes")]
     #[schema(minimum = 0, default = 1073741824)]
     pub max_bytes: u64,
 }
 
-/// A trace that was ended.
+/// A trace that was ended by request.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 pub struct TraceEnded {
-    /// Handle of its session.
+    /// Handle of the traced session.
     pub tsih: u16,
 }
 
@@ -52,8 +52,8 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(trace, end_trace))
 }
 
-/// Traces a session: its PDUs as they go by, users' data among them, until the time is over, the
-/// trace is ended, or the session does. The answer begins at once and grows while the trace runs
+/// Traces a session: its PDUs as they pass, including user data, until the time is over, the trace
+/// is ended, or the session ends. The answer begins at once and grows while the trace runs
 #[utoipa::path(post, path = "/sessions/{tsih}/trace", tag = "sessions",
     request_body = TraceOrder,
     params(("tsih" = u16, Path, description = "The session's handle", minimum = 1,
@@ -74,7 +74,7 @@ async fn trace(
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], axum::body::Body::new(body)).into_response())
 }
 
-/// Ends the trace of a session before its time; whoever reads it gets its end
+/// Ends the trace of a session early; its reader receives a complete file
 #[utoipa::path(delete, path = "/sessions/{tsih}/trace", tag = "sessions",
     params(("tsih" = u16, Path, description = "The session's handle", minimum = 1,
         maximum = 65535)),

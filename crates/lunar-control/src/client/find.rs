@@ -6,29 +6,30 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Where a server's socket is when it was started by systemd, whoever looks for it.
+/// Directories for the socket of a server that systemd started, the same for every user.
 const SYSTEM_DIRECTORIES: [&str; 2] = ["/run/lunar", "/var/lib/lunar"];
-/// What `lunar serve disk.img` names the directory for the disk's state.
+/// File extension of the state directory that `lunar serve disk.img` creates.
 const STATE_EXTENSION: &str = "lunar";
-/// Who may do everything anyway.
+/// User ID of root, whose sockets are always trusted.
 const ROOT: u32 = 0;
-/// Entries of a directory that are looked at.
+/// Maximum number of directory entries that are examined.
 const ENTRIES_MAX: usize = 10_000;
 
-/// What is in the directories where servers put their sockets.
+/// Sockets found in the directories where servers create them.
 #[derive(Debug, Default)]
 struct Found {
     live: Vec<PathBuf>,
-    /// Of neither us nor root, where anybody may have put them.
+    /// Sockets owned by neither this user nor root, in directories that anybody may write to.
     foreign: Vec<PathBuf>,
     denied: Vec<PathBuf>,
 }
 
-/// The one server that runs: in the directories of the environment, of the system, and in the
-/// state directories of disks in the current directory.
+/// Finds the only running server: in the directories of the environment, in those of the system,
+/// and in the state directories of disks in the current directory.
 ///
 /// # Errors
-/// None, several (which are listed), or only such as others may use.
+/// Fails if there is no server, if there are several (which are listed), or if the socket belongs
+/// to another user or permits no access.
 pub fn find() -> Result<Address, Failure> {
     let mut directories = runtime_directories();
     directories.extend(SYSTEM_DIRECTORIES.map(PathBuf::from));
@@ -60,14 +61,14 @@ fn judge(mut found: Found) -> Result<Address, Failure> {
     }
 }
 
-/// `trusted`: where users put no sockets for others to find; in `shared` only those of `owners`
-/// count.
+/// Examines the directories. In `trusted`, users put no sockets for others to find; in `shared`,
+/// only sockets of `owners` count.
 fn look(trusted: &[PathBuf], shared: &[PathBuf], owners: [u32; 2]) -> Found {
     let mut found = Found::default();
     let mut seen = Vec::new();
     let trusted = trusted.iter().map(|directory| (directory, None));
     for (directory, owners) in trusted.chain(shared.iter().map(|shared| (shared, Some(owners)))) {
-        // The same one under two names counts once.
+        // A directory that is listed under two names counts once.
         let Ok(directory) = directory.canonicalize() else { continue };
         if seen.contains(&directory) {
             continue;
@@ -99,7 +100,7 @@ fn look_at(path: PathBuf, owners: Option<[u32; 2]>, found: &mut Found) {
     match is_live(&path) {
         Ok(true) if is_foreign => found.foreign.push(path),
         Ok(true) => found.live.push(path),
-        Ok(false) => {} // what a killed server left
+        Ok(false) => {} // left by a killed server
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => found.denied.push(path),
         Err(_) => {}
     }
@@ -119,7 +120,8 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// Goal: a live server is found, what killed ones left is not, several are listed.
+    /// Goal: a live server is found, sockets left by killed servers are ignored, several live ones
+    /// are listed.
     #[test]
     fn the_only_live_one_is_found() {
         let name = format!("lunar-find-{}", std::process::id());
@@ -139,7 +141,8 @@ mod tests {
         let found = Address::Unix(state.join("serve-1.sock"));
         assert_eq!(judge(look(&twice, &[], me)).unwrap(), found);
         assert_eq!(judge(looked()).unwrap(), found);
-        // Whoever may write beside us could have put it there, to be shown our token.
+        // Another user who may write to this directory could have put the socket there to obtain
+        // the token.
         let others = [me[0] + 1, me[0] + 1];
         let foreign = judge(look(&[], &state_directories(&scratch), others)).unwrap_err();
         assert!(foreign.what.contains("another user's"), "{foreign}");

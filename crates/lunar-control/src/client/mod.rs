@@ -1,4 +1,4 @@
-//! The API's client: one request, one connection.
+//! Client of the API: each request uses its own connection.
 
 mod find;
 mod stream;
@@ -27,39 +27,39 @@ pub use find::find;
 pub use hyper::Method;
 pub use stream::Answer;
 
-/// How long a connection may take to come about, the TLS handshake included.
+/// Maximum time for connecting, including the TLS handshake.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long an answer may take: a change may have to open and sync disks.
+/// Maximum time until an answer is complete: a change may have to open and sync disks.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
-/// Bytes of an answer; the longest lists 16,384 sessions.
+/// Maximum size of an answer in bytes; the longest lists 16,384 sessions.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// How to reach a server's API.
+/// Address of a server's API, with certificates and token.
 #[derive(Debug)]
 pub struct Client {
-    /// Where it is.
+    /// The address.
     pub address: Address,
-    /// The certificates that it is trusted by, PEM; `None`: without TLS.
+    /// Trusted certificates (PEM); `None`: without TLS.
     pub trusted: Option<PathBuf>,
-    /// What proves who asks, over TCP; beyond this machine over TLS alone.
+    /// The token for TCP; sent to other machines over TLS only.
     pub token: Option<Token>,
 }
 
-/// What requests go over.
+/// Byte stream that carries requests.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// A connection on which a request can be sent; its other half does the work.
+/// A connection that requests can be sent on, and the future that drives it.
 type Handshake =
     (http1::SendRequest<Full<Bytes>>, http1::Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>);
 
-/// A request's path, made of segments whose every letter is itself.
+/// Path of a request, with each segment percent-encoded.
 #[derive(Clone, Debug)]
 pub struct ApiPath(String);
 
 impl ApiPath {
-    /// `/api/v1/` and these, joined by slashes.
+    /// Joins `/api/v1/` and the segments with slashes.
     pub fn new(segments: &[&str]) -> Self {
         let mut path = PREFIX.to_owned();
         for segment in segments {
@@ -69,7 +69,7 @@ impl ApiPath {
         Self(path)
     }
 
-    /// With a parameter.
+    /// Adds a query parameter.
     #[must_use]
     pub fn query(mut self, key: &str, value: &str) -> Self {
         self.0.push(if self.0.contains('?') { '&' } else { '?' });
@@ -80,7 +80,7 @@ impl ApiPath {
     }
 }
 
-/// RFC 3986: what is neither a letter, a digit nor one of a few signs is encoded.
+/// Percent-encodes all bytes that RFC 3986 does not list as unreserved.
 fn push_encoded(path: &mut String, text: &str) {
     for byte in text.bytes() {
         match byte {
@@ -93,18 +93,18 @@ fn push_encoded(path: &mut String, text: &str) {
 }
 
 impl Client {
-    /// Reads.
+    /// Sends a GET request.
     ///
     /// # Errors
-    /// No server there, one that refuses, an answer that is none.
+    /// Fails if no server answers, the server refuses, or the answer is invalid.
     pub async fn get<T: DeserializeOwned>(&self, path: &ApiPath) -> Result<T, Failure> {
         self.request(Method::GET, path, Bytes::new()).await
     }
 
-    /// Changes.
+    /// Sends a request with a JSON body.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// Same as [`Self::get`].
     pub async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -116,16 +116,16 @@ impl Client {
         self.request(method, path, body.into()).await
     }
 
-    /// Ends something.
+    /// Sends a DELETE request.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// Same as [`Self::get`].
     pub async fn delete<T: DeserializeOwned>(&self, path: &ApiPath) -> Result<T, Failure> {
         self.request(Method::DELETE, path, Bytes::new()).await
     }
 
-    /// The token, where it is to be shown: a unix socket wants none, and who reads along on a
-    /// network must not learn it.
+    /// The token, if it has to be sent: a unix socket requires none, and it must not be readable on
+    /// a network.
     fn shown(&self) -> Result<Option<&Token>, Failure> {
         let (Address::Tcp(address), Some(token)) = (&self.address, &self.token) else {
             return Ok(None);
@@ -242,7 +242,7 @@ impl Client {
         tokio::pin!(answer);
         let response = tokio::select! {
             response = &mut answer => response?,
-            // It ends when the answer has come; who is first is chance.
+            // The connection ends once the answer has arrived; either may be ready first.
             _ = connection => answer.await?,
         };
         self.judge(response.status(), response.body())
@@ -265,11 +265,11 @@ impl Client {
         let Ok(problem) = serde_json::from_slice::<ProblemBody>(body) else {
             return self.no_answer(status, "without saying why");
         };
-        // Whoever sent what is wrong knows how to tell its problems to people.
+        // The caller that sent the configuration formats its problems for people.
         let parts = problem
             .problems
             .map(|list| Box::new(Parts { lines: Vec::new(), list: ("problems", list.into()) }));
-        // A file that is wrong is no wrong usage of the command, as for `lunar check`.
+        // An invalid file is no usage error of the command, as in `lunar check`.
         let failure = match status {
             StatusCode::UNPROCESSABLE_ENTITY if parts.is_none() => Failure::usage(problem.error),
             _ => Failure::new(problem.error),
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(path.0, expected);
     }
 
-    /// Goal: the token is shown to this machine or over TLS, and to no socket.
+    /// Goal: the token is sent to this machine or over TLS, and never to a unix socket.
     #[test]
     fn the_token_goes_nowhere_in_clear() {
         let shown = |address: &str, tls: bool| {
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(shown("unix:api.sock", false), Ok(false));
     }
 
-    /// Goal: a request that makes no sense is wrong usage, as it is where no server is asked.
+    /// Goal: an invalid request is a usage error, as it is without a server.
     #[test]
     fn nonsense_is_wrong_usage() {
         let address = Address::parse("unix:api.sock").unwrap();

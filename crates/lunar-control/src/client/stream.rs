@@ -1,4 +1,4 @@
-//! An answer that grows while it is read.
+//! Reads an answer while it is being produced.
 
 use super::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, ApiPath, Client, Method};
 use crate::Failure;
@@ -8,22 +8,22 @@ use hyper::body::Incoming;
 use serde::Serialize;
 use std::time::Duration;
 
-/// How long a server may say nothing in between.
+/// Maximum time without data from the server.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// The answer, from its beginning on.
+/// An answer whose body arrives in pieces.
 #[derive(Debug)]
 pub struct Answer {
     body: Incoming,
-    /// Of whom.
+    /// Name of the server, for error messages.
     server: String,
 }
 
 impl Client {
-    /// Asks for something that takes its time; returns when the answer begins.
+    /// Sends a request whose answer takes a while; returns when the answer begins.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// Same as [`Self::get`].
     pub async fn open(
         &self,
         method: Method,
@@ -36,7 +36,7 @@ impl Client {
         let opening = async {
             let stream = self.connect().await?;
             let (mut sender, connection) = self.handshake(stream).await?;
-            // It ends with the answer, or with the runtime.
+            // The connection ends with the answer or with the runtime.
             tokio::spawn(connection);
             sender.send_request(request).await.map_err(|error| self.broken(&error))
         };
@@ -56,10 +56,10 @@ impl Client {
 }
 
 impl Answer {
-    /// The next piece; `None`: it is whole.
+    /// The next piece; `None` at the end.
     ///
     /// # Errors
-    /// The connection broke, or the server is silent.
+    /// Fails if the connection breaks or the server sends nothing for too long.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
             let frame =

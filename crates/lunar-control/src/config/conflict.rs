@@ -1,26 +1,26 @@
-//! Disks that cannot stand beside each other.
+//! Detection of disks that conflict with each other.
 
 use super::model::{LunConfig, UnitConfig};
 use lunar_block::{FileIdentity, file_identity};
 use std::path::{Path, PathBuf};
 
-/// The disks of a configuration so far.
+/// The disks of a configuration, collected one by one.
 #[derive(Debug, Default)]
 pub struct Disks<'c> {
     seen: Vec<(Option<Place>, &'c LunConfig)>,
 }
 
-/// What a path leads to, however it is written.
+/// The file behind a path, independent of the spelling of the path.
 #[derive(Debug, Eq, PartialEq)]
 pub enum Place {
-    /// A file that is there.
+    /// An existing file.
     File(FileIdentity),
-    /// It is not there yet.
+    /// The path of a file that does not exist yet.
     Path(PathBuf),
 }
 
 impl Place {
-    /// What `path` leads to at this moment.
+    /// The file that `path` leads to at this moment.
     pub fn of(path: &Path) -> Self {
         if let Ok(file) = file_identity(path) {
             return Self::File(file);
@@ -35,7 +35,7 @@ impl Place {
 }
 
 impl<'c> Disks<'c> {
-    /// Why `lun` cannot stand beside those that are there, and what to do.
+    /// Adds `lun`. Returns a message and a hint if the LUN conflicts with an earlier one.
     pub fn add(&mut self, lun: &'c LunConfig) -> Option<(String, &'static str)> {
         let unit = &lun.unit;
         let place = unit.device.path().map(Place::of);

@@ -1,4 +1,4 @@
-//! A TOML text with positions: typed reading of its tables, and a list of everything that is wrong.
+//! Typed reading of TOML tables, with the position of every problem.
 
 use super::named_limits::limit_keys;
 use serde::{Deserialize, Serialize};
@@ -7,33 +7,33 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The longest configuration in bytes.
+/// Maximum size of a configuration in bytes.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
-/// More problems than this are not listed.
+/// Maximum number of problems that are listed.
 const PROBLEMS_MAX: usize = 100;
 
-/// One thing that is wrong in the file.
+/// A problem in the file.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Problem {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The error.
     pub error: String,
-    /// What is meant.
+    /// The remedy.
     pub hint: Option<String>,
 }
 
-/// Where in the text something stands, in bytes.
+/// A range of bytes in the text.
 pub type Span = Range<usize>;
 
-/// A value and where it stands.
+/// A value with its position.
 #[derive(Clone, Debug)]
 pub struct Located<T> {
     /// The value.
     pub value: T,
-    /// Its place.
+    /// The position.
     pub span: Span,
 }
 
@@ -45,12 +45,12 @@ pub struct Problems<'t> {
 }
 
 impl<'t> Problems<'t> {
-    /// None so far.
+    /// Creates an empty list.
     pub fn new(text: &'t str) -> Self {
         Self { text, list: Vec::new() }
     }
 
-    /// Something is wrong at `span`.
+    /// Adds a problem at `span`.
     pub fn add(&mut self, span: &Span, error: impl Into<String>, hint: Option<String>) {
         if self.list.len() >= PROBLEMS_MAX {
             return;
@@ -59,12 +59,12 @@ impl<'t> Problems<'t> {
         self.list.push(Problem { line, column, error: error.into(), hint });
     }
 
-    /// Whether nothing is wrong so far.
+    /// Whether there are no problems so far.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// All of them, in the order of the text.
+    /// All problems, in the order of the text.
     pub fn into_sorted(mut self) -> Vec<Problem> {
         self.list.sort_by_key(|problem| (problem.line, problem.column));
         self.list
@@ -78,7 +78,7 @@ fn position(text: &str, offset: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// Parses TOML; what is no TOML goes to `problems`.
+/// Parses TOML; syntax errors go to `problems`.
 pub fn parse<'t>(text: &'t str, problems: &mut Problems<'_>) -> Spanned<DeTable<'t>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in errors {
@@ -89,13 +89,14 @@ pub fn parse<'t>(text: &'t str, problems: &mut Problems<'_>) -> Spanned<DeTable<
     document
 }
 
-/// Reads one table. Keys asked for are the known ones; [`finish`](Self::finish) reports the others.
+/// Reads one table. The keys that were read are the known ones; [`finish`](Self::finish) reports
+/// the others.
 #[derive(Debug)]
 pub struct TableReader<'d, 't> {
     table: &'d DeTable<'t>,
-    /// Where the table stands.
+    /// Position of the table.
     pub span: Span,
-    /// What it is called in messages.
+    /// Name of the table in messages.
     name: String,
     known: BTreeSet<&'static str>,
 }
@@ -111,18 +112,18 @@ impl<'d, 't> TableReader<'d, 't> {
         self.table.get(key)
     }
 
-    /// Whether the key is there.
+    /// Whether the key is present.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
-    /// A string.
+    /// Reads a string.
     pub fn string(&mut self, key: &'static str, to: &mut Problems<'_>) -> Option<Located<String>> {
         let value = self.get(key)?;
         string_of(value, key, to)
     }
 
-    /// A string that must be there.
+    /// Reads a string that must be present.
     pub fn required(
         &mut self,
         key: &'static str,
@@ -139,7 +140,7 @@ impl<'d, 't> TableReader<'d, 't> {
         self.string(key, to)
     }
 
-    /// true or false.
+    /// Reads true or false.
     pub fn boolean(&mut self, key: &'static str, to: &mut Problems<'_>) -> Option<bool> {
         let value = self.get(key)?;
         match value.get_ref() {
@@ -151,7 +152,7 @@ impl<'d, 't> TableReader<'d, 't> {
         }
     }
 
-    /// A whole number within `range`.
+    /// Reads an integer within `range`.
     pub fn integer(
         &mut self,
         key: &'static str,
@@ -180,7 +181,7 @@ impl<'d, 't> TableReader<'d, 't> {
         }
     }
 
-    /// A size: `"64GiB"`, or bytes as a number, within `range`.
+    /// Reads a size within `range`: `"64GiB"`, or bytes as a number.
     pub fn size(
         &mut self,
         key: &'static str,
@@ -202,7 +203,7 @@ impl<'d, 't> TableReader<'d, 't> {
         None
     }
 
-    /// A list of strings.
+    /// Reads a list of strings.
     pub fn strings(
         &mut self,
         key: &'static str,
@@ -213,7 +214,7 @@ impl<'d, 't> TableReader<'d, 't> {
         Some(strings)
     }
 
-    /// As [`strings`](Self::strings), where an empty list has a meaning.
+    /// Like [`strings`](Self::strings), for keys where an empty list has a meaning.
     pub fn strings_or_none(
         &mut self,
         key: &'static str,
@@ -227,7 +228,7 @@ impl<'d, 't> TableReader<'d, 't> {
         Some(items.iter().filter_map(|item| string_of(item, key, to)).collect())
     }
 
-    /// Reports the list `key` if it is there and empty: meant as nobody, or as everybody?
+    /// Reports the list `key` if it is present and empty, as that could mean nobody or everybody.
     pub fn not_empty(&mut self, key: &'static str, to: &mut Problems<'_>) {
         let Some(value) = self.get(key) else { return };
         if matches!(value.get_ref(), DeValue::Array(items) if items.is_empty()) {
@@ -236,7 +237,7 @@ impl<'d, 't> TableReader<'d, 't> {
         }
     }
 
-    /// A table below this one.
+    /// Reads a nested table.
     pub fn table(
         &mut self,
         key: &'static str,
@@ -252,7 +253,7 @@ impl<'d, 't> TableReader<'d, 't> {
         }
     }
 
-    /// Tables below this one: `[[key]]`.
+    /// Reads an array of tables: `[[key]]`.
     pub fn tables(&mut self, key: &'static str, to: &mut Problems<'_>) -> Vec<TableReader<'d, 't>> {
         let items = self.items(key);
         let mut tables = Vec::with_capacity(items.len());
@@ -267,7 +268,7 @@ impl<'d, 't> TableReader<'d, 't> {
         tables
     }
 
-    /// The items of a list whose kinds may differ; a value that is no list counts as its only item.
+    /// The items of a list of mixed types; a value that is no list counts as the only item.
     pub fn items(&mut self, key: &'static str) -> Vec<&'d Spanned<DeValue<'t>>> {
         match self.get(key) {
             None => Vec::new(),
@@ -278,7 +279,7 @@ impl<'d, 't> TableReader<'d, 't> {
         }
     }
 
-    /// Reports keys nobody asked for. `later` are those that this version does not have yet.
+    /// Reports unknown keys. `later` are keys that later versions will have.
     pub fn finish(&self, later: &[&str], to: &mut Problems<'_>) {
         for key in self.table.keys() {
             let name = key.get_ref().as_ref();
@@ -304,10 +305,10 @@ impl<'d, 't> TableReader<'d, 't> {
     }
 }
 
-/// What the outermost table is called.
+/// Name of the outermost table in messages.
 pub const TOP: &str = "the file";
 
-/// A string, or a problem.
+/// Reads a string, or adds a problem.
 pub fn string_of(
     value: &Spanned<DeValue<'_>>,
     key: &str,
@@ -322,7 +323,7 @@ pub fn string_of(
     }
 }
 
-/// Says that a value is of the wrong kind.
+/// Adds a problem: a value has the wrong type.
 pub fn mismatch(key: &str, wanted: &str, got: &DeValue<'_>, span: &Span, to: &mut Problems<'_>) {
     let got = match got {
         DeValue::String(_) => "a string",
@@ -336,8 +337,8 @@ pub fn mismatch(key: &str, wanted: &str, got: &DeValue<'_>, span: &Span, to: &mu
     to.add(span, format!("`{key}` is {got}"), Some(format!("write {wanted}")));
 }
 
-/// The tables below the top, and keys that stand in one of them only; those of `[limits]` are in
-/// the table of limits.
+/// The tables below the top, each with the keys that no other table has; the keys of `[limits]` are
+/// in the table of limits.
 const HOMES: &[(&str, &[&str])] = &[
     ("[listen]", &["portals"]),
     ("[data_path]", &["cores", "latency_mode", "io_uring"]),
@@ -386,7 +387,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("the first lines, before any [section],", &["state"]),
 ];
 
-/// The table that a key belongs into.
+/// The table that a key belongs to.
 fn home(key: &str) -> Option<&'static str> {
     if limit_keys().any(|limit| limit == key) {
         return Some("[limits]");
@@ -394,7 +395,7 @@ fn home(key: &str) -> Option<&'static str> {
     HOMES.iter().find(|(_, keys)| keys.contains(&key)).map(|(table, _)| *table)
 }
 
-/// The known word that `word` was probably meant to be.
+/// The known word that `word` probably stands for.
 fn nearest<'k>(word: &str, known: &BTreeSet<&'k str>) -> Option<&'k str> {
     let allowed = 1 + word.chars().count() / 4;
     known
@@ -405,7 +406,7 @@ fn nearest<'k>(word: &str, known: &BTreeSet<&'k str>) -> Option<&'k str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// Edit distance with transpositions (optimal string alignment), `_` and `-` being alike.
+/// Edit distance with transpositions (optimal string alignment); `_` and `-` count as equal.
 fn edit_distance(left: &str, right: &str) -> usize {
     let normal = |text: &str| -> Vec<char> {
         text.to_lowercase().chars().map(|c| if c == '-' { '_' } else { c }).take(64).collect()

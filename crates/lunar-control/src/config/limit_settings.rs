@@ -1,4 +1,4 @@
-//! Limits as a request or a LUN's settings say them, and as they are told.
+//! Limits as given in a request or in a LUN's settings, and as reported.
 
 use super::resolve_limits::{IOPS_MAX, parse_bandwidth};
 use crate::Failure;
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// How much may be done a second; neither of the two: as much as there is.
+/// A limit; without either field: unlimited.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitSettings {
-    /// Commands that read or write.
+    /// Commands that read or write, per second.
     #[schema(minimum = 10, maximum = 1000000000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops: Option<u64>,
-    /// What they move: `200Mbit`, from `10Mbit`.
+    /// Data transferred per second: `200Mbit`, at least `10Mbit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<String>,
 }
 
 impl LimitSettings {
-    /// The limit that they describe.
+    /// The limit that the settings describe.
     ///
     /// # Errors
-    /// One that is too low or no rate.
+    /// Fails if a value is too low or is no rate.
     pub fn limit(&self) -> Result<Limit, Failure> {
         if let Some(iops) = self.iops.filter(|iops| !(IOPS_MIN..=IOPS_MAX).contains(iops)) {
             return Err(Failure::usage(format!("a limit of {iops} commands a second"))
@@ -39,18 +39,19 @@ impl LimitSettings {
     }
 }
 
-/// How much an initiator may do a second.
+/// A limit for an initiator.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InitiatorLimitSettings {
-    /// Its name; without one: each initiator that no other limit names.
+    /// The initiator's name; without one the limit applies to each initiator that no other limit
+    /// names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initiator: Option<String>,
-    /// Commands that read or write.
+    /// Commands that read or write, per second.
     #[schema(minimum = 10, maximum = 1000000000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops: Option<u64>,
-    /// What they move: `200Mbit`, from `10Mbit`.
+    /// Data transferred per second: `200Mbit`, at least `10Mbit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<String>,
 }
@@ -58,18 +59,18 @@ pub struct InitiatorLimitSettings {
 /// A limit in force.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct LimitInForce {
-    /// Commands that read or write, a second; null: as many as there are.
+    /// Commands that read or write, per second; null: unlimited.
     pub iops: Option<u64>,
-    /// What they move, bits a second; null: as much as there is.
+    /// Data transferred, in bits per second; null: unlimited.
     pub bandwidth_bits_per_second: Option<u64>,
 }
 
-/// A limit in force of what an initiator does.
+/// A limit in force for an initiator.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct InitiatorLimitInForce {
-    /// Whose; null: each initiator's that no other limit names.
+    /// The initiator's name; null: each initiator that no other limit names.
     pub initiator: Option<String>,
-    /// How much.
+    /// The limit.
     #[serde(flatten)]
     pub limit: LimitInForce,
 }
@@ -88,7 +89,7 @@ impl From<&InitiatorLimit> for InitiatorLimitInForce {
 }
 
 impl LimitInForce {
-    /// It limits nothing.
+    /// Whether nothing is limited.
     pub fn is_none(&self) -> bool {
         self.iops.is_none() && self.bandwidth_bits_per_second.is_none()
     }

@@ -1,4 +1,4 @@
-//! One LUN by itself, as it is added to a target that runs.
+//! Checks of one LUN that is added to a running target.
 
 use super::conflict::Disks;
 use super::file::{self, Problem, Problems, TableReader};
@@ -12,74 +12,74 @@ use std::path::PathBuf;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// A LUN: the keys of `[[target.lun]]`. What is left out has its default.
+/// A LUN: the keys of `[[target.lun]]`. Missing keys have their defaults.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LunSettings {
-    /// Its number; without one the first that is free.
+    /// The LUN's number; without one, the first free number.
     #[schema(maximum = 16383)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u16>,
-    /// The identity of its unit.
+    /// The identity of the unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Uuid>,
-    /// What it is on: `file:/srv/disk.img` (a whole path), `mem:1G`.
+    /// The device: `file:/srv/disk.img` (an absolute path), `mem:1G`.
     pub device: String,
-    /// Its size, like `64GiB`: a file that is not there is created with it.
+    /// Size of the disk, like `64GiB`: a missing file is created with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
-    /// `write-through` or `write-back`.
+    /// Cache mode: `write-through` or `write-back`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<String>,
-    /// `buffered` or `direct`.
+    /// File I/O: `buffered` or `direct`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<String>,
-    /// 512, 1024, 2048 or 4096 bytes.
+    /// Size of a logical block: 512, 1024, 2048 or 4096 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_size: Option<u64>,
-    /// A power of two, in bytes.
+    /// Size of a physical block in bytes, a power of two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub physical_block_size: Option<u64>,
     /// Whether writes are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
-    /// Whether it is shown as a removable medium.
+    /// Whether the LUN is shown as a removable medium.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removable: Option<bool>,
     /// Whether blocks can be deallocated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thin: Option<bool>,
-    /// Initiators are told when so much of the room is taken: `90%`.
+    /// Fill level at which initiators are notified: `90%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thin_threshold: Option<String>,
-    /// What becomes of a write for which there is no room: `fail` or `hold`.
+    /// Handling of a write when there is no room: `fail` or `hold`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_space: Option<String>,
-    /// How fast SANITIZE and FORMAT UNIT may go: `1Gbit`.
+    /// Maximum rate of SANITIZE and FORMAT UNIT: `1Gbit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance_rate: Option<String>,
-    /// Initiators, of those that may log in, that see it; none: all.
+    /// Initiators, of those that may log in, that see the LUN; none: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initiators: Option<Vec<String>>,
-    /// Networks from which it is seen; none: all.
+    /// Networks from which the LUN is seen; none: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub networks: Option<Vec<String>>,
-    /// Initiators that may administer its unit, in place of those of the target; an empty list:
+    /// Initiators that may administer the unit, in place of those of the target; an empty list:
     /// nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub administer: Option<Vec<String>>,
-    /// How much all initiators together may do.
+    /// Limit of all initiators together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitSettings>,
-    /// How much each initiator may do here.
+    /// Limits of initiators at this LUN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initiator_limit: Option<Vec<InitiatorLimitSettings>>,
 }
 
-/// The LUN that `settings` describe, beside those that `target` has.
+/// Builds the LUN that `settings` describe, beside the LUNs of `target`.
 ///
 /// # Errors
-/// What makes no sense, or cannot be beside the others.
+/// Fails if the settings are invalid or conflict with the other LUNs.
 pub fn lun(settings: &LunSettings, target: &TargetConfig) -> Result<LunConfig, Failure> {
     let free =
         || (0..=lunar_wire::Lun::UNIT_MAX).find(|id| target.luns.iter().all(|l| l.id != *id));
@@ -108,7 +108,7 @@ pub fn lun(settings: &LunSettings, target: &TargetConfig) -> Result<LunConfig, F
     }
 }
 
-/// One problem is told as itself, several as a list.
+/// Converts problems to a failure: one problem as it is, several as a list.
 fn failure(problems: &[Problem]) -> Failure {
     if let [problem] = problems {
         return Failure { hint: problem.hint.clone(), ..Failure::usage(&problem.error) };
@@ -124,10 +124,10 @@ fn failure(problems: &[Problem]) -> Failure {
     Failure { parts: Some(Box::new(parts)), ..Failure::usage(what) }
 }
 
-/// What one LUN by itself cannot tell: whether its disk goes with the others.
+/// Checks a whole configuration for conflicts between disks, which no LUN shows by itself.
 ///
 /// # Errors
-/// What does not go together.
+/// Fails if two disks conflict.
 pub fn check_together(configuration: &Configuration) -> Result<(), Failure> {
     let mut disks = Disks::default();
     for lun in configuration.targets.iter().flat_map(|target| &target.luns) {
@@ -138,10 +138,10 @@ pub fn check_together(configuration: &Configuration) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether each target asks something of those who reach it by the portals that are open.
+/// Checks that each target restricts access if any portal can be reached from other machines.
 ///
 /// # Errors
-/// One that does not.
+/// Fails if a target does not.
 pub fn check_locked(configuration: &Configuration) -> Result<(), Failure> {
     let mut portals = configuration.portals.iter();
     let Some(portal) = portals.find(|portal| !rules::is_loopback(&portal.listen)) else {

@@ -1,4 +1,4 @@
-//! What is to be served: read from a file or a command line, checked, then opened.
+//! The configuration: read from a file or a command line, checked, then opened.
 
 pub mod conflict;
 pub mod file;
@@ -28,15 +28,15 @@ pub use resolve_chap::check_user;
 /// Reads and checks the configuration in `path`.
 ///
 /// # Errors
-/// That it cannot be read; else one failure that lists all problems.
+/// Fails if the file cannot be read; else returns one failure that lists all problems.
 pub fn load(path: &Path) -> Result<Configuration, Failure> {
     parse(&read(path)?, path)
 }
 
-/// As [`load`], of a server that runs: it waits for nobody, so it reads regular files only.
+/// Like [`load`], for a running server: reads regular files only, as a pipe could block the server.
 ///
 /// # Errors
-/// As [`load`]; a file of another kind.
+/// Same as [`load`]; also fails for a file of another kind.
 pub fn load_running(path: &Path) -> Result<Configuration, Failure> {
     parse_running(&read_if(path, Readable::Regular)?, path)
 }
@@ -44,7 +44,7 @@ pub fn load_running(path: &Path) -> Result<Configuration, Failure> {
 /// Reads the text in `path`.
 ///
 /// # Errors
-/// That it cannot be read, or is no text of that kind.
+/// Fails if the file cannot be read or is not valid text.
 pub fn read(path: &Path) -> Result<String, Failure> {
     read_if(path, Readable::Any)
 }
@@ -62,18 +62,19 @@ fn read_if(path: &Path, readable: Readable) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8".to_owned()))
 }
 
-/// Checks the configuration `text`, which came from `path`: relative paths in it begin there.
+/// Checks the configuration `text`, read from `path`: relative paths in it are resolved against the
+/// directory of `path`.
 ///
 /// # Errors
-/// One failure that lists all problems.
+/// Returns one failure that lists all problems.
 pub fn parse(text: &str, path: &Path) -> Result<Configuration, Failure> {
     parse_if(text, path, Readable::Any)
 }
 
-/// As [`parse`], of a server that runs: the files that the text names are regular ones.
+/// Like [`parse`], for a running server: the files named by the text must be regular files.
 ///
 /// # Errors
-/// As [`parse`].
+/// Same as [`parse`].
 pub fn parse_running(text: &str, path: &Path) -> Result<Configuration, Failure> {
     parse_if(text, path, Readable::Regular)
 }
@@ -85,7 +86,7 @@ fn parse_if(text: &str, path: &Path, readable: Readable) -> Result<Configuration
     resolve::resolve(text, path, readable).map_err(|problems| failure(path, &problems))
 }
 
-/// All problems as one failure: a line each for people, a list for programs.
+/// Combines all problems into one failure: one line each for people, a list for programs.
 pub fn failure(path: &Path, problems: &[Problem]) -> Failure {
     let file = path.display();
     let lines: Vec<String> = problems
@@ -103,13 +104,13 @@ pub fn failure(path: &Path, problems: &[Problem]) -> Failure {
     Failure { parts: Some(Box::new(parts)), ..Failure::new(what) }
 }
 
-/// Where a server listens when nothing is said.
+/// The default portal.
 pub fn default_portal() -> Portal {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, lunar_initiator::PORT_DEFAULT));
     Portal::new(listen)
 }
 
-/// What targets negotiate when nothing is said.
+/// The default parameters that targets negotiate.
 pub fn default_offer() -> Offer {
     Offer::target()
 }

@@ -1,4 +1,4 @@
-//! What a server is to serve, as plain values without open files.
+//! The configuration of a server as plain values, without open files.
 
 use super::named_limits::NamedLimits;
 use crate::api_options::ApiOptions;
@@ -10,40 +10,40 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use uuid::Uuid;
 
-/// Everything one server process serves.
+/// Configuration of one server process.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    /// Where units keep their state; `None`: beside each file.
+    /// Directory for the state of units; `None`: beside each file.
     pub state: Option<PathBuf>,
-    /// Where to listen.
+    /// The portals.
     pub portals: Vec<Portal>,
-    /// What a discovery session must prove.
+    /// CHAP credentials for discovery sessions.
     pub discovery_chap: Option<ChapConfig>,
-    /// Where the API is, and what it wants to be shown.
+    /// Options of the API.
     pub api: ApiOptions,
-    /// Data-plane threads; 0: one a core.
+    /// Number of data-plane threads; 0: one per core.
     pub cores: usize,
-    /// They poll for a while before they sleep.
+    /// Data-plane threads poll for a while before they sleep.
     pub latency_mode: bool,
-    /// Each of them has a ring for direct I/O and reads of what is not cached, where the system
-    /// permits it.
+    /// Each data-plane thread has a ring for direct I/O and for reads of data that is not cached,
+    /// if the system permits it.
     pub io_uring: bool,
     /// Named limits.
     pub limits: NamedLimits,
-    /// Where metrics are served; `None`: nowhere.
+    /// Address of the metrics endpoint; `None`: no metrics.
     pub metrics: Option<SocketAddr>,
     /// The targets.
     pub targets: Vec<TargetConfig>,
 }
 
-/// What an initiator must prove, and where its secret came from.
+/// CHAP credentials of an initiator, and the files that the secrets came from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ChapConfig {
-    /// Only for this initiator name.
+    /// Applies only to this initiator name.
     pub initiator: Option<String>,
-    /// What it must prove.
+    /// The required credentials.
     pub demand: ChapDemand,
-    /// The file of its secret; `None`: the environment.
+    /// File of the initiator's secret; `None`: the environment.
     pub secret_file: Option<PathBuf>,
     /// The file of the target's own secret.
     pub mutual_secret_file: Option<PathBuf>,
@@ -52,7 +52,7 @@ pub struct ChapConfig {
 }
 
 impl ChapConfig {
-    /// For the server.
+    /// Converts to the form that the server uses.
     pub fn entry(&self) -> ChapEntry {
         ChapEntry { initiator: self.initiator.clone(), demand: self.demand.clone() }
     }
@@ -61,31 +61,31 @@ impl ChapConfig {
 /// One target.
 #[derive(Clone, Debug)]
 pub struct TargetConfig {
-    /// iSCSI name.
+    /// The target's iSCSI name.
     pub name: String,
     /// TargetAlias.
     pub alias: Option<String>,
     /// Portal group tag.
     pub portal_group: u16,
-    /// Who may log in.
+    /// Access rules for logins.
     pub access: Access,
     /// Initiators that may reset the target and administer its units; `None`: all.
     pub administer: Option<Vec<String>>,
-    /// What initiators must prove.
+    /// CHAP credentials of initiators.
     pub chap: Vec<ChapConfig>,
-    /// What is negotiated.
+    /// Offered parameters of the negotiation.
     pub offer: Offer,
-    /// Send logins elsewhere.
+    /// Redirects logins to this address.
     pub redirect: Option<String>,
-    /// How much each initiator may do, at all LUNs together.
+    /// Limits of initiators at all LUNs together.
     pub initiator_limits: Vec<InitiatorLimit>,
-    /// Its units.
+    /// The target's LUNs.
     pub luns: Vec<LunConfig>,
 }
 
 impl TargetConfig {
-    /// Whether it asks something of initiators that each of them has to prove, or at least to be
-    /// in the right network for.
+    /// Whether the target restricts access: initiators have to authenticate, or at least to come
+    /// from a permitted network.
     pub fn is_locked(&self) -> bool {
         let by_lun = self.luns.iter().all(|lun| !lun.access.networks.is_empty());
         let by_network = !self.access.networks.is_empty()
@@ -97,37 +97,37 @@ impl TargetConfig {
 /// One LUN.
 #[derive(Clone, Debug)]
 pub struct LunConfig {
-    /// Its number.
+    /// The LUN's number.
     pub id: u16,
     /// The unit behind it.
     pub unit: UnitConfig,
-    /// Who of those that may log in sees it.
+    /// Access rules for the LUN, for initiators that may log in.
     pub access: Access,
     /// Initiators that may administer the unit here, in place of those of the target.
     pub administer: Option<Vec<String>>,
-    /// How much all initiators together may do.
+    /// Limit of all initiators together.
     pub limit: Limit,
-    /// How much each initiator may do here.
+    /// Limits of initiators at this LUN.
     pub initiator_limits: Vec<InitiatorLimit>,
 }
 
 /// A unit: a device and how it is shown. Two LUNs over one file must agree on it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UnitConfig {
-    /// Identity, where the configuration sets it.
+    /// Identity of the unit, if the configuration sets it.
     pub uuid: Option<Uuid>,
-    /// What to open.
+    /// The device to open.
     pub device: DeviceUrl,
-    /// How to open it.
+    /// Options for opening the device.
     pub options: LocalOptions,
-    /// What acknowledged writes are worth.
+    /// Durability of acknowledged writes.
     pub cache: CacheMode,
-    /// Initiators are told when so much of the room is taken, in percent.
+    /// Fill level at which initiators are notified, in percent.
     pub thin_threshold_percent: Option<u8>,
-    /// What becomes of a write for which there is no room.
+    /// Handling of a write when there is no room.
     pub out_of_space: OutOfSpace,
-    /// How fast SANITIZE and FORMAT UNIT may go.
+    /// Maximum rate of SANITIZE and FORMAT UNIT.
     pub maintenance_bytes_per_second: Option<u64>,
-    /// Removable medium.
+    /// Whether the unit is shown as a removable medium.
     pub removable: bool,
 }

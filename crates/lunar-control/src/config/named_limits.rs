@@ -1,4 +1,4 @@
-//! The table of named limits: what `[limits]` of a configuration may set.
+//! The table of named limits: the keys of `[limits]`.
 
 use super::file::{Problems, TableReader};
 use super::settings::{Setting, Value};
@@ -9,9 +9,9 @@ use std::ops::RangeInclusive;
 /// Limits of a server and of the process that it runs in.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NamedLimits {
-    /// Those of the server.
+    /// Limits of the server.
     pub server: Limits,
-    /// Bytes of memory that all peers of the process may cause together.
+    /// Maximum memory in bytes that all peers of the process may use together.
     pub memory_bytes_max: usize,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct NamedLimit {
     set: fn(&mut NamedLimits, u64),
 }
 
-/// What a limit counts.
+/// The unit of a limit.
 #[derive(Clone, Copy)]
 enum Unit {
     Count,
@@ -40,15 +40,16 @@ enum Unit {
 const COUNT_MAX: u64 = 1_000_000;
 const SECONDS: RangeInclusive<u64> = 1..=3600;
 const BUFFER_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
-/// From what the longest transfers of a few initiators need.
+/// Range of `memory_bytes_max`; the minimum covers the longest transfers of a few initiators.
 const MEMORY_BYTES: RangeInclusive<u64> = 64 << 20..=1 << 50;
-/// The longest transfer one command may be allowed.
+/// Range of the longest transfer that one command may request.
 const TRANSFER_BYTES: RangeInclusive<u64> = TRANSFER_STEP_BYTES..=64 << 20;
-/// Transfers are whole multiples of this.
+/// Granularity of the longest transfer.
 const TRANSFER_STEP_BYTES: u64 = 64 << 10;
-/// RFC 7143 §6.1: least that a target must take, and what the longest authentication needs.
+/// Range of the text length: the minimum that a target must accept (RFC 7143 §6.1), and the length
+/// that the longest authentication requires.
 const TEXT_BYTES: RangeInclusive<u64> = 8192..=lunar_iscsi::text::TEXT_BYTES_MAX as u64;
-/// A second wait would outlive the login.
+/// Range of the delay after failed logins; a second delay would outlive the login.
 const BACKOFF_SECONDS: RangeInclusive<u64> = 0..=1800;
 
 /// A row of the table: key, unit, range, field of the server's limits.
@@ -59,13 +60,13 @@ macro_rules! limit {
             unit: Unit::$unit,
             range: $range,
             get: |limits| limits.server.$key as u64,
-            // In range, so that it fits.
+            // `value` is in range, so that it fits.
             set: |limits, value| limits.server.$key = value as _,
         }
     };
 }
 
-/// All of them, in the order in which they are shown.
+/// All named limits, in the order in which they are shown.
 #[allow(clippy::cast_lossless)] // one macro for fields of several widths
 pub(super) const NAMED_LIMITS: &[NamedLimit] = &[
     limit!(connections, Count, 1..=COUNT_MAX),
@@ -115,7 +116,7 @@ impl NamedLimits {
         limits
     }
 
-    /// What is wrong with a limit that was just set beside those before it, and what is meant.
+    /// Checks a limit that was just set against those set before. Returns the error and its remedy.
     fn conflict(&self, key: &str) -> Option<(String, String)> {
         let limits = &self.server;
         let half = limits.login_seconds / 2;
@@ -133,7 +134,7 @@ impl NamedLimits {
         }
     }
 
-    /// The keys of `[limits]`.
+    /// The settings of `[limits]`.
     pub(super) fn settings(&self) -> Vec<Setting> {
         let usual = Self::default();
         let setting = |limit: &NamedLimit| {

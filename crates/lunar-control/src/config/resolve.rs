@@ -1,4 +1,5 @@
-//! From a TOML text to a [`Configuration`]: keys, types, and the rules no type can express.
+//! Converts TOML text to a [`Configuration`]: checks keys, types, and the rules that types cannot
+//! express.
 
 use super::conflict::Disks;
 use super::file::{self, Located, Problem, Problems, Span, TOP, TableReader};
@@ -21,33 +22,34 @@ use uuid::Uuid;
 
 /// Sections and keys that later versions will have.
 const LATER_TOP: &[&str] = &["pool", "storage"];
-/// `[data_path]`.
+/// Settings of `[data_path]`.
 struct DataPath {
-    /// Threads; 0: one a core.
+    /// Number of threads; 0: one per core.
     cores: usize,
-    /// They poll for a while before they sleep.
+    /// Threads poll for a while before they sleep.
     latency_mode: bool,
-    /// Each has a ring.
+    /// Each thread has a ring.
     io_uring: bool,
 }
 
-/// Reads and checks a configuration. `path` names the file that `text` came from: relative paths
-/// in it are relative to its directory. Files that it names are `readable`.
+/// Reads and checks a configuration. `path` names the file that `text` came from: relative paths in
+/// `text` are resolved against its directory. Files named by `text` must be of a kind that
+/// `readable` permits.
 ///
 /// # Errors
-/// All that is wrong, in the order of the text.
+/// Returns all problems, in the order of the text.
 pub fn resolve(text: &str, path: &Path, readable: Readable) -> Result<Configuration, Vec<Problem>> {
     let mut problems = Problems::new(text);
     let document = file::parse(text, &mut problems);
     if !problems.is_empty() {
-        // What the keys of a broken text mean would be guesswork.
+        // The keys of a text with syntax errors cannot be interpreted reliably.
         return Err(problems.into_sorted());
     }
     let base = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    // Whoever is told a path from it may be in another directory.
+    // The path is absolute because messages may be read in another directory.
     let base = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
     let mut resolver = Resolver::new(base, problems, readable);
     let mut top = TableReader::new(document.get_ref(), 0..0, TOP);
@@ -56,30 +58,30 @@ pub fn resolve(text: &str, path: &Path, readable: Readable) -> Result<Configurat
     if problems.is_empty() { Ok(configuration) } else { Err(problems) }
 }
 
-/// What reading goes by: where relative paths begin, and what was found wrong.
+/// State of reading: the base of relative paths, the problems found, and the secrets seen.
 #[derive(Debug)]
 pub struct Resolver<'t> {
-    /// Where relative paths begin.
+    /// Directory that relative paths are resolved against.
     base: PathBuf,
-    /// Which of the files that it names may be read.
+    /// Kinds of files that may be read.
     pub readable: Readable,
-    /// What is wrong so far.
+    /// Problems found so far.
     pub problems: Problems<'t>,
-    /// What targets prove themselves with.
+    /// Secrets that targets authenticate with.
     pub own_secrets: Vec<Located<Secret>>,
-    /// What initiators have to prove.
+    /// Secrets that initiators authenticate with.
     pub initiator_secrets: Vec<Secret>,
 }
 
 impl<'t> Resolver<'t> {
-    /// Nothing is read yet.
+    /// Starts with no secrets read.
     pub(super) fn new(base: PathBuf, problems: Problems<'t>, readable: Readable) -> Self {
         Self { base, readable, problems, own_secrets: Vec::new(), initiator_secrets: Vec::new() }
     }
 }
 
 impl Resolver<'_> {
-    /// A path as meant in the file.
+    /// Resolves a path of the file.
     pub fn path(&self, text: &str) -> PathBuf {
         self.base.join(text)
     }
@@ -207,7 +209,7 @@ impl Resolver<'_> {
         self.judge("an address to listen on", text, rules::parse_listen(&text.value))
     }
 
-    /// A problem unless `result` is fine.
+    /// Adds a problem if `result` is an error.
     pub fn judge<T>(
         &mut self,
         what: &str,
@@ -317,7 +319,7 @@ impl Resolver<'_> {
         Some(digests)
     }
 
-    /// A LUN of a target with this access.
+    /// Reads a LUN of a target with this access.
     pub(super) fn lun(
         &mut self,
         table: &mut TableReader<'_, '_>,
@@ -361,7 +363,7 @@ impl Resolver<'_> {
         let options = LocalOptions {
             size_bytes: size.as_ref().map(|size| size.value),
             direct: direct.unwrap_or(false),
-            io_uring: false, // what `[data_path]` says holds for all
+            io_uring: false, // set from `[data_path]` for all
             block_bytes: sizes.0,
             physical_block_bytes: sizes.1,
             read_only,
@@ -482,7 +484,7 @@ impl Resolver<'_> {
         self.judge(key, &text, chosen.map(|(_, value)| *value).ok_or(meant))
     }
 
-    /// Names stand for one target, and a UUID for one disk.
+    /// Checks that each name stands for one target, and each UUID for one disk.
     fn unique(&mut self, targets: &[(TargetConfig, Span)]) {
         let mut names = BTreeMap::new();
         let mut disks = Disks::default();

@@ -1,4 +1,4 @@
-//! Who may log in, and who sees which LUN: `initiators` and `networks` of a configuration.
+//! Access rules for logins and LUNs: `initiators` and `networks` of a configuration.
 
 use super::file::{Located, Span, TableReader};
 use super::model::{LunConfig, TargetConfig};
@@ -6,7 +6,7 @@ use super::resolve::Resolver;
 use super::rules;
 use lunar_target::{Access, Network, Portal};
 
-/// Both lists of a table, each entry with its place.
+/// Both lists of a table, each entry with its position.
 #[derive(Debug)]
 pub struct ReadAccess {
     initiators: Vec<Located<String>>,
@@ -14,7 +14,7 @@ pub struct ReadAccess {
 }
 
 impl ReadAccess {
-    /// The lists without the places.
+    /// The lists without positions.
     pub fn plain(&self) -> Access {
         Access {
             initiators: self.initiators.iter().map(|name| name.value.clone()).collect(),
@@ -24,7 +24,7 @@ impl ReadAccess {
 }
 
 impl Resolver<'_> {
-    /// `initiators` and `networks` of a target or a LUN.
+    /// Reads `initiators` and `networks` of a target or a LUN.
     pub fn access(&mut self, table: &mut TableReader<'_, '_>) -> ReadAccess {
         let names = table.strings("initiators", &mut self.problems).unwrap_or_default();
         let initiators = names.into_iter().map(|name| self.initiator(name)).collect();
@@ -36,14 +36,14 @@ impl Resolver<'_> {
         ReadAccess { initiators, networks: networks.into_iter().filter_map(read).collect() }
     }
 
-    /// The name of an initiator, in its normal form.
+    /// Checks the name of an initiator and returns its normal form.
     pub fn initiator(&mut self, name: Located<String>) -> Located<String> {
         let lower = name.value.to_ascii_lowercase();
         self.judge("the name of an initiator", &name, rules::check_name(&lower));
         Located { value: lower, span: name.span }
     }
 
-    /// Those of a LUN, of whom the target must let each in.
+    /// Reads the access rules of a LUN, all of whose initiators the target must admit.
     pub fn lun_access(&mut self, table: &mut TableReader<'_, '_>, target: &Access) -> Access {
         let access = self.access(table);
         for Located { value: name, span } in &access.initiators {
@@ -65,8 +65,8 @@ impl Resolver<'_> {
         access.plain()
     }
 
-    /// `administer` of a target or a LUN: names that all of `access` let in; an empty list is
-    /// nobody.
+    /// Reads `administer` of a target or a LUN: names that all of `access` admit. An empty list
+    /// means nobody.
     pub fn administer(
         &mut self,
         table: &mut TableReader<'_, '_>,
@@ -88,7 +88,7 @@ impl Resolver<'_> {
         Some(names.into_iter().map(read).collect())
     }
 
-    /// LUNs of one number are for different initiators.
+    /// Checks that LUNs with the same number are for different initiators.
     pub fn told_apart(&mut self, target: &Access, luns: &[LunConfig], lun: &LunConfig, at: &Span) {
         let same = luns.iter().filter(|other| other.id == lun.id);
         let mut both = same.filter(|other| target.may_see_both(&other.access, &lun.access));
@@ -100,7 +100,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// A portal that others reach unlocks no target that asks nothing of them.
+    /// Checks that every target restricts access, as other machines reach `portal`.
     pub fn locked(&mut self, targets: &[(TargetConfig, Span)], portal: &Located<Portal>) {
         for (target, span) in targets {
             if !target.is_locked() {

@@ -1,4 +1,4 @@
-//! `[api]`: where a server's API is, and what it wants to be shown.
+//! Reads `[api]`: address, TLS files and token file of the API.
 
 use super::file::TableReader;
 use super::resolve::Resolver;
@@ -6,7 +6,7 @@ use crate::api_options::{ApiListen, ApiOptions};
 use crate::http::Address;
 use crate::tls::TlsFiles;
 
-/// Reads the section; relative paths begin where those of the file do.
+/// Reads the section; relative paths are resolved like those of the file.
 pub fn api(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> ApiOptions {
     let listen = table.string("listen", &mut resolver.problems);
     let token_file = table.string("token_file", &mut resolver.problems);

@@ -8,7 +8,7 @@ use crate::secrets::{self, Lengths};
 use lunar_iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
 use toml::de::DeValue;
 
-/// `chap` of a target: one table for all initiators, or a list with one for each.
+/// Reads `chap` of a target: one table for all initiators, or a list with one table for each.
 pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Vec<ChapConfig> {
     let mut entries: Vec<ChapConfig> = Vec::new();
     table.not_empty("chap", &mut resolver.problems);
@@ -33,7 +33,7 @@ pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -
     entries
 }
 
-/// `chap` of discovery sessions: one table.
+/// Reads `chap` of discovery sessions: one table.
 pub fn discovery_chap(
     table: &mut TableReader<'_, '_>,
     resolver: &mut Resolver<'_>,
@@ -81,7 +81,7 @@ fn demand(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Opti
     })
 }
 
-/// CHAP_N is a text value: no zero bytes, and not endless.
+/// Checks a user name: CHAP_N is a text value without zero bytes and of limited length.
 pub fn check_user(user: &str) -> Result<(), String> {
     const USER_BYTES_MAX: usize = 255;
     if user.is_empty() || user.len() > USER_BYTES_MAX || user.chars().any(char::is_control) {
@@ -103,8 +103,9 @@ fn secret(file: &Located<String>, short: bool, resolver: &mut Resolver<'_>) -> O
     }
 }
 
-/// What the target proves itself with, initiators know, to check it: a secret that one of them has
-/// to prove, at whatever target or in discovery, must be none of these. RFC 7143 §9.2.1.
+/// Checks that no initiator's secret equals a secret of a target. Initiators hold the target's
+/// secret to verify it, so an initiator's secret for any target or for discovery must differ from
+/// all of them. RFC 7143 §9.2.1.
 pub fn secrets_apart(resolver: &mut Resolver<'_>) {
     for own in &resolver.own_secrets {
         let same = |other: &Secret| secrets::check_mutual(other, &own.value).err();

@@ -1,4 +1,4 @@
-//! How much may be done a second: `limit` of a LUN and of a target, `initiator_limit` of a LUN.
+//! Reads limits: `limit` of a LUN and of a target, `initiator_limit` of a LUN.
 
 use super::file::{TableReader, mismatch};
 use super::model::LunConfig;
@@ -7,13 +7,13 @@ use crate::units::parse_rate;
 use lunar_target::{BYTES_PER_SECOND_MIN, IOPS_MIN, InitiatorLimit, Limit, LogicalUnit};
 use toml::de::DeValue;
 
-/// More than any disk does.
+/// Upper bound of a limit, above the rate of any disk.
 pub const IOPS_MAX: u64 = 1_000_000_000;
 
-/// Reads a limit of bandwidth, like `200Mbit`; returns bytes a second.
+/// Reads a limit of bandwidth, like `200Mbit`; returns bytes per second.
 ///
 /// # Errors
-/// What is meant.
+/// Returns a text that says which values are valid.
 pub fn parse_bandwidth(text: &str) -> Result<u64, String> {
     let rate = parse_rate(text)?;
     if rate < BYTES_PER_SECOND_MIN {
@@ -24,20 +24,20 @@ pub fn parse_bandwidth(text: &str) -> Result<u64, String> {
 }
 
 impl LunConfig {
-    /// Limits the unit as configured, at once; sessions notice nothing else.
+    /// Sets the configured limits of the unit, effective at once; sessions are not interrupted.
     pub fn put_limits(&self, unit: &LogicalUnit) {
         unit.set_limit(self.limit);
         unit.set_initiator_limits(self.initiator_limits.clone());
     }
 
-    /// Whether two LUNs of one disk agree on its limits.
+    /// Whether the limits are the same, as two LUNs of one disk require.
     pub fn same_limits(&self, other: &Self) -> bool {
         self.limit == other.limit && self.initiator_limits == other.initiator_limits
     }
 }
 
 impl Resolver<'_> {
-    /// `limit` of a LUN: for all initiators together.
+    /// Reads `limit` of a LUN, which is for all initiators together.
     pub fn limit(&mut self, table: &mut TableReader<'_, '_>) -> Limit {
         let Some(mut limit) = table.table("limit", &mut self.problems) else {
             return Limit::NONE;
@@ -47,7 +47,7 @@ impl Resolver<'_> {
         read
     }
 
-    /// A list of limits: each for one initiator, or for each that no other entry names.
+    /// Reads a list of limits: each for one initiator, or for each that no other entry names.
     pub fn initiator_limits(
         &mut self,
         table: &mut TableReader<'_, '_>,
@@ -85,7 +85,7 @@ impl Resolver<'_> {
             let hint = "add iops = 1000, bandwidth = \"200Mbit\", or both".to_owned();
             self.problems.add(&table.span, "a limit that limits nothing", Some(hint));
         }
-        // Both are above what is possible: there is nothing to be refused.
+        // Both values are above the minimum, so that `Limit::new` cannot fail.
         Limit::new(iops.map(|iops| iops.value), bandwidth).unwrap_or_default()
     }
 }

@@ -1,14 +1,14 @@
-//! Rules that hold for the command line and the configuration file alike.
+//! Rules for values of the command line and of the configuration file.
 
 use lunar_block::PHYSICAL_BLOCK_BYTES_MAX;
 use lunar_initiator::{NAME_BYTES_MAX, PORT_DEFAULT};
 use lunar_target::Portal;
 use std::net::{IpAddr, SocketAddr};
 
-/// Whether `name` is an iSCSI name in its normal form. RFC 7143 §4.2.7.
+/// Checks that `name` is an iSCSI name in its normal form. RFC 7143 §4.2.7.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns what is wrong with the name.
 pub fn check_name(name: &str) -> Result<(), String> {
     if name.len() > NAME_BYTES_MAX {
         return Err(format!("an iSCSI name has at most {NAME_BYTES_MAX} bytes"));
@@ -30,7 +30,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// `yyyy-mm.reversed.domain[:anything]`. RFC 7143 §4.2.7.4.
+/// Checks `yyyy-mm.reversed.domain[:anything]`. RFC 7143 §4.2.7.4.
 fn check_iqn(rest: &str) -> Result<(), String> {
     const MEANT: &str = "write iqn.YEAR-MONTH.REVERSED-DOMAIN[:WHAT], for example \
                          iqn.2026-11.org.example:disk";
@@ -54,7 +54,7 @@ fn is_hex(text: &str, lengths: &[usize]) -> bool {
 /// Reads an address to listen on: `127.0.0.1:3260`, `[::1]:3260`, or without the port.
 ///
 /// # Errors
-/// What is meant.
+/// Returns a text that says which forms are valid.
 pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
@@ -67,10 +67,10 @@ pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// Whether `text` is `host:port`, as initiators are told.
+/// Checks that `text` is `host:port`, the form that initiators receive.
 ///
 /// # Errors
-/// What is meant.
+/// Returns a text that says which form is valid.
 pub fn check_advertised(text: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
     if !text.chars().all(plain) || !text.rsplit(']').next().is_some_and(|end| end.contains(':')) {
@@ -79,10 +79,11 @@ pub fn check_advertised(text: &str) -> Result<(), String> {
     lunar_initiator::parse_portal(text).map(|_| ()).map_err(|error| error.hint)
 }
 
-/// Whether `text` is `host:port[,portal group tag]`, as a redirected initiator is told.
+/// Checks that `text` is `host:port[,portal group tag]`, the form that a redirected initiator
+/// receives.
 ///
 /// # Errors
-/// What is meant.
+/// Returns a text that says which form is valid.
 pub fn check_redirect(text: &str) -> Result<(), String> {
     let (address, tag) = text.split_once(',').unwrap_or((text, "1"));
     let tag_fits = tag.bytes().all(|b| b.is_ascii_digit()) && tag.parse::<u16>().is_ok();
@@ -92,8 +93,8 @@ pub fn check_redirect(text: &str) -> Result<(), String> {
     check_advertised(address)
 }
 
-/// What is wrong with `portal` beside the `others`: an address is listened on once, and the
-/// unspecified one stands for all of its family.
+/// Returns an error if `portal` overlaps one of the `others`: an address can be listened on once,
+/// and the unspecified address includes all addresses of its family.
 pub fn listens_already<'p>(
     mut others: impl Iterator<Item = &'p Portal>,
     portal: &Portal,
@@ -113,11 +114,11 @@ pub fn listens_already<'p>(
     })
 }
 
-/// What to do about an address in two portal groups.
+/// Hint for an address in two portal groups.
 pub const ONE_GROUP: &str = "give both portals the same portal group, or other addresses";
 
-/// What is wrong with `portal` beside the `others`: an address that is advertised belongs to one
-/// portal group. RFC 7143 §4.4.1 puts every network portal into exactly one.
+/// Returns an error if one of the `others` advertises the address of `portal` in another portal
+/// group. RFC 7143 §4.4.1 assigns every network portal to exactly one group.
 pub fn one_address_two_groups<'p>(
     mut others: impl Iterator<Item = &'p Portal>,
     portal: &Portal,
@@ -128,15 +129,15 @@ pub fn one_address_two_groups<'p>(
     Some(format!("{advertised} is advertised for {} already, in another group", other.listen))
 }
 
-/// Whether only this machine reaches `address`.
+/// Whether `address` can be reached from this machine only.
 pub fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// Block sizes must be what the devices take.
+/// Checks that the devices support the block sizes.
 ///
 /// # Errors
-/// What is meant.
+/// Returns a text that says which sizes are valid.
 pub fn check_block_sizes(block_bytes: u64, physical_bytes: u64) -> Result<(), String> {
     if !matches!(block_bytes, 512 | 1024 | 2048 | 4096) {
         return Err("the block size is 512, 1024, 2048 or 4096".to_owned());
@@ -153,10 +154,10 @@ pub fn check_block_sizes(block_bytes: u64, physical_bytes: u64) -> Result<(), St
     }
 }
 
-/// A disk has whole blocks.
+/// Checks that the size is a whole number of blocks.
 ///
 /// # Errors
-/// What is meant.
+/// Returns a text that says which sizes are valid.
 pub fn check_size(bytes: u64, block_bytes: u32) -> Result<(), String> {
     if bytes == 0 || !bytes.is_multiple_of(block_bytes.into()) || i64::try_from(bytes).is_err() {
         return Err(format!("it is a multiple of the block size, {block_bytes}, and not 0"));
@@ -164,10 +165,10 @@ pub fn check_size(bytes: u64, block_bytes: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// A share of the room, `90%`.
+/// Reads a fill level, `90%`.
 ///
 /// # Errors
-/// What is meant.
+/// Returns a text that says which values are valid.
 pub fn parse_threshold(text: &str) -> Result<u8, String> {
     let number = text.trim().strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
     number

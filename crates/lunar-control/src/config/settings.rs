@@ -1,4 +1,4 @@
-//! A configuration as keys and values: what differences, drift and lines to paste are made of.
+//! A configuration as keys and values, the basis of differences, drift and the lines to paste.
 
 use super::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
 use crate::api_options::{ApiListen, ApiOptions};
@@ -18,7 +18,7 @@ pub enum Value {
     Number(u64),
     /// A size in bytes.
     Size(u64),
-    /// A rate in bytes a second.
+    /// A rate in bytes per second.
     Rate(u64),
     /// A text.
     Text(String),
@@ -33,7 +33,7 @@ impl Value {
         Self::Text(text.into())
     }
 
-    /// A path is written whole: who reads it may be in another directory.
+    /// Converts a path to an absolute one, as its reader may be in another directory.
     fn path(path: &Path) -> Self {
         let whole = std::path::absolute(path);
         Self::Text(whole.as_deref().unwrap_or(path).display().to_string())
@@ -44,7 +44,7 @@ impl Value {
         Self::Text(whole.map_or_else(|| device.clone(), DeviceUrl::File).to_string())
     }
 
-    /// As it is written in a configuration.
+    /// The value as TOML.
     pub fn toml(&self) -> String {
         match self {
             Self::Flag(is) => is.to_string(),
@@ -66,7 +66,7 @@ impl Value {
         }
     }
 
-    /// As data: sizes in bytes, rates in bits a second.
+    /// The value as JSON: sizes in bytes, rates in bits per second.
     pub fn json(&self) -> serde_json::Value {
         match self {
             Self::Flag(is) => (*is).into(),
@@ -82,7 +82,7 @@ impl Value {
     }
 }
 
-/// A basic string of TOML: one line, whatever is in it.
+/// A basic string of TOML, always on one line.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {
@@ -99,16 +99,16 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// One key of a table, as it holds.
+/// A key of a table with its value.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The key.
     pub key: &'static str,
-    /// What it is; `None`: nothing.
+    /// The value; `None`: not set.
     pub value: Option<Value>,
-    /// Whether a file that leaves the key out means the same.
+    /// Whether a file without the key has the same effect.
     pub default: bool,
-    /// What stands in the files that it names.
+    /// Contents of the secret files that the value names.
     secrets: Vec<Secret>,
 }
 
@@ -136,12 +136,12 @@ impl Setting {
         Self::new(key, Some(value(is)), same)
     }
 
-    /// Whether both mean the same; a file that holds another secret than before does not.
+    /// Whether both are the same; a file whose secret has changed is not.
     pub fn same(&self, other: &Self) -> bool {
         self.value == other.value && self.secrets == other.secrets
     }
 
-    /// Whether only secrets differ, which cannot be shown.
+    /// Whether only secrets differ, which must not be shown.
     pub fn differs_unseen(&self, other: &Self) -> bool {
         self.value == other.value && self.secrets != other.secrets
     }
@@ -161,7 +161,7 @@ fn chap_value(chap: &ChapConfig) -> Value {
         table.push(("mutual_user", Value::text(&own.user)));
         table.push(("mutual_secret_file", Value::path(file)));
     }
-    // Their order is what they are preferred in.
+    // The order of the algorithms is their order of preference.
     if !demand.algorithms.iter().eq(secrets::ALGORITHMS.iter().map(|(known, _)| known)) {
         let name = |wanted| secrets::ALGORITHMS.iter().find(|(known, _)| known == wanted);
         let names = demand.algorithms.iter().filter_map(name);
@@ -196,7 +196,7 @@ fn access_settings(access: &Access) -> [Setting; 2] {
     ]
 }
 
-/// An empty list is nobody, which is something else than no list.
+/// Builds `administer`: an empty list means nobody, unlike no list.
 fn administer(names: Option<&Vec<String>>) -> Setting {
     let names = names.map(|names| Value::List(names.iter().map(Value::text).collect()));
     Setting::optional("administer", names)
@@ -309,7 +309,7 @@ fn portal_value(portal: &Portal) -> Value {
     Value::Table(table)
 }
 
-/// The keys outside of `[[target]]`, by their sections; "" has those that stand in none.
+/// The keys outside of `[[target]]`, by section; "" has the keys outside of all sections.
 pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Setting>)> {
     let portals = &configuration.portals;
     let listen = Setting::new(
@@ -359,7 +359,7 @@ pub fn of_api(is: &ApiOptions) -> Vec<Setting> {
     ]
 }
 
-/// All of it as data; secrets are named by their files.
+/// The whole configuration as JSON; secrets are named by their files.
 pub fn json(configuration: &Configuration) -> serde_json::Value {
     let object = |settings: &[Setting]| {
         let told = settings
@@ -392,7 +392,7 @@ pub fn json(configuration: &Configuration) -> serde_json::Value {
 mod tests {
     use super::*;
 
-    /// Goal: what is written is read back as the same.
+    /// Goal: values written as TOML are read back unchanged.
     #[test]
     fn values_are_written_as_toml_reads_them() {
         let texts = ["", "plain", "a\"b\\c", "two\nlines\t\u{7f}", "ä\u{1f600}"];
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(list.json(), serde_json::json!([{ "a": true }, "b"]));
     }
 
-    /// Goal: another order of the algorithms is another preference; paths are whole.
+    /// Goal: another order of the algorithms is another preference; paths are absolute.
     #[test]
     fn nothing_of_a_demand_is_left_out() {
         use lunar_iscsi::login::Credential;

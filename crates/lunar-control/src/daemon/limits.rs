@@ -1,4 +1,4 @@
-//! Limits of LUNs and initiators, set while they are used.
+//! Limits of LUNs and initiators, changed while they are in use.
 
 use super::{Aim, Applied, Daemon, LunAt, find, which};
 use crate::Failure;
@@ -9,10 +9,10 @@ use std::fmt;
 pub use crate::config::limit_settings::LimitSettings;
 
 impl Daemon {
-    /// Limits what all initiators together do to a LUN, until the next configuration is applied.
+    /// Limits all initiators together at a LUN, until the next configuration is applied.
     ///
     /// # Errors
-    /// No such LUN, a limit that is too low.
+    /// Fails if there is no such LUN or the limit is too low.
     pub fn limit(
         &self,
         at: &LunAt<'_>,
@@ -26,10 +26,10 @@ impl Daemon {
         })
     }
 
-    /// Limits what an initiator does at a LUN; `None`: each that no other entry names.
+    /// Limits an initiator at a LUN; `None`: each initiator that no other entry names.
     ///
     /// # Errors
-    /// No such LUN, no name of an initiator, a limit that is too low.
+    /// Fails if there is no such LUN, the name is invalid, or the limit is too low.
     pub fn limit_initiator_at(
         &self,
         at: &LunAt<'_>,
@@ -46,11 +46,11 @@ impl Daemon {
         })
     }
 
-    /// Limits what an initiator does at a target, at all LUNs together; `None`: each that no other
+    /// Limits an initiator at a target, at all LUNs together; `None`: each initiator that no other
     /// entry names.
     ///
     /// # Errors
-    /// No such target, no name of an initiator, a limit that is too low.
+    /// Fails if there is no such target, the name is invalid, or the limit is too low.
     pub fn limit_initiator(
         &self,
         target: &str,
@@ -66,7 +66,7 @@ impl Daemon {
         })
     }
 
-    /// Sets limits of the unit behind a LUN, whichever LUNs show it.
+    /// Sets limits of the unit behind a LUN, for all LUNs that show it.
     fn limit_unit(
         &self,
         wanted: &mut Configuration,
@@ -83,7 +83,7 @@ impl Daemon {
     }
 }
 
-/// A name as it is compared.
+/// Checks a name and converts it to lower case, the form that is compared.
 fn checked(initiator: Option<&str>) -> Result<Option<String>, Failure> {
     let initiator = initiator.map(str::to_ascii_lowercase);
     if let Some(name) = &initiator {
@@ -93,7 +93,7 @@ fn checked(initiator: Option<&str>) -> Result<Option<String>, Failure> {
     Ok(initiator)
 }
 
-/// Puts a limit in the place of the one that the initiator has.
+/// Sets an initiator's limit, replacing the previous one.
 fn put(limits: &mut Vec<InitiatorLimit>, initiator: &Option<String>, limit: Limit) {
     let place = limits.iter().position(|entry| entry.initiator == *initiator);
     match (place, limit.is_none()) {

@@ -1,4 +1,4 @@
-//! A running server and its configuration: what is to be served, what is, and the way between.
+//! A running server and its configuration, and changes from one configuration to the next.
 
 mod limits;
 mod plan;
@@ -28,21 +28,21 @@ use work::Work;
 
 pub use limits::LimitSettings;
 
-/// Where the configuration that a server started with came from.
+/// The origin of the configuration that a server started with.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {
-    /// A file, which can be read again.
+    /// A configuration file, which can be read again.
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// The API that the command line said, which holds instead of the file's.
+        /// API options of the command line, which override those of the file.
         api: Option<ApiOptions>,
     },
     /// The arguments of a command.
     Arguments,
 }
 
-/// A configuration to be applied.
+/// The configuration to apply.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// The file that the server started with.
@@ -51,72 +51,73 @@ pub enum Source {
     Text {
         /// TOML.
         text: String,
-        /// The file it came from: relative paths in it begin there, problems name it.
+        /// The file it came from: relative paths in the text are resolved against its directory,
+        /// and problems name it.
         path: PathBuf,
     },
 }
 
-/// How to apply.
+/// Options for applying a configuration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApplyOptions {
-    /// Only tell what would change.
+    /// Only report the changes, without making them.
     pub dry_run: bool,
-    /// Disks may get smaller: what lies beyond their new ends is lost.
+    /// Disks may shrink: data beyond their new ends is lost.
     pub shrink: bool,
 }
 
-/// What a change did, or would do.
+/// The result of a change, or of a dry run.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 pub struct Applied {
-    /// What changed.
+    /// The changes.
     #[serde(flatten)]
     pub difference: Difference,
-    /// Whether it was made; `false`: it was only asked for.
+    /// Whether the changes were made; `false`: dry run.
     pub made: bool,
-    /// Sessions that see other LUNs than before.
+    /// Number of sessions whose LUNs have changed.
     pub sessions_changed: usize,
-    /// Sessions that had to end.
+    /// Number of sessions that were ended.
     pub sessions_ended: usize,
-    /// What somebody should know, a line each: failed syncs of units that are gone, what would
+    /// Warnings, one per line: failed syncs of units that are no longer served, changes that would
     /// be refused.
     pub warnings: Vec<String>,
 }
 
-/// Which LUN.
+/// Selects a LUN.
 #[derive(Clone, Copy, Debug)]
 pub struct LunAt<'a> {
     /// The target's iSCSI name.
     pub target: &'a str,
-    /// Its number.
+    /// The LUN's number.
     pub id: u16,
-    /// Its device, where several LUNs have the number.
+    /// The LUN's device, where several LUNs have this number.
     pub device: Option<&'a str>,
 }
 
-/// What a change is meant to do.
+/// Options of a change.
 #[derive(Clone, Copy, Debug, Default)]
 struct Aim {
-    /// It is a configuration, which drift is measured against from then on.
+    /// The result is an applied configuration, which drift is measured against from then on.
     becomes_applied: bool,
-    /// Only tell.
+    /// Only report the changes.
     dry_run: bool,
-    /// Disks may get smaller.
+    /// Disks may shrink.
     shrink: bool,
 }
 
-/// A running server and its configuration. Changes block, one at a time; what runs can be looked
-/// at meanwhile.
+/// A running server and its configuration. Changes block and run one at a time; the state can be
+/// read meanwhile.
 #[derive(Debug)]
 pub struct Daemon {
     server: Server,
     origin: Origin,
     opening: Opening,
-    /// Held while something changes.
+    /// Units that are open; locked during a change.
     entries: Mutex<Vec<Entry>>,
     told: Mutex<Told>,
-    /// Nothing changes any more.
+    /// No more changes are accepted.
     stopping: AtomicBool,
-    /// What its API reads from files.
+    /// Certificate and token of the API, read from files.
     files: OnceLock<ApiFiles>,
 }
 
@@ -124,11 +125,11 @@ pub struct Daemon {
 struct Told {
     /// The configuration applied last.
     applied: Configuration,
-    /// What is served.
+    /// The running configuration.
     running: Configuration,
 }
 
-/// What a configuration names, open, and not served yet.
+/// A configuration whose devices are open but not served yet.
 #[derive(Debug)]
 pub struct Opened {
     configuration: Configuration,
@@ -139,10 +140,10 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens what `configuration` names.
+    /// Opens the devices of `configuration`.
     ///
     /// # Errors
-    /// A device that cannot be opened (or is in use), a state that cannot be kept.
+    /// Fails if a device cannot be opened (or is in use), or its state cannot be stored.
     pub fn open(
         configuration: Configuration,
         origin: Origin,
@@ -160,10 +161,10 @@ impl Opened {
         Ok(Self { configuration, origin, opening, entries, layout })
     }
 
-    /// Serves it.
+    /// Starts serving.
     ///
     /// # Errors
-    /// An address that cannot be listened on.
+    /// Fails if an address cannot be listened on.
     pub fn serve(self) -> Result<Daemon, Failure> {
         let Self { configuration, origin, opening, entries, layout } = self;
         if let Err(error) = opening.buffers().budget().start_heap_trimmer() {
@@ -206,12 +207,12 @@ impl Daemon {
         &self.server
     }
 
-    /// Where the configuration that it started with came from.
+    /// The origin of the configuration that the server started with.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// What is served.
+    /// The running configuration.
     pub fn running(&self) -> Configuration {
         self.told().running.clone()
     }
@@ -221,29 +222,29 @@ impl Daemon {
         self.told().applied.clone()
     }
 
-    /// How what is served differs from the configuration applied last: from that to this.
+    /// The difference from the configuration applied last to the running one.
     pub fn drift(&self) -> Difference {
         let Told { applied, running } = self.told().clone();
         let same = |_: Option<&LunConfig>, _: &LunConfig| Shown { same: true, ..Shown::default() };
         Difference::between(&applied, &running, &same)
     }
 
-    /// Lines of a configuration for what was changed since the last one was applied.
+    /// The changes since the last configuration was applied, as TOML.
     pub fn toml_of_drift(&self) -> String {
         let Told { applied, running } = self.told().clone();
         toml::of_drift(&applied, &running)
     }
 
-    /// The whole configuration that is served.
+    /// The running configuration as TOML.
     pub fn toml(&self) -> String {
         toml::of(&self.told().running)
     }
 
-    /// Serves what `source` says instead, all of it or nothing.
+    /// Applies the configuration `source`, all of it or nothing.
     ///
     /// # Errors
-    /// A wrong configuration, a device that cannot be opened, a disk that would get smaller without
-    /// leave: nothing has changed then.
+    /// Fails if the configuration is invalid, a device cannot be opened, or a disk would shrink
+    /// without permission; in all of these cases nothing has changed.
     pub fn apply(
         &self,
         source: &Source,
@@ -251,10 +252,10 @@ impl Daemon {
         by: &dyn fmt::Display,
     ) -> Result<Applied, Failure> {
         let aim = Aim { becomes_applied: true, dry_run: options.dry_run, shrink: options.shrink };
-        // Files that cannot be used refuse the whole change, before anything is done.
+        // A file that cannot be used refuses the whole change before anything is done.
         let files = self.files.get();
         let mut renewed = Renewed::default();
-        // They are read when it is this change's turn: of two, the later one has the newer text.
+        // The files are read inside the change: of two changes, the later one has the newer text.
         let mut applied = self.change(&aim, by, |_| {
             let wanted = self.read(source)?;
             renewed = files.map(ApiFiles::read).transpose()?.unwrap_or_default();
@@ -269,10 +270,10 @@ impl Daemon {
         Ok(applied)
     }
 
-    /// The API's certificate and token are read anew from these whenever a configuration is
-    /// applied.
+    /// Registers the files that the API's certificate and token are read from again whenever a
+    /// configuration is applied.
     pub(crate) fn renew_with(&self, files: ApiFiles) {
-        // One API serves a daemon.
+        // A daemon has one API, so this is set once.
         let _ = self.files.set(files);
     }
 
@@ -291,11 +292,11 @@ impl Daemon {
         Ok(read)
     }
 
-    /// Shows a further LUN at a target, until the next configuration is applied.
+    /// Adds a LUN to a target, until the next configuration is applied.
     ///
     /// # Errors
-    /// No such target, settings that make no sense, a number that is taken, a device that cannot
-    /// be opened.
+    /// Fails if there is no such target, the settings are invalid, the number is taken, or the
+    /// device cannot be opened.
     pub fn add_lun(
         &self,
         target: &str,
@@ -310,10 +311,10 @@ impl Daemon {
         })
     }
 
-    /// Shows a LUN no more, until the next configuration is applied.
+    /// Removes a LUN, until the next configuration is applied.
     ///
     /// # Errors
-    /// No such LUN.
+    /// Fails if there is no such LUN.
     pub fn remove_lun(&self, at: &LunAt<'_>, by: &dyn fmt::Display) -> Result<Applied, Failure> {
         self.change(&Aim::default(), by, |mut wanted| {
             let luns = &mut find(&mut wanted, at.target)?.luns;
@@ -323,10 +324,11 @@ impl Daemon {
         })
     }
 
-    /// Gives the unit behind a LUN another size.
+    /// Resizes the unit behind a LUN.
     ///
     /// # Errors
-    /// No such LUN, a size that it cannot have, one that is smaller without leave to shrink.
+    /// Fails if there is no such LUN, the size is not possible, or it is smaller without permission
+    /// to shrink.
     pub fn resize(
         &self,
         at: &LunAt<'_>,
@@ -350,10 +352,10 @@ impl Daemon {
         })
     }
 
-    /// Sends the logins at a target elsewhere (`host:port[,portal group tag]`), or no more.
+    /// Redirects logins at a target to `host:port[,portal group tag]`, or stops redirecting them.
     ///
     /// # Errors
-    /// No such target, an address that is none.
+    /// Fails if there is no such target or the address is invalid.
     pub fn redirect(
         &self,
         target: &str,
@@ -370,11 +372,11 @@ impl Daemon {
         })
     }
 
-    /// Lets the unit behind a LUN take writes again after a sync has failed: what was written since
-    /// the last good one may be lost.
+    /// Makes the unit behind a LUN accept writes again after a failed sync: data written since the
+    /// last successful sync may be lost.
     ///
     /// # Errors
-    /// No such LUN, a disk that cannot be synced still.
+    /// Fails if there is no such LUN, or the disk still cannot be synced.
     pub fn recover(&self, at: &LunAt<'_>, by: &dyn fmt::Display) -> Result<(), Failure> {
         let entries = self.begin_change()?;
         let mut running = self.running();
@@ -392,10 +394,11 @@ impl Daemon {
         Ok(())
     }
 
-    /// Ends a session: its initiator is asked to log out, and cut after a few seconds.
+    /// Ends a session: requests a logout from the initiator and cuts the session after a few
+    /// seconds.
     ///
     /// # Errors
-    /// No such session.
+    /// Fails if there is no such session.
     pub fn log_out(&self, tsih: u16, by: &dyn fmt::Display) -> Result<(), Failure> {
         if self.is_stopping() {
             return Err(Failure::stopping());
@@ -422,13 +425,13 @@ impl Daemon {
         let mut entries = self.begin_change()?;
         let running = self.running();
         let wanted = wish(running.clone())?;
-        // What cannot be had without a restart stays as it is.
+        // Settings that require a restart stay as they are.
         let served = Configuration {
             targets: wanted.targets.clone(),
             discovery_chap: wanted.discovery_chap.clone(),
             ..running.clone()
         };
-        // The portals that are open stay so, whatever the file says of them.
+        // The open portals stay open, whatever the file says about them.
         config::lun::check_locked(&served)?;
         let layout = Layout::of(&self.server.catalogue(), &entries);
         let names_hold = !aim.becomes_applied;
@@ -482,7 +485,7 @@ impl Daemon {
         Ok(applied)
     }
 
-    /// Changes every LUN that shows the same unit as the one at this target and place does.
+    /// Applies a change to every LUN that shows the same unit as the given LUN.
     fn each_of_unit(
         &self,
         wanted: &mut Configuration,
@@ -513,15 +516,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for work of the server, on a thread that may block.
+/// Waits for a future of the server, on a thread that may block.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("no runtime: {error}")))?;
     Ok(runtime.block_on(work))
 }
 
-/// What a server is given: `configuration`, with the unit of each LUN. A LUN whose unit is not
-/// there is left out.
+/// The catalogue for the server: `configuration` with the unit of each LUN. A LUN without a unit is
+/// left out.
 fn catalogue(
     configuration: &Configuration,
     layout: &Layout,
@@ -553,7 +556,7 @@ fn catalogue(
     }
 }
 
-/// Says the size that each unit has, where one was wanted.
+/// Writes the actual size of each unit into the configuration, where a size was given.
 fn tell_sizes(
     running: &mut Configuration,
     layout: &Layout,
@@ -568,7 +571,7 @@ fn tell_sizes(
     }
 }
 
-/// Holds each unit to its limits; sessions notice nothing else.
+/// Sets the limits of each unit; sessions are not interrupted.
 fn put_limits(
     running: &Configuration,
     layout: &Layout,
@@ -583,7 +586,7 @@ fn put_limits(
     }
 }
 
-/// Says the size that each file has, whether one was wanted or not.
+/// Writes the actual size of each file into the configuration, even if no size was given.
 fn tell_all_sizes(known: &mut Configuration, layout: &Layout, entries: &[Entry]) {
     for (target, shown) in known.targets.iter_mut().zip(&layout.0) {
         for (lun, shown) in target.luns.iter_mut().zip(shown) {
@@ -596,7 +599,7 @@ fn tell_all_sizes(known: &mut Configuration, layout: &Layout, entries: &[Entry])
     }
 }
 
-/// What leads from what is served to what is wanted.
+/// The difference from the running configuration to the wanted one.
 fn difference(
     running: &Configuration,
     wanted: &Configuration,
@@ -609,7 +612,7 @@ fn difference(
     Difference::between(&known, wanted, &|_, lun| plan.shown(entries, wanted, lun))
 }
 
-/// What a dry run tells: what would change, and what would be refused.
+/// The result of a dry run: the changes, and those that would be refused.
 fn only_told(difference: Difference, shrink: bool) -> Applied {
     let refused = refuse_to_shrink(&difference).err().filter(|_| !shrink);
     let refused = refused.map(|why| format!("without --shrink it is refused: {}", why.what));
@@ -628,7 +631,7 @@ fn refuse_to_shrink(difference: &Difference) -> Result<(), Failure> {
     ))
 }
 
-/// One line for each change, for whoever asks later who did it.
+/// Logs one line for each change, with its origin.
 fn audit(changes: &[Change], by: &dyn fmt::Display) {
     for change in changes {
         let (target, lun, key) = (&change.target, change.lun, &change.key);

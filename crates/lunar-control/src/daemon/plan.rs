@@ -1,4 +1,4 @@
-//! What becomes of each unit when another configuration is to be served.
+//! Plans the fate of each unit when another configuration is applied.
 
 use super::units::{Entry, agree, same_settings, wanted_size};
 use crate::Failure;
@@ -8,55 +8,55 @@ use crate::difference::{Shown, pair_luns};
 use lunar_block::file_identity;
 use lunar_target::Catalogue;
 
-/// Which unit each LUN shows, by target and LUN of a configuration; `None`: the unit is lost.
+/// The unit of each LUN, by target and LUN of a configuration; `None`: the unit is lost.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout(pub(super) Vec<Vec<Option<usize>>>);
 
 impl Layout {
-    /// Of what is served.
+    /// The layout of the served catalogue.
     pub(super) fn of(catalogue: &Catalogue, entries: &[Entry]) -> Self {
         let index = |unit: &_| entries.iter().position(|entry| entry.is(unit));
         let targets = catalogue.targets.iter();
         Self(targets.map(|t| t.luns.iter().map(|lun| index(&lun.unit)).collect()).collect())
     }
 
-    /// Whether some LUN shows the unit.
+    /// Whether any LUN shows the unit.
     pub(super) fn shows(&self, unit: usize) -> bool {
         self.0.iter().flatten().any(|shown| *shown == Some(unit))
     }
 }
 
-/// A unit that the new configuration wants.
+/// A unit of the new configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) config: UnitConfig,
-    /// Which of the open units it is.
+    /// Index of the open unit, if it is open already.
     pub(super) open: Option<usize>,
-    /// Whether that has to be closed and opened again.
+    /// Whether the open unit has to be closed and opened again.
     pub(super) reopens: bool,
-    /// Whether another file is there now under its name.
+    /// Whether the name of the open unit now leads to another file.
     pub(super) replaced: bool,
 }
 
-/// The units of a configuration, each once, and which LUN shows which.
+/// The units of a configuration, each once, with the LUNs that show them.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) wanted: Vec<Wanted>,
-    /// Open units that get another size, and that size in bytes.
+    /// Open units to resize, with the new size in bytes.
     pub(super) resizes: Vec<(usize, u64)>,
     /// Indices into `wanted`, and whether the LUN shows that unit already.
     luns: Vec<Vec<(usize, bool)>>,
-    /// Open units that the names of files lead to.
+    /// Open units that file names lead to.
     named: Vec<usize>,
 }
 
 impl Plan {
-    /// What becomes of `entries`, which the LUNs of `running` show as in `layout`, when `new` is to
-    /// be served. Where `names_hold`, a LUN that is to show what it shows does so, whatever has
-    /// become of the name of its file: names are looked up again only by a whole configuration.
+    /// Plans the change from `entries`, which the LUNs of `running` show as in `layout`, to `new`.
+    /// With `names_hold`, an unchanged LUN keeps its unit even if the name of its file now leads
+    /// elsewhere: only a whole configuration looks up names again.
     ///
     /// # Errors
-    /// Two LUNs over one file that do not agree, a file that is served and no more there.
+    /// Fails if two LUNs over one file disagree, or a served file no longer exists.
     pub(super) fn new(
         entries: &[Entry],
         running: &Configuration,
@@ -102,7 +102,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// `before` is what the same LUN showed so far, and shows again if it `holds`.
+    /// Adds a unit for a LUN. `before` is the unit that the LUN has shown so far; with `holds`, the
+    /// LUN keeps it.
     fn want(
         &mut self,
         entries: &[Entry],
@@ -137,10 +138,10 @@ impl Plan {
         Ok(self.wanted.len() - 1)
     }
 
-    /// The open unit whose file had the name of another one that is there now.
+    /// The open unit whose file has lost its name to another file.
     ///
     /// # Errors
-    /// There is none: a new one would be made in the place of one that is in use.
+    /// Fails if the name leads to no file: a new one would be created in place of a file in use.
     fn replaced(&self, entries: &[Entry], config: &UnitConfig) -> Result<Option<usize>, Failure> {
         let Some(path) = config.device.path() else { return Ok(None) };
         let named = |entry: &Entry| entry.config.device == config.device;
@@ -155,11 +156,12 @@ impl Plan {
                  status` names the command that saves it",
             ));
         }
-        // Another name leads to it still.
+        // A unit that another name still leads to counts as that one.
         Ok(Some(index).filter(|index| !self.named.contains(index)))
     }
 
-    /// What is known of the disk that a LUN of `new`, the configuration it was made for, shows.
+    /// The known facts about the disk of a LUN of `new`, the configuration that the plan was made
+    /// for.
     pub(super) fn shown(&self, entries: &[Entry], new: &Configuration, lun: &LunConfig) -> Shown {
         let targets = new.targets.iter().zip(&self.luns);
         let mut luns = targets.flat_map(|(target, luns)| target.luns.iter().zip(luns));
@@ -172,7 +174,7 @@ impl Plan {
         Shown { same: *same, size_bytes, reopens: wanted.reopens }
     }
 
-    /// With the place of each wanted unit.
+    /// The layout with the slot of each wanted unit.
     pub(super) fn layout(&self, places: &[usize]) -> Layout {
         let luns = self.luns.iter();
         Layout(
@@ -188,8 +190,8 @@ fn by_file(entries: &[Entry], config: &UnitConfig) -> Option<usize> {
     entries.iter().position(|entry| entry.file == Some(file))
 }
 
-/// The open unit that `config` names: a file is known by itself, memory by its UUID or by the LUN
-/// that shows it.
+/// The open unit that `config` names: a file is identified by itself, memory by its UUID or by the
+/// LUN that shows it.
 fn find(entries: &[Entry], config: &UnitConfig, before: Option<usize>) -> Option<usize> {
     if config.device.path().is_some() {
         return by_file(entries, config);

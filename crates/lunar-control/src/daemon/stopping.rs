@@ -1,4 +1,5 @@
-//! The end of a daemon: what changes is through, nothing changes any more, then the server ends.
+//! Shutdown of a daemon: the running change ends, no more changes are accepted, then the server
+//! ends.
 
 use super::{Daemon, Entry};
 use crate::Failure;
@@ -7,12 +8,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How long the end waits for a change that has begun; one that hangs on a device is left.
+/// Maximum time that a shutdown waits for a running change; a change that hangs on a device is
+/// abandoned.
 const CHANGE_TIME_MAX: Duration = Duration::from_secs(15);
 const CHANGE_POLL: Duration = Duration::from_millis(20);
 
 impl Daemon {
-    /// Refuses changes from now on, waits for the one that has begun, then ends the server as
+    /// Refuses changes from now on, waits for the running one, then ends the server as
     /// [`lunar_target::Server::shutdown`] does.
     pub fn shutdown(&self, grace: Duration, progress: &mut dyn FnMut(&str)) -> ShutdownReport {
         self.stopping.store(true, Ordering::Release);
@@ -20,15 +22,15 @@ impl Daemon {
         self.server.shutdown(grace, progress)
     }
 
-    /// Whether it has begun to end.
+    /// Whether the shutdown has begun.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Waits for its turn to change something.
+    /// Waits until no other change is running.
     ///
     /// # Errors
-    /// The server is stopping, or a former change has ended in a panic.
+    /// Fails if the server is stopping, or an earlier change ended in a panic.
     pub(super) fn begin_change(&self) -> Result<MutexGuard<'_, Vec<Entry>>, Failure> {
         let Ok(entries) = self.entries.lock() else {
             let what = "a change has failed half way by an error of ours, so that what is open is \

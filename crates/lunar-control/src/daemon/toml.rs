@@ -1,4 +1,4 @@
-//! What is served, as lines of a configuration.
+//! The running configuration as TOML.
 
 use crate::config::model::{Configuration, LunConfig, TargetConfig};
 use crate::config::settings::{self, Setting, Value};
@@ -20,7 +20,7 @@ pub(super) fn of(configuration: &Configuration) -> String {
     text
 }
 
-/// What differs; comments say where it belongs, and what has to go.
+/// The differences; comments say where each line belongs, and what has to be removed.
 pub(super) fn of_drift(applied: &Configuration, running: &Configuration) -> String {
     let mut text = String::new();
     let find = |list: &[TargetConfig], name: &str| {
@@ -92,7 +92,7 @@ fn push_keys(text: &mut String, place: &str, old: &[Setting], new: &[Setting], i
     }
 }
 
-/// The keys that have another value than their default.
+/// The keys with another value than the default, one per line.
 fn lines(keys: &[Setting], indent: &str) -> String {
     let told = keys.iter().filter(|setting| !setting.default);
     let line = |s: &Setting| {
@@ -103,7 +103,7 @@ fn lines(keys: &[Setting], indent: &str) -> String {
     told.filter_map(line).collect()
 }
 
-/// What a line alone does not say.
+/// A comment on a setting that its line does not explain.
 fn comment(setting: &Setting) -> Option<&'static str> {
     let names_no_file = |value: &Value| match value {
         Value::Table(entries) => !entries.iter().any(|(key, _)| *key == "secret_file"),

@@ -1,4 +1,4 @@
-//! Looking at what a session says.
+//! Traces of sessions.
 
 use super::Daemon;
 use crate::Failure;
@@ -7,10 +7,11 @@ use lunar_target::{NoTrace, Trace};
 use std::fmt;
 
 impl Daemon {
-    /// Begins a trace of a session's PDUs, which goes on until it is dropped.
+    /// Starts a trace of a session's PDUs, which runs until it is dropped.
     ///
     /// # Errors
-    /// No such session, one that is traced already, too many traces, lengths beyond the limits.
+    /// Fails if there is no such session, it is being traced already, there are too many traces, or
+    /// a length is out of range.
     pub fn trace(
         &self,
         tsih: u16,
@@ -37,10 +38,10 @@ impl Daemon {
         Ok(trace)
     }
 
-    /// Ends the trace of a session before its time.
+    /// Ends the trace of a session early.
     ///
     /// # Errors
-    /// No such session, or none that is traced.
+    /// Fails if there is no such session, or it is not being traced.
     pub fn end_trace(&self, tsih: u16, by: &dyn fmt::Display) -> Result<(), Failure> {
         if !self.server().end_trace(tsih) {
             return Err(Failure::not_found(format!("no trace of a session {tsih} runs")));

@@ -1,4 +1,4 @@
-//! The units that are open, and opening more of them.
+//! Open units, and opening further ones.
 
 use super::{Origin, block_on};
 use crate::config::model::{Configuration, UnitConfig};
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// A unit and what it was opened as.
+/// A unit and the configuration it was opened with.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// As it was opened; its size is the one it has now, if one was wanted.
+    /// The configuration; a size in it is the current size.
     pub(super) config: UnitConfig,
-    /// The file behind it; `None`: memory.
+    /// The file of the unit; `None`: memory.
     pub(super) file: Option<FileIdentity>,
     pub(super) unit: Arc<LogicalUnit>,
 }
@@ -39,7 +39,7 @@ impl Entry {
     }
 }
 
-/// How units are opened.
+/// Settings and resources for opening units.
 #[derive(Debug)]
 pub(super) struct Opening {
     opener: Arc<dyn Opener>,
@@ -47,11 +47,11 @@ pub(super) struct Opening {
     transfer_bytes: u32,
     io_uring: bool,
     buffers: BufferPool,
-    /// Files that are smaller than they should be get larger.
+    /// Files that are too small are extended.
     grow: bool,
 }
 
-/// What opening a unit made that was not there before.
+/// Files and directories created by opening a unit.
 #[derive(Debug, Default)]
 pub(super) struct Created {
     file: Option<CreatedFile>,
@@ -59,7 +59,7 @@ pub(super) struct Created {
 }
 
 impl Created {
-    /// Takes it away again: nothing has been written to it.
+    /// Removes them again; no data has been written to them.
     pub(super) fn undo(self) {
         let removed =
             [self.file.map(CreatedFile::remove), self.directory.map(StateDirectory::discard)];
@@ -87,7 +87,7 @@ impl Opening {
         }
     }
 
-    /// Where units take memory from, with the budget of the process.
+    /// Buffers for units, with the memory budget of the process.
     pub(super) fn buffers(&self) -> &BufferPool {
         &self.buffers
     }
@@ -124,13 +124,13 @@ impl Opening {
         let new_directory = new(&directory)?;
         refuse_old_identity(config, path, &directory)?;
         let mut options = LocalOptions { io_uring: self.io_uring, ..config.options.clone() };
-        // A file that is empty, or has just that size, may be what a crash has left of a new one:
-        // it is given its size, or that is made durable. Any other is opened as it is.
+        // A file that is empty or has exactly this size may be a new one left by a crash: an empty
+        // file is extended, and the size is made durable. Any other file is opened as it is.
         let wanted = options.size_bytes.unwrap_or_default();
         if path.metadata().is_ok_and(|file| !file.is_file() || ![0, wanted].contains(&file.len())) {
             options.size_bytes = None;
         }
-        // The lock comes first: whoever holds it owns the state as well.
+        // The lock comes first: its holder owns the state as well.
         let device = self.opener.open(&config.device, &options)?;
         created.file = device.take_created();
         self.fit(config, &device)?;
@@ -143,8 +143,8 @@ impl Opening {
         self.make(config, device, uuid?, Some(directory), others)
     }
 
-    /// Makes a file as large as it should be. One that is larger stays so: it was resized while it
-    /// was served, and what lies beyond may be needed.
+    /// Extends a file to its configured size. A larger file keeps its size: it was resized while it
+    /// was served, and the data beyond may be needed.
     fn fit(&self, config: &UnitConfig, device: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
         let Some(wanted) = config.options.size_bytes else { return Ok(()) };
         let is = device.geometry().size_bytes();
@@ -183,7 +183,7 @@ impl Opening {
                     "the file that is served under that name was replaced: serve that no more \
                          first"
                 }
-                // A copied disk whose state was copied with it: initiators would take both for one.
+                // The state was copied with the disk: initiators would take both disks for one.
                 false => "remove the `uuid` file of the copy's state, so that it gets its own",
             }));
         }
@@ -209,7 +209,7 @@ impl Opening {
     }
 }
 
-/// The path, if nothing is there: what cannot be looked at may well be.
+/// Returns the path if nothing exists there; fails if that cannot be determined.
 fn new(path: &Path) -> Result<Option<PathBuf>, Failure> {
     match path.try_exists() {
         Ok(there) => Ok((!there).then(|| path.to_owned())),
@@ -218,8 +218,9 @@ fn new(path: &Path) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
-/// A disk is made, and durable, before its identity is: where there is an identity and no disk, the
-/// disk is elsewhere, and initiators must not be shown an empty one in its place.
+/// Refuses to create a disk whose identity exists. A disk is created and made durable before its
+/// identity: if there is an identity without a disk, the disk is elsewhere, and initiators must not
+/// see an empty one in its place.
 fn refuse_old_identity(config: &UnitConfig, path: &Path, directory: &Path) -> Result<(), Failure> {
     let holds = path.metadata().is_ok_and(|file| !file.is_file() || file.len() > 0);
     if holds || config.options.size_bytes.is_none() || !identity::is_kept(directory, config.uuid)? {
@@ -236,7 +237,7 @@ fn refuse_old_identity(config: &UnitConfig, path: &Path, directory: &Path) -> Re
     )))
 }
 
-/// Says the size that a unit has, where one is said.
+/// Updates the size in a configuration that has a size.
 pub(super) fn set_size(config: &mut UnitConfig, bytes: u64) {
     match &mut config.device {
         DeviceUrl::Memory { size_bytes } => *size_bytes = bytes,
@@ -248,7 +249,7 @@ pub(super) fn set_size(config: &mut UnitConfig, bytes: u64) {
     }
 }
 
-/// Says the size that a unit has, where none was said before as well.
+/// Sets the size in a configuration, even if it had none.
 pub(super) fn say_size(config: &mut UnitConfig, bytes: u64) {
     if config.device.path().is_some() {
         config.options.size_bytes = Some(bytes);
@@ -256,7 +257,7 @@ pub(super) fn say_size(config: &mut UnitConfig, bytes: u64) {
     set_size(config, bytes);
 }
 
-/// The size that is wanted, if one is.
+/// The configured size, if any.
 pub(super) fn wanted_size(config: &UnitConfig) -> Option<u64> {
     match config.device {
         DeviceUrl::Memory { size_bytes } => Some(size_bytes),
@@ -264,14 +265,14 @@ pub(super) fn wanted_size(config: &UnitConfig) -> Option<u64> {
     }
 }
 
-/// Whether two are alike but for their size and for how their device is named.
+/// Whether two configurations differ in nothing but the size and the name of the device.
 pub(super) fn same_settings(one: &UnitConfig, other: &UnitConfig) -> bool {
     let mut renamed = UnitConfig { device: other.device.clone(), ..one.clone() };
     renamed.options.size_bytes = other.options.size_bytes;
     renamed == *other
 }
 
-/// Two LUNs over one file are one disk: they agree on everything but its name.
+/// Checks that two LUNs over one file, which are one disk, agree on everything but its name.
 pub(super) fn agree(one: &UnitConfig, other: &UnitConfig) -> Result<(), Failure> {
     if same_settings(one, other) && wanted_size(one) == wanted_size(other) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Opening, closing and resizing units for a change, and taking that back.
+//! Opening, closing and resizing units for a change, and undoing that.
 
 use super::plan::{Layout, Plan, Wanted};
 use super::units::{Created, Entry, Opening, say_size, set_size};
@@ -10,36 +10,36 @@ use lunar_target::{LogicalUnit, Replaced, Server, Shrink};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a unit that is to be opened again may take to close: commands that a device keeps
-/// hold it open.
+/// Maximum time for closing a unit that is to be opened again: commands that hang in a device keep
+/// it open.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(10);
 const CLOSE_POLL: Duration = Duration::from_millis(5);
 
-/// A change that is being made, with what is needed to take it back.
+/// A change in progress, with the data to undo it.
 pub(super) struct Work<'d> {
     server: &'d Server,
     opening: &'d Opening,
-    /// What is served, and which slot each of its LUNs shows.
+    /// The running configuration; `before` has the slot of each of its LUNs.
     running: &'d Configuration,
     before: Layout,
-    /// The units that were open, then those that were opened; `None` while one is closed.
+    /// The units that were open, then those that were opened since; `None` while a unit is closed.
     slots: Vec<Option<Entry>>,
-    /// How many were open.
+    /// Number of units that were open.
     old: usize,
     created: Vec<Created>,
-    /// Units that may have got another size, and the one they had.
+    /// Units that may have been resized, with their old size.
     resized: Vec<(usize, u64)>,
-    /// Units that were closed, and what they were.
+    /// Units that were closed, with their configuration and file.
     closed: Vec<(usize, UnitConfig, Option<FileIdentity>)>,
-    /// Those of them that took no writes after a failed sync.
+    /// The closed units that accepted no writes after a failed sync.
     poisoned: Vec<usize>,
-    /// What somebody should know.
+    /// Warnings for the user.
     pub(super) warnings: Vec<String>,
 }
 
 impl<'d> Work<'d> {
-    /// `entries` are what is open, and come back from [`finish`](Self::finish) or
-    /// [`take_back`](Self::take_back).
+    /// Starts a change. `entries` are the open units; [`finish`](Self::finish) and
+    /// [`take_back`](Self::take_back) return them.
     pub(super) fn new(
         server: &'d Server,
         opening: &'d Opening,
@@ -62,7 +62,7 @@ impl<'d> Work<'d> {
         }
     }
 
-    /// Opens what is new, and what needs other settings again; returns the slot of each wanted
+    /// Opens new units, and reopens those whose settings changed; returns the slot of each wanted
     /// unit.
     pub(super) fn units(&mut self, plan: &Plan) -> Result<Vec<usize>, Failure> {
         let mut slots = Vec::new();
@@ -85,12 +85,12 @@ impl<'d> Work<'d> {
         Ok(slots)
     }
 
-    /// Gives units more room. It stays, whatever fails after: initiators use it at once.
+    /// Enlarges units. This is not undone by a later failure: initiators use the space at once.
     pub(super) fn grow(&mut self, plan: &Plan) -> Result<(), Failure> {
         self.resize(plan, Shrink::Refused, |is, wanted| wanted > is)
     }
 
-    /// Takes room away from units, after everything else that can fail: what is there is lost.
+    /// Shrinks units, after everything else that can fail: the data there is lost.
     pub(super) fn shrink(&mut self, plan: &Plan, allowed: bool) -> Result<(), Failure> {
         let shrink = if allowed { Shrink::Allowed } else { Shrink::Refused };
         self.resize(plan, shrink, |is, wanted| wanted < is)
@@ -106,7 +106,7 @@ impl<'d> Work<'d> {
             let Some(entry) = &mut self.slots[*slot] else { continue };
             let before = entry.size_bytes();
             if which(before, *bytes) {
-                // One that fails may have changed it.
+                // A resize that fails may still have changed the size.
                 self.resized.push((*slot, before));
                 entry.resize(*bytes, shrink)?;
             }
@@ -128,7 +128,7 @@ impl<'d> Work<'d> {
     }
 
     fn reopen(&mut self, units: &[(usize, &Wanted)]) -> Result<(), Failure> {
-        // Who sees them loses them, so that nothing holds them open.
+        // Sessions lose these units first, so that nothing keeps them open.
         let without: Vec<_> = units.iter().map(|(slot, _)| *slot).collect();
         self.show_before(&without)?;
         let sizes: Vec<_> = units.iter().map(|(slot, _)| self.size_bytes(*slot)).collect();
@@ -136,7 +136,7 @@ impl<'d> Work<'d> {
             self.close(*slot)?;
         }
         for ((slot, wanted), size) in units.iter().zip(sizes) {
-            // Another size is given to it later.
+            // The unit is resized later.
             let mut config = wanted.config.clone();
             size.filter(|_| !wanted.replaced)
                 .into_iter()
@@ -148,7 +148,7 @@ impl<'d> Work<'d> {
         Ok(())
     }
 
-    /// Shows what was shown before, but for some slots.
+    /// Shows the previous configuration, without some slots.
     fn show_before(&mut self, without: &[usize]) -> Result<(), Failure> {
         let unit = |slot: usize| self.unit(slot).filter(|_| !without.contains(&slot));
         let catalogue = catalogue(self.running, &self.before, &unit);
@@ -166,7 +166,7 @@ impl<'d> Work<'d> {
         let weak = Arc::downgrade(&unit);
         drop(unit);
         let gone = is_gone(&weak);
-        // It may go between the last look and this one.
+        // The last holder may have released the unit between the two checks.
         let Some(unit) = weak.upgrade().filter(|_| !gone) else {
             self.closed.push((slot, config, file));
             return Ok(());
@@ -177,8 +177,8 @@ impl<'d> Work<'d> {
             .hint("its device may hang: the log may say more"))
     }
 
-    /// Puts a unit that was opened again into its slot. That it was opened is no consent to take
-    /// writes, also where its state directory could not keep that it takes none.
+    /// Puts a reopened unit into its slot. Reopening is no consent to accept writes, even if the
+    /// state directory could not store the failed sync.
     fn put(&mut self, slot: usize, entry: Entry) {
         if self.poisoned.contains(&slot) && !entry.unit.is_poisoned() {
             entry.unit.poison();
@@ -186,7 +186,8 @@ impl<'d> Work<'d> {
         self.slots[slot] = Some(entry);
     }
 
-    /// Serves the new configuration. What it shows no more is closed when this is dropped.
+    /// Switches to the new configuration. Units that are no longer shown are closed when this is
+    /// dropped.
     pub(super) fn switch(
         &mut self,
         served: &Configuration,
@@ -198,14 +199,14 @@ impl<'d> Work<'d> {
         Ok(replaced)
     }
 
-    /// What is open then.
+    /// The units that remain open.
     pub(super) fn into_entries(self, layout: &Layout) -> Vec<Entry> {
         let slots = self.slots.into_iter().enumerate();
         slots.filter(|(slot, _)| layout.shows(*slot)).filter_map(|(_, entry)| entry).collect()
     }
 
-    /// Everything as it was, because of `failure`; returns that, with what could not be put back,
-    /// what is served, and what is open.
+    /// Undoes the change because of `failure`. Returns the failure, extended by what could not be
+    /// restored, the configuration that is now served, and the open units.
     pub(super) fn take_back(mut self, failure: Failure) -> (Failure, Configuration, Vec<Entry>) {
         let mut lost = Vec::new();
         self.slots.truncate(self.old);
@@ -269,7 +270,7 @@ fn failed_syncs(replaced: &Replaced) -> impl Iterator<Item = String> {
     failed.map(|(unit, why)| format!("the last sync of {unit} failed: {why}"))
 }
 
-/// Whether nobody holds the unit any more, after a while at most.
+/// Whether the unit is closed, waiting for a limited time.
 fn is_gone(unit: &Weak<LogicalUnit>) -> bool {
     let until = Instant::now() + CLOSE_TIME_MAX;
     while unit.strong_count() > 0 {

@@ -1,15 +1,15 @@
-//! Where a daemon's API is.
+//! Addresses of the API.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Where a server listens or a client connects.
+/// An address that a server listens on or a client connects to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Address {
-    /// A socket in the file system.
+    /// A unix socket in the file system.
     Unix(PathBuf),
-    /// TCP; port 0 takes a free one.
+    /// A TCP address; port 0 selects a free port.
     Tcp(SocketAddr),
 }
 
@@ -17,7 +17,7 @@ impl Address {
     /// Reads `unix:PATH` or `ADDRESS:PORT`.
     ///
     /// # Errors
-    /// A text that says what is wrong and what is meant.
+    /// Returns a text that says what is wrong and which forms are valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path.is_empty() || path.contains('\0') {
@@ -33,7 +33,7 @@ impl Address {
         })
     }
 
-    /// Whether only this machine gets there.
+    /// Whether only this machine can reach the address.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,
@@ -51,12 +51,13 @@ impl fmt::Display for Address {
     }
 }
 
-/// What servers whose users name no socket try to have, best first: in `$RUNTIME_DIRECTORY` (which
-/// systemd makes), else in a directory of ours in `$XDG_RUNTIME_DIR`, else in the state directory.
-/// Empty: there is none of these.
+/// Default socket paths, best first, for servers without a configured one: in `$RUNTIME_DIRECTORY`
+/// (created by systemd), else in `$XDG_RUNTIME_DIR/lunar`, else in the state directory. Empty if
+/// there is none of these.
 ///
-/// In a runtime directory `lunar target` is `api.sock`, of which there is one; each `lunar serve`
-/// has a name of its own. A state directory is of one server. A further one has its own name too.
+/// In a runtime directory, `lunar target` uses `api.sock`, and each `lunar serve` uses a name of
+/// its own. In a state directory, which belongs to one server, that server uses `api.sock`. A
+/// server that finds `api.sock` in use takes a name of its own too.
 pub fn default_sockets(is_daemon: bool, state: Option<&Path>) -> Vec<PathBuf> {
     let runtime = runtime_directories().into_iter().next();
     let plain = is_daemon || runtime.is_none();
@@ -69,18 +70,18 @@ pub fn default_sockets(is_daemon: bool, state: Option<&Path>) -> Vec<PathBuf> {
 
 const OF_PROCESS: &str = "serve-";
 
-/// Whether it has the name of a process's own socket.
+/// Whether the path has the name of a socket of a single process.
 pub(super) fn is_of_process(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let number = name.strip_prefix(OF_PROCESS).and_then(|rest| rest.strip_suffix(".sock"));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// The directories for sockets that the environment names, best first.
+/// Directories for sockets, from the environment, best first.
 pub(crate) fn runtime_directories() -> Vec<PathBuf> {
     let absolute = |variable| {
         let value = std::env::var_os(variable)?;
-        // systemd joins several with colons; the first is the service's main one.
+        // systemd joins several directories with colons; the first is the service's main one.
         let first = std::env::split_paths(&value).next()?;
         first.is_absolute().then_some(first)
     };

@@ -1,4 +1,4 @@
-//! Answers that are charged to the memory of the server until they are sent.
+//! Responses that count towards the server's memory until they are sent.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -8,7 +8,7 @@ use lunar_block::BufferPool;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The same response, its data charged to `account`.
+/// The same response, with its data charged to `account`.
 pub(crate) fn charged(account: BufferPool, response: Response) -> Response {
     response.map(|body| Body::new(ChargedBody { body, account }))
 }
@@ -46,8 +46,8 @@ mod tests {
     use http_body_util::BodyExt;
     use lunar_block::MemoryKind;
 
-    /// Goal: an answer counts until the last share of its data is dropped. Named by: 16 lists of
-    /// 5,000 sessions that nobody read held 129 MiB that nobody counted.
+    /// Goal: a response counts until the last part of its data is dropped. Fault: 16 unread lists
+    /// of 5,000 sessions held 129 MiB that were not counted.
     #[test]
     fn an_answer_is_charged_until_it_is_sent() {
         let pool = BufferPool::default();

@@ -1,4 +1,4 @@
-//! Accepting connections and serving one.
+//! Accepts connections and serves them.
 
 use super::connection_slots::{AnswerGuard, ConnectionSlot, ConnectionSlots};
 use super::stall::StallLimit;
@@ -22,47 +22,47 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// How long to wait before accepting again when the system has no descriptor left.
+/// Pause before the next accept when the system has no free descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often it is looked whether the socket is still there.
+/// Interval of checks that the socket file still exists.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// How long running requests may take to end when the server does.
+/// Maximum time for running requests to finish when the server ends.
 const END_GRACE: Duration = Duration::from_secs(1);
 
-/// Who is at the other end of a connection.
+/// The client of a connection.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Peer {
-    /// A process of this machine, as the kernel knows it.
+    /// A process of this machine, identified by the kernel.
     Unix {
-        /// Its user.
+        /// User ID of the process.
         uid: u32,
     },
-    /// Somebody who reached a TCP port.
+    /// A client of a TCP port.
     Tcp {
-        /// From where.
+        /// Address of the client.
         address: SocketAddr,
-        /// Whether over TLS.
+        /// Whether the connection uses TLS.
         tls: bool,
     },
 }
 
 enum Accepting {
-    /// The file goes first, while somebody still listens.
+    /// The file is dropped first, while the socket still listens.
     Unix(SocketFile, UnixListener),
     Tcp(TcpListener, Arc<Slot<ServerTls>>),
 }
 
-/// Accepts until told to stop.
+/// Accepts connections until the server ends.
 pub(super) struct Acceptor {
     accepting: Accepting,
     router: Router,
     limits: Arc<HttpLimits>,
-    /// That its socket is gone for good was told.
+    /// Whether the permanent loss of the socket was logged.
     told_gone: bool,
 }
 
 impl Acceptor {
-    /// Within a runtime.
+    /// Must be called within a runtime.
     pub(super) fn new(
         listener: Listener,
         tls: Arc<Slot<ServerTls>>,
@@ -84,7 +84,7 @@ impl Acceptor {
         let mut connections = JoinSet::new();
         let mut look = tokio::time::interval(LOOK_EVERY);
         loop {
-            // Where all answer requests, more wait in the socket's queue.
+            // While all connections answer requests, further ones wait in the socket's queue.
             tokio::select! {
                 () = slots.room() => {}
                 () = told(&mut stop) => break,
@@ -122,11 +122,11 @@ impl Acceptor {
         }
         drop(self.accepting);
         let all = async { while connections.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(END_GRACE, all).await; // who does not end is cut
+        let _ = tokio::time::timeout(END_GRACE, all).await; // connections that do not end are cut
     }
 
-    /// Makes a socket again that was removed, as with the state directory of a disk that is served
-    /// no more: nobody could reach the server.
+    /// Recreates a removed socket, without which no client could reach the server. A socket is
+    /// removed, for example, with the state directory of a disk that is no longer served.
     async fn listen_again(&mut self) {
         let Accepting::Unix(file, _) = &self.accepting else { return };
         if !file.is_gone() {
@@ -163,21 +163,21 @@ impl Acceptor {
             }
             Accepting::Tcp(listener, tls) => {
                 let (stream, address) = listener.accept().await?;
-                let _ = stream.set_nodelay(true); // slower without, not wrong
+                let _ = stream.set_nodelay(true); // an error costs speed only
                 Ok(Accepted::Tcp(stream, address, tls.get()))
             }
         }
     }
 }
 
-/// Comes when the server is to end.
+/// Completes when the server is to end.
 async fn told(stop: &mut watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stop| *stop).await; // who could tell is gone: that is the end too
+    let _ = stop.wait_for(|stop| *stop).await; // a dropped sender means the end, too
 }
 
 enum Accepted {
     Unix(tokio::net::UnixStream, u32),
-    /// Over TLS where there is a certificate.
+    /// Uses TLS if there is a certificate.
     Tcp(tokio::net::TcpStream, SocketAddr, Option<Arc<ServerTls>>),
 }
 
@@ -189,7 +189,7 @@ struct Served {
 }
 
 impl Accepted {
-    /// From where, if from a network.
+    /// The remote address, if the connection came over a network.
     fn address(&self) -> Option<IpAddr> {
         match self {
             Self::Unix(..) => None,
@@ -250,7 +250,7 @@ impl Served {
     }
 }
 
-/// The body of a response; until it is dropped the connection answers a request.
+/// The body of a response; until it is dropped, the connection counts as answering a request.
 struct AnswerBody {
     body: axum::body::Body,
     _guard: AnswerGuard,

@@ -1,5 +1,5 @@
-//! Which connections there are, by address, and which of them makes room for a new one: nobody
-//! keeps others out by connecting and saying nothing.
+//! Counts connections by address and selects the one that is closed for a new one, so that idle
+//! connections do not keep others out.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,20 +12,20 @@ pub(super) struct ConnectionSlots {
     all_max: usize,
     each_max: usize,
     table: Mutex<Table>,
-    /// There may be room for another one.
+    /// Notified when there may be a free slot.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By a number that grows.
+    /// Connections by increasing number.
     slots: BTreeMap<u64, Entry>,
     last: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// `None`: a socket of this machine's file system, which has no share.
+    /// `None`: a unix socket, which has no share.
     network: Option<IpAddr>,
     state: RequestState,
     close: oneshot::Sender<()>,
@@ -33,20 +33,21 @@ struct Entry {
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum RequestState {
-    /// No whole head has come since this one of all events.
+    /// No complete request head has arrived since this event number.
     AwaitsHead(u64),
-    /// So many requests are being answered.
+    /// Number of requests that are being answered.
     Answers(usize),
 }
 
-/// A connection's slot, free again when dropped.
+/// A connection's slot, released when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     of: Arc<ConnectionSlots>,
     id: u64,
 }
 
-/// A request that is being answered, until dropped: its connection makes room for none.
+/// Guard of a request that is being answered; until it is dropped, its connection is not closed for
+/// a new one.
 #[derive(Debug)]
 pub(super) struct AnswerGuard(Arc<ConnectionSlot>);
 
@@ -55,7 +56,7 @@ impl ConnectionSlots {
         Arc::new(Self { all_max, each_max, table: Mutex::default(), changed: Notify::new() })
     }
 
-    /// Waits until a new connection can be taken.
+    /// Waits until there is a slot for a new connection.
     pub(super) async fn room(&self) {
         loop {
             let changed = self.changed.notified();
@@ -70,9 +71,10 @@ impl ConnectionSlots {
         }
     }
 
-    /// A slot for a new connection, and what tells it to make room. Where all slots, or those of
-    /// its address (127.0.0.0/8 is one, as is an IPv6 /64), are taken, the connection that awaits a
-    /// whole head for the longest time makes room. `None`: all of its address answer requests.
+    /// Takes a slot for a new connection; also returns a receiver that fires when the connection
+    /// has to close for another one. If all slots, or those of the address (127.0.0.0/8 counts as
+    /// one, as does an IPv6 /64), are taken, the connection that has awaited a complete head for
+    /// the longest time is closed. `None`: all connections of the address are answering requests.
     pub(super) fn take(
         self: &Arc<Self>,
         address: Option<IpAddr>,
@@ -115,13 +117,13 @@ impl Table {
 
     fn close(&mut self, id: u64) {
         if let Some(entry) = self.slots.remove(&id) {
-            let _ = entry.close.send(()); // one that ends anyway
+            let _ = entry.close.send(()); // fails if the connection is ending anyway
         }
     }
 }
 
 impl ConnectionSlot {
-    /// A whole head has come.
+    /// Marks that a complete head has arrived.
     pub(super) fn answers(self: &Arc<Self>) -> AnswerGuard {
         if let Some(entry) = self.of.table().slots.get_mut(&self.id) {
             entry.state = match entry.state {
@@ -155,7 +157,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// What one host has: an IPv4 address, all of an IPv6 /64, all of its own loopback addresses.
+/// The network of one host: an IPv4 address, an IPv6 /64, or all loopback addresses.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::LOCALHOST.into(),
@@ -186,8 +188,9 @@ mod tests {
         future.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// Goal: at its share an address's own oldest connection that awaits a head makes room, or the
-    /// new one is not taken; others are not touched, and what is given back is free.
+    /// Goal: when an address has used up its share, its oldest connection that awaits a head is
+    /// closed, or the new one is refused; connections of other addresses are unaffected, and
+    /// released slots are free.
     #[test]
     fn each_address_has_its_share() {
         let slots = ConnectionSlots::new(100, 2);
@@ -205,7 +208,7 @@ mod tests {
         assert!(slots.table().slots.is_empty());
     }
 
-    /// Fault: connections from five loopback addresses that sent nothing took all places.
+    /// Fault: connections from five loopback addresses that sent nothing took all slots.
     #[test]
     fn loopback_is_one_address() {
         let slots = ConnectionSlots::new(8, 2);
@@ -216,8 +219,8 @@ mod tests {
         drop(held);
     }
 
-    /// Goal: when all slots are taken, the one that awaits a head for the longest time makes room;
-    /// where all answer requests, a new one waits.
+    /// Goal: when all slots are taken, the connection that has awaited a head for the longest time
+    /// is closed; if all answer requests, a new one waits.
     #[test]
     fn the_oldest_that_awaits_a_head_makes_room() {
         let slots = ConnectionSlots::new(3, 3);

@@ -8,30 +8,30 @@ use std::io::{Error, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// How long another process that starts in the same directory is waited for.
+/// Maximum wait for another process that starts in the same directory.
 const LOCK_TIME: Duration = Duration::from_secs(5);
 const LOCK_POLL: Duration = Duration::from_millis(20);
-/// The mode bits of group and others: who may open the file may lock it.
+/// The mode bits of group and others: users who may open the file may lock it.
 const OPEN_TO_OTHERS: u32 = 0o077;
 
-/// Held while a process looks for sockets that nobody listens on and replaces them.
+/// Lock held while a process finds and replaces sockets without a listener.
 ///
-/// The lock is on a file of its own, that only its owner can open: whoever may read a directory can
-/// lock the directory itself. The file is there for as long as somebody holds or awaits the lock.
+/// The lock is on a file of its own that only its owner can open, as any user with read permission
+/// can lock the directory itself. The file exists while the lock is held or awaited.
 #[derive(Debug)]
 pub(super) struct DirectoryLock<'d> {
     directory: &'d File,
     name: String,
-    /// Locked until it is closed.
+    /// The file, locked until it is closed.
     _file: File,
 }
 
 impl<'d> DirectoryLock<'d> {
-    /// Waits for other processes of this user, up to [`LOCK_TIME`].
+    /// Takes the lock; waits for other processes of this user, up to [`LOCK_TIME`].
     ///
     /// # Errors
-    /// [`UntrustedFile`] if something else has the name of the file; `TimedOut`; any other error of
-    /// the system.
+    /// [`UntrustedFile`] if something else has the name of the lock file; `TimedOut`; any other
+    /// error of the system.
     pub(super) fn take(directory: &'d File) -> Result<Self, Error> {
         let name = format!(".lunar-{}.lock", rustix::process::geteuid().as_raw());
         let until = Instant::now() + LOCK_TIME;
@@ -42,7 +42,8 @@ impl<'d> DirectoryLock<'d> {
             let file: File = file.map_err(|error| refused(&name, error))?.into();
             check(&name, &file.metadata()?)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Whoever held it before has removed the file: another may have the name.
+                // The previous holder has removed the file: the name may belong to another file
+                // now.
                 Ok(()) if file.metadata()?.nlink() == 0 => continue,
                 Ok(()) => return Ok(Self { directory, name, _file: file }),
                 Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_POLL),
@@ -58,12 +59,12 @@ impl<'d> DirectoryLock<'d> {
 
 impl Drop for DirectoryLock<'_> {
     fn drop(&mut self) {
-        // One that stays is as good for the next.
+        // A file that remains can be used by the next process.
         let _ = unlinkat(self.directory, &self.name, AtFlags::empty());
     }
 }
 
-/// Whether nobody else can open the file by any name.
+/// Checks that no other user can open the file by any name.
 fn check(name: &str, file: &Metadata) -> Result<(), Error> {
     let is_ours = file.uid() == rustix::process::geteuid().as_raw();
     if file.is_file() && is_ours && file.mode() & OPEN_TO_OTHERS == 0 && file.nlink() <= 1 {
@@ -74,7 +75,7 @@ fn check(name: &str, file: &Metadata) -> Result<(), Error> {
 
 fn refused(name: &str, error: Errno) -> Error {
     match error {
-        // A symbolic link, a folder, a socket, a file of another user.
+        // A symbolic link, a directory, a socket, or a file of another user.
         Errno::LOOP | Errno::ISDIR | Errno::NXIO | Errno::ACCESS => not_ours(name),
         error => error.into(),
     }
@@ -90,8 +91,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    /// Goal: the lock is one user's, held by one at a time, and leaves nothing; what others can
-    /// open, or have put in its place, is refused and stays as it is.
+    /// Goal: the lock belongs to one user, is held by one process at a time, and leaves no file; a
+    /// file that others can open or have put in its place is refused and left unchanged.
     #[test]
     fn a_lock_is_its_owners() {
         let scratch = std::env::temp_dir().join(format!("lunar-lock-{}", std::process::id()));
@@ -103,7 +104,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         let second = File::open(&path).unwrap();
         assert!(second.try_lock().is_err());
-        // One that waits for it gets a lock on a file of that name, also when it was removed.
+        // A waiting process locks a file that has the name, even if the first file was removed.
         std::thread::scope(|scope| {
             let next = scope.spawn(|| DirectoryLock::take(&directory).map(drop));
             drop(lock);

@@ -1,4 +1,5 @@
-//! HTTP on a thread of its own: a unix socket or TCP, with TLS or without, every wait limited.
+//! HTTP server on its own thread: over a unix socket or TCP, with or without TLS, with limits on
+//! every wait.
 
 mod address;
 mod charged;
@@ -25,39 +26,39 @@ pub use connection::Peer;
 pub use socket_file::SocketFile;
 pub(crate) use socket_file::is_live;
 
-/// Threads for work that blocks, as opening files; more of it waits. Changes and recoveries, which
-/// disks that hang may hold up for ever, take three of them at most.
+/// Threads for blocking work, such as opening files; further work waits. Changes and recoveries,
+/// which hanging disks may block for ever, occupy at most three of them.
 const BLOCKING_THREADS_MAX: usize = 8;
-/// How long work that still runs may hold up the end.
+/// Maximum time that a shutdown waits for running work.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// Where and how to serve.
+/// Options of an HTTP server.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// Where.
+    /// The address.
     pub address: Address,
     /// Certificate and key; `None`: without TLS.
     pub tls: Option<TlsFiles>,
-    /// What a client may cost.
+    /// Limits for clients.
     pub limits: HttpLimits,
 }
 
 /// Named limits of an HTTP server.
 #[derive(Clone, Debug)]
 pub struct HttpLimits {
-    /// Connections at once. One more closes the one that awaits a whole head for the longest time,
-    /// or waits while all answer requests.
+    /// Maximum number of connections. Another one closes the connection that has awaited a complete
+    /// head for the longest time, or waits while all are answering requests.
     pub connections: usize,
-    /// Of these, of one address (IPv6: one /64; 127.0.0.0/8). One more closes one of these,
-    /// likewise, or is closed at once.
+    /// Maximum number of connections of one address (IPv6: one /64; 127.0.0.0/8). Another one
+    /// closes one of these in the same way, or is closed at once.
     pub connections_per_address: usize,
-    /// Bytes of a request's head.
+    /// Maximum size of a request's head in bytes.
     pub head_bytes: usize,
-    /// How long a head may take to come in, and how long a connection may idle before the next.
+    /// Maximum time for receiving a head, and maximum idle time before the next one.
     pub head_time: Duration,
-    /// How long a TLS handshake may take.
+    /// Maximum time of a TLS handshake.
     pub handshake_time: Duration,
-    /// How long a client may leave an answer unread.
+    /// Maximum time for which a client may leave a response unread.
     pub stall_time: Duration,
 }
 
@@ -74,7 +75,7 @@ impl Default for HttpLimits {
     }
 }
 
-/// An HTTP server; ends when dropped.
+/// A running HTTP server; ends when dropped.
 #[derive(Debug)]
 pub struct HttpServer {
     address: Address,
@@ -82,15 +83,15 @@ pub struct HttpServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is listened on.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    /// The file is taken away before nobody listens on it any more.
+    /// The file is removed before its socket is closed.
     Unix(SocketFile, UnixListener),
     Tcp(std::net::TcpListener),
 }
 
-/// A server that has its address; who connects waits until it serves.
+/// A server that is bound to its address; clients that connect wait until it serves.
 pub struct Bound {
     listener: Listener,
     address: Address,
@@ -99,10 +100,10 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Listens.
+    /// Binds the address.
     ///
     /// # Errors
-    /// An address that is taken or cannot be had, a certificate that cannot be used.
+    /// Fails if the address is taken or not available, or the certificate cannot be used.
     pub fn bind(options: HttpOptions) -> Result<Self, Failure> {
         let tls =
             options.tls.as_ref().map(|files| tls::server(files, Readable::Any)).transpose()?;
@@ -110,12 +111,12 @@ impl Bound {
         Ok(Self { listener, address, tls: Slot::new(tls), limits: options.limits })
     }
 
-    /// Where it listens, with the port it got.
+    /// The address it is bound to, with the actual port.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The certificate that clients are shown.
+    /// The certificate for clients.
     pub(crate) fn tls(&self) -> Arc<Slot<ServerTls>> {
         Arc::clone(&self.tls)
     }
@@ -123,7 +124,7 @@ impl Bound {
     /// Serves `router`, whose handlers find a [`Peer`] among the extensions of each request.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// Fails if the system cannot create a thread.
     pub fn serve(self, router: axum::Router) -> Result<HttpServer, Failure> {
         let thread_failed = |error| Failure::new(format!("no thread for HTTP: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -150,15 +151,15 @@ impl Bound {
 }
 
 impl HttpServer {
-    /// Listens and serves `router`; returns once connections are accepted.
+    /// Binds the address and serves `router`; returns once connections are accepted.
     ///
     /// # Errors
-    /// As [`Bound::bind`] and [`Bound::serve`].
+    /// Same as [`Bound::bind`] and [`Bound::serve`].
     pub fn start(options: HttpOptions, router: axum::Router) -> Result<Self, Failure> {
         Bound::bind(options)?.serve(router)
     }
 
-    /// Where it listens, with the port it got.
+    /// The address it is bound to, with the actual port.
     pub fn address(&self) -> &Address {
         &self.address
     }

@@ -1,4 +1,4 @@
-//! A socket in the file system: nobody else's, nobody else may connect, none left behind.
+//! A unix socket in the file system that only its owner can connect to, replace or remove.
 
 use super::address;
 use super::directory_lock::DirectoryLock;
@@ -13,35 +13,35 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// Connections that wait until they are accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
-/// How often a server that is just starting or ending is looked at again.
+/// Maximum number of attempts to replace a socket while other servers start or end.
 const RIVALS_MAX: usize = 3;
-/// Entries of a directory that are looked at.
+/// Maximum number of directory entries that are examined.
 const ENTRIES_MAX: usize = 10_000;
 
-/// A socket that is there; taken away when dropped, unless somebody else has put another there.
+/// A socket file, removed when dropped, unless the path leads to another file by then.
 ///
-/// It is dropped before its listener: a socket that lives is replaced by nobody, so that no lock is
-/// needed to take it away.
+/// The file is dropped before its listener: no process replaces a live socket, so that its removal
+/// requires no lock.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
     directory: File,
-    /// The file, whatever its name is now.
+    /// The file, independent of its current name.
     file: OwnedFd,
 }
 
 impl SocketFile {
-    /// Where it was made.
+    /// The path at which it was created.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether no name leads to it any more, be it its own or its directory's that was removed. One
-    /// that was moved is still there for those who know where.
+    /// Whether the file has no name any more, as it or its directory was removed. A file that was
+    /// moved still has one.
     pub(super) fn is_gone(&self) -> bool {
         fstat(&self.file).is_ok_and(|file| file.st_nlink == 0)
     }
@@ -55,21 +55,21 @@ impl Drop for SocketFile {
         let Some(name) = self.path.file_name() else { return };
         let found = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
         if found.is_ok_and(|found| (found.st_dev, found.st_ino) == (self.device, self.inode)) {
-            // A new start takes one that stays for what it is.
+            // A socket file that remains is replaced at the next start.
             let _ = unlinkat(&self.directory, name, AtFlags::empty());
         }
     }
 }
 
-/// Listens at `path`. A socket that nobody listens on any more is replaced, a live one is not.
+/// Listens at `path`. Replaces a socket without a listener, but not a live one.
 ///
 /// # Errors
-/// A live server there, something that is no socket, a directory that others may write to.
+/// Fails if the path has a live server or is no socket, or if others may write to its directory.
 pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure> {
     let path = std::path::absolute(path)
         .map_err(|error| Failure::new(format!("unix:{}: {error}", path.display())))?;
     let directory = path.parent().unwrap_or(Path::new("/"));
-    // Two that start at once must not both replace what a third has left.
+    // Two processes that start at once must not both replace the socket left by a third.
     let opened = make_directory(directory)?;
     let lock = DirectoryLock::take(&opened).map_err(|error| no_place(directory, &error))?;
     remove_stale(&path)?;
@@ -81,7 +81,8 @@ pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure>
     };
     let socket = unix_socket().map_err(failed)?;
     let address = socket_address(&path)?;
-    // The file that bind makes has the mode of the socket: no name is followed to set it.
+    // `bind` creates the file with the mode of the socket, so that no path is followed to set the
+    // mode.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
     rustix::net::bind(&socket, &address).map_err(failed)?;
     let Some((device, inode)) = identity(&path) else {
@@ -95,12 +96,12 @@ pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure>
     Ok((UnixListener::from(socket), file))
 }
 
-/// Listens again at `path`, whose socket was removed, its directory perhaps as well.
+/// Listens again at `path`, whose socket was removed, perhaps together with its directory.
 ///
 /// # Errors
-/// As [`listen`]; where the place of its directory is gone too.
+/// Same as [`listen`]; also fails if the parent of the directory is gone.
 pub(super) fn listen_again(path: &Path) -> Result<(UnixListener, SocketFile), Failure> {
-    // A whole tree that was removed is not wanted back.
+    // A removed directory tree is not recreated.
     if !path.parent().and_then(Path::parent).is_some_and(Path::is_dir) {
         return Err(Failure::new(format!("the directory of unix:{} is gone", path.display())));
     }
@@ -119,14 +120,14 @@ fn socket_address(path: &Path) -> Result<SocketAddrUnix, Failure> {
     })
 }
 
-/// Whether somebody listens on the socket `path`, without waiting.
+/// Whether a server listens on the socket `path`, without waiting.
 ///
 /// # Errors
-/// That one may not connect to it, or that there is no such socket.
+/// Fails if this process may not connect to it, or there is no such socket.
 pub(crate) fn is_live(path: &Path) -> std::io::Result<bool> {
     let address = SocketAddrUnix::new(path)?;
     match rustix::net::connect(unix_socket()?, &address) {
-        // Its queue is full: it lives.
+        // A full queue means that the server is live.
         Ok(()) | Err(Errno::AGAIN) => Ok(true),
         Err(Errno::CONNREFUSED) => Ok(false),
         Err(error) => Err(error.into()),
@@ -164,22 +165,22 @@ fn remove_stale(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes what killed servers have left that had names of their own: nobody would come to replace
-/// it. `directory` is locked.
+/// Removes sockets of killed servers with per-process names, as no later server would replace them.
+/// `directory` is locked.
 fn sweep(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for path in entries.take(ENTRIES_MAX).flatten().map(|entry| entry.path()) {
         let is_socket = path.symlink_metadata().is_ok_and(|data| data.file_type().is_socket());
         if is_socket && address::is_of_process(&path) && is_live(&path).is_ok_and(|live| !live) {
-            let _ = std::fs::remove_file(&path); // it disturbs nobody
+            let _ = std::fs::remove_file(&path); // a socket that remains does no harm
         }
     }
 }
 
-/// Makes the directory where it is missing, for its owner alone, and checks that nobody else can
-/// put a socket of theirs in the place of ours.
+/// Creates the directory if it is missing, for its owner alone, and checks that no other user can
+/// replace the socket.
 fn make_directory(directory: &Path) -> Result<File, Failure> {
-    // In a sticky directory each may take away their own files only.
+    // In a sticky directory, users can remove their own files only.
     create_folder(directory, SharedFolder::AllowedIfSticky)
         .map_err(|error| no_place(directory, &error))
 }
@@ -199,7 +200,7 @@ fn no_place(directory: &Path, error: &std::io::Error) -> Failure {
     }
 }
 
-/// What a path leads to: another file, another identity.
+/// Device and inode of the file at a path, without following a symbolic link.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let metadata = std::fs::symlink_metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
@@ -227,7 +228,8 @@ mod tests {
         }
     }
 
-    /// Goal: only the owner may connect, the directory is the owner's alone, and nothing is left.
+    /// Goal: only the owner may connect, the directory belongs to the owner alone, and nothing
+    /// remains.
     #[test]
     fn a_socket_is_its_owners_and_goes_with_it() {
         let scratch = Scratch::new("owner");
@@ -240,8 +242,8 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Goal: a socket that was removed with its directory is known to be gone, and made again under
-    /// the same rules; one that was moved is not gone; trees that were removed stay so.
+    /// Goal: a socket that was removed with its directory is detected and recreated under the same
+    /// rules; a moved one does not count as removed; removed directory trees are not recreated.
     #[test]
     fn a_socket_that_was_removed_is_made_again() {
         let scratch = Scratch::new("again");
@@ -263,7 +265,7 @@ mod tests {
         assert!(!scratch.0.join("no").exists());
     }
 
-    /// Goal: what a killed server left is replaced, a live one's socket never.
+    /// Goal: a socket left by a killed server is replaced, that of a live server never.
     #[test]
     fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         let scratch = Scratch::new("stale");
@@ -275,13 +277,13 @@ mod tests {
         assert!(refused.what.contains("another server"), "{refused}");
         assert!(refused.hint.is_some());
         assert!(is_live(&path).unwrap(), "the refused one took nothing away");
-        // Somebody moved ours and put theirs there: it is not ours to take away.
+        // Another process has moved our socket and put its own there, which must not be removed.
         std::fs::remove_file(&path).unwrap();
         let theirs = UnixListener::bind(&path).unwrap();
         drop(first);
         assert!(path.exists());
         drop(theirs);
-        // Names of processes that are gone are swept, others are not.
+        // Sockets with names of processes that are gone are removed, others are not.
         let (left, other) = (scratch.0.join("serve-1.sock"), scratch.0.join("a.sock"));
         drop((UnixListener::bind(&left).unwrap(), UnixListener::bind(&other).unwrap()));
         let alive = scratch.0.join("serve-2.sock");
@@ -290,9 +292,9 @@ mod tests {
         assert_eq!([&left, &other, &alive].map(|path| path.exists()), [false, true, true]);
     }
 
-    /// Fault: whoever could read the directory could lock it, and a start failed or a stop waited
-    /// for seconds. Now neither needs a lock that others can take, and nothing but the socket is
-    /// there meanwhile.
+    /// Fault: any user who could read the directory could lock it, so that a start failed or a stop
+    /// waited for seconds. Now neither requires a lock that others can take, and the directory
+    /// contains only the socket meanwhile.
     #[test]
     fn a_lock_on_the_directory_stops_nobody() {
         let scratch = Scratch::new("locked");
@@ -307,7 +309,7 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Goal: of many that start at once on one stale socket, exactly one gets it.
+    /// Goal: of many processes that start at once on one stale socket, exactly one gets it.
     #[test]
     fn one_of_many_wins() {
         let scratch = Scratch::new("many");

@@ -1,4 +1,4 @@
-//! A connection whose other end stops reading does not hold its place for ever.
+//! Limits how long a connection whose client stops reading occupies its slot.
 
 use std::io;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream that fails when a write makes no progress for so long.
+/// A stream that fails when a write makes no progress for a given time.
 pub(super) struct StallLimit<S> {
     stream: S,
     limit: Duration,
@@ -20,7 +20,7 @@ impl<S> StallLimit<S> {
         Self { stream, limit, waiting: false, timer: Box::pin(sleep(limit)) }
     }
 
-    /// `done` as it is, unless it waits and has waited too long.
+    /// Returns `done`, or an error if it is pending for too long.
     fn limited<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use tokio::io::AsyncWriteExt;
 
-    /// Goal: a reader that stops ends the connection, one that reads does not.
+    /// Goal: a client that stops reading loses the connection, one that reads does not.
     #[tokio::test]
     async fn who_stops_reading_is_left() {
         let (server, client) = tokio::io::duplex(1024);

@@ -1,4 +1,4 @@
-//! The table of all metrics: what each is called, what it means, and where its values come from.
+//! The table of all metrics: name, meaning, and source of the values.
 
 use super::points::Points;
 use lunar_target::{
@@ -11,7 +11,7 @@ use std::fmt;
 
 /// One metric.
 pub(super) struct Family {
-    /// Without unit and without the suffix of its type.
+    /// Name without the unit and without the suffix of the type.
     pub(super) name: &'static str,
     pub(super) unit: Option<Unit>,
     pub(super) kind: MetricType,
@@ -26,10 +26,10 @@ const LUN: &[&str] = &["target", "lun"];
 const OP: &[&str] = &["target", "lun", "op"];
 const ERRORS: &[&str] = &["target", "lun", "op", "status", "sense_key", "additional_sense"];
 
-/// What stands for a LUN's number where there is no such LUN.
+/// Label value in place of the number of a LUN that does not exist.
 const ABSENT: &str = "none";
 
-/// All of them, in the order of a scrape.
+/// All metrics, in the order of a scrape.
 pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "lunar_build",
@@ -299,8 +299,8 @@ fn each_lun(
     })
 }
 
-/// Of each LUN the operations that came; reading, writing and syncing are always there, so that
-/// their first commands count for a rate.
+/// The operations that each LUN has received. Reading, writing and syncing are always present, so
+/// that their first commands count for a rate.
 fn each_operation(
     all: &Statistics,
     mut write: impl FnMut(&[&str], &OperationStatistics) -> fmt::Result,
@@ -339,7 +339,7 @@ fn command_errors(all: &Statistics, to: &mut Points<'_>) -> fmt::Result {
     })
 }
 
-/// SAM-5 §5.3.1.
+/// Name of a SCSI status, SAM-5 §5.3.1.
 fn status_name(status: u8) -> String {
     match status {
         0x02 => "check_condition".to_owned(),
@@ -350,7 +350,7 @@ fn status_name(status: u8) -> String {
     }
 }
 
-/// SPC-4 §4.5.6.
+/// Name of a sense key, SPC-4 §4.5.6.
 fn sense_key_name(key: u8) -> String {
     const NAMES: [&str; 16] = [
         "no_sense",

@@ -1,4 +1,4 @@
-//! Metrics for Prometheus: what the server counts, as OpenMetrics text.
+//! Metrics for Prometheus as OpenMetrics text.
 
 mod families;
 mod points;
@@ -21,18 +21,18 @@ use std::fmt::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The format and its version. OpenMetrics 1.0.
+/// The format and its version, OpenMetrics 1.0.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Who scrapes are few; whoever connects beyond waits.
+/// Maximum number of connections, as there are few scrapers; further ones wait.
 const CONNECTIONS_MAX: usize = 16;
-/// Of these, of one address.
+/// Maximum number of connections of one address.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4;
 
-/// Serves the metrics of `observer` at `http://ADDRESS/metrics`, to whoever can reach it: in plain
-/// HTTP, as Prometheus is used to.
+/// Serves the metrics of `observer` at `http://ADDRESS/metrics`, in plain HTTP and without
+/// authentication, as is usual for Prometheus.
 ///
 /// # Errors
-/// An address that is taken or cannot be had.
+/// Fails if the address is taken or not available.
 pub fn serve(address: SocketAddr, observer: Observer) -> Result<HttpServer, Failure> {
     let limits = HttpLimits {
         connections: CONNECTIONS_MAX,
@@ -43,7 +43,7 @@ pub fn serve(address: SocketAddr, observer: Observer) -> Result<HttpServer, Fail
     HttpServer::start(options, router(observer))
 }
 
-/// `GET /metrics`.
+/// Router with `GET /metrics`.
 pub fn router(observer: Observer) -> Router {
     let account = observer.buffers().map(|buffers| buffers.sibling(MemoryKind::Api));
     let mut registry = Registry::default();
@@ -67,7 +67,7 @@ fn scrape(registry: &Registry) -> Response {
     }
 }
 
-/// Reads the statistics when it is scraped: between scrapes nothing is done.
+/// Reads the statistics when it is scraped; does nothing between scrapes.
 #[derive(Debug)]
 struct Server {
     observer: Observer,
@@ -75,7 +75,7 @@ struct Server {
 
 impl Collector for Server {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        // None: the server has ended, its process will.
+        // `None`: the server has ended, and the process is about to.
         let statistics: Statistics = self.observer.statistics().unwrap_or_default();
         for family in FAMILIES {
             let unit = family.unit.as_ref();
@@ -87,7 +87,7 @@ impl Collector for Server {
     }
 }
 
-/// The table of all metrics, as `docs/metrics.md` has it.
+/// The table of all metrics in `docs/metrics.md`.
 pub fn table() -> String {
     let mut text = String::from("| metric | type | labels | what it is |\n|---|---|---|---|\n");
     for family in FAMILIES {

@@ -6,8 +6,8 @@ use std::fmt;
 
 const NANOS_PER_SECOND: f64 = 1e9;
 
-/// Takes the samples of one metric, each under the values of its labels. An empty value is none:
-/// the label is left out.
+/// Encodes the samples of one metric, each with its label values. A label with an empty value is
+/// left out.
 pub(super) struct Points<'a> {
     encoder: MetricEncoder<'a>,
     labels: &'static [&'static str],

@@ -1,20 +1,21 @@
-//! Which digests a connection has, shown by a PDU that was not sent.
+//! Shows the digests of a connection in a trace, by a PDU that was never sent.
 //!
-//! tshark finds out by trying, at the first PDUs that are whole in one packet. Those of a trace,
-//! which begins in the middle, may all be longer or cut; then it takes a data digest for the
+//! tshark detects digests by trial, on the first PDUs that fit completely into one packet. In a
+//! trace that begins in the middle of a session, all PDUs may be longer or cut; then tshark takes a
+//! data digest for the beginning of the next PDU.
 //! beginning of the next PDU.
 
 use lunar_iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
 use lunar_iscsi::pdu::{FinalFlag, FirstByte, NopIn, Opcode, TAG_RESERVED};
 use lunar_wire::{Lun, SerialNumber, U24};
 
-/// Said with it in the file.
+/// Comment on the packet in the file.
 pub(super) const COMMENT: &str =
     "Made up: this NOP-In was not sent. It shows the decoder which digests the connection has.";
-/// Its data: whole words, as padding would follow otherwise.
+/// Data of the PDU: whole words, so that no padding follows.
 const DATA: &[u8; 8] = b"made up!";
 
-/// A NOP-In with these digests, as it would be on the wire.
+/// An encoded NOP-In with these digests.
 pub(super) fn example(digests: Digests) -> Vec<u8> {
     let none = SerialNumber(0);
     let header = NopIn {

@@ -1,13 +1,13 @@
-//! PDUs as packets: TCP over IP as there was, in segments as large as IP allows.
+//! PDUs as packets: TCP over the original IP version, in segments as large as IP allows.
 //!
-//! The bytes, addresses, ports and their order are those of the connection; how they were cut into
-//! packets, and where the sequence numbers began, the system does not tell.
+//! Bytes, addresses, ports and order are those of the connection. The real segmentation and initial
+//! sequence numbers are not available from the system.
 
 use super::pcapng::{self, Packet};
 use lunar_target::{Direction, TappedPdu};
 use std::net::{IpAddr, SocketAddr};
 
-/// Bytes of a PDU in one packet: IP can say at most 65,535 with the headers.
+/// Maximum number of bytes of a PDU in one packet: IP limits a packet to 65,535 bytes with headers.
 pub(super) const SEGMENT_BYTES_MAX: usize = 60 << 10;
 
 const TCP_BYTES: usize = 20;
@@ -15,15 +15,15 @@ const TCP: u8 = 6;
 /// Data offset: five words.
 const TCP_OFFSET: u8 = (TCP_BYTES as u8 / 4) << 4;
 const ACK: u8 = 0x10;
-/// On the last segment of a PDU.
+/// Set on the last segment of a PDU.
 const PSH: u8 = 0x08;
-/// The widest there is without scaling.
+/// The largest window without scaling.
 const WINDOW: u16 = u16::MAX;
 const TIME_TO_LIVE: u8 = 64;
-/// Of either direction: where the trace begins the connection is under way.
+/// First sequence number of both directions; the connection is established when the trace begins.
 const FIRST_SEQUENCE: u32 = 1 << 16;
 
-/// A PDU and where it stands in its connection.
+/// A PDU with its position in the connection.
 pub(super) struct Placed<'a> {
     from: SocketAddr,
     to: SocketAddr,
@@ -31,14 +31,14 @@ pub(super) struct Placed<'a> {
     sequence: u32,
     acknowledged: u32,
     wire_bytes: usize,
-    /// Its first ones, if not all.
+    /// The captured bytes, from the beginning of the PDU.
     bytes: &'a [u8],
     dropped_before: u64,
     comment: &'static str,
 }
 
 impl<'a> Placed<'a> {
-    /// A PDU that went by.
+    /// Builds a packet for a captured PDU.
     pub(super) fn new(pdu: &'a TappedPdu) -> Self {
         let [peer, local] = [pdu.peer, pdu.local]
             .map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()));
@@ -57,7 +57,7 @@ impl<'a> Placed<'a> {
         }
     }
 
-    /// A PDU of ours that did not go by, just before the `pdu` that did.
+    /// Builds a packet for a PDU that was never sent, placed just before the captured `pdu`.
     pub(super) fn made_up(pdu: &TappedPdu, bytes: &'a [u8], comment: &'static str) -> Self {
         let placed = Placed::new(pdu);
         let (next, acknowledged) = match pdu.direction {
@@ -83,7 +83,7 @@ impl<'a> Placed<'a> {
         }
     }
 
-    /// Appends its packets.
+    /// Appends the packets of the PDU.
     pub(super) fn write(&self, out: &mut Vec<u8>, at: u64) {
         let mut start = 0;
         while start < self.wire_bytes {
@@ -123,7 +123,7 @@ struct Segment {
 }
 
 impl Segment {
-    /// Its headers; the checksum is over what was kept of the payload.
+    /// The headers; the checksum covers the captured part of the payload.
     fn headers(&self, kept: &[u8]) -> Vec<u8> {
         let tcp_bytes = (TCP_BYTES + self.payload_bytes) as u16; // at most SEGMENT_BYTES_MAX more
         let mut tcp = Vec::with_capacity(TCP_BYTES);
@@ -146,11 +146,11 @@ impl Segment {
     }
 }
 
-/// RFC 791.
+/// IPv4 header, RFC 791.
 fn ipv4(payload_bytes: u16, from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
     let mut header = vec![0x45, 0];
     header.extend((payload_bytes + 20).to_be_bytes());
-    header.extend([0, 0, 0x40, 0]); // no identification: it is not to be fragmented
+    header.extend([0, 0, 0x40, 0]); // no identification: do not fragment
     header.extend([TIME_TO_LIVE, TCP, 0, 0]);
     header.extend(from);
     header.extend(to);
@@ -159,7 +159,7 @@ fn ipv4(payload_bytes: u16, from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
     header
 }
 
-/// RFC 8200.
+/// IPv6 header, RFC 8200.
 fn ipv6(payload_bytes: u16, from: [u8; 16], to: [u8; 16]) -> Vec<u8> {
     let mut header = vec![0x60, 0, 0, 0];
     header.extend(payload_bytes.to_be_bytes());
@@ -176,7 +176,7 @@ fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// RFC 1071; all parts but the last are of even length.
+/// Internet checksum, RFC 1071; all parts but the last have even length.
 fn checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let mut sum: u64 = words
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Each packet's original length, and what was kept of it.
+    /// The original length and the captured bytes of each packet.
     fn packets(file: &[u8]) -> Vec<(usize, Vec<u8>)> {
         let number = |at: usize| u32::from_be_bytes(*file[at..].first_chunk().unwrap()) as usize;
         let mut packets = Vec::new();
@@ -220,8 +220,8 @@ mod tests {
         packets
     }
 
-    /// Goal: a long PDU is cut into segments that follow each other, the last one pushed; what was
-    /// not kept is still counted in the lengths.
+    /// Goal: a long PDU is split into consecutive segments, the last one with PSH; bytes that were
+    /// not captured still count in the lengths.
     #[test]
     fn segments_follow_each_other() {
         let bytes: Vec<u8> = (0..SEGMENT_BYTES_MAX + 100).map(|at| (at % 253) as u8).collect();
@@ -244,8 +244,8 @@ mod tests {
         }
     }
 
-    /// Goal: checksums come out at zero when everything they cover is added, RFC 1071; addresses
-    /// of both families stand where they belong.
+    /// Goal: each checksum and the data it covers sum to zero, RFC 1071; addresses of both families
+    /// are in the right place.
     #[test]
     fn checksums_are_right() {
         for (addresses, headers) in

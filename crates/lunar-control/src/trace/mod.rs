@@ -1,4 +1,4 @@
-//! A session's PDUs as a stream of pcapng, for whoever looks.
+//! Traces: the PDUs of a session as a pcapng stream.
 
 mod digests;
 mod frames;
@@ -16,37 +16,37 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Interval, MissedTickBehavior, Sleep};
 
-/// How long a trace runs unless told otherwise.
+/// Default duration of a trace.
 pub const TRACE_SECONDS: u32 = 10;
-/// How long it may run.
+/// Maximum duration of a trace.
 pub const TRACE_SECONDS_MAX: u32 = 600;
-/// A trace of this size ends, unless told otherwise.
+/// Default size limit of a trace.
 pub const TRACE_SIZE: &str = "1G";
-/// The same in bytes.
+/// Default size limit of a trace in bytes.
 pub const TRACE_BYTES: u64 = 1 << 30;
-/// The header is always kept.
+/// Minimum length that is kept of a PDU: the header.
 pub const SNAP_BYTES_MIN: u32 = 48;
-/// As much as a PDU can have: headers, their digest, 16 MiB of data, its digest.
+/// Maximum length of a PDU: headers, header digest, 16 MiB of data, data digest.
 pub const SNAP_BYTES_MAX: u32 = (16 << 20) + 2048;
-/// What a trace is sent as; pcapng has no type of its own.
+/// Media type of a trace; pcapng has none of its own.
 pub const CONTENT_TYPE: &str = "application/vnd.tcpdump.pcap";
 
-/// How often counts are told, also when nothing goes by: who has left is noticed then.
+/// Interval of statistics blocks, sent even without PDUs, so that a closed connection is noticed.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(1);
-/// A piece of the answer ends when it is as long.
+/// Size at which a piece of the response is complete.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A trace on its way to whoever asked for it.
+/// A trace as the body of a response.
 #[derive(Debug)]
 pub(crate) struct TraceBody {
     trace: Trace,
-    /// Who asked, for the log.
+    /// Origin of the request, for the log.
     by: String,
     began: u64,
     written: u64,
-    /// What is to be sent.
+    /// Data to be sent.
     out: Vec<u8>,
-    /// So much may still be.
+    /// Remaining size.
     bytes_left: u64,
     time: Pin<Box<Sleep>>,
     counts: Interval,
@@ -54,7 +54,8 @@ pub(crate) struct TraceBody {
 }
 
 impl TraceBody {
-    /// Within a runtime: `trace` for so long, or until it has so many bytes.
+    /// Starts sending `trace`, for `time` or until `bytes_max` bytes. Must be called within a
+    /// runtime.
     pub(crate) fn new(trace: Trace, by: String, time: Duration, bytes_max: u64) -> Self {
         let began = nanoseconds_since_1970(trace.began());
         let mut out = Vec::new();
@@ -90,7 +91,7 @@ impl TraceBody {
     }
 }
 
-/// What a reader of the file should know.
+/// Comment for the reader of the file.
 const COMMENT: &str = "iSCSI PDUs of one session in full feature phase, with digests and padding, \
     as they were received or queued to be sent. The packets around them are made up: addresses, \
     ports and the order of bytes are those of the connection, segments and the first sequence \

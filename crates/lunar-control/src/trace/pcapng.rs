@@ -1,15 +1,15 @@
-//! Blocks of pcapng (draft-ietf-opsawg-pcapng) that a trace needs, big-endian as all else here.
+//! The blocks of pcapng (draft-ietf-opsawg-pcapng) that a trace uses, in big-endian order.
 
 /// LINKTYPE_RAW: packets begin with the IP header.
 const LINKTYPE_RAW: u16 = 101;
-/// What a length that is not known says.
+/// Length field of a section of unknown length.
 const LENGTH_UNKNOWN: u64 = u64::MAX;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 /// Version of the format.
 const VERSION: [u16; 2] = [1, 0];
-/// Powers of ten in a second: nanoseconds.
+/// Timestamp resolution as a negative power of ten: nanoseconds.
 const TIME_RESOLUTION: u8 = 9;
-/// What a block is padded to.
+/// Alignment of blocks.
 const WORD_BYTES: usize = 4;
 
 /// Block types.
@@ -39,22 +39,22 @@ pub(super) mod option {
     pub(crate) const ISB_DROPPED: u16 = 5;
 }
 
-/// What a packet block says beside its bytes.
+/// Fields of a packet block, without the bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet {
     /// Nanoseconds since 1970.
     pub(super) at: u64,
-    /// How long it was.
+    /// Original length in bytes.
     pub(super) original_bytes: u32,
-    /// It came in; else it went out.
+    /// True for a received PDU, false for a sent one.
     pub(super) inbound: bool,
-    /// So many were lost before it.
+    /// Number of PDUs lost before this one.
     pub(super) dropped_before: u64,
-    /// For people.
+    /// Comment for people.
     pub(super) comment: &'static str,
 }
 
-/// What a statistics block says.
+/// Fields of a statistics block.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Counts {
     /// Nanoseconds since 1970.
@@ -64,7 +64,7 @@ pub(super) struct Counts {
     pub(super) dropped: u64,
 }
 
-/// Begins a file.
+/// Appends the section header that begins a file.
 pub(super) fn section_header(out: &mut Vec<u8>, hardware: &str, application: &str, comment: &str) {
     write(out, block::SECTION_HEADER, |body| {
         body.extend(BYTE_ORDER_MAGIC.to_be_bytes());
@@ -77,19 +77,19 @@ pub(super) fn section_header(out: &mut Vec<u8>, hardware: &str, application: &st
     });
 }
 
-/// The only interface of a trace, number 0.
+/// Appends the description of the only interface, number 0.
 pub(super) fn interface(out: &mut Vec<u8>, description: &str) {
     write(out, block::INTERFACE, |body| {
         body.extend(LINKTYPE_RAW.to_be_bytes());
         body.extend([0; 2]);
-        body.extend(0u32.to_be_bytes()); // packets may have any length: what is cut is cut by PDU
+        body.extend(0u32.to_be_bytes()); // no limit on packets: PDUs are cut instead
         put(body, option::IF_DESCRIPTION, description.as_bytes());
         put(body, option::IF_TIME_RESOLUTION, &[TIME_RESOLUTION]);
         end_of_options(body);
     });
 }
 
-/// A packet, of which `bytes` were kept.
+/// Appends a packet, of which `bytes` were kept.
 pub(super) fn packet(out: &mut Vec<u8>, packet: Packet, bytes: [&[u8]; 2]) {
     let kept: usize = bytes.iter().map(|part| part.len()).sum();
     write(out, block::PACKET, |body| {
@@ -111,7 +111,7 @@ pub(super) fn packet(out: &mut Vec<u8>, packet: Packet, bytes: [&[u8]; 2]) {
     });
 }
 
-/// How many there were until now.
+/// Appends the counts so far.
 pub(super) fn statistics(out: &mut Vec<u8>, counts: Counts) {
     write(out, block::STATISTICS, |body| {
         body.extend(0u32.to_be_bytes());
@@ -124,7 +124,7 @@ pub(super) fn statistics(out: &mut Vec<u8>, counts: Counts) {
     });
 }
 
-/// A block; its body fills whole words.
+/// Appends a block, whose body `fill` writes in whole words.
 fn write(out: &mut Vec<u8>, kind: u32, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend(kind.to_be_bytes());
@@ -135,7 +135,7 @@ fn write(out: &mut Vec<u8>, kind: u32, fill: impl FnOnce(&mut Vec<u8>)) {
     out.extend(bytes);
 }
 
-/// An option; what no length can say is cut.
+/// Appends an option; a value too long for the length field is cut.
 fn put(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
     let value = &value[..usize::from(length)];

@@ -1,46 +1,46 @@
-//! A stream of pcapng from a server, cut into whole blocks.
+//! Splits a pcapng stream from a server into whole blocks.
 
 use super::pcapng::{block, option};
 
-/// The longest block that a server makes: a packet, its options, and the comment.
+/// Maximum length of a block: a packet with its options and comment.
 const BLOCK_BYTES_MAX: usize = 128 << 10;
-/// Type and length.
+/// Length of the type and length fields.
 const HEAD_BYTES: usize = 8;
-/// With the length behind.
+/// Minimum length of a block, with the length repeated at its end.
 const BLOCK_BYTES_MIN: usize = 12;
-/// Interface and time, before the options of a statistics block.
+/// Length of the interface and time fields, before the options of a statistics block.
 const STATISTICS_FIXED_BYTES: usize = 12;
 
-/// What a trace tells of itself.
+/// Counts in a trace.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TraceCounts {
-    /// PDUs in it.
+    /// Number of PDUs in the trace.
     pub pdus: u64,
-    /// PDUs that went by and are not in it.
+    /// Number of PDUs that are missing in the trace.
     pub dropped: u64,
 }
 
-/// Finds whole blocks.
+/// Collects bytes into whole blocks.
 #[derive(Debug, Default)]
 pub struct BlockReader {
     rest: Vec<u8>,
     counts: TraceCounts,
 }
 
-/// A stream that is none of ours.
+/// Error: the stream is not a trace of this program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NoBlock;
 
 impl BlockReader {
-    /// What was told last.
+    /// The counts of the last statistics block.
     pub fn counts(&self) -> TraceCounts {
         self.counts
     }
 
-    /// Takes bytes in; returns all blocks that are whole now.
+    /// Adds bytes; returns all blocks that are now complete.
     ///
     /// # Errors
-    /// What came is no pcapng of ours.
+    /// Fails if the bytes are not a trace of this program.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<u8>, NoBlock> {
         self.rest.extend_from_slice(bytes);
         let mut end = 0;
@@ -61,7 +61,7 @@ impl BlockReader {
     }
 }
 
-/// What a statistics block says.
+/// The counts in a statistics block.
 fn counts(body: &[u8]) -> Option<TraceCounts> {
     let mut options = body.get(STATISTICS_FIXED_BYTES..)?;
     let (mut received, mut dropped) = (None, None);
@@ -80,7 +80,7 @@ fn counts(body: &[u8]) -> Option<TraceCounts> {
     Some(TraceCounts { pdus: received.saturating_sub(dropped), dropped })
 }
 
-/// A number of at most eight bytes.
+/// Decodes a big-endian number of at most eight bytes.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

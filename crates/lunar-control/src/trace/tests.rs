@@ -1,16 +1,16 @@
-//! Blocks byte by byte, and a reader of them that takes anything.
+//! Tests of the layout of blocks, and of the reader with arbitrary input.
 
 use super::pcapng::{self, Counts, Packet};
 use super::reader::{BlockReader, NoBlock, TraceCounts};
 
-/// The words of a block, as they stand in a file.
+/// The words of a block in the file.
 fn words(bytes: &[u8]) -> Vec<u32> {
     let (words, rest) = bytes.as_chunks::<4>();
     assert!(rest.is_empty(), "blocks are whole words");
     words.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }
 
-/// Goal: each block is as the specification lays it out.
+/// Goal: each block has the layout of the specification.
 #[test]
 fn blocks_are_laid_out_as_specified() {
     let mut out = Vec::new();
@@ -57,7 +57,8 @@ fn file() -> Vec<u8> {
     out
 }
 
-/// Goal: whatever the pieces, whole blocks come out, in order; what is told last is known.
+/// Goal: whole blocks are returned in order, however the stream is split; the last counts are
+/// available.
 #[test]
 fn blocks_come_out_whole() {
     let file = file();
@@ -75,7 +76,8 @@ fn blocks_come_out_whole() {
     }
 }
 
-/// Goal: what is no trace is refused, and nothing makes the reader panic or make bytes up.
+/// Goal: other data is refused; no input makes the reader panic or return bytes that were not
+/// received.
 #[test]
 fn other_bytes_are_refused() {
     for length in [0u32, 8, 13, 1 << 20, u32::MAX] {

@@ -1,4 +1,4 @@
-//! What the API answers is what its document says, over every transport.
+//! The API answers according to its document, over every transport.
 
 use crate::common::{Scratch, TARGET, ask, serve};
 use lunar_control::api;
@@ -15,12 +15,12 @@ fn contract() -> Contract {
     Contract(serde_json::to_value(api::document()).unwrap())
 }
 
-/// A value for each parameter of a path.
+/// Fills in a value for each parameter of a path.
 fn filled(path: &str) -> String {
     path.replace("{tsih}", "65535").replace("{target}", TARGET).replace("{lun}", "0")
 }
 
-/// Goal: every documented operation is there and no other, and each answers as documented.
+/// Goal: the document lists every operation and no other, and each operation answers as documented.
 #[test]
 fn the_document_is_true() {
     let scratch = Scratch::new("document");
@@ -63,7 +63,7 @@ fn the_document_is_true() {
     assert_eq!((status, body["error"].is_string()), (404, true));
 }
 
-/// Goal: a change is made, told as drift, and can be taken back.
+/// Goal: a change takes effect, is reported as drift, and can be undone.
 #[test]
 fn changes_are_made() {
     let scratch = Scratch::new("changes");
@@ -86,7 +86,8 @@ fn changes_are_made() {
     assert_eq!((&told["luns"], &told["drift"]), (&1.into(), &serde_json::json!([])));
 }
 
-/// Goal: the token opens TCP; without one only reading is open, and only to who is no web page.
+/// Goal: over TCP the token gives access; without a token only reading is possible, and not for web
+/// pages.
 #[test]
 fn tcp_is_guarded() {
     let scratch = Scratch::new("tcp");
@@ -131,7 +132,7 @@ fn get(address: &Address, trusted: Option<PathBuf>, token: Option<Token>) -> Res
     status.map_err(|failure| format!("{}; {}", failure.what, failure.hint.unwrap_or_default()))
 }
 
-/// Goal: over TLS the client knows the server and the server the client; what does not fit fails
+/// Goal: over TLS the client authenticates the server and the server the client; a mismatch fails
 /// with a reason.
 #[test]
 fn tls_and_token_prove_both_sides() {
@@ -149,14 +150,14 @@ fn tls_and_token_prove_both_sides() {
     let refused = get(server.address(), Some(stranger.certificate.clone()), token()).unwrap_err();
     assert!(refused.contains("certificate"), "{refused}");
     assert!(get(server.address(), None, token()).unwrap_err().contains("TLS"));
-    // A client that speaks no TLS is let go, the next one is served.
+    // A client that does not use TLS is disconnected; the next client is served.
     assert!(
         !crate::common::exchange(server.address(), b"GET / HTTP/1.1\r\n\r\n").contains("HTTP/1.1")
     );
     assert!(get(server.address(), Some(files.certificate), token()).is_ok());
 }
 
-/// Goal: the client tells who it did not reach, and why.
+/// Goal: a failure of the client names the server and the reason.
 #[test]
 fn the_client_says_what_failed() {
     let scratch = Scratch::new("client");
@@ -178,7 +179,7 @@ fn the_client_says_what_failed() {
     liar.join().unwrap();
 }
 
-/// Goal: a server that is stopping refuses every change with 503 and why, and can be looked at.
+/// Goal: a stopping server refuses every change with 503 and a reason, and still answers reads.
 #[test]
 fn nothing_changes_at_the_end() {
     let scratch = Scratch::new("end");

@@ -1,4 +1,4 @@
-//! What a change may do to disks that are in use, and what it leaves alone.
+//! Effects of changes on disks that are in use.
 
 use crate::rig::{NAME, Rig, SIZE, block_on, configuration, lun, write};
 use lunar_block::{BlockDevice, Error, ErrorKind};
@@ -17,7 +17,8 @@ fn sized(id: u16, device: &str, mib: u64) -> String {
     lun(id, device, &format!("size = \"{mib}MiB\""))
 }
 
-/// Goal: blocks are given up after everything that can fail: a change that fails has given up none.
+/// Goal: blocks are released after everything that can fail, so that a failed change has released
+/// none.
 #[test]
 fn a_change_that_fails_has_given_up_no_block() {
     let rig = Rig::new("tail", &(sized(0, "a.img", 2) + &sized(1, "b.img", 1)));
@@ -32,8 +33,8 @@ fn a_change_that_fails_has_given_up_no_block() {
     assert_eq!(rig.size(0), MIB);
 }
 
-/// Goal: initiators use new blocks as soon as they are told of them; a change that fails after that
-/// does not take them away, and says that the disk stays as large.
+/// Goal: initiators use new blocks as soon as they are notified; a change that fails afterwards
+/// does not remove them, and its error says that the disk keeps its new size.
 #[test]
 fn room_that_was_given_is_never_taken_back() {
     let rig = Rig::new("given", &(sized(0, "a.img", 1) + &sized(1, "b.img", 1)));
@@ -56,8 +57,8 @@ fn room_that_was_given_is_never_taken_back() {
     assert_eq!((rig.size(0), rig.size(1), rig.read("a.img", 4000)), (2 * MIB, 2 * MIB, 7));
 }
 
-/// Goal: a disk gets smaller only with leave, also where another LUN is to show it than before; and
-/// what becomes of its size is told.
+/// Goal: a disk shrinks only with permission, even if another LUN shows it from now on; the change
+/// of its size is reported.
 #[test]
 fn a_disk_that_moves_does_not_shrink_unasked() {
     let rig = Rig::new("moved", &sized(0, "a.img", 1));
@@ -84,7 +85,8 @@ fn a_disk_that_moves_does_not_shrink_unasked() {
     assert_eq!(rig.size(0), MIB);
 }
 
-/// Goal: two disks that change places are told as that, and neither gets the other's size unasked.
+/// Goal: two disks that change places are reported as moved, and neither gets the other's size
+/// without permission.
 #[test]
 fn disks_that_change_places_keep_their_sizes() {
     let rig = Rig::new("places", &(sized(0, "a.img", 1) + &sized(1, "b.img", 2)));
@@ -107,7 +109,7 @@ fn disks_that_change_places_keep_their_sizes() {
     assert_eq!((rig.size(0), rig.size(1), rig.read("b.img", 4000)), (2 * MIB, MIB, 7));
 }
 
-/// What an initiator is told of the size.
+/// The size that an initiator reads.
 fn told_size(rig: &Rig) -> u64 {
     let url = format!("iscsi://{}/{NAME}/0", rig.daemon.server().addresses()[0]);
     let options = SessionOptions::new("iqn.2026-11.org.example:initiator");
@@ -120,8 +122,8 @@ fn told_size(rig: &Rig) -> u64 {
     })
 }
 
-/// Goal: a disk whose new size could not be synced has that size for everybody, and no later
-/// change gives it another one.
+/// Goal: a disk whose new size could not be synced has that size for everybody, and no later change
+/// gives it another size.
 #[test]
 fn a_size_that_is_not_synced_is_one_size() {
     let rig = Rig::new("unsynced", &lun(0, "a.img", SIZE));
@@ -147,7 +149,7 @@ fn a_size_that_is_not_synced_is_one_size() {
     }
 }
 
-/// Goal: memory that got another size is told with that size, in lines that are a configuration.
+/// Goal: resized memory is reported with its new size, in lines that are a valid configuration.
 #[test]
 fn resized_memory_is_told_once() {
     let rig = Rig::new("memory", &lun(0, "mem:1M", ""));
@@ -161,13 +163,14 @@ fn resized_memory_is_told_once() {
     }
 }
 
-/// A target over memory, with these lines, behind a portal that everybody reaches.
+/// A target over memory, with these lines, behind a portal that everybody can reach.
 fn open_to_all(lines: &str, portal: &str) -> String {
     format!("[listen]\nportals = [\"{portal}:0\"]\n[[target]]\nname = \"{NAME}\"\n{lines}")
 }
 
-/// Goal: what others can reach stays locked, by the portals that are open and not by those that
-/// the file says: neither a file nor a change of what runs opens it.
+/// Goal: a target that others can reach keeps its access restrictions. The check uses the open
+/// portals, not those of the file: neither a file nor a change of the running server opens the
+/// target.
 #[test]
 fn a_target_stays_locked_while_its_portal_is_open() {
     let networks = "networks = [\"192.0.2.0/24\"]\n";
@@ -191,7 +194,7 @@ fn a_target_stays_locked_while_its_portal_is_open() {
     rig.daemon.remove_lun(&at, &"a test").unwrap();
 }
 
-/// Goal: of two changes that wait, the later one applies the newer file.
+/// Goal: of two waiting changes, the later one applies the newer file.
 #[test]
 fn a_file_is_read_when_it_is_its_turn() {
     let rig = Rig::new("turn", &sized(0, "a.img", 1));
@@ -218,7 +221,7 @@ fn a_file_is_read_when_it_is_its_turn() {
         let waits = scope.spawn(move || {
             daemon.apply(&Source::OwnFile, options, &"a test").unwrap().difference.to_string()
         });
-        // It waits for its turn, or has read the file too early by now.
+        // The change waits for the other one; otherwise it has read the old file by now.
         std::thread::sleep(std::time::Duration::from_millis(300));
         alias("new");
         go.wait();
@@ -227,8 +230,8 @@ fn a_file_is_read_when_it_is_its_turn() {
     });
 }
 
-/// Goal: what becomes of the name of a file that is served is no concern of changes to other LUNs;
-/// none is made in its place, and a whole configuration says what is the matter.
+/// Goal: a served file that loses its name does not affect changes to other LUNs; no file is
+/// created in its place, and a whole configuration reports the problem.
 #[test]
 fn a_file_that_is_served_may_lose_its_name() {
     let two = sized(0, "a.img", 1) + &lun(1, "mem:1M", "");
@@ -251,7 +254,7 @@ fn a_file_that_is_served_may_lose_its_name() {
     assert_eq!(rig.uuids(), uuids);
 }
 
-/// Goal: another file under the name of one that is served is told, and served by the next apply
+/// Goal: a file that replaces a served one under its name is reported and served by the next apply
 /// only; a change of one LUN leaves the other as it is.
 #[test]
 fn a_file_that_was_replaced_is_opened_by_an_apply() {
@@ -271,8 +274,8 @@ fn a_file_that_was_replaced_is_opened_by_an_apply() {
     assert!(rig.differs(&one).is_empty());
 }
 
-/// Goal: a disk that is not there is not made anew under its old identity and reservations,
-/// wherever these are kept: its file system may not be mounted.
+/// Goal: a missing disk is not created again under its old identity and reservations, wherever
+/// these are stored: its file system may not be mounted.
 #[test]
 fn a_missing_disk_is_not_made_under_an_old_identity() {
     let uuid = "uuid = \"6f0c2b0e-2f0f-4d3c-9d43-0c9a5a1b2c3d\"\nsize = \"1MiB\"";
@@ -307,8 +310,8 @@ fn a_missing_disk_is_not_made_under_an_old_identity() {
     }
 }
 
-/// Goal: a change that ends in an error of ours takes nothing away: what is served goes on, and
-/// later changes, which could not know what is open, are refused.
+/// Goal: a change that panics does not interrupt service; later changes, which could not rely on
+/// the list of open units, are refused.
 #[test]
 fn after_a_panic_what_is_served_goes_on() {
     let rig = Rig::new("panic", &sized(0, "a.img", 1));

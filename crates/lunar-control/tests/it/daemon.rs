@@ -1,4 +1,4 @@
-//! A daemon changes what it serves, and takes back what fails half way.
+//! Configuration changes of a daemon, and undoing changes that fail half way.
 
 use crate::rig::{NAME, Rig, SIZE, configuration, lun};
 use lunar_control::FailureKind;
@@ -8,8 +8,8 @@ use lunar_control::daemon::{ApplyOptions, LimitSettings, LunAt, Source};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// Goal: a unit that cannot be opened with its new settings is opened as it was; what was opened,
-/// made and resized for the same change is taken back.
+/// Goal: a unit that cannot be opened with its new settings is opened with the old ones; everything
+/// that was opened, created and resized for the same change is undone.
 #[test]
 fn what_fails_half_way_is_taken_back() {
     let both = lun(0, "a.img", SIZE) + &lun(1, "b.img", SIZE);
@@ -33,7 +33,7 @@ fn what_fails_half_way_is_taken_back() {
     assert_eq!((rig.size(0), rig.size(1), rig.size(2)), (2 << 20, 4 << 20, 1 << 20));
 }
 
-/// Goal: a disk gets smaller only with leave, also where its configuration said no size so far.
+/// Goal: a disk shrinks only with permission, even if its configuration had no size so far.
 #[test]
 fn nothing_shrinks_unasked() {
     let rig = Rig::new("shrink", &lun(0, "a.img", "size = \"2MiB\""));
@@ -53,8 +53,8 @@ fn nothing_shrinks_unasked() {
     assert!(memory.daemon.resize(&at, 1000, true, &"a test").is_err(), "no whole blocks");
 }
 
-/// Goal: the lines to paste make, with what is there, what is served; what is served as a whole
-/// is a configuration without any difference.
+/// Goal: the lines to paste, added to the configuration file, give the running configuration; the
+/// running configuration as a whole is a valid file without any difference.
 #[test]
 fn lines_to_paste_are_a_configuration() {
     let rig = Rig::new("paste", &lun(0, "a.img", SIZE));
@@ -78,7 +78,7 @@ fn lines_to_paste_are_a_configuration() {
     assert!(differs.is_empty(), "{differs}\n{}", rig.daemon.toml());
 }
 
-/// Goal: what cannot be asked for is refused as what it is, and changes nothing.
+/// Goal: an invalid request is refused with the right kind of error, and changes nothing.
 #[test]
 fn what_makes_no_sense_is_refused() {
     let rig = Rig::new("refused", &lun(0, "a.img", SIZE));
@@ -103,8 +103,8 @@ fn what_makes_no_sense_is_refused() {
     assert!(rig.daemon.drift().is_empty());
 }
 
-/// Goal: a limit set at one LUN is one of the disk: all LUNs that show it have it, however they
-/// name the file, and what is served stays a configuration; setting it anew does not move it.
+/// Goal: a limit set at one LUN applies to the disk: all LUNs that show it have it, by whatever
+/// name of the file, and the running configuration stays valid; setting it again does not move it.
 #[test]
 fn limits_are_the_disks() {
     let own = "initiators = [\"iqn.2026-11.org.example:one\"]\n";

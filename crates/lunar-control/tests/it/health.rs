@@ -1,4 +1,4 @@
-//! What is wrong with a unit is seen wherever it is shown, with what to do about it.
+//! Faults of a unit are reported wherever it is shown, with a remedy.
 
 use crate::common::{Scratch, TARGET, ask, daemon_of, lun, serve_daemon};
 use lunar_block::{BlockDevice, Effect, ErrorKind, Fault, FaultDevice, MemoryDevice, Operation};
@@ -8,7 +8,7 @@ use lunar_control::http::HttpLimits;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// Opens memory that fails when it is told to.
+/// Opens memory that fails on demand.
 #[derive(Debug, Default)]
 struct Faulty(Mutex<Vec<Arc<FaultDevice>>>);
 
@@ -21,8 +21,8 @@ impl Opener for Faulty {
     }
 }
 
-/// Goal: a unit that takes no writes after a failed sync shows in the status, the targets and the
-/// LUNs; the status tells the command that ends it, and is good again after that.
+/// Goal: a unit that takes no writes after a failed sync is reported in the status, the targets and
+/// the LUNs; the status names the command that recovers it, and is good again afterwards.
 #[test]
 fn a_failed_sync_is_seen_until_it_is_recovered() {
     let scratch = Scratch::new("health");

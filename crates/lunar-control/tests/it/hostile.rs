@@ -1,4 +1,4 @@
-//! What clients may do to the API, and what it costs the others.
+//! Misbehaving clients of the API, and their effect on other clients.
 
 use crate::common::{PATIENCE, Scratch, ask, exchange, parse, serve};
 use lunar_control::http::{Address, HttpLimits, HttpServer};
@@ -17,7 +17,7 @@ fn connect(server: &HttpServer) -> UnixStream {
     stream
 }
 
-/// Goal: nonsense is refused and the next request is answered.
+/// Goal: an invalid request is refused, and the next request is answered.
 #[test]
 fn nonsense_is_refused() {
     let scratch = Scratch::new("nonsense");
@@ -51,7 +51,7 @@ fn nonsense_is_refused() {
     }
 }
 
-/// Goal: heads that come too slowly, and connections that idle, are closed in time.
+/// Goal: connections whose heads come too slowly, or that are idle, are closed in time.
 #[test]
 fn slow_heads_are_cut() {
     let scratch = Scratch::new("slow");
@@ -60,7 +60,7 @@ fn slow_heads_are_cut() {
     for bytes in [&b""[..], b"GET /api/v1/status HT", b"GET /api/v1/status HTTP/1.1\r\nHost: "] {
         let started = Instant::now();
         let mut stream = connect(&server);
-        // On a busy machine the time may be over before that.
+        // On a busy machine the connection may be closed before the write.
         let _ = stream.write_all(bytes);
         if let Err(error) = stream.read_to_end(&mut Vec::new()) {
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
@@ -68,7 +68,7 @@ fn slow_heads_are_cut() {
         assert!(started.elapsed() >= head_time, "it was given its time");
     }
     let (started, mut answer) = (Instant::now(), String::new());
-    // One whose head was late itself, on a busy machine, is asked again.
+    // A request whose own head was late, on a busy machine, is repeated.
     while !answer.starts_with("HTTP/1.1 200") {
         assert!(
             started.elapsed() < PATIENCE,
@@ -79,7 +79,7 @@ fn slow_heads_are_cut() {
     }
 }
 
-/// Goal: clients that hold every place keep others waiting only as long as a head may take.
+/// Goal: clients that hold every slot delay others only for the maximum time of a head.
 #[test]
 fn places_come_back() {
     let scratch = Scratch::new("places");
@@ -92,8 +92,8 @@ fn places_come_back() {
     drop(held);
 }
 
-/// Goal: who is refused holds no place: the connection ends with the refusal, long before a head
-/// that does not come would end it.
+/// Goal: a refused client holds no slot: the connection ends with the refusal, long before the
+/// timeout for the next head would end it.
 #[test]
 fn who_is_refused_is_sent_away() {
     let scratch = Scratch::new("refused");
@@ -108,13 +108,13 @@ fn who_is_refused_is_sent_away() {
         ("Host: 127.0.0.1\r\nOrigin: http://evil.example", 403),
     ] {
         let request = format!("GET /api/v1/status HTTP/1.1\r\n{head}\r\n\r\n");
-        // Until the end, which comes from the other side.
+        // `exchange` reads until the server closes the connection.
         assert_eq!(parse(&exchange(server.address(), request.as_bytes())).0, status, "{head}");
     }
 }
 
-/// Fault: connections of five addresses of this machine that sent nothing took all places, and hid
-/// API and metrics from all others for as long as they came again. Now they make room.
+/// Fault: silent connections from five addresses of this machine took all slots, and made the API
+/// and the metrics unreachable for as long as they reconnected. Now they are closed for new ones.
 #[test]
 fn who_says_nothing_makes_room() {
     let limits = HttpLimits {
@@ -137,7 +137,7 @@ fn who_says_nothing_makes_room() {
         connected
     };
     let mut held: Vec<_> = (0..20).map(|number| connect_from(1 + number % 5)).collect();
-    // All but the last three, as many as one address may have, are closed: loopback is one.
+    // All but the last three, the maximum for one address, are closed: loopback is one address.
     for stream in &mut held[..17] {
         assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
     }
@@ -149,7 +149,7 @@ fn who_says_nothing_makes_room() {
     drop(held);
 }
 
-/// Goal: a client that reads nothing of a long answer is left, and its place is free again.
+/// Goal: a client that does not read a long answer is disconnected, and its slot is free again.
 #[test]
 fn who_does_not_read_is_left() {
     let scratch = Scratch::new("stall");
@@ -161,14 +161,14 @@ fn who_does_not_read_is_left() {
     let server = start(&scratch, limits);
     let mut stream = connect(&server);
     stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
-    // Pipelined, until the server writes no more and so reads no more.
+    // Requests are pipelined until the server stops writing, and therefore reading.
     let one = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: a\r\n\r\n";
     while stream.write_all(one).is_ok() {}
     let (status, _) = ask(server.address(), "GET", "/api/v1/status", "");
     assert_eq!(status, 200);
 }
 
-/// Goal: the server ends at once although clients are connected, and takes its socket away.
+/// Goal: the server ends at once even with connected clients, and removes its socket.
 #[test]
 fn the_end_waits_for_nobody() {
     let scratch = Scratch::new("end");

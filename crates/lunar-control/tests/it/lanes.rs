@@ -1,4 +1,4 @@
-//! A change that hangs on a disk leaves the API to others.
+//! A change that hangs on a disk leaves the API usable.
 
 use crate::common::{Scratch, TARGET, ask, daemon_of, lun, serve_daemon};
 use lunar_block::{BlockDevice, MemoryDevice};
@@ -8,7 +8,7 @@ use lunar_control::http::HttpLimits;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// Opens memory; but for the first, only when it is told to.
+/// Opens memory: the first device at once, further ones only when released.
 #[derive(Debug, Default)]
 struct Slow {
     opened: AtomicUsize,
@@ -26,8 +26,8 @@ impl Opener for Slow {
     }
 }
 
-/// Goal: one change hangs, and many wait behind it: each of those is told so after a while, and
-/// what runs can be looked at meanwhile.
+/// Goal: while one change hangs and many wait behind it, each waiting change gets an error after a
+/// while, and reads are answered.
 #[test]
 fn a_change_that_hangs_leaves_the_api_to_others() {
     let scratch = Scratch::new("lanes");

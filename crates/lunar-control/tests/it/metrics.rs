@@ -1,4 +1,4 @@
-//! What is scraped is what was done, as a parser of the OpenMetrics project's format reads it.
+//! Scraped metrics match the work done, according to the parser of the OpenMetrics project.
 
 use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, MemoryDevice, Operation};
 use lunar_control::http::HttpServer;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:metrics";
 
-/// Reads a page with Prometheus' own parser of the strict format, and gives its samples.
+/// Parses a page with Prometheus' own strict parser, and prints its samples.
 const PARSER: &str = "
 import json, sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
@@ -103,7 +103,7 @@ fn get(address: &str, path: &str) -> (String, String) {
 }
 
 fn parse(text: &str) -> Vec<Sample> {
-    // The interpreter that Debian's package is for.
+    // The interpreter that Debian's package is installed for.
     let mut python = Command::new("/usr/bin/python3");
     python.args(["-c", PARSER]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = python.spawn().unwrap();
@@ -121,7 +121,7 @@ fn parse(text: &str) -> Vec<Sample> {
     samples.iter().map(sample).collect()
 }
 
-/// The value of the one sample with this name and at least these labels.
+/// The value of the only sample with this name and at least these labels.
 #[track_caller]
 fn value(samples: &[Sample], name: &str, labels: &[(&str, &str)]) -> f64 {
     let fits = |sample: &&Sample| {
@@ -135,8 +135,8 @@ fn value(samples: &[Sample], name: &str, labels: &[(&str, &str)]) -> f64 {
     found[0].value
 }
 
-/// Goal: a hundred writes of 4 KiB are a hundred commands and 400 KiB, no more and no less, and
-/// so is everything else that the server did.
+/// Goal: a hundred writes of 4 KiB count as exactly a hundred commands and 400 KiB, and all other
+/// work of the server is counted exactly.
 #[test]
 fn figures_are_those_of_the_io() {
     let scraped = Scraped::start();
@@ -201,7 +201,7 @@ fn figures_are_those_of_the_io() {
     assert!(buckets.is_sorted() && buckets.last() == Some(&100.0), "{buckets:?}");
 }
 
-/// Goal: a disk whose sync failed shows, and its failed flush counts under its sense.
+/// Goal: a disk whose sync failed is reported, and the failed flush is counted under its sense.
 #[test]
 fn a_failed_sync_shows_as_poison() {
     let scraped = Scraped::start();
@@ -223,7 +223,7 @@ fn a_failed_sync_shows_as_poison() {
     assert_eq!(value(&samples, "lunar_command_errors_total", &error), 1.0);
 }
 
-/// Goal: only metrics are there, and after the server's end nothing but the build.
+/// Goal: the endpoint serves metrics only, and after the server's end only the build information.
 #[test]
 fn the_endpoint_is_small() {
     let mut scraped = Scraped::start();
@@ -249,7 +249,8 @@ fn the_endpoint_is_small() {
     );
 }
 
-/// Goal: docs/metrics.md lists the metrics as they are. With LUNAR_WRITE_DOCS set, this writes it.
+/// Goal: docs/metrics.md lists the metrics exactly. With LUNAR_WRITE_DOCS set, this test writes the
+/// file.
 #[test]
 fn the_documentation_lists_every_metric() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
@@ -268,7 +269,7 @@ fn the_documentation_lists_every_metric() {
     );
 }
 
-/// Goal: the dashboard shows what there is: every metric and label in it is in a scrape.
+/// Goal: every metric and label in the dashboard is in a scrape.
 #[test]
 fn the_dashboard_asks_for_what_there_is() {
     let scraped = Scraped::start();
@@ -299,7 +300,7 @@ fn the_dashboard_asks_for_what_there_is() {
     }
 }
 
-/// Every `expr`, and the queries behind variables.
+/// Collects every `expr`, and the queries of variables.
 fn queries(value: &Value, to: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -323,7 +324,8 @@ fn words(text: &str) -> Vec<String> {
     text.split(|c| !is_in_word(c)).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// What stands before `=` in braces, in `by (…)`, or after the comma of `label_values(…)`.
+/// Labels of a query: words before `=` in braces, in `by (…)`, or after the comma of
+/// `label_values(…)`.
 fn labels_in(query: &str) -> Vec<String> {
     let mut found = Vec::new();
     for part in query.split('{').skip(1) {

@@ -1,4 +1,4 @@
-//! Certificate and token of an API that serves are read anew when a configuration is applied.
+//! Certificate and token of a running API are read again when a configuration is applied.
 
 use crate::common::{PATIENCE, Scratch, TARGET, lun};
 use lunar_block::{BlockDevice, MemoryDevice};
@@ -44,7 +44,7 @@ fn configuration(luns: u16) -> String {
     format!("[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n{luns}")
 }
 
-/// Writes another certificate with its key, and a copy of it for clients.
+/// Writes a new certificate with its key, and a copy of the certificate for clients.
 fn certify(scratch: &Scratch, copy: &str) -> PathBuf {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     scratch.file("key.pem", made.signing_key.serialize_pem());
@@ -53,7 +53,7 @@ fn certify(scratch: &Scratch, copy: &str) -> PathBuf {
 }
 
 impl Rig {
-    /// With the certificate that clients are to trust.
+    /// Starts a server; also returns the certificate that clients trust.
     fn new(name: &str) -> (Self, PathBuf) {
         let scratch = Scratch::new(name);
         let trusted = certify(&scratch, "old.pem");
@@ -81,7 +81,7 @@ impl Rig {
         self.daemon.apply(&Source::OwnFile, options, &"a test")
     }
 
-    /// Asks for the status on a new connection.
+    /// Requests the status on a new connection.
     fn get(&self, trusted: &Path, token: &str) -> Result<serde_json::Value, Failure> {
         let token = Token::read(&self.scratch.file("client-token", token)).unwrap();
         let (address, trusted) = (self.api.address().clone(), Some(trusted.to_owned()));
@@ -89,7 +89,7 @@ impl Rig {
         self.runtime.block_on(client.get(&ApiPath::new(&["status"])))
     }
 
-    /// A connection that stays.
+    /// Opens a connection that is kept open.
     fn connect(&self, trusted: &Path) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(trusted).unwrap()).unwrap();
@@ -106,7 +106,7 @@ impl Rig {
         })
     }
 
-    /// The status of an answer on a connection that stays.
+    /// Sends a request on an open connection; returns the status of the answer.
     fn ask(&self, stream: &mut TlsStream<TcpStream>, token: &str) -> u16 {
         let request = format!(
             "GET /api/v1/targets HTTP/1.1\r\nHost: localhost\r\n\
@@ -137,8 +137,8 @@ impl Drop for Rig {
     }
 }
 
-/// Goal: the next connection is shown the new certificate, the next request has to show the new
-/// token, also on connections that are there and go on; the change is told, once.
+/// Goal: new connections get the new certificate, and new requests must send the new token, also on
+/// open connections, which stay open; the change is reported once.
 #[test]
 fn certificate_and_token_are_read_anew() {
     let (rig, old) = Rig::new("renewal");
@@ -164,8 +164,8 @@ fn certificate_and_token_are_read_anew() {
     assert!(rig.get(&new, OLD).unwrap_err().what.contains("token"));
 }
 
-/// Goal: a certificate, key or token that cannot be used refuses the whole change, and what was
-/// used so far is used on.
+/// Goal: an invalid certificate, key or token refuses the whole change, and the old ones stay in
+/// use.
 #[test]
 fn what_cannot_be_used_refuses_the_change() {
     let (rig, old) = Rig::new("renewal-broken");

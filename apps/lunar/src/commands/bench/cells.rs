@@ -1,4 +1,4 @@
-//! What is measured: one combination of size, depth, connections and pattern, on every disk.
+//! Measurement of one combination of size, depth, connections and pattern, on every disk.
 
 use super::network::{Network, Path};
 use super::session::SessionArgs;
@@ -24,19 +24,19 @@ pub(super) struct Cell {
     pub(super) connections: u16,
 }
 
-/// What one disk came to in all rounds.
+/// Results of one disk over all rounds.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) url: String,
-    /// Connections that there were; `None`: the disk is of this machine.
+    /// Number of connections; `None`: a local disk.
     pub(super) connections: Option<usize>,
     pub(super) measured: Measured,
-    /// Its session was lost, and another one made, while it was measured.
+    /// Whether the session was lost and re-established during the measurement.
     pub(super) lost: bool,
 }
 
 impl Row {
-    /// What spoils its figures, if anything does.
+    /// A warning if the figures are not reliable.
     pub(super) fn warning(&self) -> Option<&'static str> {
         self.measured.nothing().or(self.lost.then_some(
             "a connection was lost while this was measured: the longest latency says for how long",
@@ -44,29 +44,29 @@ impl Row {
     }
 }
 
-/// What one combination came to.
+/// Results of one combination.
 #[derive(Clone, Debug)]
 pub(super) struct Measurement {
     pub(super) cell: Cell,
-    /// One for each disk.
+    /// One row for each disk.
     pub(super) rows: Vec<Row>,
-    /// What raw TCP did meanwhile; `None`: no disk is behind it.
+    /// Results of raw TCP in the same rounds; `None`: no disk is remote.
     pub(super) probed: Option<Probed>,
 }
 
-/// A disk to be opened.
+/// A disk to open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Want<'a> {
     pub(super) url: &'a str,
-    /// Of a session; other disks have none.
+    /// Number of connections of the session; ignored for other disks.
     pub(super) connections: u16,
-    /// It is written to.
+    /// Whether the disk is written to.
     pub(super) writes: bool,
-    /// What it is reached through.
+    /// Network model of the relay to the target.
     pub(super) model: Option<Model>,
 }
 
-/// A disk that is open.
+/// An open disk.
 #[derive(Debug)]
 pub(super) struct Disk {
     opened: Opened,
@@ -75,13 +75,13 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Its turns, with this work.
+    /// Combines the disk with this workload.
     pub(super) fn lane(&self, work: Work) -> Lane {
         let (target, relay) = (self.target, self.relay.clone());
         Lane { device: self.opened.shared(), work, target, relay }
     }
 
-    /// Its session, as long as it is the same; `None`: it is of this machine.
+    /// The current session; `None`: a local disk.
     fn session(&self) -> Option<Arc<Established>> {
         match &self.opened {
             Opened::Remote(disk) => Some(disk.unit().initiator().established()),
@@ -89,7 +89,7 @@ impl Disk {
         }
     }
 
-    /// How many connections there are; `None`: it is of this machine.
+    /// Number of connections; `None`: a local disk.
     pub(super) fn connections(&self) -> Option<usize> {
         match &self.opened {
             Opened::Remote(disk) => Some(disk.connections()),
@@ -98,17 +98,17 @@ impl Disk {
     }
 }
 
-/// The disks that are open, by what was wanted.
+/// Open disks by URL, connections and network.
 #[derive(Debug, Default)]
 pub(super) struct Disks {
     open: HashMap<(String, u16, Option<Model>), Disk>,
     networks: HashMap<Option<Model>, Network>,
-    /// Relays' addresses, and the portals that users know behind them.
+    /// Addresses of relays, and the portals that they stand for.
     relayed: Vec<(String, String)>,
 }
 
 impl Disks {
-    /// The disk, opened when it is wanted first.
+    /// Returns the disk, opening it on first use.
     pub(super) async fn get(
         &mut self,
         session: &SessionArgs,
@@ -144,7 +144,7 @@ impl Disks {
         self.open.get(&key).ok_or_else(|| Failure::new(format!("{} is not open", want.url)))
     }
 
-    /// A failure with the portals that users have named, instead of the relays before them.
+    /// Replaces addresses of relays in a failure by the portals that the user named.
     pub(super) fn as_named(&self, mut failure: Failure) -> Failure {
         for (relay, portal) in &self.relayed {
             failure.what = failure.what.replace(relay, portal);
@@ -153,7 +153,7 @@ impl Disks {
         failure
     }
 
-    /// Logs out everywhere.
+    /// Closes all disks, which ends their sessions.
     pub(super) async fn close(mut self) -> Result<(), Failure> {
         for (_, disk) in std::mem::take(&mut self.open) {
             disk.opened.close().await.map_err(|failure| self.as_named(failure))?;
@@ -162,15 +162,16 @@ impl Disks {
     }
 }
 
-/// Logs in without a relay first: one takes all connections, and why a target takes none would be
-/// lost behind it.
+/// Logs in without the relay first: the relay accepts all connections, so the reason of a target's
+/// refusal would be lost.
 async fn check_reachable(url: &Url, session: &SessionOptions) -> Result<(), Failure> {
     let (url, local) = (DeviceUrl::Iscsi(url.clone()), LocalOptions::default());
     let session = SessionOptions { connections: 1, ..session.clone() };
     device_url::open(&url, &local, &session).await?.close().await
 }
 
-/// Refuses figures of a network that is not there.
+/// Refuses to measure a target that redirects past the relay, as the network would not be
+/// simulated.
 fn check_not_redirected(name: &str, disk: &RemoteDisk, relay: Option<&Url>) -> Result<(), Failure> {
     let there = disk.unit().initiator().portal();
     if relay.is_some_and(|relay| relay.portal() == there) {
@@ -180,7 +181,7 @@ fn check_not_redirected(name: &str, disk: &RemoteDisk, relay: Option<&Url>) -> R
         .hint(format!("measure {there} itself, or leave --delay, --rate and --window out")))
 }
 
-/// Opens what a combination needs, and refuses it where it makes no sense.
+/// Opens the disks that a combination needs, and refuses options that do not suit them.
 pub(super) async fn check(args: &Bench, cell: &Cell, disks: &mut Disks) -> Result<(), Failure> {
     let work = args.work(cell)?;
     for url in &args.urls {
@@ -191,7 +192,7 @@ pub(super) async fn check(args: &Bench, cell: &Cell, disks: &mut Disks) -> Resul
     Ok(())
 }
 
-/// Measures a combination on every disk, which take turns.
+/// Measures a combination on every disk; the disks take turns.
 pub(super) async fn measure(
     args: &Bench,
     cell: &Cell,
@@ -223,7 +224,7 @@ pub(super) async fn measure(
     Ok(Measurement { cell: *cell, rows, probed })
 }
 
-/// So many rounds of all lanes, with one of the probe in each.
+/// Runs `rounds` rounds of all lanes, with one round of the probe in each.
 pub(super) async fn in_rounds(
     lanes: Vec<Lane>,
     rounds: u16,
@@ -242,7 +243,7 @@ pub(super) async fn in_rounds(
     Ok((turns.measured(), probed))
 }
 
-/// One round of the probe, on a thread of its own.
+/// Runs one round of the probe, on its own thread.
 async fn probe_round(
     probe: Arc<Probe>,
     shape: Shape,
@@ -255,7 +256,7 @@ async fn probe_round(
         .map_err(|error| Failure::new(format!("the probe of raw TCP failed: {error}")))
 }
 
-/// What kept a disk from being measured.
+/// Converts the reason why a disk could not be measured.
 pub(super) fn failure(failed: Failed) -> Failure {
     match failed {
         Failed::Work(wrong) => Failure::usage(wrong.to_string()),
@@ -264,7 +265,7 @@ pub(super) fn failure(failed: Failed) -> Failure {
 }
 
 impl Bench {
-    /// What a combination asks of a disk when it is opened.
+    /// The disk and the options to open it with.
     fn want<'a>(&self, url: &'a str, cell: &Cell) -> Want<'a> {
         Want {
             url,
@@ -274,7 +275,7 @@ impl Bench {
         }
     }
 
-    /// What a combination asks of each disk.
+    /// The workload of a combination.
     fn work(&self, cell: &Cell) -> Result<Work, Failure> {
         let io_bytes = u32::try_from(cell.io_bytes)
             .map_err(|_| Failure::usage("a request has less than 4 GiB"))?;

@@ -1,4 +1,4 @@
-//! The network between here and the targets: a relay, and probes of TCP through the same.
+//! The simulated network to the targets: a relay, and probes of TCP through it.
 
 use crate::output::Failure;
 use lunar_control::units::{parse_rate, parse_size, rate_text};
@@ -10,24 +10,24 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the network is to be like.
+/// Options of the simulated network.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Network")]
 pub(super) struct NetworkArgs {
-    /// Delay each byte so long, each way, like 2ms
+    /// Delay each byte by this time in each direction, like 2ms
     #[arg(long, value_name = "TIME", value_parser = parse_delay)]
     delay: Option<Duration>,
-    /// Let no more through than this in each direction, like 1Gbit, shared by all connections
+    /// Limit the rate in each direction, like 1Gbit, shared by all connections
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<u64>,
-    /// Let no more than this be under way on a connection in each direction, like 256K; it carries
-    /// this much in each round trip then
+    /// Limit the unacknowledged data of a connection in each direction, like 256K; this much passes
+    /// per round trip then
     #[arg(long, value_name = "SIZE", value_parser = parse_window)]
     window: Option<u64>,
 }
 
 impl NetworkArgs {
-    /// What a relay is to be; `None`: none is wanted.
+    /// The model of the relay; `None`: no relay.
     pub(super) fn model(&self) -> Option<Model> {
         (self.delay.or(self.rate.map(|_| Duration::ZERO)).or(self.window.map(|_| Duration::ZERO)))
             .map(|delay| Model {
@@ -38,7 +38,7 @@ impl NetworkArgs {
     }
 }
 
-/// For people: `2 ms each way, 1Gbit, windows of 256Ki`.
+/// Formats a model for people: `2 ms each way, 1Gbit, windows of 256Ki`.
 pub(super) fn model_text(model: &Model) -> String {
     let mut parts = vec![format!("{} ms each way", model.delay.as_secs_f64() * 1e3)];
     parts.extend(model.rate_bytes_per_second.map(rate_text));
@@ -47,25 +47,25 @@ pub(super) fn model_text(model: &Model) -> String {
     parts.join(", ")
 }
 
-/// The relays that there are, one for each portal.
+/// The running relays, one for each portal.
 #[derive(Debug, Default)]
 pub(super) struct Network {
     relays: HashMap<SocketAddr, Arc<Relay>>,
 }
 
-/// The way to a target.
+/// The path to a target.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
-    /// What to connect to.
+    /// URL to connect to.
     pub(super) url: Url,
-    /// What stands between.
+    /// Relay between client and target.
     pub(super) relay: Option<Arc<Relay>>,
-    /// Who listens there, if it is a process of this machine.
+    /// The process that listens there, if it is on this machine.
     pub(super) target: Option<Owner>,
 }
 
 impl Network {
-    /// The way to the target of `url` through a network of this model, if any.
+    /// The path to the target of `url`, through a network of this model if there is one.
     pub(super) async fn path(&mut self, url: &Url, model: Option<Model>) -> Result<Path, Failure> {
         let found = tokio::net::lookup_host((url.host.as_str(), url.port)).await;
         let address = found.ok().and_then(|mut addresses| addresses.next());
@@ -92,7 +92,7 @@ impl Network {
     }
 }
 
-/// `2ms`, `500us`, `0.5s`.
+/// Parses `2ms`, `500us`, `0.5s`.
 fn parse_delay(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no time: write 2ms, 500us or 0.1s, at most {DELAY_MAX:?}");
     let unit = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());

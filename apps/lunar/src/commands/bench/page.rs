@@ -1,4 +1,4 @@
-//! What was measured, as a report with plots.
+//! The results as a report with plots.
 
 use super::cells::{Cell, Measurement, Row};
 use super::network::model_text;
@@ -70,7 +70,7 @@ fn figures(all: &[Measurement]) -> Table {
                 cpu(one.target_cpu_micros),
             ];
             if one.nothing().is_some() {
-                // The rest is not known.
+                // The other figures are not known.
                 figures.truncate(5);
             }
             table.row(figures);
@@ -79,12 +79,12 @@ fn figures(all: &[Measurement]) -> Table {
     table
 }
 
-/// Processor time for each request.
+/// Processor time per request.
 pub(super) fn cpu(spent: Option<Spread>) -> Figure {
     spent.map_or_else(Figure::none, |spent| Figure::median(spent, 1.0, 1))
 }
 
-/// The probes, if there were any.
+/// The section about the probes, if there were any.
 fn raw_tcp(all: &[Measurement]) -> Option<Section> {
     let mut section = Section::new("raw_tcp", "Raw TCP meanwhile");
     section.prose.push(RAW_TCP_PROSE.to_owned());
@@ -102,7 +102,7 @@ fn raw_tcp(all: &[Measurement]) -> Option<Section> {
     some.then_some(section)
 }
 
-/// What the probes are.
+/// Explanation of the probes.
 const RAW_TCP_PROSE: &str = "\
     What TCP alone does between two threads of this process, in the same rounds: over this \
     machine's loopback, through the relay where there is one. It is the ground on which the \
@@ -119,7 +119,7 @@ pub(super) fn probe_table() -> Table {
     .named("raw_tcp", RAW_TCP)
 }
 
-/// One row of it.
+/// A row of the probe table.
 pub(super) fn probe_row(beside: &str, probed: &Probed) -> [Figure; 4] {
     [
         Figure::text(beside),
@@ -129,11 +129,11 @@ pub(super) fn probe_row(beside: &str, probed: &Probed) -> [Figure; 4] {
     ]
 }
 
-/// A place in the grid of combinations, and what was measured there.
+/// A point in the grid of combinations, with its results.
 type Point<'a> = (&'a Measurement, &'a Row);
 
-/// The part of the grid that a plot shows: one line for each disk and pattern, so what is not its
-/// axis has one value there.
+/// The part of the grid that a plot shows: one line for each disk and pattern. Parameters other
+/// than the axis have one value in it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     io_bytes: Option<u64>,
@@ -148,7 +148,7 @@ impl Part {
             && self.connections.is_none_or(|count| count == cell.connections)
     }
 
-    /// What is behind a title: the values that others were measured beside.
+    /// Suffix of a title: the fixed values that have alternatives.
     fn text(&self, all: &[Measurement]) -> String {
         let others = |of: fn(&Cell) -> u64, value: u64| {
             all.iter().any(|measurement| of(&measurement.cell) != value)
@@ -168,7 +168,7 @@ impl Part {
     }
 }
 
-/// Whatever has two points on its axis.
+/// Plots by size, depth and connections, percentiles, and the distribution, without empty plots.
 fn plots(all: &[Measurement]) -> Vec<Plot> {
     let cells = || all.iter().map(|measurement| &measurement.cell);
     let small = cells().map(|cell| cell.io_bytes).min();
@@ -208,7 +208,7 @@ fn plots(all: &[Measurement]) -> Vec<Plot> {
     plots
 }
 
-/// One line for each disk and pattern; what has no place at the axis is left out.
+/// One line for each disk and pattern; points without a position on the axis are left out.
 fn lines(
     all: &[Measurement],
     part: Part,
@@ -233,7 +233,7 @@ fn points(all: &[Measurement], part: Part) -> impl Iterator<Item = Point<'_>> {
     shown.flat_map(|measurement| measurement.rows.iter().map(move |row| (measurement, row)))
 }
 
-/// The disk, and the pattern where there are several.
+/// The disk, and the pattern if there are several.
 fn label(all: &[Measurement], (measurement, row): &Point<'_>) -> String {
     let pattern = measurement.cell.pattern;
     match all.iter().any(|other| other.cell.pattern != pattern) {
@@ -242,7 +242,7 @@ fn label(all: &[Measurement], (measurement, row): &Point<'_>) -> String {
     }
 }
 
-/// Three percentiles over the depth.
+/// Three percentiles by depth.
 fn percentiles(all: &[Measurement], part: Part, x: Axis) -> Plot {
     let mut series = Vec::new();
     for (name, percent) in [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9)] {
@@ -260,7 +260,7 @@ fn percentiles(all: &[Measurement], part: Part, x: Axis) -> Plot {
     }
 }
 
-/// The whole distribution.
+/// The whole distribution of latency.
 fn distribution(all: &[Measurement], part: Part) -> Plot {
     let place = |(rest, time): (f64, Duration)| (1.0 / rest, time.as_secs_f64() * 1e6);
     let line = |point: Point<'_>| Series {

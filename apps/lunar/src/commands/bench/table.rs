@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! The results for people and for programs.
 
 use super::Bench;
 use super::cells::{Measurement, Row};
@@ -10,10 +10,10 @@ use lunar_load::report::{latency_json, spread_json, time_text};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// What stands in the place of a URL.
+/// Label of the probe in place of a URL.
 pub(super) const RAW_TCP: &str = "raw TCP";
 
-/// Over the rows.
+/// The header above the rows.
 pub(super) fn head(args: &Bench) -> String {
     let network =
         args.network.model().map(|model| format!("through a relay: {}\n", model_text(&model)));
@@ -27,7 +27,7 @@ pub(super) fn head(args: &Bench) -> String {
         + "\n"
 }
 
-/// The rows of one combination, one for each disk, and what raw TCP did meanwhile.
+/// The rows of one combination, one for each disk, and that of raw TCP.
 pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
     let Measurement { cell, rows, probed } = measurement;
     let mut text = String::new();
@@ -39,7 +39,7 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
         let warning = row.warning().map(|why| format!("warning: {why}\n")).unwrap_or_default();
         if one.nothing().is_some() {
             let what = [cell.pattern.text(), &size, &depth, &connections];
-            // Writing to a text does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{}  {}\n{warning}", line(what, ["-"; 3], ["-"; 6]), row.url);
             continue;
         }
@@ -103,7 +103,7 @@ fn micros(of: Option<Spread>) -> String {
     of.map_or("-".to_owned(), |spread| format!("{:.1} us", spread.median))
 }
 
-/// Everything, with the names and units that docs/benchmarks.md tells.
+/// All results, with the names and units that docs/benchmarks.md describes.
 pub(super) fn document(args: &Bench, all: &[Measurement]) -> Value {
     let results = all
         .iter()
@@ -157,7 +157,7 @@ fn result(measurement: &Measurement, row: &Row) -> Value {
     })
 }
 
-/// A probe for programs.
+/// The results of a probe as JSON.
 pub(super) fn probe(probed: &Probed) -> Value {
     json!({
         "ping_us": spread_json(probed.ping_micros()),

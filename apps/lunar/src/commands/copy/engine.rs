@@ -1,4 +1,4 @@
-//! The work of `lunar copy`: many transfers at once, part by part.
+//! The engine of `lunar copy`: many concurrent transfers, part by part.
 
 use super::super::progress::Progress;
 use super::super::transfer::Span;
@@ -9,40 +9,40 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use lunar_block::{BlockDevice, BufferPool, Error};
 use lunar_initiator::ErrorKind;
 
-/// Each part ends with a flush. What a target's volatile cache lost since the last one is copied
-/// again.
+/// Size of a part. Each part ends with a flush; data lost by a target's volatile cache since the
+/// last flush is copied again.
 const PART_BYTES: u64 = 1 << 30;
-/// How often a part is copied at most.
+/// Maximum number of attempts for a part.
 const TRIES_MAX: u32 = 8;
-/// Zeroes written at once where a disk has no better way.
+/// Maximum size of a write of zeroes, on disks without a command for it.
 const ZEROES_BYTES_MAX: u64 = 1 << 20;
 
 /// A copy from the beginning of one disk to the beginning of another.
 pub struct Engine<'d> {
-    /// From here,
+    /// The source disk.
     pub source: &'d dyn BlockDevice,
-    /// to here.
+    /// The destination disk.
     pub destination: &'d dyn BlockDevice,
-    /// The destination holds nothing but zeroes.
+    /// Whether the destination holds zeroes only.
     pub fresh: bool,
-    /// Transfers under way at once.
+    /// Number of concurrent transfers.
     pub depth: usize,
 }
 
-/// What was copied.
+/// Counts of copied bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Bytes that were written as they are.
+    /// Bytes written as data.
     pub data_bytes: u64,
-    /// Bytes that are zeroes: holes of the source, and what was found to be nothing else.
+    /// Bytes that are zero: holes of the source, and data found to be zero.
     pub zero_bytes: u64,
 }
 
 impl Engine<'_> {
-    /// Copies all of the source, and makes it durable.
+    /// Copies all of the source, and makes the copy durable.
     ///
     /// # Errors
-    /// As the disks say.
+    /// Returns errors of the disks.
     pub async fn copy(&self) -> Result<Counts, Failure> {
         let progress = Progress::begin("copying", self.size_bytes());
         let mut counts = Counts::default();
@@ -70,7 +70,7 @@ impl Engine<'_> {
     /// Reads both disks and compares them.
     ///
     /// # Errors
-    /// As the disks say; the first difference that is found.
+    /// Returns errors of the disks, or the first difference found.
     pub async fn verify(&self) -> Result<(), Failure> {
         let progress = Progress::begin("comparing", self.size_bytes());
         let mut walk = Walk::over(self.source, self.whole(), self.align_bytes());
@@ -94,7 +94,7 @@ impl Engine<'_> {
         Span { start: 0, end: self.size_bytes() }
     }
 
-    /// What begins and ends at a multiple of this fits the blocks of both, which are powers of two.
+    /// Alignment that fits the blocks of both disks, whose sizes are powers of two.
     fn align_bytes(&self) -> u64 {
         let blocks = [self.source, self.destination].map(|disk| disk.geometry().block_bytes);
         blocks.into_iter().max().map_or(512, u64::from)
@@ -161,12 +161,12 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Returns how many bytes were the same.
+    /// Returns the number of bytes that were equal.
     async fn compare(&self, run: Run) -> Result<u64, Failure> {
         let mut start = run.span.start;
         while start < run.span.end {
             let piece = Span { start, end: (start + ZEROES_BYTES_MAX).min(run.span.end) };
-            // Holes too: that one reads as zeroes is what the source says of it, not what it reads.
+            // Holes are compared too: the source only claims that they read as zeroes.
             let here = read(self.source, piece).await?;
             let there = read(self.destination, piece).await?;
             let different =
@@ -193,7 +193,7 @@ async fn read(device: &dyn BlockDevice, span: Span) -> Result<Bytes, Error> {
     Ok(device.read(range, buffer).await?.freeze())
 }
 
-/// Buffers of all transfers.
+/// Buffers for all transfers.
 static POOL: std::sync::LazyLock<BufferPool> = std::sync::LazyLock::new(BufferPool::default);
 
 fn is_zero(data: &[u8]) -> bool {
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use lunar_block::{BlockRange, MemoryDevice};
 
-    /// Goal: a comparison finds the first byte that differs, in data and where a hole should be.
+    /// Goal: a comparison finds the first differing byte, both in data and where a hole should be.
     #[test]
     fn a_difference_is_found() {
         let runtime = crate::commands::runtime().unwrap();
@@ -236,7 +236,7 @@ mod tests {
             destination.write(BlockRange::new(7000, 1), data(1), false).await.unwrap();
             let failure = engine.verify().await.unwrap_err();
             assert!(failure.what.contains("at byte 3584000"), "{failure}");
-            // What the destination held is overwritten with zeroes where the source has a hole.
+            // Old data of the destination is overwritten with zeroes where the source has a hole.
             let engine = Engine { fresh: false, ..engine };
             engine.copy().await.unwrap();
             engine.verify().await.unwrap();

@@ -1,37 +1,37 @@
-//! What of a disk is data, and what is a hole.
+//! Splits a disk into data and holes.
 
 use super::super::transfer::Span;
 use lunar_block::{BlockDevice, BlockRange, Error, Extent, ExtentState};
 use std::collections::VecDeque;
 
-/// One transfer of data, at most; a multiple of every block length.
+/// Maximum size of a transfer of data; a multiple of every block length.
 const DATA_BYTES_MAX: u64 = 1 << 20;
-/// One hole, at most.
+/// Maximum size of a hole.
 const HOLE_BYTES_MAX: u64 = 64 << 20;
-/// Extents asked for at once.
+/// Maximum number of extents in one query.
 const EXTENTS_MAX: usize = 1024;
 
-/// A run of bytes, all of one kind.
+/// A range of bytes that is either data or a hole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Run {
-    /// Where.
+    /// The range.
     pub span: Span,
-    /// It reads as zeroes.
+    /// Whether the range reads as zeroes.
     pub hole: bool,
 }
 
-/// Walks over a part of a disk, in pieces.
+/// Iterates over a part of a disk in pieces.
 pub struct Walk<'d> {
     device: &'d dyn BlockDevice,
-    /// What begins and ends at a multiple of this fits the blocks of both disks.
+    /// Alignment that fits the blocks of both disks.
     align_bytes: u64,
-    /// The rest that was not asked for yet.
+    /// The part without queried extents.
     rest: Span,
     known: VecDeque<Run>,
 }
 
 impl<'d> Walk<'d> {
-    /// Over `part`, which begins and ends at multiples of `align_bytes`.
+    /// Starts at the beginning of `part`, which begins and ends at multiples of `align_bytes`.
     pub fn over(device: &'d dyn BlockDevice, part: Span, align_bytes: u64) -> Self {
         Self { device, align_bytes, rest: part, known: VecDeque::new() }
     }
@@ -39,7 +39,7 @@ impl<'d> Walk<'d> {
     /// The next piece; `None` at the end.
     ///
     /// # Errors
-    /// As the device says.
+    /// Returns errors of the device.
     pub async fn next(&mut self) -> Result<Option<Run>, Error> {
         if self.known.is_empty() && self.rest.start < self.rest.end {
             self.ask().await?;
@@ -70,8 +70,8 @@ impl<'d> Walk<'d> {
     }
 }
 
-/// `extents` of the beginning of `rest` as runs that follow each other; holes are made smaller
-/// where they do not fit.
+/// Converts `extents` at the beginning of `rest` to consecutive runs; holes that are not aligned
+/// are shrunk.
 fn aligned(rest: Span, extents: &[Extent], block_bytes: u64, align_bytes: u64) -> VecDeque<Run> {
     let mut runs = VecDeque::new();
     let mut at = rest.start;
@@ -87,7 +87,8 @@ fn aligned(rest: Span, extents: &[Extent], block_bytes: u64, align_bytes: u64) -
         if extent.state != ExtentState::Unmapped {
             continue;
         }
-        // Wherever a device says that it begins: the end is a multiple, so the next one is no more.
+        // The start is limited to the current position and the end of `rest`, whatever the device
+        // reports; the end of `rest` is aligned, so the rounded start does not exceed it.
         let start = lba.saturating_mul(block_bytes).max(at).min(rest.end);
         let start = start.next_multiple_of(align_bytes);
         let end = told_end / align_bytes * align_bytes;
@@ -97,7 +98,7 @@ fn aligned(rest: Span, extents: &[Extent], block_bytes: u64, align_bytes: u64) -
             at = end;
         }
     }
-    // A device that tells nothing has data.
+    // If a device reports no extents, the whole range counts as data.
     let told_end = if told_end <= rest.start { rest.end } else { told_end };
     data(&mut runs, at, told_end.next_multiple_of(align_bytes).min(rest.end));
     runs
@@ -111,8 +112,7 @@ mod tests {
         Extent { range: BlockRange::new(lba, count), state }
     }
 
-    /// Goal: runs follow each other and begin and end at borders of both disks' blocks; what is
-    /// data lies in no hole.
+    /// Goal: runs are consecutive and aligned to the blocks of both disks; no data lies in a hole.
     #[test]
     fn holes_shrink_to_whole_blocks() {
         use ExtentState::{Mapped, Unmapped};

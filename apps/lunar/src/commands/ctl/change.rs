@@ -1,4 +1,4 @@
-//! What changes: sizes, LUNs, logins, sessions.
+//! Commands that change a server: sizes, LUNs, logins, sessions.
 
 use crate::administrators;
 use crate::output::{self, Failure, Format};
@@ -11,53 +11,53 @@ use lunar_control::config::lun::LunSettings;
 use lunar_control::units::parse_size;
 use std::path::Path;
 
-/// Where, and what to print.
+/// Options common to changes of a target.
 #[derive(Debug, clap::Args)]
 pub(super) struct Common {
-    /// The target's iSCSI name; not needed where there is only one
+    /// The target's iSCSI name; not needed if there is only one target
     #[arg(long, value_name = "IQN")]
     target: Option<String>,
-    /// Make the change, and print only the lines that keep it, to paste into the configuration;
-    /// they keep all else that differs from it (the drift) as well
+    /// Make the change, and print only the lines to paste into the configuration to keep it; they
+    /// also keep all other differences from the configuration (the drift)
     #[arg(long)]
     print_toml: bool,
 }
 
-/// Give a LUN another size while it is used; initiators are told
+/// Resize a LUN while it is in use; initiators are notified
 ///
-/// A larger size is not taken back by itself: a configuration with the old one is refused, unless
-/// it is applied with `lunar apply --shrink`. Put the new size into the file.
+/// A larger size remains: a configuration with the old size is refused, unless it is applied with
+/// `lunar apply --shrink`. Put the new size into the file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl resize 0 20G")]
 pub struct Resize {
     /// The LUN's number
     lun: u16,
-    /// Its new size
+    /// The new size
     #[arg(value_name = "SIZE", value_parser = parse_size)]
     size: u64,
-    /// Take a smaller size too: what lies beyond it is lost
+    /// Permit a smaller size: data beyond it is lost
     #[arg(long)]
     shrink: bool,
-    /// Its device, where several LUNs have this number
+    /// The LUN's device, where several LUNs have this number
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     #[command(flatten)]
     common: Common,
 }
 
-/// Serve one more LUN
+/// Add a LUN
 ///
-/// A device that is served already becomes, with the same settings, a further LUN over the same
-/// disk: two LUNs with one identity.
+/// If the device is served already and the settings are the same, the new LUN shows the same disk:
+/// two LUNs with one identity.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl add-lun more.img --size 5G --print-toml")]
 pub struct AddLun {
-    /// What to serve: a path (a file or a block device), file:PATH, or mem:SIZE
+    /// The device: a path (a file or a block device), file:PATH, or mem:SIZE
     device: String,
-    /// Its number [default: the lowest that is free]
+    /// The LUN's number [default: the lowest free one]
     #[arg(long)]
     id: Option<u16>,
-    /// Its identity [default: as the device had before, or a new one]
+    /// The disk's identity [default: the device's previous one, or a new one]
     #[arg(long)]
     uuid: Option<uuid::Uuid>,
     /// Create a missing file with this size, sparse
@@ -66,7 +66,7 @@ pub struct AddLun {
     /// When a write is acknowledged: write-through or write-back
     #[arg(long, value_name = "MODE")]
     cache: Option<String>,
-    /// Through the page cache, or past it: buffered or direct
+    /// Use the page cache, or bypass it: buffered or direct
     #[arg(long, value_name = "HOW")]
     io: Option<String>,
     /// Logical block size: 512, 1024, 2048 or 4096
@@ -84,89 +84,89 @@ pub struct AddLun {
     /// Do not offer deallocation (UNMAP)
     #[arg(long)]
     no_thin: bool,
-    /// Tell initiators when so much of the file system behind a sparse file is taken, like 90%
+    /// Notify initiators when the file system of a sparse file reaches this fill level, like 90%
     #[arg(long, value_name = "PERCENT")]
     thin_threshold: Option<String>,
-    /// What becomes of a write for which there is no room: fail or hold
+    /// Handling of a write when there is no room: fail or hold
     #[arg(long, value_name = "WHAT")]
     out_of_space: Option<String>,
-    /// SANITIZE and FORMAT UNIT go through it no faster than this, like 1Gbit
+    /// Maximum rate of SANITIZE and FORMAT UNIT, like 1Gbit
     #[arg(long, value_name = "RATE")]
     maintenance_rate: Option<String>,
-    /// Only this initiator, of those that may log in, sees it; may be given again
+    /// Show the LUN only to this initiator, which must be allowed to log in; may be repeated
     #[arg(long, value_name = "IQN")]
     initiator: Vec<String>,
-    /// It is seen only from this network; may be given again
+    /// Show the LUN only to this network; may be repeated
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     network: Vec<String>,
-    /// Only this initiator may format, sanitize, stop or write-protect it; may be given again.
+    /// Let only this initiator format, sanitize, stop or write-protect the disk; may be repeated.
     /// none: nobody [default: those of the target]
     #[arg(long, value_name = "IQN|none")]
     administer: Vec<String>,
-    /// So many commands that read or write a second, all initiators together, from 10
+    /// Maximum number of reads and writes per second, all initiators together, at least 10
     #[arg(long, value_name = "N")]
     limit_iops: Option<u64>,
-    /// No more than this a second, like 200Mbit, from 10Mbit
+    /// Maximum data rate, like 200Mbit, at least 10Mbit
     #[arg(long, value_name = "RATE")]
     limit_bandwidth: Option<String>,
     #[command(flatten)]
     common: Common,
 }
 
-/// Serve a LUN no more; its device stays as it is
+/// Remove a LUN; its device stays as it is
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl remove-lun 1")]
 pub struct RemoveLun {
     /// The LUN's number
     lun: u16,
-    /// Its device, where several LUNs have this number
+    /// The LUN's device, where several LUNs have this number
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     #[command(flatten)]
     common: Common,
 }
 
-/// Have a LUN take writes again after a sync of its disk has failed
+/// Make a LUN accept writes again after a failed sync
 ///
-/// The disk is synced once more, and what the system has cached of it is dropped, so that reads
-/// show what the medium has. A file that another program has truncated gets its size again, with
-/// zeroes. Initiators are told that the medium may have changed.
+/// The disk is synced once more, and the system's cache of it is dropped, so that reads return the
+/// data on the medium. A file that another program has truncated gets its size back, filled with
+/// zeroes. Initiators are notified that the medium may have changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl recover 0 --accept-loss")]
 pub struct Recover {
     /// The LUN's number
     lun: u16,
-    /// What was written since the last good sync may be lost: without this nothing is done
+    /// Accept that data written since the last successful sync may be lost; required
     #[arg(long, required = true)]
     accept_loss: bool,
-    /// The target's iSCSI name; not needed where there is only one
+    /// The target's iSCSI name; not needed if there is only one target
     #[arg(long, value_name = "IQN")]
     target: Option<String>,
-    /// Its device, where several LUNs have this number
+    /// The LUN's device, where several LUNs have this number
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
 }
 
-/// Ask an initiator to log out, and cut its session when it does not; it may log in again
+/// Request a logout from an initiator, and end its session if none comes; it may log in again
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl sessions\n  lunar ctl logout 1")]
 pub struct Logout {
-    /// The session's handle, as `lunar ctl sessions` tells it
+    /// The session's handle, as listed by `lunar ctl sessions`
     tsih: u16,
 }
 
-/// Send a target's logins elsewhere; its sessions end
+/// Redirect a target's logins to another address; its sessions end
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  lunar ctl redirect 192.0.2.8:3260\n  lunar ctl redirect none")]
 pub struct Redirect {
-    /// Where: HOST:PORT, or none to take logins here again
+    /// The address HOST:PORT, or none to stop redirecting
     #[arg(value_name = "HOST:PORT|none")]
     to: String,
     #[command(flatten)]
     common: Common,
 }
 
-/// `lunar ctl resize`.
+/// Runs `lunar ctl resize`.
 pub async fn resize(client: &Client, args: &Resize, format: Format) -> Result<(), Failure> {
     let target = target(client, &args.common).await?;
     let lun = args.lun.to_string();
@@ -176,7 +176,7 @@ pub async fn resize(client: &Client, args: &Resize, format: Format) -> Result<()
     tell(&client.send(Method::POST, &path, &body).await?, &args.common, format)
 }
 
-/// `lunar ctl add-lun`.
+/// Runs `lunar ctl add-lun`.
 pub async fn add_lun(client: &Client, args: &AddLun, format: Format) -> Result<(), Failure> {
     let target = target(client, &args.common).await?;
     let settings = LunSettings {
@@ -204,7 +204,7 @@ pub async fn add_lun(client: &Client, args: &AddLun, format: Format) -> Result<(
     tell(&client.send(Method::POST, &path, &settings).await?, &args.common, format)
 }
 
-/// `lunar ctl remove-lun`.
+/// Runs `lunar ctl remove-lun`.
 pub async fn remove_lun(client: &Client, args: &RemoveLun, format: Format) -> Result<(), Failure> {
     let target = target(client, &args.common).await?;
     let path = ApiPath::new(&["targets", &target, "luns", &args.lun.to_string()]);
@@ -212,7 +212,7 @@ pub async fn remove_lun(client: &Client, args: &RemoveLun, format: Format) -> Re
     tell(&client.delete(&path).await?, &args.common, format)
 }
 
-/// `lunar ctl redirect`.
+/// Runs `lunar ctl redirect`.
 pub async fn redirect(client: &Client, args: &Redirect, format: Format) -> Result<(), Failure> {
     let target = target(client, &args.common).await?;
     let path = ApiPath::new(&["targets", &target, "redirect"]);
@@ -226,7 +226,7 @@ pub async fn redirect(client: &Client, args: &Redirect, format: Format) -> Resul
     tell(&changed, &args.common, format)
 }
 
-/// `lunar ctl recover`.
+/// Runs `lunar ctl recover`.
 pub async fn recover(client: &Client, args: &Recover, format: Format) -> Result<(), Failure> {
     let common = Common { target: args.target.clone(), print_toml: false };
     let target = target(client, &common).await?;
@@ -242,7 +242,7 @@ pub async fn recover(client: &Client, args: &Recover, format: Format) -> Result<
     }
 }
 
-/// `lunar ctl logout`.
+/// Runs `lunar ctl logout`.
 pub async fn logout(client: &Client, args: &Logout, format: Format) -> Result<(), Failure> {
     let path = ApiPath::new(&["sessions", &args.tsih.to_string()]);
     let ended: LoggedOut = client.delete(&path).await?;
@@ -259,7 +259,7 @@ pub(super) fn of_device(path: ApiPath, device: Option<&str>) -> ApiPath {
     }
 }
 
-/// The target that is named, or the only one.
+/// The named target, or the only one.
 pub(super) async fn target(client: &Client, common: &Common) -> Result<String, Failure> {
     if let Some(name) = &common.target {
         return Ok(name.clone());
@@ -276,7 +276,7 @@ pub(super) async fn target(client: &Client, common: &Common) -> Result<String, F
     }
 }
 
-/// A list, where it says anything.
+/// The list, or `None` if it is empty.
 fn some(list: &[String]) -> Option<Vec<String>> {
     (!list.is_empty()).then(|| list.to_vec())
 }
@@ -286,13 +286,13 @@ fn limit_of(args: &AddLun) -> Option<LimitSettings> {
     (limit.iops.is_some() || limit.bandwidth.is_some()).then_some(limit)
 }
 
-/// A device as the server, which runs elsewhere, has to be told it.
+/// The device with an absolute path, as the server has another working directory.
 fn absolute(device: &str) -> String {
     if device.starts_with("mem:") || device.starts_with("iscsi:") {
         return device.to_owned();
     }
     let path = device.strip_prefix("file:").unwrap_or(device);
-    // What cannot be made absolute the server refuses.
+    // The server refuses a path that cannot be made absolute.
     match std::path::absolute(Path::new(path)) {
         Ok(path) => format!("file:{}", path.display()),
         Err(_) => device.to_owned(),

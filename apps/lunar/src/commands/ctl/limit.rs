@@ -5,9 +5,9 @@ use crate::output::{Failure, Format};
 use lunar_control::client::{ApiPath, Client, Method};
 use lunar_control::daemon::LimitSettings;
 
-/// Limit what is done to a LUN, or what an initiator does; what is over its share waits
+/// Limit a LUN or an initiator; commands over the limit wait
 ///
-/// The limit that was there is replaced as a whole: to keep both, name --iops and --bandwidth.
+/// The new limit replaces the old one as a whole: to set both values, give --iops and --bandwidth.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar ctl limit 0 --iops 1000 --bandwidth 200Mbit\n  \
@@ -17,23 +17,23 @@ use lunar_control::daemon::LimitSettings;
 #[command(group = clap::ArgGroup::new("whose").required(true).multiple(true))]
 #[command(group = clap::ArgGroup::new("much").required(true).multiple(true))]
 pub struct Limit {
-    /// The LUN's number: what all initiators together do to it, or one of them does there
+    /// The LUN's number; limits all initiators together there, or one with --initiator
     #[arg(group = "whose")]
     lun: Option<u16>,
-    /// What this initiator does, in all its sessions together: at the LUN, or without one at all
-    /// LUNs of the target together
+    /// Limit this initiator, in all its sessions together: at the LUN, or without a LUN at all LUNs
+    /// of the target together
     #[arg(long, value_name = "IQN", group = "whose")]
     initiator: Option<String>,
-    /// What each initiator does that has no limit of its own there
+    /// Limit each initiator that has no limit of its own there
     #[arg(long, group = "whose", conflicts_with = "initiator")]
     each_initiator: bool,
-    /// So many commands that read or write a second, from 10
+    /// Maximum number of reads and writes per second, at least 10
     #[arg(long, value_name = "N", group = "much")]
     iops: Option<u64>,
-    /// No more than this a second, like 200Mbit, from 10Mbit
+    /// Maximum data rate, like 200Mbit, at least 10Mbit
     #[arg(long, value_name = "RATE", group = "much")]
     bandwidth: Option<String>,
-    /// No limit
+    /// Remove the limit
     #[arg(long, group = "much", conflicts_with_all = ["iops", "bandwidth"])]
     none: bool,
     /// The LUN's device, where several LUNs have this number
@@ -43,7 +43,7 @@ pub struct Limit {
     common: Common,
 }
 
-/// Runs it.
+/// Runs `lunar ctl limit`.
 pub async fn limit(client: &Client, args: &Limit, format: Format) -> Result<(), Failure> {
     let target = target(client, &args.common).await?;
     let by_initiator = args.initiator.is_some() || args.each_initiator;

@@ -1,4 +1,4 @@
-//! What only looks: status, sessions, targets, LUNs.
+//! Commands that read the state of a server: status, sessions, targets, LUNs.
 
 use super::table::{plain, table};
 use crate::administrators;
@@ -11,47 +11,47 @@ use lunar_control::api::targets::{self, Lun, Target};
 use lunar_control::client::{ApiPath, Client};
 use std::fmt::Write;
 
-/// What stands above the drift; a line that lasts otherwise says so.
+/// Heading of the drift; a line with another duration says so.
 const DRIFT: &str = "until a configuration is applied or the server is started again; \
                      --print-toml prints the lines that keep it:";
 
-/// How the server goes: health of its units, and what differs from its configuration
+/// Show the status of the server: health of its units, and differences from its configuration
 ///
 /// Health is degraded by a failed sync, a disk that hangs, writes that wait for room, and a backing
-/// file that was deleted, renamed, replaced or truncated by another program: each is named with
-/// what to do, for a deleted file the command that saves its data.
+/// file that was deleted, renamed, replaced or truncated by another program. Each fault is listed
+/// with a remedy; for a deleted file, that is the command that saves its data.
 ///
-/// What differs (the drift) lasts until a configuration is applied or the server is started again.
-/// A disk that was made larger stays so: only `lunar apply --shrink` makes it smaller. What needs a
-/// restart to be as configured lasts until then.
+/// Differences (the drift) last until a configuration is applied or the server is restarted. An
+/// enlarged disk keeps its size: only `lunar apply --shrink` reduces it. Settings that require a
+/// restart differ until then.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl status")]
 pub struct Status {
-    /// Print the lines to paste into the configuration so that it says what runs, and nothing else
+    /// Print only the lines to paste into the configuration so that it matches the running server
     #[arg(long)]
     print_toml: bool,
 }
 
-/// Who is logged in, from where, and what was negotiated
+/// List sessions: initiators, addresses, and negotiated keys
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl sessions")]
 pub struct Sessions {}
 
-/// What is served: targets, and who may log in
+/// List targets, and the initiators that may log in
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl targets --print-toml > lunar.toml")]
 pub struct Targets {
-    /// Print all that is served as a configuration, and nothing else
+    /// Print only the running configuration, as TOML
     #[arg(long)]
     print_toml: bool,
 }
 
-/// The LUNs of all targets
+/// List the LUNs of all targets
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl luns")]
 pub struct Luns {}
 
-/// `lunar ctl status`.
+/// Runs `lunar ctl status`.
 pub async fn status(client: &Client, args: &Status, format: Format) -> Result<(), Failure> {
     if args.print_toml {
         let toml = configuration(client).await?.drift;
@@ -64,7 +64,7 @@ pub async fn status(client: &Client, args: &Status, format: Format) -> Result<()
     }
 }
 
-/// `lunar ctl sessions`.
+/// Runs `lunar ctl sessions`.
 pub async fn sessions(client: &Client, format: Format) -> Result<(), Failure> {
     let found: api::Sessions = client.get(&ApiPath::new(&["sessions"])).await?;
     match format {
@@ -73,7 +73,7 @@ pub async fn sessions(client: &Client, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// `lunar ctl targets`.
+/// Runs `lunar ctl targets`.
 pub async fn targets(client: &Client, args: &Targets, format: Format) -> Result<(), Failure> {
     if args.print_toml {
         let toml = configuration(client).await?.running;
@@ -86,7 +86,7 @@ pub async fn targets(client: &Client, args: &Targets, format: Format) -> Result<
     }
 }
 
-/// `lunar ctl luns`.
+/// Runs `lunar ctl luns`.
 pub async fn luns(client: &Client, format: Format) -> Result<(), Failure> {
     let found: targets::Luns = client.get(&ApiPath::new(&["luns"])).await?;
     match format {
@@ -98,7 +98,7 @@ pub async fn luns(client: &Client, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Lines to paste, for programs in one document as well.
+/// Prints lines to paste, in JSON format as one document.
 fn tell_toml(toml: String, format: Format) -> Result<(), Failure> {
     match format {
         Format::Json => output::print_json(&Toml { toml }),
@@ -106,7 +106,7 @@ fn tell_toml(toml: String, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// As a change tells them.
+/// Lines to paste as JSON, in the same form as in the answer to a change.
 #[derive(Debug, serde::Serialize)]
 struct Toml {
     toml: String,
@@ -200,7 +200,7 @@ fn session_row(session: &Session) -> [String; 7] {
     ]
 }
 
-/// Those of each connection, once where they are alike.
+/// The digests of the connections, listed once if they are equal.
 fn digests(session: &Session) -> String {
     let name = |is| if is { "CRC32C" } else { "None" };
     let mut all: Vec<String> = Vec::new();
@@ -256,7 +256,7 @@ fn human_status(status: &ApiStatus, client: &Client) -> String {
     text
 }
 
-/// How much is in use, of what, and what for.
+/// Memory in use, with its limit and purposes.
 fn human_memory(memory: &MemoryStatus) -> String {
     let in_use = memory.used_bytes.saturating_sub(memory.idle_bytes);
     let whole = |bytes: u64| output::size(bytes.next_multiple_of(1 << 20)); // MiB

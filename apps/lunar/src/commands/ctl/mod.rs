@@ -1,4 +1,4 @@
-//! `lunar ctl`: look at a running server, and change what it serves.
+//! `lunar ctl`: reads and changes the state of a running server.
 
 mod change;
 mod limit;
@@ -9,10 +9,10 @@ mod trace;
 use super::api_args::ApiArgs;
 use crate::output::{Failure, Format};
 
-/// Look at a running server, and change what it serves
+/// Inspect a running server, and change what it serves
 ///
-/// A change lasts until a configuration is applied or the server is started again; to keep it,
-/// paste what --print-toml prints into the configuration. A disk that was made larger stays so.
+/// A change lasts until a configuration is applied or the server is restarted; to keep it, paste
+/// the output of --print-toml into the configuration. An enlarged disk keeps its size.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar ctl status\n  \
@@ -44,10 +44,10 @@ enum Command {
     Trace(trace::Trace),
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// No server found, one that refuses.
+/// Fails if no server is found, or the server refuses.
 pub fn run(args: &Ctl, format: Format) -> Result<(), Failure> {
     let client = args.api.client()?;
     let work = async {

@@ -1,6 +1,6 @@
 //! Tables for people.
 
-/// Rows under a heading, each column as wide as its widest field; nothing where there is no row.
+/// Formats rows under a heading, each column as wide as its widest field; empty without rows.
 pub fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
     if rows.is_empty() {
         return String::new();
@@ -25,7 +25,8 @@ pub fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String
     text
 }
 
-/// A text from elsewhere, on one line and without what a terminal would obey.
+/// Replaces control characters in a foreign text, so that it stays on one line and does not control
+/// the terminal.
 pub fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }

@@ -1,4 +1,4 @@
-//! `lunar ctl trace`: a session's PDUs, into a file that tshark and Wireshark read.
+//! `lunar ctl trace`: writes a session's PDUs to a file for tshark and Wireshark.
 
 use crate::output::{self, Failure, Format};
 use lunar_control::api::sessions::Session;
@@ -16,10 +16,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Only its owner may read users' data.
+/// Mode of the file: only its owner may read it, as it contains user data.
 const FILE_MODE: u32 = 0o600;
 
-/// Write a session's PDUs into a file for tshark or Wireshark; users' data are in it
+/// Write a session's PDUs to a file for tshark or Wireshark; it contains user data
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar ctl sessions\n  \
@@ -28,25 +28,25 @@ const FILE_MODE: u32 = 0o600;
     Only the full feature phase is traced, no login.\n\
     Ctrl-C ends the trace; a second one breaks it off.")]
 pub struct Trace {
-    /// The session's handle, as `lunar ctl sessions` tells it
+    /// The session's handle, as listed by `lunar ctl sessions`
     tsih: u16,
-    /// The file to write: a new one, that only its owner may read
+    /// The file to create; only its owner may read it
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
-    /// How long
+    /// Duration in seconds
     #[arg(long, default_value_t = TRACE_SECONDS, value_parser = clap::value_parser!(u32)
         .range(1..=i64::from(TRACE_SECONDS_MAX)))]
     seconds: u32,
-    /// Keep only so many bytes of each PDU: 48 is the header, without users' data
+    /// Keep only this number of bytes of each PDU: 48 is the header, without user data
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32)
         .range(i64::from(SNAP_BYTES_MIN)..=i64::from(SNAP_BYTES_MAX)))]
     snaplen: Option<u32>,
-    /// End when the file has this size
+    /// End the trace when the file has this size
     #[arg(long, value_name = "SIZE", default_value = TRACE_SIZE, value_parser = parse_size)]
     max_size: u64,
 }
 
-/// What became of it.
+/// Summary of a finished trace.
 #[derive(Debug, Serialize)]
 struct Summary {
     tsih: u16,
@@ -56,7 +56,7 @@ struct Summary {
     dropped_pdus: u64,
 }
 
-/// `lunar ctl trace`.
+/// Runs `lunar ctl trace`.
 pub async fn trace(client: &Client, args: &Trace, format: Format) -> Result<(), Failure> {
     let tsih = args.tsih.to_string();
     let session: Session = client.get(&ApiPath::new(&["sessions", &tsih])).await?;
@@ -69,7 +69,7 @@ pub async fn trace(client: &Client, args: &Trace, format: Format) -> Result<(), 
     let answer = match client.open(Method::POST, &path, &order).await {
         Ok(answer) => answer,
         Err(failure) => {
-            let _ = std::fs::remove_file(&args.file); // it is ours, and empty
+            let _ = std::fs::remove_file(&args.file); // the file is new and empty
             return Err(failure);
         }
     };
@@ -94,7 +94,7 @@ pub async fn trace(client: &Client, args: &Trace, format: Format) -> Result<(), 
     }
 }
 
-/// A new file that nobody else can have prepared.
+/// Creates a new file; fails if anything exists at the path.
 fn create(path: &Path) -> Result<File, Failure> {
     let created = File::options().write(true).create_new(true).mode(FILE_MODE).open(path);
     created.map_err(|error| {
@@ -118,7 +118,7 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Writes whole blocks until the answer ends, or the second interrupt comes.
+    /// Writes whole blocks until the answer ends or a second interrupt arrives.
     async fn take(&mut self, mut answer: Answer, interrupts: &mut Signal) -> Result<(), Failure> {
         let mut ending = false;
         loop {
@@ -144,7 +144,7 @@ impl Taking<'_> {
         }
     }
 
-    /// Asks the server to end the trace; what is on its way still comes.
+    /// Requests the end of the trace; data that is on the way still arrives.
     async fn end(&self) -> Result<(), Failure> {
         self.client.delete::<TraceEnded>(&self.path).await.map(drop)
     }
@@ -178,8 +178,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, lchown, symlink};
 
-    /// Goal: a trace, which holds users' data, goes into a new file of our own, and into nothing
-    /// that somebody else has put there before, nor through it.
+    /// Goal: a trace, which contains user data, is written to a new file of this user; existing
+    /// files and links at the path are neither used nor followed.
     #[test]
     fn a_trace_is_a_new_file() {
         let folder = std::env::temp_dir().join(format!("lunar-trace-{}", std::process::id()));
@@ -197,7 +197,7 @@ mod tests {
             },
             &|| {
                 std::fs::write(&file, "theirs").unwrap();
-                let _ = lchown(&file, Some(65534), None); // only root may
+                let _ = lchown(&file, Some(65534), None); // fails without root
             },
         ];
         for plant in plants {

@@ -1,4 +1,4 @@
-//! The real binary, run as users run it.
+//! Runs the real binary as users do.
 #![allow(dead_code)] // every test file uses its own part
 #![allow(clippy::unwrap_used)] // a test may unwrap
 
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here should take, even on a busy machine.
+/// Timeout for everything in these tests, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory of its own, removed with all it holds.
+/// A directory of a test, removed with its contents.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -46,7 +46,7 @@ impl Drop for Scratch {
     }
 }
 
-/// `lunar` with these arguments and nothing of the caller's environment that it would heed.
+/// A `lunar` command with these arguments, without environment variables that affect it.
 pub fn lunar(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lunar"));
     command.args(arguments).env_remove("RUST_LOG");
@@ -59,22 +59,22 @@ pub fn lunar(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs `lunar` to its end.
 pub fn run(arguments: &[&str]) -> Output {
     finish(lunar(arguments), b"")
 }
 
-/// Runs it to its end with this input; fails the test when that takes too long.
+/// Runs `lunar` to its end with this input; fails the test if that takes too long.
 pub fn run_with_input(arguments: &[&str], input: &[u8]) -> Output {
     finish(lunar(arguments), input)
 }
 
-/// Runs what measures for a while to its end; fails the test when that takes longer than `limit`.
+/// Runs a long measurement to its end; fails the test if that takes longer than `limit`.
 pub fn run_within(arguments: &[&str], limit: Duration) -> Output {
     finish_within(lunar(arguments), b"", limit)
 }
 
-/// The same for a prepared command.
+/// Runs a prepared command to its end with this input.
 pub fn finish(command: Command, input: &[u8]) -> Output {
     finish_within(command, input, PATIENCE)
 }
@@ -84,7 +84,7 @@ fn finish_within(mut command: Command, input: &[u8], limit: Duration) -> Output 
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     std::thread::spawn(move || {
-        // It may end without reading all.
+        // The process may end without reading all input.
         let _ = stdin.write_all(&input);
     });
     let (done, output) = mpsc::channel();
@@ -101,34 +101,35 @@ fn finish_within(mut command: Command, input: &[u8], limit: Duration) -> Output 
     }
 }
 
-/// The document on stdout.
+/// The JSON document on stdout.
 pub fn json(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
 }
 
-/// Where a server listens that is started again at its address, or is told one before: clients come
-/// from 127.0.0.1, so none of them has the port in between.
+/// Address for a server that is restarted at the same address, or whose address is chosen in
+/// advance: clients connect from 127.0.0.1, so none of them can take the port meanwhile.
 pub const ELSEWHERE: &str = "127.0.0.2:0";
 
-/// Everything a run said.
+/// Stdout and stderr of a run.
 pub fn said(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
 
-/// Its exit status, with all it said if it was not `status`.
+/// Checks the exit status; prints the output if it differs.
 #[track_caller]
 pub fn assert_exit(output: &Output, status: i32) {
     assert_eq!(output.status.code(), Some(status), "{}", said(output));
 }
 
-/// A process by its number.
+/// Converts a process ID.
 pub fn process(pid: u32) -> Pid {
     Pid::from_raw(pid.try_into().unwrap()).unwrap()
 }
 
-/// Sends a signal by name. At once: a `kill(1)` of its own may take seconds on a busy machine.
+/// Sends a signal by name, with a system call: running `kill(1)` may take seconds on a busy
+/// machine.
 #[track_caller]
 pub fn signal(pid: u32, name: &str) {
     let signal = match name {
@@ -143,7 +144,7 @@ pub fn signal(pid: u32, name: &str) {
     kill_process(process(pid), signal).unwrap_or_else(|error| panic!("SIG{name}: {error}"));
 }
 
-/// What is at this address of HTTP, with the head.
+/// Sends a GET request to this HTTP URL; returns the response with its head.
 pub fn get(url: &str) -> String {
     let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut tcp = TcpStream::connect(address).unwrap();
@@ -154,8 +155,8 @@ pub fn get(url: &str) -> String {
     answer
 }
 
-/// What a process says on stderr, read as it comes: a pipe that nobody reads fills, and then the
-/// process waits.
+/// Collects the stderr of a process as it arrives: an unread pipe fills up, and then the process
+/// blocks.
 struct Heard {
     said: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
@@ -178,7 +179,7 @@ impl Heard {
         String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
     }
 
-    /// All of it: waits until nobody can say more.
+    /// Waits until the pipe is closed; returns everything.
     fn end(self) -> Vec<u8> {
         self.reader.join().unwrap();
         std::mem::take(&mut *self.said.lock().unwrap())
@@ -188,9 +189,9 @@ impl Heard {
 /// A server in the background, killed when dropped.
 pub struct Server {
     child: Option<Child>,
-    /// Where its stderr is a pipe.
+    /// Reader of stderr, if that is a pipe.
     heard: Option<Heard>,
-    /// What it told in JSON.
+    /// The report on stdout, in JSON.
     pub report: Value,
 }
 
@@ -237,13 +238,13 @@ impl Server {
         format!("{}/{name}/{id}", self.portal())
     }
 
-    /// Whether it has said this on stderr.
+    /// Whether the server has printed these words to stderr.
     #[track_caller]
     pub fn has_said(&self, words: &str) -> bool {
         self.heard.as_ref().unwrap().so_far().contains(words)
     }
 
-    /// Waits until it has said this on stderr.
+    /// Waits until the server has printed these words to stderr.
     #[track_caller]
     pub fn until_said(&self, words: &str) {
         let begin = Instant::now();
@@ -253,19 +254,19 @@ impl Server {
         }
     }
 
-    /// Sends SIGTERM and waits; returns what it said last and how long it took.
+    /// Sends SIGTERM and waits; returns the remaining output and the duration.
     pub fn stop(self) -> (Output, Duration) {
         self.stop_by("TERM")
     }
 
-    /// The same with another signal.
+    /// Same as [`stop`](Self::stop), with another signal.
     pub fn stop_by(self, name: &str) -> (Output, Duration) {
         let start = Instant::now();
         signal(self.pid(), name);
         (self.end(), start.elapsed())
     }
 
-    /// Waits until it has ended, as it was told before; returns what it said last.
+    /// Waits for the server to end, after it was signalled; returns the remaining output.
     pub fn end(mut self) -> Output {
         let (child, heard) = (self.child.take().unwrap(), self.heard.take());
         let pid = child.id();
@@ -280,7 +281,7 @@ impl Server {
     }
 }
 
-/// Waits for its end; all it said.
+/// Waits for a process to end; returns its output.
 fn ended(child: Child, heard: Option<Heard>) -> Output {
     let mut output = child.wait_with_output().unwrap();
     output.stderr = heard.map(Heard::end).unwrap_or_default();
@@ -296,7 +297,7 @@ impl Drop for Server {
     }
 }
 
-/// Bytes that look random and are the same for the same seed (splitmix64).
+/// Pseudo-random bytes, the same for the same seed (splitmix64).
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed;
     let mut bytes = Vec::with_capacity(length + 8);

@@ -1,4 +1,4 @@
-//! A server in this process, and a runtime to use it from.
+//! A server in the test process, and a runtime to use it from.
 #![allow(dead_code)] // every test file uses its own part
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
 
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub const NAME: &str = "iqn.2026-11.org.lunarsan.test:nexus";
-/// Longer than anything here should take, even on a busy machine.
+/// Timeout for everything in these tests, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server of one LUN, at a portal of group 1 and one of group 300.
+/// A server of one LUN, with a portal in group 1 and one in group 300.
 pub struct Home {
     server: Server,
     pub unit: Arc<LogicalUnit>,
@@ -24,12 +24,12 @@ pub struct Home {
 }
 
 impl Home {
-    /// In write-back mode.
+    /// Starts in write-back mode.
     pub fn new() -> Self {
         Self::with(CacheMode::WriteBack, Offer::default())
     }
 
-    /// With this cache, and what it offers at logins.
+    /// Starts with this cache mode and this offer for logins.
     pub fn with(cache: CacheMode, offer: Offer) -> Self {
         let memory = MemoryDevice::new(8 << 20, 512, 4096).unwrap();
         let device = FaultDevice::new(Arc::new(memory), 1);
@@ -67,7 +67,7 @@ impl Home {
         self.server.addresses()[at]
     }
 
-    /// Sessions that last.
+    /// Number of sessions.
     pub fn sessions(&self) -> u64 {
         let statistics = self.server.observer().statistics().unwrap();
         statistics.targets.iter().map(|target| target.sessions).sum()
@@ -80,7 +80,7 @@ impl Home {
     }
 }
 
-/// On this thread, for as long as anything may take: tens of thousands of commands.
+/// Runs a future on this thread, with a timeout for tens of thousands of commands.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().unwrap().block_on(async {

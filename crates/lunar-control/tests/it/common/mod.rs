@@ -1,4 +1,4 @@
-//! A server of the API over something that is easily known, and a client that says anything.
+//! An API server over a small configuration, and a client that can send arbitrary bytes.
 #![allow(dead_code)] // every test file uses its own part
 #![allow(clippy::unwrap_used)] // a test may unwrap
 
@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longer than anything here should take, even on a busy machine.
+/// Timeout for everything in these tests, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const TARGET: &str = "iqn.2026-11.org.example:a";
 
-/// A directory of its own, removed with all it holds.
+/// A directory of a test, removed with its contents.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -50,7 +50,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Opens memory, and nothing else.
+/// Opens memory only.
 #[derive(Debug)]
 struct MemoryOnly;
 
@@ -80,7 +80,7 @@ pub fn lun(id: u16, device: &str) -> String {
     format!("[[target.lun]]\nid = {id}\ndevice = \"{device}\"\n")
 }
 
-/// A server of one target with what follows it.
+/// A server of one target with these LUNs.
 pub fn daemon_of(luns: &str, opener: Arc<dyn Opener>) -> Arc<Daemon> {
     let text =
         format!("[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n{luns}");
@@ -98,7 +98,7 @@ pub fn serve(
     serve_daemon(daemon(), address, tls, token, limits)
 }
 
-/// Serves the API over this one.
+/// Serves the API over `daemon`.
 pub fn serve_daemon(
     daemon: Arc<Daemon>,
     address: &str,
@@ -112,7 +112,7 @@ pub fn serve_daemon(
     HttpServer::start(HttpOptions { address, tls, limits }, router).unwrap()
 }
 
-/// Sends these bytes, and tells all that is answered until the end.
+/// Sends these bytes, and returns the answer up to the end of the connection.
 pub fn exchange(address: &Address, bytes: &[u8]) -> String {
     match address {
         Address::Unix(path) => {
@@ -129,7 +129,7 @@ pub fn exchange(address: &Address, bytes: &[u8]) -> String {
 }
 
 fn say(mut stream: impl Read + Write, bytes: &[u8]) -> String {
-    // The server may have heard enough before the end.
+    // The server may close the connection before it has read everything.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     if let Err(error) = stream.read_to_end(&mut answer) {
@@ -138,7 +138,7 @@ fn say(mut stream: impl Read + Write, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// One request; the status and the JSON body of its answer.
+/// Sends one request; returns the status and the JSON body of the answer.
 pub fn ask(address: &Address, method: &str, path: &str, more: &str) -> (u16, Value) {
     let (headers, body) = more.split_once("\r\n\r\n").unwrap_or((more, ""));
     let headers = if headers.is_empty() { String::new() } else { format!("{headers}\r\n") };

@@ -18,27 +18,27 @@ use std::sync::{Arc, Mutex, Weak};
 
 pub const NAME: &str = "iqn.2026-11.org.example:a";
 
-/// Called when a disk has got another size; an error: its sync has failed.
+/// Called when a disk has been resized; an error makes its sync fail.
 pub type OnResize = Box<dyn Fn(&Resized<'_>) -> Result<(), Error> + Send>;
 
-/// A disk that has another size by now.
+/// A disk that has been resized.
 pub struct Resized<'a> {
-    /// The name of its file.
+    /// Name of the file.
     pub name: &'a str,
     pub opener: &'a Fussy,
 }
 
-/// Opens files and memory; refuses direct I/O while told so.
+/// Opens files and memory; refuses direct I/O on demand.
 #[derive(Default)]
 pub struct Fussy {
     pub no_direct: AtomicBool,
     pub on_resize: Mutex<Option<OnResize>>,
-    /// The files that were opened last, by their names.
+    /// The files that were opened last, by name.
     pub files: Mutex<HashMap<String, Weak<FaultDevice>>>,
 }
 
 impl Fussy {
-    /// The disk behind the file that was opened last under this name.
+    /// The disk over the file that was opened last under this name.
     pub fn disk(&self, name: &str) -> Arc<FaultDevice> {
         self.files.lock().unwrap()[name].upgrade().unwrap()
     }
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Fussy {
     }
 }
 
-/// An opener that disks can refer to.
+/// A shared opener, which disks refer to.
 #[derive(Clone, Debug, Default)]
 pub struct Shared(pub Arc<Fussy>);
 
@@ -89,7 +89,7 @@ impl Opener for Shared {
     }
 }
 
-/// A disk that tells when it gets another size.
+/// A disk that calls [`OnResize`] when it is resized.
 #[derive(Debug)]
 struct Watched {
     name: String,
@@ -197,7 +197,7 @@ impl Rig {
         self.daemon.apply(&self.source(luns), options, &"a test")
     }
 
-    /// What an apply would change, a line each.
+    /// Changes that an apply would make, one per line.
     pub fn differs(&self, luns: &str) -> Vec<String> {
         let dry = ApplyOptions { dry_run: true, ..ApplyOptions::default() };
         let told = self.apply(luns, dry).unwrap().difference;
@@ -224,14 +224,14 @@ impl Rig {
     }
 }
 
-/// Writes a block, as an initiator would.
+/// Writes a block as an initiator does.
 pub fn write(disk: &FaultDevice, lba: u64, byte: u8) {
     let bytes = Bytes::from(vec![byte; 512]);
     block_on(disk.write(BlockRange::new(lba, 1), bytes, true)).unwrap();
 }
 
 pub fn block_on<T: Send>(work: impl Future<Output = T> + Send) -> T {
-    // Some of it runs inside of another runtime.
+    // Some callers run inside of another runtime.
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -1,4 +1,4 @@
-//! `--suite`: what papers measured, measured again. One file each.
+//! `--suite`: repeats the measurements of papers, one file for each.
 
 mod multi_connection;
 mod storage_over_ip;
@@ -9,10 +9,10 @@ use crate::output::{self, Failure, Format};
 use lunar_load::report::{Report, Section};
 use serde_json::json;
 
-/// `--suite`.
+/// Values of `--suite`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 pub(super) enum SuiteName {
-    /// One against several connections, queue depth, a metropolitan network, frame size
+    /// One or several connections, queue depth, a metropolitan network, frame size
     MultiConnection,
     /// Record sizes over iSCSI, on the local file, and over NFS
     StorageOverIp,
@@ -27,7 +27,7 @@ impl SuiteName {
     }
 }
 
-/// A suite that is running: what it was asked for, and what it has told so far.
+/// A running suite, with its options and the report so far.
 #[derive(Debug)]
 struct Suite<'a> {
     args: &'a Bench,
@@ -36,7 +36,7 @@ struct Suite<'a> {
 }
 
 impl Suite<'_> {
-    /// One more part of the report, shown at once to people.
+    /// Adds a section to the report, and prints it in human format.
     fn add(&mut self, section: Section) -> Result<(), Failure> {
         if self.format == Format::Human {
             output::print_text(&format!("\n{}", section.text()))?;
@@ -46,7 +46,7 @@ impl Suite<'_> {
     }
 }
 
-/// Runs one, and tells what it came to: as it goes, as one JSON document, and as a page.
+/// Runs a suite, and reports the results: during the run, as one JSON document, and as a page.
 pub(super) async fn run(name: SuiteName, args: &Bench, format: Format) -> Result<(), Failure> {
     let mut suite = Suite { args, format, report: Report::default() };
     suite.report.facts = super::facts(args);

@@ -1,5 +1,6 @@
-//! The suite `multi-connection`: what Hui Xiong's "An iSCSI Design and Implementation" (MSST 2004)
-//! measured of several connections in a session, queue length, a metropolitan network and frames.
+//! The suite `multi-connection`: repeats the measurements of Hui Xiong's "An iSCSI Design and
+//! Implementation" (MSST 2004) of several connections per session, queue length, a metropolitan
+//! network and frame size.
 
 mod child;
 mod frames;
@@ -23,31 +24,31 @@ use lunar_load::{Measured, Pace, Work};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Of the network that is far away, each way.
+/// Delay of the remote network in each direction.
 const DELAY: Duration = Duration::from_millis(2);
-/// Bytes under way on each connection there.
+/// Limit of unacknowledged bytes on each connection there.
 const WINDOW_BYTES: u64 = 256 << 10;
-/// A gigabit, in bytes a second.
+/// A gigabit per second, in bytes per second.
 const GIGABIT: u64 = 125_000_000;
 const LARGE: u64 = 64 << 10;
 const SMALL: u64 = 4 << 10;
-/// Requests under way where throughput is measured: enough for eight windows.
+/// Concurrent requests for throughput: enough for eight windows.
 const DEPTH: u16 = 64;
-/// The disk of a target of our own.
+/// Size of the disk of the suite's own target.
 const DISK_BYTES: u64 = 256 << 20;
-/// The part of the most that is reached at the knee.
+/// Fraction of the maximum that defines the knee.
 const KNEE: f64 = 0.95;
 
-/// Runs it.
+/// Runs the suite.
 pub(super) async fn run(suite: &mut Suite<'_>) -> Result<(), Failure> {
-    // What a part has started ends when it is dropped.
+    // Processes and networks started by a part end when the part is dropped.
     tokio::select! {
         done = parts(suite) => done,
         failure = interrupted() => Err(failure),
     }
 }
 
-/// Waits until somebody wants an end.
+/// Waits for a signal that ends the suite.
 async fn interrupted() -> Failure {
     let caught = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     let (Ok(mut interrupt), Ok(mut terminate)) = caught else {
@@ -60,12 +61,12 @@ async fn interrupted() -> Failure {
     Failure::new("interrupted")
 }
 
-/// Bytes of the disk of a target of our own.
+/// Size in bytes of the disk of the suite's own target.
 fn disk_bytes(args: &Bench) -> u64 {
     args.size.unwrap_or(DISK_BYTES)
 }
 
-/// What one lane is asked.
+/// Workload of one lane.
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     pattern: PatternName,
@@ -75,20 +76,20 @@ struct Ask {
     model: Option<Model>,
 }
 
-/// What came of it.
+/// Results of one lane.
 #[derive(Clone, Debug)]
 struct Row {
     ask: Ask,
-    /// Connections that there were.
+    /// Number of connections.
     connections: u64,
     measured: Measured,
 }
 
-/// One run of the suite.
+/// State of a run of the suite.
 struct Runner<'a> {
     args: &'a Bench,
     url: String,
-    /// What is written to is ours.
+    /// Patterns to measure; writes only if the disk belongs to the suite.
     patterns: &'static [PatternName],
     disks: Disks,
 }
@@ -106,7 +107,7 @@ async fn parts(suite: &mut Suite<'_>) -> Result<(), Failure> {
         Some(target) => (target.url("127.0.0.1"), &[PatternName::Read, PatternName::Write]),
         None => (args.urls[0].clone(), &[PatternName::Read]),
     };
-    // It first, as no message of it repeats a secret.
+    // The URL is checked first, as no message of this check repeats a secret.
     if DeviceUrl::parse(&url)?.portal().is_none() {
         return Err(Failure::usage(format!("{url} is no target"))
             .hint("write iscsi://HOST[:PORT]/TARGET/LUN, or no URL for a target of its own"));
@@ -136,13 +137,13 @@ async fn parts(suite: &mut Suite<'_>) -> Result<(), Failure> {
     findings.frames = ratio;
     suite.add(section)?;
     suite.add(findings.section())?;
-    // What it came to stands first on the page.
+    // The findings come first on the page.
     suite.report.sections.rotate_right(1);
     Ok(())
 }
 
 impl Runner<'_> {
-    /// Measures all of them in the same rounds, with a probe of this shape beside them.
+    /// Measures all workloads in the same rounds, together with a matching probe.
     async fn rows(&mut self, asks: &[Ask], section: &mut Section) -> Result<Vec<Row>, Failure> {
         let (warm_up, time) = self.args.times();
         let (mut lanes, mut rows) = (Vec::new(), Vec::new());
@@ -188,7 +189,8 @@ impl Runner<'_> {
         Ok(rows.map(row).collect())
     }
 
-    /// One against several connections; how many times as much two and four carry, reading.
+    /// One connection against several; returns the read throughput of two and of four relative to
+    /// one.
     async fn connections(
         &mut self,
         key: &'static str,
@@ -239,7 +241,7 @@ impl Runner<'_> {
         Ok((section, [times(2), times(4)]))
     }
 
-    /// Small requests by depth; the most a second, and the knee.
+    /// Small requests by depth; returns the maximum per second and the knee.
     async fn queue(&mut self) -> Result<(Section, (f64, u16)), Failure> {
         let mut section = Section::new("queue_depth", "Queue length with small requests");
         section.prose.push(format!(
@@ -278,7 +280,7 @@ impl Runner<'_> {
         Ok((section, (most, knee)))
     }
 
-    /// A gigabit without and with the delay; the part that is left, reading.
+    /// A gigabit network without and with the delay; returns the relative read throughput.
     async fn metro(&mut self) -> Result<(Section, Option<f64>), Failure> {
         let mut section = Section::new("metro", "Lab against metropolitan network");
         let lab = Model { rate_bytes_per_second: Some(GIGABIT), ..Model::default() };
@@ -319,12 +321,12 @@ fn bytes_per_second(row: &Row) -> f64 {
     row.measured.bytes_per_second.median
 }
 
-/// One figure as a part of another; `None`: of nothing.
+/// The ratio of two figures; `None` if the second is zero.
 fn part(figure: f64, of: f64) -> Option<f64> {
     (of > 0.0).then(|| figure / of)
 }
 
-/// The smallest depth that reaches nearly the most that any does, whatever dips there are before.
+/// The smallest depth that reaches nearly the maximum, regardless of dips before it.
 fn knee(by_depth: &[(u16, f64)]) -> u16 {
     let most = by_depth.iter().map(|(_, iops)| *iops).fold(0.0, f64::max);
     by_depth.iter().find(|(_, iops)| *iops >= most * KNEE).map_or(0, |(depth, _)| *depth)
@@ -343,7 +345,8 @@ fn by_pattern(rows: &[Row], point: impl Fn(&Row) -> (f64, f64)) -> Vec<Series> {
     lines
 }
 
-/// The figures of a section; `of` tells what a row's bytes a second are shown as a part of.
+/// The figures of a section; `of` returns the reference that a row's throughput is shown relative
+/// to.
 fn figures(rows: &[Row], key: &'static str, label: &str, of: impl Fn(&Row) -> f64) -> Table {
     let mut table = Table::new([
         Column::text("pattern", "pattern"),
@@ -376,7 +379,7 @@ fn figures(rows: &[Row], key: &'static str, label: &str, of: impl Fn(&Row) -> f6
             cpu(one.target_cpu_micros),
         ];
         if one.nothing().is_some() {
-            // The rest is not known.
+            // The other figures are not known.
             figures.truncate(4);
         }
         table.row(figures);
@@ -388,8 +391,8 @@ fn figures(rows: &[Row], key: &'static str, label: &str, of: impl Fn(&Row) -> f6
 mod tests {
     use super::knee;
 
-    /// Goal: the knee is where nearly the most is reached, not where figures end, nor at the first
-    /// dip.
+    /// Goal: the knee is where nearly the maximum is reached, not at the end of the curve or at the
+    /// first dip.
     #[test]
     fn the_knee() {
         let curve = [(1, 10.0), (2, 18.0), (4, 30.0), (8, 40.0), (16, 43.0), (32, 50.0)];

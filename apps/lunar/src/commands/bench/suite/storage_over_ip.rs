@@ -1,5 +1,5 @@
-//! The suite `storage-over-ip`: the table of CESNET technical report 5/2002, measured again.
-//! Records at random places, over iSCSI, on a local file and over NFS.
+//! The suite `storage-over-ip`: repeats the measurements of CESNET technical report 5/2002. Random
+//! records over iSCSI, on a local file and over NFS.
 
 mod files;
 mod lane;
@@ -26,30 +26,30 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The file of the paper.
+/// File size in the paper.
 const FILE_BYTES: u64 = 1 << 30;
-/// The request of the paper's netperf.
+/// Request size of netperf in the paper.
 const TCP_REQUEST_BYTES: u32 = 16 << 10;
 const TCP_ROUND: Duration = Duration::from_secs(2);
 
-/// What the suite `storage-over-ip` is told.
+/// Options of the suite `storage-over-ip`.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Suite storage-over-ip")]
 pub(in super::super) struct StorageArgs {
-    /// Where its files are made, three of --size (1G); their file system is what is measured
-    /// [default: the folder for temporary files]
+    /// Directory for its files, three of --size (1G); their file system is measured [default: the
+    /// folder for temporary files]
     #[arg(long, value_name = "DIR", requires = "suite")]
     directory: Option<PathBuf>,
-    /// A directory of an NFS that is mounted here: used instead of an NFS server of its own
+    /// Directory on a mounted NFS, to use instead of an NFS server of the suite
     #[arg(long, value_name = "DIR", requires = "suite")]
     nfs_directory: Option<PathBuf>,
-    /// Sizes of records, of those in the paper
+    /// Record sizes, a subset of those in the paper
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_record)]
     #[arg(default_value = "256K,512K,1M,2M,4M,8M,16M", requires = "suite")]
     record_size: Vec<u64>,
 }
 
-/// Runs it.
+/// Runs the suite.
 pub(super) async fn run(suite: &mut Suite<'_>) -> Result<(), Failure> {
     let cannot = |error: std::io::Error| Failure::new(format!("cannot wait for signals: {error}"));
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
@@ -73,7 +73,7 @@ async fn measure(suite: &mut Suite<'_>) -> Result<(), Failure> {
     let directory = suite.args.storage.directory.clone().unwrap_or_else(std::env::temp_dir);
     let room = Room::new(&directory, size_bytes)?;
     suite.report.title = "Storage over IP".to_owned();
-    // Not of so many seconds, as other rounds are.
+    // These rounds have no fixed duration, unlike those of other benches.
     suite.report.facts.retain(|(name, _)| name != "rounds");
     let rounds = format!("{}; in each every record once", suite.args.rounds);
     suite.report.facts.push(("rounds".to_owned(), rounds));
@@ -97,7 +97,7 @@ async fn measure(suite: &mut Suite<'_>) -> Result<(), Failure> {
     suite.add(tables::beside_the_paper(&all))
 }
 
-/// Measures what a group has, and tells it.
+/// Measures a group, and adds the results to the report.
 async fn add(suite: &mut Suite<'_>, group: Group, tcp: f64) -> Result<Told, Failure> {
     let args = suite.args;
     if suite.format == Format::Human && !group.lanes.is_empty() {
@@ -131,7 +131,7 @@ fn refuse_what_is_not_for_it(suite: &Suite<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Refuses a directory that is none of an NFS: its figures would be called those of one.
+/// Refuses a directory that is not on NFS, as its figures would be reported as those of NFS.
 fn check_nfs(directory: &Path) -> Result<(), Failure> {
     let hint = "--nfs-directory names a directory of an NFS that is mounted here; without it the \
                 suite has a server of its own";
@@ -144,7 +144,7 @@ fn check_nfs(directory: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The paper's netperf: what TCP alone carries here, in bytes a second.
+/// Measures raw TCP like the paper's netperf; returns bytes per second.
 fn tell_tcp(suite: &mut Suite<'_>) -> Result<f64, Failure> {
     let failed = |error| Failure::new(format!("a probe of raw TCP failed: {error}"));
     let probe = Probe::start(None).map_err(failed)?;
@@ -173,7 +173,7 @@ fn tell_tcp(suite: &mut Suite<'_>) -> Result<f64, Failure> {
     Ok(probed.stream_bytes_per_second().median)
 }
 
-/// The same client everywhere: `qemu-io`.
+/// The group that uses the same client everywhere: `qemu-io`.
 async fn tools(
     room: &Room,
     local: &Disk,
@@ -214,7 +214,8 @@ async fn tools(
     Ok(group)
 }
 
-/// Our own client: on the local file, over iSCSI, and in a directory of a mounted NFS.
+/// The group that uses this program's client: on the local file, over iSCSI, and in a directory of
+/// a mounted NFS.
 async fn own(
     room: &Room,
     local: &Disk,
@@ -244,7 +245,8 @@ async fn own(
     Ok(group)
 }
 
-/// Both past the page cache; a section that says why not where the file system cannot.
+/// Local file and iSCSI without the page cache; a section with the reason if the file system does
+/// not support it.
 async fn direct(
     local: &Disk,
     served: &Disk,
@@ -285,7 +287,7 @@ async fn remote(server: &Served, served: &Disk, suite: &Suite<'_>) -> Result<Lan
     Ok(Lane { way: Way::Iscsi, client: Client::Own(opened), file: served.path.clone() })
 }
 
-/// With what to do about it.
+/// A failure with its hint.
 fn told(why: &Failure) -> String {
     match &why.hint {
         Some(hint) => format!("{} ({hint})", why.what),

@@ -1,4 +1,4 @@
-//! This program again, as a process of its own: a target, or a bench in another network.
+//! Starts this program as another process: a target, or a bench in another network namespace.
 
 use crate::output::Failure;
 use std::io::{BufRead, BufReader, Read};
@@ -6,19 +6,19 @@ use std::process::{Child as Process, Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-/// How long a target may take until it listens.
+/// Maximum time until a target listens.
 const START_MAX: Duration = Duration::from_secs(20);
-/// How often a wait looks again.
+/// Polling interval.
 const POLL: Duration = Duration::from_millis(20);
-/// Before the address that a target listens on.
+/// Text before the address that a target listens on.
 const LISTENING: &str = "listening on ";
-/// The name of the targets that are made here: one for each run of the suite, so that it can be
-/// told whose they are.
+/// Name of the targets of this run of the suite: it contains the process ID, so that the owner can
+/// be identified.
 fn target_name() -> String {
     format!("iqn.2026-11.org.lunarsan:bench-{}", std::process::id())
 }
 
-/// A process that ends when this is dropped.
+/// A child process that is killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Child {
     process: Process,
@@ -26,7 +26,8 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// This program with these arguments, run by the program and the arguments before it, if any.
+    /// Starts this program with these arguments, by way of the program and arguments in `before`,
+    /// if any.
     fn start(before: &[&str], arguments: &[&str]) -> Result<Self, Failure> {
         let failed = |error| Failure::new(format!("cannot start another process: {error}"));
         let this = std::env::current_exe().map_err(failed)?;
@@ -38,7 +39,7 @@ impl Child {
                 command
             }
         };
-        // Also where this process is killed, and drops nothing.
+        // The option also ends the child if this process is killed and drops nothing.
         command.args(["--end-with-parent", &std::process::id().to_string()]).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = command.spawn().map_err(failed)?;
@@ -46,14 +47,14 @@ impl Child {
         if let Some(stdout) = process.stdout.take() {
             std::thread::spawn(move || {
                 let lines = BufReader::new(stdout.take(OUTPUT_BYTES_MAX)).lines();
-                // Whoever does not listen any more has ended it.
+                // A dropped receiver has ended the process already.
                 lines.map_while(Result::ok).try_for_each(|line| tell.send(line))
             });
         }
         Ok(Self { process, lines })
     }
 
-    /// Its lines until it ends, or until one for which `enough` says so.
+    /// Reads lines until the process ends, or until `enough` returns true for a line.
     async fn lines(
         &mut self,
         end: Option<Instant>,
@@ -81,31 +82,31 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // At once: what it serves is memory, and nobody will ask for it again.
+        // The target is killed at once: it serves memory that is not used again.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Bytes of one that are read; a bench tells less.
+/// Maximum output that is read; a bench prints less.
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 
-/// A target of our own, with a disk in memory.
+/// A target of the suite, with a disk in memory.
 #[derive(Debug)]
 pub(super) struct OwnTarget {
-    /// For its life.
+    /// Keeps the process alive.
     _child: Child,
-    /// Where it listens.
+    /// Port that the target listens on.
     pub(super) port: u16,
 }
 
 impl OwnTarget {
-    /// A disk of this size, on loopback.
+    /// Starts a target with a disk of this size on loopback.
     pub(super) async fn start(size_bytes: u64) -> Result<Self, Failure> {
         Self::start_on(&[], "127.0.0.1:0", &[], size_bytes).await
     }
 
-    /// The same, run by something else, at this address, with more arguments.
+    /// Starts a target at this address by way of the program in `before`, with more arguments.
     pub(super) async fn start_on(
         before: &[&str],
         listen: &str,
@@ -126,13 +127,13 @@ impl OwnTarget {
         Ok(Self { _child: child, port })
     }
 
-    /// Its disk, at this address.
+    /// URL of the disk at this address.
     pub(super) fn url(&self, host: &str) -> String {
         format!("iscsi://{host}:{}/{}/0", self.port, target_name())
     }
 }
 
-/// What `lunar bench --json` tells with these arguments, run by something else.
+/// Runs `lunar bench --json` by way of the program in `before`, and returns the document.
 pub(super) async fn bench(
     before: &[&str],
     arguments: &[&str],

@@ -1,9 +1,10 @@
-//! Frame size: two network namespaces, and two cables between them with another MTU each.
+//! Frame size: two network namespaces, connected by two cables with different MTUs.
 //!
-//! A target is in one namespace, a bench in the other. A `veth` pair hands over what it is given,
-//! so with segmentation offload TCP would send pieces of 64 KiB whatever the MTU, and the frame
-//! size would show nothing. `gso_max_segs 1` at both ends makes TCP send segments of one frame;
-//! whether it did is counted. Merging at the receiver (GRO) is off on `veth` unless switched on.
+//! A target runs in one namespace, a bench in the other. A `veth` pair passes segments on as they
+//! are: with segmentation offload, TCP would send 64 KiB segments whatever the MTU, and the frame
+//! size would have no effect. `gso_max_segs 1` at both ends makes TCP send segments of one frame;
+//! the frames are counted to verify this. Merging at the receiver (GRO) is off on `veth` unless
+//! switched on.
 
 use super::child::{self, OwnTarget};
 use crate::commands::bench::Bench;
@@ -14,27 +15,28 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// MTUs in bytes: of Ethernet, and with jumbo frames.
+/// MTUs in bytes: standard Ethernet and jumbo frames.
 const MTUS: [u32; 2] = [1500, 9000];
-/// Connections that are measured.
+/// Numbers of connections to measure.
 const CONNECTIONS: [u16; 2] = [1, 4];
-/// What the kernel counts on a `veth` for each frame besides the MTU: the Ethernet header.
+/// Bytes that the kernel counts on a `veth` for each frame in addition to the MTU: the Ethernet
+/// header.
 const FRAME_HEADER: f64 = 14.0;
-/// What our networks have. RFC 2544: for benches.
+/// Address range of the cables, reserved for benchmarks by RFC 2544.
 const NETWORK: &str = "198.18.0.0/15";
-/// Where `ip netns` keeps its namespaces.
+/// Directory of the namespaces of `ip netns`.
 const NAMESPACES: &str = "/run/netns";
-/// What the names of ours begin with; the number of the process that made them comes next.
+/// Prefix of the namespaces' names; the ID of the process that created them follows.
 const NAME: &str = "lunar-bench-";
 
-/// Two namespaces with their cables; they are gone when this is dropped.
+/// Two namespaces with their cables, removed when dropped.
 #[derive(Debug)]
 struct Cables {
     target: String,
     client: String,
 }
 
-/// What one MTU came to.
+/// Results of one MTU.
 #[derive(Debug)]
 struct Figure {
     mtu: u32,
@@ -43,7 +45,7 @@ struct Figure {
     client_micros: f64,
 }
 
-/// The larger frames' throughput as a part of the smaller ones', of one connection; `None`: it
+/// Measures the throughput of large frames relative to small ones, with one connection; `None`: it
 /// could not be measured.
 pub(super) async fn measure(args: &Bench) -> Result<(Section, Option<f64>), Failure> {
     let mut section = Section::new("frame_size", "Frame size");
@@ -127,10 +129,10 @@ fn plot(figures: &[Figure]) -> Plot {
 }
 
 impl Cables {
-    /// Lays them.
+    /// Creates the namespaces and cables.
     ///
     /// # Errors
-    /// What `ip` says.
+    /// Returns the message of `ip`.
     fn lay() -> Result<Self, String> {
         let name = |side: &str| format!("{NAME}{}-{side}", std::process::id());
         let cables = Self { target: name("target"), client: name("client") };
@@ -188,7 +190,7 @@ impl Cables {
         Ok(results.iter().map(figure).collect())
     }
 
-    /// Bytes and frames that the client has received over each cable.
+    /// Bytes and frames that the client has received on each cable.
     fn counts(&self) -> Result<[(f64, f64); 2], Failure> {
         let mut counts = [(0.0, 0.0); 2];
         for (number, count) in counts.iter_mut().enumerate() {
@@ -209,7 +211,7 @@ impl Cables {
 impl Drop for Cables {
     fn drop(&mut self) {
         for name in [&self.client, &self.target] {
-            // One that was not made cannot be removed.
+            // A namespace that was not created cannot be removed.
             if Path::new(NAMESPACES).join(name).exists()
                 && let Err(why) = ip(&["netns", "delete", name])
             {
@@ -219,7 +221,7 @@ impl Drop for Cables {
     }
 }
 
-/// Removes the namespaces of suites that were killed; says which.
+/// Removes the namespaces of killed suites; returns a message that names them.
 fn clear_up() -> Option<String> {
     let all = std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
     let names = all.filter_map(|entry| entry.file_name().into_string().ok());
@@ -239,7 +241,7 @@ fn clear_up() -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// The number of the process that made a namespace of this name; `None`: it is none of ours.
+/// The ID of the process that created a namespace with this name; `None`: another program did.
 fn maker(name: &str) -> Option<u32> {
     let (pid, side) = name.strip_prefix(NAME)?.split_once('-')?;
     matches!(side, "target" | "client").then(|| pid.parse().ok())?
@@ -257,10 +259,10 @@ fn address(number: usize, side: u8) -> String {
     format!("198.18.{number}.{side}")
 }
 
-/// Runs `ip` of iproute2; what it printed.
+/// Runs `ip` of iproute2; returns its output.
 ///
 /// # Errors
-/// What it says, on one line.
+/// Returns its error message, on one line.
 fn ip(arguments: &[&str]) -> Result<String, String> {
     let ran = Command::new("ip").args(arguments).stdin(Stdio::null()).output();
     let Output { status, stdout, stderr } = ran.map_err(|error| format!("`ip`: {error}"))?;
@@ -278,7 +280,7 @@ fn ip(arguments: &[&str]) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    /// Goal: namespaces of others, and of suites that are running, are not touched.
+    /// Goal: namespaces of other programs, and of running suites, are not touched.
     #[test]
     fn whose_a_namespace_is() {
         assert_eq!(maker("lunar-bench-17-target"), Some(17));

@@ -1,33 +1,33 @@
-//! What the paper found, beside what was found here.
+//! The findings of the paper beside the new ones.
 
 use lunar_load::report::{Cell, Column, Section, Table};
 
-/// What the parts of the suite came to.
+/// Results of the parts of the suite.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Findings {
-    /// Four connections as a multiple of one, far away.
+    /// Throughput of four connections relative to one, with delay.
     pub(super) far: Option<f64>,
-    /// The same without delay.
+    /// Throughput of four connections relative to one, without delay.
     pub(super) near: Option<f64>,
-    /// Two connections as a multiple of one, without delay.
+    /// Throughput of two connections relative to one, without delay.
     pub(super) near_two: Option<f64>,
-    /// The most small requests a second, and the knee of the queue.
+    /// The maximum of small requests per second, and the knee of the queue.
     pub(super) small: Option<(f64, u16)>,
-    /// The metropolitan network as a part of the laboratory.
+    /// Throughput in the metropolitan network relative to the laboratory.
     pub(super) metro: Option<f64>,
-    /// Large frames as a multiple of small ones.
+    /// Throughput of large frames relative to small ones.
     pub(super) frames: Option<f64>,
 }
 
-/// What four connections are to carry of one, far away.
+/// Goal for four connections relative to one, with delay.
 const FAR_GOAL: f64 = 3.2;
-/// What two are to carry of one without delay, where two cores are free.
+/// Goal for two connections relative to one, without delay, if two cores are free.
 const NEAR_GOAL: f64 = 1.2;
-/// What is to be left in the metropolitan network.
+/// Goal for the metropolitan network relative to the laboratory.
 const METRO_GOAL: f64 = 0.95;
 
 impl Findings {
-    /// The paper's figures beside ours.
+    /// The figures of the paper beside the new ones.
     pub(super) fn section(&self) -> Section {
         let mut section = Section::new("paper", "Beside the paper");
         section.prose.push(

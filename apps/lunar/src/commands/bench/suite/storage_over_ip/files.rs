@@ -1,4 +1,4 @@
-//! The files that are measured, in a folder of their own.
+//! The measured files, in their own folder.
 
 use crate::output::{self, Failure};
 use rustix::fs::statvfs;
@@ -6,26 +6,26 @@ use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
-/// How many files of the size that was asked for there are at once.
+/// Maximum number of files of the configured size at once.
 const FILES_MAX: u64 = 3;
-/// What is written and looked at in one piece.
+/// Size of the pieces that are written and checked.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A folder of its own, removed with all it holds.
+/// A folder that is removed with its contents when dropped.
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) folder: PathBuf,
     pub(super) size_bytes: u64,
 }
 
-/// A file, written all over and removed when dropped.
+/// A fully written file that is removed when dropped.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) path: PathBuf,
 }
 
 impl Room {
-    /// Below `directory`, which must have room for the files.
+    /// Creates a folder below `directory`, which must have enough space for the files.
     pub(super) fn new(directory: &Path, size_bytes: u64) -> Result<Self, Failure> {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             Failure::new(format!("{what} {}: {error}", directory.display()))
@@ -50,7 +50,7 @@ impl Room {
         Ok(Self { folder, size_bytes })
     }
 
-    /// What a report says of it.
+    /// Description for the report.
     pub(super) fn text(&self) -> String {
         let kind = file_system(&self.folder).unwrap_or_else(|| "an unknown file system".to_owned());
         let size = output::size(self.size_bytes);
@@ -61,12 +61,12 @@ impl Room {
         )
     }
 
-    /// A new file in it.
+    /// Creates a file in the folder.
     pub(super) fn disk(&self, name: &str) -> Result<Disk, Failure> {
         self.disk_in(&self.folder, name)
     }
 
-    /// A new file elsewhere.
+    /// Creates a file in another folder.
     pub(super) fn disk_in(&self, folder: &Path, name: &str) -> Result<Disk, Failure> {
         let name = format!("lunar-{}-{name}", std::process::id());
         let path = folder.join(name);
@@ -85,20 +85,20 @@ impl Room {
     }
 }
 
-/// A new folder, which nobody else may write to whatever the umask.
+/// Creates a folder that no other user may write to, whatever the umask.
 pub(super) fn make_folder(folder: &Path) -> std::io::Result<()> {
     DirBuilder::new().mode(0o755).create(folder)
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // There is nobody to tell; what is left is in a folder that says whose it is.
+        // An error cannot be reported here; the name of the folder shows its owner.
         drop(std::fs::remove_dir_all(&self.folder));
     }
 }
 
 impl Disk {
-    /// As a word of a command line.
+    /// The path as an argument of a command line.
     pub(super) fn path_text(&self) -> Result<String, Failure> {
         let text = self.path.to_str().map(str::to_owned);
         text.ok_or_else(|| {
@@ -114,7 +114,7 @@ impl Drop for Disk {
     }
 }
 
-/// The first `length_bytes` of a file hold `byte` everywhere: what was written has arrived.
+/// Checks that the first `length_bytes` of a file all hold `byte`, so that all writes have arrived.
 pub(super) fn check(path: &Path, length_bytes: u64, byte: u8) -> Result<(), Failure> {
     let failed = |error| Failure::new(format!("cannot read {}: {error}", path.display()));
     let file = File::open(path).map_err(failed)?;
@@ -134,7 +134,7 @@ pub(super) fn check(path: &Path, length_bytes: u64, byte: u8) -> Result<(), Fail
     Ok(())
 }
 
-/// `ext4 on /dev/vda`.
+/// Type and device of the file system: `ext4 on /dev/vda`.
 fn file_system(folder: &Path) -> Option<String> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let mut best = None;
@@ -152,7 +152,7 @@ fn file_system(folder: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Goal: a byte that is not there is found, the first and the last one too; nothing is left.
+    /// Goal: a wrong byte is found, also as the first and the last one; no files remain.
     #[test]
     fn what_did_not_arrive_is_found() {
         let room = Room::new(&std::env::temp_dir(), (1 << 20) + 512).unwrap();

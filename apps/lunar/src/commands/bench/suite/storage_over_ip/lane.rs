@@ -1,4 +1,4 @@
-//! One way to a file, and who asks on it.
+//! One path to a file, with the client that uses it.
 
 use super::files;
 use super::qemu::Qemu;
@@ -10,7 +10,7 @@ use lunar_load::Latency;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Where the file is.
+/// Location of the file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Way {
     Local,
@@ -18,39 +18,39 @@ pub(super) enum Way {
     Nfs,
 }
 
-/// Who asks.
+/// The client that sends requests.
 #[derive(Debug)]
 pub(super) enum Client {
     Own(Opened),
     Qemu(Qemu),
 }
 
-/// Both.
+/// A path with its client.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) way: Way,
     pub(super) client: Client,
-    /// What lies at its end, on this machine.
+    /// The measured file on this machine.
     pub(super) file: PathBuf,
 }
 
-/// Every record of a file once.
+/// Reads or writes every record of a file once.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) record_bytes: u64,
     pub(super) writes: bool,
-    /// Which bytes are written.
+    /// Value of the written bytes.
     pub(super) byte: u8,
-    /// Where records begin, in the order in which they are asked for.
+    /// Offsets of the records, in the order of the requests.
     pub(super) places: Vec<u64>,
 }
 
-/// What came of it.
+/// Results of a task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pass {
-    /// All requests and, of writes, the flush at the end.
+    /// Total time of the requests, plus the flush at the end for writes.
     pub(super) time: Duration,
-    /// Of each request.
+    /// Latency of each request.
     pub(super) latency: Latency,
 }
 
@@ -65,28 +65,28 @@ impl Way {
 }
 
 impl Task {
-    /// In an order that `seed` decides.
+    /// Creates a task in an order determined by `seed`.
     pub(super) fn new(size_bytes: u64, record_bytes: u64, writes: bool, seed: u64) -> Self {
         let count = size_bytes / record_bytes;
         let mut places: Vec<u64> = (0..count).map(|number| number * record_bytes).collect();
-        // Fisher and Yates.
+        // Shuffle by Fisher and Yates.
         for last in (1..places.len()).rev() {
             let other = mixed(seed, last as u64) % (last as u64 + 1);
             places.swap(last, other as usize);
         }
-        // Not that which a new file holds, and none twice in a row.
+        // The byte is never zero, which a new file holds, and differs between consecutive passes.
         let byte = (seed % 61) as u8 + 1;
         Self { record_bytes, writes, byte, places }
     }
 
-    /// How much is asked for.
+    /// Total number of bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.record_bytes * self.places.len() as u64
     }
 }
 
 impl Lane {
-    /// Asks for all of it, and looks at the file afterwards.
+    /// Runs the task, and checks the file after writes.
     pub(super) async fn pass(&self, task: &Task) -> Result<Pass, Failure> {
         let pass = match &self.client {
             Client::Own(opened) => own(opened.device(), task).await?,
@@ -100,7 +100,7 @@ impl Lane {
         Ok(pass)
     }
 
-    /// Ends what opening began.
+    /// Closes the client.
     pub(super) async fn close(self) -> Result<(), Failure> {
         match self.client {
             Client::Own(opened) => opened.close().await,
@@ -109,7 +109,7 @@ impl Lane {
     }
 }
 
-/// By this program: one request after the other.
+/// Runs a task with this program's client, one request at a time.
 async fn own(device: &dyn BlockDevice, task: &Task) -> Result<Pass, Failure> {
     let block_bytes = u64::from(device.geometry().block_bytes);
     let blocks = task.record_bytes / block_bytes;
@@ -135,7 +135,7 @@ async fn own(device: &dyn BlockDevice, task: &Task) -> Result<Pass, Failure> {
 }
 
 impl Pass {
-    /// One more request.
+    /// Adds a request.
     pub(super) fn add(&mut self, took: Duration) {
         self.time += took;
         self.latency.record(took);
@@ -154,8 +154,8 @@ fn mixed(seed: u64, number: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Goal: every record comes once, in an order that is not that of the file and that the seed
-    /// decides.
+    /// Goal: every record is accessed once, in an order that differs from that of the file and
+    /// depends on the seed.
     #[test]
     fn every_record_comes_once() {
         let task = Task::new((64 << 20) + 5, 1 << 20, true, 3);

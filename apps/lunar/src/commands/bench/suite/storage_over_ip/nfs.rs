@@ -1,8 +1,8 @@
-//! An NFS server: Debian's nfs-ganesha, in a network and with a `/run` of its own, so that nothing
-//! of this machine's is touched.
+//! An NFS server: Debian's nfs-ganesha in its own network namespace and with its own `/run`, so
+//! that nothing else on this machine is affected.
 //!
-//! The client, qemu's `nfs://`, speaks version 3 and finds its server by the port mapper at port
-//! 111, which nfs-ganesha too insists on; both have them there to themselves.
+//! The client, qemu's `nfs://`, uses version 3 and finds the server by the port mapper at port 111,
+//! which nfs-ganesha also requires; in the namespace that port is free.
 
 use super::files::{Disk, Room, make_folder};
 use super::qemu::Qemu;
@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 const START_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
-/// What it logs when it answers.
+/// Line in the log when the server is ready.
 const READY: &str = "NFS SERVER INITIALIZED";
-/// What it needs, and the packages of Debian that have it.
+/// Required programs, and the Debian packages that contain them.
 const NEEDED: &[(&str, &str)] = &[
     ("ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"),
     ("rpcbind", "rpcbind"),
@@ -27,7 +27,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("setpriv", "util-linux"),
     ("ip", "iproute2"),
 ];
-/// `$1` is the folder that is exported. All of it ends with the process that runs this.
+/// Shell script that starts the server; `$1` is the exported folder. All processes end with the one
+/// that runs it.
 const SCRIPT: &str = r#"set -e
 PATH=$PATH:/usr/sbin:/sbin
 mount -t tmpfs tmpfs /run
@@ -47,7 +48,7 @@ EXPORT {
 }
 ";
 
-/// A server with one file. Killed when dropped.
+/// A server with one file, killed when dropped.
 #[derive(Debug)]
 pub(super) struct NfsServer {
     child: Child,
@@ -56,7 +57,7 @@ pub(super) struct NfsServer {
 }
 
 impl NfsServer {
-    /// Starts it; its file is a new one.
+    /// Starts the server with a new file.
     pub(super) async fn start(room: &Room) -> Result<Self, Failure> {
         if !rustix::process::geteuid().is_root() {
             return Err(Failure::new("nfs-ganesha is started by root only")
@@ -90,13 +91,13 @@ impl NfsServer {
         Ok(server)
     }
 
-    /// qemu's `nfs://` on its file.
+    /// A `nfs://` client of qemu for the file.
     pub(super) fn client(&self) -> Qemu {
         let name = self.disk.path.file_name().unwrap_or_default().to_string_lossy();
         Qemu::in_network_of(self.pid, format!("nfs://127.0.0.1/run/export/{name}"))
     }
 
-    /// Ends it; whoever used it is gone.
+    /// Stops the server, after its clients have ended.
     pub(super) async fn stop(mut self) {
         drop(self.child.kill().await);
     }
@@ -128,7 +129,7 @@ fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(3)..].join(" · ")
 }
 
-/// Looked for where a shell would, and where servers are.
+/// Whether a program is in `PATH` or in the directories for servers.
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);

@@ -1,20 +1,20 @@
-//! The figures of the paper: Haluza, Staněk, Doležal, Storage Over IP, CESNET technical report
-//! 5/2002, the table at the end of its chapter on performance. kB/s, by IOzone.
+//! Figures of the paper: Haluza, Staněk, Doležal, Storage Over IP, CESNET technical report 5/2002,
+//! the table at the end of its chapter on performance. Values in kB/s, measured by IOzone.
 
 use super::lane::Way;
 
-/// One column of its table.
+/// One column of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
-    /// Its size in kB, and its name in JSON.
+    /// Record size in kB, and its key in JSON.
     pub(super) kilobytes: u64,
     pub(super) key: &'static str,
-    /// iSCSI, local, NFS.
+    /// Values for iSCSI, local disk and NFS.
     reads: [u32; 3],
     writes: [u32; 3],
 }
 
-/// All of them.
+/// All columns.
 pub(super) const RECORDS: &[Record] = &[
     record(256, "kb_256", [14473, 21193, 15291], [8665, 17269, 10124]),
     record(512, "kb_512", [25849, 28629, 23236], [10975, 17633, 12203]),
@@ -34,7 +34,7 @@ impl Record {
         self.kilobytes << 10
     }
 
-    /// kB/s.
+    /// Throughput in kB/s.
     pub(super) fn kilobytes_per_second(&self, way: Way, writes: bool) -> f64 {
         let figures = if writes { self.writes } else { self.reads };
         let [iscsi, local, nfs] = figures;
@@ -45,7 +45,7 @@ impl Record {
         })
     }
 
-    /// Percent of what the local disk did.
+    /// Throughput as a percentage of the local disk.
     pub(super) fn percent(&self, way: Way, writes: bool) -> f64 {
         let local = self.kilobytes_per_second(Way::Local, writes);
         self.kilobytes_per_second(way, writes) / local * 100.0
@@ -56,7 +56,7 @@ impl Record {
 mod tests {
     use super::*;
 
-    /// Goal: the percentages that follow from the figures are those that the paper prints.
+    /// Goal: the percentages computed from the figures match those printed in the paper.
     #[test]
     fn percentages_are_those_of_the_paper() {
         let printed = [

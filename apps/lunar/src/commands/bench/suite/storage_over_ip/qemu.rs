@@ -8,28 +8,28 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// It may take so long for one pass over a file.
+/// Maximum time of one pass over a file.
 const PASS_MAX: Duration = Duration::from_secs(1800);
-/// And so long to begin with one.
+/// Maximum time of a trial.
 const TRIAL_MAX: Duration = Duration::from_secs(20);
-/// What one command may be answered with.
+/// Maximum size of the answer to one command.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// It may take so long to end when it has nothing left to do.
+/// Maximum time until an idle qemu-io ends.
 const END_MAX: Duration = Duration::from_secs(10);
-/// It asks for a command; a blank follows.
+/// Prompt of qemu-io; a blank follows.
 const PROMPT: &[u8] = b"qemu-io>";
 const PROMPT_LAST: u8 = b'>';
 const INSTALL: &str = "apt-get install qemu-utils qemu-block-extra";
 
-/// What it opens, and where.
+/// URL for qemu-io, and the network namespace to run it in.
 #[derive(Clone, Debug)]
 pub(super) struct Qemu {
     url: String,
-    /// In the network of this process, if it is another one.
+    /// Process whose network namespace is used, if it is another one.
     network_of: Option<u32>,
 }
 
-/// One that runs, and is killed when dropped.
+/// A running qemu-io, killed when dropped.
 #[derive(Debug)]
 struct Running {
     child: Child,
@@ -39,17 +39,17 @@ struct Running {
 }
 
 impl Qemu {
-    /// In our own network.
+    /// A client in this process' network namespace.
     pub(super) fn here(url: String) -> Self {
         Self { url, network_of: None }
     }
 
-    /// In the network of that process.
+    /// A client in the network namespace of process `pid`.
     pub(super) fn in_network_of(pid: u32, url: String) -> Self {
         Self { url, network_of: Some(pid) }
     }
 
-    /// Whether it can open it and read.
+    /// Checks that qemu-io can open the URL and read.
     pub(super) async fn try_it(&self) -> Result<(), Failure> {
         let task = Task { record_bytes: 4096, writes: false, byte: 0, places: vec![0] };
         match timeout(TRIAL_MAX, self.run(&task)).await {
@@ -58,7 +58,7 @@ impl Qemu {
         }
     }
 
-    /// Every record of `task`, one after the other.
+    /// Accesses every record of `task`, one at a time.
     pub(super) async fn pass(&self, task: &Task) -> Result<Pass, Failure> {
         let passed = timeout(PASS_MAX, self.run(task)).await;
         passed.map_err(|_| Failure::new(format!("qemu-io took more than {PASS_MAX:?}")))?
@@ -67,7 +67,7 @@ impl Qemu {
     async fn run(&self, task: &Task) -> Result<Pass, Failure> {
         let mut running = self.start()?;
         let mut pass = Pass::default();
-        // What it says before it is asked.
+        // Output before the first prompt.
         running.answer().await?;
         for place in &task.places {
             let said = running.ask(&command(task, *place)).await?;
@@ -115,15 +115,15 @@ impl Qemu {
 }
 
 impl Running {
-    /// What it answers to a command. One at a time: it reads all lines that are there and then
-    /// waits for more input before it looks at the second one.
+    /// Sends a command and returns the answer. Commands are sent one at a time: qemu-io reads all
+    /// available lines, and then waits for more input before it executes the second one.
     async fn ask(&mut self, command: &str) -> Result<String, Failure> {
-        // Where it is gone, its answer is missing too.
+        // If qemu-io has ended, reading the answer fails as well.
         let _ = self.stdin.write_all(format!("{command}\n").as_bytes()).await;
         self.answer().await
     }
 
-    /// What it says until it asks for a command.
+    /// Reads the output up to the prompt.
     async fn answer(&mut self) -> Result<String, Failure> {
         let mut said = Vec::new();
         while !said.ends_with(PROMPT) {
@@ -144,7 +144,7 @@ impl Running {
         }
     }
 
-    /// Why it has ended.
+    /// The reason why qemu-io ended.
     async fn failed(&mut self) -> Failure {
         let mut text = String::new();
         if let Some(stderr) = self.child.stderr.take() {
@@ -160,7 +160,7 @@ impl Running {
     }
 }
 
-/// `-C` has it tell times that a program can read.
+/// Formats a command; `-C` selects machine-readable times.
 fn command(task: &Task, place: u64) -> String {
     match task.writes {
         true => format!("write -C -P {} {place} {}", task.byte, task.record_bytes),
@@ -168,8 +168,8 @@ fn command(task: &Task, place: u64) -> String {
     }
 }
 
-/// `262144,1,0:00:00.00,365318286.400,1393.579`: bytes, requests, time, and those of a second.
-/// The last figure tells the time more exactly than the third.
+/// Parses `262144,1,0:00:00.00,365318286.400,1393.579`: bytes, requests, time, bytes per second,
+/// requests per second. The time derived from the last figure is more exact than the third.
 fn parse(said: &str, record_bytes: u64) -> Option<Duration> {
     let mut fields = said.split(',');
     let (bytes, requests) = (fields.next()?.parse::<u64>().ok()?, fields.next()?);
@@ -182,7 +182,7 @@ fn parse(said: &str, record_bytes: u64) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// Goal: times are taken from what it prints, and nothing else passes for one.
+    /// Goal: times are parsed from the output, and other text is rejected.
     #[test]
     fn answers() {
         let line = "262144,1,0:00:00.00,365318286.400,1250.000";

@@ -1,4 +1,4 @@
-//! The target: `lunar serve`, a process of its own.
+//! The target: `lunar serve` in another process.
 
 use super::files::Disk;
 use crate::output::Failure;
@@ -11,16 +11,16 @@ use tokio::time::timeout;
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:storage-over-ip";
 const START_MAX: Duration = Duration::from_secs(30);
 
-/// Killed when dropped.
+/// A target, killed when dropped.
 #[derive(Debug)]
 pub(super) struct Served {
     child: Child,
-    /// `iscsi://127.0.0.1:PORT/TARGET/0`.
+    /// URL of the disk: `iscsi://127.0.0.1:PORT/TARGET/0`.
     pub(super) url: String,
 }
 
 impl Served {
-    /// Serves `disk` write-back on a free port of loopback; `io`: as of `--io`.
+    /// Serves `disk` write-back on a free port of loopback, with the I/O mode `io` (`--io`).
     pub(super) async fn start(disk: &Disk, io: &str) -> Result<Self, Failure> {
         let failed = |why: String| Failure::new(format!("the target did not start: {why}"));
         let own = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
@@ -54,7 +54,7 @@ impl Served {
             let _ = timeout(START_MAX, stderr.read_to_string(&mut said)).await;
             return Err(failed(said.trim().to_owned()));
         };
-        // It may say more; its pipes must not fill.
+        // Further output is read so that the pipes do not fill.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         tokio::spawn(async move {
             let mut piece = [0; 4096];
@@ -63,7 +63,7 @@ impl Served {
         Ok(Self { child, url: format!("iscsi://{address}/{TARGET}/0") })
     }
 
-    /// Ends it; whoever used it has logged out.
+    /// Stops the target, after its clients have logged out.
     pub(super) async fn stop(mut self) {
         drop(self.child.kill().await);
     }

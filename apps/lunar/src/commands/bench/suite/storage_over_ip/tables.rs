@@ -1,4 +1,4 @@
-//! What was measured, in the form of the paper and in full.
+//! The results in the form of the paper and in full.
 
 use super::files::Disk;
 use super::lane::{Lane, Pass, Task, Way};
@@ -8,11 +8,11 @@ use crate::output::Failure;
 use lunar_load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit};
 use lunar_load::{Latency, Spread};
 
-/// IOzone's kB.
+/// A kB as IOzone counts it.
 const KILOBYTE: f64 = 1024.0;
 const WAYS: [Way; 3] = [Way::Iscsi, Way::Local, Way::Nfs];
 
-/// Several ways that take turns, by one client.
+/// Several paths that take turns, used by one client.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) key: &'static str,
@@ -20,25 +20,25 @@ pub(super) struct Group {
     pub(super) prose: Vec<String>,
     pub(super) warnings: Vec<String>,
     pub(super) lanes: Vec<Lane>,
-    /// What its lanes need.
+    /// Resources of the lanes.
     pub(super) nfs: Option<NfsServer>,
     pub(super) nfs_file: Option<Disk>,
 }
 
-/// What one way came to, with records of one size.
+/// Results of one path with one record size.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     pub(super) way: Way,
     pub(super) writes: bool,
     pub(super) record_bytes: u64,
     pub(super) bytes_per_second: Spread,
-    /// Of each round; `None`: there is no local one, or this is it.
+    /// Percentage of the local file in each round; `None`: there is no local lane, or this is it.
     pub(super) percent_of_local: Option<Spread>,
-    /// Of all rounds.
+    /// Latency over all rounds.
     pub(super) latency: Latency,
 }
 
-/// A group's title and what it came to.
+/// Title and results of a group.
 pub(super) type Told = (String, Vec<Figures>);
 
 impl Group {
@@ -54,7 +54,7 @@ impl Group {
         }
     }
 
-    /// All records, read and written, in rounds; within one the lanes take turns.
+    /// Measures all records, reading and writing, in rounds; within a round the lanes take turns.
     pub(super) async fn measure(
         &self,
         records: &[u64],
@@ -111,7 +111,7 @@ impl Group {
         figures.collect()
     }
 
-    /// As a part of the report; `tcp`: the bytes a second that TCP alone carries.
+    /// The section of the report; `tcp` is the throughput of raw TCP in bytes per second.
     pub(super) fn section(&self, figures: &[Figures], tcp: f64) -> Section {
         let mut section = Section::new(self.key, self.title.clone());
         section.prose.clone_from(&self.prose);
@@ -160,7 +160,7 @@ const fn direction(writes: bool) -> &'static str {
     if writes { "write" } else { "read" }
 }
 
-/// Rate and delay over the size of records, read and written.
+/// Throughput and latency by record size, for reads and writes.
 fn plots(figures: &[Figures], tcp: f64) -> Vec<Plot> {
     let mut plots = Vec::new();
     let ceiling = figures.iter().map(|one| (one.record_bytes as f64, tcp)).collect();
@@ -192,13 +192,13 @@ fn plots(figures: &[Figures], tcp: f64) -> Vec<Plot> {
     plots.into_iter().filter(Plot::shows_something).collect()
 }
 
-/// Those that have points.
+/// Series that have points.
 fn some(series: impl IntoIterator<Item = Series>) -> Vec<Series> {
     series.into_iter().filter(|series| !series.points.is_empty()).collect()
 }
 
-/// The table of the paper, and ours in its form: of the first group that has all three ways, or of
-/// the first that has both of ours.
+/// The table of the paper, and the new results in the same form: those of the first group with all
+/// three paths, else of the first group with iSCSI and local.
 pub(super) fn beside_the_paper(groups: &[Told]) -> Section {
     let has = |group: &&Told, way| group.1.iter().any(|one: &Figures| one.way == way);
     let both = |group: &&Told| has(group, Way::Iscsi) && has(group, Way::Local);
@@ -297,8 +297,8 @@ mod tests {
         (title.to_owned(), figures.collect())
     }
 
-    /// Goal: where our own client alone has an NFS (`--nfs-directory`), its figures stand beside
-    /// the paper's, those of NFS too; else those of the first group.
+    /// Goal: if only this program's client has an NFS (`--nfs-directory`), its figures, including
+    /// NFS, are shown beside the paper's; else those of the first group.
     #[test]
     fn the_paper_stands_beside_all_three_ways() {
         let tools = group("tools", &[Way::Local, Way::Iscsi]);
