@@ -277,7 +277,7 @@ impl Storm {
             self.good_writes += u32::from(self.rig.link(cid).runs.contains(&task));
             let status = self.random.pick(&[0, 0, 0, 2]);
             let data_in = Bytes::from(pattern(self.random.pick(&[0, 512, 5000])));
-            // As in the real target, each CHECK CONDITION has sense data.
+            // Sense data with each CHECK CONDITION, as from the real target.
             let sense = if status == 2 { Bytes::from_static(&[0x70; 18]) } else { Bytes::new() };
             let outcome = Outcome { status, sense, data_in, ..Outcome::default() };
             self.rig.done(cid, task, outcome);

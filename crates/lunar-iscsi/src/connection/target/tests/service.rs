@@ -427,7 +427,7 @@ fn tasks_are_quiet_before_the_end() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a command with an unknown bit in its reserved fields is still accepted.
+/// Goal: a command with reserved bits set is accepted.
 #[test]
 fn reserved_bits_are_passed_over() {
     let mut rig = Rig::normal("");
