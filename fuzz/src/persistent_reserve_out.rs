@@ -11,7 +11,7 @@ const INITIATORS: u8 = 4;
 /// slow.
 const COMMANDS_MAX: usize = 16;
 const COMMANDS_IN_A_CROWD_MAX: usize = 4;
-/// Value of the first byte that selects a crowd: rare by chance, because it is slow.
+/// Value of the first byte that selects a crowd: rarely chosen by chance, because a run is slow.
 const CROWDED: u8 = 0x60;
 /// Number of further registrations possible beside a crowd.
 const ROOM: usize = 3;

@@ -1,5 +1,4 @@
-//! Hostile UNMAP parameter lists, against the rules of SBC-3 §5.28 written down once more.
-//!
+//! Hostile UNMAP parameter lists, compared with a second implementation of SBC-3 §5.28.
 
 use lunar_scsi::plan::{LbaRange, NexusId, Plan, Refusal};
 use lunar_scsi::sense::Sense;

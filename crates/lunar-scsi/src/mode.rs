@@ -80,7 +80,7 @@ const WP: u8 = 0x80;
 const DPOFUA: u8 = 0x10;
 const SHORT_DESCRIPTOR_BYTES: usize = 8;
 const LONG_DESCRIPTOR_BYTES: usize = 16;
-/// In the byte of the MODE SELECT (10) header that determines the length of block descriptors.
+/// Bit in the byte of the MODE SELECT (10) header that determines the length of block descriptors.
 const LONGLBA: u8 = 0x01;
 
 impl ModePages {

@@ -196,7 +196,7 @@ mod tests {
     }
 
     /// Goal: an announcement accesses no nexus except the excluded one, and all others receive it.
-    /// Regression: 16 sessions with MODE SELECT at a unit that 6,000 sessions saw, each a loop of
+    /// Fault: 16 sessions with MODE SELECT at a unit that 6,000 sessions saw, each a loop of
     /// half a millisecond, left another host 12 % of its requests.
     #[test]
     fn an_announcement_walks_over_no_nexus() {
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Goal: a nexus is found by its ports without a loop over all. Regression: RESERVE and RELEASE
+    /// Goal: a nexus is found by its ports without a loop over all. Fault: RESERVE and RELEASE
     /// at a unit that 6,000 sessions saw left another host 4 % of its requests.
     #[test]
     fn a_nexus_is_found_by_its_ports() {

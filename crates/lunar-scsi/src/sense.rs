@@ -593,7 +593,7 @@ mod tests {
             }
         }
 
-        /// Goal: nothing is lost. Method: encode, decode, compare, both formats.
+        /// Goal: encoding and decoding lose nothing. Method: encode, decode, compare, both formats.
         #[test]
         fn what_is_encoded_is_decoded(
             code in any::<u16>(), information in proptest::option::of(any::<u32>()),

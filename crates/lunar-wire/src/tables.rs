@@ -3,9 +3,9 @@
 
 /// Declares a fixed layout as a table of byte offsets.
 ///
-/// Gives `decode` (total: any bytes decode, meaning is judged later), `encode` (bytes the table
-/// does not name are zero, as standards ask of reserved fields), `write_to` and one
-/// `AT_FIELD` offset constant a field. Offsets are checked at compile time: ascending, no
+/// Generates `decode` (never fails: any bytes decode, their meaning is checked later), `encode`
+/// (bytes the table does not name are zero, as standards require for reserved fields), `write_to`
+/// and one `AT_FIELD` offset constant per field. Offsets are checked at compile time: ascending, no
 /// overlap, inside the layout.
 ///
 /// ```

@@ -57,7 +57,7 @@ lunar_wire::wire_flags! {
 }
 
 lunar_wire::wire_enum! {
-    /// Whether the command reached the target's SCSI layer. RFC 7143 §11.4.3.
+    /// Service response: whether the command reached the target's SCSI layer. RFC 7143 §11.4.3.
     pub struct ServiceResponse(u8) { COMMAND_COMPLETED = 0x00, TARGET_FAILURE = 0x01 }
 }
 

@@ -151,7 +151,7 @@ impl Executor {
         was_here
     }
 
-    /// Discards the aborts of a closed connection, which has nothing else left.
+    /// Discards the aborts of a closed connection, which are the only jobs it may have left.
     pub(super) fn forget(&mut self, link: usize) {
         self.jobs.retain(|job| !matches!(job, Job::Aborted((of, _)) if *of == link));
     }

@@ -178,7 +178,7 @@ impl Negotiation {
 
     /// Returns the answer to a proposal without an acceptable value: `Reject`, except for markers,
     /// for which RFC 7143 §13.25 also allows `No`. A target answers `No`: an initiator that
-    /// proposes markers knows that value, and continues without markers.
+    /// proposes markers supports that value, and continues without markers.
     fn refusal(&self, key: Key, value: &str) -> &'static str {
         let info = key.info();
         let marker = info.rule == Rule::Obsolete && info.kind == Kind::Boolean;
@@ -239,7 +239,7 @@ impl Negotiation {
 
     fn proposal(&self, key: Key) -> Option<String> {
         match key.info().rule {
-            // Old targets do not know the key, and behave as its default says.
+            // Old targets do not support the key, and behave as its default requires.
             Rule::Minimum if key == Key::ProtocolLevel && self.wanted_number(key) == 1 => None,
             Rule::Minimum | Rule::Maximum => Some(self.wanted_number(key).to_string()),
             Rule::And | Rule::Or => Some(value::boolean_text(self.wanted_flag(key)).to_string()),

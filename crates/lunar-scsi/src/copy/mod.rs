@@ -3,7 +3,7 @@
 //!
 //! Lists are decoded and checked here, and carried out elsewhere: a parameter list becomes a
 //! [`CopyList`], each of its segments, once the units are known, a [`Move`]. The target resolves
-//! descriptors to units, because it knows which units the initiator may see.
+//! descriptors to units, because the result depends on the units that the initiator may see.
 
 mod fault;
 mod limits;

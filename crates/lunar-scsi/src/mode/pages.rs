@@ -130,7 +130,7 @@ const AVAILABLE_RESOURCES: u8 = 0x01;
 /// Offset of the only threshold descriptor in the page.
 pub(crate) const THRESHOLD_DESCRIPTOR_AT: u8 = 16;
 
-/// In the first byte of a page: a subpage code and a longer length follow.
+/// Bit in the first byte of a page: a subpage code and a longer length follow.
 const SPF: u8 = 0x40;
 impl Page {
     const fn head_bytes(&self) -> usize {

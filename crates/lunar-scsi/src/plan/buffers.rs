@@ -21,8 +21,8 @@ pub const BUFFER_BYTES_MAX: usize = 4096;
 pub const NEXUS_BUFFER_BYTES_MAX: usize = 2 * BUFFER_BYTES_MAX;
 const _: () = assert!(BUFFER_BYTES_MAX < 1 << 13);
 
-/// Limits of nexuses of one unit with contents in their buffers: for one more, the nexus that
-/// logged in first loses its contents, like after a reset of the unit.
+/// Maximum numbers of nexuses of one unit whose buffers hold data: for one more, the nexus that
+/// logged in first loses its data, as with a reset of the unit.
 const SHARES: Shares = Shares { of_all: 16, of_initiator: 4, of_origin: 8 };
 
 lunar_wire::wire_enum! {

@@ -252,7 +252,7 @@ fn only_so_many_registrations() {
     assert_eq!(reservations.keys().len(), REGISTRATIONS_MAX);
 }
 
-/// Regression: each command searched all registrations for its own, so that 1,000 registrations
+/// Fault: each command searched all registrations for its own, so that 1,000 registrations
 /// with names that differ at their ends made every command of a reserved unit take five times as
 /// long, even after the end of their sessions.
 #[test]
@@ -595,7 +595,7 @@ fn read_keys_and_reservation_bytes() {
 }
 
 /// Goal: only the requested part of a full status is built, and it equals the beginning of the
-/// whole one. Regression: READ FULL STATUS with an allocation length of 8 built 128 kB of
+/// whole one. Fault: READ FULL STATUS with an allocation length of 8 built 128 kB of
 /// descriptors under the unit's lock; twelve sessions with 128 of them stopped all other
 /// initiators.
 #[test]
@@ -611,7 +611,7 @@ fn full_status_is_made_as_far_as_it_is_wanted() {
     }
 }
 
-/// Regression: READ KEYS built all keys, 8 KiB, whatever the allocation length.
+/// Fault: READ KEYS built all keys, 8 KiB, whatever the allocation length.
 #[test]
 fn keys_are_made_as_far_as_they_are_wanted() {
     let mut reservations = Reservations::new(true);
@@ -702,7 +702,7 @@ proptest! {
                         prop_assert_eq!(outcome.abort.is_empty() || action == 5, true);
                     }
                     Err(_) => {
-                        // Regression: a refused command copied all registrations.
+                        // Fault: a refused command copied all registrations.
                         let after = &reservations.registrations;
                         prop_assert!(Arc::ptr_eq(&before.registrations, after));
                         prop_assert_eq!(&before.registrations, &reservations.registrations);

@@ -258,7 +258,8 @@ pub enum Output {
 /// The result of a SCSI command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CommandResult {
-    /// Whether the command reached the SCSI layer of the target; if not, the status has no meaning.
+    /// Service response: whether the command reached the SCSI layer of the target; if not, the
+    /// status has no meaning.
     pub response: ServiceResponse,
     /// SAM status byte.
     pub status: u8,

@@ -142,7 +142,7 @@ impl FullFeature {
         let (join, joined) = (login.join, login.joined);
         let text_bytes_max = limits.text_bytes_max;
         if joined.session.session_type == SessionType::Discovery {
-            // A discovery session may have proven nothing.
+            // The initiator of a discovery session may not be authenticated.
             limits.control_bytes_max = limits.control_bytes_max.min(text_bytes_max);
         }
         let target_name = join.claim.target_name;

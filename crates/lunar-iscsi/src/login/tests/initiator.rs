@@ -190,7 +190,7 @@ fn newer_keys_wait_for_an_answer() {
     }
 }
 
-/// Regression: a discovery login failed when an old target answered it with TSIH 0.
+/// Fault: a discovery login failed when an old target answered it with TSIH 0.
 ///
 /// Goal: a discovery session needs no handle; a normal session has one.
 #[test]

@@ -97,7 +97,7 @@ fn forbidden(kind: Kind, stage: Stage, pair: &Pair<'_>) -> Option<&'static str> 
 }
 
 proptest! {
-    /// Regression: SessionType was sent in the login of every connection; LIO refuses each further
+    /// Fault: SessionType was sent in the login of every connection; LIO refuses each further
     /// connection that sends it.
     ///
     /// Goal: in a login of any kind the initiator sends each key at most once, and only keys that

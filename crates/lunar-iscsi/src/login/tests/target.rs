@@ -138,7 +138,7 @@ fn demand() -> ChapDemand {
     }
 }
 
-/// Regression: AuthMethod=None in the operational stage ended the login of initiators that propose
+/// Fault: AuthMethod=None in the operational stage ended the login of initiators that propose
 /// it there, although no authentication was required.
 ///
 /// Goal: the key is answered with None in the first request or a later one, once in a login, and

@@ -44,7 +44,7 @@ pub(super) struct Known {
     pub(super) immediate: bool,
     /// True if the command occupies the window.
     pub(super) counted: bool,
-    /// True once the connection was told to start the command.
+    /// True once the connection received the request to start the command.
     pub(super) delivered: bool,
     /// The strongest abort that was sent to the connection, if any.
     pub(super) aborting: Option<DataDue>,
@@ -70,7 +70,7 @@ pub struct TargetSession {
     /// Requests in order that wait for a task management function to end.
     pub(super) ready: VecDeque<Waiting>,
     pub(super) managements: Managements,
-    /// The existing units; `None` if only the executor knows them.
+    /// The existing units; `None` if only the executor has the list.
     units: Option<Vec<Lun>>,
     /// True if the initiator may use functions for administrators.
     pub(super) administers: bool,
@@ -107,7 +107,7 @@ pub(super) enum State {
     /// No connection has joined yet.
     New,
     Open,
-    /// Every connection was told to close, or is being logged out.
+    /// Every connection is being closed or logged out.
     Ending,
     Ended,
 }

@@ -66,8 +66,8 @@ fn out(bench: &mut Bench, nexus: NexusId, action: u8, kind: u8, keys: [u64; 2]) 
     assert_eq!(bench.send_from(nexus, &cdb, &list), Ok(Plan::Reply(vec![])));
 }
 
-/// Whether a nexus that does not hold a reservation of this type may send a command of this row,
-/// before and after its registration.
+/// Returns whether a nexus that does not hold a reservation of this type may send a command of this
+/// row, before and after its registration.
 fn allowed(row: Row, kind: u8) -> [bool; 2] {
     let [write_exclusive, exclusive, registrant, under_write_exclusive, under_exclusive] = row;
     match kind {

@@ -36,7 +36,7 @@ fn luns_by_selection() {
     }
 }
 
-/// Regression: a short REPORT LUNS was built as long as the list and then truncated; with 2,000
+/// Fault: a short REPORT LUNS was built as long as the list and then truncated; with 2,000
 /// LUNs the commands of 16 hosts left another host 2 % of its requests.
 #[test]
 fn a_short_list_of_luns_is_not_made_longer() {

@@ -397,7 +397,7 @@ fn a_command_too_long() {
 }
 
 /// Goal: the executor formats the sense data of a fault; if the task ended by itself before the
-/// executor received the fault, that result does not count. Regression: units with D_SENSE set
+/// executor received the fault, that result does not count. Fault: units with D_SENSE set
 /// answered such faults in fixed format.
 #[test]
 fn the_executor_lays_the_sense_out() {

@@ -331,7 +331,7 @@ fn retired_data_is_never_taken() {
     }
 }
 
-/// Regression: the tags of terminated tasks were not counted as memory: sessions that acknowledged
+/// Fault: the tags of terminated tasks were not counted as memory: sessions that acknowledged
 /// nothing held three times the limit for all peers. And 4,096 tags per connection were kept, more
 /// than it can ever have open at a time.
 #[test]

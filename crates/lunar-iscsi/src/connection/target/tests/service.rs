@@ -59,7 +59,7 @@ fn send_targets() {
 }
 
 /// Goal: one text at a time waits for delivery (RFC 7143 §11.10), so that one arriving request does
-/// not trigger many lists. Regression: each of 128 requests was answered at once.
+/// not trigger many lists. Fault: each of 128 requests was answered at once.
 #[test]
 fn one_text_waits_at_a_time() {
     let refused = |rig: &mut Rig, reason| {
