@@ -1,5 +1,5 @@
-//! Unit attentions of one I_T nexus: conditions that a unit reports before the next command. SAM-5
-//! §5.14.
+//! Unit attentions of one I_T nexus: conditions that a unit reports before the next command.
+//! SAM-5 §5.14.
 
 use crate::mode::THRESHOLD_DESCRIPTOR_AT;
 use crate::sense::{Sense, SenseKey};

@@ -1,5 +1,5 @@
-//! Asymmetric logical unit access: the access state of a unit for each target port group. SPC-4
-//! §5.15.2.
+//! Asymmetric logical unit access: the access state of a unit for each target port group.
+//! SPC-4 §5.15.2.
 //!
 //! A portal group is a target port (RFC 7143 §4.4.3), and each is its own target port group,
 //! identified by its tag. The states belong to the unit, for every target that exports it: two

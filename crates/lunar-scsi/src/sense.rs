@@ -528,8 +528,8 @@ mod tests {
         assert_eq!(Sense::decode(&bytes), Some(Sense::new(SenseKey::MEDIUM_ERROR, 0x2400)));
     }
 
-    /// Goal: with NOT READY and NO SENSE the same bytes are a progress indication. SPC-4
-    /// §4.5.2.4.4.
+    /// Goal: with NOT READY and NO SENSE the same bytes are a progress indication.
+    /// SPC-4 §4.5.2.4.4.
     #[test]
     fn progress_where_it_belongs() {
         let fixed = Sense::SANITIZE_IN_PROGRESS.with_progress(0x8001).encode(SenseFormat::Fixed);

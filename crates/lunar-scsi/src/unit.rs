@@ -573,8 +573,8 @@ impl BlockUnit {
     }
 
     /// Records a measurement of free space; `true` if the threshold was just reached. The
-    /// initiators receive THIN PROVISIONING SOFT THRESHOLD REACHED unless LBPERE is 0. SBC-3
-    /// §4.7.3.7.
+    /// initiators receive THIN PROVISIONING SOFT THRESHOLD REACHED unless LBPERE is 0.
+    /// SBC-3 §4.7.3.7.
     pub fn observe_room(&mut self, resources: Resources) -> bool {
         let Some(threshold) = self.options().threshold else { return false };
         let count = self.modes().threshold_count(self.options());
@@ -725,8 +725,8 @@ pub fn absent_unit_plan(lun: Lun, context: &Context<'_>, cdb: &[u8]) -> Result<P
     Ok(Plan::Reply(reply))
 }
 
-/// Builds the answer to GET LBA STATUS for these extents, truncated to the allocation length. SBC-3
-/// §5.4.2.
+/// Builds the answer to GET LBA STATUS for these extents, truncated to the allocation length.
+/// SBC-3 §5.4.2.
 pub fn lba_status_reply(extents: &[(LbaRange, bool)], allocation_bytes: u32) -> Vec<u8> {
     provisioning::status_reply(extents, allocation_bytes)
 }

@@ -246,8 +246,8 @@ impl Raw {
         }
     }
 
-    /// Builds a Login Request from the operational stage to the full feature phase. RFC 7143
-    /// §11.12.
+    /// Builds a Login Request from the operational stage to the full feature phase.
+    /// RFC 7143 §11.12.
     pub fn login(&self, text: &[u8]) -> Pdu {
         Pdu::new(0x40 | opcode::LOGIN, 0x87)
             .put(8, &self.isid)

@@ -2,8 +2,8 @@
 
 use crate::Field;
 
-/// A 32-bit serial number: CmdSN, StatSN, DataSN … Compared by RFC 1982 arithmetic, as RFC 7143
-/// §4.2.2.1 requires.
+/// A 32-bit serial number: CmdSN, StatSN, DataSN … Compared by RFC 1982 arithmetic, as
+/// RFC 7143 §4.2.2.1 requires.
 ///
 /// There is no `Ord`: serial order is not transitive around the circle.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Hash)]

@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use bytes::BufMut;
 use lunar_wire::{Crc32c, crc32c};
 
-/// Length of the Basic Header Segment and the longest Additional Header Segments. RFC 7143
-/// §11.2.1.5.
+/// Length of the Basic Header Segment and the longest Additional Header Segments.
+/// RFC 7143 §11.2.1.5.
 pub const HEADER_SEGMENTS_BYTES_MAX: usize = HEADER_BYTES + 255 * 4;
 
 const DIGEST_BYTES: usize = 4;

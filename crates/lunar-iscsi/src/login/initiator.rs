@@ -76,8 +76,8 @@ pub enum Step {
 /// The result of a login.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Established {
-    /// The session's handle; 0 only in a discovery session of an old target, against RFC 7143
-    /// §11.13.3.
+    /// The session's handle; 0 only in a discovery session of an old target, against
+    /// RFC 7143 §11.13.3.
     pub tsih: u16,
     /// Parameters negotiated for the session (valid on its leading connection).
     pub session: SessionParameters,
@@ -262,8 +262,8 @@ impl InitiatorLogin {
         wrong.map_or(Ok(response), |what| Err(Failure::violation(what)))
     }
 
-    /// Checks that a transit was requested, goes forward, and not further than requested. RFC 7143
-    /// §6.3.
+    /// Checks that a transit was requested, goes forward, and not further than requested.
+    /// RFC 7143 §6.3.
     fn wrong_transit(&self, flags: LoginFlags) -> Option<&'static str> {
         if !flags.has(LoginFlags::TRANSIT) {
             return None;

@@ -295,8 +295,8 @@ impl ExpectMethod {
         }
     }
 
-    /// Handles a missing AuthMethod: if authentication is required, the target proposes it (RFC
-    /// 7143 §6.3.2), once.
+    /// Handles a missing AuthMethod: if authentication is required, the target proposes it
+    /// (RFC 7143 §6.3.2), once.
     fn without_method(
         self,
         algorithms: Option<&str>,
@@ -479,8 +479,8 @@ fn session_type(word: &str) -> Option<SessionType> {
 }
 
 /// Normalises an iSCSI name: not empty, no control characters, in lower case (as RFC 3722). The
-/// length limit applies to the lower-case form, which is longer for some letters (RFC 7143
-/// §4.2.7.1).
+/// length limit applies to the lower-case form, which is longer for some letters
+/// (RFC 7143 §4.2.7.1).
 fn name(text: &str) -> Result<String, Violation> {
     if text.is_empty() || text.chars().any(char::is_control) {
         return Err(Violation::BadValue("an iSCSI name"));

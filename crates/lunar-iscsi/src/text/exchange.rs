@@ -1,5 +1,5 @@
-//! Text in full feature phase, both roles: SendTargets and negotiation. RFC 7143 §6.4, §11.10,
-//! §11.11, Appendix C.
+//! Text in full feature phase, both roles: SendTargets and negotiation.
+//! RFC 7143 §6.4, §11.10, §11.11, Appendix C.
 //!
 //! The target's connection keeps one [`TargetExchange`]. For each delivered Text Request, the
 //! connection calls [`request`](TargetExchange::request) and carries out the [`TextStep`]s in

@@ -142,8 +142,8 @@ impl Default for Offer {
 /// The iSCSIProtocolLevel of RFC 7143, which applies if none is negotiated. RFC 7143 §13.24.
 pub const PROTOCOL_LEVEL_RFC_7143: u8 = 1;
 
-/// The iSCSIProtocolLevel of RFC 7144, the highest that this implementation supports. RFC 7144
-/// §7.1.1.
+/// The iSCSIProtocolLevel of RFC 7144, the highest that this implementation supports.
+/// RFC 7144 §7.1.1.
 pub const PROTOCOL_LEVEL_MAX: u8 = 2;
 
 /// Parameters of a session after login. RFC 7143 §13; the defaults are those of the RFC.

@@ -254,8 +254,8 @@ fn informational_exceptions(_: &ModePages, _: &UnitOptions) -> Vec<u8> {
     body
 }
 
-/// 1Ch/02h, logical block provisioning: one threshold, reported on every nexus (SITUA is 0). SBC-3
-/// §6.4.6.
+/// 1Ch/02h, logical block provisioning: one threshold, reported on every nexus (SITUA is 0).
+/// SBC-3 §6.4.6.
 fn provisioning(mode: &ModePages, options: &UnitOptions) -> Vec<u8> {
     let mut body = vec![0; 12];
     let enabled = mode.threshold_count(options).is_some();

@@ -31,8 +31,8 @@ pub(crate) fn read_12(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
     Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
 }
 
-/// Checks the format. An empty list has no addresses and so fits each of the six formats of SBC-3
-/// §6.2. A vendor's format (6) is undefined; 7 is reserved.
+/// Checks the format. An empty list has no addresses and so fits each of the six formats of
+/// SBC-3 §6.2. A vendor's format (6) is undefined; 7 is reserved.
 fn check_format(asked: u8, byte: u16) -> Result<(), Sense> {
     match asked & FORMAT {
         0..=5 => Ok(()),

@@ -120,8 +120,8 @@ pub(crate) fn lba_status(unit: &mut BlockUnit, request: &Request<'_>) -> Result<
     })
 }
 
-/// Builds the answer to GET LBA STATUS for these extents, truncated to the allocation length. SBC-3
-/// §5.4.2.
+/// Builds the answer to GET LBA STATUS for these extents, truncated to the allocation length.
+/// SBC-3 §5.4.2.
 pub(crate) fn status_reply(extents: &[(LbaRange, bool)], allocation_bytes: u32) -> Vec<u8> {
     let mut reply = alloc::vec![0; 8];
     for (range, mapped) in extents {

@@ -1,5 +1,5 @@
-//! The reservations of a unit: RESERVE and RELEASE of SPC-2, and persistent reservations. SPC-4
-//! §5.12.
+//! The reservations of a unit: RESERVE and RELEASE of SPC-2, and persistent reservations.
+//! SPC-4 §5.12.
 //!
 //! A plain value: the unit queries it for conflicts of a command, passes it the service actions of
 //! PERSISTENT RESERVE IN and OUT, and reports the returned unit attentions to the nexuses.

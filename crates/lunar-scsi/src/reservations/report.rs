@@ -117,8 +117,8 @@ impl Reservations {
         capabilities.encode().to_vec()
     }
 
-    /// READ FULL STATUS. ADDITIONAL LENGTH counts all descriptors, however many are returned (SPC-4
-    /// §4.2.5.6).
+    /// READ FULL STATUS. ADDITIONAL LENGTH counts all descriptors, however many are returned
+    /// (SPC-4 §4.2.5.6).
     fn read_full_status(&self, wanted_bytes: usize) -> Vec<u8> {
         let lengths = self.registrations.iter().map(|entry| {
             FullStatus::LEN + transport::encoded_bytes(&entry.nexus.initiator) //

@@ -393,8 +393,8 @@ fn releasing() {
     }
 }
 
-/// Goal: unregistering the holder ends the reservation and informs the right nexuses. SPC-4
-/// §5.12.11.3.
+/// Goal: unregistering the holder ends the reservation and informs the right nexuses.
+/// SPC-4 §5.12.11.3.
 #[test]
 fn unregistering_the_holder() {
     for kind in TYPES {
@@ -531,8 +531,8 @@ fn reserve_6_and_release_6() {
     assert_eq!(reservations.reserve(&nexus(2)), Ok(()));
 }
 
-/// Goal: the two kinds of reservation exclude each other, with the exceptions. SPC-2 §5.5.1, SPC-4
-/// §5.12.3.
+/// Goal: the two kinds of reservation exclude each other, with the exceptions. SPC-2 §5.5.1,
+/// SPC-4 §5.12.3.
 #[test]
 fn both_kinds_of_reservation() {
     let mut reservations = Reservations::new(true);

@@ -136,10 +136,10 @@ impl InitiatorConnection {
         self.ask(Asked::Logout { reason, cid: self.cid, told: false });
     }
 
-    /// Withdraws requests that wait for a CmdSN: nothing may be sent behind a Logout Request (RFC
-    /// 7143 §11.14), so a CmdSN granted later would be lost and would block the other connections.
-    /// Requests that have their CmdSN by then are sent before the logout, because numbers are
-    /// granted in order.
+    /// Withdraws requests that wait for a CmdSN: nothing may be sent behind a Logout Request
+    /// (RFC 7143 §11.14), so a CmdSN granted later would be lost and would block the other
+    /// connections. Requests that have their CmdSN by then are sent before the logout, because
+    /// numbers are granted in order.
     fn withdraw_all(&mut self) {
         for (ticket, asked) in self.asked.iter() {
             let waits = match asked {
@@ -215,8 +215,8 @@ pub(super) fn means_one_task(function: ManagementFunction) -> bool {
     [ManagementFunction::ABORT_TASK, ManagementFunction::QUERY_TASK].contains(&function)
 }
 
-/// Response to a function on one task if the target has no such task: RFC 7143 §11.6.1, RFC 7144
-/// §6.4.2.
+/// Response to a function on one task if the target has no such task: RFC 7143 §11.6.1,
+/// RFC 7144 §6.4.2.
 pub(super) fn without_task(function: ManagementFunction) -> ManagementResponse {
     match function {
         ManagementFunction::QUERY_TASK => ManagementResponse::FUNCTION_COMPLETE,

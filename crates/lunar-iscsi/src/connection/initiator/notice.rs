@@ -263,8 +263,8 @@ impl InitiatorConnection {
         self.ask(Asked::Answer { lun, target_transfer_tag: TAG_RESERVED });
     }
 
-    /// Handles a Reject by the type of the rejected header in its data segment. RFC 7143 §7.3,
-    /// §11.17.
+    /// Handles a Reject by the type of the rejected header in its data segment.
+    /// RFC 7143 §7.3, §11.17.
     pub(super) fn on_reject(&mut self, header: &Header, data: &Bytes) -> Result<(), Violation> {
         let reject = Reject::decode(&header.bhs);
         let malformed = |what| Violation::Malformed { pdu: Opcode::REJECT, what };

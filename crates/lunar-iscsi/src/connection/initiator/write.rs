@@ -18,8 +18,8 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Calculates the largest amount that was negotiated: a target expects whole first bursts (RFC
-    /// 7143 §11.4.7.2, "not enough unsolicited data").
+    /// Calculates the largest amount that was negotiated: a target expects whole first bursts
+    /// (RFC 7143 §11.4.7.2, "not enough unsolicited data").
     pub(super) fn of(
         data_out_bytes: u32,
         session: &SessionParameters,
@@ -36,8 +36,8 @@ impl Opening {
 }
 
 impl InitiatorConnection {
-    /// Queues the data of one R2T behind that of earlier R2Ts, which keeps the order that RFC 7143
-    /// §11.8 requires.
+    /// Queues the data of one R2T behind that of earlier R2Ts, which keeps the order that
+    /// RFC 7143 §11.8 requires.
     pub(super) fn on_ready_to_transfer(&mut self, header: &Header) -> Result<(), Violation> {
         const PDU: Opcode = Opcode::READY_TO_TRANSFER;
         let malformed = |what| Violation::Malformed { pdu: PDU, what };

@@ -1,5 +1,5 @@
-//! SCSI commands with their data: from the header through the executor to the response. RFC 7143
-//! §11.3, §11.4, §11.7, §11.8.
+//! SCSI commands with their data: from the header through the executor to the response.
+//! RFC 7143 §11.3, §11.4, §11.7, §11.8.
 
 use super::full_feature::{FullFeature, Receiving, Refusal};
 use super::limits::seconds;

@@ -165,8 +165,8 @@ pub struct Task {
     pub cdb: Cdb,
     /// Task attribute: SIMPLE, ORDERED …
     pub attribute: TaskAttribute,
-    /// Command priority, 0 to 15: 0 means none, 1 is the highest. 0 below protocol level 2. RFC
-    /// 7144 §5.1.1.
+    /// Command priority, 0 to 15: 0 means none, 1 is the highest. 0 below protocol level 2.
+    /// RFC 7144 §5.1.1.
     pub priority: u8,
     /// R bit.
     pub read: bool,

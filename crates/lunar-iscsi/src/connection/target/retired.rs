@@ -1,5 +1,5 @@
-//! Target Transfer Tags of terminated tasks for which the initiator may still send data. RFC 7143
-//! §4.2.3.4 c), g).
+//! Target Transfer Tags of terminated tasks for which the initiator may still send data.
+//! RFC 7143 §4.2.3.4 c), g).
 
 use crate::sorted_map::SortedMap;
 use lunar_wire::{Lun, SerialNumber};

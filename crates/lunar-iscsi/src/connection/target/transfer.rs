@@ -1,5 +1,5 @@
-//! The data-out of one task: allowed, received, and still to be requested. RFC 7143 §4.2.5.2,
-//! §11.7, §11.8.
+//! The data-out of one task: allowed, received, and still to be requested.
+//! RFC 7143 §4.2.5.2, §11.7, §11.8.
 //!
 //! Every PDU is checked strictly: data that is not exactly the next expected is never accepted. The
 //! command then ends with CHECK CONDITION once the initiator has finished the sequences that it had

@@ -214,8 +214,8 @@ fn response_to(challenge: &str) -> String {
     alloc::format!("CHAP_N=u;CHAP_R={response};")
 }
 
-/// Goal: a PDU other than a Login Request is refused, before and after the login began. RFC 7143
-/// §4.2.4.
+/// Goal: a PDU other than a Login Request is refused, before and after the login began.
+/// RFC 7143 §4.2.4.
 #[test]
 fn other_requests() {
     for opcode in (0..=0x3f).map(Opcode).filter(|opcode| *opcode != Opcode::LOGIN_REQUEST) {

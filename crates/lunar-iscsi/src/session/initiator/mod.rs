@@ -161,7 +161,7 @@ pub enum Output {
         /// Negotiated parameters.
         parameters: SessionParameters,
     },
-    /// No connection is left. Create a new session to continue (session recovery, RFC 7143
-    /// §7.1.4.4).
+    /// No connection is left. Create a new session to continue (session recovery,
+    /// RFC 7143 §7.1.4.4).
     Ended(Ending),
 }

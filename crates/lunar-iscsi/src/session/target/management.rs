@@ -1,5 +1,5 @@
-//! Task management: the tasks a function affects, its waits, and the time of its response. RFC 7143
-//! §4.2.3, §11.5, §11.6.
+//! Task management: the tasks a function affects, its waits, and the time of its response.
+//! RFC 7143 §4.2.3, §11.5, §11.6.
 //!
 //! Functions on several tasks are carried out one after the other. Each waits for the commands
 //! before it, aborts its tasks and waits until they have ended, has the executor do the rest, waits
@@ -196,8 +196,8 @@ impl TargetSession {
             return self.answer(&request, ManagementResponse::FUNCTION_NOT_SUPPORTED);
         };
         if info.is_administration && !self.administers {
-            // For SCSI this is FUNCTION REJECTED, like every response other than success. RFC 7143
-            // §11.6.1.
+            // For SCSI this is FUNCTION REJECTED, like every response other than success.
+            // RFC 7143 §11.6.1.
             return self.answer(&request, ManagementResponse::AUTHORIZATION_FAILED);
         }
         match function {

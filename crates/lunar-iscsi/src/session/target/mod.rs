@@ -161,8 +161,8 @@ pub enum DataDue {
     Awaited,
     /// Data is discarded: the initiator must not send it any more, or sent it before.
     Discarded,
-    /// Data is discarded until the initiator acknowledges [`ToConnection::TasksTerminated`]. RFC
-    /// 7143 §4.2.3.4 c), g).
+    /// Data is discarded until the initiator acknowledges [`ToConnection::TasksTerminated`].
+    /// RFC 7143 §4.2.3.4 c), g).
     Retired,
 }
 

@@ -1,5 +1,5 @@
-//! QUERY TASK, QUERY TASK SET and QUERY ASYNCHRONOUS EVENT: functions that change nothing. RFC 7144
-//! §6.3, §6.4.
+//! QUERY TASK, QUERY TASK SET and QUERY ASYNCHRONOUS EVENT: functions that change nothing.
+//! RFC 7144 §6.3, §6.4.
 
 use super::Output;
 use super::machine::TargetSession;
@@ -86,8 +86,8 @@ impl TargetSession {
 
     /// Answers QUERY TASK. RFC 7144 §6.4.2: "If the specified task is in the task set, then …
     /// Function succeeded"; a task is in the set as long as it could have an effect. The number of
-    /// a command that has not arrived counts as received, so that the answer stays true (RFC 7144
-    /// §6.3.3, RFC 7143 §11.6.1 b).
+    /// a command that has not arrived counts as received, so that the answer stays true
+    /// (RFC 7144 §6.3.3, RFC 7143 §11.6.1 b).
     fn query_task(&mut self, query: &Query) -> ManagementResponse {
         let Query { request, referenced_task_tag: tag, ref_cmd_sn, .. } = query;
         let mut tagged = self.tasks.iter().filter(|(_, known)| known.initiator_task_tag == *tag);

@@ -92,8 +92,8 @@ fn page_and_subpage_codes() {
     assert_eq!(sense, Sense::invalid_field_in_cdb(3, None), "without a threshold no such page");
 }
 
-/// Goal: each nexus is informed once per crossing, with the offset of the descriptor. SBC-3
-/// §4.7.3.7.
+/// Goal: each nexus is informed once per crossing, with the offset of the descriptor.
+/// SBC-3 §4.7.3.7.
 #[test]
 fn every_nexus_is_told_once() {
     let mut bench = bench();

@@ -340,8 +340,8 @@ fn send_targets() {
     bench.assert_nothing_left();
 }
 
-/// Goal: a rejected command fails, and a ping uses up its CmdSN unless the target counted it. RFC
-/// 7143 §7.3.
+/// Goal: a rejected command fails, and a ping uses up its CmdSN unless the target counted it.
+/// RFC 7143 §7.3.
 #[test]
 fn a_rejected_command_leaves_no_gap() {
     for counted in [false, true] {

@@ -138,8 +138,8 @@ fn a_waiting_command_is_withdrawn() {
 }
 
 /// Goal: until a function on several tasks is answered, R2Ts of the tasks it covers are answered,
-/// including R2Ts that arrive after its request; then nothing more is sent for these tasks. RFC
-/// 7143 §4.2.3.3 a).
+/// including R2Ts that arrive after its request; then nothing more is sent for these tasks.
+/// RFC 7143 §4.2.3.3 a).
 #[test]
 fn data_goes_out_until_a_reset_is_answered() {
     let offer = Offer {

@@ -113,8 +113,8 @@ fn no_data_behind_a_logout() {
     assert_eq!(bench.sent.len(), 0);
 }
 
-/// Goal: a command that moves no data has neither R nor W, expects zero bytes, and is final. RFC
-/// 7143 §11.3.1.
+/// Goal: a command that moves no data has neither R nor W, expects zero bytes, and is final.
+/// RFC 7143 §11.3.1.
 #[test]
 fn a_command_without_data() {
     let mut bench = Bench::new();
@@ -129,8 +129,8 @@ fn a_command_without_data() {
     bench.assert_nothing_left();
 }
 
-/// Goal: Data-In of length 0 is accepted, with and without a status, and counts in DataSN. RFC 7143
-/// §11.7.7.
+/// Goal: Data-In of length 0 is accepted, with and without a status, and counts in DataSN.
+/// RFC 7143 §11.7.7.
 #[test]
 fn data_in_without_data() {
     let mut bench = Bench::new();
@@ -147,8 +147,8 @@ fn data_in_without_data() {
     bench.assert_nothing_left();
 }
 
-/// Goal: if the response is not "completed at target", status and residuals have no meaning. RFC
-/// 7143 §11.4.2, §11.4.3.
+/// Goal: if the response is not "completed at target", status and residuals have no meaning.
+/// RFC 7143 §11.4.2, §11.4.3.
 #[test]
 fn a_target_failure_has_no_residual() {
     let mut bench = Bench::new();
