@@ -127,7 +127,7 @@ impl Coverage {
         self.contiguous + self.ranges.iter().map(|(start, end)| end - start).sum::<u32>()
     }
 
-    /// Covers `bytes` bytes from the start.
+    /// Creates a coverage of `bytes` bytes from the start.
     fn from_start(bytes: u32) -> Self {
         Self { contiguous: bytes, ranges: alloc::vec::Vec::new() }
     }
