@@ -12,11 +12,11 @@ const CDB_BYTES: usize = 16;
 const BLOCKS: u64 = 1 << 20;
 const BLOCK_BYTES: u32 = 512;
 const TRANSFER_BLOCKS_MAX: u32 = 4096;
-/// No parameter list and no reply is longer.
+/// Maximum length of parameter lists and replies.
 const LIST_BYTES_MAX: usize = 1 << 17;
 
-/// The first byte chooses what the unit is. Then commands: a byte whose low bit says who sends it,
-/// sixteen bytes of CDB, a byte of length, as many bytes of parameter list.
+/// Runs an input. The first byte selects the unit. Commands follow: a byte whose low bit selects
+/// the sender, sixteen bytes of CDB, a length byte, and a parameter list of this length.
 pub fn run(input: &[u8]) {
     let Some((choice, mut rest)) = input.split_first() else { return };
     let mut unit = unit(*choice);
@@ -54,11 +54,11 @@ pub fn run(input: &[u8]) {
     }
     let state = unit.persistent_state();
     assert!(unit.restore(&state).is_ok(), "its own state");
-    // What the rest of the input says as a state is refused or taken, never a panic.
+    // The rest of the input as a state is refused or accepted, without a panic.
     let _ = unit.restore(rest);
 }
 
-/// Begins it if it can, and lets it end as two bits say; 3: it goes on.
+/// Begins the operation if possible, and ends it as two bits select; 3: it continues.
 fn long_operation(unit: &mut BlockUnit, operation: LongOperation, by: NexusId, end: u8) {
     assert!(operation.work.passes() > 0);
     if unit.begin_operation(operation, by).is_err() {
@@ -105,7 +105,7 @@ fn check_reply(plan: &Result<Plan, Refusal>) {
     }
 }
 
-/// Whatever is planned lies within the unit and its limits; whatever is refused can be said.
+/// Checks that a plan lies within the unit and its limits, and that a refusal can be encoded.
 fn check_plan(unit: &BlockUnit, plan: &Result<Plan, Refusal>) {
     let blocks = unit.options().block_count;
     let inside = |range: &LbaRange| {

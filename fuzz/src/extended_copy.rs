@@ -1,4 +1,4 @@
-//! Hostile third-party copies: any EXTENDED COPY list, any question for its results, from two
+//! Hostile third-party copies: any EXTENDED COPY list, any RECEIVE COPY RESULTS, from two
 //! initiators at two units of different block lengths.
 
 use lunar_scsi::copy::{
@@ -10,12 +10,12 @@ use lunar_scsi::unit::{BlockUnit, Context, InitiatorPort, TargetPort, UnitOption
 use lunar_wire::Lun;
 
 const HEAD_BYTES: usize = 4;
-/// Details of a failure: 60 bytes, and the sense data.
+/// Maximum reply: details of a failure, 60 bytes and the sense data.
 const REPLY_BYTES_MAX: usize = 60 + SENSE_BYTES_MAX;
 
-/// The first byte chooses what the units are. Then steps of four bytes: what to do and who does it,
-/// a list identifier or what becomes of the copy, and 16 bits that are the length of the list that
-/// follows, or an allocation length.
+/// Runs an input. The first byte selects the units. Steps follow, each with a header of four bytes:
+/// action and sender, a list identifier or the end of the copy, and 16 bits with the length of the
+/// following list, or an allocation length.
 pub fn run(input: &[u8]) {
     let Some((choice, mut rest)) = input.split_first() else { return };
     let mut bench = Bench::new(*choice);
@@ -69,7 +69,7 @@ impl Bench {
         self.units[0].attach(nexus, initiator, self.port.clone());
     }
 
-    /// A command of `nexus`, after the unit attentions that wait.
+    /// Runs a command of `nexus`, after the pending unit attentions.
     fn command(&mut self, nexus: NexusId, cdb: &[u8], list: &[u8]) -> Result<Plan, Refusal> {
         const UNIT_ATTENTION: u8 = 6;
         let luns = [Lun::new(0)];
@@ -142,7 +142,7 @@ impl Bench {
     }
 }
 
-/// Whatever is to be moved lies within both units; returns how much it is.
+/// Checks that all moves lie within both units; returns their total length.
 fn check_list(list: &CopyList, units: &[BlockUnit]) -> u64 {
     assert!(list.cscds.len() <= usize::from(CSCD_DESCRIPTORS_MAX));
     assert!(list.segments.len() <= usize::from(SEGMENT_DESCRIPTORS_MAX));
@@ -179,7 +179,7 @@ fn check_refusal(refusal: &Refusal) {
     }
 }
 
-/// It can be said in both formats, and nothing of it is lost that an initiator reads.
+/// Checks that the sense can be encoded in both formats, and decodes to the same key and code.
 fn check_sense(sense: &Sense) {
     for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
         let bytes = sense.encode(format);

@@ -1,10 +1,10 @@
-//! One hostile stream of bytes, cut anywhere: the framing gives the same PDUs however it comes,
-//! and holds no more than a header.
+//! A hostile stream of bytes, split anywhere: the framing finds the same PDUs however it arrives,
+//! and holds at most a header.
 
 use lunar_iscsi::framing::ahs::{CommandSegments, segments};
 use lunar_iscsi::framing::{Deframer, Digests, Event, HEADER_SEGMENTS_BYTES_MAX};
 
-/// What the framing found: headers, payload bytes, ends of payloads.
+/// PDUs found by the framing: headers, payload bytes, ends of payloads.
 #[derive(Debug, Default, Eq, PartialEq)]
 struct Found {
     headers: Vec<Vec<u8>>,
@@ -13,7 +13,8 @@ struct Found {
     lost: bool,
 }
 
-/// The first byte chooses digests and the length of the pieces; the rest is the stream.
+/// Runs an input. The first byte selects digests and the length of the pieces; the rest is the
+/// stream.
 pub fn run(input: &[u8]) {
     let Some((choice, stream)) = input.split_first() else { return };
     let digests = Digests { header: choice & 1 != 0, data: choice & 2 != 0 };
@@ -24,7 +25,8 @@ pub fn run(input: &[u8]) {
     read_segments(stream);
 }
 
-/// `past`: payload is received straight into its destination, as a socket would.
+/// Splits a stream. With `past`, payload is received directly into its destination, as from a
+/// socket.
 fn deframe(digests: Digests, stream: &[u8], piece_bytes: usize, past: bool) -> Found {
     let mut deframer = Deframer::new();
     deframer.set_digests(digests);
@@ -65,7 +67,7 @@ fn deframe(digests: Digests, stream: &[u8], piece_bytes: usize, past: bool) -> F
     found
 }
 
-/// Steps through additional header segments; each lies within what it was read from.
+/// Iterates over additional header segments; each lies within its input.
 fn read_segments(ahs: &[u8]) {
     let count = segments(ahs).count();
     assert!(count <= ahs.len());

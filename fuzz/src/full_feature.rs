@@ -1,4 +1,4 @@
-//! One hostile session: requests of all kinds with wrong tags, numbers and lengths, at a target
+//! A hostile session: requests of all kinds with wrong tags, numbers and lengths, at a target
 //! connection and its session.
 
 use bytes::Bytes;
@@ -19,12 +19,12 @@ const RECORD_BYTES: usize = 14;
 /// The declared MaxRecvDataSegmentLength of the initiator: the default.
 const SEGMENT_BYTES_MAX: usize = 8192;
 const BURST_BYTES_MAX: u32 = 262_144;
-/// What the executor answers to a read at most, however much is expected.
+/// Maximum data-in of the executor for a read, whatever the expected length.
 const DATA_IN_BYTES_MAX: u32 = 40_000;
 
-/// The first byte chooses the negotiated keys. Then records of fourteen bytes, one a PDU: opcode,
-/// flags, LUN, tag, transfer tag, two for a length, CmdSN (difference), CDB, referenced tag,
-/// bytes of data / 16, DataSN, which header byte to change and to what.
+/// Runs an input. The first byte selects the negotiated keys. Records of fourteen bytes follow, one
+/// per PDU: opcode, flags, LUN, tag, transfer tag, two for a length, CmdSN (difference), CDB,
+/// referenced tag, bytes of data / 16, DataSN, index and new value of one header byte.
 pub fn run(input: &[u8]) {
     let Some((choice, records)) = input.split_first() else { return };
     let mut world = World::logged_in(*choice);
@@ -37,7 +37,7 @@ pub fn run(input: &[u8]) {
     world.end();
 }
 
-/// A connection, its session, and an executor that does as the CDB says.
+/// A connection, its session, and an executor controlled by the CDB.
 struct World {
     connection: TargetConnection,
     session: Option<TargetSession>,
@@ -45,10 +45,10 @@ struct World {
     now: Time,
     deadline: Option<Time>,
     cmd_sn: u32,
-    /// Of the last R2T.
+    /// Transfer tag of the last R2T.
     transfer_tag: u32,
     place: Option<Place>,
-    /// Started, neither done nor aborted.
+    /// Tasks that were started, neither done nor aborted.
     held: Vec<Task>,
     closed: bool,
     in_session: bool,
@@ -125,7 +125,7 @@ impl World {
         self.hand_over(bhs, &vec![cdb; usize::from(data) * 16]);
     }
 
-    /// Hands one PDU over, header and payload.
+    /// Delivers one PDU, header and payload.
     fn hand_over(&mut self, mut bhs: [u8; 48], data: &[u8]) {
         bhs[4] = 0;
         let bytes = u32::try_from(data.len()).unwrap().to_be_bytes();
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// The low bits of the operation code say what the executor does.
+    /// Starts a task; the low bits of the operation code select the action of the executor.
     fn start(&mut self, task: Task) {
         let (id, expected) = (task.id, task.expected_bytes);
         match task.cdb[0] & 3 {
@@ -243,7 +243,7 @@ impl World {
     }
 
     fn done(&mut self, task: TaskId, outcome: Outcome) {
-        // The executor answers once for each task, however it is asked.
+        // The executor answers once per task, whatever the request.
         if let Some(at) = self.held.iter().position(|held| held.id == task) {
             self.held.swap_remove(at);
             self.inputs.push_back(Input::Done { task, outcome });
@@ -275,7 +275,7 @@ impl World {
         }
     }
 
-    /// Time passes, the peer goes: nothing may be left.
+    /// Lets time pass and closes the connection; nothing may be left.
     fn end(&mut self) {
         for _ in 0..4 {
             let Some(deadline) = self.deadline.filter(|_| !self.closed) else { break };

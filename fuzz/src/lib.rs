@@ -1,4 +1,4 @@
-//! Entries of the fuzz targets: each takes one hostile input and panics on a finding.
+//! Entry points of the fuzz targets: each takes one hostile input and panics on a finding.
 //!
 //! `tests/it` runs them over the committed corpora and over seeded changes of those; the programs
 //! in `fuzz_targets` run them under libFuzzer (`make fuzz`).

@@ -1,4 +1,4 @@
-//! One hostile login: a sequence of PDUs at a target, or at an initiator.
+//! A hostile login: a sequence of PDUs at a target, or at an initiator.
 
 use lunar_iscsi::framing::{Header, Pdu};
 use lunar_iscsi::login::initiator::{self, ChapAnswer, InitiatorLogin, InitiatorLoginOptions};
@@ -9,8 +9,8 @@ use lunar_iscsi::login::{
 use lunar_iscsi::text::{Offer, TEXT_BYTES_MAX};
 use lunar_wire::SerialNumber;
 
-/// The first byte chooses: bit 0 the role attacked, bit 1 whether it asks for CHAP. Then PDUs:
-/// which byte of the header to change, to what, the flags, and a text up to the next FFh.
+/// Runs an input. The first byte selects: bit 0 the attacked role, bit 1 whether it requires CHAP.
+/// PDUs follow: index and new value of one header byte, the flags, and a text up to the next FFh.
 pub fn run(input: &[u8]) {
     let Some((choice, pdus)) = input.split_first() else { return };
     let with_chap = choice & 2 != 0;
@@ -22,7 +22,7 @@ fn credential(user: &str, secret: &str) -> Credential {
     Credential { user: user.into(), secret: Secret::new(secret.as_bytes().to_vec()) }
 }
 
-/// A PDU of an opcode, one header byte changed.
+/// Builds a PDU of an opcode, with one header byte changed.
 fn pdu(opcode: u8, piece: &[u8]) -> Pdu {
     let [at, to, flags, text @ ..] = piece else { return Pdu::new([opcode; 48]) };
     let mut bhs = [0; 48];

@@ -9,10 +9,11 @@ const LISTENS: NexusId = NexusId(2);
 const CURRENT: u8 = 0;
 const CHANGEABLE: u8 = 1;
 const DEFAULT: u8 = 2;
-/// The mode data of all pages, without block descriptor, begin behind this header.
+/// Length of the header before the mode data of all pages, without block descriptor.
 const HEADER_BYTES: usize = 8;
 
-/// The first byte chooses the unit. Then lists: a byte for the CDB, a byte of length, the list.
+/// Runs an input. The first byte selects the unit. Lists follow: a byte for the CDB, a length byte,
+/// the list.
 pub fn run(input: &[u8]) {
     let Some((choice, mut rest)) = input.split_first() else { return };
     let mut bench = Bench::new(*choice);
@@ -65,7 +66,7 @@ impl Bench {
         self.unit.plan(nexus, &Context::new(&[], &self.port), cdb)
     }
 
-    /// The unit attention that waits for a nexus.
+    /// Takes the pending unit attention of a nexus.
     fn heard(&mut self, nexus: NexusId) -> Option<Sense> {
         match self.plan(nexus, &[0; 6]) {
             Err(Refusal::Check(sense)) => Some(sense),
@@ -96,8 +97,8 @@ impl Bench {
         }
     }
 
-    /// What is refused changes nothing; what is taken changes only bits that may change, and the
-    /// other nexus hears of it exactly when something has changed.
+    /// Checks one list: if refused, it changes nothing; if accepted, it changes only changeable
+    /// bits, and the other nexus is informed exactly if something has changed.
     fn one_list(&mut self, cdb: u8, list: &[u8]) {
         let (ten, flags) = (cdb & 0x80 != 0, if cdb & 0x40 != 0 { cdb & 0x1f } else { 0x10 });
         let before = self.all_pages(CURRENT);
@@ -121,7 +122,7 @@ impl Bench {
         assert_eq!(self.heard(ASKS), None, "who asked knows");
     }
 
-    /// MODE SELECT takes what MODE SENSE gives, and that changes nothing.
+    /// Checks that MODE SELECT accepts the output of MODE SENSE, which changes nothing.
     fn sends_back_what_it_got(&mut self) {
         let data = self.all_pages(CURRENT);
         assert_eq!(self.select(true, 0x10, &data), Ok(Plan::Reply(Vec::new())));

@@ -7,17 +7,19 @@ use std::sync::OnceLock;
 
 const HEAD_BYTES: usize = 4;
 const INITIATORS: u8 = 4;
-/// In one run: what comes after says little more. A crowd makes each of them slow.
+/// Maximum number of commands in one run: further ones test little more. A crowd makes each of them
+/// slow.
 const COMMANDS_MAX: usize = 16;
 const COMMANDS_IN_A_CROWD_MAX: usize = 4;
-/// What the first byte says for a crowd: rarely met by chance, for it is slow.
+/// Value of the first byte that selects a crowd: rarely chosen by chance, because a run is slow.
 const CROWDED: u8 = 0x60;
-/// How many may register beside a crowd.
+/// Number of further registrations possible beside a crowd.
 const ROOM: usize = 3;
 
-/// The first byte says whether state can be kept, and whether many are registered already. Then
-/// commands: a byte that says who sends it (low bits) or what else happens, the service action,
-/// scope and type, the list's length, and the list. What is left is taken for a state file.
+/// Runs an input. The first byte selects whether state can be kept, and whether there are many
+/// registrations already. Commands follow: a byte with the sender (low bits) or another event, the
+/// service action, scope and type, the list's length, and the list. The rest is used as a state
+/// file.
 pub fn run(input: &[u8]) {
     let Some((choice, mut rest)) = input.split_first() else { return };
     let can_persist = choice & 1 == 0;
@@ -83,7 +85,7 @@ fn out(
     list: &[u8],
     crowded: bool,
 ) {
-    // The reports of a crowd are long: its state says as much.
+    // The reports of a crowd are long: its state contains the same.
     let seen = |reservations: &Reservations| {
         let reports = if crowded { Default::default() } else { reports(reservations) };
         (reports, reservations.encode())
@@ -102,12 +104,12 @@ fn out(
     }
 }
 
-/// Everything PERSISTENT RESERVE IN tells.
+/// Returns all reports of PERSISTENT RESERVE IN.
 fn reports(reservations: &Reservations) -> [Option<Vec<u8>>; 4] {
     [0, 1, 2, 3].map(|action| reservations.report(action, usize::MAX).ok())
 }
 
-/// Room for few more registrations beside those of strangers.
+/// Returns reservations with room for few registrations beside those of others.
 fn crowd(can_persist: bool) -> Reservations {
     static CROWDS: [OnceLock<Reservations>; 2] = [const { OnceLock::new() }; 2];
     let crowd = CROWDS[usize::from(can_persist)].get_or_init(|| {
@@ -151,14 +153,14 @@ fn check(reservations: &Reservations) {
     }
 }
 
-/// What follows the header, which tells its length.
+/// Returns the list after the header, which contains its length.
 fn list_of(report: &[u8]) -> &[u8] {
     let (head, list) = report.split_at(8);
     assert_eq!(u32::from_be_bytes([head[4], head[5], head[6], head[7]]) as usize, list.len());
     list
 }
 
-/// Walks the full status descriptors, one for each key in order; how many hold the reservation.
+/// Walks the full status descriptors, one per key in order; returns how many hold the reservation.
 fn holders(mut status: &[u8], keys: &[u8], kind: Option<u8>) -> usize {
     let mut holders = 0;
     for key in keys.chunks(8) {

@@ -1,5 +1,5 @@
-//! One hostile text: taken apart, negotiated by both roles, asked of a target in full feature
-//! phase, read as an answer to SendTargets.
+//! A hostile text: parsed, negotiated by both roles, sent to a target in full feature phase, and
+//! parsed as an answer to SendTargets.
 
 use lunar_iscsi::login::SessionType;
 use lunar_iscsi::pdu::{FirstByte, Opcode, TAG_RESERVED, TextFlags, TextRequest};
@@ -9,7 +9,8 @@ use lunar_iscsi::text::{
 };
 use lunar_wire::{Lun, SerialNumber, U24};
 
-/// The first byte chooses session type and where the text is cut; the rest is the text.
+/// Runs an input. The first byte selects the session type and the position of the split; the rest
+/// is the text.
 pub fn run(input: &[u8]) {
     let Some((choice, text)) = input.split_first() else { return };
     let session_type = if choice & 1 == 0 { SessionType::Normal } else { SessionType::Discovery };
@@ -50,7 +51,7 @@ fn negotiate(role: Role, session_type: SessionType, text: &[u8]) {
     }
 }
 
-/// The text in two requests, the first with the C bit.
+/// Sends the text in two requests, the first with the C bit.
 fn exchange(session_type: SessionType, cut: usize, text: &[u8]) {
     let own = Some("iqn.2026-01.example:t".into());
     let mut target = TargetExchange::new(session_type, own, TEXT_BYTES_MAX);

@@ -1,13 +1,12 @@
-//! Hostile UNMAP parameter lists, against the rules of SBC-3 §5.28 written down once more.
-//!
+//! Hostile UNMAP parameter lists, compared with a second implementation of SBC-3 §5.28.
 
 use lunar_scsi::plan::{LbaRange, NexusId, Plan, Refusal};
 use lunar_scsi::sense::Sense;
 use lunar_scsi::unit::{BlockUnit, Context, InitiatorPort, TargetPort, UnitOptions};
 use lunar_scsi::vpd::{UNMAP_BLOCKS_MAX, UNMAP_DESCRIPTORS_MAX};
 
-/// The first byte chooses the unit's size, two more the length in the CDB (what is not there is
-/// zeroes, as an initiator with longer data would send); the rest is the list.
+/// Runs an input. The first byte selects the unit's size, two more the length in the CDB (missing
+/// bytes are zeroes, as from an initiator with longer data); the rest is the list.
 pub fn run(input: &[u8]) {
     let Some(([choice, high, low], list)) = input.split_first_chunk() else { return };
     let blocks = match choice % 4 {
@@ -48,7 +47,7 @@ fn unmap(blocks: u64, list: &[u8]) -> Result<Plan, Refusal> {
     }
 }
 
-/// What a list of these bytes asks for, read byte by byte.
+/// Returns the expected result of a list, read byte by byte.
 fn expected(blocks: u64, list: &[u8]) -> Result<Plan, Refusal> {
     if list.is_empty() {
         return Ok(Plan::Unmap { ranges: Vec::new(), durable: false });
@@ -60,7 +59,7 @@ fn expected(blocks: u64, list: &[u8]) -> Result<Plan, Refusal> {
         list[at..at + bytes].iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
     };
     let listed = (number(2, 2) as usize).min(list.len() - 8);
-    let count = listed / 16; // one that is not all there is ignored
+    let count = listed / 16; // an incomplete one is ignored
     if count as u64 > u64::from(UNMAP_DESCRIPTORS_MAX) {
         return Err(Sense::invalid_field_in_parameter_list(2, None).into());
     }

@@ -1,4 +1,4 @@
-//! iSCSI, RFC 7143, both roles, as values: no I/O, no clock, no randomness.
+//! iSCSI, RFC 7143, in both roles, as values: no I/O, no clock, no randomness.
 #![no_std]
 #![forbid(unsafe_code)]
 

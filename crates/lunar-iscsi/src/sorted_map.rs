@@ -1,17 +1,18 @@
-//! A map for a bounded number of short-lived entries, most of which come and go in order.
+//! A map for a bounded number of short-lived entries, which mostly come and go in order.
 //!
-//! It keeps the memory it has: an entry that comes and goes costs no allocation, as it would in a
-//! `BTreeMap` that becomes empty. Searched by halving; what comes last or goes first moves nothing.
+//! The map keeps its memory: an entry that comes and goes costs no allocation, unlike in a
+//! `BTreeMap` that becomes empty. Lookup is by binary search; adding the last or removing the first
+//! entry moves nothing.
 
 use alloc::collections::{VecDeque, vec_deque};
 use core::cmp::Ordering;
 use core::iter::Map;
 use core::ops::RangeInclusive;
 
-/// Room for so many entries is kept while there are none.
+/// Maximum capacity kept while the map is empty.
 const KEPT_ENTRIES_MAX: usize = 32;
 
-/// Named, so that the compiler knows that nothing is dropped with it.
+/// A named type, so that the compiler sees that it needs no drop.
 type Iter<'a, K, V> = Map<vec_deque::Iter<'a, (K, V)>, fn(&'a (K, V)) -> (K, &'a V)>;
 
 /// Entries in ascending order of their keys.
@@ -27,13 +28,13 @@ impl<K, V> Default for SortedMap<K, V> {
 }
 
 impl<K: Copy + Ord, V> SortedMap<K, V> {
-    /// What stands last, if it is `key`: most that is asked for is the newest.
+    /// Returns the last value if its key is `key`: most lookups are for the newest entry.
     #[inline]
     fn last(&self, key: K) -> Option<&V> {
         self.entries.back().and_then(|(last, value)| (*last == key).then_some(value))
     }
 
-    /// Where `key` is, or belongs.
+    /// Index of `key`, or the index at which it belongs.
     fn find(&self, key: K) -> Result<usize, usize> {
         let Some((last, _)) = self.entries.back() else { return Err(0) };
         match last.cmp(&key) {
@@ -43,7 +44,7 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
         }
     }
 
-    /// Returns what stood there.
+    /// Inserts a value; returns the previous one of this key.
     #[inline]
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         if self.entries.back().is_none_or(|(last, _)| *last < key) {
@@ -63,7 +64,7 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
         }
     }
 
-    /// Where `key` is.
+    /// Index of `key`.
     #[inline]
     fn place(&self, key: K) -> Option<usize> {
         match self.last(key).is_some() {
@@ -77,7 +78,7 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
         self.remove_if(key, |_| true)
     }
 
-    /// Removes it only if it `matches`.
+    /// Removes an entry only if its value `matches`.
     #[inline]
     pub(crate) fn remove_if(&mut self, key: K, matches: impl FnOnce(&V) -> bool) -> Option<V> {
         let at = self.place(key)?;
@@ -104,7 +105,7 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
         }
     }
 
-    /// Memory of the entries.
+    /// Memory of the entries in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<(K, V)>()
     }
@@ -169,7 +170,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Goal: it is a map in order, whatever comes and goes. Method: against a `BTreeMap`.
+        /// Goal: the map behaves like an ordered map. Method: compared with a `BTreeMap`.
         #[test]
         fn as_any_ordered_map(
             steps in prop::collection::vec((0u8..6, 0u16..24, any::<u32>()), 0..300),

@@ -1,4 +1,4 @@
-//! Unit attentions of one I_T nexus: what a unit has to tell it before its next command.
+//! Unit attentions of one I_T nexus: conditions that a unit reports before the next command.
 //! SAM-5 §5.14.
 
 use crate::mode::THRESHOLD_DESCRIPTOR_AT;
@@ -7,10 +7,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How many different unit attentions may wait for one nexus; the oldest of the others makes room.
+/// Maximum number of different unit attentions that wait for one nexus; the oldest is removed,
+/// except a reset or nexus loss.
 pub const ATTENTIONS_MAX: usize = 16;
 
-/// The condition a unit attention tells of: its additional sense code and qualifier, `0xAAQQ`.
+/// The condition of a unit attention: its additional sense code and qualifier, `0xAAQQ`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
 pub struct Attention(pub u16);
 
@@ -48,8 +49,8 @@ impl Attention {
     pub const REPORTED_LUNS_DATA_HAS_CHANGED: Self =
         Self(Sense::REPORTED_LUNS_DATA_HAS_CHANGED.code);
 
-    /// The sense that reports it. Of a threshold, INFORMATION says where in mode page 1Ch/02h its
-    /// descriptor stands. SBC-3 §4.7.3.7.
+    /// The sense that reports the condition. For a threshold, INFORMATION contains the offset of
+    /// its descriptor in mode page 1Ch/02h. SBC-3 §4.7.3.7.
     pub const fn sense(self) -> Sense {
         let sense = Sense::new(SenseKey::UNIT_ATTENTION, self.0);
         match self {
@@ -58,8 +59,8 @@ impl Attention {
         }
     }
 
-    /// SAM-5 §5.14.3: a reset tells all that a nexus loss would, and both tell all that the rest
-    /// would of what was before.
+    /// Precedence of the condition. SAM-5 §5.14.3: a reset implies a nexus loss, and both imply all
+    /// other conditions established before.
     const fn precedence(self) -> u8 {
         match self {
             Self::POWER_ON_RESET => 3,
@@ -70,7 +71,7 @@ impl Attention {
     }
 }
 
-/// Unit attentions that one command establishes, by the nexuses that they concern.
+/// Unit attentions that one command establishes, by nexus.
 #[derive(Debug)]
 pub(crate) struct ByNexus<N>(Vec<(N, Attention)>);
 
@@ -81,7 +82,7 @@ impl<N: Ord> ByNexus<N> {
         Self(attentions)
     }
 
-    /// Those of one nexus, in the order in which they were established.
+    /// Unit attentions of one nexus, in the order in which they were established.
     pub(crate) fn of(&self, nexus: &N) -> impl Iterator<Item = Attention> {
         let first = self.0.partition_point(|(other, _)| other < nexus);
         let from_first = self.0.get(first..).unwrap_or_default();
@@ -97,13 +98,13 @@ pub struct AttentionQueue {
 }
 
 impl AttentionQueue {
-    /// A queue with nothing in it.
+    /// Creates an empty queue.
     pub const fn new() -> Self {
         Self { waiting: VecDeque::new() }
     }
 
     /// Establishes a unit attention. One that waits already is not repeated; a reset or a nexus
-    /// loss replaces what it has precedence over.
+    /// loss replaces conditions of lower precedence.
     pub fn establish(&mut self, attention: Attention) {
         let precedence = attention.precedence();
         let subsumed = self.waiting.iter().any(|waiting| {
@@ -115,24 +116,24 @@ impl AttentionQueue {
         if precedence > 0 {
             self.waiting.clear();
         } else if self.waiting.len() >= ATTENTIONS_MAX {
-            // A waiting reset stays at the front: it says the most.
+            // A waiting reset stays at the front: it implies the most.
             let oldest = usize::from(self.waiting[0].precedence() > 0);
             self.waiting.remove(oldest);
         }
         self.waiting.push_back(attention);
     }
 
-    /// The next to be reported, cleared by being reported (UA_INTLCK_CTRL is 00b).
+    /// Takes the next unit attention to report, which clears it (UA_INTLCK_CTRL is 00b).
     pub fn take(&mut self) -> Option<Attention> {
         self.waiting.pop_front()
     }
 
-    /// The next to be reported, which waits on.
+    /// The next unit attention to report, which stays in the queue.
     pub fn peek(&self) -> Option<Attention> {
         self.waiting.front().copied()
     }
 
-    /// How many wait.
+    /// Number of waiting unit attentions.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -142,19 +143,20 @@ impl AttentionQueue {
         self.waiting.retain(|waiting| *waiting != attention);
     }
 
-    /// Whether nothing waits.
+    /// True if no unit attention waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 }
 
 /// A time of a logical clock that all units of the process share: it orders logins and
-/// announcements. A unit that comes to know a nexus late can tell from it what the nexus missed.
+/// announcements. A unit that attaches a nexus late determines from this time which announcements
+/// the nexus missed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Ord, PartialOrd)]
 pub struct LogicalTime(u64);
 
 impl LogicalTime {
-    /// A time later than all before.
+    /// Returns a time later than all before.
     pub fn next() -> Self {
         static CLOCK: AtomicU64 = AtomicU64::new(0);
         Self(CLOCK.fetch_add(1, Ordering::Relaxed) + 1)
@@ -177,19 +179,20 @@ impl Audience {
         }
     }
 
-    /// Whether an announcement to this audience makes an older one of its kind superfluous. Of two
-    /// that are for those who logged in before some time, the later one has the later time.
+    /// True if an announcement to this audience makes an older one of its kind superfluous. Of two
+    /// announcements for nexuses that logged in before some time, the later one has the later time.
     fn covers(self, older: Self) -> bool {
         self == Self::All || older != Self::All
     }
 }
 
-/// Unit attentions for the nexuses of a unit, by their times: a nexus takes up those that it has
-/// not heard when it is looked at next. To announce one costs the same for any number of nexuses.
+/// Unit attentions for the nexuses of a unit, with their times: a nexus takes missed ones into its
+/// queue when it is next accessed. The cost of an announcement does not depend on the number of
+/// nexuses.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
     last: LogicalTime,
-    /// Announcements that some nexus may not have heard, the oldest first, each kind once for each
+    /// Announcements that some nexus may not have received, the oldest first, each kind once per
     /// kind of audience.
     waiting: VecDeque<Announcement>,
 }
@@ -202,7 +205,7 @@ struct Announcement {
 }
 
 impl Announcements {
-    /// The time of the last one.
+    /// Time of the last announcement.
     pub(crate) fn last(&self) -> LogicalTime {
         self.last
     }
@@ -252,7 +255,7 @@ mod tests {
         assert!(queue.is_empty());
     }
 
-    /// A reset says all that came before it; what comes after it is said after it.
+    /// A reset replaces earlier conditions; later ones are reported after it.
     #[test]
     fn a_reset_replaces_what_was_before() {
         let mut queue = AttentionQueue::new();
@@ -265,7 +268,7 @@ mod tests {
         assert_eq!(drain(&mut queue), order);
     }
 
-    /// Goal: memory stays bounded. Method: ever new codes; the reset at the front stays.
+    /// Goal: memory stays bounded. Method: many new codes; the reset at the front stays.
     #[test]
     fn the_queue_is_bounded() {
         let mut queue = AttentionQueue::new();
@@ -290,8 +293,9 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: who takes announcements up now and then has at the end what one has whose queue
-        /// each of them was put into at once; but a reset that was repeated says what came between.
+        /// Goal: a nexus that takes announcements from time to time has the same conditions at the
+        /// end as one whose queue received each at once; except that a repeated reset implies those
+        /// in between.
         #[test]
         fn announcements_are_heard_late(
             codes in prop::collection::vec((0_usize..6, any::<bool>(), any::<bool>()), 0..40),
@@ -320,12 +324,12 @@ mod tests {
                 }
                 if takes {
                     hear(&announcements, &mut late);
-                    // Their order is the unit's to choose: SAM-5 §5.14.
+                    // The unit may choose the order: SAM-5 §5.14.
                     let taken = late.peek();
                     for queue in [&mut late, &mut at_once] {
                         match taken {
                             Some(taken) if taken.precedence() == 0 => queue.clear(taken),
-                            // Who is told of a reset looks at everything anew.
+                            // An initiator that receives a reset examines everything again.
                             Some(_) => *queue = AttentionQueue::new(),
                             None => {}
                         }
@@ -341,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Goal: memory stays bounded. Method: ever new codes beside a reset, which stays.
+    /// Goal: memory stays bounded. Method: many new codes beside a reset, which stays.
     #[test]
     fn announcements_are_bounded() {
         let mut announcements = Announcements::default();
@@ -353,8 +357,8 @@ mod tests {
         assert_eq!((left[0], left[15]), (Attention::POWER_ON_RESET, Attention(0x8000 + 999)));
     }
 
-    /// Goal: an announcement for those who were there at some time reaches them and nobody else,
-    /// and takes nothing away that was announced to all.
+    /// Goal: an announcement for nexuses that existed at some time reaches exactly these, and
+    /// removes nothing that was announced to all.
     #[test]
     fn an_announcement_may_be_for_those_who_were_there() {
         const KIND: Attention = Attention::MEDIUM_MAY_HAVE_CHANGED;
@@ -399,8 +403,8 @@ mod tests {
 
     impl Eq for Counted<'_> {}
 
-    /// Goal: each nexus finds its own unit attentions in their order, and the work for many
-    /// nexuses is no product with the number of those that are concerned.
+    /// Goal: each nexus finds its own unit attentions in order, and the work for many nexuses does
+    /// not grow with the product of nexuses and affected nexuses.
     #[test]
     fn attentions_are_found_by_nexus() {
         const NEXUSES: u32 = 6000;

@@ -1,5 +1,4 @@
-//! The one command table: dispatch, REPORT SUPPORTED OPERATION CODES and CONFORMANCE.md come
-//! from it.
+//! The command table: the source of dispatch, REPORT SUPPORTED OPERATION CODES and CONFORMANCE.md.
 
 use crate::plan::atomic;
 use crate::plan::copy;
@@ -17,22 +16,22 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// How a command stands to what another nexus has reserved. SPC-4 §5.12.1, SBC-3 §4.15.
+/// Conflict of a command with reservations of other nexuses. SPC-4 §5.12.1, SBC-3 §4.15.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reservation {
-    /// By what it does, whatever its fields say.
+    /// Fixed by the command, whatever its fields.
     Fixed(Access),
-    /// `Always` when PREVENT is 0, else as a write.
+    /// `Always` when PREVENT is 0, else like a write.
     Prevent,
-    /// Free under persistent reservations when it starts the unit and sets no power condition,
-    /// else as a write.
+    /// Allowed under persistent reservations if it starts the unit and sets no power condition,
+    /// else like a write.
     StartStop,
-    /// The command judges reservations itself.
+    /// The command checks reservations itself.
     Own,
 }
 
 impl Reservation {
-    /// How this very command stands to reservations; `None` when it judges for itself.
+    /// The access of a specific CDB; `None` if the command checks reservations itself.
     pub(crate) fn access(self, cdb: &[u8]) -> Option<Access> {
         const PREVENT: u8 = 0x03;
         const POWER_CONDITION_AND_START: u8 = 0xf1;
@@ -61,34 +60,34 @@ impl core::fmt::Display for Reservation {
     }
 }
 
-/// What a command wants of the medium.
+/// Requirements of a command on the medium.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Medium {
-    /// Works without.
+    /// Works without a medium.
     Unneeded,
-    /// Must be there, the unit ready.
+    /// The medium must be present and the unit ready.
     Ready,
-    /// Will be written: must be there and not be write protected.
+    /// The command writes: the medium must be present and not write protected.
     Writable,
 }
 
-/// Which units have a command or a page.
+/// The units that support a command or a page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Offered {
-    /// All.
+    /// All units.
     Always,
-    /// Thin provisioned ones.
+    /// Thin provisioned units.
     Thin,
-    /// Those with a removable medium.
+    /// Units with a removable medium.
     Removable,
-    /// Those whose device writes several blocks as one.
+    /// Units whose device writes several blocks atomically.
     Atomic,
-    /// Those with a threshold of room.
+    /// Units with a threshold of free space.
     Threshold,
 }
 
 impl Offered {
-    /// Whether a unit is one of them.
+    /// True if a unit with these options is included.
     pub fn includes(self, options: &UnitOptions) -> bool {
         match self {
             Self::Always => true,
@@ -112,24 +111,24 @@ impl core::fmt::Display for Offered {
     }
 }
 
-/// One command.
+/// One command of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
     /// Operation code.
     pub opcode: u8,
-    /// Service action, where the operation code has them.
+    /// Service action, if the operation code has them.
     pub service_action: Option<u8>,
-    /// The standard's name.
+    /// Name in the standard.
     pub name: &'static str,
-    /// Where it is described.
+    /// Section of the standard.
     pub standard: &'static str,
-    /// How it stands to reservations.
+    /// Conflict with reservations.
     pub reservation: Reservation,
-    /// Which uses of it only administrators have.
+    /// Uses that only administrators may make of it.
     pub administration: Administration,
-    /// What it wants of the medium.
+    /// Requirements on the medium.
     pub medium: Medium,
-    /// Which units have it.
+    /// Units that support it.
     pub offered: Offered,
     /// Recommended timeout.
     pub timeout_seconds: u32,
@@ -137,28 +136,28 @@ pub struct Command {
     plan: Planner,
 }
 
-/// Judges a command of its kind.
+/// Plans a command of its kind.
 pub(crate) type Planner = fn(&mut BlockUnit, &Request<'_>) -> Result<Plan, Refusal>;
 
-/// A command as it came.
+/// A received command.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    /// From whom.
+    /// The nexus it came from.
     pub nexus: NexusId,
-    /// What else is known.
+    /// Further data about the request.
     pub context: &'a Context<'a>,
-    /// At least as long as its operation code asks for.
+    /// The CDB; at least as long as its operation code requires.
     pub cdb: &'a [u8],
 }
 
 impl Command {
-    /// Length of its CDB.
+    /// Length of the command's CDB.
     pub const fn cdb_bytes(&self) -> usize {
         self.usage.len()
     }
 
-    /// CDB usage data: the operation code, the service action, and 1 for every other bit that is
-    /// evaluated. SPC-4 §6.35.3.
+    /// CDB usage data: the operation code, the service action, and 1 for every other evaluated bit.
+    /// SPC-4 §6.35.3.
     pub fn usage_bitmap(&self) -> Vec<u8> {
         let mut bitmap = self.usage.to_vec();
         if let Some(byte) = bitmap.first_mut() {
@@ -170,12 +169,12 @@ impl Command {
         bitmap
     }
 
-    /// Whether a unit of these options has it.
+    /// True if a unit with these options supports the command.
     pub fn is_offered(&self, options: &UnitOptions) -> bool {
         self.offered.includes(options)
     }
 
-    /// The same command with uses that only administrators have.
+    /// Returns the same command with uses for administrators only.
     const fn administered(self, administration: Administration) -> Self {
         Self { administration, ..self }
     }
@@ -189,7 +188,7 @@ impl Command {
     }
 }
 
-// CDB usage data by layout; the first byte becomes the operation code. Of CONTROL, NACA is
+// CDB usage data by layout; the first byte becomes the operation code. In CONTROL, NACA is
 // evaluated (it must be 0); GROUP NUMBER is not.
 const NO_FIELDS_6: &[u8] = &[0, 0, 0, 0, 0, 4];
 const DESC_6: &[u8] = &[0, 0x01, 0, 0, 0xff, 4];
@@ -226,7 +225,7 @@ const STATUS_16: &[u8] = &[0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 25
 const COMPARE_16: &[u8] = &[0, 0x18, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 255, 0, 4];
 const ATOMIC_16: &[u8] = &[0, 0x18, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 255, 255, 0, 4];
 
-/// The layouts of 10, 12 and 16 bytes that most block commands share, with `flags` of byte 1.
+/// The layouts of 10, 12 and 16 bytes that most block commands share, with `flags` as byte 1.
 const fn blocks_10(flags: u8) -> [u8; 10] {
     [0, flags, 255, 255, 255, 255, 0, 255, 255, 4]
 }
@@ -242,7 +241,7 @@ const IMMED: u8 = 0x02;
 const UNMAP: u8 = 0x18;
 const UNMAP_NDOB: u8 = 0x19;
 
-/// Recommended timeout of what visits every block: without IMMED it is answered at the end.
+/// Recommended timeout of commands on every block: without IMMED the response comes at the end.
 const HOURS: u32 = 12 * 3600;
 
 /// All commands, by operation code and service action.
@@ -439,7 +438,7 @@ const fn command(
     }
 }
 
-/// The table as Markdown, for CONFORMANCE.md: one row a command.
+/// Formats the table as Markdown for CONFORMANCE.md, with one row per command.
 pub fn markdown() -> String {
     let mut text = String::from(
         "| Code | Command | Standard | Reservations | Administrators only | Units | CDB usage \
@@ -462,17 +461,17 @@ pub fn markdown() -> String {
     text
 }
 
-/// What looking a CDB up gives.
+/// The result of a CDB lookup.
 pub(crate) enum Found {
     /// The command.
     Command(&'static Command),
     /// The operation code has service actions, but not this one.
     NoServiceAction,
-    /// No such operation code.
+    /// The operation code is unknown.
     NoOpcode,
 }
 
-/// Where the first command of each operation code stands in the table; 255: nowhere.
+/// Index of the first command of each operation code in the table; 255: none.
 static FIRST_OF_OPCODE: [u8; 256] = {
     assert!(COMMANDS.len() < 255);
     let mut first = [u8::MAX; 256];
@@ -490,7 +489,7 @@ pub(crate) fn find(options: &UnitOptions, cdb: &[u8]) -> Found {
     let action = cdb.get(1).map_or(0, |byte| byte & 0x1f);
     let mut found = Found::NoOpcode;
     let first = usize::from(FIRST_OF_OPCODE[usize::from(opcode)]);
-    // Most commands that come are alone with their operation code.
+    // Most received commands are the only one with their operation code.
     if let Some(command) = COMMANDS.get(first)
         && command.service_action.is_none()
         && command.is_offered(options)

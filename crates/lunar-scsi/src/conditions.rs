@@ -1,8 +1,8 @@
-//! Whether a command may run now, and how it is noticed that this may have changed.
+//! Checks whether a command may run now, and detects changes of this.
 //!
-//! A command is judged when it comes, and again when its data has come and nothing is left to wait
-//! for: a reservation, a smaller size or a write protection that was set in between counts. Both
-//! times [`Conditions::check`] decides; it changes nothing and tells no unit attention.
+//! A command is checked when it arrives, and again when its data has arrived and nothing is left to
+//! wait for: a reservation, a smaller size or a write protection that was set in between counts.
+//! [`Conditions::check`] decides both times; it changes nothing and reports no unit attention.
 
 use crate::commands::{Command, Medium};
 use crate::long_operation::Operations;
@@ -15,7 +15,7 @@ use crate::sense::Sense;
 use crate::unit::UnitOptions;
 use core::ops::{Deref, DerefMut};
 
-/// Everything a unit knows that decides whether a command may run.
+/// All state of a unit that decides whether a command may run.
 #[derive(Debug)]
 pub(crate) struct Conditions {
     pub(crate) options: UnitOptions,
@@ -26,7 +26,7 @@ pub(crate) struct Conditions {
     pub(crate) operations: Operations,
 }
 
-/// A value and how often it was borrowed mutably: no change goes uncounted.
+/// A value and the number of its mutable borrows, so that every change is counted.
 #[derive(Debug)]
 pub(crate) struct Revised<T> {
     value: T,
@@ -38,12 +38,12 @@ impl<T> Revised<T> {
         Self { value, revision: 0 }
     }
 
-    /// Counts a change of something beside the value that decides as well.
+    /// Counts a change of other data that influences the decision.
     pub(crate) fn count_change(&mut self) {
         self.revision += 1;
     }
 
-    /// While it is the same, so is the value.
+    /// The revision; while it is unchanged, the value is unchanged.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
@@ -65,12 +65,12 @@ impl<T> DerefMut for Revised<T> {
 }
 
 impl Conditions {
-    /// Judges what all commands have in common, in this order: reservations, state of the port,
-    /// long operation, medium, write protection. `ports` are those of the nexus that sends the
-    /// command, `port_group` is the group of the target port that it comes through.
+    /// Checks the conditions that all commands share, in this order: reservations, port state, long
+    /// operation, medium, write protection. `ports` are those of the nexus that sends the command,
+    /// `port_group` is the group of the target port that received it.
     ///
     /// # Errors
-    /// The refusal to send, when the command may not run.
+    /// The refusal to send, if the command may not run.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -80,7 +80,7 @@ impl Conditions {
         cdb: &[u8],
     ) -> Result<(), Refusal> {
         if let Some(access) = command.reservation.access(cdb) {
-            // Ours: the target asks for a nexus it never attached.
+            // An internal error: the nexus was never attached.
             let ports = ports.ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
             if self.reservations.conflict(ports, access) {
                 return Err(Refusal::ReservationConflict);
@@ -97,7 +97,7 @@ impl Conditions {
         Ok(())
     }
 
-    /// The medium is not write protected.
+    /// Checks that the medium is not write protected.
     pub(crate) fn check_writable(&self) -> Result<(), Sense> {
         self.modes.write_protection(&self.options).map_or(Ok(()), Err)
     }

@@ -1,4 +1,4 @@
-//! INQUIRY: what a unit is. SPC-4 §6.6.
+//! INQUIRY: the description of a unit. SPC-4 §6.6.
 
 use crate::sense::Sense;
 use crate::unit::{Context, UnitOptions};
@@ -13,7 +13,7 @@ pub const REVISION: &str =
     concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 lunar_wire::wire_struct! {
-    /// Standard data. SPC-4 §6.6.2. The version descriptors are forms without a version.
+    /// Standard data. SPC-4 §6.6.2. The version descriptors name no version.
     pub struct Standard [96] {
         /// PERIPHERAL QUALIFIER and DEVICE TYPE.
         0  => peripheral: u8,
@@ -44,27 +44,27 @@ const SPC_4: u16 = 0x0460;
 const SBC_3: u16 = 0x04c0;
 /// iSCSI; the session's protocol level is added, RFC 7144 §4.2.
 const ISCSI: u16 = 0x0960;
-/// The highest level that T10 left numbers for.
+/// The highest level for which T10 reserved numbers.
 const PROTOCOL_LEVEL_MAX: u16 = 31;
 
 const VERSION_SPC_4: u8 = 0x06;
 const REMOVABLE: u8 = 0x80;
 /// HISUP, and RESPONSE DATA FORMAT 2.
 const HIERARCHICAL_FORMAT_2: u8 = 0x12;
-/// TPGS 11b: groups are set explicitly, and change by themselves when the program starts anew.
-/// With 10b their states would have to survive that, SPC-4 §5.15.2.9.
+/// TPGS 11b: states are set explicitly, and change implicitly when the program restarts. With 10b
+/// the states would have to survive a restart, SPC-4 §5.15.2.9.
 const EXPLICIT_AND_IMPLICIT: u8 = 0x30;
 const MULTIP: u8 = 0x10;
-/// The unit takes EXTENDED COPY and RECEIVE COPY RESULTS.
+/// Flag for support of EXTENDED COPY and RECEIVE COPY RESULTS.
 const THIRD_PARTY_COPY: u8 = 0x08;
 const COMMAND_QUEUING: u8 = 0x02;
-/// PERIPHERAL QUALIFIER 011b and DEVICE TYPE 1Fh: no unit can be here.
+/// PERIPHERAL QUALIFIER 011b and DEVICE TYPE 1Fh: the LUN cannot have a unit.
 const NO_UNIT: u8 = 0x7f;
 
-/// What an INQUIRY asks for.
+/// The fields of an INQUIRY.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Request {
-    /// EVPD: a vital product data page, not the standard data.
+    /// EVPD: true for a vital product data page instead of the standard data.
     pub vital: bool,
     /// PAGE CODE.
     pub page: u8,
@@ -72,11 +72,12 @@ pub struct Request {
     pub allocation_bytes: u16,
 }
 
-/// Answers an INQUIRY, cut to its allocation length. The lengths inside stay whole, as SPC-4
-/// §4.2.5.6 asks.
+/// Answers an INQUIRY, truncated to its allocation length. Length fields inside are not changed, as
+/// SPC-4 §4.2.5.6 requires.
 ///
 /// # Errors
-/// INVALID FIELD IN CDB, pointing at the page code: a page without EVPD, or one the unit has not.
+/// INVALID FIELD IN CDB, pointing at the page code: a page without EVPD, or one the unit does not
+/// have.
 pub fn reply(
     options: &UnitOptions,
     context: &Context<'_>,
@@ -93,7 +94,7 @@ pub fn reply(
     Ok(data)
 }
 
-/// Standard data of a unit of a target with so many ports; `protocol_level` is the session's
+/// Standard data of a unit of a target with `ports` ports; `protocol_level` is the session's
 /// iSCSIProtocolLevel.
 pub fn standard(options: &UnitOptions, ports: usize, protocol_level: u16) -> Vec<u8> {
     let removable = if options.removable { REMOVABLE } else { 0 };
@@ -105,7 +106,7 @@ pub fn standard(options: &UnitOptions, ports: usize, protocol_level: u16) -> Vec
     unit.encode().to_vec()
 }
 
-/// Standard data for a LUN that has no unit: INQUIRY is answered even there, SPC-4 §6.6.1.
+/// Standard data for a LUN without a unit, for which INQUIRY succeeds as well, SPC-4 §6.6.1.
 pub fn standard_of_no_unit(protocol_level: u16) -> Vec<u8> {
     Standard { peripheral: NO_UNIT, ..common(protocol_level) }.encode().to_vec()
 }
@@ -130,7 +131,7 @@ fn common(protocol_level: u16) -> Standard {
     }
 }
 
-/// A left-aligned ASCII field: cut, padded with spaces; what cannot be printed becomes a dot.
+/// A left-aligned ASCII field: truncated or padded with spaces; unprintable characters become dots.
 fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];
     for (place, byte) in field.iter_mut().zip(text.bytes()) {
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(standard_of_no_unit(255)[64..66], [0x09, 0x7f], "others' numbers follow");
     }
 
-    /// Goal: every allocation length cuts, none changes the lengths inside.
+    /// Goal: every allocation length truncates, and none changes the length fields inside.
     /// Method: all lengths up to past the end, standard data and one page.
     #[test]
     fn allocation_length_cuts() {
@@ -193,7 +194,8 @@ mod tests {
         }
     }
 
-    /// Goal: a page code without EVPD is refused at its byte. Method: all of them.
+    /// Goal: a page code without EVPD is refused with a pointer to its byte. Method: all page
+    /// codes.
     #[test]
     fn pages_want_evpd() {
         for page in 1..=255 {

@@ -1,5 +1,5 @@
-//! SCSI: commands as types, the command table, sense, VPD and mode pages, reservations.
-//! Judged and planned here, run elsewhere: no I/O, no clock, no randomness.
+//! SCSI: commands as types, the command table, sense, VPD and mode pages, reservations. Commands
+//! are checked and planned here, and run elsewhere: no I/O, no clock, no randomness.
 #![no_std]
 #![forbid(unsafe_code)]
 

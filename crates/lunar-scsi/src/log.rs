@@ -1,7 +1,7 @@
-//! Log pages: what LOG SENSE shows. SPC-4 §7.3, SBC-3 §6.3.
+//! Log pages for LOG SENSE. SPC-4 §7.3, SBC-3 §6.3.
 //!
-//! Nothing is counted against a threshold and nothing is saved, so there is no LOG SELECT: the
-//! pages show how things are.
+//! No log parameter has a threshold or is saved, so there is no LOG SELECT: the pages show the
+//! current state.
 
 use crate::commands::Offered::{self, Always, Threshold};
 use crate::sense::Sense;
@@ -10,7 +10,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What LOG SENSE asks for.
+/// The fields of a LOG SENSE.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LogRequest {
     /// PC: cumulative or threshold values, current or default.
@@ -19,23 +19,23 @@ pub struct LogRequest {
     pub page: u8,
     /// SUBPAGE CODE.
     pub subpage: u8,
-    /// PARAMETER POINTER: parameters from this one on.
+    /// PARAMETER POINTER: the first parameter to return.
     pub parameter_pointer: u16,
 }
 
-/// What the pages are made from.
+/// The data for the pages.
 #[derive(Clone, Copy, Debug)]
 pub struct LogSource<'a> {
-    /// What the unit is.
+    /// Options of the unit.
     pub options: &'a UnitOptions,
     /// All ports of the target.
     pub ports: &'a [TargetPort],
-    /// How much room there was when it was looked at last.
+    /// Used and free space when last measured.
     pub resources: Option<SetCounts>,
 }
 
-/// One page: its codes, its name and section in the standard, the units that have it, and what
-/// stands behind its header.
+/// One page: its codes, its name and section in the standard, the units that support it, and the
+/// contents after its header.
 struct Page {
     code: u8,
     subpage: u8,
@@ -46,9 +46,9 @@ struct Page {
 }
 
 enum Body {
-    /// Page codes.
+    /// A list of page codes.
     Codes(fn(&UnitOptions) -> Vec<u8>),
-    /// Log parameters, by ascending parameter codes.
+    /// Log parameters, in ascending order of parameter codes.
     Parameters(fn(&LogSource<'_>) -> Vec<Parameter>),
 }
 
@@ -60,7 +60,7 @@ struct Parameter {
 
 const ALL_SUBPAGES: u8 = 0xff;
 
-/// Every page, in ascending order; both lists of pages and CONFORMANCE.md are made from this.
+/// Every page, in ascending order; the source of both lists of pages and of CONFORMANCE.md.
 const PAGES: &[Page] = &[
     Page {
         code: 0x00,
@@ -96,7 +96,7 @@ const PAGES: &[Page] = &[
     },
 ];
 
-/// The pages as Markdown, for CONFORMANCE.md: one row a page.
+/// Formats the pages as Markdown for CONFORMANCE.md, with one row per page.
 pub fn markdown() -> String {
     let mut text = String::from("| Code | Page | Standard | Units |\n|---|---|---|---|\n");
     for Page { code, subpage, name, standard, offered, .. } in PAGES {
@@ -106,10 +106,10 @@ pub fn markdown() -> String {
     text
 }
 
-/// A page, whole; the command cuts it to its allocation length.
+/// Builds a whole page; the command truncates it to its allocation length.
 ///
 /// # Errors
-/// INVALID FIELD IN CDB for a page, a kind of values, or a first parameter that is not there.
+/// INVALID FIELD IN CDB for a missing page, kind of values, or first parameter.
 pub fn page(source: &LogSource<'_>, request: LogRequest) -> Result<Vec<u8>, Sense> {
     const CUMULATIVE: u8 = 1;
     let LogRequest { page_control, page, subpage, parameter_pointer } = request;
@@ -145,14 +145,14 @@ fn with_header(page: &Page, body: &[u8]) -> Vec<u8> {
     let mut first = page.code;
     first |= if matches!(page.body, Body::Parameters(_)) { DISABLE_SAVE } else { 0 };
     first |= if page.subpage != 0 { SUBPAGE_FORMAT } else { 0 };
-    // The longest page has eight bytes a port, of which a target has a few.
+    // The longest page has eight bytes per port, and a target has few ports.
     let [high, low] = u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes();
     let mut data = alloc::vec![first, page.subpage, high, low];
     data.extend_from_slice(body);
     data
 }
 
-/// The parameters from `first` on; there must be one.
+/// Encodes the parameters from `first` on; there must be at least one.
 fn encode(parameters: &[Parameter], first: u16) -> Result<Vec<u8>, Sense> {
     /// FORMAT AND LINKING 11b: a list in binary.
     const BINARY_LIST: u8 = 0x03;
@@ -187,8 +187,8 @@ fn supported_subpages(options: &UnitOptions) -> Vec<u8> {
     offered(options).flat_map(|page| [page.code, page.subpage]).collect()
 }
 
-/// 0Ch: how much room is available and used, in threshold sets of VPD page B2h; nothing before it
-/// was looked at for the first time. What is available is shared with whatever else lies there.
+/// 0Ch: available and used space, in threshold sets of VPD page B2h; empty before the first
+/// measurement. Available space is shared with other data in the same place.
 fn logical_block_provisioning(source: &LogSource<'_>) -> Vec<Parameter> {
     const AVAILABLE: u16 = 0x0001;
     const USED: u16 = 0x0002;
@@ -205,8 +205,8 @@ fn logical_block_provisioning(source: &LogSource<'_>) -> Vec<Parameter> {
     alloc::vec![parameter(AVAILABLE, available, SHARED), parameter(USED, used, OWN)]
 }
 
-/// 18h: each port by its relative identifier, and that it speaks iSCSI. No standard says more
-/// about an iSCSI port.
+/// 18h: each port by its relative identifier, with the protocol iSCSI. No standard defines more for
+/// an iSCSI port.
 fn protocol_specific_ports(source: &LogSource<'_>) -> Vec<Parameter> {
     const PROTOCOL_ISCSI: u8 = 0x05;
     let ports = source.ports.iter();
@@ -226,8 +226,7 @@ mod tests {
     const CUMULATIVE: LogRequest =
         LogRequest { page_control: 1, page: 0, subpage: 0, parameter_pointer: 0 };
 
-    /// Goal: both lists name what is there and nothing else. Method: ask for every page and
-    /// subpage.
+    /// Goal: both lists contain exactly the existing pages. Method: request every page and subpage.
     #[test]
     fn what_is_listed_is_there() {
         let threshold = crate::unit::Threshold { set_exponent: 11, available_sets: 1 };

@@ -1,9 +1,9 @@
-//! Operations that touch every block of the unit, and go on whatever becomes of the command that
-//! asked for them: SANITIZE and FORMAT UNIT. SBC-3 §4.11, §5.3, §5.24.
+//! Operations on every block of the unit that continue independently of their command: SANITIZE and
+//! FORMAT UNIT. SBC-3 §4.11, §5.3, §5.24.
 //!
-//! While one runs, only commands that tell about the unit are processed; when it has failed, the
-//! blocks stay out of reach until another one ends well. Both survive the process, so that data
-//! half erased is never shown as good: a section of the unit's persistent state.
+//! While one runs, only commands that report about the unit are processed; after a failure, the
+//! blocks stay inaccessible until another one succeeds. Both survive the process, so that half
+//! erased data is never presented as good: a section of the unit's persistent state.
 
 mod unit;
 
@@ -13,34 +13,34 @@ use crate::sense::Sense;
 use crate::unit::StateError;
 use alloc::vec::Vec;
 
-/// A pattern is at most one logical block.
+/// Maximum length of a pattern: one logical block.
 pub const PATTERN_BYTES_MAX: usize = 4096;
 
 lunar_wire::wire_enum! {
-    /// Which command asked for it.
+    /// The command that started the operation.
     pub struct OperationKind(u8) { SANITIZE = 1, FORMAT = 2 }
 }
 
-/// What is done to all blocks.
+/// The action on all blocks.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Work {
-    /// Written, several times perhaps, with a pattern that begins anew in each block.
+    /// Write the blocks, once or several times, with a pattern that restarts in each block.
     Overwrite {
         /// 1 to [`PATTERN_BYTES_MAX`] bytes.
         pattern: Vec<u8>,
         /// At least 1.
         passes: u8,
-        /// Between two passes the pattern is inverted, so that the last one leaves it as it is.
+        /// Invert the pattern between two passes, so that the last one writes it as given.
         invert: bool,
     },
-    /// Deallocated; they read as zeroes.
+    /// Deallocate the blocks; they read as zeroes.
     Deallocate,
-    /// Made zeroes, and kept allocated.
+    /// Zero the blocks, and keep them allocated.
     Zero,
 }
 
 impl Work {
-    /// How many times every block is visited.
+    /// Number of passes over all blocks.
     pub const fn passes(&self) -> u8 {
         match self {
             Self::Overwrite { passes, .. } => *passes,
@@ -49,18 +49,18 @@ impl Work {
     }
 }
 
-/// An operation.
+/// A long operation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LongOperation {
     /// SANITIZE or FORMAT UNIT.
     pub kind: OperationKind,
-    /// AUSE: after a failure, EXIT FAILURE MODE makes the blocks reachable again.
+    /// AUSE: after a failure, EXIT FAILURE MODE makes the blocks accessible again.
     pub unrestricted_exit: bool,
-    /// What to do.
+    /// The action on all blocks.
     pub work: Work,
 }
 
-/// An operation that did not succeed.
+/// An operation that failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Failure {
     pub(crate) kind: OperationKind,
@@ -73,31 +73,31 @@ enum Phase {
     Idle,
     Running {
         operation: LongOperation,
-        /// Of 65,536.
+        /// Progress in units of 1/65,536.
         progress: u16,
-        /// The nexus that began it, and when; `None`: a former run of the process did.
+        /// The nexus that began the operation, and the time; `None` after a restart of the process.
         begun: Option<(NexusId, LogicalTime)>,
-        /// What was before, if the operation cannot even begin.
+        /// The previous failure, restored if the operation cannot begin.
         before: Option<Failure>,
     },
     Failed(Failure),
 }
 
-/// Where the unit stands with its long operation.
+/// State of the unit's long operation.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Operations {
     phase: Phase,
-    /// All of it is done and durable, but not yet that this is so.
+    /// True if all blocks are done and durable, but this result is not durable yet.
     done: bool,
 }
 
 impl OperationKind {
-    /// What other commands are told meanwhile.
+    /// Sense of other commands during the operation.
     fn in_progress(self) -> Sense {
         if self == Self::FORMAT { Sense::FORMAT_IN_PROGRESS } else { Sense::SANITIZE_IN_PROGRESS }
     }
 
-    /// What the command itself is told when it failed.
+    /// Sense of the command itself when it failed.
     pub fn failed(self) -> Sense {
         if self == Self::FORMAT {
             Sense::FORMAT_COMMAND_FAILED
@@ -108,7 +108,7 @@ impl OperationKind {
 }
 
 impl Failure {
-    /// What commands are told from then on.
+    /// Sense of commands after the failure.
     fn sense(self) -> Sense {
         if self.kind == OperationKind::FORMAT {
             Sense::MEDIUM_FORMAT_CORRUPTED
@@ -119,12 +119,12 @@ impl Failure {
 }
 
 impl Operations {
-    /// Whether a command may be judged further. `medium`: it wants the medium.
+    /// Checks whether a command may be processed. `medium`: it requires the medium.
     pub(crate) fn check(&self, cdb: &[u8], medium: bool) -> Result<(), Sense> {
         const FORMAT_UNIT: u8 = 0x04;
         const SANITIZE: u8 = 0x48;
         if matches!(self.phase, Phase::Idle) || tells(cdb) {
-            return Ok(()); // mostly there is none
+            return Ok(()); // the common case
         }
         let starts_another = matches!(cdb.first(), Some(&SANITIZE | &FORMAT_UNIT));
         match &self.phase {
@@ -139,7 +139,7 @@ impl Operations {
         }
     }
 
-    /// What REQUEST SENSE tells of it: progress, or failure.
+    /// Sense for REQUEST SENSE: progress, or failure.
     pub(crate) fn sense(&self) -> Option<Sense> {
         match &self.phase {
             Phase::Idle => None,
@@ -157,7 +157,7 @@ impl Operations {
         }
     }
 
-    /// The one that runs, or has to go on after a restart.
+    /// The operation that runs, or must continue after a restart.
     pub(crate) fn running(&self) -> Option<&LongOperation> {
         match &self.phase {
             Phase::Running { operation, .. } => Some(operation),
@@ -165,9 +165,10 @@ impl Operations {
         }
     }
 
-    /// "If a sanitize operation in the restricted completion mode completes with an error, and a
-    /// subsequent SANITIZE command requests the unrestricted completion mode", it is refused: AUSE
-    /// may not open what it did not close.
+    /// Checks AUSE of a SANITIZE. "If a sanitize operation in the restricted completion mode
+    /// completes with an error, and a subsequent SANITIZE command requests the unrestricted
+    /// completion mode", it is refused: AUSE must not make blocks accessible that a restricted
+    /// operation left inaccessible.
     pub(crate) fn check_exit(&self, unrestricted: bool) -> Result<(), Sense> {
         let restricted = self.failure().is_some_and(|failure| {
             failure.kind == OperationKind::SANITIZE && !failure.unrestricted_exit
@@ -178,21 +179,21 @@ impl Operations {
         Ok(())
     }
 
-    /// From now on other commands are refused.
+    /// Begins an operation: from now on other commands are refused.
     pub(crate) fn begin(&mut self, operation: LongOperation, by: NexusId) {
         let (before, begun) = (self.failure(), Some((by, LogicalTime::next())));
         self.phase = Phase::Running { operation, progress: 0, begun, before };
         self.done = false;
     }
 
-    /// It cannot begin; all is as before.
+    /// Withdraws an operation that cannot begin, and restores the previous state.
     pub(crate) fn withdraw(&mut self) {
         if let Phase::Running { before, .. } = &self.phase {
             self.phase = before.map_or(Phase::Idle, Phase::Failed);
         }
     }
 
-    /// So many of all blocks of all passes are done.
+    /// Sets the progress: `blocks` of all `of_blocks` blocks over all passes are done.
     pub(crate) fn set_progress(&mut self, blocks: u64, of_blocks: u64) {
         if let Phase::Running { progress, .. } = &mut self.phase {
             let share = (u128::from(blocks) << 16) / u128::from(of_blocks.max(1));
@@ -200,13 +201,13 @@ impl Operations {
         }
     }
 
-    /// Everything is done and durable: what is saved from now on says that nothing is left to do.
+    /// Records that all blocks are done and durable: later saved state contains no operation.
     pub(crate) fn set_done(&mut self) {
         self.done = true;
     }
 
-    /// That it is done is durable too: commands are processed again. Returns who began it, and
-    /// when: the other nexuses that there were then have to be told.
+    /// Ends an operation whose result is durable: commands are processed again. Returns the nexus
+    /// that began it and the time, because the other nexuses of that time must be informed.
     pub(crate) fn end(&mut self) -> Option<(NexusId, LogicalTime)> {
         match core::mem::take(&mut self.phase) {
             Phase::Running { begun, .. } => begun,
@@ -221,7 +222,7 @@ impl Operations {
         }
     }
 
-    /// What EXIT FAILURE MODE would end, if it may: a SANITIZE that allowed for it has failed.
+    /// The failure that EXIT FAILURE MODE would end, if allowed: a failed SANITIZE that permits it.
     pub(crate) fn exit(&self) -> Result<Option<Failure>, Sense> {
         const SERVICE_ACTION: Option<u8> = Some(4);
         if self.running().is_some() {
@@ -237,12 +238,13 @@ impl Operations {
         }
     }
 
-    /// EXIT FAILURE MODE, or (`Some`) that it could not be saved.
+    /// Sets or clears the failure: EXIT FAILURE MODE, or (`Some`) its reversal if it could not be
+    /// saved.
     pub(crate) fn set_failure(&mut self, failure: Option<Failure>) {
         self.phase = failure.map_or(Phase::Idle, Phase::Failed);
     }
 
-    /// What must survive; nothing if there is nothing.
+    /// Encodes the state that must survive; empty if there is none.
     ///
     /// | bytes | what |
     /// |---|---|
@@ -274,7 +276,7 @@ impl Operations {
         }
     }
 
-    /// Takes up what [`encode`](Self::encode) gave.
+    /// Decodes the output of [`encode`](Self::encode).
     pub(crate) fn decode(state: &[u8]) -> Result<Self, StateError> {
         const WRONG: StateError = StateError("the operation in the state is none that there is");
         let Some((head, pattern)) = state.split_first_chunk::<6>() else {
@@ -306,7 +308,7 @@ impl Operations {
     }
 }
 
-/// Commands that tell about the unit and are processed whatever runs or has failed.
+/// True for commands that report about the unit and are always processed.
 fn tells(cdb: &[u8]) -> bool {
     const LOG_SENSE: u8 = 0x4d;
     let action = cdb.get(1).map_or(0, |byte| byte & 0x1f);
@@ -349,7 +351,7 @@ mod tests {
         operations.set_progress(1, 0);
     }
 
-    /// Goal: an operation that could not begin leaves a failure before it as it was.
+    /// Goal: an operation that could not begin leaves an earlier failure unchanged.
     #[test]
     fn what_was_withdrawn_never_was() {
         let mut operations = Operations::default();
@@ -367,7 +369,7 @@ mod tests {
         assert_eq!(operations.phase, Phase::Idle);
     }
 
-    /// Goal: done is only saved when it is so, and only then told.
+    /// Goal: the result is saved only when all blocks are done, and reported only when it is saved.
     #[test]
     fn done_is_saved_before_it_is_told() {
         let mut operations = Operations::default();
@@ -383,7 +385,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes are refused, or are what they say.
+        /// Goal: any bytes are refused, or encode to an equal state.
         #[test]
         fn state_is_what_was_saved(
             head in prop::array::uniform6(0_u8..4),

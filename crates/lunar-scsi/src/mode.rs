@@ -1,9 +1,8 @@
-//! Mode parameters: what an initiator may look at and set. SPC-4 §7.5, SBC-3 §6.4.
+//! Mode parameters that an initiator may read and set. SPC-4 §7.5, SBC-3 §6.4.
 //!
-//! What can be changed has its effect: D_SENSE and SWP of the control page; where there is a
-//! threshold of room, LBPERE, and the threshold itself. WCE cannot: whether a write is durable is
-//! the operator's promise, not an initiator's choice. Nothing is saved; a reset brings the defaults
-//! back.
+//! Changeable parameters have an effect: D_SENSE and SWP of the control page; with a threshold of
+//! free space, LBPERE and the threshold itself. WCE is not changeable: the operator, not an
+//! initiator, decides whether writes are durable. Nothing is saved; a reset restores the defaults.
 
 mod pages;
 
@@ -16,23 +15,23 @@ use pages::{PAGES, Page, find_page};
 pub(crate) use pages::THRESHOLD_DESCRIPTOR_AT;
 pub use pages::markdown;
 
-/// The mode parameters of a unit that can change.
+/// The changeable mode parameters of a unit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ModePages {
     descriptor_sense: bool,
     software_write_protect: bool,
-    /// LBPERE was set to 0.
+    /// True if LBPERE was set to 0.
     provisioning_silent: bool,
-    /// ENABLED of the threshold was set to 0.
+    /// True if ENABLED of the threshold was set to 0.
     threshold_disabled: bool,
-    /// THRESHOLD COUNT, where it is not the default.
+    /// THRESHOLD COUNT, if it is not the default.
     threshold_count: Option<u32>,
 }
 
-/// What a MODE SENSE asks for.
+/// The fields of a MODE SENSE.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SenseRequest {
-    /// MODE SENSE (10), not (6).
+    /// True for MODE SENSE (10), false for (6).
     pub ten: bool,
     /// DBD: no block descriptor.
     pub no_block_descriptor: bool,
@@ -46,22 +45,22 @@ pub struct SenseRequest {
     pub subpage: u8,
 }
 
-/// What a MODE SELECT says of its parameter list.
+/// The fields of a MODE SELECT.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SelectRequest {
-    /// MODE SELECT (10), not (6).
+    /// True for MODE SELECT (10), false for (6).
     pub ten: bool,
-    /// PF: pages as the standard has them.
+    /// PF: pages in the format of the standard.
     pub page_format: bool,
-    /// SP: save them.
+    /// SP: save the pages.
     pub save: bool,
 }
 
 impl SelectRequest {
-    /// Judges the CDB before its parameter list is collected.
+    /// Checks the CDB before its parameter list is received.
     ///
     /// # Errors
-    /// INVALID FIELD IN CDB: pages in a vendor's format, or that are to be saved.
+    /// INVALID FIELD IN CDB: pages in a vendor's format, or pages to save.
     pub fn check(&self) -> Result<(), Sense> {
         if !self.page_format {
             return Err(Sense::invalid_field_in_cdb(1, Some(4)));
@@ -81,16 +80,16 @@ const WP: u8 = 0x80;
 const DPOFUA: u8 = 0x10;
 const SHORT_DESCRIPTOR_BYTES: usize = 8;
 const LONG_DESCRIPTOR_BYTES: usize = 16;
-/// In the byte of the MODE SELECT (10) header that says how long block descriptors are.
+/// Bit in the byte of the MODE SELECT (10) header that determines the length of block descriptors.
 const LONGLBA: u8 = 0x01;
 
 impl ModePages {
-    /// The format sense data is sent in (D_SENSE).
+    /// The format of sense data (D_SENSE).
     pub fn sense_format(&self) -> SenseFormat {
         if self.descriptor_sense { SenseFormat::Descriptor } else { SenseFormat::Fixed }
     }
 
-    /// Why the medium cannot be written, if it cannot: by configuration, or by SWP.
+    /// The reason why the medium is write protected, if it is: configuration, or SWP.
     pub fn write_protection(&self, options: &UnitOptions) -> Option<Sense> {
         if options.read_only {
             Some(Sense::WRITE_PROTECTED)
@@ -101,16 +100,16 @@ impl ModePages {
         }
     }
 
-    /// A reset brings the defaults back.
+    /// Restores the defaults after a reset.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// The mode data, whole; the command cuts it to its allocation length.
+    /// Builds the whole mode data; the command truncates it to its allocation length.
     ///
     /// # Errors
-    /// INVALID FIELD IN CDB for a page or subpage that is none; SAVING PARAMETERS NOT SUPPORTED
-    /// for saved values.
+    /// INVALID FIELD IN CDB for an unknown page or subpage; SAVING PARAMETERS NOT SUPPORTED for
+    /// saved values.
     pub fn sense(&self, options: &UnitOptions, request: SenseRequest) -> Result<Vec<u8>, Sense> {
         let pages = self.pages(options, request)?;
         let long = request.ten && request.long_lba;
@@ -118,7 +117,8 @@ impl ModePages {
             if request.no_block_descriptor { Vec::new() } else { block_descriptor(options, long) };
         let protected = if self.write_protection(options).is_some() { WP } else { 0 };
         let header_bytes = if request.ten { 8 } else { 4 };
-        // A few pages of some twenty bytes: MODE DATA LENGTH, itself not counted, fits one byte.
+        // A few pages of about twenty bytes: MODE DATA LENGTH, which excludes itself, fits one
+        // byte.
         let total = (header_bytes + descriptor.len() + pages.len()) as u8;
         let descriptor_bytes = descriptor.len() as u8;
         let mut data = if request.ten {
@@ -132,7 +132,7 @@ impl ModePages {
         Ok(data)
     }
 
-    /// Whether crossing the threshold is told.
+    /// True if crossing the threshold is reported.
     pub(crate) fn reports_provisioning(&self) -> bool {
         !self.provisioning_silent
     }
@@ -172,13 +172,13 @@ impl ModePages {
         Ok(data)
     }
 
-    /// Takes over a parameter list, all of it or nothing; `true` when something changed, and
-    /// every other nexus is to be told (MODE PARAMETERS CHANGED).
+    /// Applies a parameter list completely or not at all; `true` if something changed, and every
+    /// other nexus must be informed (MODE PARAMETERS CHANGED).
     ///
     /// # Errors
-    /// As [`SelectRequest::check`]; PARAMETER LIST LENGTH ERROR when a header, descriptor or page
-    /// is cut short; INVALID FIELD IN PARAMETER LIST, pointing at the first bit that is not as
-    /// the unit has it and cannot change.
+    /// Those of [`SelectRequest::check`]; PARAMETER LIST LENGTH ERROR if a header, descriptor or
+    /// page is truncated; INVALID FIELD IN PARAMETER LIST, pointing at the first bit that differs
+    /// from the unit's value and is not changeable.
     pub fn select(
         &mut self,
         options: &UnitOptions,
@@ -215,9 +215,9 @@ fn wrong(at: usize, bit: Option<u8>) -> Sense {
     Sense::invalid_field_in_parameter_list(at as u16, bit)
 }
 
-/// Judges header and block descriptor of a MODE SELECT; returns where the pages begin.
+/// Checks header and block descriptor of a MODE SELECT; returns the offset of the pages.
 ///
-/// The device-specific parameter is reserved here, and MODE DATA LENGTH too.
+/// The device-specific parameter and MODE DATA LENGTH are reserved here.
 fn check_head(options: &UnitOptions, request: SelectRequest, list: &[u8]) -> Result<usize, Sense> {
     let (medium_type_at, length_at, head_bytes) = if request.ten { (2, 6, 8) } else { (1, 3, 4) };
     let head = list.get(..head_bytes).ok_or(Sense::PARAMETER_LIST_LENGTH_ERROR)?;
@@ -237,8 +237,8 @@ fn check_head(options: &UnitOptions, request: SelectRequest, list: &[u8]) -> Res
     Ok(end)
 }
 
-/// A block descriptor may say what is so; 0 and all ones leave the capacity as it is. The error
-/// is where it says something else.
+/// Checks that a block descriptor has the current values; 0 and all ones keep the capacity. The
+/// error is the offset of the first difference.
 fn check_descriptor(options: &UnitOptions, long: bool, descriptor: &[u8]) -> Result<(), usize> {
     if descriptor.is_empty() {
         return Ok(());
@@ -256,7 +256,7 @@ fn check_descriptor(options: &UnitOptions, long: bool, descriptor: &[u8]) -> Res
     }
 }
 
-/// SBC-3 §6.4.2. A count that does not fit is all ones.
+/// Builds a block descriptor. SBC-3 §6.4.2. A count that does not fit is all ones.
 fn block_descriptor(options: &UnitOptions, long: bool) -> Vec<u8> {
     let mut descriptor = Vec::new();
     if long {
@@ -266,7 +266,7 @@ fn block_descriptor(options: &UnitOptions, long: bool) -> Vec<u8> {
         let count = u32::try_from(options.block_count).unwrap_or(u32::MAX);
         descriptor.extend_from_slice(&count.to_be_bytes());
     }
-    // The short form has 24 bits for it, its first byte is reserved.
+    // The short form has 24 bits for the length, its first byte is reserved.
     descriptor.extend_from_slice(&options.block_bytes.to_be_bytes());
     descriptor
 }

@@ -1,5 +1,5 @@
-//! Task management that a unit itself carries out for one nexus: the loss of an I_T nexus by
-//! I_T NEXUS RESET, and QUERY ASYNCHRONOUS EVENT. SAM-5 §6.3.4, §7.
+//! Task management that a unit carries out itself for one nexus: the loss of an I_T nexus by I_T
+//! NEXUS RESET, and QUERY ASYNCHRONOUS EVENT. SAM-5 §6.3.4, §7.
 
 use crate::attention::{Attention, AttentionQueue, ByNexus};
 use crate::plan::NexusId;
@@ -9,17 +9,17 @@ use crate::unit::BlockUnit;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-/// Nexuses lost by I_T NEXUS RESET whose initiators are remembered until they are back; of older
-/// ones the initiator is told of a power-on instead, which says more.
+/// Maximum number of nexuses lost by I_T NEXUS RESET whose initiators are remembered until they
+/// return; initiators of older ones receive a power-on instead, which implies the loss.
 pub const LOST_NEXUSES_MAX: usize = 128;
-/// Those of one initiator, and of one origin: nobody makes the others look powered on by losing
-/// nexus after nexus.
+/// Limits per initiator and per origin: an initiator that loses many nexuses must not cause
+/// power-on reports for the others.
 const SHARES: Shares = Shares { of_all: LOST_NEXUSES_MAX, of_initiator: 32, of_origin: 64 };
 
-/// What initiators are to be told once they are back after an I_T NEXUS RESET.
+/// Unit attentions for initiators that return after an I_T NEXUS RESET.
 #[derive(Debug, Default)]
 pub(crate) struct LostNexuses {
-    /// The one that was lost first at the front.
+    /// Lost nexuses, oldest first.
     waiting: VecDeque<(Arc<ItNexus>, AttentionQueue)>,
 }
 
@@ -33,20 +33,20 @@ impl LostNexuses {
         self.waiting.push_back((ports, attentions));
     }
 
-    /// Takes the unit attentions of a nexus that is back after it was lost, up to now.
+    /// Takes the unit attentions up to now of a lost nexus that returns.
     pub(crate) fn find_again(&mut self, ports: &ItNexus) -> Option<AttentionQueue> {
         let at = self.waiting.iter().position(|(known, _)| **known == *ports)?;
         self.waiting.remove(at).map(|(_, attentions)| attentions)
     }
 
-    /// Something to be told to all of them.
+    /// Establishes a unit attention for all lost nexuses.
     pub(crate) fn establish(&mut self, attention: Attention) {
         for (_, attentions) in &mut self.waiting {
             attentions.establish(attention);
         }
     }
 
-    /// To each of them what concerns it.
+    /// Establishes for each lost nexus the unit attentions that concern it.
     pub(crate) fn establish_each(&mut self, by_nexus: &ByNexus<ItNexus>) {
         for (ports, attentions) in &mut self.waiting {
             for attention in by_nexus.of(ports) {
@@ -57,9 +57,9 @@ impl LostNexuses {
 }
 
 impl BlockUnit {
-    /// I_T nexus loss, asked for by I_T NEXUS RESET: what belongs to this nexus alone goes
-    /// (PREVENT, RESERVE (6)); persistent reservations stay; its initiator is told I_T NEXUS LOSS
-    /// OCCURRED, by the session that follows if this one ends first. SAM-5 §6.3.4.
+    /// I_T nexus loss by I_T NEXUS RESET: state of this nexus alone is removed (PREVENT, RESERVE
+    /// (6)); persistent reservations stay; its initiator receives I_T NEXUS LOSS OCCURRED, in the
+    /// next session if this one ends first. SAM-5 §6.3.4.
     pub fn nexus_loss(&mut self, nexus: NexusId) {
         self.nexuses.set_prevented(nexus, false);
         self.raise_for(Attention::NEXUS_LOSS.0, nexus);
@@ -69,11 +69,11 @@ impl BlockUnit {
         }
     }
 
-    /// QUERY ASYNCHRONOUS EVENT: the Additional Response Information of SAM-5 §7 for what this
-    /// nexus would be told next, which waits on. `None`: nothing waits.
+    /// QUERY ASYNCHRONOUS EVENT: the Additional Response Information of SAM-5 §7 for the next unit
+    /// attention of this nexus, which stays pending. `None`: none is pending.
     ///
-    /// Byte 0: how many wait in bits 5 and 4 (1 one, 2 more) and the sense key in the low four;
-    /// then the additional sense code and its qualifier.
+    /// Byte 0: number of pending ones in bits 5 and 4 (1 for one, 2 for more) and the sense key in
+    /// the low four bits; then the additional sense code and its qualifier.
     pub fn pending_event(&mut self, nexus: NexusId) -> Option<[u8; 3]> {
         const ONE: u8 = 0x10;
         const SEVERAL: u8 = 0x20;

@@ -1,5 +1,5 @@
-//! The I_T nexuses of one unit, and what it knows of each. What concerns all of them, or one that
-//! is known by its ports, costs the same however many there are.
+//! The I_T nexuses of one unit, and the unit's state for each. The cost of functions for all
+//! nexuses, or for one found by its ports, does not depend on the number of nexuses.
 
 use crate::attention::{Announcements, Attention, AttentionQueue, Audience, LogicalTime};
 use crate::plan::NexusId;
@@ -15,23 +15,23 @@ pub(crate) struct Nexuses {
     nexuses: BTreeMap<NexusId, Nexus>,
     by_ports: BTreeMap<Arc<ItNexus>, NexusId>,
     announcements: Announcements,
-    /// Those whose PREVENT forbids ejection.
+    /// Nexuses whose PREVENT forbids ejection.
     preventing: BTreeSet<NexusId>,
-    /// What nexuses have written with WRITE BUFFER; none is empty.
+    /// Contents written with WRITE BUFFER, by nexus; none is empty.
     buffers: BTreeMap<NexusId, NexusBuffers>,
 }
 
-/// What the unit knows of one nexus.
+/// The unit's state for one nexus.
 #[derive(Debug)]
 pub(crate) struct Nexus {
     pub(crate) ports: Arc<ItNexus>,
     pub(crate) rights: Rights,
-    /// Without those that were announced to all and have not been looked at.
+    /// Unit attentions, without announcements to all that were not taken yet.
     attentions: AttentionQueue,
     logged_in: LogicalTime,
-    /// Announcements up to this time it need not be told of, or has in its queue.
+    /// Time of the last announcement that is in the queue or does not concern this nexus.
     heard: LogicalTime,
-    /// By I_T NEXUS RESET: its initiator is told when it comes back.
+    /// True after I_T NEXUS RESET: the initiator is informed when it returns.
     pub(crate) is_lost: bool,
 }
 
@@ -47,8 +47,7 @@ impl Nexus {
 }
 
 impl Nexuses {
-    /// A nexus is known from now on, which logged in at `logged_in`; nothing waits for it but what
-    /// was announced since.
+    /// Adds a nexus that logged in at `logged_in`; only later announcements are pending for it.
     pub(crate) fn attach(
         &mut self,
         id: NexusId,
@@ -62,14 +61,15 @@ impl Nexuses {
         self.nexuses.insert(id, nexus);
     }
 
-    /// A nexus that was just attached is told this before all that was announced.
+    /// Establishes a unit attention for a newly attached nexus, before all announcements.
     pub(crate) fn establish_first(&mut self, id: NexusId, attention: Attention) {
         if let Some(nexus) = self.nexuses.get_mut(&id) {
             nexus.attentions.establish(attention);
         }
     }
 
-    /// These wait for a nexus that was just attached, in place of what was announced so far.
+    /// Sets the pending unit attentions of a newly attached nexus, in place of announcements so
+    /// far.
     pub(crate) fn set_attentions(&mut self, id: NexusId, attentions: AttentionQueue) {
         if let Some(nexus) = self.nexuses.get_mut(&id) {
             nexus.attentions = attentions;
@@ -77,7 +77,7 @@ impl Nexuses {
         }
     }
 
-    /// A nexus ends; returns what was known of it, and what it has not been told.
+    /// Removes a nexus; returns its state and its pending unit attentions.
     pub(crate) fn detach(&mut self, id: NexusId) -> Option<(Nexus, AttentionQueue)> {
         let mut nexus = self.nexuses.remove(&id)?;
         if self.by_ports.get(&nexus.ports) == Some(&id) {
@@ -102,19 +102,19 @@ impl Nexuses {
         self.nexuses.get_mut(&id)
     }
 
-    /// The nexus between these ports, if it is there.
+    /// The nexus between these ports, if attached.
     pub(crate) fn find(&self, ports: &ItNexus) -> Option<NexusId> {
         self.by_ports.get(ports).copied()
     }
 
-    /// The unit attentions that wait for a nexus.
+    /// The pending unit attentions of a nexus.
     pub(crate) fn attentions(&mut self, id: NexusId) -> Option<&mut AttentionQueue> {
         let nexus = self.nexuses.get_mut(&id)?;
         nexus.hear(&self.announcements);
         Some(&mut nexus.attentions)
     }
 
-    /// Establishes a unit attention for every nexus of an audience but one.
+    /// Establishes a unit attention for every nexus of an audience except one.
     pub(crate) fn announce(
         &mut self,
         attention: Attention,
@@ -131,7 +131,7 @@ impl Nexuses {
         }
     }
 
-    /// Whether any nexus forbids ejection.
+    /// True if any nexus forbids ejection.
     pub(crate) fn is_removal_prevented(&self) -> bool {
         !self.preventing.is_empty()
     }
@@ -143,24 +143,23 @@ impl Nexuses {
         };
     }
 
-    /// A reset: PREVENT ends, and the buffers are empty.
+    /// Handles a reset: PREVENT ends, and the buffers are emptied.
     pub(crate) fn reset(&mut self) {
         self.preventing.clear();
         self.buffers.clear();
     }
 
-    /// What nexuses have written with WRITE BUFFER, as far as they have: the one that logged in
-    /// first comes first.
+    /// Contents written with WRITE BUFFER, in the order of the nexuses' logins.
     pub(crate) fn buffers(&self) -> impl Iterator<Item = (NexusId, &NexusBuffers)> + Clone {
         self.buffers.iter().map(|(id, buffers)| (*id, buffers))
     }
 
-    /// What a nexus has written.
+    /// The buffers of a nexus, if written.
     pub(crate) fn buffers_of(&self, id: NexusId) -> Option<&NexusBuffers> {
         self.buffers.get(&id)
     }
 
-    /// What a nexus writes into.
+    /// The buffers of a nexus, to write.
     pub(crate) fn buffers_mut(&mut self, id: NexusId) -> &mut NexusBuffers {
         self.buffers.entry(id).or_default()
     }
@@ -196,9 +195,9 @@ mod tests {
         nexuses
     }
 
-    /// Goal: to announce something touches no nexus but the one that is not to be told, and all
-    /// others hear it. Named by: 16 sessions with MODE SELECT at a unit that 6,000 sessions saw,
-    /// each a walk of half a millisecond, left another host 12 % of its requests.
+    /// Goal: an announcement accesses no nexus except the excluded one, and all others receive it.
+    /// Fault: 16 sessions with MODE SELECT at a unit that 6,000 sessions saw, each a loop of
+    /// half a millisecond, left another host 12 % of its requests.
     #[test]
     fn an_announcement_walks_over_no_nexus() {
         let mut nexuses = many();
@@ -216,8 +215,8 @@ mod tests {
         }
     }
 
-    /// Goal: a nexus is found by its ports without a walk. Named by: RESERVE and RELEASE at a unit
-    /// that 6,000 sessions saw left another host 4 % of its requests.
+    /// Goal: a nexus is found by its ports without a loop over all. Fault: RESERVE and RELEASE
+    /// at a unit that 6,000 sessions saw left another host 4 % of its requests.
     #[test]
     fn a_nexus_is_found_by_its_ports() {
         let mut nexuses = many();

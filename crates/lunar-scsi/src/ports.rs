@@ -1,52 +1,53 @@
-//! Asymmetric logical unit access: how each target port group reaches a unit. SPC-4 §5.15.2.
+//! Asymmetric logical unit access: the access state of a unit for each target port group.
+//! SPC-4 §5.15.2.
 //!
-//! A portal group is a target port (RFC 7143 §4.4.3), and each is a target port group of its own,
-//! identified by its tag. The states are the unit's, whichever target it is reached through: two
-//! targets that show a unit under one tag have one group, as multipath drivers assume that know a
-//! group by the unit's name and its number.
+//! A portal group is a target port (RFC 7143 §4.4.3), and each is its own target port group,
+//! identified by its tag. The states belong to the unit, for every target that exports it: two
+//! targets that export a unit under one tag have one group, because multipath drivers identify a
+//! group by the unit's name and the group's number.
 
 use crate::sense::Sense;
 use crate::unit::TargetPort;
 use alloc::collections::BTreeMap;
 
-/// Ports of one target: no more fit into page 88h with the longest names.
+/// Maximum number of ports of one target: more would not fit into page 88h with the longest names.
 pub const PORTS_MAX: usize = 256;
 
 lunar_wire::wire_enum! {
-    /// ASYMMETRIC ACCESS STATE, those there are here. Changes take no time, so that nothing is
-    /// ever transitioning; offline is not a state one can be asked in. SPC-4 §6.37.
+    /// ASYMMETRIC ACCESS STATE, the supported values. Changes take no time, so there is no
+    /// transitioning state; offline is a state that cannot be queried. SPC-4 §6.37.
     pub struct AccessState(u8) {
         ACTIVE_OPTIMIZED = 0, ACTIVE_NON_OPTIMIZED = 1, STANDBY = 2, UNAVAILABLE = 3,
     }
 }
 
 lunar_wire::wire_enum! {
-    /// STATUS CODE: what changed the state last. SPC-4 §6.37.
+    /// STATUS CODE: the cause of the last state change. SPC-4 §6.37.
     pub struct StatusCode(u8) { NONE = 0, SET_TARGET_PORT_GROUPS = 1 }
 }
 
 impl AccessState {
-    /// Through such a port blocks are read and written.
+    /// True if blocks can be read and written on such a port.
     pub fn is_active(self) -> bool {
         matches!(self, Self::ACTIVE_OPTIMIZED | Self::ACTIVE_NON_OPTIMIZED)
     }
 }
 
-/// The states of one unit's groups. All are active/optimized until SET TARGET PORT GROUPS says
-/// otherwise, and again after a restart.
+/// The states of one unit's groups. All are active/optimized until SET TARGET PORT GROUPS changes
+/// them, and again after a restart.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PortGroups {
-    /// Those that were set; their identifiers are tags of the configuration, so they are few.
+    /// States that were set; the keys are configured tags, so they are few.
     set: BTreeMap<u16, AccessState>,
 }
 
 impl PortGroups {
-    /// How the group of this tag reaches the unit.
+    /// The access state of the group with this tag.
     pub fn state(&self, group: u16) -> AccessState {
         self.set.get(&group).copied().unwrap_or(AccessState::ACTIVE_OPTIMIZED)
     }
 
-    /// What made it so.
+    /// The cause of this state.
     pub fn status_code(&self, group: u16) -> StatusCode {
         if self.set.contains_key(&group) {
             StatusCode::SET_TARGET_PORT_GROUPS
@@ -55,7 +56,7 @@ impl PortGroups {
         }
     }
 
-    /// Whether blocks could be reached through one of these ports.
+    /// True if blocks are accessible on at least one of these ports.
     pub fn any_active(&self, ports: &[TargetPort]) -> bool {
         ports.iter().any(|port| self.state(port.portal_group_tag).is_active())
     }
@@ -65,11 +66,11 @@ impl PortGroups {
         self.set.insert(group, state);
     }
 
-    /// Whether a command may come through a port of this group. SPC-4 §5.15.2.4 lists what every
-    /// state must let through, and lets all else end with NOT READY.
+    /// Checks whether a command may be received on a port of this group. SPC-4 §5.15.2.4 lists the
+    /// commands that every state must allow, and lets all others end with NOT READY.
     ///
     /// # Errors
-    /// LOGICAL UNIT NOT ACCESSIBLE, and in which state the port is.
+    /// LOGICAL UNIT NOT ACCESSIBLE, with the state of the port.
     pub fn check(&self, group: u16, cdb: &[u8]) -> Result<(), Sense> {
         match self.state(group) {
             AccessState::STANDBY if !is_for_standby(cdb) => {
@@ -86,8 +87,8 @@ impl PortGroups {
 const ECHO_BUFFER: u8 = 0x0a;
 const PORT_GROUPS: u8 = 0x0a;
 
-/// INQUIRY, REPORT LUNS, REPORT and SET TARGET PORT GROUPS, REQUEST SENSE, and the echo buffer
-/// modes of READ and WRITE BUFFER.
+/// True for INQUIRY, REPORT LUNS, REPORT and SET TARGET PORT GROUPS, REQUEST SENSE, and the echo
+/// buffer modes of READ and WRITE BUFFER.
 fn is_for_unavailable(cdb: &[u8]) -> bool {
     let (opcode, low) = match cdb {
         [opcode, second, ..] => (*opcode, second & 0x1f),
@@ -101,8 +102,8 @@ fn is_for_unavailable(cdb: &[u8]) -> bool {
     }
 }
 
-/// Those, and LOG SELECT, LOG SENSE, MODE SELECT, MODE SENSE, RECEIVE DIAGNOSTIC RESULTS, SEND
-/// DIAGNOSTIC, PERSISTENT RESERVE IN and OUT.
+/// True for the commands allowed in the state unavailable, and LOG SELECT, LOG SENSE, MODE SELECT,
+/// MODE SENSE, RECEIVE DIAGNOSTIC RESULTS, SEND DIAGNOSTIC, PERSISTENT RESERVE IN and OUT.
 fn is_for_standby(cdb: &[u8]) -> bool {
     const MORE: [u8; 10] = [0x15, 0x1a, 0x1c, 0x1d, 0x4c, 0x4d, 0x55, 0x5a, 0x5e, 0x5f];
     is_for_unavailable(cdb) || cdb.first().is_some_and(|opcode| MORE.contains(opcode))

@@ -1,4 +1,4 @@
-//! What an initiator may do to all that use a unit, and which commands do so.
+//! Rights of an initiator that affect all users of a unit, and the commands that require them.
 
 use crate::attention::Attention;
 use crate::plan::NexusId;
@@ -6,13 +6,13 @@ use crate::sense::Sense;
 use crate::unit::BlockUnit;
 use core::fmt;
 
-/// What an initiator may do to all that use a unit. By default it may do everything, as the
-/// standards have it.
+/// Rights of an initiator that affect all users of a unit. By default it has all of them, as in the
+/// standards.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rights {
-    /// It may send the commands that are [`Administration`].
+    /// True if it may send the commands of [`Administration`].
     pub administers_unit: bool,
-    /// It may reset the target that it came to.
+    /// True if it may reset the target it is logged in to.
     pub administers_target: bool,
 }
 
@@ -23,29 +23,32 @@ impl Default for Rights {
 }
 
 impl Rights {
+    /// Checks the right to administer the unit.
+    ///
     /// # Errors
-    /// ACCESS DENIED - NO ACCESS RIGHTS, as SPC-4 §8.3 has it for what access controls forbid.
+    /// ACCESS DENIED - NO ACCESS RIGHTS, which SPC-4 §8.3 defines for violations of access
+    /// controls.
     pub(crate) fn check_administers(self) -> Result<(), Sense> {
         if self.administers_unit { Ok(()) } else { Err(Sense::ACCESS_DENIED_NO_ACCESS_RIGHTS) }
     }
 }
 
-/// Which uses of a command act on all that use the unit, beyond the blocks that any initiator
-/// reads and writes: only initiators that administer the unit may send those. Decision 092.
+/// The uses of a command that affect all users of the unit, beyond the blocks that any initiator
+/// reads and writes: only initiators that administer the unit may send these. Decision 092.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Administration {
-    /// None.
+    /// No uses.
     Never,
-    /// All.
+    /// All uses.
     Always,
-    /// All but starting the unit: no LOEJ, no power condition.
+    /// All uses except starting the unit: no LOEJ, no power condition.
     UnlessStarts,
-    /// Those whose parameter list changes something; judged when it has come.
+    /// Uses whose parameter list changes something; checked when it has arrived.
     WhenChanges,
 }
 
 impl Administration {
-    /// Whether this very command is one, as far as the CDB tells.
+    /// True if this CDB is such a use, as far as the CDB determines it.
     pub(crate) fn includes(self, cdb: &[u8]) -> bool {
         const POWER_CONDITION_LOEJ_START: u8 = 0xf3;
         match self {
@@ -70,14 +73,14 @@ impl fmt::Display for Administration {
 }
 
 impl BlockUnit {
-    /// What a nexus may do; one that is not attached may do nothing.
+    /// Rights of a nexus; one that is not attached has none.
     pub(crate) fn rights(&self, nexus: NexusId) -> Rights {
         const NONE: Rights = Rights { administers_unit: false, administers_target: false };
         self.nexuses.get(nexus).map_or(NONE, |nexus| nexus.rights)
     }
 
-    /// Sets what a nexus may do from now on. INQUIRY and REPORT SUPPORTED OPERATION CODES answer by
-    /// its rights, so it is told when those to the unit are others than before.
+    /// Sets the rights of a nexus. INQUIRY and REPORT SUPPORTED OPERATION CODES depend on them, so
+    /// the nexus gets a unit attention if its rights to the unit change.
     pub fn set_rights(&mut self, nexus: NexusId, rights: Rights) {
         let Some(state) = self.nexuses.get_mut(nexus) else { return };
         let old = core::mem::replace(&mut state.rights, rights);

@@ -23,7 +23,7 @@ lunar_wire::wire_enum! {
     }
 }
 
-/// Why a command did not do what was asked; becomes fixed or descriptor format when encoded.
+/// The reason why a command failed; encoded in fixed or descriptor format.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Sense {
     /// Sense key.
@@ -32,26 +32,27 @@ pub struct Sense {
     pub code: u16,
     /// INFORMATION: an LBA, or the offset of a miscompare.
     pub information: Option<u64>,
-    /// Sense-key specific field pointer: where in the CDB (or parameter list) the fault lies.
+    /// Sense-key specific field pointer: the position of the error in the CDB (or parameter list).
     pub field: Option<FieldPointer>,
-    /// Where an EXTENDED COPY stopped, and what a unit it copies from or to had to say.
+    /// The point at which an EXTENDED COPY stopped, and the status of a unit that it copies from or
+    /// to.
     pub copy: Option<CopyFault>,
-    /// Sense-key specific progress indication: how much is done, of 65,536.
+    /// Sense-key specific progress indication, in units of 1/65,536.
     pub progress: Option<u16>,
 }
 
 /// Points at the byte (and bit) in error. SPC-4 §4.5.2.4.2.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FieldPointer {
-    /// In the CDB; else in the data-out parameter list.
+    /// True: in the CDB; false: in the data-out parameter list.
     pub in_cdb: bool,
     /// Byte offset.
     pub byte: u16,
-    /// Most significant bit of the field, where one is meant.
+    /// Most significant bit of the field, if the field is not whole bytes.
     pub bit: Option<u8>,
 }
 
-/// How sense data is laid out; the control mode page's D_SENSE bit chooses.
+/// Layout of sense data; the control mode page's D_SENSE bit selects it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum SenseFormat {
     /// Response code 70h, 18 bytes.
@@ -61,17 +62,17 @@ pub enum SenseFormat {
     Descriptor,
 }
 
-/// Sense data as bytes, in the format the unit's control page asks for.
+/// Sense data as bytes, in the format of the unit's control page.
 pub type SenseBytes = Vec<u8>;
 
-/// The longest sense data that [`Sense::encode`] makes without a [`CopyFault`]: header,
-/// information, sense-key specific.
+/// Maximum length of the output of [`Sense::encode`] without a [`CopyFault`]: header, information,
+/// sense-key specific.
 pub const PLAIN_SENSE_BYTES_MAX: usize = 8 + 12 + 8;
 
-/// The longest that it makes: the same, command-specific information and sense data forwarded.
+/// Maximum length of the output: the same, command-specific information and forwarded sense data.
 pub const SENSE_BYTES_MAX: usize = PLAIN_SENSE_BYTES_MAX + 12 + 4 + PLAIN_SENSE_BYTES_MAX;
 
-/// Length of fixed format sense data as [`Sense::encode`] makes it. SPC-4 §4.5.3.
+/// Length of the fixed format output of [`Sense::encode`]. SPC-4 §4.5.3.
 pub const FIXED_SENSE_BYTES: usize = 18;
 
 const CURRENT_FIXED: u8 = 0x70;
@@ -79,7 +80,7 @@ const DEFERRED_FIXED: u8 = 0x71;
 const CURRENT_DESCRIPTOR: u8 = 0x72;
 const DEFERRED_DESCRIPTOR: u8 = 0x73;
 const VALID: u8 = 0x80;
-/// SKSV: the sense-key specific bytes mean something.
+/// SKSV: the sense-key specific bytes are valid.
 const FIELD_VALID: u8 = 0x80;
 const IN_CDB: u8 = 0x40;
 const BIT_VALID: u8 = 0x08;
@@ -93,7 +94,7 @@ macro_rules! senses {
             pub const $name: Self = Self::new(SenseKey::$key, $code);
         )+
 
-            /// The name of key and additional code together, if they have one here.
+            /// The name of this combination of key and additional code, if it has one here.
             pub fn name(&self) -> Option<&'static str> {
                 match (self.key, self.code) {
                     $((SenseKey::$key, $code) => Some(stringify!($name)),)+
@@ -109,81 +110,81 @@ senses! {
     NO_ADDITIONAL_SENSE = NO_SENSE, 0x0000;
     /// Stopped by START STOP UNIT.
     NOT_READY_INITIALIZING_COMMAND_REQUIRED = NOT_READY, 0x0402;
-    /// LOGICAL UNIT NOT ACCESSIBLE: its group is standby; another port may do.
+    /// LOGICAL UNIT NOT ACCESSIBLE: its group is standby; another port may be usable.
     TARGET_PORT_IN_STANDBY_STATE = NOT_READY, 0x040b;
     /// LOGICAL UNIT NOT ACCESSIBLE: its group is unavailable.
     TARGET_PORT_IN_UNAVAILABLE_STATE = NOT_READY, 0x040c;
-    /// FORMAT UNIT goes on.
+    /// FORMAT UNIT is running.
     FORMAT_IN_PROGRESS = NOT_READY, 0x0404;
-    /// SANITIZE goes on.
+    /// SANITIZE is running.
     SANITIZE_IN_PROGRESS = NOT_READY, 0x041b;
-    /// Ejected.
+    /// The medium was ejected.
     MEDIUM_NOT_PRESENT = NOT_READY, 0x3a00;
     /// The device failed a write.
     WRITE_ERROR = MEDIUM_ERROR, 0x0c00;
     /// The device failed a read.
     UNRECOVERED_READ_ERROR = MEDIUM_ERROR, 0x1100;
-    /// FORMAT UNIT has failed, and its blocks hold nobody knows what.
+    /// FORMAT UNIT has failed, and the contents of the blocks are undefined.
     MEDIUM_FORMAT_CORRUPTED = MEDIUM_ERROR, 0x3100;
     /// FORMAT UNIT fails.
     FORMAT_COMMAND_FAILED = MEDIUM_ERROR, 0x3101;
     /// SANITIZE fails, or has failed.
     SANITIZE_COMMAND_FAILED = MEDIUM_ERROR, 0x3103;
-    /// A fault that is the device's own, of no block in particular.
+    /// An internal error of the device, not of a specific block.
     INTERNAL_TARGET_FAILURE = HARDWARE_ERROR, 0x4400;
-    /// The self-test could not read what it should.
+    /// The self-test could not read its blocks.
     LOGICAL_UNIT_FAILED_SELF_TEST = HARDWARE_ERROR, 0x3e03;
     /// The expected data transfer length does not fit the command.
     INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT = ILLEGAL_REQUEST, 0x0e03;
     /// A parameter list that ends inside a field.
     PARAMETER_LIST_LENGTH_ERROR = ILLEGAL_REQUEST, 0x1a00;
-    /// No such command.
+    /// The command is unknown.
     INVALID_OPERATION_CODE = ILLEGAL_REQUEST, 0x2000;
     /// The initiator does not administer the unit.
     ACCESS_DENIED_NO_ACCESS_RIGHTS = ILLEGAL_REQUEST, 0x2002;
-    /// Blocks past the end.
+    /// The range exceeds the end of the unit.
     LBA_OUT_OF_RANGE = ILLEGAL_REQUEST, 0x2100;
-    /// The echo buffer is read before it was written.
+    /// The echo buffer was read before it was written.
     COMMAND_SEQUENCE_ERROR = ILLEGAL_REQUEST, 0x2c00;
-    /// A CDB field; better with [`Sense::invalid_field_in_cdb`].
+    /// An invalid CDB field; better with [`Sense::invalid_field_in_cdb`].
     INVALID_FIELD_IN_CDB = ILLEGAL_REQUEST, 0x2400;
     /// No unit has this LUN.
     LOGICAL_UNIT_NOT_SUPPORTED = ILLEGAL_REQUEST, 0x2500;
-    /// A parameter field; better with [`Sense::invalid_field_in_parameter_list`].
+    /// An invalid parameter field; better with [`Sense::invalid_field_in_parameter_list`].
     INVALID_FIELD_IN_PARAMETER_LIST = ILLEGAL_REQUEST, 0x2600;
-    /// EXTENDED COPY with more CSCD descriptors than are taken.
+    /// EXTENDED COPY has too many CSCD descriptors.
     TOO_MANY_TARGET_DESCRIPTORS = ILLEGAL_REQUEST, 0x2606;
-    /// EXTENDED COPY with a CSCD descriptor of a type that is not known here.
+    /// EXTENDED COPY has a CSCD descriptor of an unknown type.
     UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE = ILLEGAL_REQUEST, 0x2607;
-    /// EXTENDED COPY with more segment descriptors than are taken.
+    /// EXTENDED COPY has too many segment descriptors.
     TOO_MANY_SEGMENT_DESCRIPTORS = ILLEGAL_REQUEST, 0x2608;
-    /// EXTENDED COPY with a segment descriptor of a type that is not known here.
+    /// EXTENDED COPY has a segment descriptor of an unknown type.
     UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE = ILLEGAL_REQUEST, 0x2609;
-    /// EXTENDED COPY with inline data.
+    /// EXTENDED COPY has inline data.
     INLINE_DATA_LENGTH_EXCEEDED = ILLEGAL_REQUEST, 0x260b;
-    /// EXTENDED COPY under a list identifier that a running one has.
+    /// EXTENDED COPY has the list identifier of a running one.
     OPERATION_IN_PROGRESS = ILLEGAL_REQUEST, 0x0016;
     /// A unit that EXTENDED COPY copies from or to refused, or failed.
     THIRD_PARTY_DEVICE_FAILURE = COPY_ABORTED, 0x0d01;
-    /// A segment names a copy source or destination that is not described, or a null device.
+    /// A segment names a copy source or destination without a descriptor, or a null device.
     UNREACHABLE_COPY_TARGET = COPY_ABORTED, 0x0804;
-    /// A segment that is refused by one of its units, whose sense data are forwarded.
+    /// One of the units of a segment refused it; its sense data is forwarded.
     COPY_REFUSED_BY_UNIT = COPY_ABORTED, 0x0000;
-    /// No such unit is there for this initiator.
+    /// This initiator has no such unit.
     COPY_TARGET_DEVICE_NOT_REACHABLE = COPY_ABORTED, 0x0d02;
-    /// The unit is of another peripheral device type.
+    /// The unit has another peripheral device type.
     INCORRECT_COPY_TARGET_DEVICE_TYPE = COPY_ABORTED, 0x0d03;
-    /// A segment that is not whole blocks of both units.
+    /// A segment is not whole blocks of both units.
     UNEXPECTED_INEXACT_SEGMENT = COPY_ABORTED, 0x260a;
-    /// RELEASE whose scope or type is not the reservation's.
+    /// The scope or type of RELEASE differs from that of the reservation.
     INVALID_RELEASE_OF_PERSISTENT_RESERVATION = ILLEGAL_REQUEST, 0x2604;
-    /// MODE SENSE asked for saved values.
+    /// MODE SENSE requested saved values.
     SAVING_PARAMETERS_NOT_SUPPORTED = ILLEGAL_REQUEST, 0x3900;
     /// PREVENT ALLOW MEDIUM REMOVAL forbids the ejection.
     MEDIUM_REMOVAL_PREVENTED = ILLEGAL_REQUEST, 0x5302;
     /// No room for another registration.
     INSUFFICIENT_REGISTRATION_RESOURCES = ILLEGAL_REQUEST, 0x5504;
-    /// The command needs more of something than there is.
+    /// The command needs more of a resource than is available.
     INSUFFICIENT_RESOURCES = ILLEGAL_REQUEST, 0x5503;
     /// Power on, reset, or bus device reset occurred.
     POWER_ON_RESET = UNIT_ATTENTION, 0x2900;
@@ -203,77 +204,77 @@ senses! {
     ASYMMETRIC_ACCESS_STATE_CHANGED = UNIT_ATTENTION, 0x2a06;
     /// The unit was resized.
     CAPACITY_DATA_HAS_CHANGED = UNIT_ATTENTION, 0x2a09;
-    /// A medium came back; NOT READY TO READY CHANGE.
+    /// A medium was loaded; NOT READY TO READY CHANGE.
     MEDIUM_MAY_HAVE_CHANGED = UNIT_ATTENTION, 0x2800;
     /// Another nexus aborted this one's commands; COMMANDS CLEARED BY ANOTHER INITIATOR.
     COMMANDS_CLEARED_BY_ANOTHER_INITIATOR = UNIT_ATTENTION, 0x2f00;
-    /// Little room is left for a thin unit.
+    /// A thin unit has little free space left.
     THIN_PROVISIONING_SOFT_THRESHOLD_REACHED = UNIT_ATTENTION, 0x3807;
-    /// INQUIRY would answer something else than before.
+    /// The answer to INQUIRY has changed.
     INQUIRY_DATA_HAS_CHANGED = UNIT_ATTENTION, 0x3f03;
-    /// A LUN appeared or went.
+    /// A LUN was added or removed.
     REPORTED_LUNS_DATA_HAS_CHANGED = UNIT_ATTENTION, 0x3f0e;
     /// A write to a unit that is write protected by configuration.
     WRITE_PROTECTED = DATA_PROTECT, 0x2700;
-    /// The same, by the SWP bit of the control mode page.
+    /// A write to a unit that is write protected by the SWP bit of the control mode page.
     LOGICAL_UNIT_SOFTWARE_WRITE_PROTECTED = DATA_PROTECT, 0x2702;
-    /// The device has no room left for a thin unit.
+    /// The device has no free space left for a thin unit.
     SPACE_ALLOCATION_FAILED = DATA_PROTECT, 0x2707;
-    /// Another amount of data came than was asked for. RFC 7143 §11.4.7.2
+    /// The amount of data differs from the request. RFC 7143 §11.4.7.2
     INCORRECT_AMOUNT_OF_DATA = ABORTED_COMMAND, 0x0c0d;
-    /// Unsolicited data where none was agreed. RFC 7143 §11.4.7.2
+    /// Unsolicited data without agreement. RFC 7143 §11.4.7.2
     UNEXPECTED_UNSOLICITED_DATA = ABORTED_COMMAND, 0x0c0c;
     /// A data digest did not match. RFC 7143 §11.4.7.2
     PROTOCOL_SERVICE_CRC_ERROR = ABORTED_COMMAND, 0x4705;
-    /// What a SNACK asked for cannot be sent again. RFC 7143 §11.4.7.2
+    /// Data requested by a SNACK cannot be sent again. RFC 7143 §11.4.7.2
     SNACK_REJECTED = ABORTED_COMMAND, 0x1113;
-    /// Two commands with one tag.
+    /// Two commands have the same tag.
     OVERLAPPED_COMMANDS_ATTEMPTED = ABORTED_COMMAND, 0x4e00;
-    /// An operation on the whole unit came between a command and its blocks.
+    /// An operation on the whole unit began between a command's check and its access to blocks.
     COMMANDS_CLEARED_BY_DEVICE_SERVER = ABORTED_COMMAND, 0x2f02;
     /// Compared data differ; better with [`Sense::miscompare`].
     MISCOMPARE_DURING_VERIFY = MISCOMPARE, 0x1d00;
 }
 
 impl Sense {
-    /// A sense without information or pointer.
+    /// Creates a sense without information or pointer.
     pub const fn new(key: SenseKey, code: u16) -> Self {
         Self { key, code, information: None, field: None, copy: None, progress: None }
     }
 
-    /// With INFORMATION.
+    /// Adds INFORMATION.
     #[must_use]
     pub const fn with_information(mut self, information: u64) -> Self {
         self.information = Some(information);
         self
     }
 
-    /// With a field pointer; it is only encoded with ILLEGAL REQUEST and COPY ABORTED.
+    /// Adds a field pointer; only encoded with ILLEGAL REQUEST and COPY ABORTED.
     #[must_use]
     pub const fn with_field(mut self, field: FieldPointer) -> Self {
         self.field = Some(field);
         self
     }
 
-    /// With a progress indication; it is only encoded with NOT READY and NO SENSE.
+    /// Adds a progress indication; only encoded with NOT READY and NO SENSE.
     #[must_use]
     pub const fn with_progress(mut self, progress: u16) -> Self {
         self.progress = Some(progress);
         self
     }
 
-    /// ILLEGAL REQUEST, INVALID FIELD IN CDB, pointing at byte `byte` and, where the field is not
+    /// ILLEGAL REQUEST, INVALID FIELD IN CDB, pointing at byte `byte` and, if the field is not
     /// whole bytes, at its most significant bit.
     pub const fn invalid_field_in_cdb(byte: u16, bit: Option<u8>) -> Self {
         Self::INVALID_FIELD_IN_CDB.with_field(FieldPointer { in_cdb: true, byte, bit })
     }
 
-    /// ILLEGAL REQUEST, INVALID FIELD IN PARAMETER LIST, pointing likewise into the data-out.
+    /// ILLEGAL REQUEST, INVALID FIELD IN PARAMETER LIST, with the same pointer into the data-out.
     pub const fn invalid_field_in_parameter_list(byte: u16, bit: Option<u8>) -> Self {
         Self::INVALID_FIELD_IN_PARAMETER_LIST.with_field(FieldPointer { in_cdb: false, byte, bit })
     }
 
-    /// With the place where an EXTENDED COPY stopped.
+    /// Adds the point at which an EXTENDED COPY stopped.
     #[must_use]
     pub const fn with_copy(mut self, copy: CopyFault) -> Self {
         self.copy = Some(copy);
@@ -285,7 +286,7 @@ impl Sense {
         Self::MISCOMPARE_DURING_VERIFY.with_information(offset_bytes)
     }
 
-    /// As bytes for a SCSI response or REQUEST SENSE.
+    /// Encodes the sense for a SCSI response or REQUEST SENSE.
     pub fn encode(&self, format: SenseFormat) -> SenseBytes {
         match format {
             SenseFormat::Fixed => self.encode_fixed(),
@@ -293,8 +294,8 @@ impl Sense {
         }
     }
 
-    /// Reads sense data of either format, current or deferred, as an initiator receives it.
-    /// `None` when it is neither, or too short for a key.
+    /// Decodes sense data of either format, current or deferred, as an initiator receives it.
+    /// `None` if it is neither, or too short for a key.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? & !VALID {
             CURRENT_FIXED | DEFERRED_FIXED => Self::decode_fixed(bytes),
@@ -303,14 +304,15 @@ impl Sense {
         }
     }
 
-    /// Whether sense data tells of an earlier command.
+    /// True if sense data reports an error of an earlier command.
     pub fn is_deferred(bytes: &[u8]) -> bool {
         bytes
             .first()
             .is_some_and(|code| matches!(code & !VALID, DEFERRED_FIXED | DEFERRED_DESCRIPTOR))
     }
 
-    /// SPC-4 §4.5.3. INFORMATION has 32 bits here: a larger one is left out, VALID stays 0.
+    /// Encodes fixed format. SPC-4 §4.5.3. INFORMATION has 32 bits here: a larger value is omitted,
+    /// VALID stays 0.
     fn encode_fixed(&self) -> SenseBytes {
         let mut bytes = vec![0; FIXED_SENSE_BYTES];
         bytes[0] = CURRENT_FIXED;
@@ -331,7 +333,7 @@ impl Sense {
         bytes
     }
 
-    /// SPC-4 §4.5.2.
+    /// Encodes descriptor format. SPC-4 §4.5.2.
     fn encode_descriptor(&self) -> SenseBytes {
         let mut bytes = vec![0; 8];
         bytes[0] = CURRENT_DESCRIPTOR;
@@ -352,9 +354,9 @@ impl Sense {
         bytes
     }
 
-    /// The three sense-key specific bytes, by the key: a progress indication, a field pointer, or
-    /// with COPY ABORTED a segment pointer, whose SD bit is 0 here: it counts from the start of the
-    /// parameter list. SPC-4 §4.5.2.4.
+    /// The three sense-key specific bytes, depending on the key: a progress indication, a field
+    /// pointer, or with COPY ABORTED a segment pointer, whose SD bit is 0 here because it counts
+    /// from the start of the parameter list. SPC-4 §4.5.2.4.
     fn sense_key_specific(&self) -> Option<[u8; 3]> {
         if let Some(progress) = self.progress.filter(|_| shows_progress(self.key)) {
             let [high, low] = progress.to_be_bytes();
@@ -374,7 +376,7 @@ impl Sense {
 
     fn decode_fixed(bytes: &[u8]) -> Option<Self> {
         let key = SenseKey(bytes.get(2)? & 0x0f);
-        // What lies past ADDITIONAL SENSE LENGTH is not sense data, whatever stands there.
+        // Bytes beyond ADDITIONAL SENSE LENGTH are not sense data.
         let end = 8 + usize::from(bytes.get(7).copied().unwrap_or(0));
         let bytes = &bytes[..bytes.len().min(end)];
         let code = bytes.get(12..14).map_or(0, u16::get);
@@ -414,7 +416,7 @@ impl Sense {
     }
 }
 
-/// One line for people: `ILLEGAL_REQUEST 24h/00h (INVALID_FIELD_IN_CDB), CDB byte 2 bit 5`.
+/// One readable line: `ILLEGAL_REQUEST 24h/00h (INVALID_FIELD_IN_CDB), CDB byte 2 bit 5`.
 impl fmt::Display for Sense {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [code, qualifier] = self.code.to_be_bytes();
@@ -441,23 +443,23 @@ impl fmt::Display for Sense {
 
 impl core::error::Error for Sense {}
 
-/// Whether the sense-key specific bytes of this key point at a field.
+/// True if the sense-key specific bytes of this key point at a field.
 fn points(key: SenseKey) -> bool {
     matches!(key, SenseKey::ILLEGAL_REQUEST | SenseKey::COPY_ABORTED)
 }
 
-/// SPC-4 §4.5.2.4.4: with these keys the sense-key specific bytes are a progress indication.
+/// True if the sense-key specific bytes of this key are a progress indication. SPC-4 §4.5.2.4.4.
 fn shows_progress(key: SenseKey) -> bool {
     matches!(key, SenseKey::NO_SENSE | SenseKey::NOT_READY)
 }
 
-/// Reads three sense-key specific bytes as a progress indication, if they are one.
+/// Decodes three sense-key specific bytes as a progress indication, if valid.
 fn progress_indication(key: SenseKey, bytes: &[u8]) -> Option<u16> {
     let valid = shows_progress(key) && bytes[0] & FIELD_VALID != 0;
     valid.then(|| u16::get(&bytes[1..3]))
 }
 
-/// Reads three sense-key specific bytes as a field pointer, if they are one.
+/// Decodes three sense-key specific bytes as a field pointer, if valid.
 fn field_pointer(key: SenseKey, bytes: &[u8]) -> Option<FieldPointer> {
     /// SD: a segment pointer that counts from a segment descriptor.
     const IN_SEGMENT: u8 = 0x20;
@@ -496,7 +498,7 @@ mod tests {
         assert_eq!(bytes, expected);
     }
 
-    /// Goal: VALID is honest. Method: an LBA on each side of 32 bits, fixed format.
+    /// Goal: VALID is set correctly. Method: an LBA on each side of 32 bits, fixed format.
     #[test]
     fn fixed_information_is_valid_only_where_it_fits() {
         let fits = Sense::UNRECOVERED_READ_ERROR.with_information(0xffff_ffff);
@@ -510,7 +512,8 @@ mod tests {
         assert_eq!(Sense::decode(&bytes), Some(large));
     }
 
-    /// A field pointer stands with ILLEGAL REQUEST only, and its bit number has three bits.
+    /// Goal: a field pointer is only encoded with ILLEGAL REQUEST, and its bit number has three
+    /// bits.
     #[test]
     fn field_pointers_where_they_belong() {
         let field = FieldPointer { in_cdb: true, byte: 1, bit: Some(0xff) };
@@ -525,7 +528,8 @@ mod tests {
         assert_eq!(Sense::decode(&bytes), Some(Sense::new(SenseKey::MEDIUM_ERROR, 0x2400)));
     }
 
-    /// SPC-4 §4.5.2.4.4: the same bytes are a progress indication with NOT READY and NO SENSE.
+    /// Goal: with NOT READY and NO SENSE the same bytes are a progress indication.
+    /// SPC-4 §4.5.2.4.4.
     #[test]
     fn progress_where_it_belongs() {
         let fixed = Sense::SANITIZE_IN_PROGRESS.with_progress(0x8001).encode(SenseFormat::Fixed);
@@ -564,7 +568,7 @@ mod tests {
         assert_eq!(Sense::new(SenseKey::NO_SENSE, 0x2907).name(), None, "another key");
     }
 
-    /// What stands behind ADDITIONAL SENSE LENGTH is not read.
+    /// Goal: bytes beyond ADDITIONAL SENSE LENGTH are not read.
     #[test]
     fn additional_length_cuts() {
         let mut bytes = Sense::invalid_field_in_cdb(1, None).encode(SenseFormat::Fixed);
@@ -575,7 +579,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: hostile sense data never panics. Method: random bytes behind each response code.
+        /// Goal: hostile sense data never causes a panic. Method: random bytes after each response
+        /// code.
         #[test]
         fn any_bytes_decode(
             code in 0x70_u8..0x74, rest in proptest::collection::vec(any::<u8>(), 0..64),
@@ -588,7 +593,7 @@ mod tests {
             }
         }
 
-        /// Goal: nothing is lost. Method: encode, decode, compare, both formats.
+        /// Goal: encoding and decoding lose nothing. Method: encode, decode, compare, both formats.
         #[test]
         fn what_is_encoded_is_decoded(
             code in any::<u16>(), information in proptest::option::of(any::<u32>()),

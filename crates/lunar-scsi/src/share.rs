@@ -1,23 +1,23 @@
-//! Shares of tables that all initiators of a unit use: none of them takes all of a table by
-//! changing its ISID, nor, where its name is not proven, by changing its name.
+//! Shares of tables that all initiators of a unit use: no initiator can fill a table by changing
+//! its ISID, or, if its name is not proven, its name.
 
-/// The place that an initiator comes from, as an opaque number. A target makes it of an address;
-/// two initiators of one number may be one peer under two names.
+/// The origin of an initiator as an opaque number, which a target derives from an address; two
+/// initiators of the same origin may be one peer with two names.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Origin(pub u128);
 
-/// The initiator that an entry of a table counts for.
+/// The initiator to which a table entry is charged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Owner<'a> {
     /// Initiator name, in lower case.
     pub name: &'a str,
-    /// `None`: the name is proven, or the origin is not known any more.
+    /// `None`: the name is proven, or the origin is no longer known.
     pub origin: Option<Origin>,
 }
 
 impl Owner<'_> {
-    /// Whether `entry` counts for the same initiator name. A name that is claimed from two origins
-    /// is two initiators: nobody uses up the share of a name by claiming it.
+    /// True if `entry` is charged to the same initiator name. A name claimed from two origins is
+    /// two initiators, so that claiming a name does not use up its share.
     fn shares_name(self, entry: Owner<'_>) -> bool {
         self.name == entry.name && (entry.origin.is_none() || entry.origin == self.origin)
     }
@@ -27,19 +27,19 @@ impl Owner<'_> {
     }
 }
 
-/// How many entries of one table there may be.
+/// Maximum numbers of entries of one table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Shares {
-    /// Of all initiators together.
+    /// Maximum of all initiators together.
     pub of_all: usize,
-    /// Of one initiator name.
+    /// Maximum of one initiator name.
     pub of_initiator: usize,
-    /// Of one origin, of initiators whose names are not proven.
+    /// Maximum of one origin, for initiators whose names are not proven.
     pub of_origin: usize,
 }
 
 impl Shares {
-    /// Whether `owner` may have `more` entries besides those that are `taken`.
+    /// True if `owner` may have `more` entries besides the `taken` ones.
     pub fn admit<'o>(
         &self,
         taken: impl Iterator<Item = Owner<'o>>,
@@ -56,9 +56,9 @@ impl Shares {
         of_all <= self.of_all && of_initiator <= self.of_initiator && origin_fits
     }
 
-    /// The index of the entry that one more of `owner` displaces: the first of the initiator, of
-    /// the origin or of all, whichever has its share. `None`: there is room. `taken` begins with
-    /// the oldest.
+    /// Index of the entry that a further one of `owner` displaces: the first of the initiator, of
+    /// the origin or of all, whichever has reached its share. `None`: there is room. `taken` begins
+    /// with the oldest.
     pub fn displaced<'o>(
         &self,
         taken: impl Iterator<Item = Owner<'o>> + Clone,
@@ -111,8 +111,8 @@ mod tests {
         assert!(admits(&taken, proven("e")), "a proven name has no origin");
     }
 
-    /// Goal: a claimed name takes nothing from the initiator that proves it, nor from one that
-    /// claims it elsewhere; what has no origin counts for all of the name.
+    /// Goal: claiming a name takes nothing from the initiator that proves it, nor from one that
+    /// claims it from another origin; entries without an origin count for every claim of the name.
     #[test]
     fn a_name_is_not_used_up_by_claiming_it() {
         let taken = [claimed("a", 1), claimed("a", 1)];

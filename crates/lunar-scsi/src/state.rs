@@ -1,5 +1,5 @@
-//! What of a unit must survive the process, as bytes: sections under a magic, a version and a
-//! CRC32C, so that a torn or foreign file is told from ours.
+//! The persistent state of a unit as bytes: sections with a magic number, a version and a CRC32C,
+//! which detect torn or foreign files.
 //!
 //! ```text
 //! 0   magic "LunarLU\0"
@@ -11,7 +11,7 @@
 use alloc::vec::Vec;
 use lunar_wire::{Field, crc32c};
 
-/// Why the state of a former run could not be taken up.
+/// The reason why the state of an earlier run is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct StateError(pub &'static str);
@@ -22,7 +22,7 @@ const LATER: StateError = StateError("the state was written by a later version")
 const LIST: StateError = StateError("the state contradicts itself: a section is cut short");
 
 lunar_wire::wire_enum! {
-    /// What a section holds.
+    /// The contents of a section.
     pub struct SectionKind(u16) { RESERVATIONS = 1, LONG_OPERATION = 2 }
 }
 
@@ -32,13 +32,13 @@ const HEAD_BYTES: usize = 10;
 const CRC_BYTES: usize = 4;
 const SECTION_HEAD_BYTES: usize = 6;
 
-/// Makes the whole of its sections.
+/// Encodes the sections.
 pub(crate) fn encode(sections: &[(SectionKind, Vec<u8>)]) -> Vec<u8> {
     let mut state = MAGIC.to_vec();
     state.extend_from_slice(&VERSION.to_be_bytes());
     for (kind, bytes) in sections {
         state.extend_from_slice(&kind.0.to_be_bytes());
-        // Sections are a few kilobytes: reservations and mode pages have limits of their own.
+        // Sections are a few kilobytes: reservations and mode pages have their own limits.
         state.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
         state.extend_from_slice(bytes);
     }
@@ -47,7 +47,7 @@ pub(crate) fn encode(sections: &[(SectionKind, Vec<u8>)]) -> Vec<u8> {
     state
 }
 
-/// The sections of a state, in order.
+/// Decodes the sections of a state, in order.
 pub(crate) fn decode(state: &[u8]) -> Result<Vec<(SectionKind, &[u8])>, StateError> {
     if state.get(..MAGIC.len()) != Some(&MAGIC) {
         return Err(FOREIGN);
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(decode(&state).unwrap(), sections);
     }
 
-    /// Goal: no damage goes unnoticed. Method: flip each bit, cut at each byte.
+    /// Goal: all damage is detected. Method: flip each bit, cut at each byte.
     #[test]
     fn damage_is_noticed() {
         let whole = example();

@@ -1,33 +1,33 @@
-//! The threshold of a thin unit: when it says that little room is left. SBC-3 §4.7.3.7.
+//! The threshold of a thin unit for reporting that little free space is left. SBC-3 §4.7.3.7.
 
-/// A threshold, as the operator chose it.
+/// A threshold configured by the operator.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Threshold {
     /// THRESHOLD EXPONENT: a threshold set is 2 to this power of blocks.
     pub set_exponent: u8,
-    /// THRESHOLD COUNT by default: the initiators are told when no more sets than about this are
-    /// available.
+    /// Default of THRESHOLD COUNT: initiators are informed when about this number of sets or fewer
+    /// is available.
     pub available_sets: u32,
 }
 
 impl Threshold {
-    /// A threshold set in bytes.
+    /// Length of a threshold set in bytes.
     pub const fn set_bytes(&self, block_bytes: u32) -> u64 {
         let exponent = if self.set_exponent > 31 { 31 } else { self.set_exponent };
         (block_bytes as u64) << exponent
     }
 }
 
-/// The room for a thin unit's blocks, in bytes.
+/// The space for a thin unit's blocks, in bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Resources {
-    /// Taken by this unit.
+    /// Space used by this unit.
     pub used_bytes: u64,
-    /// Available to it, and perhaps to others.
+    /// Space available to it, and possibly to others.
     pub available_bytes: u64,
 }
 
-/// The same in threshold sets: what is used is rounded up, what is available down.
+/// The same in threshold sets: used space is rounded up, available space is rounded down.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SetCounts {
     /// Used LBA Mapping Resource Count.
@@ -47,7 +47,7 @@ impl Resources {
     }
 }
 
-/// What is known of the room, and whether its coming short was told.
+/// The last measured space, and whether the threshold was reported.
 #[derive(Debug, Default)]
 pub(crate) struct RoomWatch {
     resources: Option<Resources>,
@@ -59,15 +59,15 @@ impl RoomWatch {
         self.resources
     }
 
-    /// Tells again what was told already: the threshold has changed.
+    /// Allows the same crossing to be reported again, because the threshold has changed.
     pub(crate) fn rearm(&mut self) {
         self.reached = false;
     }
 
-    /// Takes notice; `true` when an armed threshold of `count` sets is reached. The count is the
-    /// centre of a range of one set: what is available has to fall to its lower end, and the
-    /// threshold is armed again above its upper one, so that a unit that lives on the border is
-    /// not heard all the time.
+    /// Records a measurement; `true` if an armed threshold of `count` sets is reached. The count is
+    /// the centre of a range of one set: available space must fall to its lower end, and the
+    /// threshold is armed again above its upper one, so that a unit at the limit does not report
+    /// continuously.
     pub(crate) fn observe(
         &mut self,
         resources: Resources,
@@ -97,7 +97,7 @@ mod tests {
         Resources { used_bytes: 3 * SET + 1, available_bytes }
     }
 
-    /// Once per crossing: told when half a set below the count, armed again half a set above it.
+    /// Goal: one report per crossing, half a set below the count; armed again half a set above it.
     #[test]
     fn a_threshold_is_told_once_for_each_crossing() {
         let mut watch = RoomWatch::default();

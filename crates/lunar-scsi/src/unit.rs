@@ -1,7 +1,7 @@
-//! One block logical unit as SCSI sees it: what it is, and what state it is in.
+//! One block logical unit from the SCSI view: its properties and its state.
 //!
-//! A plain value with one owner; the target keeps it under the unit's lock and asks it to judge
-//! each command. Nothing here does I/O.
+//! A plain value with one owner; the target keeps it under the unit's lock and lets it check each
+//! command. This module does no I/O.
 
 pub use crate::state::StateError;
 pub use crate::threshold::{Resources, SetCounts, Threshold};
@@ -33,16 +33,16 @@ use alloc::vec::Vec;
 use core::fmt;
 use lunar_wire::Lun;
 
-/// What a unit is; fixed while it is served, except for its size.
+/// Properties of a unit; fixed while it is served, except for its size.
 #[derive(Clone, Debug)]
 pub struct UnitOptions {
-    /// Identity: NAA 3, UUID designator and serial number come from here.
+    /// Identity: the source of NAA 3, UUID designator and serial number.
     pub uuid: [u8; 16],
     /// PRODUCT IDENTIFICATION, at most 16 characters of ASCII.
     pub product: String,
     /// Logical block length in bytes.
     pub block_bytes: u32,
-    /// How many blocks.
+    /// Number of blocks.
     pub block_count: u64,
     /// Physical block length in bytes.
     pub physical_block_bytes: u32,
@@ -50,11 +50,11 @@ pub struct UnitOptions {
     pub transfer_blocks_max: u32,
     /// OPTIMAL TRANSFER LENGTH, in blocks.
     pub optimal_transfer_blocks: u32,
-    /// Some: thin provisioned (LBPME=1), deallocating in runs of this many blocks.
+    /// Granularity of deallocation in blocks; `Some` makes the unit thin provisioned (LBPME=1).
     pub unmap_granularity_blocks: Option<u32>,
-    /// Some: a thin unit tells when little room is left.
+    /// Threshold at which a thin unit reports little free space, if any.
     pub threshold: Option<Threshold>,
-    /// Some: WRITE ATOMIC is offered, within these limits.
+    /// Limits of WRITE ATOMIC; `None` if it is not supported.
     pub atomic: Option<AtomicBlocks>,
     /// Write protected by configuration.
     pub read_only: bool,
@@ -65,7 +65,7 @@ pub struct UnitOptions {
 }
 
 impl Default for UnitOptions {
-    /// A writable, thick, fixed disk of one block of 512 bytes that writes through.
+    /// A writable, thick, fixed disk of one 512-byte block, with write-through.
     fn default() -> Self {
         Self {
             uuid: [0; 16],
@@ -85,7 +85,7 @@ impl Default for UnitOptions {
     }
 }
 
-/// What WRITE ATOMIC may write.
+/// Limits of WRITE ATOMIC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AtomicBlocks {
     /// ATOMIC ALIGNMENT and ATOMIC TRANSFER LENGTH GRANULARITY, in blocks.
@@ -94,16 +94,16 @@ pub struct AtomicBlocks {
     pub blocks_max: u32,
 }
 
-/// Who is at the other end of a nexus; persistent reservations name it.
+/// The initiator's end of a nexus, as named in persistent reservations.
 #[derive(Clone, Debug, Eq, PartialEq, Ord, PartialOrd)]
 pub struct InitiatorPort {
     /// iSCSI name.
     pub name: String,
-    /// ISID: together with the name the initiator port, RFC 7143 §4.4.3.
+    /// ISID: identifies the initiator port together with the name, RFC 7143 §4.4.3.
     pub isid: [u8; 6],
 }
 
-/// The port of ours a command came through.
+/// The target port that received a command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TargetPort {
     /// Target name.
@@ -114,22 +114,22 @@ pub struct TargetPort {
     pub relative_id: u16,
 }
 
-/// A nexus of a session, as the target knows it.
+/// Properties of a session's nexus.
 #[derive(Clone, Debug)]
 pub struct NexusOptions {
-    /// Its ends, and where the initiator comes from: the same for all units of a session.
+    /// Its two ports, and the origin of the initiator: the same for all units of a session.
     pub ports: Arc<ItNexus>,
-    /// What the initiator may do to all that use the unit.
+    /// Rights of the initiator that affect all users of the unit.
     pub rights: Rights,
-    /// When the session began to see the unit: the nexus is told what is announced from then on,
+    /// Time at which the session began to see the unit: the nexus receives all later announcements,
     /// however late it is attached.
     pub logged_in: LogicalTime,
-    /// The nexus whose TARGET COLD RESET ended the initiator's last session, if one did.
+    /// The nexus whose TARGET COLD RESET ended the initiator's last session, if any.
     pub returns_from: Option<NexusId>,
 }
 
 impl NexusOptions {
-    /// A nexus that begins now, of an initiator that has proven its name and may do everything.
+    /// A nexus that begins now, of an initiator with a proven name and all rights.
     pub fn new(initiator: &InitiatorPort, port: &TargetPort) -> Self {
         Self {
             ports: Arc::new(ItNexus::new(initiator, port)),
@@ -140,15 +140,15 @@ impl NexusOptions {
     }
 }
 
-/// The sessions that see a unit, some of which it does not know yet: a unit may come to know a
-/// nexus with its first command only.
+/// The sessions that see a unit, including those that are not attached yet: a unit may attach a
+/// nexus as late as its first command.
 pub trait Logins: fmt::Debug {
     /// [Attaches](BlockUnit::attach_with) the nexus between these ports to `unit`, if there is such
-    /// a session and the unit does not know it.
+    /// a session that is not attached.
     fn attach(&self, ports: &ItNexus, unit: &mut BlockUnit);
 }
 
-/// Every nexus is attached when it begins.
+/// Sessions of a unit to which every nexus is attached at its beginning.
 #[derive(Clone, Copy, Debug)]
 pub struct AllAttached;
 
@@ -156,26 +156,26 @@ impl Logins for AllAttached {
     fn attach(&self, _: &ItNexus, _: &mut BlockUnit) {}
 }
 
-/// What the planner may know of a command besides its CDB.
+/// Data for planning a command besides its CDB.
 #[derive(Clone, Debug)]
 pub struct Context<'a> {
-    /// LUNs this initiator sees, in ascending order, for REPORT LUNS.
+    /// LUNs visible to this initiator, in ascending order, for REPORT LUNS.
     pub luns: &'a [Lun],
-    /// The port it came through.
+    /// The port that received the command.
     pub port: &'a TargetPort,
-    /// All ports of the target, that one included, ordered by their relative identifiers.
+    /// All ports of the target, including that one, ordered by their relative identifiers.
     pub ports: &'a [TargetPort],
     /// iSCSIProtocolLevel of the session, RFC 7144 §7.1.1: 0, 1 or 2.
     pub protocol_level: u16,
-    /// Nexuses that the unit may not know yet.
+    /// Nexuses that may not be attached yet.
     pub logins: &'a dyn Logins,
-    /// Tells the time of day, in milliseconds since 1970-01-01 00:00 UTC. Few commands ask.
+    /// Returns the time of day, in milliseconds since 1970-01-01 00:00 UTC. Only few commands need
+    /// it.
     pub now_milliseconds: fn() -> u64,
 }
 
 impl<'a> Context<'a> {
-    /// A session of level 1 on a target with one port, at the beginning of time; the unit knows all
-    /// nexuses that there are.
+    /// A session of level 1 on a target with one port, at time 0; all nexuses are attached.
     pub fn new(luns: &'a [Lun], port: &'a TargetPort) -> Self {
         let ports = core::slice::from_ref(port);
         let logins = &AllAttached;
@@ -183,10 +183,10 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Extents as [`MapStatus`](crate::plan::Plan::MapStatus) found them.
+/// Extents found for a [`MapStatus`](crate::plan::Plan::MapStatus).
 pub type MappedRanges = Vec<(crate::plan::LbaRange, bool)>;
 
-/// One block logical unit: what it is, who uses it, and what they have done to it.
+/// One block logical unit: its properties, its nexuses, and its state.
 #[derive(Debug)]
 pub struct BlockUnit {
     pub(crate) conditions: Revised<Conditions>,
@@ -195,16 +195,17 @@ pub struct BlockUnit {
     room: RoomWatch,
     copies: CopyResults,
     pub(crate) unsaved: UnsavedChanges,
-    /// How many more registrations there may be, of those that all units share.
+    /// Number of further registrations allowed by the limit that all units share.
     pub(crate) registration_room: usize,
     keeps_state: bool,
-    /// The nexus whose initiator asked for the reset that ended its own session, and has not come
-    /// back yet.
+    /// The nexus whose initiator requested a reset that ended its own session, and has not returned
+    /// yet.
     returning: Option<NexusId>,
 }
 
 impl BlockUnit {
-    /// A unit no one uses yet. Its state is not kept: see [`keep_state`](Self::keep_state).
+    /// Creates a unit without nexuses. Its state is not saved: see
+    /// [`keep_state`](Self::keep_state).
     pub fn new(options: UnitOptions) -> Self {
         let conditions = Conditions {
             options,
@@ -227,29 +228,30 @@ impl BlockUnit {
         }
     }
 
-    /// Another one whenever the answer of [`check_again`](Self::check_again) may be another one.
+    /// A number that changes whenever the result of [`check_again`](Self::check_again) may change.
     pub fn revision(&self) -> u64 {
         self.conditions.revision()
     }
 
-    /// Promises a place for [`persistent_state`](Self::persistent_state): APTPL is accepted from
-    /// now on. To be called before [`restore`](Self::restore) and before anyone is attached.
+    /// Declares that there is a place for [`persistent_state`](Self::persistent_state): APTPL is
+    /// accepted from now on. Call it before [`restore`](Self::restore) and before the first nexus
+    /// is attached.
     pub fn keep_state(&mut self) {
         self.keeps_state = true;
         self.conditions.reservations = Reservations::new(true);
     }
 
-    /// What it is.
+    /// The properties of the unit.
     pub fn options(&self) -> &UnitOptions {
         &self.conditions.options
     }
 
-    /// Takes up the state of a former run: reservations that persist, a long operation that did not
-    /// come to its end ([`operation`](Self::operation) says so) or failed.
+    /// Restores the state of an earlier run: persistent reservations, and a long operation that has
+    /// not ended (returned by [`operation`](Self::operation)) or has failed.
     ///
     /// # Errors
-    /// When `state` is not what [`persistent_state`](Self::persistent_state) once gave; the unit
-    /// is as it was then.
+    /// If `state` is not an output of [`persistent_state`](Self::persistent_state); the unit is
+    /// unchanged then.
     pub fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
         let mut reservations = Reservations::new(self.keeps_state);
         let mut operations = Operations::default();
@@ -267,7 +269,7 @@ impl BlockUnit {
         Ok(())
     }
 
-    /// What must survive the process: versioned, with a checksum.
+    /// Encodes the state that must survive the process, with a version and a checksum.
     pub fn persistent_state(&self) -> Vec<u8> {
         let Conditions { reservations, operations, .. } = &*self.conditions;
         let mut sections = alloc::vec![(SectionKind::RESERVATIONS, reservations.encode())];
@@ -278,15 +280,15 @@ impl BlockUnit {
         state::encode(&sections)
     }
 
-    /// As [`attach_with`](Self::attach_with), for [`NexusOptions::new`].
+    /// Like [`attach_with`](Self::attach_with), for [`NexusOptions::new`].
     pub fn attach(&mut self, nexus: NexusId, initiator: InitiatorPort, port: TargetPort) {
         self.attach_with(nexus, NexusOptions::new(&initiator, &port));
     }
 
-    /// An initiator has logged in: the unit knows its nexus from now on, at the latest with its
-    /// first command or whatever else concerns it alone. The initiator is told of the power-on
-    /// first, or, after an I_T NEXUS RESET, of the loss of its nexus and what came since, unless it
-    /// [is expected back](Self::expect_return); then of what was announced since its login.
+    /// Attaches the nexus of an initiator that has logged in, at the latest with its first command
+    /// or another event that concerns it alone. The initiator first receives the power-on, or,
+    /// after an I_T NEXUS RESET, the loss of its nexus and the conditions since, unless it [is
+    /// expected to return](Self::expect_return); then the announcements since its login.
     pub fn attach_with(&mut self, nexus: NexusId, options: NexusOptions) {
         let NexusOptions { ports, rights, logged_in, returns_from } = options;
         self.conditions.count_change();
@@ -300,13 +302,13 @@ impl BlockUnit {
             return;
         }
         match found_again {
-            // The queue has everything that was announced until now.
+            // The queue contains all announcements up to now.
             Some(attentions) => self.nexuses.set_attentions(nexus, attentions),
             None => self.nexuses.establish_first(nexus, Attention::POWER_ON_RESET),
         }
     }
 
-    /// A nexus is lost: what belongs to it alone goes, persistent reservations stay.
+    /// Detaches a lost nexus: its own state is removed, persistent reservations stay.
     pub fn detach(&mut self, nexus: NexusId) {
         if let Some((lost, attentions)) = self.nexuses.detach(nexus) {
             self.conditions.reservations.nexus_lost(&lost.ports);
@@ -317,17 +319,17 @@ impl BlockUnit {
         self.copies.forget_nexus(nexus);
     }
 
-    /// Returns the number of nexuses that the unit knows.
+    /// Returns the number of attached nexuses.
     pub fn nexus_count(&self) -> usize {
         self.nexuses.len()
     }
 
-    /// Judges a command, in this order: unit attention, operation code, CONTROL, the initiator's
-    /// rights, reservations, state of the port, long operation, medium, write protection, then the
-    /// command's own fields.
+    /// Plans a command. Checks, in this order: unit attention, operation code, CONTROL, the
+    /// initiator's rights, reservations, port state, long operation, medium, write protection, then
+    /// the command's own fields.
     ///
     /// # Errors
-    /// The refusal to send, when the command may not run.
+    /// The refusal to send, if the command may not run.
     pub fn plan(
         &mut self,
         nexus: NexusId,
@@ -353,14 +355,14 @@ impl BlockUnit {
         command.plan(self, &Request { nexus, context, cdb })
     }
 
-    /// Whether a command that [`plan`](Self::plan) let pass may still run, once its data has come
-    /// and nothing is left to wait for; `ranges` are the [blocks of its plan](Plan::ranges). A unit
-    /// attention that has come up since is left to the next command: SAM-5 §5.14 has it told before
-    /// a command enters the task set, not after.
+    /// Checks whether a command that [`plan`](Self::plan) accepted may still run, once its data has
+    /// arrived and nothing is left to wait for; `ranges` are the [blocks of its
+    /// plan](Plan::ranges). A unit attention established since then is left to the next command:
+    /// SAM-5 §5.14 has it reported before a command enters the task set, not after.
     ///
     /// # Errors
-    /// The refusal to send, for what has changed: the initiator's rights, reservations, the state
-    /// of the port, a long operation, the medium, write protection, the size of the unit.
+    /// The refusal to send, because of a change: the initiator's rights, reservations, the port
+    /// state, a long operation, the medium, write protection, the size of the unit.
     pub fn check_again(
         &self,
         nexus: NexusId,
@@ -381,11 +383,11 @@ impl BlockUnit {
         Ok(())
     }
 
-    /// Goes on with a command whose parameter list has come, if it
-    /// [may still run](Self::check_again).
+    /// Continues a command whose parameter list has arrived, if it [may still
+    /// run](Self::check_again).
     ///
     /// # Errors
-    /// As [`plan`](Self::plan).
+    /// Those of [`plan`](Self::plan).
     pub fn resume(
         &mut self,
         nexus: NexusId,
@@ -409,13 +411,13 @@ impl BlockUnit {
         }
     }
 
-    /// Sense as the initiator gets it: fixed or descriptor, as D_SENSE says.
+    /// Encodes sense for the initiator: fixed or descriptor format, depending on D_SENSE.
     pub fn encode_sense(&self, sense: &Sense) -> Vec<u8> {
         sense.encode(self.modes().sense_format())
     }
 
-    /// LOGICAL UNIT RESET, or a reset of the target around it. All nexuses are told but the one
-    /// that asked for it, if one did: it knows.
+    /// Handles LOGICAL UNIT RESET, or a reset of the target. All nexuses are informed except the
+    /// one that requested it, if any.
     pub fn reset(&mut self, by: Option<NexusId>) {
         self.nexuses.reset();
         let conditions = &mut *self.conditions;
@@ -428,23 +430,23 @@ impl BlockUnit {
         self.raise(Attention::RESET_BY_FUNCTION.0, by);
     }
 
-    /// A nexus has asked for a reset that ends its session (TARGET COLD RESET). When its initiator
-    /// logs in again, perhaps with another ISID, it gets no unit attention of that, as with every
-    /// reset: it knows. [`NexusOptions::returns_from`] says that a nexus is its next one.
+    /// Records that a nexus has requested a reset that ends its session (TARGET COLD RESET). When
+    /// its initiator logs in again, possibly with another ISID, it gets no unit attention for its
+    /// own reset, as with every reset. [`NexusOptions::returns_from`] identifies the new nexus.
     pub fn expect_return(&mut self, nexus: NexusId) {
         self.returning = Some(nexus);
     }
 
-    /// The copies this unit was told to carry out, and what became of them.
+    /// The copies of this unit, and their results.
     pub fn copies(&mut self) -> &mut CopyResults {
         &mut self.copies
     }
 
-    /// A copy of `nexus` begins; a result of its name is dropped.
+    /// Begins a copy of `nexus`; an earlier result with its identifier is dropped.
     ///
     /// # Errors
-    /// OPERATION IN PROGRESS while another one of its nexus has the name; BUSY when too many run,
-    /// of all or of this initiator. Ours: the target asks for a nexus it never attached.
+    /// OPERATION IN PROGRESS while another copy of the nexus has the identifier; BUSY if too many
+    /// run, of all or of this initiator. Internal error if the nexus was never attached.
     pub fn begin_copy(
         &mut self,
         nexus: NexusId,
@@ -454,9 +456,9 @@ impl BlockUnit {
         self.copies.begin(nexus, &by.ports, list_identifier)
     }
 
-    /// Whether a copy that `nexus` asked for may read this unit, or write it: what a READ or WRITE
-    /// of that nexus would be refused for besides its blocks. A waiting unit attention is not told,
-    /// and states of port groups do not matter: copies go through no port.
+    /// Checks whether a copy requested by `nexus` may read or write this unit: the checks of a READ
+    /// or WRITE of that nexus except those of the blocks. A pending unit attention is not reported,
+    /// and port states do not matter, because copies use no port.
     ///
     /// # Errors
     /// The refusal.
@@ -479,7 +481,7 @@ impl BlockUnit {
         Ok(())
     }
 
-    /// Establishes a unit attention (`0xAAQQ`) for every nexus but one.
+    /// Establishes a unit attention (`0xAAQQ`) for every nexus except one.
     pub fn raise(&mut self, attention_code: u16, except: Option<NexusId>) {
         self.nexuses.announce(Attention(attention_code), Audience::All, except);
         self.lost.establish(Attention(attention_code));
@@ -492,13 +494,13 @@ impl BlockUnit {
         }
     }
 
-    /// A nexus was told of its LUNs, by whichever of its units: it need not be told that they have
-    /// changed any more. SPC-4 §6.33.
+    /// Clears the unit attention of changed LUNs, because a unit of the initiator has reported the
+    /// LUNs. SPC-4 §6.33.
     pub fn luns_were_reported(&mut self, nexus: NexusId) {
         self.clear_attention(nexus, Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
     }
 
-    /// It has another size from now on; all nexuses are told. Blocks beyond a smaller one are
+    /// Changes the size of the unit; all nexuses are informed. Blocks beyond a smaller size are
     /// refused at once. SBC-3 §4.8.
     pub fn resize(&mut self, block_count: u64) {
         if self.options().block_count != block_count {
@@ -507,17 +509,17 @@ impl BlockUnit {
         }
     }
 
-    /// WCE, as the caching page has it.
+    /// WCE of the caching page.
     pub fn write_cache_enabled(&self) -> bool {
         self.options().write_back
     }
 
-    /// Whether a write must be durable before GOOD.
+    /// True if a write must be durable before GOOD.
     pub(crate) fn is_durable(&self, fua: bool) -> bool {
         fua || !self.write_cache_enabled()
     }
 
-    /// The next unit attention of a nexus, cleared by being told.
+    /// Takes the next unit attention of a nexus, which clears it.
     pub(crate) fn take_attention(&mut self, nexus: NexusId) -> Option<Attention> {
         self.nexuses.attentions(nexus)?.take()
     }
@@ -548,8 +550,8 @@ impl BlockUnit {
         &self.conditions.modes
     }
 
-    /// MODE SELECT of a nexus; `true` when something changed. Every change is one for all that use
-    /// the unit, so the initiator must administer it.
+    /// Carries out MODE SELECT of a nexus; `true` if something changed. Every change affects all
+    /// users of the unit, so the initiator must administer it.
     pub(crate) fn select_modes(
         &mut self,
         nexus: NexusId,
@@ -570,9 +572,9 @@ impl BlockUnit {
         Ok(changed)
     }
 
-    /// Takes notice of how much room there is; `true` when that has just become little, and the
-    /// initiators are told (THIN PROVISIONING SOFT THRESHOLD REACHED) unless they do not want to
-    /// know. SBC-3 §4.7.3.7.
+    /// Records a measurement of free space; `true` if the threshold was just reached. The
+    /// initiators receive THIN PROVISIONING SOFT THRESHOLD REACHED unless LBPERE is 0.
+    /// SBC-3 §4.7.3.7.
     pub fn observe_room(&mut self, resources: Resources) -> bool {
         let Some(threshold) = self.options().threshold else { return false };
         let count = self.modes().threshold_count(self.options());
@@ -584,7 +586,7 @@ impl BlockUnit {
         reached
     }
 
-    /// How much room there was last, for log page 0Ch: in threshold sets, of units that have a
+    /// The last measured space for log page 0Ch, in threshold sets; only for units with a
     /// threshold.
     pub fn resources(&self) -> Option<SetCounts> {
         let threshold = self.options().threshold?;
@@ -604,27 +606,27 @@ impl BlockUnit {
         &self.conditions.reservations
     }
 
-    /// How many registrations the next command may add, besides what limits those of one unit.
+    /// Sets how many registrations the next command may add, in addition to the limits of one unit.
     pub fn set_registration_room(&mut self, registrations: usize) {
         self.registration_room = registrations;
     }
 
-    /// While it is the same, so is where the registrations come from, unless changes were
-    /// [taken back](Self::roll_back) in between.
+    /// Version of the registrations: while it is equal, their origins are equal, unless changes
+    /// were [reverted](Self::roll_back) in between.
     pub fn registrations_version(&self) -> RegistrationsVersion {
         self.reservations().version()
     }
 
-    /// Where each registration comes from; `None`: of an initiator that has proven its name, or not
-    /// known any more.
+    /// The origin of each registration; `None` for an initiator with a proven name, or if no longer
+    /// known.
     pub fn registration_origins(&self) -> impl Iterator<Item = Option<Origin>> {
         self.reservations().origins()
     }
 
-    /// The reservations, to be changed, and who a nexus is to them.
+    /// Returns the reservations for changes, and the ports of a nexus.
     ///
     /// # Errors
-    /// Ours: the target asks for a nexus it never attached.
+    /// Internal error: the nexus was never attached.
     pub(crate) fn reservations_mut(
         &mut self,
         nexus: NexusId,
@@ -633,7 +635,8 @@ impl BlockUnit {
         Ok((&mut self.conditions.reservations, &nexus.ports))
     }
 
-    /// The nexus between these ports, if it is there: it is attached if it was not yet.
+    /// Returns the nexus between these ports, and attaches it if necessary; `None` if there is
+    /// none.
     fn find(&mut self, ports: &ItNexus, logins: &dyn Logins) -> Option<NexusId> {
         self.nexuses.find(ports).or_else(|| {
             logins.attach(ports, self);
@@ -641,7 +644,7 @@ impl BlockUnit {
         })
     }
 
-    /// Establishes unit attentions for the nexuses of these ports, as far as they are there.
+    /// Establishes unit attentions for the nexuses of these ports, if they exist.
     pub(crate) fn tell(&mut self, attentions: Vec<(ItNexus, Attention)>, logins: &dyn Logins) {
         if attentions.is_empty() {
             return;
@@ -655,7 +658,7 @@ impl BlockUnit {
         self.lost.establish_each(&ByNexus::new(attentions));
     }
 
-    /// Which of these are there now.
+    /// Returns the nexuses of these ports that exist now.
     pub(crate) fn present(&mut self, ports: &[ItNexus], logins: &dyn Logins) -> Vec<NexusId> {
         ports.iter().filter_map(|ports| self.find(ports, logins)).collect()
     }
@@ -665,13 +668,14 @@ impl BlockUnit {
     }
 }
 
-/// INQUIRY, REPORT LUNS and REQUEST SENSE are done whatever unit attention waits. SAM-5 §5.14.
+/// True for INQUIRY, REPORT LUNS and REQUEST SENSE, which run whatever unit attention is pending.
+/// SAM-5 §5.14.
 fn tells_despite_attention(cdb: &[u8]) -> bool {
     matches!(cdb.first(), Some(0x03 | 0x12 | 0xa0))
 }
 
-/// The CDB is long enough, and its CONTROL byte does not ask for auto contingent allegiance
-/// (NORMACA is 0). SAM-5 §5.2.
+/// Checks that the CDB is long enough, and that its CONTROL byte does not request auto contingent
+/// allegiance (NORMACA is 0). SAM-5 §5.2.
 fn check_control(cdb: &[u8], bytes: usize) -> Result<(), Sense> {
     const NACA: u8 = 0x04;
     let last = bytes.saturating_sub(1);
@@ -682,15 +686,15 @@ fn check_control(cdb: &[u8], bytes: usize) -> Result<(), Sense> {
     }
 }
 
-/// Judges a command for a LUN that has no unit, and for the REPORT LUNS well known unit.
+/// Plans a command for a LUN without a unit, and for the REPORT LUNS well known unit.
 ///
-/// Without a unit INQUIRY answers that nothing is there (qualifier 3, type 1Fh), REPORT LUNS
-/// answers, REQUEST SENSE tells LOGICAL UNIT NOT SUPPORTED as parameter data. The well known unit
-/// answers these, and TEST UNIT READY, as a unit of its own (type 1Eh). SPC-4 §8.
+/// Without a unit INQUIRY answers that there is none (qualifier 3, type 1Fh), REPORT LUNS answers,
+/// REQUEST SENSE returns LOGICAL UNIT NOT SUPPORTED as parameter data. The well known unit answers
+/// these and TEST UNIT READY as a separate unit (type 1Eh). SPC-4 §8.
 ///
 /// # Errors
-/// Everything else: LOGICAL UNIT NOT SUPPORTED; of the well known unit, INVALID COMMAND OPERATION
-/// CODE.
+/// All other commands: LOGICAL UNIT NOT SUPPORTED; of the well known unit, INVALID COMMAND
+/// OPERATION CODE.
 pub fn absent_unit_plan(lun: Lun, context: &Context<'_>, cdb: &[u8]) -> Result<Plan, Refusal> {
     const WELL_KNOWN: u8 = 0x1e;
     let is_well_known = lun == Lun::REPORT_LUNS;
@@ -721,7 +725,8 @@ pub fn absent_unit_plan(lun: Lun, context: &Context<'_>, cdb: &[u8]) -> Result<P
     Ok(Plan::Reply(reply))
 }
 
-/// What GET LBA STATUS answers for these extents, cut to the allocation length. SBC-3 §5.4.2.
+/// Builds the answer to GET LBA STATUS for these extents, truncated to the allocation length.
+/// SBC-3 §5.4.2.
 pub fn lba_status_reply(extents: &[(LbaRange, bool)], allocation_bytes: u32) -> Vec<u8> {
     provisioning::status_reply(extents, allocation_bytes)
 }

@@ -1,4 +1,4 @@
-//! Vital product data: who a unit is and what it can do. SPC-4 §7.8, SBC-3 §6.5.
+//! Vital product data: identity and capabilities of a unit. SPC-4 §7.8, SBC-3 §6.5.
 
 use crate::commands::Offered::{self, Always, Thin};
 use crate::inquiry::VENDOR;
@@ -10,21 +10,21 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// MAXIMUM UNMAP LBA COUNT: blocks one UNMAP may name in all.
+/// MAXIMUM UNMAP LBA COUNT: total blocks in one UNMAP.
 pub const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
 /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
 pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
-/// MAXIMUM WRITE SAME LENGTH, in blocks: as many as WRITE SAME (10) can name, and what a slow disk
-/// writes within a usual command timeout.
+/// MAXIMUM WRITE SAME LENGTH, in blocks: the maximum of WRITE SAME (10), and an amount that a slow
+/// disk writes within a usual command timeout.
 pub const WRITE_SAME_BLOCKS_MAX: u32 = 0xffff;
-/// MAXIMUM COMPARE AND WRITE LENGTH, where transfers of this many blocks are allowed.
+/// MAXIMUM COMPARE AND WRITE LENGTH, if transfers of this many blocks are allowed.
 pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
 
-/// An iSCSI name is no longer, RFC 7143 §4.2.7.1.
+/// Maximum length of an iSCSI name, RFC 7143 §4.2.7.1.
 const NAME_BYTES_MAX: usize = 223;
 
-/// One page: its code, its name and section in the standard, the units that have it, and its
-/// bytes behind the four of the header.
+/// One page: its code, its name and section in the standard, the units that support it, and its
+/// bytes after the header of four bytes.
 struct Page {
     code: u8,
     name: &'static str,
@@ -45,7 +45,7 @@ impl Page {
     }
 }
 
-/// Every page, in ascending order; page 00h and CONFORMANCE.md are made from this list.
+/// Every page, in ascending order; the source of page 00h and CONFORMANCE.md.
 const PAGES: &[Page] = &[
     Page::new(0x00, "Supported VPD Pages", "SPC-4 §7.8.13", Always, supported_pages),
     Page::new(0x80, "Unit Serial Number", "SPC-4 §7.8.15", Always, unit_serial_number),
@@ -64,7 +64,7 @@ const PAGES: &[Page] = &[
     Page::new(0xb2, "Logical Block Provisioning", "SBC-3 §6.5.4", Thin, logical_block_provisioning),
 ];
 
-/// The pages as Markdown, for CONFORMANCE.md: one row a page.
+/// Formats the pages as Markdown for CONFORMANCE.md, with one row per page.
 pub fn markdown() -> String {
     let mut text = String::from("| Code | Page | Standard | Units |\n|---|---|---|---|\n");
     for Page { code, name, standard, offered, .. } in PAGES {
@@ -73,10 +73,10 @@ pub fn markdown() -> String {
     text
 }
 
-/// A whole page, as INQUIRY with EVPD returns it before it is cut to the allocation length.
+/// Returns a whole page for INQUIRY with EVPD, not yet truncated to the allocation length.
 ///
 /// # Errors
-/// INVALID FIELD IN CDB, pointing at the page code, when the unit has no such page.
+/// INVALID FIELD IN CDB, pointing at the page code, if the unit does not have the page.
 pub fn page(options: &UnitOptions, context: &Context<'_>, code: u8) -> Result<Vec<u8>, Sense> {
     let page = PAGES
         .iter()
@@ -90,26 +90,26 @@ pub fn page(options: &UnitOptions, context: &Context<'_>, code: u8) -> Result<Ve
     Ok(data)
 }
 
-/// What the unit takes in one command, as page B0h says and the planner enforces.
+/// Limits of one command, which page B0h reports and the planner enforces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BlockLimits {
     /// MAXIMUM TRANSFER LENGTH, in blocks.
     pub transfer_blocks_max: u32,
     /// MAXIMUM COMPARE AND WRITE LENGTH, in blocks.
     pub compare_and_write_blocks_max: u8,
-    /// MAXIMUM UNMAP LBA COUNT; 0 when the unit is not thin.
+    /// MAXIMUM UNMAP LBA COUNT; 0 if the unit is not thin.
     pub unmap_blocks_max: u32,
-    /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT; 0 when the unit is not thin.
+    /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT; 0 if the unit is not thin.
     pub unmap_descriptors_max: u32,
     /// MAXIMUM WRITE SAME LENGTH, in blocks.
     pub write_same_blocks_max: u32,
-    /// WSNZ: WRITE SAME of zero blocks, which means "to the end of the unit", is refused. It is
-    /// where the whole unit is longer than the longest WRITE SAME.
+    /// WSNZ: WRITE SAME of zero blocks, which means "to the end of the unit", is refused. Set if
+    /// the whole unit is longer than the longest WRITE SAME.
     pub write_same_non_zero: bool,
 }
 
 impl BlockLimits {
-    /// The limits of a unit.
+    /// Returns the limits of a unit.
     pub fn of(options: &UnitOptions) -> Self {
         let thin = is_thin(options);
         let compare = options.transfer_blocks_max.min(u32::from(COMPARE_AND_WRITE_BLOCKS_MAX));
@@ -124,8 +124,8 @@ impl BlockLimits {
     }
 }
 
-/// NAA 3, locally assigned: 60 bits of a hash of the whole UUID, so that UUIDs that somebody
-/// counted up by hand do not meet. The same UUID gives the same name for ever.
+/// NAA 3, locally assigned: 60 bits of a hash of the whole UUID, so that manually numbered UUIDs do
+/// not collide. The same UUID always gives the same name.
 pub fn naa(uuid: &[u8; 16]) -> u64 {
     let hash = uuid.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -167,7 +167,8 @@ enum CodeSet {
     Utf8 = 3,
 }
 
-/// What a designator names; with the protocol identifier (iSCSI, 5h) where that has a meaning.
+/// The object that a designator identifies; with the protocol identifier (iSCSI, 5h) where
+/// applicable.
 #[derive(Clone, Copy)]
 enum Association {
     LogicalUnit = 0x00,
@@ -203,12 +204,12 @@ fn target_name(port: &TargetPort) -> &str {
     &port.name[..port.name.floor_char_boundary(NAME_BYTES_MAX)]
 }
 
-/// RFC 7143 §4.4.3: iSCSI name, `,t,`, portal group tag.
+/// Name of a port. RFC 7143 §4.4.3: iSCSI name, `,t,`, portal group tag.
 fn port_name(port: &TargetPort) -> Vec<u8> {
     name_string(&format!("{},t,0x{:04x}", target_name(port), port.portal_group_tag))
 }
 
-/// The designators of the unit itself, whatever port it is reached through.
+/// The designators of the unit itself, which are the same on every port.
 const UNIT_DESIGNATORS: [(CodeSet, DesignatorType); 4] = [
     (CodeSet::Binary, DesignatorType::NAA),
     (CodeSet::Binary, DesignatorType::UUID),
@@ -216,7 +217,7 @@ const UNIT_DESIGNATORS: [(CodeSet, DesignatorType); 4] = [
     (CodeSet::Utf8, DesignatorType::SCSI_NAME_STRING),
 ];
 
-/// One of [`UNIT_DESIGNATORS`].
+/// Builds one of [`UNIT_DESIGNATORS`].
 fn unit_designator(uuid: &[u8; 16], kind: DesignatorType) -> Vec<u8> {
     match kind {
         DesignatorType::NAA => naa(uuid).to_be_bytes().to_vec(),
@@ -226,7 +227,7 @@ fn unit_designator(uuid: &[u8; 16], kind: DesignatorType) -> Vec<u8> {
     }
 }
 
-/// Whether page 83h gives the unit with this UUID this very designator, with the association of a
+/// True if page 83h of the unit with this UUID contains this designator, with the association of a
 /// logical unit.
 pub fn designates_unit(
     uuid: &[u8; 16],
@@ -257,7 +258,7 @@ fn designation(
     data
 }
 
-/// NUL-terminated, padded to a multiple of four. SPC-4 §7.8.6.9.
+/// A name, NUL-terminated, padded to a multiple of four. SPC-4 §7.8.6.9.
 fn name_string(name: &str) -> Vec<u8> {
     let mut bytes = Vec::from(name);
     bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
@@ -265,7 +266,7 @@ fn name_string(name: &str) -> Vec<u8> {
 }
 
 lunar_wire::wire_struct! {
-    /// 86h behind the header. SPC-4 §7.8.7.
+    /// 86h after the header. SPC-4 §7.8.7.
     pub struct ExtendedInquiry [60] {
         /// UASK_SUP, GROUP_SUP, PRIOR_SUP, HEADSUP, ORDSUP, SIMPSUP.
         1 => task_attributes: u8,
@@ -275,11 +276,11 @@ lunar_wire::wire_struct! {
     }
 }
 
-/// 86h. The task attributes are honoured (`target`'s task set), V_SUP is the truth about the cache,
-/// and no sense data is longer than what is said. All else stays 0: no protection information, no
+/// 86h. The task attributes are supported (`target`'s task set), V_SUP reports the cache, and sense
+/// data is never longer than reported. All other fields are 0: no protection information, no
 /// referrals, no microcode to activate; no sense-key specific data with a unit attention; GROUP
-/// NUMBER and command priority have no effect; a self-test has no extended form; and LUICLR: a
-/// unit attention that the LUNs have changed is cleared by each unit for itself.
+/// NUMBER and command priority have no effect; a self-test has no extended form; and LUICLR: each
+/// unit clears a unit attention of changed LUNs for itself.
 fn extended_inquiry(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     const HEAD_OF_QUEUE_ORDERED_SIMPLE: u8 = 0x04 | 0x02 | 0x01;
     const V_SUP: u8 = 0x01;
@@ -295,13 +296,13 @@ lunar_wire::wire_struct! {
     /// One port in page 88h; its designators follow. SPC-4 §7.8.14.
     pub struct PortDesignation [12] {
         2  => relative_id: u16,
-        /// There are no initiator ports here, and no name of one follows.
+        /// Always 0: there are no initiator ports here, so no name of one follows.
         6  => initiator_name_bytes: u16,
         10 => designators_bytes: u16,
     }
 }
 
-/// 88h: every port of the target, by its name.
+/// 88h: every port of the target with its name.
 fn scsi_ports(_: &UnitOptions, context: &Context<'_>) -> Vec<u8> {
     let mut data = Vec::new();
     for port in context.ports.iter().take(PORTS_MAX) {
@@ -324,7 +325,7 @@ fn third_party_copy(_: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
 }
 
 lunar_wire::wire_struct! {
-    /// B0h behind the header. SBC-3 §6.5.3; the fields of WRITE ATOMIC are SBC-4's.
+    /// B0h after the header. SBC-3 §6.5.3; the fields of WRITE ATOMIC are those of SBC-4.
     pub struct BlockLimitsPage [60] {
         0  => wsnz: u8,
         1  => compare_and_write_blocks_max: u8,
@@ -340,14 +341,15 @@ lunar_wire::wire_struct! {
         40 => atomic_blocks_max: u32,
         44 => atomic_alignment_blocks: u32,
         48 => atomic_granularity_blocks: u32,
-        /// The longest with an atomic boundary, and the longest boundary: there is none.
+        /// Maximum length with an atomic boundary, and the maximum boundary: not supported.
         52 => bounded_atomic_blocks_max: u32,
         56 => atomic_boundary_blocks_max: u32,
     }
 }
 
-/// With an OPTIMAL UNMAP GRANULARITY, QEMU's initiator maps what is allocated, and ends at an
-/// assertion (`iscsi_co_block_status`) for blocks longer than its own sectors: decision 040.
+/// Maximum block length for reporting an OPTIMAL UNMAP GRANULARITY: with one, QEMU's initiator maps
+/// allocated blocks, and fails an assertion (`iscsi_co_block_status`) for blocks longer than its
+/// own sectors: decision 040.
 const QEMU_ALLOCATION_MAP_BLOCK_BYTES_MAX: u32 = 512;
 
 /// B0h. SBC-3 §6.5.3.
@@ -371,7 +373,7 @@ fn block_limits(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
             options.unmap_granularity_blocks.unwrap_or(0)
         },
         unmap_alignment: if is_thin(options) { ALIGNED_TO_0 } else { 0 },
-        // 0, no limit: where a WRITE SAME may reach to the end from the first block on, it is so.
+        // 0, no limit, if a WRITE SAME may reach from the first block to the end.
         write_same_blocks_max: if limits.write_same_non_zero {
             u64::from(limits.write_same_blocks_max)
         } else {
@@ -387,7 +389,7 @@ fn block_limits(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
 }
 
 lunar_wire::wire_struct! {
-    /// B1h behind the header. SBC-3 §6.5.2.
+    /// B1h after the header. SBC-3 §6.5.2.
     pub struct Characteristics [60] {
         0 => rotation_rate: u16,
         /// WABEREQ C0h, WACEREQ 30h.
@@ -397,8 +399,8 @@ lunar_wire::wire_struct! {
 }
 
 /// B1h. Non-rotating; VBULS: VERIFY compares unmapped blocks as zeroes. WABEREQ 01b: after a
-/// SANITIZE BLOCK ERASE, which thin units have, all blocks can be read. WACEREQ 00b, not reported:
-/// there is no CRYPTOGRAPHIC ERASE.
+/// SANITIZE BLOCK ERASE, which thin units support, all blocks are readable. WACEREQ 00b, not
+/// reported: there is no CRYPTOGRAPHIC ERASE.
 fn block_device_characteristics(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     const NON_ROTATING: u16 = 1;
     const VBULS: u8 = 0x01;
@@ -408,7 +410,7 @@ fn block_device_characteristics(options: &UnitOptions, _: &Context<'_>) -> Vec<u
 }
 
 lunar_wire::wire_struct! {
-    /// B2h behind the header. SBC-3 §6.5.4.
+    /// B2h after the header. SBC-3 §6.5.4.
     pub struct Provisioning [4] {
         0 => threshold_exponent: u8,
         /// LBPU, LBPWS, LBPWS10, LBPRZ, ANC_SUP, DP.
@@ -417,8 +419,8 @@ lunar_wire::wire_struct! {
     }
 }
 
-/// B2h: LBPU, LBPWS, LBPWS10, LBPRZ; thin provisioned. Nothing is anchored (ANC_SUP), and what the
-/// unit shares its room with is not told (DP). SBC-3 §6.5.4.
+/// B2h: LBPU, LBPWS, LBPWS10, LBPRZ; thin provisioned. Blocks are never anchored (ANC_SUP), and the
+/// other users of the unit's space are not reported (DP). SBC-3 §6.5.4.
 fn logical_block_provisioning(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     const UNMAP_AND_WRITE_SAME_READ_ZEROES: u8 = 0x80 | 0x40 | 0x20 | 0x04;
     const THIN: u8 = 0x02;
@@ -458,7 +460,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Goal: the list for CONFORMANCE.md has every page, in order, and says who has it.
+    /// Goal: the list for CONFORMANCE.md has every page, in order, with the units that support it.
     #[test]
     fn the_pages_as_text() {
         let text = markdown();
@@ -469,7 +471,7 @@ pub(crate) mod tests {
         assert!(text.lines().any(|line| line == last), "{text}");
     }
 
-    /// A page as the only port of a target gives it.
+    /// Returns a page as reported on the only port of a target.
     fn page(options: &UnitOptions, port: &TargetPort, code: u8) -> Result<Vec<u8>, Sense> {
         super::page(options, &Context::new(&[], port), code)
     }
@@ -478,7 +480,7 @@ pub(crate) mod tests {
         UnitOptions { unmap_granularity_blocks: None, ..options() }
     }
 
-    /// Goal: page 00h tells the truth. Method: ask for all 256 pages, thin and thick.
+    /// Goal: page 00h is correct. Method: request all 256 pages, thin and thick.
     #[test]
     fn what_is_listed_is_there_and_nothing_else() {
         for options in [options(), thick()] {
@@ -509,7 +511,7 @@ pub(crate) mod tests {
         assert_eq!(&data[4..], b"101112131415161718191a1b1c1d1e1f");
     }
 
-    /// Names that were given out stay: a changed hash would rename every disk.
+    /// Goal: assigned names never change: a changed hash would rename every disk.
     #[test]
     fn naa_known_answers() {
         assert_eq!(naa(&[0; 16]), 0x3820_1fb9_60ff_646d);
@@ -576,7 +578,7 @@ pub(crate) mod tests {
         assert_eq!(data[44..], [0; 20]);
         let data = page(&thick(), &port(), 0xb0).unwrap();
         assert_eq!(data[20..36], [0; 16], "nothing can be unmapped");
-        // A unit that one WRITE SAME covers has no limit for it, nor a reason to refuse 0.
+        // A unit that one WRITE SAME can cover has no limit for it, and no reason to refuse 0.
         for (block_count, wsnz, most) in [(0xffff, 0, 0), (0x1_0000, 1, 0xff)] {
             let data = page(&UnitOptions { block_count, ..options() }, &port(), 0xb0).unwrap();
             assert_eq!(data[4], wsnz, "{block_count} blocks");
@@ -622,8 +624,8 @@ pub(crate) mod tests {
         assert_eq!(page(&cached, &port(), 0x86).unwrap()[6], 1);
     }
 
-    /// Goal: page 88h names every port, as many as there may be, and page 83h only the one asked
-    /// through, with the same name; what names the unit is the same through each.
+    /// Goal: page 88h contains every port, up to the maximum, and page 83h only the one in use,
+    /// with the same name; the designators of the unit are the same on each.
     #[test]
     fn ports_by_their_names() {
         let ports: Vec<_> = (1..=PORTS_MAX as u16)

@@ -1,4 +1,4 @@
-//! The OpenAPI document as a contract: every answer is held against it.
+//! Checks every answer of the API against the OpenAPI document.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
 
 use serde_json::{Value, json};
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 /// Methods that an OpenAPI document may describe.
 pub const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
 
-/// An OpenAPI document and a validator of what it says.
+/// An OpenAPI document and a validator for it.
 pub struct Contract(pub Value);
 
 impl Contract {
-    /// All operations: method and path.
+    /// Returns all operations: method and path.
     pub fn operations(&self) -> Vec<(String, String)> {
         let paths = self.0["paths"].as_object().unwrap();
         let each = paths.iter().flat_map(|(path, item)| {
@@ -20,7 +20,7 @@ impl Contract {
         each.collect()
     }
 
-    /// Fails the test when the document does not describe this answer.
+    /// Fails the test if the document does not describe this answer.
     #[track_caller]
     pub fn check(&self, method: &str, path: &str, status: u16, body: &Value) {
         let (template, item) = self.item(path).unwrap_or_else(|| panic!("{path}: undocumented"));
@@ -37,7 +37,7 @@ impl Contract {
         assert!(errors.is_empty(), "{method} {path} {status}: {errors:?} in {body}");
     }
 
-    /// The path as the document writes it.
+    /// Returns the path template of the document.
     pub fn template(&self, path: &str) -> String {
         self.item(path).unwrap_or_else(|| panic!("{path}: undocumented")).0.clone()
     }
@@ -55,12 +55,12 @@ impl Contract {
                 }
             }
         };
-        // A path without parameters is meant before one with.
+        // A path without parameters takes precedence over one with parameters.
         paths.get_key_value(path).or_else(|| paths.iter().find(|(template, _)| fits(template)))
     }
 }
 
-/// The validator can fail: a document that says another type is refused.
+/// Asserts that the validator can fail: an answer of the wrong type is refused.
 pub fn validator_works(contract: &Contract) {
     let wrong = json!({ "error": 5, "hint": null });
     let judged = std::panic::catch_unwind(|| {

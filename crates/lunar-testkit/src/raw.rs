@@ -1,4 +1,4 @@
-//! A bare hand on the socket, for what no honest initiator sends.
+//! A raw iSCSI client on a socket, for requests that no correct initiator sends.
 //!
 //! Written from RFC 7143 alone and independent of the crates that it tests. No digests.
 
@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long an answer may take before it counts as none.
+/// Maximum time for an answer.
 pub const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// Opcodes of requests, RFC 7143 §11.2.1.2.
@@ -46,19 +46,19 @@ pub mod opcode {
     pub const REJECT: u8 = 0x3f;
 }
 
-/// A PDU as bytes: the 48 of its header, then header segments, then data without its padding.
+/// A PDU as bytes: the 48 of its header, then header segments, then data without padding.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Pdu {
-    /// The basic header segment; lengths are filled in by [`Raw::send`] unless told otherwise.
+    /// The basic header segment; [`Raw::send`] fills in the lengths.
     pub header: Vec<u8>,
-    /// Additional header segments, as they are.
+    /// Additional header segments, sent unchanged.
     pub segments: Vec<u8>,
     /// The data segment.
     pub data: Vec<u8>,
 }
 
 impl Pdu {
-    /// A PDU of this opcode byte (immediate bit included) and flags.
+    /// Creates a PDU with this opcode byte (immediate bit included) and flags.
     pub fn new(opcode: u8, flags: u8) -> Self {
         let mut header = vec![0; 48];
         header[0] = opcode;
@@ -79,7 +79,7 @@ impl Pdu {
         self.put(at, &number.to_be_bytes())
     }
 
-    /// With a data segment.
+    /// Adds a data segment.
     #[must_use]
     pub fn with_data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = data.into();
@@ -91,14 +91,14 @@ impl Pdu {
         self.header[0] & 0x3f
     }
 
-    /// A 32-bit number of the header.
+    /// Returns a 32-bit number of the header.
     pub fn u32_at(&self, at: usize) -> u32 {
         let mut bytes = [0; 4];
         bytes.copy_from_slice(&self.header[at..at + 4]);
         u32::from_be_bytes(bytes)
     }
 
-    /// The bytes for the wire: true lengths, padded data.
+    /// Encodes the PDU for the wire: correct lengths, padded data.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.header.clone();
         bytes[4] = u8::try_from(self.segments.len() / 4).unwrap_or(u8::MAX);
@@ -111,50 +111,51 @@ impl Pdu {
     }
 }
 
-/// What came back.
+/// The answer of the target.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Answer {
     /// A PDU.
     Pdu(Pdu),
     /// The target closed the connection.
     Closed,
-    /// Nothing, for as long as was waited.
+    /// No answer within the time limit.
     Silence,
 }
 
 /// One connection.
 pub struct Raw {
     tcp: TcpStream,
-    /// Of the next command.
+    /// CmdSN of the next command.
     pub cmd_sn: u32,
-    /// Of the next status expected.
+    /// StatSN of the next expected status.
     pub exp_stat_sn: u32,
     next_tag: u32,
-    /// What the target's Login Responses said.
+    /// Text of the target's Login Responses.
     pub text: String,
     /// The LUN field of commands.
     pub lun: [u8; 8],
     /// The ISID of logins.
     pub isid: [u8; 6],
-    /// The TSIH of logins; 0: a session that is new.
+    /// The TSIH of logins; 0 for a new session.
     pub tsih: u16,
     /// The CID of logins.
     pub cid: u16,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outcome {
     /// SCSI status.
     pub status: u8,
-    /// What was read.
+    /// Received data.
     pub data: Vec<u8>,
     /// Sense data, without its length.
     pub sense: Vec<u8>,
 }
 
 impl Outcome {
-    /// Sense key, and additional sense code with its qualifier, in either format; zero if none.
+    /// Returns sense key, and additional sense code with its qualifier, of either format; zero if
+    /// there is no sense.
     pub fn sense_codes(&self) -> (u8, u16) {
         let at = |index: usize| self.sense.get(index).copied().unwrap_or(0);
         if at(0) & 0x7f >= 0x72 {
@@ -174,20 +175,20 @@ fn login_text(target: &str, number: u32) -> String {
 }
 
 impl Raw {
-    /// Opens a TCP connection and says nothing.
+    /// Opens a TCP connection and sends nothing.
     ///
     /// # Errors
-    /// It is refused.
+    /// The connection is refused.
     pub fn connect(address: &str) -> Result<Self> {
         let address: SocketAddr = address.parse().with_context(|| address.to_owned())?;
         let tcp = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
         Self::over(tcp)
     }
 
-    /// On a TCP connection that was made elsewhere.
+    /// Creates a client on an existing TCP connection.
     ///
     /// # Errors
-    /// It is gone.
+    /// The connection has ended.
     pub fn over(tcp: TcpStream) -> Result<Self> {
         tcp.set_nodelay(true)?;
         tcp.set_write_timeout(Some(ANSWER_MAX))?;
@@ -204,8 +205,8 @@ impl Raw {
         Self::log_in_as(address, target, 0)
     }
 
-    /// The same under the initiator name of that number, so that sessions do not replace
-    /// each other.
+    /// Like [`log_in`](Self::log_in) with the initiator name of this number, so that sessions do
+    /// not replace each other.
     ///
     /// # Errors
     /// The target refuses.
@@ -213,7 +214,7 @@ impl Raw {
         Self::log_in_with(address, &login_text(target, number))
     }
 
-    /// Connects and logs in with this text as it is, without authentication.
+    /// Connects and logs in with this text unchanged, without authentication.
     ///
     /// # Errors
     /// The target refuses.
@@ -221,7 +222,7 @@ impl Raw {
         Self::connect(address)?.logged_in(text)
     }
 
-    /// As [`log_in_as`](Self::log_in_as), on a TCP connection that was made elsewhere.
+    /// Like [`log_in_as`](Self::log_in_as), on an existing TCP connection.
     ///
     /// # Errors
     /// The target refuses.
@@ -245,7 +246,7 @@ impl Raw {
         }
     }
 
-    /// A Login Request from the operational stage to the full feature phase.
+    /// Builds a Login Request from the operational stage to the full feature phase.
     /// RFC 7143 §11.12.
     pub fn login(&self, text: &[u8]) -> Pdu {
         Pdu::new(0x40 | opcode::LOGIN, 0x87)
@@ -258,7 +259,7 @@ impl Raw {
             .with_data(text)
     }
 
-    /// A SCSI Command with the next tag and CmdSN. RFC 7143 §11.3.
+    /// Builds a SCSI Command with the next tag and CmdSN. RFC 7143 §11.3.
     pub fn command(&mut self, flags: u8, cdb: &[u8], expected_bytes: u32) -> Pdu {
         let pdu = Pdu::new(opcode::SCSI_COMMAND, flags)
             .put(8, &self.lun)
@@ -271,7 +272,7 @@ impl Raw {
         pdu
     }
 
-    /// A tag not used before.
+    /// Returns a tag not used before.
     pub fn new_tag(&mut self) -> u32 {
         self.next_tag += 1;
         self.next_tag
@@ -280,20 +281,20 @@ impl Raw {
     /// Sends a PDU.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection has ended.
     pub fn send(&mut self, pdu: &Pdu) -> Result<()> {
         self.send_bytes(&pdu.bytes())
     }
 
-    /// Sends bytes, whatever they are.
+    /// Sends arbitrary bytes.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection has ended.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.tcp.write_all(bytes)?)
     }
 
-    /// The connection alone.
+    /// Returns the TCP connection.
     pub fn into_tcp(self) -> TcpStream {
         self.tcp
     }
@@ -301,12 +302,12 @@ impl Raw {
     /// Closes the sending half of the connection.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection has ended.
     pub fn close_sending(&mut self) -> Result<()> {
         Ok(self.tcp.shutdown(std::net::Shutdown::Write)?)
     }
 
-    /// The next PDU from the target, for which it has `limit`.
+    /// Receives the next PDU from the target within `limit`.
     ///
     /// # Errors
     /// The system refuses to read.
@@ -329,7 +330,8 @@ impl Raw {
         Ok(Answer::Pdu(Pdu { header, segments, data }))
     }
 
-    /// The next PDU, which must have this opcode. Pings of the target are answered and skipped.
+    /// Receives the next PDU, which must have this opcode. Pings of the target are answered and
+    /// skipped.
     ///
     /// # Errors
     /// Another PDU, silence, or the end of the connection.
@@ -343,7 +345,7 @@ impl Raw {
         }
     }
 
-    /// Answers a NOP-In of the target that asks for it. RFC 7143 §11.19.
+    /// Answers a NOP-In of the target that requests an answer. RFC 7143 §11.19.
     fn pong(&mut self, ping: &Pdu) -> Result<()> {
         if ping.u32_at(20) == u32::MAX {
             return Ok(());
@@ -360,7 +362,7 @@ impl Raw {
     /// Waits until the target closes the connection, whatever it sends before.
     ///
     /// # Errors
-    /// It is still open after `limit`.
+    /// The connection is still open after `limit`.
     pub fn wait_until_closed(&mut self, limit: Duration) -> Result<()> {
         let until = Instant::now() + limit;
         loop {
@@ -372,18 +374,18 @@ impl Raw {
         }
     }
 
-    /// READ (10) of one block; the connection must answer with GOOD and 512 bytes.
+    /// READ (10) of one block; the target must answer with GOOD and 512 bytes.
     ///
     /// # Errors
-    /// It does not.
+    /// The command does not end with GOOD and all the data.
     pub fn read_block(&mut self, lba: u32) -> Result<Vec<u8>> {
         self.read_blocks(lba, 1)
     }
 
-    /// READ (10) of some blocks of 512 bytes.
+    /// READ (10) of blocks of 512 bytes.
     ///
     /// # Errors
-    /// It does not end with GOOD and all the data.
+    /// The command does not end with GOOD and all the data.
     pub fn read_blocks(&mut self, lba: u32, blocks: u16) -> Result<Vec<u8>> {
         let bytes = u32::from(blocks) * 512;
         let (status, data) = self.execute(&ten(0x28, lba, blocks), bytes)?;
@@ -392,10 +394,10 @@ impl Raw {
         Ok(data)
     }
 
-    /// WRITE (10) of whole blocks, all of it immediate data: at most 8192 bytes.
+    /// WRITE (10) of whole blocks, all as immediate data: at most 8192 bytes.
     ///
     /// # Errors
-    /// It does not end with GOOD.
+    /// The command does not end with GOOD.
     pub fn write_blocks(&mut self, lba: u32, data: &[u8]) -> Result<()> {
         let cdb = ten(0x2a, lba, u16::try_from(data.len() / 512)?);
         let outcome = self.execute_with(&cdb, data)?;
@@ -403,27 +405,27 @@ impl Raw {
         Ok(())
     }
 
-    /// Runs a command that sends these bytes, all of them immediate data: at most 8192.
+    /// Runs a command that sends these bytes, all as immediate data: at most 8192.
     ///
     /// # Errors
-    /// The target answers with something else.
+    /// The target sends an unexpected PDU.
     pub fn execute_with(&mut self, cdb: &[u8], data: &[u8]) -> Result<Outcome> {
         self.exchange(0xa0, cdb, u32::try_from(data.len())?, data)
     }
 
-    /// Runs a command that reads; also how it failed.
+    /// Runs a command that reads; returns its result, also of a failure.
     ///
     /// # Errors
-    /// The target answers with something else.
+    /// The target sends an unexpected PDU.
     pub fn run(&mut self, cdb: &[u8], expected_bytes: u32) -> Result<Outcome> {
         self.exchange(0xc0, cdb, expected_bytes, &[])
     }
 
-    /// Runs a command that reads; returns its status and data. A unit attention that waits for
-    /// a new session is taken and the command repeated.
+    /// Runs a command that reads; returns its status and data. A pending unit attention of a new
+    /// session is taken and the command repeated.
     ///
     /// # Errors
-    /// The target answers with something else.
+    /// The target sends an unexpected PDU.
     pub fn execute(&mut self, cdb: &[u8], expected_bytes: u32) -> Result<(u8, Vec<u8>)> {
         let Outcome { status, data, .. } = self.run(cdb, expected_bytes)?;
         Ok((status, data))
@@ -452,7 +454,7 @@ impl Raw {
     /// Collects Data-In until the status: status, data, sense with its length in front.
     ///
     /// # Errors
-    /// The target answers with something else.
+    /// The target sends an unexpected PDU.
     pub fn outcome(&mut self) -> Result<(u8, Vec<u8>, Vec<u8>)> {
         let mut data = Vec::new();
         loop {
@@ -502,7 +504,7 @@ impl Raw {
     }
 }
 
-/// A CDB of ten bytes with a block address and a count of blocks.
+/// Builds a CDB of ten bytes with a block address and a count of blocks.
 fn ten(operation: u8, lba: u32, blocks: u16) -> [u8; 10] {
     let mut cdb = [operation, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     cdb[2..6].copy_from_slice(&lba.to_be_bytes());

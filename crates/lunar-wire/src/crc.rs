@@ -1,25 +1,25 @@
-//! CRC32C (Castagnoli), as RFC 7143 §13.1 asks of digests; uses the CPU's instruction where
-//! there is one.
+//! CRC32C (Castagnoli) for the digests of RFC 7143 §13.1; uses the CPU's instruction if there is
+//! one.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// CRC32C of one piece. On the wire it stands least significant byte first (RFC 7143 Appendix A.4
-/// shows examples): [`digest_bytes`](Crc32c::digest_bytes) gives that form.
+/// Calculates the CRC32C of one piece. On the wire the least significant byte comes first (examples
+/// in RFC 7143 Appendix A.4): [`digest_bytes`](Crc32c::digest_bytes) returns that form.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// CRC32C over pieces.
+/// The CRC32C of data in pieces.
 #[derive(Clone)]
 pub struct Crc32c(Digest);
 
 impl Crc32c {
-    /// Over nothing yet.
+    /// Creates the sum of no data.
     pub fn new() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
 
-    /// Takes the next piece in.
+    /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -29,7 +29,7 @@ impl Crc32c {
         self.0.clone().finalize() as u32
     }
 
-    /// The four bytes that stand on the wire for `crc`.
+    /// The four bytes on the wire for `crc`.
     #[allow(clippy::little_endian_bytes)] // the one field of iSCSI in this order
     pub const fn digest_bytes(crc: u32) -> [u8; 4] {
         crc.to_le_bytes()
@@ -52,7 +52,7 @@ impl core::fmt::Debug for Crc32c {
 mod tests {
     use super::*;
 
-    /// The examples of RFC 7143 Appendix A.4 (also RFC 3720 B.4).
+    /// Goal: the sums match the examples of RFC 7143 Appendix A.4 (also RFC 3720 B.4).
     #[test]
     fn rfc_examples() {
         let ascending: [u8; 32] = core::array::from_fn(|i| i as u8);

@@ -1,8 +1,8 @@
 //! Values with a fixed size and network byte order.
 
-/// A value that stands in a wire layout: fixed size, big-endian, every bit pattern valid.
+/// A value in a wire layout: fixed size, big-endian, every bit pattern valid.
 pub trait Field: Copy {
-    /// How many bytes it takes.
+    /// Length in bytes.
     const SIZE: usize;
     /// Reads from exactly [`SIZE`](Self::SIZE) bytes (the table macro slices them).
     fn get(bytes: &[u8]) -> Self;
@@ -52,12 +52,12 @@ impl U24 {
     /// The largest value, 2^24 − 1.
     pub const MAX: u32 = 0xff_ffff;
 
-    /// `None` when `value` needs more than 24 bits.
+    /// Creates a number; `None` if `value` needs more than 24 bits.
     pub const fn new(value: u32) -> Option<Self> {
         if value <= Self::MAX { Some(Self(value)) } else { None }
     }
 
-    /// The low 24 bits of `value`; for lengths that a named limit already bounds.
+    /// The low 24 bits of `value`; for lengths that a named limit already restricts.
     pub const fn truncate(value: u32) -> Self {
         Self(value & Self::MAX)
     }

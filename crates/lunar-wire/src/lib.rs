@@ -1,5 +1,5 @@
-//! The words of every protocol here: big-endian fields, layout tables, serial numbers, LUNs,
-//! time as a value, CRC32C.
+//! Basic types of all protocols here: big-endian fields, layout tables, serial numbers, LUNs, time
+//! as a value, CRC32C.
 //!
 //! No I/O, no clock, no randomness: `no_std`, checked by the compiler.
 #![no_std]

@@ -2,11 +2,11 @@
 
 use crate::Field;
 
-/// The 8-byte LUN field of a PDU or CDB, as SAM-5 §4.7 lays it out.
+/// The 8-byte LUN field of a PDU or CDB in the layout of SAM-5 §4.7.
 #[derive(Clone, Copy, Default, Eq, PartialEq, Hash, Ord, PartialOrd)]
 pub struct Lun(pub [u8; 8]);
 
-/// What a LUN field says, once understood.
+/// The meaning of a LUN field.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LunForm {
     /// A unit of this target: peripheral or flat space addressing of one level.
@@ -25,16 +25,17 @@ impl Lun {
     /// The REPORT LUNS well known logical unit.
     pub const REPORT_LUNS: Self = Self([0xc1, 0x01, 0, 0, 0, 0, 0, 0]);
 
-    /// Unit `number` (14 bits): peripheral addressing up to 255, flat space above, as SAM-5 §4.7.
+    /// Unit `number` (14 bits): peripheral addressing up to 255, flat space above, according to
+    /// SAM-5 §4.7.
     pub const fn new(number: u16) -> Self {
         let [high, low] = number.to_be_bytes();
         let form = if number > 0xff { 0x40 | (high & 0x3f) } else { 0 };
         Self([form, low, 0, 0, 0, 0, 0, 0])
     }
 
-    /// Judges the field. Both single-level forms of one number mean the same unit.
+    /// Decodes the field. Both single-level forms of one number mean the same unit.
     pub const fn form(self) -> LunForm {
-        // As one number: it is asked for with every command.
+        // Compared as one number, because every command needs it.
         const SECOND_LEVEL: u64 = 0x0000_ffff_ffff_ffff;
         if u64::from_be_bytes(self.0) & SECOND_LEVEL != 0 {
             return LunForm::Other;

@@ -3,20 +3,20 @@
 use crate::Field;
 
 /// A 32-bit serial number: CmdSN, StatSN, DataSN … Compared by RFC 1982 arithmetic, as
-/// RFC 7143 §4.2.2.1 asks.
+/// RFC 7143 §4.2.2.1 requires.
 ///
-/// It has no `Ord`: serial order is not transitive around the circle.
+/// There is no `Ord`: serial order is not transitive around the circle.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Hash)]
 pub struct SerialNumber(pub u32);
 
 impl SerialNumber {
-    /// The number `count` steps on, wrapping.
+    /// Returns the number `count` steps later, wrapping.
     #[must_use]
     pub const fn plus(self, count: u32) -> Self {
         Self(self.0.wrapping_add(count))
     }
 
-    /// The number `count` steps back, wrapping.
+    /// Returns the number `count` steps earlier, wrapping.
     #[must_use]
     pub const fn minus(self, count: u32) -> Self {
         Self(self.0.wrapping_sub(count))
@@ -28,29 +28,30 @@ impl SerialNumber {
         self.plus(1)
     }
 
-    /// Takes this number and leaves the next in its place.
+    /// Returns this number and replaces it by the next.
     pub fn take(&mut self) -> Self {
         core::mem::replace(self, self.next())
     }
 
-    /// How many steps lead from `earlier` to `self`, wrapping.
+    /// Number of steps from `earlier` to `self`, wrapping.
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// `self` comes before `other`. Numbers exactly 2^31 apart are unordered: neither is before
-    /// the other.
+    /// True if `self` comes before `other`. Numbers exactly 2^31 apart are unordered: neither is
+    /// before the other.
     pub const fn before(self, other: Self) -> bool {
         let distance = other.0.wrapping_sub(self.0);
         distance != 0 && distance < 1 << 31
     }
 
-    /// `self` comes after `other`.
+    /// True if `self` comes after `other`.
     pub const fn after(self, other: Self) -> bool {
         other.before(self)
     }
 
-    /// `first <= self <= last` on the circle. An empty window (`last` = `first` − 1) holds nothing.
+    /// True if `first <= self <= last` on the circle. An empty window (`last` = `first` − 1)
+    /// contains no number.
     pub const fn within(self, first: Self, last: Self) -> bool {
         !self.before(first) && !self.after(last) && !last.before(first)
     }
@@ -84,7 +85,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: RFC 1982 order for every distance below 2^31, wherever on the circle.
+        /// Goal: RFC 1982 order holds for every distance below 2^31, anywhere on the circle.
         #[test]
         fn nearer_half_is_before(at: u32, distance in 1u32..(1 << 31)) {
             let (a, b) = (SerialNumber(at), SerialNumber(at).plus(distance));

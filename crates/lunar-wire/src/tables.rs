@@ -1,11 +1,11 @@
-//! `wire_struct!` and `wire_enum!`: a layout is declared once, as a table that a reader lays
-//! beside the standard.
+//! `wire_struct!` and `wire_enum!`: a layout is declared once, as a table that can be compared with
+//! the standard.
 
 /// Declares a fixed layout as a table of byte offsets.
 ///
-/// Gives `decode` (total: any bytes decode, meaning is judged later), `encode` (bytes the table
-/// does not name are zero, as standards ask of reserved fields), `write_to` and one
-/// `AT_FIELD` offset constant a field. Offsets are checked at compile time: ascending, no
+/// Generates `decode` (never fails: any bytes decode, their meaning is checked later), `encode`
+/// (bytes the table does not name are zero, as standards require for reserved fields), `write_to`
+/// and one `AT_FIELD` offset constant per field. Offsets are checked at compile time: ascending, no
 /// overlap, inside the layout.
 ///
 /// ```
@@ -35,14 +35,14 @@ macro_rules! wire_struct {
             /// Length of the layout in bytes.
             pub const LEN: usize = $len;
 
-            /// Total: any bytes of the right length decode; meaning is judged later.
+            /// Decodes any bytes of the right length; their meaning is checked later.
             #[inline]
             pub fn decode(bytes: &[u8; $len]) -> Self {
                 Self { $($field: <$ty as $crate::Field>::get(
                     &bytes[$at..$at + <$ty as $crate::Field>::SIZE])),+ }
             }
 
-            /// Bytes that the table does not name are written as zero.
+            /// Encodes the layout; bytes that the table does not name are zero.
             #[inline]
             pub fn encode(&self) -> [u8; $len] {
                 let mut bytes = [0; $len];
@@ -52,7 +52,7 @@ macro_rules! wire_struct {
             }
         }
 
-        // Checked before the program exists.
+        // Checked at compile time.
         const _: () = {
             let mut end = 0;
             $(assert!($at >= end); end = $at + <$ty as $crate::Field>::SIZE;)+
@@ -62,7 +62,7 @@ macro_rules! wire_struct {
 }
 
 /// Declares an open code from the wire: a newtype over the integer with named constants, so that
-/// decoding is total and `Debug` prints the name or the number in hex.
+/// decoding never fails and `Debug` prints the name or the number in hex.
 ///
 /// ```
 /// lunar_wire::wire_enum! {
@@ -85,7 +85,7 @@ macro_rules! wire_enum {
         impl $name {
             $($(#[$item_doc])* pub const $item: Self = Self($value);)+
 
-            /// The standard's name, if the number has one.
+            /// The name in the standard, if the number has one.
             pub fn name(self) -> Option<&'static str> {
                 match self { $(Self::$item => Some(stringify!($item)),)+ _ => None }
             }
@@ -108,8 +108,8 @@ macro_rules! wire_enum {
     };
 }
 
-/// Declares a set of bits in one byte or number: named bits or multi-bit fields stay readable
-/// where they are tested and set.
+/// Declares a set of bits in one byte or number, so that code that tests and sets named bits or
+/// multi-bit fields stays readable.
 ///
 /// ```
 /// lunar_wire::wire_flags! {
@@ -134,12 +134,12 @@ macro_rules! wire_flags {
             pub const NONE: Self = Self(0);
             $($(#[$item_doc])* pub const $item: Self = Self($value);)+
 
-            /// Every bit of `bits` is set.
+            /// True if every bit of `bits` is set.
             pub const fn has(self, bits: Self) -> bool { self.0 & bits.0 == bits.0 }
-            /// With `bits` set as well.
+            /// Returns the flags with `bits` set as well.
             #[must_use]
             pub const fn with(self, bits: Self) -> Self { Self(self.0 | bits.0) }
-            /// With `bits` set as well if `when`.
+            /// Returns the flags with `bits` set as well if `when`.
             #[must_use]
             pub const fn with_if(self, when: bool, bits: Self) -> Self {
                 if when { self.with(bits) } else { self }

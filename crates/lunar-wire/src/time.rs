@@ -1,8 +1,8 @@
-//! Time as a value: protocol machines are told what time it is.
+//! Time as a value: protocol machines receive the current time as input.
 
 use core::time::Duration;
 
-/// Nanoseconds since some start; monotonic. 584 years fit.
+/// Nanoseconds since an arbitrary start; monotonic. 584 years fit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Ord, PartialOrd, Hash)]
 pub struct Time(u64);
 
@@ -10,7 +10,7 @@ impl Time {
     /// The start.
     pub const ZERO: Self = Self(0);
 
-    /// From nanoseconds since the start.
+    /// Creates a time from nanoseconds since the start.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -20,7 +20,7 @@ impl Time {
         self.0
     }
 
-    /// `span` later; the end of time when that would not fit.
+    /// Returns the time `span` later; the end of time if that would not fit.
     #[must_use]
     pub const fn after(self, span: Duration) -> Self {
         let nanos = span.as_nanos();
@@ -31,7 +31,7 @@ impl Time {
         }
     }
 
-    /// How long ago `earlier` was; zero if it is not earlier.
+    /// The duration since `earlier`; zero if it is not earlier.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,4 +1,5 @@
-//! Runs the fuzz targets' entries over their committed corpora and over seeded changes of those.
+//! Runs the entry points of the fuzz targets over their committed corpora and over seeded changes
+//! of those.
 #![allow(clippy::unwrap_used)] // a test may
 
 use lunar_fuzz::{
@@ -7,11 +8,11 @@ use lunar_fuzz::{
 };
 use std::path::Path;
 
-/// Seeded changes of each file of a corpus: of bytes, lengths kept.
+/// Number of seeded changes per corpus file: changed bytes, same length.
 const BYTE_CHANGES: u64 = 2000;
-/// The same where one run is long: a crowd of registrations.
+/// The same for long runs, with a crowd of registrations.
 const BYTE_CHANGES_WITH_A_CROWD: u64 = 100;
-/// Seeded changes of each file of a corpus: bytes changed, cut out or doubled.
+/// Number of seeded changes per corpus file: bytes changed, removed or doubled.
 const PIECE_CHANGES: u64 = 300;
 
 /// Goal: no text breaks the negotiation.
@@ -49,7 +50,7 @@ fn commands() {
     over("cdb", BYTE_CHANGES, change_bytes, cdb::run);
 }
 
-/// Goal: no list of EXTENDED COPY leads outside two units, no question for its results breaks
+/// Goal: no list of EXTENDED COPY leads outside two units, and no RECEIVE COPY RESULTS breaks
 /// anything.
 /// Method: each file of the corpus, then changed by seed.
 #[test]
@@ -65,14 +66,15 @@ fn persistent_reserve_out_lists() {
     over("persistent_reserve_out", BYTE_CHANGES_WITH_A_CROWD, change_bytes, entry);
 }
 
-/// Goal: a list of mode parameters changes what it may, all or nothing, with a unit attention.
+/// Goal: a list of mode parameters changes only changeable bits, completely or not at all, with a
+/// unit attention.
 /// Method: each file of the corpus, then changed by seed.
 #[test]
 fn mode_parameter_lists() {
     over("mode_select", BYTE_CHANGES, change_bytes, mode_select::run);
 }
 
-/// Goal: UNMAP does what its list says, as a second reading of the standard has it.
+/// Goal: UNMAP follows its list, compared with a second implementation of the standard.
 /// Method: each file of the corpus, then changed by seed.
 #[test]
 fn unmap_lists() {
@@ -96,7 +98,7 @@ fn over(corpus: &str, rounds: u64, change: fn(&[u8], u64) -> Vec<u8>, entry: fn(
     }
 }
 
-/// `input` with one to four bytes changed.
+/// Returns `input` with one to four bytes changed.
 fn change_bytes(input: &[u8], seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut bytes = input.to_vec();
@@ -108,7 +110,7 @@ fn change_bytes(input: &[u8], seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// `input` with one to four pieces changed, cut out, doubled, or a byte put in.
+/// Returns `input` with one to four pieces changed, removed or doubled, or a byte inserted.
 fn change_pieces(input: &[u8], seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut bytes = input.to_vec();

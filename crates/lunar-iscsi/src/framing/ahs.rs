@@ -1,14 +1,15 @@
 //! Additional Header Segments. RFC 7143 §11.2.2.
 //!
-//! AHSLength comes from the peer and is checked against what is there, against TotalAHSLength
-//! and against what its type can hold, before anything is read.
+//! AHSLength comes from the peer and is checked against the available bytes, against TotalAHSLength
+//! and against the limits of its type before anything is read.
 
 use crate::pdu::HEADER_BYTES;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use lunar_wire::Field;
 
-/// The longest CDB: a variable-length CDB has 8 bytes and at most 252 (ADDITIONAL CDB LENGTH) more.
+/// Maximum CDB length: a variable-length CDB has 8 bytes and at most 252 (ADDITIONAL CDB LENGTH)
+/// more.
 pub const CDB_BYTES_MAX: usize = 260;
 
 /// AHSType, the low six bits of the byte. RFC 7143 §11.2.2.1.
@@ -16,9 +17,9 @@ const TYPE_EXTENDED_CDB: u8 = 1;
 const TYPE_BIDIRECTIONAL_READ: u8 = 2;
 const TYPE_MASK: u8 = 0x3f;
 
-/// AHSLength and AHSType, which AHSLength does not count.
+/// Length of AHSLength and AHSType, which AHSLength does not count.
 const PREFIX_BYTES: usize = 3;
-/// What stands of a CDB in the Basic Header Segment.
+/// Number of CDB bytes in the Basic Header Segment.
 const CDB_IN_HEADER_BYTES: usize = 16;
 
 /// One Additional Header Segment.
@@ -28,18 +29,18 @@ pub enum Segment<'a> {
     ExtendedCdb(&'a [u8]),
     /// Bidirectional Read Expected Data Transfer Length. RFC 7143 §11.2.2.4.
     BidirectionalRead {
-        /// How many bytes of data-in the initiator expects.
+        /// Number of data-in bytes that the initiator expects.
         expected_bytes: u32,
     },
 }
 
-/// What is wrong with Additional Header Segments; a format error, RFC 7143 §7.7.
+/// An error in Additional Header Segments; a format error, RFC 7143 §7.7.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum AhsError {
-    /// AHSLength goes past TotalAHSLength, or the rest cannot hold a segment.
+    /// AHSLength exceeds TotalAHSLength, or the rest cannot hold a segment.
     #[error("an additional header segment goes past TotalAHSLength")]
     Truncated,
-    /// AHSLength is not one that this AHSType can have.
+    /// AHSLength is not valid for this AHSType.
     #[error("AHSLength {length} with AHSType {kind}")]
     Length {
         /// AHSType.
@@ -50,18 +51,18 @@ pub enum AhsError {
     /// An AHSType that RFC 7143 reserves.
     #[error("AHSType {0} is reserved")]
     Type(u8),
-    /// The same AHSType twice.
+    /// The same AHSType occurs twice.
     #[error("two additional header segments of AHSType {0}")]
     Twice(u8),
 }
 
-/// Steps through the segments of a header; stops after the first error.
+/// Iterates over the segments of a header; stops after the first error.
 #[derive(Clone, Debug)]
 pub struct Segments<'a> {
     rest: &'a [u8],
 }
 
-/// Steps through all segments in `ahs` ([`Header::ahs`](super::Header::ahs)).
+/// Iterates over all segments in `ahs` ([`Header::ahs`](super::Header::ahs)).
 pub fn segments(ahs: &[u8]) -> Segments<'_> {
     Segments { rest: ahs }
 }
@@ -106,7 +107,7 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// What the segments of a SCSI Command say.
+/// Contents of the segments of a SCSI Command.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CommandSegments<'a> {
     /// The CDB from its seventeenth byte on.
@@ -119,7 +120,7 @@ impl<'a> CommandSegments<'a> {
     /// Reads all segments of a SCSI Command.
     ///
     /// # Errors
-    /// A length that lies, a reserved type, a type that comes twice.
+    /// An invalid length, a reserved type, or a type that occurs twice.
     pub fn decode(ahs: &'a [u8]) -> Result<Self, AhsError> {
         let mut found = Self::default();
         for segment in segments(ahs) {
@@ -140,9 +141,9 @@ impl<'a> CommandSegments<'a> {
     }
 }
 
-/// A CDB and a bidirectional read length as a SCSI Command carries them: the 16 bytes of the
-/// Basic Header Segment (zero-filled), and the Additional Header Segments. The caller sets
-/// TotalAHSLength to a quarter of the length of the latter. A CDB is cut at [`CDB_BYTES_MAX`].
+/// Encodes a CDB and a bidirectional read length for a SCSI Command: the 16 bytes of the Basic
+/// Header Segment (zero-filled), and the Additional Header Segments. The caller sets TotalAHSLength
+/// to a quarter of the length of the latter. A CDB is cut at [`CDB_BYTES_MAX`].
 pub fn encode_command(cdb: &[u8], expected_read_bytes: Option<u32>) -> ([u8; 16], Box<[u8]>) {
     let mut start = [0; CDB_IN_HEADER_BYTES];
     let in_header = cdb.len().min(CDB_IN_HEADER_BYTES);
@@ -174,8 +175,8 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    /// Goal: lengths that lie are errors, not reads past the end. The first row is the one that
-    /// brought a kernel target down: an extended CDB with AHSLength 0.
+    /// Goal: wrong lengths are errors and cause no reads past the end. The first row is the one
+    /// that crashed a kernel target: an extended CDB with AHSLength 0.
     #[test]
     fn lengths_that_lie() {
         let cases: &[(&[u8], AhsError)] = &[
@@ -216,7 +217,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: what is encoded comes back; a CDB of up to 16 bytes needs no segment.
+        /// Goal: encoded values are decoded unchanged; a CDB of up to 16 bytes needs no segment.
         #[test]
         fn comes_back(cdb in prop::collection::vec(any::<u8>(), 0..261), read: Option<u32>) {
             let (start, ahs) = encode_command(&cdb, read);
@@ -229,7 +230,7 @@ mod tests {
             prop_assert_eq!(whole.len(), cdb.len().max(16));
         }
 
-        /// Goal: any bytes give segments inside them or an error, and an end.
+        /// Goal: arbitrary bytes yield segments inside them or an error, and iteration ends.
         #[test]
         fn any_bytes(ahs in prop::collection::vec(any::<u8>(), 0..1024)) {
             prop_assert!(segments(&ahs).count() <= ahs.len() / 4 + 1);

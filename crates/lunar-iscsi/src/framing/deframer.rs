@@ -1,7 +1,8 @@
-//! From a stream of bytes to headers and payloads, and back. RFC 7143 §11.2.
+//! Splits a stream of bytes into headers and payloads, and encodes PDUs. RFC 7143 §11.2.
 //!
-//! Holds no payload: the caller is told which of its bytes are payload, or receives them straight
-//! into their destination. What is kept is one header, at most [`HEADER_SEGMENTS_BYTES_MAX`] + 4.
+//! Holds no payload: the deframer reports which bytes of the caller are payload, or the caller
+//! receives them directly into their destination. Only one header is kept, at most
+//! [`HEADER_SEGMENTS_BYTES_MAX`] + 4 bytes.
 
 use super::{Digests, Header, Pdu};
 use crate::pdu::HEADER_BYTES;
@@ -10,14 +11,15 @@ use alloc::vec::Vec;
 use bytes::BufMut;
 use lunar_wire::{Crc32c, crc32c};
 
-/// The Basic Header Segment and the longest Additional Header Segments. RFC 7143 §11.2.1.5.
+/// Length of the Basic Header Segment and the longest Additional Header Segments.
+/// RFC 7143 §11.2.1.5.
 pub const HEADER_SEGMENTS_BYTES_MAX: usize = HEADER_BYTES + 255 * 4;
 
 const DIGEST_BYTES: usize = 4;
 
-/// Finds PDUs in a stream of bytes; both roles.
+/// Finds PDUs in a stream of bytes, in either role.
 ///
-/// Bytes are offered with [`push`](Self::push), which says how many it consumed. A header with
+/// Bytes are offered with [`push`](Self::push), which returns how many it consumed. A header with
 /// DataSegmentLength 0 is a whole PDU; otherwise `Payload` events and one `PayloadEnd` follow.
 #[derive(Debug, Default)]
 pub struct Deframer {
@@ -26,13 +28,13 @@ pub struct Deframer {
     state: State,
 }
 
-/// What stands in the stream.
+/// An item found in the stream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Event {
-    /// A header; its digest was right, if there is one.
+    /// A header; its digest was correct, if there is one.
     Header(Header),
-    /// A header digest did not match. Where the next PDU starts is unknown: all further input is
-    /// consumed in silence. RFC 7143 §7.8.
+    /// A header digest did not match. The start of the next PDU is unknown: all further input is
+    /// consumed without events. RFC 7143 §7.8.
     HeaderDigestError,
     /// This many bytes at the start of the input are payload; the caller copies them.
     Payload {
@@ -41,7 +43,7 @@ pub enum Event {
     },
     /// The payload is complete, its padding and digest are consumed.
     PayloadEnd {
-        /// `false`: the data digest did not match.
+        /// `false` if the data digest did not match.
         digest_ok: bool,
     },
 }
@@ -55,7 +57,7 @@ enum State {
     Lost,
 }
 
-/// The data segment under way.
+/// The data segment being received.
 #[derive(Debug)]
 struct Segment {
     missing_bytes: usize,
@@ -67,20 +69,20 @@ struct Segment {
 }
 
 impl Deframer {
-    /// At the start of a PDU, without digests.
+    /// Creates a deframer at the start of a PDU, without digests.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Which digests stand behind the headers and payloads from the next PDU on. To be called
-    /// between two PDUs.
+    /// Sets which digests follow headers and payloads from the next PDU on. Call it between two
+    /// PDUs.
     pub fn set_digests(&mut self, digests: Digests) {
         self.digests = digests;
     }
 
-    /// Looks at the bytes not consumed yet; returns how many it consumed, and perhaps what they
-    /// were. `(0, None)`: more are needed. To be called again while it returns anything else,
-    /// with an empty `input` too: the end of a payload may need no further byte.
+    /// Examines bytes that were not consumed yet; returns how many it consumed, and an event if one
+    /// is complete. `(0, None)` means that more bytes are needed. Call it again while it returns
+    /// anything else, with an empty `input` too: the end of a payload may need no further byte.
     pub fn push(&mut self, input: &[u8]) -> (usize, Option<Event>) {
         match &mut self.state {
             State::Head => self.push_head(input),
@@ -100,8 +102,8 @@ impl Deframer {
         }
     }
 
-    /// How many bytes of the payload under way are missing; 0 outside of a payload. The caller
-    /// may receive up to that many straight into their destination, and then tell it by
+    /// Number of missing bytes of the current payload; 0 outside of a payload. The caller may
+    /// receive up to that many bytes directly into their destination, and must then report them by
     /// [`received`](Self::received).
     pub fn payload_missing(&self) -> usize {
         match &self.state {
@@ -110,8 +112,8 @@ impl Deframer {
         }
     }
 
-    /// `payload` came from the stream past [`push`](Self::push): at most
-    /// [`payload_missing`](Self::payload_missing) bytes; what is beyond is not looked at.
+    /// Reports `payload` received from the stream without [`push`](Self::push): at most
+    /// [`payload_missing`](Self::payload_missing) bytes; the rest is ignored.
     pub fn received(&mut self, payload: &[u8]) {
         if let State::Payload(segment) = &mut self.state {
             let bytes = segment.missing_bytes.min(payload.len());
@@ -119,12 +121,12 @@ impl Deframer {
         }
     }
 
-    /// The header of a PDU was handed out, and not yet the end of its payload.
+    /// True if the header of a PDU was returned, but not yet the end of its payload.
     pub fn is_in_payload(&self) -> bool {
         matches!(self.state, State::Payload(_))
     }
 
-    /// No PDU is under way: the stream may end here without loss.
+    /// True between two PDUs: the stream may end here without loss.
     pub fn is_between_pdus(&self) -> bool {
         matches!(self.state, State::Head) && self.head.is_empty()
     }
@@ -146,8 +148,8 @@ impl Deframer {
         (consumed, None)
     }
 
-    /// The header at the start of `input`, if it is one that needs no gathering: all of it is
-    /// there, without additional segments and digest.
+    /// Returns the header at the start of `input` if it is complete there, without additional
+    /// segments and digest.
     fn whole_header(&self, input: &[u8]) -> Option<Header> {
         let bhs = input.first_chunk::<HEADER_BYTES>()?;
         (bhs[4] == 0 && !self.digests.header).then(|| Header::new(*bhs))
@@ -160,7 +162,7 @@ impl Deframer {
         bytes
     }
 
-    /// Length of the header segments and their digest, once the Basic Header Segment is there.
+    /// Length of the header segments and their digest, once the Basic Header Segment is complete.
     fn head_bytes(&self) -> usize {
         let digest = if self.digests.header { DIGEST_BYTES } else { 0 };
         HEADER_BYTES + 4 * usize::from(self.head[4]) + digest
@@ -212,7 +214,8 @@ impl Segment {
         }
     }
 
-    /// Returns how many bytes it took, and at the end whether the digest is right.
+    /// Takes padding and digest; returns the number of bytes taken, and at the end whether the
+    /// digest is correct.
     fn push_tail(&mut self, input: &[u8]) -> (usize, Option<bool>) {
         let wanted = self.padding_bytes + if self.crc.is_some() { DIGEST_BYTES } else { 0 };
         let bytes = (wanted - self.tail_filled).min(input.len());
@@ -230,8 +233,7 @@ impl Segment {
     }
 }
 
-/// What stands on the wire before the data of `pdu`: header segments and header digest. Appended
-/// to `out`.
+/// Appends the bytes before the data of `pdu` to `out`: header segments and header digest.
 #[inline]
 pub fn encode_head(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     out.put_slice(&pdu.bhs);
@@ -246,8 +248,8 @@ pub fn encode_head(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     }
 }
 
-/// What stands on the wire behind the data of `pdu`: padding and data digest, nothing if there is
-/// no data. Appended to `out`.
+/// Appends the bytes after the data of `pdu` to `out`: padding and data digest, nothing if there is
+/// no data.
 #[inline]
 pub fn encode_tail(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     let padding = &[0; 3][..padding_bytes(pdu.data.len())];
@@ -262,7 +264,7 @@ pub fn encode_tail(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     }
 }
 
-/// How many bytes fill `bytes` up to whole words. RFC 7143 §11.2.4.
+/// Number of bytes that pad `bytes` to whole words. RFC 7143 §11.2.4.
 const fn padding_bytes(bytes: usize) -> usize {
     bytes.wrapping_neg() & 3
 }
@@ -293,7 +295,7 @@ mod tests {
         pdu
     }
 
-    /// Reads PDUs from pieces of the stream; `direct` receives payloads past `push`.
+    /// Reads PDUs from pieces of the stream; `direct` receives payloads without `push`.
     fn read(mut bytes: &[u8], cuts: &[usize], digests: Digests, direct: bool) -> Vec<Pdu> {
         let mut deframer = Deframer::new();
         deframer.set_digests(digests);
@@ -333,7 +335,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: PDUs come back as they were sent, wherever the stream is cut.
+        /// Goal: PDUs are decoded unchanged, wherever the stream is cut.
         /// Method: random PDUs, all four digest settings, random pieces, both ways of receiving.
         #[test]
         fn pdus_come_back(
@@ -349,7 +351,7 @@ mod tests {
             prop_assert_eq!(read(&stream(&pdus, digests), &cuts, digests, direct), pdus);
         }
 
-        /// Goal: no bytes make it panic or stand still, and it holds no more than a header.
+        /// Goal: no input causes a panic or an endless loop, and at most a header is held.
         #[test]
         fn any_bytes_are_consumed(
             bytes in prop::collection::vec(any::<u8>(), 0..4000), header: bool, data: bool,
@@ -368,10 +370,11 @@ mod tests {
             prop_assert!(rest.is_empty());
         }
 
-        /// Goal: one wrong bit anywhere under a digest is noticed, and only where it is.
+        /// Goal: one wrong bit anywhere under a digest is detected, exactly by that digest.
         #[test]
         fn a_wrong_bit_is_noticed(
-            // TotalAHSLength and DataSegmentLength, 32 bits, say where the digests stand.
+            // Skips TotalAHSLength and DataSegmentLength, 32 bits, which determine the position of
+            // the digests.
             bit in (0usize..8 * (48 + 8 + 4 + 12 + 4) - 32)
                 .prop_map(|bit| if bit < 4 * 8 { bit } else { bit + 32 }),
         ) {
@@ -406,7 +409,7 @@ mod tests {
         assert!(deframer.is_between_pdus());
     }
 
-    /// The digests of a PDU laid out by hand: RFC 7143 Appendix A.4, a READ(10) command.
+    /// The digests of a PDU encoded by hand: RFC 7143 Appendix A.4, a READ(10) command.
     #[test]
     fn digest_of_the_rfc() {
         let bhs: [u8; HEADER_BYTES] = [

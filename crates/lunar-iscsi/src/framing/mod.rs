@@ -1,4 +1,4 @@
-//! Between bytes and PDUs: what a machine is told of a PDU, and what it hands out to be sent.
+//! The types between bytes and PDUs: received headers, and PDUs to be sent.
 
 pub mod ahs;
 mod deframer;
@@ -11,8 +11,8 @@ use crate::pdu::{BasicHeader, FirstByte, HEADER_BYTES, Opcode};
 use alloc::boxed::Box;
 use bytes::Bytes;
 
-/// One PDU's header as it came: the Basic Header Segment and the Additional Header Segments
-/// behind it, raw. The framing has checked the header digest, nothing else.
+/// One PDU's header as received: the raw Basic Header Segment and Additional Header Segments. The
+/// framing has checked the header digest, nothing else.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Header {
     /// Basic Header Segment, RFC 7143 §11.2.1.
@@ -22,7 +22,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// A header without additional segments.
+    /// Creates a header without additional segments.
     pub fn new(bhs: [u8; HEADER_BYTES]) -> Self {
         Self { bhs, ahs: Box::default() }
     }
@@ -48,35 +48,36 @@ impl Header {
     }
 }
 
-/// Names one task of one connection for as long as the connection lives; never used twice, so a
-/// late completion cannot be taken for that of a newer task with the same Initiator Task Tag.
+/// Identifies one task of a connection for the lifetime of the connection; never reused, so a late
+/// completion cannot be taken for that of a newer task with the same Initiator Task Tag.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
 pub struct TaskId(pub u64);
 
-/// Where the data segment of the PDU in hand goes.
+/// Destination of the data segment of the current PDU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Place {
-    /// To the machine itself, by `Input::Payload`: login, text, ping data, sense.
+    /// The machine itself, by `Input::Payload`: login, text, ping data, sense.
     Control,
-    /// Into the data buffer of a task, at this offset. In the target role that is the task's
-    /// data-out buffer, in the initiator role its data-in buffer.
+    /// The data buffer of a task, at this offset: the data-out buffer in the target role, the
+    /// data-in buffer in the initiator role.
     Task {
-        /// Whose buffer.
+        /// Owner of the buffer.
         task: TaskId,
-        /// First byte of the data segment in that buffer.
+        /// Position of the first byte of the data segment in that buffer.
         offset_bytes: u32,
-        /// How long that buffer has to be in all: the ExpectedDataTransferLength. The same for
-        /// every segment of a task, so that the driver allocates once and nothing is moved.
+        /// Total length of that buffer: the ExpectedDataTransferLength. The same for every segment
+        /// of a task, so that the driver allocates once and nothing is moved.
         buffer_bytes: u32,
     },
-    /// Nowhere: read and forget. The digest is still checked, and `Input::Payload` still follows.
+    /// No destination: read and discard. The digest is still checked, and `Input::Payload` still
+    /// follows.
     Discard,
 }
 
-/// A PDU to send. The driver adds padding and digests; DataSegmentLength stands in the header.
+/// A PDU to send. The driver adds padding and digests; the header contains DataSegmentLength.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pdu {
-    /// Basic Header Segment, complete: numbers are stamped, lengths are set.
+    /// Basic Header Segment, complete with numbers and lengths.
     pub bhs: [u8; HEADER_BYTES],
     /// Additional Header Segments, a multiple of four bytes.
     pub ahs: Box<[u8]>,
@@ -85,12 +86,12 @@ pub struct Pdu {
 }
 
 impl Pdu {
-    /// A PDU of a header alone.
+    /// Creates a PDU that consists of a header alone.
     pub fn new(bhs: [u8; HEADER_BYTES]) -> Self {
         Self { bhs, ahs: Box::default(), data: Bytes::new() }
     }
 
-    /// A PDU with a data segment; the header's DataSegmentLength is set here.
+    /// Creates a PDU with a data segment; sets the header's DataSegmentLength.
     pub fn with_data(mut bhs: [u8; HEADER_BYTES], data: Bytes) -> Self {
         lunar_wire::Field::put(lunar_wire::U24::truncate(data.len() as u32), &mut bhs[5..8]);
         Self { bhs, ahs: Box::default(), data }
@@ -102,11 +103,11 @@ impl Pdu {
     }
 }
 
-/// Which digests stand on the wire in both directions of one connection. RFC 7143 §13.1.
+/// Digests in use in both directions of one connection. RFC 7143 §13.1.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Digests {
-    /// A CRC32C behind the header segments.
+    /// A CRC32C follows the header segments.
     pub header: bool,
-    /// A CRC32C behind a data segment that is not empty.
+    /// A CRC32C follows a data segment that is not empty.
     pub data: bool,
 }

@@ -1,10 +1,9 @@
-//! A hash for tables that are looked into with every PDU.
+//! A hash for tables that are searched for every PDU.
 
 use core::hash::Hasher;
 
-/// Spreads the numbers of tasks ([`TaskId`](super::TaskId)). They are ours, counted up from 1: no
-/// peer can choose ones that fall together, so none of the cost of a hash that withstands that is
-/// needed.
+/// Hashes task ids ([`TaskId`](super::TaskId)). The ids are ours, counted up from 1: a peer cannot
+/// choose ids that collide, so the cost of a collision-resistant hash is not needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TaskHasher(u64);
 
@@ -18,7 +17,7 @@ impl Hasher for TaskHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        /// 2^64 divided by the golden ratio: neighbours come to lie far from each other.
+        /// 2^64 divided by the golden ratio: spreads neighbouring numbers far apart.
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
         self.0 = (self.0 ^ number).wrapping_mul(SPREAD);
     }

@@ -1,4 +1,4 @@
-//! CHAP: challenges, responses, and what must not be accepted. RFC 1994, RFC 7143 §9.2.1, §12.1.3.
+//! CHAP: challenges, responses, and checks against attacks. RFC 1994, RFC 7143 §9.2.1, §12.1.3.
 
 use super::{ChapAlgorithm, Secret};
 use crate::text::value;
@@ -8,10 +8,10 @@ use sha2::Digest;
 use subtle::ConstantTimeEq;
 
 impl ChapAlgorithm {
-    /// All of them, strongest first.
+    /// All algorithms, strongest first.
     pub const ALL: [Self; 4] = [Self::Sha3_256, Self::Sha256, Self::Sha1, Self::Md5];
 
-    /// The number in CHAP_A, as IANA lists it.
+    /// The number in CHAP_A, assigned by IANA.
     pub const fn number(self) -> u8 {
         match self {
             Self::Md5 => 5,
@@ -21,7 +21,7 @@ impl ChapAlgorithm {
         }
     }
 
-    /// The algorithm of that number.
+    /// Returns the algorithm with this number.
     pub fn numbered(number: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| u64::from(algorithm.number()) == number)
     }
@@ -36,22 +36,22 @@ impl ChapAlgorithm {
     }
 }
 
-/// Chooses from a CHAP_A list: the first that `allowed` has. Words that are no known number are
-/// passed over (RFC 7143 §6.2.1).
+/// Chooses the first entry of a CHAP_A list that `allowed` contains. Words that are not a known
+/// number are skipped (RFC 7143 §6.2.1).
 pub fn choose(list: &str, allowed: &[ChapAlgorithm]) -> Option<ChapAlgorithm> {
     list.split(',')
         .filter_map(|word| ChapAlgorithm::numbered(value::number(word)?))
         .find(|algorithm| allowed.contains(algorithm))
 }
 
-/// A list for CHAP_A.
+/// Formats a list for CHAP_A.
 pub fn list(algorithms: &[ChapAlgorithm]) -> String {
     let numbers: Vec<String> =
         algorithms.iter().map(|algorithm| alloc::format!("{}", algorithm.number())).collect();
     numbers.join(",")
 }
 
-/// One challenge, ours or the peer's.
+/// A challenge, our own or that of the peer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Challenge {
     /// The hash in use.
@@ -63,21 +63,23 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// Ours, from fresh random bytes; as long as the hash, which every peer takes.
+    /// Creates our own challenge from fresh random bytes, with the length of the hash, which every
+    /// peer accepts.
     pub fn fresh(algorithm: ChapAlgorithm, entropy: &[u8; 33]) -> Self {
         let [identifier, random @ ..] = entropy;
         let bytes = random.iter().copied().take(algorithm.hash_bytes()).collect();
         Self { algorithm, identifier: *identifier, bytes }
     }
 
-    /// The peer's, from its CHAP_I and CHAP_C; `None` if they are not admissible.
+    /// Creates the peer's challenge from its CHAP_I and CHAP_C; `None` if they are not valid.
     pub fn received(algorithm: ChapAlgorithm, chap_i: &str, chap_c: &str) -> Option<Self> {
         let identifier = u8::try_from(value::number(chap_i)?).ok()?;
         let bytes = value::binary(chap_c, crate::text::CHAP_BYTES_MAX)?;
         Some(Self { algorithm, identifier, bytes })
     }
 
-    /// The response that proves to know `secret`: hash(identifier, secret, challenge).
+    /// Calculates the response that proves knowledge of `secret`: hash(identifier, secret,
+    /// challenge).
     pub fn response(&self, secret: &Secret) -> Vec<u8> {
         let parts = [&[self.identifier], secret.expose(), &self.bytes];
         match self.algorithm {
@@ -88,7 +90,7 @@ impl Challenge {
         }
     }
 
-    /// `chap_r` is the response of one who knows `secret`. Takes the same time wherever they
+    /// True if `chap_r` is the correct response for `secret`. Takes the same time wherever they
     /// differ.
     pub fn is_answered_by(&self, chap_r: &str, secret: &Secret) -> bool {
         let expected = self.response(secret);
@@ -98,18 +100,18 @@ impl Challenge {
         }
     }
 
-    /// The peer offers our own challenge back to us. RFC 7143 §9.2.1.
+    /// True if the peer sends our own challenge back to us. RFC 7143 §9.2.1.
     pub fn is_reflection_of(&self, ours: &Self) -> bool {
         self.bytes == ours.bytes
     }
 }
 
-/// Equal, in a time that tells nothing but the lengths.
+/// Compares two secrets in a time that reveals only their lengths.
 pub fn same_secret(one: &Secret, other: &Secret) -> bool {
     bool::from(one.expose().ct_eq(other.expose()))
 }
 
-/// Equal, in a time that tells nothing but the lengths.
+/// Compares two names in a time that reveals only their lengths.
 pub fn same_name(one: &str, other: &str) -> bool {
     bool::from(one.as_bytes().ct_eq(other.as_bytes()))
 }

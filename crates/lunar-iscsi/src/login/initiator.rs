@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use lunar_wire::{SerialNumber, U24};
 
-/// What one login is told beforehand.
+/// Options of one login.
 #[derive(Clone, Debug)]
 pub struct InitiatorLoginOptions {
     /// InitiatorName.
@@ -26,7 +26,7 @@ pub struct InitiatorLoginOptions {
     pub target_name: Option<String>,
     /// Discovery or normal.
     pub session_type: SessionType,
-    /// Our part of the session identifier.
+    /// The initiator's part of the session identifier.
     pub isid: [u8; 6],
     /// 0 for a new session, else the session to join.
     pub tsih: u16,
@@ -34,77 +34,78 @@ pub struct InitiatorLoginOptions {
     pub cid: u16,
     /// The login's Initiator Task Tag; any but the reserved one.
     pub initiator_task_tag: u32,
-    /// CmdSN the session starts at, or has reached.
+    /// Initial or current CmdSN of the session.
     pub cmd_sn: SerialNumber,
-    /// What we propose.
+    /// The values we propose.
     pub offer: Offer,
-    /// What we can prove. `None`: the login starts in the operational stage.
+    /// CHAP credentials. `None`: the login starts in the operational stage.
     pub chap: Option<ChapAnswer>,
     /// Fresh random bytes from the operating system, for our own challenge.
     pub entropy: [u8; 33],
 }
 
 impl InitiatorLoginOptions {
-    /// The login begins a session; any other joins one that stands. RFC 7143 §6.3.1.
+    /// True if the login begins a session; otherwise it joins an existing one. RFC 7143 §6.3.1.
     pub(super) const fn is_leading(&self) -> bool {
         self.tsih == 0
     }
 }
 
-/// How the initiator proves itself, and whether the target must.
+/// Credentials of the initiator, and those required of the target.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ChapAnswer {
     /// CHAP_A, best first.
     pub algorithms: Vec<ChapAlgorithm>,
     /// Our name and secret.
     pub credential: Credential,
-    /// Mutual CHAP: a target that does not prove this is not logged in to.
+    /// Mutual CHAP: the login fails if the target does not prove this.
     pub expect_target: Option<Credential>,
 }
 
-/// What a login asks of the connection that runs it.
+/// A request of the login to the connection that runs it.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Send this Login Request.
     Send(Pdu),
     /// Logged in: full feature phase.
     Complete(Box<Established>),
-    /// It failed; close.
+    /// The login failed; close.
     Failed(LoginFailure),
 }
 
-/// What a login ends with.
+/// The result of a login.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Established {
-    /// The session's handle; 0 only in a discovery session of an old target, against RFC 7143
-    /// §11.13.3.
+    /// The session's handle; 0 only in a discovery session of an old target, against
+    /// RFC 7143 §11.13.3.
     pub tsih: u16,
-    /// Negotiated for the session (meaningful on its leading connection).
+    /// Parameters negotiated for the session (valid on its leading connection).
     pub session: SessionParameters,
-    /// Negotiated for this connection.
+    /// Parameters negotiated for this connection.
     pub connection: ConnectionParameters,
     /// The next StatSN this connection expects.
     pub exp_stat_sn: SerialNumber,
-    /// The target's command window.
+    /// ExpCmdSN of the target's command window.
     pub exp_cmd_sn: SerialNumber,
-    /// Likewise.
+    /// MaxCmdSN of the target's command window.
     pub max_cmd_sn: SerialNumber,
-    /// TargetPortalGroupTag, if told.
+    /// TargetPortalGroupTag, if received.
     pub portal_group_tag: Option<u16>,
-    /// TargetAlias, if told.
+    /// TargetAlias, if received.
     pub target_alias: Option<String>,
 }
 
-/// Why a login failed.
+/// The reason why a login failed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LoginFailure {
-    /// The target's status, if it was the target that refused.
+    /// The status of the target, if the target refused the login.
     pub status: Option<LoginStatus>,
-    /// TargetAddress and whether for good, if it moved. RFC 7143 §11.13.5 class 1.
+    /// TargetAddress of a target that moved, and whether it moved permanently. RFC 7143 §11.13.5
+    /// class 1.
     pub redirect: Option<(String, bool)>,
-    /// It is the answer to our proof: the hash that this was made with.
+    /// Hash of our proof, if the failure is the response to this proof.
     pub proven_by: Option<ChapAlgorithm>,
-    /// In words.
+    /// Description of the failure.
     pub what: String,
 }
 
@@ -113,12 +114,12 @@ pub struct LoginFailure {
 pub struct InitiatorLogin {
     options: InitiatorLoginOptions,
     stage: Stage,
-    /// The next stage the outstanding request asks for.
+    /// The next stage requested by the outstanding request.
     asked: Option<Stage>,
-    /// A transit asked for once all of the text is out.
+    /// A transit to request once all of the text is sent.
     pending: Option<Stage>,
     outstanding: bool,
-    /// The operational keys are out, and no response has come since.
+    /// True if the operational keys were sent, and no response has come since.
     proposal_unanswered: bool,
     response: Option<LoginResponse>,
     responses: u32,
@@ -131,7 +132,7 @@ pub struct InitiatorLogin {
 }
 
 impl InitiatorLogin {
-    /// A login that has sent nothing.
+    /// Creates a login that has sent nothing.
     pub fn new(options: InitiatorLoginOptions) -> Self {
         Self {
             options,
@@ -166,8 +167,8 @@ impl InitiatorLogin {
         }
     }
 
-    /// Judges a header. `true`: its data segment (at most [`LOGIN_SEGMENT_BYTES_MAX`] bytes) is
-    /// wanted as `Place::Control` and then handed to [`on_payload`](Self::on_payload).
+    /// Checks a header. Returns `true` if its data segment (at most [`LOGIN_SEGMENT_BYTES_MAX`]
+    /// bytes) is to be received as `Place::Control` and passed to [`on_payload`](Self::on_payload).
     pub fn on_header(&mut self, header: &Header, steps: &mut Vec<Step>) -> bool {
         if self.is_over() {
             return false;
@@ -190,7 +191,7 @@ impl InitiatorLogin {
         false
     }
 
-    /// The data segment of the response whose header was judged.
+    /// Handles the data segment of the response whose header was checked.
     pub fn on_payload(&mut self, data: Bytes, steps: &mut Vec<Step>) {
         let Some(response) = self.response.take() else { return };
         let result = if response.status == LoginStatus::SUCCESS {
@@ -203,19 +204,19 @@ impl InitiatorLogin {
         }
     }
 
-    /// Complete or failed.
+    /// True if the login is complete or failed.
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
 
-    /// Keys that RFC 3720 does not know were proposed, and the target has said nothing since. Old
-    /// targets close the connection over them.
+    /// True if keys that RFC 3720 does not define were proposed and the target has not responded
+    /// since. Old targets close the connection on such keys.
     pub fn newer_keys_are_unanswered(&self) -> bool {
         self.proposal_unanswered && self.state.has_proposed_newer_keys()
     }
 
-    /// Names, which the first request of every connection must carry, and the session type, which
-    /// belongs to the leading login alone. RFC 7143 §6.3.1, §13.21.
+    /// Adds the names, which the first request of every connection must carry, and the session
+    /// type, which only the leading login carries. RFC 7143 §6.3.1, §13.21.
     fn open(&self, text: &mut TextBuilder) {
         let options = &self.options;
         text.key(Key::InitiatorName, &options.initiator_name);
@@ -234,7 +235,7 @@ impl InitiatorLogin {
         }
     }
 
-    /// The rules of the header alone. RFC 7143 §6.3, §11.13.
+    /// Checks the header without its text. RFC 7143 §6.3, §11.13.
     fn judge(&mut self, header: &Header) -> Result<LoginResponse, Failure> {
         let response = LoginResponse::decode(&header.bhs);
         let flags = response.flags;
@@ -261,7 +262,8 @@ impl InitiatorLogin {
         wrong.map_or(Ok(response), |what| Err(Failure::violation(what)))
     }
 
-    /// A transit must be asked for, go forward, and not further than asked. RFC 7143 §6.3.
+    /// Checks that a transit was requested, goes forward, and not further than requested.
+    /// RFC 7143 §6.3.
     fn wrong_transit(&self, flags: LoginFlags) -> Option<&'static str> {
         if !flags.has(LoginFlags::TRANSIT) {
             return None;
@@ -277,7 +279,7 @@ impl InitiatorLogin {
         }
     }
 
-    /// Takes a data segment in; once its text is complete, the state decides.
+    /// Takes a data segment; once its text is complete, the state handles it.
     fn take(
         &mut self,
         response: &LoginResponse,
@@ -343,7 +345,7 @@ impl InitiatorLogin {
         })
     }
 
-    /// Says `text`, asking for `next` with its last piece.
+    /// Sends `text`, with a request for the stage `next` in its last piece.
     fn say(&mut self, text: TextBuilder, next: Option<Stage>, steps: &mut Vec<Step>) {
         self.outgoing = Emitter::new(text.into_bytes());
         self.pending = next;
@@ -388,7 +390,7 @@ impl InitiatorLogin {
     }
 }
 
-/// A status other than success, with the new address if the target moved.
+/// Builds the failure for a status other than success, with the new address if the target moved.
 fn refused(status: LoginStatus, text: &[u8]) -> Failure {
     let moved = [LoginStatus::TARGET_MOVED_TEMPORARILY, LoginStatus::TARGET_MOVED_PERMANENTLY];
     let mut redirect = None;

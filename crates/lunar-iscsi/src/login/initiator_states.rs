@@ -1,4 +1,4 @@
-//! What the initiator expects next in a login, and what it makes of it. Mirrors `target_states`.
+//! The states of the initiator during a login. Mirrors `target_states`.
 
 use super::chap::{self, Challenge};
 use super::initiator::{ChapAnswer, InitiatorLoginOptions};
@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// Why a login fails.
+/// The reason why a login fails.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Failure {
     pub(super) status: Option<LoginStatus>,
@@ -21,7 +21,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// The target broke a rule, or did not prove itself.
+    /// Creates a failure for a target that broke a rule or did not authenticate.
     pub(super) fn violation(what: &str) -> Self {
         Self { status: None, redirect: None, what: what.to_string() }
     }
@@ -33,7 +33,7 @@ impl From<Violation> for Failure {
     }
 }
 
-/// What a target tells in any stage.
+/// Values that a target declares in any stage.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) portal_group_tag: Option<u16>,
@@ -41,7 +41,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Takes what may stand anywhere, answers what is unknown; gives the rest.
+    /// Takes keys that are allowed in any stage, answers unknown keys, and returns the others.
     pub(super) fn sort<'a>(
         &mut self,
         pairs: &[Pair<'a>],
@@ -83,7 +83,8 @@ pub(super) enum State {
 }
 
 impl State {
-    /// The first request's stage, the stage it asks for, and what follows; its keys go to `text`.
+    /// Returns the stage of the first request, the stage it requests, and the next state; adds its
+    /// keys to `text`.
     pub(super) fn first(
         options: &InitiatorLoginOptions,
         text: &mut TextBuilder,
@@ -96,20 +97,20 @@ impl State {
             let stages = (Stage::OPERATIONAL_NEGOTIATION, Stage::FULL_FEATURE_PHASE);
             return Ok((stages.0, stages.1, state));
         };
-        // RFC 7143 §9.2.1: never one secret for both directions.
+        // RFC 7143 §9.2.1: one secret must not serve both directions.
         if let Some(target) = &chap.expect_target
             && chap::same_secret(&target.secret, &chap.credential.secret)
         {
             return Err(Failure::violation("one secret for both directions"));
         }
-        // A target that must prove itself cannot be let off with None.
+        // None would exempt the target from the required proof.
         let methods = if chap.expect_target.is_some() { "CHAP" } else { "CHAP,None" };
         text.key(Key::AuthMethod, methods);
         let stages = (Stage::SECURITY_NEGOTIATION, Stage::OPERATIONAL_NEGOTIATION);
         Ok((stages.0, stages.1, Self::Method(ExpectMethod)))
     }
 
-    /// One complete text of the target; `granted` is the stage it leads to, if any.
+    /// Handles one complete text of the target; `granted` is the stage it leads to, if any.
     pub(super) fn handle(
         self,
         options: &InitiatorLoginOptions,
@@ -141,7 +142,7 @@ impl State {
         }
     }
 
-    /// The hash of the proof that was sent, which the target has not answered yet.
+    /// The hash of the proof that was sent and not answered yet.
     pub(super) const fn proven_by(&self) -> Option<ChapAlgorithm> {
         match self {
             Self::Proof(proof) => proof.proven_by,
@@ -149,7 +150,7 @@ impl State {
         }
     }
 
-    /// Our proposals name keys that RFC 3720 does not know.
+    /// True if our proposals include keys that RFC 3720 does not define.
     pub(super) const fn has_proposed_newer_keys(&self) -> bool {
         match self {
             Self::Operational(state) => {
@@ -170,7 +171,7 @@ impl State {
         }
     }
 
-    /// What was negotiated.
+    /// Returns the negotiated parameters.
     pub(super) fn finish(
         self,
         options: &InitiatorLoginOptions,
@@ -183,7 +184,7 @@ impl State {
     }
 }
 
-/// AuthMethod is proposed.
+/// AuthMethod was proposed.
 #[derive(Debug)]
 pub(super) struct ExpectMethod;
 
@@ -212,7 +213,7 @@ impl ExpectMethod {
     }
 }
 
-/// CHAP_A is proposed.
+/// CHAP_A was proposed.
 #[derive(Debug)]
 pub(super) struct ExpectChallenge;
 
@@ -248,12 +249,12 @@ impl ExpectChallenge {
     }
 }
 
-/// We have proven ourselves; the target may have to.
+/// Our proof was sent; the target may have to authenticate, too.
 #[derive(Debug)]
 pub(super) struct ExpectProof {
     /// Our challenge, until it is answered.
     ours: Option<Challenge>,
-    /// The hash of our proof; `None`: none was wanted.
+    /// The hash of our proof; `None` if none was required.
     proven_by: Option<ChapAlgorithm>,
 }
 
@@ -271,7 +272,7 @@ impl ExpectProof {
         };
         only(pairs, &[Key::ChapN, Key::ChapR])?;
         if pairs.is_empty() && granted.is_none() {
-            // It has more to do first; it is asked again.
+            // The target must act first; send another request.
             return Ok(State::Proof(self));
         }
         let (user, response) = (required(pairs, Key::ChapN)?, required(pairs, Key::ChapR)?);
@@ -285,7 +286,7 @@ impl ExpectProof {
     }
 }
 
-/// Our proposals are out.
+/// Our proposals were sent.
 #[derive(Debug)]
 pub(super) struct ExpectOperational {
     negotiation: Negotiation,

@@ -1,7 +1,7 @@
 //! The login phase, both roles. RFC 7143 §6, §11.12, §11.13, §12.
 //!
-//! The values that cross its border stand here; the states (`Expect…`) stand in `target` and
-//! `initiator`, CHAP in `chap`.
+//! This module defines the types of the interface; the states (`Expect…`) are in `target` and
+//! `initiator`, CHAP is in `chap`.
 
 pub mod chap;
 pub mod initiator;
@@ -15,7 +15,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use lunar_wire::SerialNumber;
 
-/// What kind of session is asked for. RFC 7143 §13.21.
+/// The requested kind of session. RFC 7143 §13.21.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Hash)]
 pub enum SessionType {
     /// Full access to one target.
@@ -25,13 +25,13 @@ pub enum SessionType {
     Discovery,
 }
 
-/// Who an initiator says it is and what it asks for, before anything is proven. Made from the
-/// first Login Request.
+/// The claimed identity and the requests of an initiator before authentication. Made from the first
+/// Login Request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Claim {
-    /// InitiatorName, normalised by RFC 3722 rules as far as lower case.
+    /// InitiatorName, normalised to lower case as in RFC 3722.
     pub initiator_name: String,
-    /// InitiatorAlias, if told.
+    /// InitiatorAlias, if declared.
     pub initiator_alias: Option<String>,
     /// TargetName; always present in normal sessions.
     pub target_name: Option<String>,
@@ -39,37 +39,37 @@ pub struct Claim {
     pub session_type: SessionType,
     /// The initiator's part of the session identifier.
     pub isid: [u8; 6],
-    /// 0 asks for a new session.
+    /// TSIH; 0 requests a new session.
     pub tsih: u16,
     /// Connection ID.
     pub cid: u16,
 }
 
-/// The hash of a CHAP exchange. RFC 7143 §12.1.3; numbers by IANA.
+/// The hash of a CHAP exchange. RFC 7143 §12.1.3; numbers assigned by IANA.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
 pub enum ChapAlgorithm {
-    /// 5.
+    /// Number 5.
     Md5,
-    /// 6.
+    /// Number 6.
     Sha1,
-    /// 7.
+    /// Number 7.
     Sha256,
-    /// 8.
+    /// Number 8.
     Sha3_256,
 }
 
-/// A CHAP secret. Its `Debug` shows nothing; the memory is cleared when dropped if the
-/// implementation can promise it.
+/// A CHAP secret. Its `Debug` output shows nothing; the memory is cleared on drop if the
+/// implementation can guarantee it.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Takes the bytes of a secret.
+    /// Creates a secret from its bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
     }
 
-    /// The bytes.
+    /// The bytes of the secret.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -81,39 +81,39 @@ impl core::fmt::Debug for Secret {
     }
 }
 
-/// A name and the secret that proves it.
+/// A name and its secret.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Credential {
     /// CHAP_N.
     pub user: String,
-    /// What CHAP_R is computed with.
+    /// The secret for CHAP_R.
     pub secret: Secret,
 }
 
-/// What an initiator has to prove before it is let in.
+/// Authentication required of an initiator.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ChapDemand {
-    /// In order of preference; the initiator's list order decides, this one filters.
+    /// Allowed algorithms. The order of the initiator's list decides, this list only filters.
     pub algorithms: Vec<ChapAlgorithm>,
-    /// What the initiator must prove to know.
+    /// Name and secret that the initiator must prove.
     pub initiator: Credential,
-    /// What the target proves in return when asked (mutual CHAP).
+    /// Name and secret that the target proves on request (mutual CHAP).
     pub target: Option<Credential>,
 }
 
-/// The answer of the target's policy to a [`Claim`].
+/// The decision of the target's policy about a [`Claim`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Identified {
-    /// Go on, under these conditions.
+    /// Continue under these conditions.
     Admit(Admission),
-    /// Log in elsewhere: TargetAddress, `host:port[,tpgt]`. RFC 7143 §11.13.5 class 1.
+    /// Redirect the login: TargetAddress, `host:port[,tpgt]`. RFC 7143 §11.13.5 class 1.
     Redirect {
-        /// Where to.
+        /// New address.
         address: String,
-        /// For good, or for now.
+        /// True if permanent, false if temporary.
         permanent: bool,
     },
-    /// No. The status says why as far as the peer may know.
+    /// Refuse the login. The status contains the reason as far as the peer may know it.
     Refuse(LoginStatus),
 }
 
@@ -122,44 +122,44 @@ pub enum Identified {
 pub struct Admission {
     /// TargetPortalGroupTag of the portal in use.
     pub portal_group_tag: u16,
-    /// TargetAlias, told if set.
+    /// TargetAlias, sent if set.
     pub target_alias: Option<String>,
-    /// `None`: no proof is asked for (AuthMethod None).
+    /// `None`: no authentication is required (AuthMethod None).
     pub chap: Option<ChapDemand>,
-    /// What this target is willing to negotiate.
+    /// Values that this target is willing to negotiate.
     pub offer: Offer,
     /// Fresh random bytes from the operating system, for CHAP_C and CHAP_I.
     pub entropy: [u8; 33],
 }
 
-/// All is negotiated; the driver is asked to make or find the session. RFC 7143 §6.3.
+/// The result of the negotiation; the driver must create or find the session. RFC 7143 §6.3.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Join {
-    /// Who, now proven as far as the policy asked.
+    /// Identity of the initiator, authenticated as required by the policy.
     pub claim: Claim,
-    /// The CHAP name proven, if any.
+    /// The authenticated CHAP name, if any.
     pub user: Option<String>,
-    /// Portal group the login came through.
+    /// Portal group of the login.
     pub portal_group_tag: u16,
-    /// Negotiated for the session (meaningful on its leading connection).
+    /// Parameters negotiated for the session (valid on its leading connection).
     pub session: SessionParameters,
-    /// Negotiated for this connection.
+    /// Parameters negotiated for this connection.
     pub connection: ConnectionParameters,
-    /// CmdSN of the login: where a new session's numbering starts.
+    /// CmdSN of the login: the initial CmdSN of a new session.
     pub cmd_sn: SerialNumber,
 }
 
-/// The session stands, the connection is part of it.
+/// The session exists, and the connection belongs to it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Joined {
     /// Never 0.
     pub tsih: u16,
-    /// What holds for the session: what its leading connection negotiated. A further connection
-    /// does not negotiate that again, so [`Join::session`] says nothing there.
+    /// Parameters of the session, negotiated by its leading connection. A further connection does
+    /// not negotiate these again, so its [`Join::session`] has no meaning.
     pub session: SessionParameters,
-    /// The session's command window, for the final Login Response.
+    /// ExpCmdSN of the session's command window, for the final Login Response.
     pub exp_cmd_sn: SerialNumber,
-    /// Likewise.
+    /// MaxCmdSN of the session's command window.
     pub max_cmd_sn: SerialNumber,
 }
 

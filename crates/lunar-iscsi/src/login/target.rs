@@ -1,7 +1,7 @@
 //! The target's side of a login. RFC 7143 §6.3, §11.12, §11.13, §12.
 //!
-//! [`TargetLogin`] checks headers, puts texts together and sends answers; what a complete text
-//! means is decided by the `Expect…` states of `target_states`, each consumed by its `handle`.
+//! [`TargetLogin`] checks headers, assembles texts and sends responses; the `Expect…` states of
+//! `target_states` interpret a complete text, and each is consumed by its `handle`.
 
 use super::target_states::{ExpectFirst, ExpectIdentity, ExpectJoined, Refusal, State, opening};
 use super::{Claim, Identified, Join, Joined};
@@ -19,35 +19,35 @@ use lunar_wire::{SerialNumber, U24};
 /// The version of RFC 7143. §11.12.4.
 const VERSION: u8 = 0;
 
-/// Longest data segment of a login PDU, both ways: the default MaxRecvDataSegmentLength holds
-/// during login. RFC 7143 §6.3.
+/// Maximum data segment of a login PDU in both directions: the default MaxRecvDataSegmentLength
+/// applies during login. RFC 7143 §6.3.
 pub const LOGIN_SEGMENT_BYTES_MAX: usize = 8192;
 
-/// Most Login Requests of one login. RFC 7143 §6.2 asks to allow six exchanges at least; this
-/// leaves room for text that comes in small pieces.
+/// Maximum number of Login Requests in one login. RFC 7143 §6.2 requires at least six exchanges;
+/// this limit also allows text in small pieces.
 pub const LOGIN_PDUS_MAX: u32 = 256;
 
-/// What a login asks of the connection that runs it.
+/// A request of the login to the connection that runs it.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Send this Login Response. Its numbers are stamped.
+    /// Send this Login Response. Its numbers are already stamped.
     Send(Pdu),
-    /// Ask the policy who this is; answer with [`TargetLogin::identified`].
+    /// Ask the policy about this claim; answer with [`TargetLogin::identified`].
     Identify(Claim),
-    /// Ask for the session; answer with [`TargetLogin::joined`].
+    /// Request the session; answer with [`TargetLogin::joined`].
     Join(Join),
-    /// The final response was handed out as `Send`: full feature phase begins behind it.
+    /// The final response was emitted as `Send`: full feature phase begins after it.
     Complete(Box<Established>),
-    /// The login was refused or redirected; its response was handed out as `Send`. Close.
+    /// The login was refused or redirected; its response was emitted as `Send`. Close.
     Refused(LoginStatus),
-    /// Close without a word.
+    /// Close without a response.
     Close(&'static str),
 }
 
-/// What a login ends with.
+/// The result of a login.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Established {
-    /// Who, and what was negotiated.
+    /// Identity of the initiator, and the negotiated parameters.
     pub join: Join,
     /// The session.
     pub joined: Joined,
@@ -55,27 +55,27 @@ pub struct Established {
     pub next_stat_sn: SerialNumber,
 }
 
-/// The login of one connection in the target role. It owns StatSN until it is complete.
+/// The login of one connection in the target role. Counts StatSN until it is complete.
 #[derive(Debug)]
 pub struct TargetLogin {
     stat_sn: SerialNumber,
     first: Option<LoginRequest>,
-    /// The request in hand, or the last one.
+    /// The current request, or the last one.
     request: Option<LoginRequest>,
     requests: u32,
     stage: Stage,
     incoming: Reassembler,
     outgoing: Emitter,
     seen: Seen,
-    /// What the first text declared and may be said once more (decision 030).
+    /// Values of the first text that may be repeated once (decision 030).
     opening: Vec<(Key, String)>,
     state: State,
     reason: Option<String>,
 }
 
 impl TargetLogin {
-    /// A connection that has sent nothing; `first_stat_sn` goes into its first response. At most
-    /// `text_bytes_max` bytes of a text are held that comes in several requests.
+    /// Creates the login of a new connection; `first_stat_sn` goes into its first response. At most
+    /// `text_bytes_max` bytes are held of a text that comes in several requests.
     pub fn new(first_stat_sn: SerialNumber, text_bytes_max: usize) -> Self {
         Self {
             stat_sn: first_stat_sn,
@@ -92,9 +92,9 @@ impl TargetLogin {
         }
     }
 
-    /// Judges a header. `true`: its data segment (at most [`LOGIN_SEGMENT_BYTES_MAX`] bytes) is
-    /// wanted as `Place::Control` and then handed to [`on_payload`](Self::on_payload). A request
-    /// without data segment is complete, and handled here.
+    /// Checks a header. Returns `true` if its data segment (at most [`LOGIN_SEGMENT_BYTES_MAX`]
+    /// bytes) is to be received as `Place::Control` and passed to [`on_payload`](Self::on_payload).
+    /// A request without data segment is complete, and handled here.
     pub fn on_header(&mut self, header: &Header, steps: &mut Vec<Step>) -> bool {
         if self.is_over() {
             return false;
@@ -112,7 +112,7 @@ impl TargetLogin {
         }
         let request = LoginRequest::decode(&header.bhs);
         let judged = self.judge(&request);
-        // A refusal is stamped with the tags of the request it answers.
+        // A refusal carries the tags of the request it answers.
         self.request = Some(request);
         self.first.get_or_insert(request);
         if let Err(refusal) = judged {
@@ -126,7 +126,7 @@ impl TargetLogin {
         false
     }
 
-    /// The data segment of the request whose header was judged.
+    /// Handles the data segment of the request whose header was checked.
     pub fn on_payload(&mut self, data: Bytes, steps: &mut Vec<Step>) {
         if self.is_over() || self.is_waiting_for_driver() {
             return;
@@ -136,7 +136,7 @@ impl TargetLogin {
         }
     }
 
-    /// The answer to [`Step::Identify`].
+    /// Handles the answer to [`Step::Identify`].
     pub fn identified(&mut self, answer: Identified, steps: &mut Vec<Step>) {
         if !matches!(self.state, State::Identity(_)) {
             return;
@@ -167,7 +167,7 @@ impl TargetLogin {
         }
     }
 
-    /// The answer to [`Step::Join`].
+    /// Handles the answer to [`Step::Join`].
     pub fn joined(&mut self, answer: Result<Joined, LoginStatus>, steps: &mut Vec<Step>) {
         if !matches!(self.state, State::Joined(_)) {
             return;
@@ -191,23 +191,23 @@ impl TargetLogin {
         }
     }
 
-    /// [`Step::Identify`] or [`Step::Join`] is not answered yet. A request that comes meanwhile
-    /// is refused: RFC 7143 §6.3 allows one outstanding request.
+    /// True until [`Step::Identify`] or [`Step::Join`] is answered. A request that arrives
+    /// meanwhile is refused: RFC 7143 §6.3 allows one outstanding request.
     pub const fn is_waiting_for_driver(&self) -> bool {
         matches!(self.state, State::Identity(_) | State::Joined(_))
     }
 
-    /// Complete, refused or closed: nothing more is done.
+    /// True if complete, refused or closed: nothing more is done.
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
 
-    /// Why it was refused, in words, for the log.
+    /// The reason of a refusal, for the log.
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// The rules of the header alone. RFC 7143 §6.3, §11.12.
+    /// Checks the header without its text. RFC 7143 §6.3, §11.12.
     fn judge(&mut self, request: &LoginRequest) -> Result<(), Refusal> {
         let wrong = |what| Err(Refusal::new(LoginStatus::INITIATOR_ERROR, what));
         self.requests += 1;
@@ -268,7 +268,7 @@ impl TargetLogin {
         }
     }
 
-    /// Takes a data segment in; once its text is complete, the state decides.
+    /// Takes a data segment; once its text is complete, the state handles it.
     fn take(&mut self, data: &[u8], steps: &mut Vec<Step>) -> Result<(), Refusal> {
         let Some(request) = self.request else { return Ok(()) };
         let more = request.flags.has(LoginFlags::CONTINUE);
@@ -304,8 +304,8 @@ impl TargetLogin {
         self.emit(steps)
     }
 
-    /// A name or the session type, unchanged: libiscsi opens its second stage as it did its first
-    /// when the target declines the CHAP it offers.
+    /// True for a name or the session type that is repeated unchanged: libiscsi opens its second
+    /// stage like its first when the target declines the CHAP it offers.
     fn said_again(&mut self, pair: &Pair<'_>) -> bool {
         let told = self
             .opening
@@ -326,8 +326,8 @@ impl TargetLogin {
         self.emit(steps)
     }
 
-    /// Sends the next piece of what is outgoing; with the last one comes the transit if it was
-    /// asked for and can be granted.
+    /// Sends the next piece of the outgoing text; the last piece carries the transit if it was
+    /// requested and can be granted.
     fn emit(&mut self, steps: &mut Vec<Step>) -> Result<(), Refusal> {
         let Some(request) = self.request else { return Ok(()) };
         if self.outgoing.remaining_bytes() > LOGIN_SEGMENT_BYTES_MAX {
@@ -364,7 +364,7 @@ impl TargetLogin {
         self.end(refusal.status, Bytes::new(), steps);
     }
 
-    /// A response with a status other than success; T, CSG and NSG are reserved then.
+    /// Sends a response with a status other than success; T, CSG and NSG are reserved then.
     fn end(&mut self, status: LoginStatus, text: Bytes, steps: &mut Vec<Step>) {
         let mut response = self.response(LoginFlags::NONE);
         response.status = status;
@@ -379,15 +379,15 @@ impl TargetLogin {
         self.finish();
     }
 
-    /// Lets go of all that was held.
+    /// Releases all held data.
     fn finish(&mut self) {
         self.state = State::Over;
         self.incoming.reset();
         self.outgoing = Emitter::default();
     }
 
-    /// A response to the request in hand. Until the session tells its window, the numbers say
-    /// that nothing but the login's own CmdSN is expected.
+    /// Builds a response to the current request. Until the session reports its window, the numbers
+    /// say that nothing but the login's own CmdSN is expected.
     fn response(&mut self, flags: LoginFlags) -> LoginResponse {
         let request = self.request.or(self.first);
         let cmd_sn = request.map_or(SerialNumber(0), |request| request.cmd_sn);
@@ -409,8 +409,8 @@ impl TargetLogin {
     }
 }
 
-/// What must not change during a login. RFC 7143 §11.12.4 to §11.12.8: CmdSN may rise when other
-/// connections of the session go on.
+/// True if the fixed fields are unchanged during a login. RFC 7143 §11.12.4 to §11.12.8: CmdSN may
+/// rise while other connections of the session continue.
 fn same_login(first: &LoginRequest, request: &LoginRequest) -> bool {
     let identity = |login: &LoginRequest| {
         let tags = (login.isid, login.tsih, login.cid, login.initiator_task_tag);

@@ -1,5 +1,5 @@
-//! What the target expects next in a login, and what it makes of it. Each state is a value that
-//! is consumed by the step it allows, so no step can happen twice.
+//! The states of the target during a login. Each state is a value that is consumed by the step it
+//! allows, so no step can happen twice.
 
 use super::chap::{self, Challenge};
 use super::{Admission, ChapDemand, Claim, Join, SessionType};
@@ -17,7 +17,7 @@ const METHOD_NONE: &str = "None";
 /// AuthMethod: CHAP. RFC 7143 §12.1.
 const METHOD_CHAP: &str = "CHAP";
 
-/// Why a login is refused.
+/// The reason why a login is refused.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Refusal {
     pub(super) status: LoginStatus,
@@ -34,7 +34,7 @@ impl Refusal {
     }
 }
 
-/// The one place that says what a violation costs. RFC 7143 §11.13.5.
+/// Maps violations to login statuses. RFC 7143 §11.13.5.
 impl From<Violation> for Refusal {
     fn from(violation: Violation) -> Self {
         let status = match violation {
@@ -60,7 +60,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// One complete text of the initiator.
+    /// Handles one complete text of the initiator.
     pub(super) fn handle(
         self,
         pairs: &[Pair<'_>],
@@ -72,12 +72,12 @@ impl State {
             Self::Proof(state) => state.handle(pairs, answers),
             Self::SecurityEnd(state) => state.handle(pairs, answers),
             Self::Operational(state) => state.handle(pairs, answers),
-            // The login calls these with other things than text.
+            // The login leaves these states by other events than text.
             Self::First(_) | Self::Identity(_) | Self::Joined(_) | Self::Over => Ok(self),
         }
     }
 
-    /// The stage may end here.
+    /// True if the stage may end here.
     pub(super) const fn may_leave(&self) -> bool {
         match self {
             Self::Method(state) => state.context.admission.chap.is_none(),
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// SecurityNegotiation ends, LoginOperationalNegotiation begins.
+    /// Ends SecurityNegotiation and begins LoginOperationalNegotiation.
     pub(super) fn into_operational(self) -> Self {
         match self {
             Self::Method(ExpectMethod { context, .. })
@@ -97,7 +97,7 @@ impl State {
         }
     }
 
-    /// The login phase ends; `request` asked for it.
+    /// Ends the login phase, as requested by `request`.
     pub(super) fn into_join(self, request: &LoginRequest) -> Result<ExpectJoined, Refusal> {
         let Self::Operational(state) = self.into_operational() else {
             return Err(Refusal::new(LoginStatus::TARGET_ERROR, "left a stage that holds"));
@@ -111,7 +111,7 @@ impl State {
     }
 }
 
-/// The first text: names and session type. RFC 7143 §6.3.1.
+/// The first text is expected: names and session type. RFC 7143 §6.3.1.
 #[derive(Debug)]
 pub(super) struct ExpectFirst;
 
@@ -144,7 +144,7 @@ impl ExpectFirst {
     }
 }
 
-/// The policy is asked who this is; the rest of the first text waits.
+/// The policy is deciding about the claim; the rest of the first text waits.
 #[derive(Debug)]
 pub(super) struct ExpectIdentity {
     pub(super) claim: Claim,
@@ -180,17 +180,18 @@ impl ExpectIdentity {
     }
 }
 
-/// What all later states know.
+/// Data of all later states.
 #[derive(Debug)]
 pub(super) struct Context {
     claim: Claim,
     admission: Admission,
-    /// The CHAP name, once proven.
+    /// The CHAP name, once authenticated.
     user: Option<String>,
 }
 
 impl Context {
-    /// Sorts out what any stage allows and what none does; gives the keys of `stage`.
+    /// Handles keys allowed in any stage, refuses keys allowed in none, and returns those of
+    /// `stage`.
     fn sort<'a>(
         &mut self,
         stage: KeyStage,
@@ -208,7 +209,7 @@ impl Context {
                 return Err(Violation::WrongSender(info.name).into());
             }
             match key {
-                // Nothing may depend on it, not even where it stands. RFC 7143 §13.26.2.
+                // Nothing may depend on it, not even its position. RFC 7143 §13.26.2.
                 Key::NodeArchitecture => {}
                 Key::InitiatorAlias => self.claim.initiator_alias = Some(pair.value.to_string()),
                 // Names and session type belong to the first request.
@@ -222,7 +223,8 @@ impl Context {
         Ok(rest)
     }
 
-    /// As [`sort`](Self::sort), for the security stage, where only `allowed` has its turn.
+    /// Like [`sort`](Self::sort), for the security stage, in which only `allowed` keys are valid
+    /// now.
     fn sort_security<'a>(
         &mut self,
         allowed: &[Key],
@@ -236,9 +238,9 @@ impl Context {
         }
     }
 
-    /// Answers an AuthMethod of the operational stage, where some initiators propose it, and gives
-    /// the other keys (decision 030). Nothing is proven there: where a proof is demanded the key
-    /// stays among the others, and ends the login as a key of another stage.
+    /// Answers an AuthMethod in the operational stage, which some initiators propose there, and
+    /// returns the other keys (decision 030). Nothing is authenticated there: if authentication is
+    /// required, the key stays among the others, and ends the login as a key of another stage.
     fn take_late_method<'a>(
         &self,
         pairs: &[Pair<'a>],
@@ -262,11 +264,11 @@ impl Context {
     }
 }
 
-/// Security stage: which method? RFC 7143 §12.1.
+/// The authentication method is expected in the security stage. RFC 7143 §12.1.
 #[derive(Debug)]
 pub(super) struct ExpectMethod {
     context: Box<Context>,
-    /// We have proposed CHAP because the initiator proposed nothing.
+    /// True if we have proposed CHAP because the initiator proposed nothing.
     proposed: bool,
 }
 
@@ -293,7 +295,8 @@ impl ExpectMethod {
         }
     }
 
-    /// No AuthMethod: where a proof is demanded the target proposes (RFC 7143 §6.3.2), once.
+    /// Handles a missing AuthMethod: if authentication is required, the target proposes it
+    /// (RFC 7143 §6.3.2), once.
     fn without_method(
         self,
         algorithms: Option<&str>,
@@ -313,7 +316,7 @@ impl ExpectMethod {
     }
 }
 
-/// CHAP is chosen; which hash? RFC 7143 §12.1.3.
+/// CHAP was chosen; the hash is expected. RFC 7143 §12.1.3.
 #[derive(Debug)]
 pub(super) struct ExpectAlgorithm {
     context: Box<Context>,
@@ -338,7 +341,7 @@ impl ExpectAlgorithm {
     }
 }
 
-/// The challenge is out; who answers it knows the secret.
+/// The challenge was sent; the correct response proves knowledge of the secret.
 #[derive(Debug)]
 pub(super) struct ExpectProof {
     context: Box<Context>,
@@ -353,13 +356,14 @@ impl ExpectProof {
         let (user, response) = (take(Key::ChapN)?, take(Key::ChapR)?);
         let demand = self.context.demand()?;
         let expected = &demand.initiator;
-        // Both are computed whatever the other says. CHAP_N is text: `0x…` is a name like any.
+        // Both are computed whatever the result of the other. CHAP_N is text: `0x…` is a name like
+        // any other.
         let named = chap::same_name(user, &expected.user);
         let proven = self.challenge.is_answered_by(response, &expected.secret);
         if !(named & proven) {
             return Err(Refusal::not_authenticated("wrong CHAP name or response"));
         }
-        // RFC 7143 §9.2.1: a response that we would give ourselves proves nothing.
+        // RFC 7143 §9.2.1: a response that we would send ourselves proves nothing.
         if let Some(own) = &demand.target
             && chap::same_secret(&own.secret, &expected.secret)
         {
@@ -372,7 +376,7 @@ impl ExpectProof {
         Ok(State::SecurityEnd(ExpectSecurityEnd { context: self.context }))
     }
 
-    /// The initiator asks the target to prove itself. RFC 7143 §9.2.1 says what to look at first.
+    /// Authenticates the target on request of the initiator, after the checks of RFC 7143 §9.2.1.
     fn prove(&self, chap_i: &str, chap_c: &str, answers: &mut TextBuilder) -> Result<(), Refusal> {
         let demand = self.context.demand()?;
         let own = demand
@@ -390,7 +394,7 @@ impl ExpectProof {
     }
 }
 
-/// Nothing is left to prove; the initiator ends the stage when it likes.
+/// Authentication is complete; the initiator may end the stage.
 #[derive(Debug)]
 pub(super) struct ExpectSecurityEnd {
     context: Box<Context>,
@@ -403,7 +407,7 @@ impl ExpectSecurityEnd {
     }
 }
 
-/// Operational keys, until the initiator asks for full feature phase.
+/// Operational keys are expected, until the initiator requests full feature phase.
 #[derive(Debug)]
 pub(super) struct ExpectOperational {
     context: Box<Context>,
@@ -432,13 +436,13 @@ impl ExpectOperational {
     }
 }
 
-/// All is negotiated; the session is being made or found.
+/// The negotiation is complete; the session is being created or found.
 #[derive(Debug)]
 pub(super) struct ExpectJoined {
     pub(super) join: Join,
 }
 
-/// Whether the initiator's list of methods has the one that is wanted.
+/// Checks that the initiator's list of methods contains the wanted one.
 fn choose_method(methods: &str, wanted: &str) -> Result<(), Refusal> {
     if methods.split(',').any(|word| word == wanted) {
         Ok(())
@@ -447,19 +451,19 @@ fn choose_method(methods: &str, wanted: &str) -> Result<(), Refusal> {
     }
 }
 
-/// The value of a key, if it is there.
+/// The value of a key, if present.
 fn find<'a>(pairs: &[Pair<'a>], key: Key) -> Option<&'a str> {
     pairs.iter().find(|pair| pair.key == Some(key)).map(|pair| pair.value)
 }
 
-/// Read by [`ExpectFirst`] already.
+/// True for the keys that [`ExpectFirst`] has already read.
 fn is_opening(pair: &Pair<'_>) -> bool {
     use Key::{InitiatorAlias, InitiatorName, SessionType, TargetName};
     let opening = [InitiatorAlias, InitiatorName, SessionType, TargetName];
     pair.key.is_some_and(|key| opening.contains(&key) && key.info().rule == Rule::Declare)
 }
 
-/// The names and the session type, as the first text declares them.
+/// Returns the names and the session type declared in the first text.
 pub(super) fn opening(pairs: &[Pair<'_>]) -> Vec<(Key, String)> {
     let keys = [Key::InitiatorName, Key::SessionType, Key::TargetName];
     let declared = keys.into_iter().filter_map(|key| Some((key, find(pairs, key)?)));
@@ -474,8 +478,9 @@ fn session_type(word: &str) -> Option<SessionType> {
     }
 }
 
-/// An iSCSI name: not empty, no control characters, in lower case (RFC 3722 as far as that). Some
-/// letters are longer so; it is what becomes of a name that has a longest form (RFC 7143 §4.2.7.1).
+/// Normalises an iSCSI name: not empty, no control characters, in lower case (as RFC 3722). The
+/// length limit applies to the lower-case form, which is longer for some letters
+/// (RFC 7143 §4.2.7.1).
 fn name(text: &str) -> Result<String, Violation> {
     if text.is_empty() || text.chars().any(char::is_control) {
         return Err(Violation::BadValue("an iSCSI name"));

@@ -27,7 +27,7 @@ lunar_wire::wire_flags! {
 }
 
 lunar_wire::wire_struct! {
-    /// Data to the initiator, perhaps with the status of the command. RFC 7143 §11.7.
+    /// Data to the initiator, optionally with the status of the command. RFC 7143 §11.7.
     pub struct DataIn [48] {
         0 => first: FirstByte,
         1 => flags: DataInFlags,
@@ -47,7 +47,7 @@ lunar_wire::wire_struct! {
 }
 
 lunar_wire::wire_struct! {
-    /// The target asks for one contiguous piece of a write's data. RFC 7143 §11.8.
+    /// The target requests one contiguous piece of a write's data. RFC 7143 §11.8.
     pub struct ReadyToTransfer [48] {
         0 => first: FirstByte,
         1 => flags: FinalFlag,

@@ -10,7 +10,7 @@ lunar_wire::wire_flags! {
 }
 
 impl LoginFlags {
-    /// The flags of a PDU in `current`; with `next`, it asks for (or grants) the transit there.
+    /// Flags of a PDU in stage `current`; with `next`, it requests (or grants) the transit there.
     pub const fn stage(current: Stage, next: Option<Stage>) -> Self {
         match next {
             Some(next) => Self(Self::TRANSIT.0 | current.0 << 2 | next.0),
@@ -37,7 +37,7 @@ lunar_wire::wire_enum! {
 }
 
 lunar_wire::wire_struct! {
-    /// RFC 7143 §11.12. Always immediate.
+    /// A Login Request. RFC 7143 §11.12. Always immediate.
     pub struct LoginRequest [48] {
         0 => first: FirstByte,
         1 => flags: LoginFlags,
@@ -79,7 +79,7 @@ lunar_wire::wire_enum! {
 }
 
 lunar_wire::wire_struct! {
-    /// RFC 7143 §11.13.
+    /// A Login Response. RFC 7143 §11.13.
     pub struct LoginResponse [48] {
         0 => first: FirstByte,
         1 => flags: LoginFlags,

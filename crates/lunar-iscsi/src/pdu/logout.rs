@@ -4,14 +4,14 @@ use super::{FinalFlag, FirstByte};
 use lunar_wire::{SerialNumber, U24};
 
 lunar_wire::wire_enum! {
-    /// What is to be closed. RFC 7143 §11.14.1; on the wire bit 7 of the byte is set as well.
+    /// Scope of a logout. RFC 7143 §11.14.1; on the wire bit 7 of the byte is set as well.
     pub struct LogoutReason(u8) {
         CLOSE_SESSION = 0, CLOSE_CONNECTION = 1, REMOVE_FOR_RECOVERY = 2,
     }
 }
 
 lunar_wire::wire_struct! {
-    /// RFC 7143 §11.14.
+    /// A Logout Request. RFC 7143 §11.14.
     pub struct LogoutRequest [48] {
         0 => first: FirstByte,
         /// Bit 7 set, and the [`LogoutReason`] in the other seven.
@@ -26,21 +26,21 @@ lunar_wire::wire_struct! {
 }
 
 impl LogoutRequest {
-    /// What is to be closed.
+    /// The scope of the logout.
     pub const fn reason(&self) -> LogoutReason {
         LogoutReason(self.flags_and_reason & 0x7f)
     }
 }
 
 lunar_wire::wire_enum! {
-    /// How it ended. RFC 7143 §11.15.1.
+    /// The result of a logout. RFC 7143 §11.15.1.
     pub struct LogoutResult(u8) {
         CLOSED = 0, CID_NOT_FOUND = 1, RECOVERY_NOT_SUPPORTED = 2, CLEANUP_FAILED = 3,
     }
 }
 
 lunar_wire::wire_struct! {
-    /// RFC 7143 §11.15.
+    /// A Logout Response. RFC 7143 §11.15.
     pub struct LogoutResponse [48] {
         0 => first: FirstByte,
         1 => flags: FinalFlag,

@@ -1,7 +1,7 @@
-//! Every PDU of RFC 7143 §11 as a table: encode, decode, nothing else.
+//! Every PDU of RFC 7143 §11 as a table: only encoding and decoding.
 //!
-//! One file a pair of PDUs. Decoding is total; what a value means in which state is judged by
-//! [`login`](crate::login) and [`connection`](crate::connection).
+//! Each file holds a pair of PDUs. Decoding never fails; [`login`](crate::login) and
+//! [`connection`](crate::connection) check what a value means in each state.
 
 mod data;
 mod login;
@@ -33,12 +33,12 @@ pub const HEADER_BYTES: usize = 48;
 pub const TAG_RESERVED: u32 = 0xffff_ffff;
 
 lunar_wire::wire_flags! {
-    /// Byte 1 where only the F bit has a meaning.
+    /// Byte 1 of PDUs in which only the F bit has a meaning.
     pub struct FinalFlag(u8) { FINAL = 0x80 }
 }
 
 lunar_wire::wire_struct! {
-    /// What all Basic Header Segments share. RFC 7143 §11.2.1.
+    /// Fields of all Basic Header Segments. RFC 7143 §11.2.1.
     pub struct BasicHeader [48] {
         0 => first: FirstByte,
         1 => flags: u8,

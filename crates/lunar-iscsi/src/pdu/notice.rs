@@ -4,7 +4,7 @@ use super::{FinalFlag, FirstByte};
 use lunar_wire::{Lun, SerialNumber, U24};
 
 lunar_wire::wire_enum! {
-    /// What the target tells unasked. RFC 7143 §11.9.1.
+    /// Events that the target reports by Asynchronous Messages. RFC 7143 §11.9.1.
     pub struct AsyncEvent(u8) {
         SCSI_EVENT = 0, LOGOUT_REQUESTED = 1, CONNECTION_WILL_DROP = 2, SESSION_WILL_DROP = 3,
         RENEGOTIATE = 4, TASKS_TERMINATED = 5, VENDOR = 255,
@@ -32,7 +32,7 @@ lunar_wire::wire_struct! {
 }
 
 lunar_wire::wire_enum! {
-    /// Why a PDU was refused. RFC 7143 §11.17.1.
+    /// The reason why a PDU was refused. RFC 7143 §11.17.1.
     pub struct RejectReason(u8) {
         DATA_DIGEST_ERROR = 0x02, SNACK_REJECT = 0x03, PROTOCOL_ERROR = 0x04,
         COMMAND_NOT_SUPPORTED = 0x05, IMMEDIATE_COMMAND_REJECT = 0x06, TASK_IN_PROGRESS = 0x07,
@@ -42,7 +42,7 @@ lunar_wire::wire_enum! {
 }
 
 lunar_wire::wire_struct! {
-    /// A PDU was refused; its header stands in the data segment. RFC 7143 §11.17.
+    /// Reports a refused PDU; its header is in the data segment. RFC 7143 §11.17.
     pub struct Reject [48] {
         0 => first: FirstByte,
         1 => flags: FinalFlag,

@@ -14,7 +14,7 @@ impl CommandFlags {
         TaskAttribute(self.0 & 0x07)
     }
 
-    /// With this ATTR field.
+    /// Returns the flags with this ATTR field.
     #[must_use]
     pub const fn with_attribute(self, attribute: TaskAttribute) -> Self {
         Self(self.0 & !0x07 | attribute.0 & 0x07)
@@ -22,14 +22,14 @@ impl CommandFlags {
 }
 
 lunar_wire::wire_enum! {
-    /// How a task is ordered among the others. RFC 7143 §11.3.1.
+    /// The order of a task among the others. RFC 7143 §11.3.1.
     pub struct TaskAttribute(u8) {
         UNTAGGED = 0, SIMPLE = 1, ORDERED = 2, HEAD_OF_QUEUE = 3, ACA = 4,
     }
 }
 
 lunar_wire::wire_struct! {
-    /// A SCSI command, perhaps with immediate data. RFC 7143 §11.3.
+    /// A SCSI command, optionally with immediate data. RFC 7143 §11.3.
     pub struct ScsiCommand [48] {
         0 => first: FirstByte,
         1 => flags: CommandFlags,
@@ -42,7 +42,7 @@ lunar_wire::wire_struct! {
         20 => expected_data_transfer_length: u32,
         24 => cmd_sn: SerialNumber,
         28 => exp_stat_sn: SerialNumber,
-        /// The first 16 bytes; longer ones go on in an AHS, §11.2.2.3.
+        /// The first 16 bytes; a longer CDB continues in an AHS, §11.2.2.3.
         32 => cdb: [u8; 16],
     }
 }
@@ -57,7 +57,7 @@ lunar_wire::wire_flags! {
 }
 
 lunar_wire::wire_enum! {
-    /// Whether the command reached the target's SCSI layer. RFC 7143 §11.4.3.
+    /// Service response: whether the command reached the target's SCSI layer. RFC 7143 §11.4.3.
     pub struct ServiceResponse(u8) { COMMAND_COMPLETED = 0x00, TARGET_FAILURE = 0x01 }
 }
 

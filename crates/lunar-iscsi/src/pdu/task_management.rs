@@ -6,7 +6,8 @@ use alloc::string::String;
 use lunar_wire::{Lun, SerialNumber, U24};
 
 lunar_wire::wire_enum! {
-    /// What to do. RFC 7143 §11.5.1, RFC 7144 §6.3; on the wire bit 7 of the byte is set as well.
+    /// A task management function. RFC 7143 §11.5.1, RFC 7144 §6.3; on the wire bit 7 of the byte
+    /// is set as well.
     pub struct ManagementFunction(u8) {
         ABORT_TASK = 1, ABORT_TASK_SET = 2, CLEAR_ACA = 3, CLEAR_TASK_SET = 4,
         LOGICAL_UNIT_RESET = 5, TARGET_WARM_RESET = 6, TARGET_COLD_RESET = 7, TASK_REASSIGN = 8,
@@ -15,12 +16,13 @@ lunar_wire::wire_enum! {
 }
 
 impl ManagementFunction {
-    /// Its line of the table, if the number has one.
+    /// The function's row of the table, if its number is known.
     pub fn info(self) -> Option<&'static FunctionInfo> {
         MANAGEMENT_FUNCTIONS.iter().find(|info| info.function == self)
     }
 
-    /// It may end several tasks: the semantics of RFC 7143 §4.2.3.3 or §4.2.3.4 apply.
+    /// True if the function may end several tasks: the semantics of RFC 7143 §4.2.3.3 or §4.2.3.4
+    /// apply.
     pub const fn is_multi_task(self) -> bool {
         matches!(
             self,
@@ -33,30 +35,30 @@ impl ManagementFunction {
         )
     }
 
-    /// It ends the tasks of all units that the session sees; its LUN field is reserved.
-    /// RFC 7143 §11.5.3, RFC 7144 §6.3.1.
+    /// True if the function ends the tasks of all units visible to the session; its LUN field is
+    /// reserved. RFC 7143 §11.5.3, RFC 7144 §6.3.1.
     pub const fn is_of_all_units(self) -> bool {
         matches!(self, Self::TARGET_WARM_RESET | Self::TARGET_COLD_RESET | Self::I_T_NEXUS_RESET)
     }
 }
 
-/// What one function is about.
+/// Description of one function.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FunctionInfo {
-    /// Which.
+    /// The function.
     pub function: ManagementFunction,
-    /// As the standard writes it.
+    /// Name in the standard.
     pub name: &'static str,
-    /// The least iSCSIProtocolLevel at which it may be asked for. RFC 7144 §6.3.
+    /// Minimum iSCSIProtocolLevel for requests of this function. RFC 7144 §6.3.
     pub level: u8,
-    /// Whether a target may keep it for those who administer it: it acts on all units that the
-    /// session sees, and on those who use them. RFC 7143 §11.5.1.
+    /// True if a target may reserve the function for administrators: it acts on all units visible
+    /// to the session, and on their other users. RFC 7143 §11.5.1.
     pub is_administration: bool,
-    /// What it acts upon.
+    /// Scope of the function.
     pub of: &'static str,
-    /// What this project's target answers when all is well.
+    /// Response of this project's target on success.
     pub answer: ManagementResponse,
-    /// Where it is specified.
+    /// Specification of the function.
     pub source: &'static str,
 }
 
@@ -64,7 +66,7 @@ macro_rules! functions {
     ($($function:ident $name:literal $level:literal $($only:ident)? ($of:literal) $answer:ident
         $source:literal;)+)
     => {
-        /// Every task management function that is known here, in the order of their codes.
+        /// Every known task management function, in the order of their codes.
         pub const MANAGEMENT_FUNCTIONS: &[FunctionInfo] = &[$(FunctionInfo {
             function: ManagementFunction::$function, name: $name, level: $level,
             is_administration: false $(|| $only)?, of: $of,
@@ -73,7 +75,7 @@ macro_rules! functions {
     };
 }
 
-/// Stands in the rows of functions that are administration.
+/// Marks the rows of functions for administrators.
 const ADMINISTRATORS: bool = true;
 
 #[rustfmt::skip]
@@ -105,8 +107,8 @@ functions! {
         FUNCTION_SUCCEEDED "RFC 7144 §6.3";
 }
 
-/// [`MANAGEMENT_FUNCTIONS`] in Markdown: code, name, protocol level, who may ask, scope, answer,
-/// source.
+/// Formats [`MANAGEMENT_FUNCTIONS`] as Markdown: code, name, protocol level, allowed users, scope,
+/// answer, source.
 pub fn management_markdown() -> String {
     let mut text = String::from(
         "| Code | Function | Level | Administrators only | Acts upon | Answer | Source |\n\
@@ -125,7 +127,7 @@ pub fn management_markdown() -> String {
 }
 
 lunar_wire::wire_struct! {
-    /// Control over tasks. RFC 7143 §11.5.
+    /// Task management request. RFC 7143 §11.5.
     pub struct TaskManagementRequest [48] {
         0 => first: FirstByte,
         /// Bit 7 set, and the [`ManagementFunction`] in the other seven.
@@ -143,14 +145,14 @@ lunar_wire::wire_struct! {
 }
 
 impl TaskManagementRequest {
-    /// The function asked for.
+    /// The requested function.
     pub const fn function(&self) -> ManagementFunction {
         ManagementFunction(self.flags_and_function & 0x7f)
     }
 }
 
 lunar_wire::wire_enum! {
-    /// How it ended. RFC 7143 §11.6.1, RFC 7144 §6.4.2.
+    /// The result of a function. RFC 7143 §11.6.1, RFC 7144 §6.4.2.
     pub struct ManagementResponse(u8) {
         FUNCTION_COMPLETE = 0, TASK_DOES_NOT_EXIST = 1, LUN_DOES_NOT_EXIST = 2,
         TASK_STILL_ALLEGIANT = 3, REASSIGNMENT_NOT_SUPPORTED = 4, FUNCTION_NOT_SUPPORTED = 5,
@@ -179,7 +181,7 @@ lunar_wire::wire_struct! {
 mod tests {
     use super::*;
 
-    /// Goal: the table and the codes are the same, in order, and every row is told.
+    /// Goal: the table and the codes match, in order, and every row is in the Markdown.
     #[test]
     fn every_function_is_told() {
         let text = management_markdown();

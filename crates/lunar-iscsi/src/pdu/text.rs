@@ -4,7 +4,7 @@ use super::FirstByte;
 use lunar_wire::{Lun, SerialNumber, U24};
 
 lunar_wire::wire_flags! {
-    /// Byte 1: F, and C where the text goes on in the next PDU. RFC 7143 §11.10.1, §11.10.2.
+    /// Byte 1: F, and C if the text continues in the next PDU. RFC 7143 §11.10.1, §11.10.2.
     pub struct TextFlags(u8) { FINAL = 0x80, CONTINUE = 0x40 }
 }
 

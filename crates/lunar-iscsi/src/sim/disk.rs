@@ -24,23 +24,23 @@ impl core::fmt::Debug for Disk {
 }
 
 impl Disk {
-    /// All zeroes.
+    /// Creates a disk of zeroes.
     pub fn new(block_count: usize) -> Self {
         Self { blocks: vec![0; block_count * BLOCK_BYTES] }
     }
 
-    /// What lies there, in bytes.
+    /// Returns the bytes in this range.
     pub fn bytes(&self, range: core::ops::Range<usize>) -> &[u8] {
         &self.blocks[range]
     }
 
-    /// Puts bytes there.
+    /// Writes bytes at this offset.
     pub fn fill(&mut self, at_bytes: usize, bytes: &[u8]) {
         self.blocks[at_bytes..at_bytes + bytes.len()].copy_from_slice(bytes);
     }
 }
 
-/// What a CDB asks for.
+/// The operation of a CDB.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Plan {
     Read {
@@ -77,17 +77,17 @@ impl Plan {
     }
 }
 
-/// Names a task over all connections.
+/// Identifies a task over all connections.
 pub(super) type Key = (usize, TaskId);
 
-/// What the executor has in hand.
+/// State of the executor.
 #[derive(Debug, Default)]
 pub(super) struct Executor {
     disks: BTreeMap<u16, Disk>,
     plans: BTreeMap<Key, (Lun, Plan)>,
     /// Data-out buffers, by task.
     pub(super) buffers: BTreeMap<Key, Vec<u8>>,
-    /// Ready to be answered, in any order.
+    /// Jobs that are ready to be answered, in any order.
     jobs: Vec<Job>,
     /// Every command started, in order: its connection and its CDB.
     pub(super) started: Vec<(usize, Bytes)>,
@@ -112,7 +112,7 @@ impl Executor {
         self.disks.contains_key(&lun)
     }
 
-    /// Takes a command; says how much data-out it wants if it wants any.
+    /// Starts a command; returns the length of the data-out it needs, if any.
     pub(super) fn start(&mut self, link: usize, task: &Task) -> Option<u32> {
         let disk = match task.lun.form() {
             LunForm::Unit(number) => self.disks.get(&number),
@@ -139,8 +139,8 @@ impl Executor {
         self.jobs.push(Job::Run(key));
     }
 
-    /// Stops a task; the buffer is free at once, since nothing here works on it any more. `false`:
-    /// it was not here.
+    /// Stops a task and frees its buffer at once, because nothing else uses it. `false`: the task
+    /// is unknown.
     pub(super) fn abort(&mut self, key: Key) -> bool {
         self.buffers.remove(&key);
         self.jobs.retain(|job| !matches!(job, Job::Run(other) if *other == key));
@@ -151,7 +151,7 @@ impl Executor {
         was_here
     }
 
-    /// A connection is gone: nothing of it may be left but what is being aborted.
+    /// Discards the aborts of a closed connection, which are the only jobs it may have left.
     pub(super) fn forget(&mut self, link: usize) {
         self.jobs.retain(|job| !matches!(job, Job::Aborted((of, _)) if *of == link));
     }
@@ -160,12 +160,12 @@ impl Executor {
         !self.jobs.is_empty()
     }
 
-    /// Nothing in hand: no task, no buffer, no job.
+    /// True if there is no task, no buffer and no job.
     pub(super) fn is_idle(&self) -> bool {
         self.plans.is_empty() && self.buffers.is_empty() && self.jobs.is_empty()
     }
 
-    /// Carries out any one of the jobs.
+    /// Carries out a random job.
     pub(super) fn work(&mut self, rng: &mut Rng) -> (Key, Outcome) {
         match self.jobs.swap_remove(rng.below(self.jobs.len())) {
             Job::Run(key) => {
@@ -196,7 +196,7 @@ impl Executor {
     }
 }
 
-/// CHECK CONDITION with fixed format sense.
+/// Builds a CHECK CONDITION with fixed format sense data.
 pub(super) fn refusal(key: u8, code: u16) -> Outcome {
     let mut sense = [0; 18];
     let [code, qualifier] = code.to_be_bytes();

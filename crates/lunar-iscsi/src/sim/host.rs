@@ -1,4 +1,4 @@
-//! The initiator's end of a link, and the session behind it.
+//! The initiator's end of a link, and its session.
 
 use super::wire::{Intake, Told, Wire};
 use crate::connection::initiator::{
@@ -21,22 +21,22 @@ pub(super) struct Host {
     pub(super) ended: bool,
 }
 
-/// What came of a request.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// Of a command, with the data-in buffer.
+    /// Answer to a command, with the data-in buffer.
     Completed(Result<CommandResult, Failure>, Vec<u8>),
-    /// Of a task management function, with its Additional Response Information.
+    /// Answer to a task management function, with its Additional Response Information.
     Managed(Result<ManagementResponse, Failure>, [u8; 3]),
-    /// Of a ping.
+    /// Answer to a ping.
     Pong(Result<(), Failure>),
-    /// Of SendTargets.
+    /// Answer to SendTargets.
     Targets(Result<Vec<TargetRecord>, Failure>),
-    /// Of a text.
+    /// Answer to a text.
     Text(Result<Bytes, Failure>),
 }
 
-/// One connection's end.
+/// The initiator's end of one connection.
 #[derive(Debug)]
 pub(super) struct InitiatorEnd {
     pub(super) machine: InitiatorConnection,
@@ -71,7 +71,7 @@ impl InitiatorEnd {
         }
     }
 
-    /// Takes one piece from the link. What it did not look at is returned.
+    /// Takes one piece from the link and puts the unused rest back.
     pub(super) fn arrive(&mut self, now: Time, piece: &[u8], up: &mut Uplink<'_>) {
         let mut at = 0;
         while self.closed.is_none() && self.intake.is_ready(true) {
@@ -145,7 +145,7 @@ impl InitiatorEnd {
     }
 }
 
-/// Where an end sends, and who takes notes.
+/// The outgoing wire of an end, and the log.
 pub(super) struct Uplink<'a> {
     pub(super) wire: &'a mut Wire,
     pub(super) log: &'a mut super::log::Log,

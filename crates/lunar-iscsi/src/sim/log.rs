@@ -1,23 +1,23 @@
-//! Notes on what went over all links.
+//! A log of the PDUs on all links.
 
 use crate::framing::Pdu;
 use crate::pdu::{HEADER_BYTES, Opcode};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-/// Every header that was sent, in order, and where data segments came from.
+/// Every header that was sent, in order, and the buffers that data segments were sent from.
 #[derive(Debug, Default)]
 pub struct Log {
     headers: Vec<[u8; HEADER_BYTES]>,
     sources: Vec<Bytes>,
-    /// Bytes of Data-In, Data-Out and immediate data that were sent.
+    /// Number of bytes of Data-In, Data-Out and immediate data that were sent.
     pub data_bytes: u64,
-    /// Of these, those that did not lie in the buffer their owner handed over: copied.
+    /// Number of these bytes that were not in the buffer of their owner: copied.
     pub foreign_bytes: u64,
 }
 
 impl Log {
-    /// A buffer that data is sent from.
+    /// Records a buffer that data is sent from.
     pub(super) fn source(&mut self, buffer: &Bytes) {
         if !buffer.is_empty() {
             self.sources.push(buffer.clone());
@@ -36,7 +36,7 @@ impl Log {
         }
     }
 
-    /// The headers of all PDUs of this kind, in the order they were sent.
+    /// The headers of all PDUs of this kind, in the order of sending.
     pub fn headers(&self, opcode: Opcode) -> impl Iterator<Item = &[u8; HEADER_BYTES]> {
         self.headers.iter().filter(move |bhs| bhs[0] & 0x3f == opcode.0)
     }

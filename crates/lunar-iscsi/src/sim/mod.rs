@@ -1,9 +1,10 @@
-//! Both roles in one thread: a simulated link that cuts the stream anywhere, a virtual clock,
-//! chance from a seed. What the machines do in a run depends on the seed alone.
+//! Both roles in one thread: a simulated link that splits the stream anywhere, a virtual clock, and
+//! random numbers from a seed. A run depends on the seed alone.
 //!
-//! [`Pair`] is the main test of this crate, and is there for fuzzers and simulators too, with the
+//! [`Pair`] is the main test of this crate; the feature `sim` makes it available to fuzzers and
+//! simulators.
 //! feature `sim`.
-#![allow(clippy::expect_used)] // test equipment: what it expects is what it tests
+#![allow(clippy::expect_used)] // test equipment: its expectations are the test
 
 mod disk;
 mod host;
@@ -22,5 +23,5 @@ pub use pair::{Options, Pair};
 pub use rng::Rng;
 pub use server::EVENT;
 
-/// The one target there is.
+/// The name of the only target.
 pub const TARGET_NAME: &str = "iqn.2026-01.example:target";

@@ -27,14 +27,14 @@ use bytes::Bytes;
 use core::time::Duration;
 use lunar_wire::{Lun, SerialNumber, Time};
 
-/// How a [`Pair`] is set up.
+/// Setup of a [`Pair`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What initiators propose.
+    /// Proposals of the initiators.
     pub initiator: Offer,
-    /// What the target is willing to negotiate.
+    /// Values the target is willing to negotiate.
     pub target: Offer,
-    /// CHAP on both sides: what is demanded, what is answered.
+    /// CHAP on both sides: the target's requirements and the initiator's credentials.
     pub chap: Option<(ChapDemand, ChapAnswer)>,
     /// Limits of the initiators' connections.
     pub initiator_limits: ConnectionLimits,
@@ -42,12 +42,12 @@ pub struct Options {
     pub target_limits: target::ConnectionLimits,
     /// Limits of the target's sessions.
     pub session_limits: SessionLimits,
-    /// Where sessions start to count their commands.
+    /// Initial CmdSN of the sessions.
     pub cmd_sn: SerialNumber,
-    /// Blocks of the disk behind LUN 1.
+    /// Number of blocks of the disk behind LUN 1.
     pub block_count: usize,
-    /// The target's connections hear their session at once, as those of one core do; else each has
-    /// a queue, as between cores.
+    /// True if the target's connections receive messages of their session at once, as on one core;
+    /// false if each has a queue, as between cores.
     pub one_core: bool,
 }
 
@@ -76,14 +76,14 @@ struct Link {
     target: TargetEnd,
     up: Wire,
     down: Wire,
-    /// Cut when so many bytes were delivered, over both directions.
+    /// Number of delivered bytes, over both directions, after which the link is cut.
     cut_at: Option<u64>,
     delivered: u64,
-    /// Nothing is delivered, nobody is told.
+    /// True if nothing is delivered, without informing either end.
     frozen: bool,
 }
 
-/// Initiators and a target, joined by links.
+/// Initiators and a target, connected by links.
 #[derive(Debug)]
 pub struct Pair {
     options: Options,
@@ -97,7 +97,7 @@ pub struct Pair {
     next_id: u64,
 }
 
-/// What can happen next.
+/// A possible next step.
 #[derive(Clone, Copy, Debug)]
 enum Move {
     Up(usize),
@@ -111,7 +111,7 @@ enum Move {
 }
 
 impl Pair {
-    /// One target with a disk at LUN 1, one initiator that is not logged in.
+    /// Creates a target with a disk at LUN 1, and an initiator that is not logged in.
     pub fn new(seed: u64, options: Options) -> Self {
         let mut server = Server::new(
             options.target.clone(),
@@ -134,7 +134,7 @@ impl Pair {
         pair
     }
 
-    /// A further initiator session; says which it is.
+    /// Adds an initiator session; returns its index.
     pub fn add_host(&mut self, name: &str, isid: Isid) -> usize {
         let options =
             SessionOptions { isid, cmd_sn: self.options.cmd_sn, queue_requests_max: 4096 };
@@ -143,12 +143,12 @@ impl Pair {
         self.hosts.len() - 1
     }
 
-    /// Opens connection `cid` of a host and starts its login; says which link it is.
+    /// Opens connection `cid` of a host and starts its login; returns the index of its link.
     pub fn connect(&mut self, host: usize, cid: u16) -> usize {
         self.connect_as(host, cid, SessionType::Normal)
     }
 
-    /// Likewise, for a session of this type.
+    /// Like `connect`, for a session of this type.
     pub fn connect_as(&mut self, host: usize, cid: u16, session_type: SessionType) -> usize {
         let numbers = self.hosts[host].session.open(cid).expect("the session takes a connection");
         let normal = session_type == SessionType::Normal;
@@ -190,7 +190,7 @@ impl Pair {
         link
     }
 
-    /// Logs connection 0 of host 0 in.
+    /// Logs in connection 0 of host 0.
     pub fn login(&mut self) -> usize {
         let link = self.connect(0, 0);
         self.run();
@@ -198,17 +198,17 @@ impl Pair {
         link
     }
 
-    /// The login of this link is through.
+    /// True once the login of this link is complete.
     pub fn is_logged_in(&self, link: usize) -> bool {
         self.links[link].initiator.logged_in
     }
 
-    /// Why the initiator closed this link, if it did.
+    /// The reason why the initiator closed this link, if it did.
     pub fn closed(&self, link: usize) -> Option<&CloseReason> {
         self.links[link].initiator.closed.as_ref()
     }
 
-    /// Why the target closed this link, if it did.
+    /// The reason why the target closed this link, if it did.
     pub fn closed_by_target(&self, link: usize) -> Option<&target::CloseReason> {
         self.links[link].target.closed.as_ref()
     }
@@ -226,7 +226,7 @@ impl Pair {
         &self.links[link].initiator.events
     }
 
-    /// Notes on what was sent.
+    /// The log of sent PDUs.
     pub fn log(&self) -> &Log {
         &self.log
     }
@@ -236,12 +236,12 @@ impl Pair {
         self.server.executor.disk(lun)
     }
 
-    /// The CDBs of all commands that were started, in that order.
+    /// The CDBs of all commands that were started, in order.
     pub fn started(&self) -> impl Iterator<Item = &Bytes> {
         self.server.executor.started.iter().map(|(_, cdb)| cdb)
     }
 
-    /// A name for a request.
+    /// Returns a new id for a request.
     pub fn new_id(&mut self) -> TaskId {
         self.next_id += 1;
         TaskId(self.next_id)
@@ -253,7 +253,7 @@ impl Pair {
         self.start(link, &cdb, data, 0)
     }
 
-    /// Starts a READ(16) of so many bytes (whole blocks) at a block of LUN 1.
+    /// Starts a READ(16) of `bytes` bytes (whole blocks) at a block of LUN 1.
     pub fn start_read(&mut self, link: usize, lba: u64, bytes: usize) -> TaskId {
         self.start(link, &transfer_cdb(0x88, lba, bytes), &[], bytes as u32)
     }
@@ -276,14 +276,14 @@ impl Pair {
         id
     }
 
-    /// Writes and waits.
+    /// Writes and waits for the result.
     pub fn write(&mut self, link: usize, lba: u64, data: &[u8]) -> Result<CommandResult, Failure> {
         let id = self.start_write(link, lba, data);
         self.run();
         self.result(id).0
     }
 
-    /// Reads and waits: the result and the buffer.
+    /// Reads and waits for the result and the buffer.
     pub fn read(
         &mut self,
         link: usize,
@@ -295,27 +295,27 @@ impl Pair {
         self.result(id)
     }
 
-    /// Tells the initiator's end of a link something.
+    /// Passes an input to the initiator's end of a link.
     pub fn ask(&mut self, link: usize, input: Ask) {
         self.initiator(link, |end, now, up| end.handle(now, input, up));
     }
 
-    /// Tells the target's end of a link something.
+    /// Passes an input to the target's end of a link.
     pub fn tell_target(&mut self, link: usize, input: Serve) {
         self.target(link, |end, context| end.handle(input, context));
     }
 
-    /// The answer to a request, which must have come; each can be taken once.
+    /// Takes the answer to a request, which must have arrived.
     pub fn answer(&mut self, id: TaskId) -> Answer {
         self.answers.remove(&id).unwrap_or_else(|| panic!("no answer to {id:?}"))
     }
 
-    /// There is an answer to this request.
+    /// True if there is an answer to this request.
     pub fn is_answered(&self, id: TaskId) -> bool {
         self.answers.contains_key(&id)
     }
 
-    /// The answer to a command, and its data-in buffer.
+    /// Takes the answer to a command, and its data-in buffer.
     pub fn result(&mut self, id: TaskId) -> (Result<CommandResult, Failure>, Vec<u8>) {
         match self.answer(id) {
             Answer::Completed(result, buffer) => (result, buffer),
@@ -330,28 +330,28 @@ impl Pair {
         link.down.cut();
     }
 
-    /// Cuts a link once so many bytes were delivered on it.
+    /// Cuts a link once `bytes` bytes were delivered on it.
     pub fn cut_after(&mut self, link: usize, bytes: u64) {
         self.links[link].cut_at = Some(bytes);
     }
 
-    /// From now on nothing gets through a link, and neither end is told: the peer looks dead.
+    /// Delivers nothing on a link from now on, without informing either end: the peer seems dead.
     pub fn freeze(&mut self, link: usize) {
         self.links[link].frozen = true;
     }
 
-    /// The flip that was asked for has happened.
+    /// True once the requested bit flip has happened.
     pub fn is_flipped(&self, link: usize) -> bool {
         let link = &self.links[link];
         link.up.flip_bit.is_none() && link.down.flip_bit.is_none()
     }
 
-    /// What a host's session has negotiated; it is logged in.
+    /// Parameters negotiated by a host's session, which must be logged in.
     pub fn session_parameters(&self, host: usize) -> crate::text::SessionParameters {
         self.hosts[host].session.parameters().expect("logged in")
     }
 
-    /// How many sessions the target has.
+    /// Number of sessions at the target.
     pub fn served_sessions(&self) -> usize {
         self.server.sessions.len()
     }
@@ -361,14 +361,14 @@ impl Pair {
         self.links[link].delivered
     }
 
-    /// Flips one bit of what is sent `ahead_bits` from now.
+    /// Flips the bit that is sent `ahead_bits` from now.
     pub fn flip(&mut self, link: usize, to_target: bool, ahead_bits: u64) {
         let link = &mut self.links[link];
         let wire = if to_target { &mut link.up } else { &mut link.down };
         wire.flip_bit = Some(wire.sent_bytes * 8 + ahead_bits);
     }
 
-    /// Does one thing of those that can happen. `false`: only time can help.
+    /// Takes one random possible step. `false` if only a timer can cause further steps.
     pub fn step(&mut self) -> bool {
         let moves = self.moves();
         if moves.is_empty() {
@@ -403,9 +403,9 @@ impl Pair {
         true
     }
 
-    /// Goes on until only time can help.
+    /// Runs until only a timer can cause further steps.
     pub fn run(&mut self) {
-        /// More than any test needs; a run that does not end is a bug.
+        /// More steps than any test needs; a run that does not end is a bug.
         const STEPS_MAX: u32 = 5_000_000;
         for _ in 0..STEPS_MAX {
             if !self.step() {
@@ -415,7 +415,7 @@ impl Pair {
         panic!("a run without end");
     }
 
-    /// Goes on for so many steps at most.
+    /// Runs for at most `steps` steps.
     pub fn run_steps(&mut self, steps: usize) {
         for _ in 0..steps {
             if !self.step() {
@@ -424,7 +424,7 @@ impl Pair {
         }
     }
 
-    /// Lets time pass: every timer that comes due on the way is told, and its consequences run.
+    /// Advances the time: delivers every deadline on the way, and runs its consequences.
     pub fn pass(&mut self, span: Duration) {
         let end = self.now.after(span);
         self.run();
@@ -449,7 +449,7 @@ impl Pair {
         self.links.iter().flat_map(ends).flatten().min()
     }
 
-    /// Payload bytes that arrived, and those that were copied into their place, on both sides.
+    /// Payload bytes that arrived, and bytes that were copied to their destination, on both sides.
     pub fn payload_and_copied_bytes(&self) -> (u64, u64) {
         let intakes =
             self.links.iter().flat_map(|link| [&link.initiator.intake, &link.target.intake]);
@@ -458,11 +458,11 @@ impl Pair {
         })
     }
 
-    /// Nothing is left on either side: no task, tag, buffer or byte on a link; and no timer or
-    /// session where the link is closed.
+    /// Asserts that nothing is left on either side: no task, tag, buffer or byte on a link; and no
+    /// timer or session if the link is closed.
     ///
     /// # Panics
-    /// If anything is.
+    /// If anything is left.
     pub fn assert_nothing_left(&self) {
         for (number, link) in self.links.iter().enumerate() {
             let (initiator, target) = (&link.initiator, &link.target);
@@ -614,7 +614,7 @@ impl Pair {
     }
 }
 
-/// A READ(16) or WRITE(16).
+/// Builds a READ(16) or WRITE(16).
 fn transfer_cdb(opcode: u8, lba: u64, bytes: usize) -> [u8; 16] {
     let mut cdb = [0; 16];
     cdb[0] = opcode;

@@ -1,13 +1,13 @@
-//! Chance from a seed.
+//! Random numbers from a seed.
 
 use alloc::vec::Vec;
 
-/// SplitMix64: the same seed, the same run.
+/// SplitMix64: the same seed gives the same run.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// From a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -31,12 +31,12 @@ impl Rng {
         self.below(of) == 0
     }
 
-    /// One of these.
+    /// Picks a random element.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
 
-    /// So many random bytes.
+    /// Returns `count` random bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.bits() as u8).collect()
     }

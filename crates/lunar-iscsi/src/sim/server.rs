@@ -20,7 +20,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use lunar_wire::{Lun, Time};
 
-/// The target: what all its connections share.
+/// The target: state shared by all its connections.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) name: String,
@@ -30,23 +30,23 @@ pub(super) struct Server {
     pub(super) sessions: BTreeMap<u16, Served>,
     next_tsih: u16,
     pub(super) executor: Executor,
-    /// Task management functions that wait to be carried out: session, id.
+    /// Task management functions to be carried out: session, id.
     pub(super) functions: Vec<(u16, u64, ManagementFunction, Lun)>,
-    /// Aborts in other sessions, by their own number: for which session's function.
+    /// Aborts in other sessions by number, each with the session and id of its function.
     pub(super) others: BTreeMap<u64, (u16, u64)>,
     last_other: u64,
 }
 
-/// What the executor of the simulator says of any unit attention.
+/// Answer of the simulated executor to QUERY ASYNCHRONOUS EVENT.
 pub const EVENT: [u8; 3] = [0x16, 0x2a, 0x09];
 
 /// One session of the target.
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) session: TargetSession,
-    /// Who holds it: name and ISID.
+    /// Name and ISID of the initiator.
     owner: (String, [u8; 6]),
-    /// Its connections: CID and link.
+    /// Connections: CID and link.
     pub(super) links: BTreeMap<u16, usize>,
 }
 
@@ -83,7 +83,7 @@ impl Server {
         })
     }
 
-    /// Makes or finds the session. An older one of the same initiator and ISID ends: session
+    /// Creates or finds the session. An older one of the same initiator and ISID ends: session
     /// reinstatement, RFC 7143 §6.3.5.
     fn join(&mut self, now: Time, link: usize, join: &Join) -> (u16, Result<Joined, LoginStatus>) {
         let claim = &join.claim;
@@ -108,7 +108,7 @@ impl Server {
         (tsih, Ok(joined))
     }
 
-    /// Carries out a task management function on the sessions; the disks need nothing done.
+    /// Carries out a task management function on the sessions; the disks are not affected.
     pub(super) fn manage(&mut self, now: Time, at: usize) {
         let (tsih, id, function, lun) = self.functions.swap_remove(at);
         let exists = match lun.form() {
@@ -153,7 +153,7 @@ impl Server {
         }
     }
 
-    /// Tasks of one session are quiet that another session's function hit.
+    /// Handles the end of the tasks of one session that another session's function affected.
     fn others_aborted(&mut self, now: Time, other: u64) {
         let Some((tsih, id)) = self.others.remove(&other) else { return };
         if self.others.values().all(|function| *function != (tsih, id)) {
@@ -161,7 +161,7 @@ impl Server {
         }
     }
 
-    /// What the sessions say, for the connections to take.
+    /// Collects the messages of the sessions to the connections.
     pub(super) fn poll_sessions(&mut self, now: Time) -> Vec<(usize, ToConnection)> {
         let mut messages = Vec::new();
         let (mut ended, mut aborted) = (Vec::new(), Vec::new());
@@ -207,7 +207,7 @@ impl Served {
     }
 }
 
-/// One connection's end.
+/// The target's end of one connection.
 #[derive(Debug)]
 pub(super) struct TargetEnd {
     pub(super) machine: TargetConnection,
@@ -217,7 +217,7 @@ pub(super) struct TargetEnd {
     pub(super) from_session: VecDeque<ToConnection>,
     pub(super) tsih: u16,
     pub(super) cid: u16,
-    /// Tasks that the executor ends because they failed on their way.
+    /// Tasks that the executor ends because their transfer failed.
     failing: BTreeMap<TaskId, Fault>,
     pub(super) closed: Option<CloseReason>,
     pub(super) deadline: Option<Time>,
@@ -244,7 +244,7 @@ impl TargetEnd {
         }
     }
 
-    /// Takes one piece from the link; says how much of it was looked at.
+    /// Takes one piece from the link; returns how many bytes were used.
     pub(super) fn arrive(&mut self, piece: &[u8], context: &mut Context<'_>) -> usize {
         let mut at = 0;
         while self.closed.is_none() && self.intake.is_ready(self.machine.can_receive()) {
@@ -273,7 +273,7 @@ impl TargetEnd {
 
     pub(super) fn done(&mut self, task: TaskId, outcome: Outcome, context: &mut Context<'_>) {
         context.up.log.source(&outcome.data_in);
-        // Refused before its data was there: what is on the way has no place any more.
+        // Refused before its data arrived: the data has no destination any more.
         self.intake.forget(task);
         let input = match self.failing.remove(&task) {
             Some(fault) => Input::Failed { task, outcome: failed(fault) },
@@ -358,7 +358,7 @@ impl TargetEnd {
     }
 }
 
-/// What a target's end works on besides itself.
+/// State that a target's end uses besides its own.
 pub(super) struct Context<'a> {
     pub(super) now: Time,
     pub(super) link: usize,

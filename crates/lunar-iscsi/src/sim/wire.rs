@@ -1,4 +1,4 @@
-//! The link: two streams of bytes that arrive in pieces, and what each end makes of them.
+//! The link: two streams of bytes that arrive in pieces, and the receiving half of each end.
 
 use super::rng::Rng;
 use crate::framing::{Deframer, Digests, Event, Pdu, Place, TaskId, encode_head, encode_tail};
@@ -11,18 +11,18 @@ use bytes::Bytes;
 pub(super) struct Wire {
     bytes: VecDeque<u8>,
     digests: Digests,
-    /// The sender is through; when all is delivered the receiver is told.
+    /// True once the sender has ended; the receiver is informed when all bytes are delivered.
     pub(super) ended: bool,
-    /// The receiver was told.
+    /// True once the receiver was informed.
     pub(super) end_told: bool,
-    /// How many bytes were ever sent.
+    /// Total number of sent bytes.
     pub(super) sent_bytes: u64,
-    /// Flip this bit of the stream (counted from its start).
+    /// Bit of the stream to flip, counted from its start.
     pub(super) flip_bit: Option<u64>,
 }
 
 impl Wire {
-    /// Digests stand on what is sent from now on.
+    /// Sets the digests of later PDUs.
     pub(super) fn set_digests(&mut self, digests: Digests) {
         self.digests = digests;
     }
@@ -53,18 +53,18 @@ impl Wire {
         self.bytes.is_empty()
     }
 
-    /// Something has to be done: bytes to deliver, or the end to be told.
+    /// True if there are bytes to deliver, or an end to report.
     pub(super) fn is_due(&self) -> bool {
         !self.bytes.is_empty() || self.ended && !self.end_told
     }
 
-    /// The link is cut: what is on the way is lost.
+    /// Cuts the link: bytes on the way are lost.
     pub(super) fn cut(&mut self) {
         self.bytes.clear();
         self.ended = true;
     }
 
-    /// The next piece: mostly as much as there is, often very little.
+    /// Takes the next piece: mostly all bytes there are, often very few.
     pub(super) fn piece(&mut self, rng: &mut Rng) -> Vec<u8> {
         let most = match rng.below(4) {
             0 => 1 + rng.below(8),
@@ -75,7 +75,7 @@ impl Wire {
         self.bytes.drain(..bytes).collect()
     }
 
-    /// What the receiver did not take.
+    /// Puts back bytes that the receiver did not take.
     pub(super) fn put_back(&mut self, rest: &[u8]) {
         for byte in rest.iter().rev() {
             self.bytes.push_front(*byte);
@@ -88,18 +88,18 @@ impl Wire {
 pub(super) struct Intake {
     deframer: Deframer,
     place: Option<Place>,
-    /// A header with a data segment was handed over, and the segment is not complete.
+    /// True after a header with a data segment, until the segment is complete.
     in_segment: bool,
-    /// Bytes of the segment under way that are in their place.
+    /// Number of bytes of the current segment that are in their destination.
     filled: usize,
     control: Vec<u8>,
-    /// Payload bytes copied from the link into a place: the one copy there may be.
+    /// Payload bytes copied from the link to a destination: the only copy allowed.
     pub(super) copied_bytes: u64,
-    /// Payload bytes that arrived.
+    /// Number of payload bytes that arrived.
     pub(super) payload_bytes: u64,
 }
 
-/// What a machine is to be told.
+/// An input for a machine.
 #[derive(Debug)]
 pub(super) enum Told {
     Header(crate::framing::Header),
@@ -112,28 +112,28 @@ impl Intake {
         self.deframer.set_digests(digests);
     }
 
-    /// The next bytes can be looked at: not before the machine has said where a segment goes, and
-    /// no header before it can take one.
+    /// True if the next bytes can be processed: not before the machine has named the place of a
+    /// segment, and no header before the machine can receive one.
     pub(super) fn is_ready(&self, can_receive: bool) -> bool {
         if self.in_segment { self.place.is_some() } else { can_receive }
     }
 
-    /// The machine said where the segment goes.
+    /// Sets the place of the segment, which the machine has named.
     pub(super) fn receive(&mut self, place: Place) {
         assert!(self.place.is_none(), "a second Receive for one segment");
         self.place = Some(place);
         self.filled = 0;
     }
 
-    /// The buffer of a task was freed: the rest of a segment on its way there goes nowhere.
+    /// Discards the rest of a segment whose task's buffer was freed.
     pub(super) fn forget(&mut self, gone: TaskId) {
         if matches!(self.place, Some(Place::Task { task, .. }) if task == gone) {
             self.place = Some(Place::Discard);
         }
     }
 
-    /// Looks at `input`; says how much it took. `store` is called with place, offset in the
-    /// buffer and bytes for data of tasks.
+    /// Processes `input`; returns how much it took. Calls `store` with place, offset in the buffer
+    /// and bytes for data of tasks.
     pub(super) fn take(
         &mut self,
         input: &[u8],

@@ -1,14 +1,14 @@
-//! Text over several PDUs: the C bit, both ways. RFC 7143 §6.1, §6.2.
+//! Text over several PDUs: the C bit, in both directions. RFC 7143 §6.1, §6.2.
 
 use super::pairs::Violation;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-/// Most text one side may send as one logical text data segment. RFC 7143 §6.1 asks for 8 KiB at
-/// least, and for 64 KiB where authentication items are very long.
+/// Maximum text that one side may send as one logical text data segment. RFC 7143 §6.1 requires at
+/// least 8 KiB, and 64 KiB for very long authentication items.
 pub const TEXT_BYTES_MAX: usize = 65_536;
 
-/// Puts the data segments of PDUs with the C bit, and the one without that ends them, together.
+/// Joins the data segments of PDUs with the C bit and of the PDU without C that ends them.
 #[derive(Clone, Debug)]
 pub struct Reassembler {
     text: Vec<u8>,
@@ -22,15 +22,15 @@ impl Default for Reassembler {
 }
 
 impl Reassembler {
-    /// Holds at most `text_bytes_max` bytes.
+    /// Creates a reassembler that holds at most `text_bytes_max` bytes.
     pub const fn new(text_bytes_max: usize) -> Self {
         Self { text: Vec::new(), text_bytes_max }
     }
 
-    /// Takes the next data segment; gives the whole text when `more` (the C bit) is not set.
+    /// Takes the next data segment; returns the whole text when `more` (the C bit) is not set.
     ///
     /// # Errors
-    /// [`Violation::TextTooLong`]; what was held is let go.
+    /// [`Violation::TextTooLong`]; the held text is freed.
     pub fn add(&mut self, segment: &[u8], more: bool) -> Result<Option<Vec<u8>>, Violation> {
         if segment.len() > self.text_bytes_max - self.text.len() {
             self.text = Vec::new();
@@ -46,31 +46,31 @@ impl Reassembler {
         Ok((!more).then(|| core::mem::take(&mut self.text)))
     }
 
-    /// Part of a text has come, and the rest is awaited.
+    /// True while part of a text has arrived and the rest is awaited.
     pub fn is_waiting(&self) -> bool {
         !self.text.is_empty()
     }
 
-    /// Forgets what came.
+    /// Discards the held text.
     pub fn reset(&mut self) {
         self.text = Vec::new();
     }
 }
 
-/// Cuts a text into data segments that the peer can take.
+/// Splits a text into data segments that the peer can receive.
 #[derive(Clone, Debug, Default)]
 pub struct Emitter {
     text: Bytes,
 }
 
 impl Emitter {
-    /// Holds `text` to be sent.
+    /// Creates an emitter for `text`.
     pub fn new(mut text: Vec<u8>) -> Self {
         text.shrink_to_fit();
         Self { text: Bytes::from(text) }
     }
 
-    /// Holds `text` behind what is left.
+    /// Appends `text` to the remaining text.
     pub fn append(&mut self, text: Vec<u8>) {
         if self.text.is_empty() {
             *self = Self::new(text);
@@ -79,21 +79,21 @@ impl Emitter {
         }
     }
 
-    /// All is sent.
+    /// True if everything was sent.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// Bytes left.
+    /// Number of remaining bytes.
     pub fn remaining_bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// The next data segment of at most `segment_bytes_max` bytes; ask [`is_empty`](Self::is_empty)
-    /// for the C bit.
+    /// Takes the next data segment of at most `segment_bytes_max` bytes; check
+    /// [`is_empty`](Self::is_empty) for the C bit.
     pub fn next(&mut self, segment_bytes_max: usize) -> Bytes {
         let segment = self.text.split_to(segment_bytes_max.min(self.text.len()));
-        // A short rest must not keep the memory of a long segment that is sent.
+        // A short rest must not keep the memory of a long segment that was sent.
         if self.text.len() < segment.len() {
             self.text = Bytes::copy_from_slice(&self.text);
         }
@@ -106,8 +106,8 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    /// Goal: no more memory is taken than the limit allows, in whatever pieces a text comes, and a
-    /// segment that is sent does not live on in what is left.
+    /// Goal: memory stays within the limit, in whatever pieces a text arrives, and a sent segment
+    /// is not kept by the remaining text.
     #[test]
     fn memory_is_what_the_limit_says() {
         for piece_bytes in [1, 100, 700, 8192] {

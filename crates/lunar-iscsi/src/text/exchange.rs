@@ -1,8 +1,9 @@
-//! Text in full feature phase, both roles: SendTargets and what may be negotiated there.
+//! Text in full feature phase, both roles: SendTargets and negotiation.
 //! RFC 7143 §6.4, §11.10, §11.11, Appendix C.
 //!
-//! The target's connection keeps one [`TargetExchange`]. For each Text Request whose turn it is,
-//! it calls [`request`](TargetExchange::request) and carries out the [`TextStep`]s in order.
+//! The target's connection keeps one [`TargetExchange`]. For each delivered Text Request, the
+//! connection calls [`request`](TargetExchange::request) and carries out the [`TextStep`]s in
+//! order.
 
 use super::pairs::{Pair, Seen, TextBuilder, Violation, is_answer_constant, parse, parse_up_to};
 use super::table::{Key, Senders};
@@ -15,14 +16,14 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use lunar_wire::Lun;
 
-/// Longest data segment of a Text Response, even if the initiator takes longer ones. libiscsi takes
-/// the answer to SendTargets in one response only, and declares this much.
+/// Maximum data segment of a Text Response, even if the initiator accepts longer ones. libiscsi
+/// accepts the answer to SendTargets in one response only, and declares this length.
 pub const TEXT_RESPONSE_BYTES_MAX: u32 = 256 << 10;
 
-/// Most text an initiator takes as the answer to SendTargets.
+/// Maximum text that an initiator accepts as the answer to SendTargets.
 pub const TARGETS_BYTES_MAX: usize = 1 << 20;
 
-/// One Text PDU, but for the numbers that its connection stamps.
+/// One Text PDU without the numbers that its connection stamps.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TextSegment {
     /// F and C.
@@ -31,31 +32,31 @@ pub struct TextSegment {
     pub target_transfer_tag: u32,
     /// LUN, to be copied by the initiator.
     pub lun: Lun,
-    /// Data segment.
+    /// Data segment of the PDU.
     pub data: Bytes,
 }
 
-/// What the target's connection is to do.
+/// An action for the target's connection.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TextStep {
     /// Send a Text Response with the request's Initiator Task Tag.
     Respond(TextSegment),
-    /// Send a Reject that carries the request's header. What was negotiated is forgotten.
+    /// Send a Reject that carries the request's header. The negotiation is discarded.
     Reject(RejectReason),
     /// Ask the driver (`Output::ListTargets`), then call [`TargetExchange::targets`].
     ListTargets {
-        /// One name, or all that this initiator may see.
+        /// Name of the only target to list; `None` for all that this initiator may see.
         only: Option<String>,
-        /// Those behind this one in the order of names; `None`: from the first on.
+        /// Start behind this name in the order of names; `None`: at the first.
         after: Option<String>,
-        /// How much text of them is wanted, at least; see [`TargetRecord::text_bytes`].
+        /// Minimum length of the requested text; see [`TargetRecord::text_bytes`].
         text_bytes: usize,
     },
-    /// The initiator's MaxRecvDataSegmentLength from now on.
+    /// Set the initiator's MaxRecvDataSegmentLength from now on.
     PeerSegmentBytesMax(u32),
 }
 
-/// Text exchanges of one connection, target role. There is one at a time (RFC 7143 §11.10).
+/// Text exchanges of one connection, target role. Only one runs at a time (RFC 7143 §11.10).
 #[derive(Debug)]
 pub struct TargetExchange {
     session_type: SessionType,
@@ -79,26 +80,27 @@ struct Exchange {
     peer_segment_bytes_max: Option<u32>,
 }
 
-/// A list of targets that is produced as the initiator asks for it: no more of it is held than
-/// the next response has.
+/// A list of targets that is produced as the initiator fetches it: no more than the next response
+/// is held.
 #[derive(Debug)]
 struct Listing {
     only: Option<String>,
-    /// The last target whose text is made.
+    /// The last target whose text was produced.
     last: Option<String>,
-    /// There are targets behind that one.
+    /// True if there are further targets behind that one.
     more: bool,
-    /// The driver was asked for them.
+    /// True while the driver's answer is due.
     is_waiting: bool,
 }
 
 impl TargetExchange {
-    /// Target Transfer Tags of text have this bit, so that they are told from those of R2Ts that
-    /// count from 0.
+    /// Bit that is set in Target Transfer Tags of text, which distinguishes them from those of
+    /// R2Ts, which count from 0.
     pub const TAG_BIT: u32 = 0x8000_0000;
 
-    /// For a connection that has entered full feature phase; `target_name` in normal sessions. At
-    /// most `text_bytes_max` bytes of a text are held that comes in several requests.
+    /// Creates the exchanges of a connection that has entered full feature phase; `target_name` is
+    /// set in normal sessions. At most `text_bytes_max` bytes are held of a text that comes in
+    /// several requests.
     pub const fn new(
         session_type: SessionType,
         target_name: Option<String>,
@@ -107,8 +109,8 @@ impl TargetExchange {
         Self { session_type, target_name, text_bytes_max, next_tag: Self::TAG_BIT, now: None }
     }
 
-    /// One Text Request with its data segment. Responses carry at most `segment_bytes_max` bytes,
-    /// the initiator's MaxRecvDataSegmentLength.
+    /// Handles one Text Request with its data segment. Responses carry at most `segment_bytes_max`
+    /// bytes, the initiator's MaxRecvDataSegmentLength.
     pub fn request(
         &mut self,
         request: &TextRequest,
@@ -117,7 +119,7 @@ impl TargetExchange {
         steps: &mut Vec<TextStep>,
     ) {
         if self.is_waiting_for_driver() {
-            // A second request while one is outstanding; the first goes on.
+            // A second request while one is outstanding; the first continues.
             steps.push(TextStep::Reject(RejectReason::PROTOCOL_ERROR));
             return;
         }
@@ -127,8 +129,8 @@ impl TargetExchange {
         }
     }
 
-    /// The answer to [`TextStep::ListTargets`]: targets in the order of names, and whether there
-    /// are `more` behind the last one.
+    /// Handles the answer to [`TextStep::ListTargets`]: targets in the order of names, and whether
+    /// there are `more` behind the last one.
     pub fn targets(
         &mut self,
         records: &[TargetRecord],
@@ -154,13 +156,13 @@ impl TargetExchange {
         self.emit(segment_bytes_max, steps);
     }
 
-    /// [`TextStep::ListTargets`] is not answered yet.
+    /// True until [`TextStep::ListTargets`] is answered.
     pub fn is_waiting_for_driver(&self) -> bool {
         let listing = self.now.as_ref().and_then(|exchange| exchange.listing.as_ref());
         listing.is_some_and(|listing| listing.is_waiting)
     }
 
-    /// How much text of an answer is held that is not sent.
+    /// Number of bytes of an answer that are held for later responses.
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> usize {
         self.now.as_ref().map_or(0, |exchange| exchange.outgoing.remaining_bytes())
@@ -195,7 +197,7 @@ impl TargetExchange {
         }
         match exchange.incoming.add(data, more) {
             Ok(Some(text)) => self.answer(&text, segment_bytes_max, steps).map_err(|_| {
-                // All that text can do wrong in this phase is one thing on the wire, §6.4.
+                // All errors of text in this phase look the same on the wire, §6.4.
                 RejectReason::PROTOCOL_ERROR
             }),
             Ok(None) => {
@@ -206,7 +208,7 @@ impl TargetExchange {
         }
     }
 
-    /// One complete text.
+    /// Handles one complete text.
     fn answer(
         &mut self,
         text: &[u8],
@@ -228,7 +230,7 @@ impl TargetExchange {
         }
         let goes_on = pairs.is_empty() && exchange.seen.has(Key::SendTargets);
         if self.session_type == SessionType::Discovery && !goes_on {
-            // RFC 7143 §4.3, §13.21: nothing but SendTargets is accepted there.
+            // RFC 7143 §4.3, §13.21: only SendTargets is accepted there.
             return Err(Violation::WrongStage("a text without SendTargets"));
         }
         let mut answers = TextBuilder::new();
@@ -240,7 +242,7 @@ impl TargetExchange {
         Ok(())
     }
 
-    /// Sends the next piece, once there is enough text for it; the last one ends the exchange if
+    /// Sends the next piece once there is enough text for it; the last piece ends the exchange if
     /// the initiator agrees.
     fn emit(&mut self, segment_bytes_max: u32, steps: &mut Vec<TextStep>) {
         let Some(exchange) = &mut self.now else { return };
@@ -299,19 +301,19 @@ impl Exchange {
         }
     }
 
-    /// An answer is on its way that the initiator has to fetch the rest of.
+    /// True if the initiator has to fetch more of the answer.
     fn has_more(&self) -> bool {
         !self.outgoing.is_empty() || self.listing.as_ref().is_some_and(|listing| listing.more)
     }
 
-    /// `request` begins this exchange or goes on with it.
+    /// True if `request` begins or continues this exchange.
     const fn is_meant(&self, request: &TextRequest) -> bool {
         let tag = request.target_transfer_tag;
         request.initiator_task_tag == self.initiator_task_tag
             && (tag == TAG_RESERVED || tag == self.target_transfer_tag)
     }
 
-    /// One pair of a normal session; `alone` if the text has no other.
+    /// Handles one pair of a normal session; `alone` if it is the only pair of the text.
     fn receive(
         &mut self,
         pair: &Pair<'_>,
@@ -320,8 +322,9 @@ impl Exchange {
     ) -> Result<(), Violation> {
         let Some(key) = pair.key else {
             if alone && !pair.name.starts_with("X-") {
-                // Nothing here could be answered but this; libiscsi drops the connection over a
-                // text it does not know. §6.4 lets a target end a negotiation with a Reject.
+                // The text contains nothing else to answer; libiscsi drops the connection after a
+                // text response it does not know. §6.4 lets a target end a negotiation with a
+                // Reject.
                 return Err(Violation::WrongStage("an unknown key"));
             }
             return receive_unknown(pair, answers);
@@ -338,14 +341,14 @@ impl Exchange {
             }
             Key::InitiatorAlias | Key::NodeArchitecture => Ok(()),
             _ if info.senders == Senders::Target => Err(Violation::WrongSender(info.name)),
-            // SendTargets must stand alone (Appendix C); the others belong to the login.
+            // SendTargets must be alone (Appendix C); the others belong to the login.
             _ => Err(Violation::WrongStage(info.name)),
         }
     }
 }
 
-/// Which targets a SendTargets value asks for; Appendix C. In a normal session that is the
-/// session's own target: `All` too, which the RFC does not ask for there but libiscsi sends.
+/// Returns the targets that a SendTargets value covers; Appendix C. In a normal session that is the
+/// session's own target, also for `All`, which the RFC does not require there but libiscsi sends.
 fn listed(
     session_type: SessionType,
     own: Option<&str>,
@@ -363,7 +366,7 @@ fn listed(
     }
 }
 
-/// One of the three name formats of RFC 7143 §4.2.7.
+/// True if the name has one of the three formats of RFC 7143 §4.2.7.
 fn is_iscsi_name(name: &str) -> bool {
     ["iqn.", "eui.", "naa."].iter().any(|format| name.starts_with(format))
 }
@@ -374,17 +377,17 @@ pub struct InitiatorExchange {
     answer: Reassembler,
 }
 
-/// How an exchange goes on.
+/// The next step of an exchange.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Progress {
-    /// Send this, with the same Initiator Task Tag.
+    /// Send this segment, with the same Initiator Task Tag.
     Request(TextSegment),
-    /// The whole answer: read it with [`parse_targets`] or [`parse`].
+    /// The whole answer: parse it with [`parse_targets`] or [`parse`].
     Done(Vec<u8>),
 }
 
 impl InitiatorExchange {
-    /// Begins with SendTargets; `None` asks for all, `Some("")` for the session's own target.
+    /// Begins with SendTargets; `None` requests all targets, `Some("")` the session's own target.
     pub fn send_targets(only: Option<&str>) -> (Self, TextSegment) {
         let mut text = TextBuilder::new();
         text.key(Key::SendTargets, only.unwrap_or("All"));
@@ -402,10 +405,10 @@ impl InitiatorExchange {
         (Self { answer: Reassembler::new(TARGETS_BYTES_MAX) }, first)
     }
 
-    /// One Text Response with its data segment.
+    /// Handles one Text Response with its data segment.
     ///
     /// # Errors
-    /// [`Violation`] when its flags contradict each other, or it is without end.
+    /// [`Violation`] if its flags contradict each other, or if the text has no end.
     pub fn response(
         &mut self,
         response: &TextResponse,
@@ -429,12 +432,12 @@ impl InitiatorExchange {
     }
 }
 
-/// The records of a SendTargets answer, Appendix C. An address without portal group tag counts as
-/// group 1; keys that do not belong there are passed over.
+/// Parses the records of a SendTargets answer, Appendix C. An address without portal group tag
+/// counts as group 1; keys that do not belong there are skipped.
 ///
 /// # Errors
-/// [`Violation`] of the format; an address before any name; `SendTargets` itself, which then is
-/// a refusal.
+/// [`Violation`] of the format; an address before any name; `SendTargets` itself, which is a
+/// refusal.
 pub fn parse_targets(text: &[u8]) -> Result<Vec<TargetRecord>, Violation> {
     let mut records: Vec<TargetRecord> = Vec::new();
     for pair in parse_up_to(text, TARGETS_BYTES_MAX)? {
@@ -454,7 +457,7 @@ pub fn parse_targets(text: &[u8]) -> Result<Vec<TargetRecord>, Violation> {
     Ok(records)
 }
 
-/// `host[:port][,tag]`.
+/// Parses `host[:port][,tag]`.
 fn address(text: &str) -> Result<(String, u16), Violation> {
     let (host, tag) = text.rsplit_once(',').unwrap_or((text, "1"));
     let tag = value::number(tag).and_then(|tag| u16::try_from(tag).ok());

@@ -26,7 +26,7 @@ use crate::login::SessionType;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// One way to protect headers or data. RFC 7143 §13.1.
+/// A digest for headers or data. RFC 7143 §13.1.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Digest {
     /// None.
@@ -35,10 +35,10 @@ pub enum Digest {
     Crc32c,
 }
 
-/// How multi-task aborts are reported. RFC 7143 §13.23.
+/// Reporting of aborts of several tasks. RFC 7143 §13.23.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum TaskReporting {
-    /// As RFC 3720 said.
+    /// The rules of RFC 3720.
     #[default]
     Rfc3720,
     /// Responses are fenced, RFC 7143 §4.2.2.3.3.
@@ -47,46 +47,46 @@ pub enum TaskReporting {
     FastAbort,
 }
 
-/// What one side is willing to negotiate: the values it proposes, and the bounds within which it
-/// accepts. Both roles use it.
+/// Values that one side proposes, and the limits within which it accepts values. Used by both
+/// roles.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Offer {
     /// HeaderDigest values in order of preference.
     pub header_digest: Vec<Digest>,
     /// DataDigest values in order of preference.
     pub data_digest: Vec<Digest>,
-    /// MaxConnections, at most.
+    /// Maximum MaxConnections.
     pub max_connections: u16,
-    /// InitialR2T wanted.
+    /// Preferred InitialR2T.
     pub initial_r2t: bool,
-    /// ImmediateData wanted.
+    /// Preferred ImmediateData.
     pub immediate_data: bool,
-    /// MaxRecvDataSegmentLength declared by us.
+    /// MaxRecvDataSegmentLength that we declare.
     pub max_recv_data_segment_bytes: u32,
-    /// MaxBurstLength, at most.
+    /// Maximum MaxBurstLength.
     pub max_burst_bytes: u32,
-    /// FirstBurstLength, at most.
+    /// Maximum FirstBurstLength.
     pub first_burst_bytes: u32,
     /// DefaultTime2Wait in seconds.
     pub time_to_wait_seconds: u16,
     /// DefaultTime2Retain in seconds.
     pub time_to_retain_seconds: u16,
-    /// MaxOutstandingR2T, at most.
+    /// Maximum MaxOutstandingR2T.
     pub max_outstanding_r2t: u16,
-    /// DataPDUInOrder wanted.
+    /// Preferred DataPDUInOrder.
     pub data_pdu_in_order: bool,
-    /// DataSequenceInOrder wanted.
+    /// Preferred DataSequenceInOrder.
     pub data_sequence_in_order: bool,
-    /// ErrorRecoveryLevel, at most.
+    /// Maximum ErrorRecoveryLevel.
     pub error_recovery_level: u8,
     /// TaskReporting values in order of preference.
     pub task_reporting: Vec<TaskReporting>,
-    /// iSCSIProtocolLevel, at most.
+    /// Maximum iSCSIProtocolLevel.
     pub protocol_level: u8,
 }
 
 impl Offer {
-    /// What a target of this project offers unless told otherwise.
+    /// Default offer of a target of this project.
     pub fn target() -> Self {
         Self {
             header_digest: vec![Digest::None, Digest::Crc32c],
@@ -112,8 +112,8 @@ impl Offer {
         }
     }
 
-    /// What an initiator of this project proposes unless told otherwise: as the target, with
-    /// digests left to the configuration.
+    /// Default offer of an initiator of this project: like the target's, with digests left to the
+    /// configuration.
     pub fn initiator() -> Self {
         Self {
             header_digest: vec![Digest::None],
@@ -123,8 +123,8 @@ impl Offer {
         }
     }
 
-    /// The same without the keys that RFC 3720 does not know, TaskReporting and
-    /// iSCSIProtocolLevel: some old targets close the connection over them.
+    /// Returns the offer without the keys that RFC 3720 does not define, TaskReporting and
+    /// iSCSIProtocolLevel: some old targets close the connection on them.
     #[must_use]
     pub fn without_newer_keys(self) -> Self {
         let task_reporting = vec![TaskReporting::Rfc3720];
@@ -132,21 +132,21 @@ impl Offer {
     }
 }
 
-/// The target's.
+/// The default offer of a target.
 impl Default for Offer {
     fn default() -> Self {
         Self::target()
     }
 }
 
-/// The iSCSIProtocolLevel of RFC 7143, which holds where none is named. RFC 7143 §13.24.
+/// The iSCSIProtocolLevel of RFC 7143, which applies if none is negotiated. RFC 7143 §13.24.
 pub const PROTOCOL_LEVEL_RFC_7143: u8 = 1;
 
-/// The iSCSIProtocolLevel of RFC 7144, the highest that this implementation speaks. RFC 7144
-/// §7.1.1.
+/// The iSCSIProtocolLevel of RFC 7144, the highest that this implementation supports.
+/// RFC 7144 §7.1.1.
 pub const PROTOCOL_LEVEL_MAX: u8 = 2;
 
-/// What holds for a session after login. RFC 7143 §13; defaults are the RFC's.
+/// Parameters of a session after login. RFC 7143 §13; the defaults are those of the RFC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)] // each is the key of that name, §13
 pub struct SessionParameters {
@@ -187,14 +187,14 @@ impl Default for SessionParameters {
     }
 }
 
-/// What holds for one connection after login.
+/// Parameters of one connection after login.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConnectionParameters {
     /// Digests in both directions.
     pub digests: Digests,
     /// The peer's MaxRecvDataSegmentLength: the longest data segment we may send.
     pub send_data_segment_bytes_max: u32,
-    /// Ours: the longest data segment the peer may send.
+    /// Our MaxRecvDataSegmentLength: the longest data segment the peer may send.
     pub receive_data_segment_bytes_max: u32,
 }
 

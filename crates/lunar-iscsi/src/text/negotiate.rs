@@ -12,7 +12,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// On which side of the connection we are.
+/// Our role on the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Role {
     /// We propose first.
@@ -23,9 +23,9 @@ pub enum Role {
 
 /// The operational negotiation of one login.
 ///
-/// The initiator calls [`propose`](Self::propose) once. Each side hands what the other sent to
-/// [`receive`](Self::receive), which writes the answers that are due. When the login is over,
-/// [`finish`](Self::finish) gives the results. A key that is not agreed on keeps its default.
+/// The initiator calls [`propose`](Self::propose) once. Each side passes the other's pairs to
+/// [`receive`](Self::receive), which writes the answers. At the end of the login,
+/// [`finish`](Self::finish) returns the results. A key without agreement keeps its default.
 #[derive(Clone, Debug)]
 pub struct Negotiation {
     role: Role,
@@ -39,7 +39,7 @@ pub struct Negotiation {
 }
 
 impl Negotiation {
-    /// For one login; `leading` unless it joins a session that stands.
+    /// Creates the negotiation of one login; `leading` unless it joins an existing session.
     pub const fn new(role: Role, offer: Offer, session_type: SessionType, leading: bool) -> Self {
         Self {
             role,
@@ -53,9 +53,9 @@ impl Negotiation {
         }
     }
 
-    /// Writes all proposals and our MaxRecvDataSegmentLength. A key whose default is all we want
-    /// is proposed all the same (RFC 7143 §6.2: defaults should not be relied upon), but for those
-    /// that old targets do not know.
+    /// Writes all proposals and our MaxRecvDataSegmentLength. A key whose default suits us is
+    /// proposed as well (RFC 7143 §6.2: defaults should not be relied upon), except keys that old
+    /// targets do not know.
     pub fn propose(&mut self, text: &mut TextBuilder) {
         for info in KEYS {
             if (info.normal_only && self.session_type == SessionType::Discovery)
@@ -65,7 +65,7 @@ impl Negotiation {
             }
             let Some(value) = self.proposal(info.key) else { continue };
             self.proposed.mark(info.key);
-            // These decide by themselves; an answer is optional. RFC 7143 §6.2.2.
+            // These values decide by themselves; an answer is optional. RFC 7143 §6.2.2.
             match (info.rule, self.wanted_flag(info.key)) {
                 (Rule::And, false) => self.agreed[info.key as usize] = Some(0),
                 (Rule::Or, true) => self.agreed[info.key as usize] = Some(1),
@@ -76,12 +76,12 @@ impl Negotiation {
         self.declare(text);
     }
 
-    /// We have proposed a value of this key.
+    /// True if we have proposed a value of this key.
     pub const fn has_proposed(&self, key: Key) -> bool {
         self.proposed.has(key)
     }
 
-    /// Writes our MaxRecvDataSegmentLength, unless that was done.
+    /// Writes our MaxRecvDataSegmentLength, unless already done.
     pub fn declare(&mut self, text: &mut TextBuilder) {
         if !self.own_segment_declared {
             self.own_segment_declared = true;
@@ -90,8 +90,8 @@ impl Negotiation {
         }
     }
 
-    /// Takes what the peer sent: `pairs` are the operational keys of one complete text. Answers
-    /// are added to `answers`.
+    /// Handles the peer's `pairs`: the operational keys of one complete text. Adds answers to
+    /// `answers`.
     ///
     /// # Errors
     /// The [`Violation`] that ends the login.
@@ -109,10 +109,10 @@ impl Negotiation {
         Ok(())
     }
 
-    /// The parameters of session and connection.
+    /// Returns the parameters of session and connection.
     ///
     /// # Errors
-    /// [`Violation::Unacceptable`] when a digest ended at a value that our offer does not name.
+    /// [`Violation::Unacceptable`] if the negotiated value of a digest is not in our offer.
     pub fn finish(&self) -> Result<(SessionParameters, ConnectionParameters), Violation> {
         for key in [Key::HeaderDigest, Key::DataDigest] {
             if !self.wanted_words(key).contains(&(self.value(key) as usize)) {
@@ -149,8 +149,8 @@ impl Negotiation {
             let bytes = admissible(key, value).ok_or(Violation::BadValue(key.name()))?;
             self.peer_segment_bytes_max = Some(bytes);
         }
-        // X#NodeArchitecture must have no effect (RFC 7143 §13.26.2); the other declarations are
-        // read by the login itself.
+        // X#NodeArchitecture must have no effect (RFC 7143 §13.26.2); the login itself reads the
+        // other declarations.
         Ok(())
     }
 
@@ -176,9 +176,9 @@ impl Negotiation {
         Ok(())
     }
 
-    /// The answer to a proposal that nothing is chosen from: `Reject`, but for the markers, where
-    /// RFC 7143 §13.25 leaves `No` too. A target says `No`: whoever proposes markers knows that
-    /// value, and goes on without them.
+    /// Returns the answer to a proposal without an acceptable value: `Reject`, except for markers,
+    /// for which RFC 7143 §13.25 also allows `No`. A target answers `No`: an initiator that
+    /// proposes markers supports that value, and continues without markers.
     fn refusal(&self, key: Key, value: &str) -> &'static str {
         let info = key.info();
         let marker = info.rule == Rule::Obsolete && info.kind == Kind::Boolean;
@@ -189,7 +189,7 @@ impl Negotiation {
         }
     }
 
-    /// Our choice from a proposal; `None` if it is not admissible, or nothing in it suits us.
+    /// Chooses a value from a proposal; `None` if it is not valid, or none of its values suits us.
     fn choose(&self, key: Key, value: &str) -> Option<u32> {
         match key.info().rule {
             Rule::Minimum => Some(admissible(key, value)?.min(self.wanted_number(key))),
@@ -210,7 +210,7 @@ impl Negotiation {
         let later = matches!(key, Key::TaskReporting | Key::ProtocolLevel);
         match value {
             REJECT | IRRELEVANT => return Ok(()),
-            // Keys that old targets have not heard of; for the others §6.2 calls it an error.
+            // Keys unknown to old targets; for the other keys §6.2 calls it an error.
             NOT_UNDERSTOOD if later => return Ok(()),
             _ => {}
         }
@@ -239,7 +239,7 @@ impl Negotiation {
 
     fn proposal(&self, key: Key) -> Option<String> {
         match key.info().rule {
-            // Old targets do not know it, and its default is what they do.
+            // Old targets do not support the key, and behave as its default requires.
             Rule::Minimum if key == Key::ProtocolLevel && self.wanted_number(key) == 1 => None,
             Rule::Minimum | Rule::Maximum => Some(self.wanted_number(key).to_string()),
             Rule::And | Rule::Or => Some(value::boolean_text(self.wanted_flag(key)).to_string()),
@@ -259,7 +259,7 @@ impl Negotiation {
         (!words.is_empty()).then(|| words.join(","))
     }
 
-    /// What we want of a numeric key, inside its admissible range.
+    /// Our preferred value of a numeric key, within its valid range.
     fn wanted_number(&self, key: Key) -> u32 {
         let offer = &self.offer;
         let discovery = self.session_type == SessionType::Discovery;
@@ -285,8 +285,8 @@ impl Negotiation {
         }
     }
 
-    /// What FirstBurstLength must not exceed: what was agreed, else what an initiator proposes
-    /// beside it; for a target that was not asked the default holds.
+    /// The limit of FirstBurstLength: the negotiated MaxBurstLength, else the one that an initiator
+    /// proposes with it; for a target without a proposal, the default.
     fn burst_bytes_max(&self) -> u32 {
         let key = Key::MaxBurstLength;
         let default = key.info().default.filter(|_| self.role == Role::Target).unwrap_or(u32::MAX);
@@ -303,7 +303,7 @@ impl Negotiation {
         }
     }
 
-    /// What we accept of a list key, as indices into its list, best first.
+    /// Values that we accept for a list key, as indices into its list, best first.
     fn wanted_words(&self, key: Key) -> Vec<usize> {
         let digests = |list: &[Digest]| match list {
             [] => vec![Digest::None as usize],
@@ -317,8 +317,8 @@ impl Negotiation {
         }
     }
 
-    /// RFC 7143 §13.23: who proposes anything must propose RFC3720 and ResponseFence too. The
-    /// former is the default in any case.
+    /// Our values of TaskReporting. RFC 7143 §13.23: a side that proposes any value must propose
+    /// RFC3720 and ResponseFence too. The former is the default in any case.
     fn wanted_reporting(&self) -> Vec<usize> {
         let mut list: Vec<usize> =
             self.offer.task_reporting.iter().map(|kind| *kind as usize).collect();
@@ -331,7 +331,7 @@ impl Negotiation {
         list
     }
 
-    /// What holds: agreed, or the default.
+    /// The effective value: negotiated, or the default.
     fn value(&self, key: Key) -> u32 {
         self.agreed[key as usize].or(key.info().default).unwrap_or(0)
     }
@@ -343,7 +343,7 @@ impl Negotiation {
         let max_burst_bytes = self.value(Key::MaxBurstLength);
         let error_recovery_level = byte(Key::ErrorRecoveryLevel);
         let data_sequence_in_order = flag(Key::DataSequenceInOrder);
-        // RFC 7143 §13.19: recovery of sequences in order knows of the last R2T only.
+        // RFC 7143 §13.19: recovery of sequences in order only covers the last R2T.
         let one_r2t = error_recovery_level > 0 && data_sequence_in_order;
         SessionParameters {
             session_type: self.session_type,
@@ -387,7 +387,7 @@ impl Negotiation {
     }
 }
 
-/// A key that this implementation does not know: `NotUnderstood`, once. RFC 7143 §6.2.
+/// Answers a key that this implementation does not know: `NotUnderstood`, once. RFC 7143 §6.2.
 pub(crate) fn receive_unknown(pair: &Pair<'_>, answers: &mut TextBuilder) -> Result<(), Violation> {
     if is_answer_constant(pair.value) {
         return Err(Violation::ReservedValue(pair.name.to_string()));
@@ -396,7 +396,7 @@ pub(crate) fn receive_unknown(pair: &Pair<'_>, answers: &mut TextBuilder) -> Res
     Ok(())
 }
 
-/// A number inside the key's range.
+/// Parses a number inside the key's range.
 pub(super) fn admissible(key: Key, text: &str) -> Option<u32> {
     let Kind::Number { min, max } = key.info().kind else { return None };
     let number = u32::try_from(value::number(text)?).ok()?;

@@ -1,4 +1,4 @@
-//! `key=value\0`, one after another. RFC 7143 §6.1.
+//! Pairs `key=value\0`. RFC 7143 §6.1.
 
 use super::table::Key;
 use alloc::boxed::Box;
@@ -7,11 +7,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{Display, Write};
 
-/// What a peer's text did wrong. In login it is answered with status 0200h, in full feature
-/// phase with Reject "protocol error".
+/// An error in a peer's text. During login it is answered with status 0200h, in full feature phase
+/// with Reject "protocol error".
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // see the messages
 pub enum Violation {
     #[error("text does not end in a zero byte")]
     Unterminated,
@@ -47,49 +47,49 @@ pub enum Violation {
     OutOfTurn,
 }
 
-/// The three constants that are answers and never proposals. RFC 7143 §6.2.
+/// An answer to a proposal, which is never a proposal itself. One of three. RFC 7143 §6.2.
 pub const REJECT: &str = "Reject";
 /// See [`REJECT`].
 pub const IRRELEVANT: &str = "Irrelevant";
 /// See [`REJECT`].
 pub const NOT_UNDERSTOOD: &str = "NotUnderstood";
 
-/// `value` is one of the constants that are only answers.
+/// True if `value` is one of the constants that are only answers.
 pub fn is_answer_constant(value: &str) -> bool {
     matches!(value, REJECT | IRRELEVANT | NOT_UNDERSTOOD)
 }
 
-/// Longest key name in bytes. RFC 7143 §6.1.
+/// Maximum length of a key name in bytes. RFC 7143 §6.1.
 pub const KEY_BYTES_MAX: usize = 63;
 
-/// Most pairs that one negotiation (a login, or a text exchange) may bring; four times what all
-/// known keys together need. Bounds both the work and the `NotUnderstood` answers.
+/// Maximum number of pairs in one negotiation (a login, or a text exchange): four times the number
+/// of all known keys. Limits the work and the `NotUnderstood` answers.
 pub const PAIRS_MAX: usize = 160;
 
-/// One pair as it came.
+/// A received pair.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Pair<'a> {
     /// The key, if it is known.
     pub key: Option<Key>,
-    /// Its name.
+    /// The name of the key.
     pub name: &'a str,
-    /// What follows the first `=`.
+    /// The text after the first `=`.
     pub value: &'a str,
 }
 
-/// Takes a complete text apart. Zero bytes behind the last delimiter are tolerated, for peers
-/// that count their padding into the DataSegmentLength.
+/// Parses a complete text. Zero bytes after the last delimiter are tolerated, for peers that count
+/// their padding into the DataSegmentLength.
 ///
 /// # Errors
-/// Any [`Violation`] of the format; the meaning of the values is judged later.
+/// Any [`Violation`] of the format; the meaning of the values is checked later.
 pub fn parse(text: &[u8]) -> Result<Vec<Pair<'_>>, Violation> {
     parse_up_to(text, PAIRS_MAX)
 }
 
-/// As [`parse`], with a bound of its own.
+/// Like [`parse`], with a limit of `pairs_max`.
 ///
 /// # Errors
-/// As [`parse`].
+/// Those of [`parse`].
 pub fn parse_up_to(text: &[u8], pairs_max: usize) -> Result<Vec<Pair<'_>>, Violation> {
     let mut pairs = Vec::new();
     let Some(text) = trim(text)? else { return Ok(pairs) };
@@ -111,7 +111,7 @@ pub fn parse_up_to(text: &[u8], pairs_max: usize) -> Result<Vec<Pair<'_>>, Viola
     Ok(pairs)
 }
 
-/// Without the last delimiter and what padding follows it; `None` for no text at all.
+/// Removes the last delimiter and following padding; `None` for an empty text.
 fn trim(text: &[u8]) -> Result<Option<&[u8]>, Violation> {
     match text {
         [] => Ok(None),
@@ -123,8 +123,8 @@ fn trim(text: &[u8]) -> Result<Option<&[u8]>, Violation> {
     }
 }
 
-/// standard-label: a capital letter, then letters, digits, and `.-+@_`; `X#` is let through
-/// because RFC 3720 used it.
+/// Checks for a standard-label: a capital letter, then letters, digits, and `.-+@_`; `X#` is
+/// accepted because RFC 3720 used it.
 fn is_key_name(name: &str) -> bool {
     let name_bytes = name.strip_prefix("X#").unwrap_or(name).as_bytes();
     let first_ok = name.as_bytes().first().is_some_and(u8::is_ascii_uppercase);
@@ -133,12 +133,12 @@ fn is_key_name(name: &str) -> bool {
         && name_bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-+@_".contains(byte))
 }
 
-/// Text on its way out.
+/// A text to send.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TextBuilder(String);
 
 impl TextBuilder {
-    /// Nothing yet.
+    /// Creates an empty text.
     pub const fn new() -> Self {
         Self(String::new())
     }
@@ -154,23 +154,23 @@ impl TextBuilder {
         self.pair(key.name(), value);
     }
 
-    /// Adds all of `other` behind.
+    /// Appends all pairs of `other`.
     pub fn append(&mut self, other: Self) {
         self.0.push_str(&other.0);
     }
 
-    /// Nothing was added.
+    /// True if no pair was added.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The bytes, every pair with its delimiter.
+    /// The bytes, with a delimiter after every pair.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0.into_bytes()
     }
 }
 
-/// Which keys one side has sent in a negotiation, so that none comes twice. RFC 7143 §6.3, §6.4.
+/// Keys that one side has sent in a negotiation, to detect repetitions. RFC 7143 §6.3, §6.4.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     known: u64,
@@ -180,19 +180,19 @@ pub struct Seen {
 const _: () = assert!(Key::COUNT <= u64::BITS as usize);
 
 impl Seen {
-    /// None so far.
+    /// No keys.
     pub const NOTHING: Self = Self { known: 0, unknown: BTreeSet::new() };
 
-    /// Notes a known key.
+    /// Records a known key.
     pub const fn mark(&mut self, key: Key) {
         self.known |= 1 << key as u64;
     }
 
-    /// Notes one more.
+    /// Records the key of a pair.
     ///
     /// # Errors
-    /// [`Violation::Repeated`] if it was there before (TargetAddress may come again), and
-    /// [`Violation::TooManyPairs`] once [`PAIRS_MAX`] unknown ones came.
+    /// [`Violation::Repeated`] if the key was already there (TargetAddress may be repeated), and
+    /// [`Violation::TooManyPairs`] after [`PAIRS_MAX`] unknown keys.
     pub fn note(&mut self, pair: &Pair<'_>) -> Result<(), Violation> {
         match pair.key {
             Some(Key::TargetAddress) => Ok(()),
@@ -214,7 +214,7 @@ impl Seen {
         }
     }
 
-    /// `key` came.
+    /// True if `key` was sent.
     pub const fn has(&self, key: Key) -> bool {
         self.known & 1 << key as u64 != 0
     }

@@ -1,5 +1,5 @@
-//! The table of keys for readers: each key's range, default, how it is negotiated, and what this
-//! project's target says of it unless told otherwise.
+//! The table of keys for readers: range, default and negotiation rule of each key, and the default
+//! value of this project's target.
 
 use super::negotiate::{Negotiation, Role};
 use super::table::{KEYS, KeyInfo, KeyStage, Kind, Rule, Scope, Senders, Use};
@@ -8,8 +8,8 @@ use crate::login::SessionType;
 use alloc::format;
 use alloc::string::{String, ToString};
 
-/// All keys in Markdown: name, values, default, result function, the target's own value, when,
-/// where and by whom it is sent, its scope, its source.
+/// Formats all keys as Markdown: name, values, default, result function, the target's own value,
+/// use, stage, senders, scope, source.
 pub fn markdown() -> String {
     let mut text = String::from(
         "| Key | Values | Default | Result | Target | Use | Stage | Senders | Scope | Source |\n\
@@ -29,8 +29,8 @@ pub fn markdown() -> String {
     text
 }
 
-/// What a target that nothing was configured for wants of this key in a normal session: what it
-/// would propose, were it to propose.
+/// The value that a target with default configuration would propose for this key in a normal
+/// session.
 fn target_value(info: &KeyInfo) -> String {
     let mut negotiation =
         Negotiation::new(Role::Target, Offer::target(), SessionType::Normal, true);
@@ -108,8 +108,8 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Goal: one row a key, each as wide as the head; ranges, defaults and our own values are the
-    /// table's and the offer's.
+    /// Goal: the report has one row per key with as many columns as the head; ranges, defaults and
+    /// our own values are those of the table and the offer.
     #[test]
     fn one_row_a_key() {
         let text = markdown();

@@ -1,21 +1,21 @@
-//! Every key of RFC 7143 §12 and §13 (and iSCSIProtocolLevel of RFC 7144 §7.1.1) in one table:
-//! parsing, negotiation and the conformance report read it.
+//! Every key of RFC 7143 §12 and §13 (and iSCSIProtocolLevel of RFC 7144 §7.1.1) in one table,
+//! which parsing, negotiation and the conformance report use.
 
 use super::value::boolean_text;
 use alloc::string::{String, ToString};
 
-/// Who may send a key.
+/// The sides that may send a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Senders {
-    /// The initiator alone.
+    /// Only the initiator.
     Initiator,
-    /// The target alone.
+    /// Only the target.
     Target,
     /// Initiator and target.
     Both,
 }
 
-/// When a key may be sent: the "Use" of RFC 7143 §13.
+/// The phase in which a key may be sent: the "Use" of RFC 7143 §13.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Use {
     /// LO: on the leading connection's login only.
@@ -28,7 +28,7 @@ pub enum Use {
     All,
 }
 
-/// Which stage of the login a key belongs to. RFC 7143 §12, §13.
+/// The stage of the login for a key. RFC 7143 §12, §13.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum KeyStage {
     /// SecurityNegotiation.
@@ -39,100 +39,100 @@ pub enum KeyStage {
     Any,
 }
 
-/// How far a key reaches.
+/// The scope of a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scope {
-    /// SW.
+    /// SW: session-wide.
     Session,
-    /// CO.
+    /// CO: one connection only.
     Connection,
 }
 
-/// How the value comes to be: the "Result function" of RFC 7143 §13.
+/// The rule for the result: the "Result function" of RFC 7143 §13.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rule {
     /// The lower number.
     Minimum,
     /// The higher number.
     Maximum,
-    /// Yes if both say Yes.
+    /// Yes if both sides propose Yes.
     And,
-    /// Yes if one says Yes.
+    /// Yes if at least one side proposes Yes.
     Or,
-    /// The first of the proposer's list that the acceptor supports. RFC 7143 §6.2.1.
+    /// The first value of the proposer's list that the acceptor supports. RFC 7143 §6.2.1.
     FirstSupported,
-    /// One side tells, nothing is answered.
+    /// One side declares a value, without an answer.
     Declare,
-    /// A question of full feature phase: SendTargets.
+    /// A query in full feature phase: SendTargets.
     Query,
     /// A step of an authentication method.
     Authentication,
-    /// Obsolete, always refused: with `Reject`, or by a target with `No` where that is a value.
+    /// Obsolete, always refused: with `Reject`, or by a target with `No` if that is a valid value.
     /// RFC 7143 §13.25.
     Obsolete,
 }
 
-/// What a value is. RFC 7143 §6.1.
+/// The type of a value. RFC 7143 §6.1.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
-    /// numerical-value in this range.
+    /// A numerical-value in this range.
     Number {
-        /// Least.
+        /// Minimum.
         min: u32,
-        /// Most.
+        /// Maximum.
         max: u32,
     },
     /// `Yes` or `No`.
     Boolean,
-    /// list-of-values; those known here, in the order of their numbers.
+    /// A list-of-values; the known values, in the order of their numbers.
     List(&'static [&'static str]),
     /// Exactly one of these words.
     Word(&'static [&'static str]),
-    /// iSCSI-name-value, at most 223 bytes (RFC 7143 §4.2.7.1).
+    /// An iSCSI-name-value, at most 223 bytes (RFC 7143 §4.2.7.1).
     Name,
     /// Any text.
     Text,
-    /// binary-value, at most that many bytes once decoded.
+    /// A binary-value.
     Binary {
-        /// Decoded.
+        /// Maximum decoded length.
         bytes_max: usize,
     },
 }
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyInfo {
-    /// Which key.
+    /// The key.
     pub key: Key,
-    /// As it stands on the wire.
+    /// Name on the wire.
     pub name: &'static str,
-    /// When.
+    /// Phase in which the key may be sent.
     pub used: Use,
-    /// In which stage of the login.
+    /// Stage of the login.
     pub stage: KeyStage,
-    /// Who.
+    /// Sides that may send the key.
     pub senders: Senders,
-    /// How far.
+    /// Scope of the key.
     pub scope: Scope,
-    /// How the value comes to be.
+    /// Rule for the result.
     pub rule: Rule,
-    /// What a value is.
+    /// Type of the value.
     pub kind: Kind,
-    /// Holds if nothing is negotiated: a number, 0/1 for No/Yes, or an index into the list.
+    /// Default without negotiation: a number, 0/1 for No/Yes, or an index into the list.
     pub default: Option<u32>,
-    /// Irrelevant when SessionType=Discovery.
+    /// True if the key is irrelevant when SessionType=Discovery.
     pub normal_only: bool,
-    /// Where it is specified.
+    /// Specification of the key.
     pub source: &'static str,
 }
 
-/// Longest iSCSI name in bytes. RFC 7143 §4.2.7.1.
+/// Maximum length of an iSCSI name in bytes. RFC 7143 §4.2.7.1.
 pub const NAME_BYTES_MAX: usize = 223;
 
-/// Longest simple value in bytes unless its key says otherwise. RFC 7143 §6.1.
+/// Maximum length of a simple value in bytes unless its key has another limit. RFC 7143 §6.1.
 pub const VALUE_BYTES_MAX: usize = 255;
 
-/// Longest CHAP challenge or response in bytes, decoded. RFC 7143 §12.1.3.
+/// Maximum length of a CHAP challenge or response in bytes, decoded. RFC 7143 §12.1.3.
 pub const CHAP_BYTES_MAX: usize = 1024;
 
 const DIGESTS: Kind = Kind::List(&["None", "CRC32C"]);
@@ -146,10 +146,10 @@ macro_rules! keys {
        ($kind:expr) $default:expr, $normal_only:literal, $source:literal;)+) => {
         /// A key that this implementation understands.
         #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
-        #[allow(missing_docs)] // the table below says what each is
+        #[allow(missing_docs)] // the table below describes each key
         pub enum Key { $($key),+ }
 
-        /// The table. One line a key, in the order of [`Key`].
+        /// The table of keys, in the order of [`Key`].
         pub const KEYS: &[KeyInfo] = &[$(KeyInfo {
             key: Key::$key, name: $name, used: Use::$used, stage: KeyStage::$stage,
             senders: Senders::$senders, scope: Scope::$scope, rule: Rule::$rule, kind: $kind,
@@ -233,28 +233,28 @@ keys! {
 }
 
 impl Key {
-    /// How many there are.
+    /// Number of keys.
     pub const COUNT: usize = KEYS.len();
 
-    /// Its line of the table.
+    /// The key's row of the table.
     pub const fn info(self) -> &'static KeyInfo {
         &KEYS[self as usize]
     }
 
-    /// As it stands on the wire.
+    /// Name on the wire.
     pub const fn name(self) -> &'static str {
         self.info().name
     }
 
-    /// The key of that name; names are case sensitive (RFC 7143 §6.1).
+    /// Returns the key with this name; names are case sensitive (RFC 7143 §6.1).
     pub fn named(name: &str) -> Option<Self> {
         KEYS.iter().find(|info| info.name == name).map(|info| info.key)
     }
 }
 
 impl KeyInfo {
-    /// A value of this key (a number, 0/1 for No/Yes, or an index into the list) as it stands
-    /// on the wire.
+    /// Formats a value of this key (a number, 0/1 for No/Yes, or an index into the list) for the
+    /// wire.
     pub fn value_text(&self, value: u32) -> String {
         match self.kind {
             Kind::Boolean => boolean_text(value == 1).to_string(),
@@ -265,8 +265,8 @@ impl KeyInfo {
         }
     }
 
-    /// The longest value in bytes as it stands on the wire, or `None` for lists, which only the
-    /// whole text bounds.
+    /// Maximum length of a value in bytes on the wire, or `None` for lists, which only the length
+    /// of the whole text limits.
     pub const fn value_bytes_max(&self) -> Option<usize> {
         match self.kind {
             Kind::Name => Some(NAME_BYTES_MAX),
@@ -290,7 +290,7 @@ const _: () = {
 mod tests {
     use super::*;
 
-    /// Goal: names are unique, found, and not longer than a key may be; defaults are admissible.
+    /// Goal: names are unique, found, and not longer than allowed; defaults are valid.
     #[test]
     fn the_table_is_sound() {
         for info in KEYS {

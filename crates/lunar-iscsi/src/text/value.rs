@@ -1,4 +1,4 @@
-//! Values as RFC 7143 §6.1 writes them: numbers, Booleans, lists, binary strings.
+//! Values of RFC 7143 §6.1: numbers, Booleans, lists, binary strings.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,13 +6,14 @@ use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use core::fmt::Write;
 
-/// Peers differ in whether they pad; both are read, but nothing in between.
+/// Base64 with or without padding, since peers differ, but not with partial padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A numerical-value: a decimal-constant without leading zeros, or a hex-constant; below 2^64.
+/// Parses a numerical-value: a decimal-constant without leading zeros, or a hex-constant; below
+/// 2^64.
 pub fn number(text: &str) -> Option<u64> {
     if let Some(digits) = after_prefix(text, b'x') {
         return accumulate(digits, 16);
@@ -23,14 +24,14 @@ pub fn number(text: &str) -> Option<u64> {
     accumulate(text.as_bytes(), 10)
 }
 
-/// A numerical-range `low~high`, both included.
+/// Parses a numerical-range `low~high`, both included.
 pub fn range(text: &str) -> Option<(u64, u64)> {
     let (low, high) = text.split_once('~')?;
     let (low, high) = (number(low)?, number(high)?);
     (low <= high).then_some((low, high))
 }
 
-/// `Yes` or `No`.
+/// Parses `Yes` or `No`.
 pub fn boolean(text: &str) -> Option<bool> {
     match text {
         "Yes" => Some(true),
@@ -44,8 +45,8 @@ pub const fn boolean_text(value: bool) -> &'static str {
     if value { "Yes" } else { "No" }
 }
 
-/// A binary-value as hex-constant or base64-constant, at most `bytes_max` bytes once decoded.
-/// The length is checked before anything is decoded.
+/// Parses a binary-value as hex-constant or base64-constant, at most `bytes_max` bytes once
+/// decoded. The length is checked before decoding.
 pub fn binary(text: &str, bytes_max: usize) -> Option<Vec<u8>> {
     if let Some(digits) = after_prefix(text, b'x') {
         let fits = !digits.is_empty() && digits.len().div_ceil(2) <= bytes_max;
@@ -61,7 +62,7 @@ pub fn binary(text: &str, bytes_max: usize) -> Option<Vec<u8>> {
     (!bytes.is_empty() && bytes.len() <= bytes_max).then_some(bytes)
 }
 
-/// A binary-value as hex-constant, which every peer can read.
+/// Formats a binary-value as hex-constant, which every peer can read.
 pub fn hex_text(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 + 2 * bytes.len());
     text.push_str("0x");
@@ -72,7 +73,7 @@ pub fn hex_text(bytes: &[u8]) -> String {
     text
 }
 
-/// What follows `0x` or `0X` (or `0b`, `0B`).
+/// Returns the digits after `0x` or `0X` (or `0b`, `0B`).
 fn after_prefix(text: &str, letter: u8) -> Option<&[u8]> {
     match text.as_bytes() {
         [b'0', mark, digits @ ..] if mark.eq_ignore_ascii_case(&letter) => Some(digits),
@@ -90,7 +91,7 @@ fn accumulate(digits: &[u8], radix: u32) -> Option<u64> {
     })
 }
 
-/// n digits stand for (n + 1) / 2 bytes; an odd first digit is a byte of its own.
+/// Decodes n digits to (n + 1) / 2 bytes; if n is odd, the first digit is a byte of its own.
 fn hex(digits: &[u8]) -> Option<Vec<u8>> {
     let nibble = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
     let (head, rest) = digits.split_at(digits.len() % 2);
@@ -139,7 +140,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: what is written is read back; a limit one below the length refuses it.
+        /// Goal: formatted values are parsed unchanged; a limit one below the length refuses them.
         #[test]
         fn binary_comes_back(bytes in proptest::collection::vec(any::<u8>(), 1..1024)) {
             prop_assert_eq!(binary(&hex_text(&bytes), bytes.len()), Some(bytes.clone()));

@@ -1,11 +1,11 @@
-//! Command descriptor blocks as the standards draw them: raw layouts, one table each, and the
-//! typed command most block commands share.
+//! Command descriptor blocks in the layout of the standards: one table each, and the typed command
+//! that most block commands share.
 
 pub mod sbc;
 pub mod spc;
 
-/// The first `N` bytes of `cdb`, followed by zeroes where it is shorter. The dispatcher has
-/// refused CDBs that are too short for their command, so nothing real is ever made up here.
+/// Returns the first `N` bytes of `cdb`, padded with zeroes if it is shorter. The dispatcher has
+/// refused CDBs that are too short for their command, so the padding never replaces real fields.
 pub fn first<const N: usize>(cdb: &[u8]) -> [u8; N] {
     if let Some(bytes) = cdb.first_chunk() {
         return *bytes;

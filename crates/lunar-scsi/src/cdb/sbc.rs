@@ -1,5 +1,5 @@
-//! Layouts of SBC-3 commands. Most block commands share one layout a length; [`Blocks`] is what
-//! they all say.
+//! Layouts of SBC-3 commands. Most block commands share one layout per length; [`Blocks`] holds
+//! their common fields.
 
 use super::first;
 
@@ -88,7 +88,7 @@ lunar_wire::wire_struct! {
 }
 
 lunar_wire::wire_struct! {
-    /// The head of UNMAP's parameter list. SBC-3 §5.28.2.
+    /// The header of UNMAP's parameter list. SBC-3 §5.28.2.
     pub struct UnmapHeader [8] {
         0 => data_length: u16,
         2 => descriptors_bytes: u16,
@@ -128,7 +128,7 @@ lunar_wire::wire_struct! {
 }
 
 lunar_wire::wire_struct! {
-    /// What READ CAPACITY (16) answers. SBC-3 §5.17.2.
+    /// The parameter data of READ CAPACITY (16). SBC-3 §5.17.2.
     pub struct Capacity16 [32] {
         0 => last_lba: u64,
         8 => block_bytes: u32,
@@ -235,7 +235,7 @@ lunar_wire::wire_struct! {
     pub struct LongFormatHeader [8] {
         /// PROTECTION FIELD USAGE 07h.
         0 => protection: u8,
-        /// As in the short one.
+        /// Same as in the short header.
         1 => options: u8,
         /// P_I_INFORMATION F0h, PROTECTION INTERVAL EXPONENT 0Fh.
         3 => interval: u8,
@@ -253,22 +253,22 @@ lunar_wire::wire_struct! {
     }
 }
 
-/// What the block commands of one layout say, whatever their length.
+/// The common fields of the block commands, whatever their length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Blocks {
     /// First block.
     pub lba: u64,
-    /// Blocks, as it stands in the CDB: what 0 means is the command's affair (but READ and WRITE
-    /// (6) have made 256 of it).
+    /// Number of blocks in the CDB; the command defines the meaning of 0 (READ and WRITE (6) have
+    /// already replaced it by 256).
     pub count: u64,
-    /// Byte 1; none in 6-byte CDBs.
+    /// Byte 1; 0 for 6-byte CDBs.
     pub flags: u8,
-    /// Where the count stands, for field pointers.
+    /// Byte offset of the count, for field pointers.
     pub count_at: u16,
 }
 
 impl Blocks {
-    /// Reads the layout that the length of `cdb`'s operation code asks for.
+    /// Decodes the layout for the operation code of `cdb`.
     pub fn decode(cdb: &[u8]) -> Self {
         match cdb.first().map_or(0, |opcode| opcode >> 5) {
             0 => Self::from6(Blocks6::decode(&first(cdb))),

@@ -1,24 +1,24 @@
-//! Where a copy stopped, as sense data tell it. SPC-3 §6.3.3, SPC-4 §6.5.
+//! The point at which a copy stopped, as reported in sense data. SPC-3 §6.3.3, SPC-4 §6.5.
 
 use crate::sense::{PLAIN_SENSE_BYTES_MAX, Sense, SenseFormat, Status};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Where an EXTENDED COPY stopped.
+/// The point at which an EXTENDED COPY stopped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CopyFault {
     /// Number of the segment descriptor, from 0.
     pub segment: u16,
-    /// What one of its units said, if that was the reason.
+    /// Status of one of the units, if that was the reason.
     pub reported: Option<Reported>,
 }
 
-/// Status and sense data of a unit that is copied from or to.
+/// Status and sense data of a copy source or copy destination.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Reported {
     by: Party,
     status: Status,
-    /// Encoded; a unit's own sense is never longer.
+    /// Encoded sense; a unit's own sense is never longer.
     sense: [u8; PLAIN_SENSE_BYTES_MAX],
     sense_bytes: u8,
 }
@@ -36,9 +36,9 @@ const DESCRIPTOR_COMMAND_SPECIFIC: u8 = 0x01;
 const DESCRIPTOR_FORWARDED: u8 = 0x0c;
 
 impl CopyFault {
-    /// COMMAND-SPECIFIC INFORMATION: "the segment number" in its third and fourth bytes; before
-    /// them the offsets, in fixed format sense data, of what the source and the destination said
-    /// (0: nothing). What they said stands at `forwarded_at`.
+    /// COMMAND-SPECIFIC INFORMATION: "the segment number" in its third and fourth bytes; before it,
+    /// in fixed format sense data, the offsets of the status and sense of the source and the
+    /// destination (0: none). Forwarded data is at `forwarded_at`.
     pub(crate) fn command_specific(&self, forwarded_at: u8) -> [u8; 4] {
         let at = |party| match &self.reported {
             Some(reported) if reported.by == party => forwarded_at,
@@ -48,7 +48,7 @@ impl CopyFault {
         [at(Party::Source), at(Party::Destination), high, low]
     }
 
-    /// Status byte and sense data, as they follow fixed format sense data.
+    /// Status byte and sense data to append to fixed format sense data.
     pub(crate) fn forwarded_fixed(&self) -> Vec<u8> {
         let Some(reported) = &self.reported else { return Vec::new() };
         let mut bytes = vec![reported.status.0];
@@ -73,12 +73,12 @@ impl CopyFault {
 }
 
 impl Reported {
-    /// A status without sense data.
+    /// Creates a report of a status without sense data.
     pub const fn status(by: Party, status: Status) -> Self {
         Self { by, status, sense: [0; PLAIN_SENSE_BYTES_MAX], sense_bytes: 0 }
     }
 
-    /// CHECK CONDITION with this sense, in fixed format.
+    /// Creates a report of CHECK CONDITION with this sense, in fixed format.
     pub fn check(by: Party, sense: &Sense) -> Self {
         let mut reported = Self::status(by, Status::CHECK_CONDITION);
         let plain = Sense { copy: None, ..sense.clone() };
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(bytes[24..], Sense::LBA_OUT_OF_RANGE.encode(SenseFormat::Fixed));
     }
 
-    /// COPY ABORTED has a segment pointer where ILLEGAL REQUEST has a field pointer.
+    /// COPY ABORTED has a segment pointer at the position of the field pointer of ILLEGAL REQUEST.
     #[test]
     fn segment_pointer() {
         let field = FieldPointer { in_cdb: false, byte: 0x30, bit: Some(2) };
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(Sense::decode(&in_segment).unwrap().field, None);
     }
 
-    /// The bound that the name gives holds for the longest there can be.
+    /// Goal: the longest possible sense data stays within the constant's limit.
     #[test]
     fn never_longer_than_named() {
         let field = FieldPointer { in_cdb: false, byte: 1, bit: None };

@@ -10,7 +10,7 @@ use crate::vpd::{self, DesignatorType};
 use alloc::vec::Vec;
 
 lunar_wire::wire_struct! {
-    /// The head of the list. SPC-4 §6.5.
+    /// The header of the list. SPC-4 §6.5.
     pub struct Header [16] {
         0 => list_identifier: u8,
         /// STR 20h, LIST ID USAGE 18h, PRIORITY 07h.
@@ -55,18 +55,18 @@ lunar_wire::wire_struct! {
     }
 }
 
-/// An EXTENDED COPY, read.
+/// A decoded EXTENDED COPY parameter list.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CopyList {
-    /// What to ask for its results by; `None`: nobody will (LIST ID USAGE 11b).
+    /// Identifier for fetching results; `None` if they will not be fetched (LIST ID USAGE 11b).
     pub list_identifier: Option<u8>,
     /// Copy sources and copy destinations.
     pub cscds: Vec<Cscd>,
-    /// What to copy, in order. Their CSCD numbers are within `cscds`.
+    /// Segments to copy, in order. Their CSCD numbers are within `cscds`.
     pub segments: Vec<Segment>,
 }
 
-/// A copy source or copy destination, by a designator that is yet to be resolved.
+/// A copy source or copy destination with an unresolved designator.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cscd {
     /// CODE SET of the designator.
@@ -75,36 +75,36 @@ pub struct Cscd {
     pub kind: DesignatorType,
     /// DESIGNATOR, at most 20 bytes.
     pub designator: Vec<u8>,
-    /// PAD: of an inexact segment the rest is filled up, or dropped.
+    /// PAD: the rest of an inexact segment is padded or dropped.
     pub pad: bool,
-    /// DISK BLOCK LENGTH: what the initiator takes the unit's block length to be.
+    /// DISK BLOCK LENGTH: the block length that the initiator expects of the unit.
     pub block_bytes: u32,
-    /// Where the descriptor stands in the list.
+    /// Offset of the descriptor in the list.
     pub at: u16,
 }
 
-/// A run of blocks to be copied.
+/// A range of blocks to copy.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Segment {
-    /// Which CSCD is read.
+    /// Index of the copy source.
     pub source: u16,
-    /// Which is written.
+    /// Index of the copy destination.
     pub destination: u16,
-    /// How many blocks.
+    /// Number of blocks.
     pub blocks: u16,
-    /// DC: they are blocks of the destination, else of the source.
+    /// DC: true if they are blocks of the destination, else of the source.
     pub counts_destination: bool,
-    /// CAT: of an inexact segment the rest is kept for the next.
+    /// CAT: the rest of an inexact segment is kept for the next.
     pub concatenates: bool,
     /// First block read.
     pub source_lba: u64,
     /// First block written.
     pub destination_lba: u64,
-    /// Where the descriptor stands in the list.
+    /// Offset of the descriptor in the list.
     pub at: u16,
 }
 
-/// This sense, pointing at a byte of the list.
+/// Adds a field pointer to a byte of the list to this sense.
 fn wrong(sense: Sense, at: usize) -> Sense {
     sense.with_field(FieldPointer { in_cdb: false, byte: at as u16, bit: None })
 }
@@ -114,11 +114,12 @@ fn invalid(at: usize, bit: Option<u8>) -> Sense {
 }
 
 impl CopyList {
-    /// Reads a parameter list, which is not longer than
+    /// Decodes a parameter list, which is not longer than
     /// [`PARAMETER_LIST_BYTES_MAX`](super::PARAMETER_LIST_BYTES_MAX).
     ///
     /// # Errors
-    /// What SPC-3 §6.3.2 asks for before the first segment is processed: the sense to send.
+    /// The sense to send for the checks that SPC-3 §6.3.2 requires before the first segment is
+    /// processed.
     pub fn decode(list: &[u8]) -> Result<Self, Sense> {
         let (head, rest) = list.split_first_chunk().ok_or(Sense::PARAMETER_LIST_LENGTH_ERROR)?;
         let header = Header::decode(head);
@@ -145,8 +146,8 @@ impl CopyList {
     }
 }
 
-/// LIST ID USAGE. SPC-4 §6.5: 00b and 10b name the copy (no data is ever held here, which is all
-/// they differ in), 11b leaves it without a name, 01b is reserved.
+/// LIST ID USAGE. SPC-4 §6.5: 00b and 10b give the copy an identifier (they differ only in held
+/// data, which does not exist here), 11b gives none, 01b is reserved.
 fn list_identifier(header: &Header) -> Result<Option<u8>, Sense> {
     match (header.usage >> 3) & 3 {
         0b00 | 0b10 => Ok(Some(header.list_identifier)),
@@ -203,9 +204,9 @@ impl Cscd {
         if raw.kind != IDENTIFICATION {
             return Err(wrong(Sense::UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE, at));
         }
-        // LU ID TYPE is ignored here: SPC-4 leaves it to descriptors that hold an LU identifier.
-        // NUL is obsolete there, but whoever sets it means a null device, "not expected to respond
-        // to commands from the copy manager".
+        // LU ID TYPE is ignored here: SPC-4 only uses it in descriptors with an LU identifier. NUL
+        // is obsolete there, but an initiator that sets it means a null device, "not expected to
+        // respond to commands from the copy manager".
         if raw.device & NUL != 0 {
             return Err(wrong(Sense::UNREACHABLE_COPY_TARGET, at + 1));
         }
@@ -213,7 +214,7 @@ impl Cscd {
             // Every unit here is a direct access block device.
             return Err(wrong(Sense::INCORRECT_COPY_TARGET_DEVICE_TYPE, at + 1));
         }
-        // Copies go through no initiator port of ours, so none has an identifier.
+        // Copies use no initiator port of ours, so none has an identifier.
         if raw.relative_initiator_port != 0 {
             return Err(invalid(at + 2, None));
         }
@@ -233,7 +234,7 @@ impl Cscd {
         })
     }
 
-    /// Whether page 83h of the unit with this UUID has this designator.
+    /// True if page 83h of the unit with this UUID has this designator.
     pub fn designates(&self, uuid: &[u8; 16]) -> bool {
         vpd::designates_unit(uuid, self.code_set, self.kind, &self.designator)
     }

@@ -1,9 +1,9 @@
-//! Third-party copy with one-byte list identifiers: EXTENDED COPY (LID1) and what RECEIVE COPY
-//! RESULTS tells of it. SPC-4 §6.5; SPC-3 §6.3, §6.17, whose words are clearer.
+//! Third-party copy with one-byte list identifiers: EXTENDED COPY (LID1) and its RECEIVE COPY
+//! RESULTS. SPC-4 §6.5; SPC-3 §6.3, §6.17, whose text is clearer.
 //!
-//! Read here, judged here, carried out elsewhere: a parameter list becomes a [`CopyList`], each of
-//! its segments, once the units are known, a [`Move`]. Which unit a descriptor means is for the
-//! target to say, which knows what the initiator may see.
+//! Lists are decoded and checked here, and carried out elsewhere: a parameter list becomes a
+//! [`CopyList`], each of its segments, once the units are known, a [`Move`]. The target resolves
+//! descriptors to units, because the result depends on the units that the initiator may see.
 
 mod fault;
 mod limits;

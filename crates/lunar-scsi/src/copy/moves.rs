@@ -1,4 +1,4 @@
-//! From a segment and its two units to blocks that are there. SPC-3 §6.3.7.5.
+//! Converts a segment and its two units to existing blocks. SPC-3 §6.3.7.5.
 
 use super::fault::{CopyFault, Party, Reported};
 use super::list::{CopyList, Cscd, Segment};
@@ -6,24 +6,25 @@ use crate::plan::LbaRange;
 use crate::sense::{FieldPointer, Sense};
 use crate::unit::UnitOptions;
 
-/// What one segment comes to: as many bytes on both sides, whole blocks of both units, inside both.
+/// The ranges of one segment: equal numbers of bytes, whole blocks, inside both units.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Move {
-    /// Read here, in blocks of the source.
+    /// Range to read, in blocks of the source.
     pub source: LbaRange,
-    /// Written here, in blocks of the destination.
+    /// Range to write, in blocks of the destination.
     pub destination: LbaRange,
-    /// How much.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
 impl CopyList {
-    /// The move that segment `number` asks for between these units; `None` without such a segment.
+    /// Returns the move of segment `number` between these units; `None` if there is no such
+    /// segment.
     ///
     /// # Errors
     /// INVALID FIELD IN PARAMETER LIST for a block length the unit does not have, and for PAD or
-    /// CAT where they would matter · UNEXPECTED INEXACT SEGMENT · COPY ABORTED with the LOGICAL
-    /// BLOCK ADDRESS OUT OF RANGE of the unit that ends too early.
+    /// CAT if they would have an effect · UNEXPECTED INEXACT SEGMENT · COPY ABORTED with the
+    /// LOGICAL BLOCK ADDRESS OUT OF RANGE of the unit that ends too early.
     pub fn judge(
         &self,
         number: usize,
@@ -67,9 +68,10 @@ impl Judge<'_> {
         })
     }
 
-    /// Nothing is kept from one segment to the next, nothing filled up, so where that is asked for
-    /// the bit is wrong; where it is not, the segment is: "if there is residual source data or
-    /// residual destination data, the command shall be terminated".
+    /// The error of an inexact segment. Nothing is kept from one segment to the next, and nothing
+    /// is padded. If one of these was requested, its bit is wrong; otherwise the segment is: "if
+    /// there is residual source data or residual destination data, the command shall be
+    /// terminated".
     fn inexact(&self, from: &Cscd, to: &Cscd) -> Sense {
         let wrong = Sense::invalid_field_in_parameter_list;
         if self.segment.concatenates {
@@ -94,7 +96,7 @@ impl Judge<'_> {
         if lba.checked_add(count).is_some_and(|after| after <= end) {
             return Ok(LbaRange { lba, count });
         }
-        // What a READ or WRITE of these blocks would get.
+        // The sense of a READ or WRITE of these blocks.
         let said = Sense::LBA_OUT_OF_RANGE.with_information(lba.max(end));
         let reported = Reported::check(party, &said);
         let field = match party {
@@ -104,7 +106,7 @@ impl Judge<'_> {
         Err(self.stopped(Sense::COPY_REFUSED_BY_UNIT, field, Some(reported)))
     }
 
-    /// COPY ABORTED, pointing at a field of the segment descriptor.
+    /// COPY ABORTED with a pointer to a field of the segment descriptor.
     fn stopped(&self, sense: Sense, offset: u16, reported: Option<Reported>) -> Sense {
         let field = FieldPointer { in_cdb: false, byte: self.segment.at + offset, bit: None };
         sense.with_field(field).with_copy(CopyFault { segment: self.number, reported })

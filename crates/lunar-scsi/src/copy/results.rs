@@ -1,8 +1,8 @@
-//! What became of copies, until RECEIVE COPY RESULTS asks. SPC-3 §6.17.
+//! Results of copies, until RECEIVE COPY RESULTS fetches them. SPC-3 §6.17.
 //!
-//! A result belongs to one nexus and is found by its list identifier. It goes when it has been
-//! told, when the nexus begins another copy under that identifier, with the nexus, with a reset of
-//! the unit, and when there are too many.
+//! A result belongs to one nexus and is found by its list identifier. It is removed when it has
+//! been fetched, when the nexus begins another copy with that identifier, with the nexus, with a
+//! reset of the unit, and when there are too many.
 
 use super::limits::{
     COPIES_MAX, CSCD_DESCRIPTORS_MAX, DATA_GRANULARITY_EXPONENT, DESCRIPTOR_LIST_BYTES_MAX,
@@ -28,7 +28,7 @@ lunar_wire::wire_struct! {
 }
 
 lunar_wire::wire_struct! {
-    /// OPERATING PARAMETERS, but for the list of descriptor types. SPC-4's names; SPC-3 §6.17.4.
+    /// OPERATING PARAMETERS without the list of descriptor types. Names of SPC-4; SPC-3 §6.17.4.
     pub struct OperatingParameters [44] {
         0 => available_bytes: u32,
         /// SNLID 01h.
@@ -50,7 +50,7 @@ lunar_wire::wire_struct! {
 }
 
 lunar_wire::wire_struct! {
-    /// FAILED SEGMENT DETAILS, but for the sense data. SPC-3 §6.17.5.
+    /// FAILED SEGMENT DETAILS without the sense data. SPC-3 §6.17.5.
     pub struct FailedSegment [60] {
         0 => available_bytes: u32,
         56 => status: u8,
@@ -58,26 +58,26 @@ lunar_wire::wire_struct! {
     }
 }
 
-/// One copy of one unit; never used twice.
+/// Identifies one copy of one unit; never reused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CopyId(u64);
 
-/// How a copy ended.
+/// The end of a copy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum CopyEnd {
-    /// With GOOD.
+    /// Ended with GOOD.
     Completed,
-    /// With CHECK CONDITION and this sense data.
+    /// Ended with CHECK CONDITION and this sense data.
     Failed(SenseBytes),
-    /// By task management; nobody was told.
+    /// Ended by task management, without a report.
     Aborted,
 }
 
-/// The copies of one unit: those that run, and what became of others.
+/// The copies of one unit: running ones, and results of others.
 #[derive(Debug, Default)]
 pub struct CopyResults {
     next_id: u64,
-    /// In order of their beginning.
+    /// Copies in the order of their beginning.
     copies: Vec<Copy>,
 }
 
@@ -86,7 +86,7 @@ struct Copy {
     id: CopyId,
     nexus: NexusId,
     by: Arc<ItNexus>,
-    /// `None`: nobody can ask.
+    /// `None`: the result cannot be fetched.
     list_identifier: Option<u8>,
     segments: u16,
     bytes: u64,
@@ -98,15 +98,15 @@ enum State {
     Running,
     Ended {
         failed: bool,
-        /// COPY STATUS has told it.
+        /// True once COPY STATUS has reported it.
         told: bool,
-        /// For FAILED SEGMENT DETAILS, until told.
+        /// Sense for FAILED SEGMENT DETAILS, until reported.
         sense: Option<SenseBytes>,
     },
 }
 
 impl CopyResults {
-    /// As `BlockUnit::begin_copy`, for the nexus of these ports.
+    /// Begins a copy like `BlockUnit::begin_copy`, for the nexus of these ports.
     pub(crate) fn begin(
         &mut self,
         nexus: NexusId,
@@ -130,7 +130,7 @@ impl CopyResults {
         Ok(id)
     }
 
-    /// A running copy has come this far: segments that are done, bytes that are written.
+    /// Records the progress of a running copy: completed segments and written bytes.
     pub fn progress(&mut self, id: CopyId, segments: u16, bytes: u64) {
         if let Some(copy) = self.copies.iter_mut().find(|copy| copy.id == id) {
             copy.segments = segments;
@@ -138,7 +138,7 @@ impl CopyResults {
         }
     }
 
-    /// A copy is over.
+    /// Records the end of a copy.
     pub fn end(&mut self, id: CopyId, end: CopyEnd) {
         let Some(at) = self.copies.iter().position(|copy| copy.id == id) else { return };
         if self.copies[at].list_identifier.is_none() {
@@ -156,8 +156,8 @@ impl CopyResults {
         };
     }
 
-    /// The result of the copy at `at` displaces the oldest of its nexus, of its initiator or of
-    /// all, whichever has as many as are kept.
+    /// Removes the oldest result of the copy's nexus, of its initiator or of all, whichever has
+    /// reached its limit, to make room for the copy at `at`.
     fn make_room(&mut self, at: usize) {
         let Copy { nexus, by, .. } = &self.copies[at];
         let ended = || self.copies.iter().filter(|copy| copy.state != State::Running);
@@ -174,17 +174,17 @@ impl CopyResults {
         }
     }
 
-    /// A nexus is lost.
+    /// Removes the results of a lost nexus.
     pub fn forget_nexus(&mut self, nexus: NexusId) {
         self.forget(|copy| copy.nexus == nexus);
     }
 
-    /// The unit was reset.
+    /// Removes all results after a reset of the unit.
     pub fn reset(&mut self) {
         self.forget(|_| true);
     }
 
-    /// What runs still counts until it ends, but will leave nothing.
+    /// Removes results. A running copy still counts until it ends, but will leave no result.
     fn forget(&mut self, which: impl Fn(&Copy) -> bool) {
         self.copies.retain(|copy| copy.state == State::Running || !which(copy));
         for copy in self.copies.iter_mut().filter(|copy| which(copy)) {
@@ -198,7 +198,7 @@ impl CopyResults {
             .position(|copy| copy.nexus == nexus && copy.list_identifier == Some(list_identifier))
     }
 
-    /// COPY STATUS; what has ended is told once.
+    /// COPY STATUS; the end of a copy is reported once.
     pub(crate) fn status(&mut self, nexus: NexusId, list_identifier: u8) -> Option<Vec<u8>> {
         const IN_PROGRESS: u8 = 0x00;
         const COMPLETED: u8 = 0x01;
@@ -223,7 +223,7 @@ impl CopyResults {
         Some(reply.encode().to_vec())
     }
 
-    /// FAILED SEGMENT DETAILS, told once. Of a copy that has none the AVAILABLE DATA are 0.
+    /// FAILED SEGMENT DETAILS, reported once. AVAILABLE DATA is 0 for a copy without details.
     pub(crate) fn failure(&mut self, nexus: NexusId, list_identifier: u8) -> Option<Vec<u8>> {
         let at = self.find(nexus, list_identifier)?;
         let State::Ended { told, sense, .. } = &mut self.copies[at].state else {
@@ -245,8 +245,8 @@ impl CopyResults {
     }
 }
 
-/// TRANSFER COUNT UNITS and TRANSFER COUNT: bytes while 32 bits hold them, else the smallest of
-/// KiB, MiB, … that do. SPC-3 §6.17.2.
+/// TRANSFER COUNT UNITS and TRANSFER COUNT: bytes if they fit into 32 bits, else the smallest
+/// sufficient unit of KiB, MiB, … SPC-3 §6.17.2.
 fn transfer_count(bytes: u64) -> (u8, u32) {
     let mut units = 0;
     let mut count = bytes;
@@ -263,7 +263,7 @@ fn transfer_count(bytes: u64) -> (u8, u32) {
 
 /// OPERATING PARAMETERS, the same for every unit.
 pub(crate) fn operating_parameters() -> Vec<u8> {
-    /// Copies may go without a name: LIST ID USAGE 11b.
+    /// LIST ID USAGE 11b is allowed: copies without an identifier.
     const SNLID: u8 = 0x01;
     let bytes = OperatingParameters::LEN + IMPLEMENTED_DESCRIPTORS.len();
     let parameters = OperatingParameters {

@@ -1,8 +1,8 @@
-//! Third-party Copy page (8Fh): what OPERATING PARAMETERS tells, and which commands there are.
+//! Third-party Copy page (8Fh): the values of OPERATING PARAMETERS, and the supported commands.
 //! SPC-4 §7.8.17.
 //!
-//! It has the descriptors that are mandatory. Block Device ROD Token Limits is not among them:
-//! by its absence Windows knows that there are no tokens.
+//! Contains the mandatory descriptors. Block Device ROD Token Limits is not among them: its absence
+//! tells Windows that there are no tokens.
 
 use super::limits::{
     COPIES_MAX, CSCD_DESCRIPTORS_MAX, DATA_GRANULARITY_EXPONENT, DESCRIPTOR_LIST_BYTES_MAX,
@@ -13,7 +13,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 lunar_wire::wire_struct! {
-    /// Parameter Data descriptor, behind its four bytes of header. SPC-4 §7.8.17.
+    /// Parameter Data descriptor with its header of four bytes. SPC-4 §7.8.17.
     pub struct ParameterData [28] {
         4 => cscd_descriptors_max: u16,
         6 => segment_descriptors_max: u16,
@@ -23,7 +23,7 @@ lunar_wire::wire_struct! {
 }
 
 lunar_wire::wire_struct! {
-    /// General Copy Operations descriptor, likewise.
+    /// General Copy Operations descriptor with its header of four bytes.
     pub struct GeneralCopyOperations [32] {
         0 => total_copies_max: u32,
         4 => identified_copies_max: u32,
@@ -43,7 +43,7 @@ const SUPPORTED_CSCD_IDS: u16 = 0x000c;
 const GENERAL_COPY_OPERATIONS: u16 = 0x8001;
 const HELD_DATA_TYPE: u16 = 0xc001;
 
-/// The descriptors, in ascending order of their types.
+/// Returns the descriptors in ascending order of their types.
 pub(crate) fn descriptors() -> Vec<u8> {
     let parameters = ParameterData {
         cscd_descriptors_max: CSCD_DESCRIPTORS_MAX,
@@ -64,7 +64,7 @@ pub(crate) fn descriptors() -> Vec<u8> {
         descriptor(SUPPORTED_COMMANDS, &supported_commands()),
         descriptor(PARAMETER_DATA, &parameters.encode()),
         descriptor(SUPPORTED_DESCRIPTORS, &supported),
-        // CSCDs have no numbers but those of their descriptors: an empty list.
+        // CSCDs have no numbers except those of their descriptors: an empty list.
         descriptor(SUPPORTED_CSCD_IDS, &[0, 0]),
         descriptor(GENERAL_COPY_OPERATIONS, &operations.encode()),
         descriptor(HELD_DATA_TYPE, &HELD_DATA),
@@ -72,7 +72,7 @@ pub(crate) fn descriptors() -> Vec<u8> {
     .concat()
 }
 
-/// Padded to a multiple of four bytes.
+/// Builds a descriptor padded to a multiple of four bytes.
 fn descriptor(kind: u16, body: &[u8]) -> Vec<u8> {
     let bytes = body.len().next_multiple_of(4);
     let mut descriptor = kind.to_be_bytes().to_vec();
@@ -82,7 +82,8 @@ fn descriptor(kind: u16, body: &[u8]) -> Vec<u8> {
     descriptor
 }
 
-/// The length of the list, then for each operation code its service actions, from the table.
+/// Builds the list of supported commands from the table: its length, then the service actions of
+/// each operation code.
 fn supported_commands() -> Vec<u8> {
     const OPERATIONS: [u8; 2] = [0x83, 0x84];
     let mut list = vec![0];

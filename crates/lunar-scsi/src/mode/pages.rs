@@ -1,4 +1,4 @@
-//! The mode pages: one table, and what each page says. SPC-4 §7.5, SBC-3 §6.4.
+//! The table of mode pages, and the contents of each page. SPC-4 §7.5, SBC-3 §6.4.
 
 use super::{ModePages, wrong};
 use crate::commands::Offered::{self, Always, Threshold};
@@ -9,18 +9,18 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// One page: its codes, its name and section in the standard, the units that have it, its bytes
-/// behind the length, which of their bits can change on which units, and what it means to have
-/// changed them.
+/// One page: its codes, its name and section in the standard, the units that support it, its bytes
+/// after the length, its changeable bits and the units on which they are, and the effect of
+/// changes.
 pub(super) struct Page {
     pub(super) code: u8,
-    /// 0: it has the short header, without a subpage code.
+    /// 0: the page has the short header, without a subpage code.
     pub(super) subpage: u8,
     pub(super) offered: Offered,
     name: &'static str,
     standard: &'static str,
     pub(super) current: fn(&ModePages, &UnitOptions) -> Vec<u8>,
-    /// Ones where bits can change; shorter than the page where the rest cannot.
+    /// Ones for changeable bits; may be shorter than the page.
     changeable: &'static [u8],
     changes: Offered,
     pub(super) apply: fn(&mut ModePages, &UnitOptions, &[u8]),
@@ -85,8 +85,8 @@ pub(super) const PAGES: &[Page] = &[
     },
 ];
 
-/// The pages as Markdown, for CONFORMANCE.md: one row a page, with the bits that MODE SELECT
-/// changes.
+/// Formats the pages as Markdown for CONFORMANCE.md, with one row per page and the bits that MODE
+/// SELECT changes.
 pub fn markdown() -> String {
     let head = "| Code | Page | Standard | Units | Changeable |\n|---|---|---|---|---|\n";
     let mut text = String::from(head);
@@ -109,7 +109,7 @@ pub fn markdown() -> String {
 
 /// Byte 2 of the caching page.
 const WCE: u8 = 0x04;
-/// Byte 2 of the control page: TST 001b, each I_T nexus has a task set of its own.
+/// Byte 2 of the control page: TST 001b, one task set per I_T nexus.
 const TST_PER_NEXUS: u8 = 0x20;
 const D_SENSE: u8 = 0x04;
 const GLTSD: u8 = 0x02;
@@ -119,24 +119,25 @@ const REORDERED: u8 = 0x10;
 const SWP: u8 = 0x08;
 /// Byte 2 of the informational exceptions page: there are none to report.
 const DEXCPT: u8 = 0x08;
-/// Byte 7 of the error recovery page: crossing the threshold is told by a unit attention.
+/// Byte 7 of the error recovery page: crossing the threshold is reported by a unit attention.
 const LBPERE: u8 = 0x80;
 /// Byte 0 of a threshold descriptor. THRESHOLD TYPE and ARMING stay 0: a count of threshold sets,
 /// armed decreasing.
 const ENABLED: u8 = 0x80;
-/// Byte 1: it counts what the parameter of this code in log page 0Ch does, available resources.
+/// Byte 1: the threshold is compared with the parameter of this code in log page 0Ch, available
+/// resources.
 const AVAILABLE_RESOURCES: u8 = 0x01;
-/// Where the one threshold descriptor stands in the page.
+/// Offset of the only threshold descriptor in the page.
 pub(crate) const THRESHOLD_DESCRIPTOR_AT: u8 = 16;
 
-/// In the first byte of a page: a subpage code and a longer length follow.
+/// Bit in the first byte of a page: a subpage code and a longer length follow.
 const SPF: u8 = 0x40;
 impl Page {
     const fn head_bytes(&self) -> usize {
         if self.subpage == 0 { 2 } else { 4 }
     }
 
-    /// Code and length. SPC-4 §7.5.5.
+    /// Encodes code and length. SPC-4 §7.5.5.
     pub(super) fn head(&self, body_bytes: usize) -> Vec<u8> {
         if self.subpage == 0 {
             return vec![self.code, body_bytes as u8]; // pages are short
@@ -145,8 +146,8 @@ impl Page {
         vec![self.code | SPF, self.subpage, high, low]
     }
 
-    /// Judges the length at the head of a page in a parameter list; returns where its body begins.
-    /// The error is where in the head it is wrong, or nothing when it is cut short.
+    /// Checks the length in the header of a page in a parameter list; returns the offset of its
+    /// body. The error is the offset of the wrong byte, or `None` if the header is truncated.
     pub(super) fn check_head(
         &self,
         list: &[u8],
@@ -169,7 +170,8 @@ impl Page {
         mask
     }
 
-    /// Bits outside the mask are as they are; `at` is where `body` lies in the parameter list.
+    /// Checks that bits outside the mask are unchanged; `at` is the offset of `body` in the
+    /// parameter list.
     pub(super) fn check(
         &self,
         options: &UnitOptions,
@@ -187,7 +189,7 @@ impl Page {
     }
 }
 
-/// The page that a list means at `at`; PS is reserved there and ignored.
+/// Returns the page at `at` of a list; PS is reserved there and ignored.
 pub(super) fn find_page(
     options: &UnitOptions,
     list: &[u8],
@@ -211,8 +213,8 @@ pub(super) fn find_page(
     of_code.find(|page| page.subpage == subpage).ok_or(wrong(at + 1, None))
 }
 
-/// 01h, read-write error recovery: nothing of that is the initiator's to steer, but whether it is
-/// told of the threshold of room. SBC-3 §6.4.7.
+/// 01h, read-write error recovery: the initiator can only change whether the threshold of free
+/// space is reported. SBC-3 §6.4.7.
 fn error_recovery(mode: &ModePages, options: &UnitOptions) -> Vec<u8> {
     let mut body = vec![0; 10];
     let reports = options.threshold.is_some() && mode.reports_provisioning();
@@ -252,7 +254,7 @@ fn informational_exceptions(_: &ModePages, _: &UnitOptions) -> Vec<u8> {
     body
 }
 
-/// 1Ch/02h, logical block provisioning: one threshold, told on every nexus (SITUA is 0).
+/// 1Ch/02h, logical block provisioning: one threshold, reported on every nexus (SITUA is 0).
 /// SBC-3 §6.4.6.
 fn provisioning(mode: &ModePages, options: &UnitOptions) -> Vec<u8> {
     let mut body = vec![0; 12];

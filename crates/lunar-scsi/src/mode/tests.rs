@@ -1,4 +1,4 @@
-//! Mode pages as bytes, and what MODE SELECT takes and refuses.
+//! Mode pages as bytes, and valid and invalid MODE SELECT lists.
 
 use super::*;
 use crate::vpd::tests::options;
@@ -42,8 +42,8 @@ fn all_pages_6_bytes() {
     assert_eq!(sense(SenseRequest { subpage: ALL_SUBPAGES, ..SIX }), data);
 }
 
-/// Goal: each I_T nexus has a task set of its own, and says so in current and default values; an
-/// initiator cannot change that. SPC-4 §7.5.8, decision 087.
+/// Goal: each I_T nexus has its own task set, which current and default values report; an initiator
+/// cannot change that. SPC-4 §7.5.8, decision 087.
 #[test]
 fn a_task_set_for_each_nexus() {
     let tst = |page_control| sense(SenseRequest { page: 0x0a, page_control, ..SIX })[14] >> 5;
@@ -64,7 +64,7 @@ fn mode_sense_10_bytes() {
     assert_eq!(data[..10], [0, 18, 0, 0x10, 0, 0, 0, 0, 10, 10]);
 }
 
-/// A capacity past 32 bits shows as all ones, and whole in the long form.
+/// Goal: a capacity above 32 bits is all ones in the short form, and complete in the long form.
 #[test]
 fn large_units() {
     let large = UnitOptions { block_count: 0x1_0000_0000, ..options() };
@@ -85,7 +85,7 @@ fn cache_and_protection_are_the_real_ones() {
     assert_eq!(protection, Some(Sense::WRITE_PROTECTED));
 }
 
-/// Goal: each page alone, each control. Method: all page codes and page controls.
+/// Goal: each page works alone with each page control. Method: all page codes and page controls.
 #[test]
 fn pages_and_page_controls() {
     for page in 0..=ALL_PAGES {
@@ -115,12 +115,12 @@ fn changeable_bits() {
     assert_eq!(data[44..56], [10, 10, 4, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-/// A control page as MODE SELECT (6) sends it.
+/// Builds a control page for MODE SELECT (6).
 fn control_list(byte_2: u8, byte_4: u8) -> Vec<u8> {
     vec![0, 0, 0, 0, 10, 10, byte_2, 0x10, byte_4, 0, 0, 0, 0, 0, 0, 0]
 }
 
-/// Goal: what is changed has its effect, is seen, and goes with a reset.
+/// Goal: changes take effect, are visible, and end with a reset.
 #[test]
 fn descriptor_sense_and_write_protect() {
     let mut mode = ModePages::default();
@@ -142,7 +142,7 @@ fn descriptor_sense_and_write_protect() {
     assert_eq!(mode, ModePages::default());
 }
 
-/// Goal: what MODE SENSE gives, MODE SELECT takes. Method: all forms, all pages, sent back.
+/// Goal: MODE SELECT accepts the output of MODE SENSE. Method: all forms, all pages, sent back.
 #[test]
 fn what_was_sensed_can_be_selected() {
     for (ten, long_lba, no_block_descriptor) in
@@ -161,7 +161,7 @@ fn what_cannot_change_is_refused_at_its_bit() {
     let tst = (6, 0x02, 6, 5);
     let gltsd = (6, 0x20, 6, 1);
     for (at, value, byte, bit) in [tst, gltsd, (7, 0x90, 7, 7), (8, 0x0c, 8, 2), (15, 1, 15, 0)] {
-        // Something changeable is in the list as well: it must not be taken over.
+        // The list also has a changeable value, which must not be applied.
         let mut list = control_list(0x26, 8);
         list[at] = value;
         let refused = mode.select(&options(), SELECT_6, &list);
@@ -173,7 +173,8 @@ fn what_cannot_change_is_refused_at_its_bit() {
     assert_eq!(mode, ModePages::default());
 }
 
-/// All or nothing: a good page before a bad one is not taken over.
+/// Goal: a list is applied completely or not at all: a valid page before an invalid one has no
+/// effect.
 #[test]
 fn a_bad_page_spoils_the_list() {
     let mut mode = ModePages::default();
@@ -197,7 +198,7 @@ fn a_bad_page_spoils_the_list() {
     assert_eq!(mode, ModePages::default());
 }
 
-/// Goal: a list that ends inside something is refused. Method: every prefix of a good one.
+/// Goal: a truncated list is refused. Method: every prefix of a valid one.
 #[test]
 fn cut_lists() {
     let whole = {
@@ -252,8 +253,8 @@ fn what_the_cdb_must_say() {
 }
 
 proptest! {
-    /// Goal: hostile lists never panic and change only what can change.
-    /// Method: random bytes, also behind a good header with a good page code.
+    /// Goal: hostile lists never cause a panic and change only changeable bits.
+    /// Method: random bytes, also after a valid header with a valid page code.
     #[test]
     fn any_list_is_judged(
         ten in any::<bool>(), code in prop::sample::select(vec![1_u8, 8, 10, 0x1c]),
@@ -272,7 +273,7 @@ proptest! {
         }
     }
 
-    /// Any MODE SENSE is answered or refused, and says its own length.
+    /// Goal: any MODE SENSE is answered or refused, and the answer contains its own length.
     #[test]
     fn any_request_is_answered(
         ten in any::<bool>(), no_block_descriptor in any::<bool>(), long_lba in any::<bool>(),

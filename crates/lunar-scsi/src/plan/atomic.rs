@@ -8,13 +8,13 @@ use crate::commands::Request;
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
 
-/// WRITE ATOMIC (16). SBC-4; offered where the device writes several blocks as one.
+/// WRITE ATOMIC (16). SBC-4; offered if the device writes several blocks atomically.
 ///
 /// Atomic boundaries are not supported: MAXIMUM ATOMIC BOUNDARY SIZE is 0.
 pub(crate) fn write_atomic(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const FUA: u8 = 0x08;
     let Some(atomic) = unit.options().atomic else {
-        return Err(Sense::INVALID_OPERATION_CODE.into()); // the table does not offer it
+        return Err(Sense::INVALID_OPERATION_CODE.into()); // not offered by the table
     };
     let raw = WriteAtomic::decode(&first(request.cdb));
     if raw.flags >> 5 != 0 {

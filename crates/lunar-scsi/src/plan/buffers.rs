@@ -1,8 +1,8 @@
-//! READ BUFFER and WRITE BUFFER: what an initiator writes here it can read again, to try its way
-//! to the unit. Nothing here loads firmware.
+//! READ BUFFER and WRITE BUFFER: an initiator can write data here and read it back, to test its
+//! path to the unit. Firmware cannot be loaded.
 //!
-//! Each nexus has its own two buffers. What another one wrote, or anything else that was ever in
-//! memory, is not seen through them.
+//! Each nexus has its own two buffers. Data of other nexuses, or other contents of memory, are
+//! never visible through them.
 
 use super::inform::cut;
 use super::{NexusId, Parked, Plan, Refusal};
@@ -14,15 +14,15 @@ use crate::share::Shares;
 use crate::unit::BlockUnit;
 use alloc::vec::Vec;
 
-/// The data buffer of a nexus, and its echo buffer, have so many bytes. The echo buffer's capacity
-/// has 13 bits.
+/// Length of the data buffer and of the echo buffer of a nexus. The echo buffer's capacity has 13
+/// bits.
 pub const BUFFER_BYTES_MAX: usize = 4096;
-/// What the buffers of a nexus take together at most.
+/// Maximum total length of the buffers of a nexus.
 pub const NEXUS_BUFFER_BYTES_MAX: usize = 2 * BUFFER_BYTES_MAX;
 const _: () = assert!(BUFFER_BYTES_MAX < 1 << 13);
 
-/// Nexuses of one unit whose buffers hold something: the one that logged in first loses what it
-/// wrote for one more, as with a reset of the unit.
+/// Maximum numbers of nexuses of one unit whose buffers hold data: for one more, the nexus that
+/// logged in first loses its data, as with a reset of the unit.
 const SHARES: Shares = Shares { of_all: 16, of_initiator: 4, of_origin: 8 };
 
 lunar_wire::wire_enum! {
@@ -32,24 +32,24 @@ lunar_wire::wire_enum! {
 
 const MODE: u8 = 0x1f;
 const MODE_SPECIFIC: u8 = 0xe0;
-/// The one data buffer.
+/// ID of the only data buffer.
 const DATA_BUFFER_ID: u8 = 0;
 
-/// What one nexus has written; takes no memory before.
+/// The data written by one nexus; needs no memory before.
 #[derive(Debug, Default)]
 pub(crate) struct NexusBuffers {
-    /// Zeroes follow up to the capacity.
+    /// Written data; zeroes follow up to the capacity.
     data: Vec<u8>,
-    /// As long as the last write was; nothing: none came yet.
+    /// Data of the last write; `None` before the first one.
     echo: Option<Vec<u8>>,
 }
 
 impl BlockUnit {
-    /// The buffers that a nexus is to write into. Those of another one are emptied if these are
-    /// empty and too many are not.
+    /// Returns the buffers for a nexus to write. Empties those of another nexus if these are empty
+    /// and too many are not.
     ///
     /// # Errors
-    /// Ours: the target asks for a nexus it never attached.
+    /// Internal error: the nexus was never attached.
     fn buffers_to_write(&mut self, nexus: NexusId) -> Result<&mut NexusBuffers, Sense> {
         let writer = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
         if self.nexuses.buffers_of(nexus).is_none() {
@@ -77,7 +77,7 @@ pub(crate) fn read(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
             data.resize(BUFFER_BYTES_MAX, 0);
             data.split_off(from)
         }
-        // A buffer that is not there has a descriptor of zeroes. OFFSET BOUNDARY 0: any byte.
+        // A missing buffer has a descriptor of zeroes. OFFSET BOUNDARY 0: any byte.
         Mode::DESCRIPTOR => {
             let there = raw.buffer_id == DATA_BUFFER_ID;
             let [.., high, low] = (if there { BUFFER_BYTES_MAX } else { 0 }).to_be_bytes();
@@ -99,7 +99,7 @@ pub(crate) fn read(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
     Ok(Plan::Reply(cut(reply, raw.allocation_bytes.value())))
 }
 
-/// WRITE BUFFER. SPC-4 §6.49. Of no bytes, it changes nothing.
+/// WRITE BUFFER. SPC-4 §6.49. A length of 0 changes nothing.
 pub(crate) fn write(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = WriteBuffer::decode(&first(request.cdb));
     check_mode_specific(raw.mode)?;
@@ -142,7 +142,7 @@ pub(crate) fn write_list(
     Ok(Plan::Reply(Vec::new()))
 }
 
-/// None of the modes here has bits of its own.
+/// Checks that the mode-specific bits are 0: none of the modes here uses them.
 fn check_mode_specific(mode: u8) -> Result<(), Sense> {
     if mode & MODE_SPECIFIC != 0 {
         return Err(Sense::invalid_field_in_cdb(1, Some(7)));
@@ -150,7 +150,7 @@ fn check_mode_specific(mode: u8) -> Result<(), Sense> {
     Ok(())
 }
 
-/// Where in the data buffer `bytes` from an offset on lie.
+/// Checks offset and length; returns the offset in the data buffer.
 fn data_place(buffer_id: u8, offset: lunar_wire::U24, bytes: u32) -> Result<usize, Sense> {
     if buffer_id != DATA_BUFFER_ID {
         return Err(Sense::invalid_field_in_cdb(2, None));
@@ -162,7 +162,7 @@ fn data_place(buffer_id: u8, offset: lunar_wire::U24, bytes: u32) -> Result<usiz
     Ok(offset.value() as usize)
 }
 
-/// Both have 24 bits.
+/// Checks that a range ends inside the buffer; both values have 24 bits.
 fn check_end(offset: u32, bytes: u32) -> Result<(), Sense> {
     if (offset + bytes) as usize > BUFFER_BYTES_MAX {
         return Err(Sense::invalid_field_in_cdb(6, None));

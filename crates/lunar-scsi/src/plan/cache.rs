@@ -7,8 +7,8 @@ use crate::commands::Request;
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
 
-/// SYNCHRONIZE CACHE (10, 16). SBC-3 §5.26, §5.27. All of the unit is flushed, whatever part was
-/// asked for; SYNC_NV, obsolete, changes nothing.
+/// SYNCHRONIZE CACHE (10, 16). SBC-3 §5.26, §5.27. Flushes the whole unit, whatever range was
+/// requested; SYNC_NV, obsolete, has no effect.
 pub(crate) fn synchronize(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const IMMED: u8 = 0x02;
     let blocks = Blocks::decode(request.cdb);
@@ -22,7 +22,7 @@ pub(crate) fn prefetch(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Pl
     Ok(Plan::Prefetch { range })
 }
 
-/// The range of a command whose count of 0 means all from the first block on.
+/// The range of a command in which a count of 0 means all blocks from the first on.
 fn to_the_end(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sense> {
     let mut range = within(unit, blocks.lba, blocks.count)?;
     if range.count == 0 {

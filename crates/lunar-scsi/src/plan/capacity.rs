@@ -42,8 +42,8 @@ fn last_lba(unit: &BlockUnit) -> u64 {
     unit.options().block_count.saturating_sub(1)
 }
 
-/// PMI asks for the last block before a substantial delay, of which there is none here; without
-/// PMI the address must be 0.
+/// Checks PMI, which requests the last block before a substantial delay; there is no such delay.
+/// Without PMI the address must be 0.
 fn check_pmi(pmi: bool, lba: u64, last: u64) -> Result<(), Refusal> {
     if !pmi && lba != 0 {
         return Err(Sense::invalid_field_in_cdb(2, None).into());

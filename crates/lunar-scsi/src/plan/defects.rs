@@ -1,7 +1,6 @@
-//! READ DEFECT DATA: both lists are empty, and that is the answer.
+//! READ DEFECT DATA: both lists are always empty.
 //!
-//! The device below keeps its own books of bad places, if it has any; no block of this unit was
-//! ever put elsewhere.
+//! The device below manages its own defects, if any; no block of this unit was ever reassigned.
 
 use super::inform::cut;
 use super::{Plan, Refusal};
@@ -11,8 +10,8 @@ use crate::commands::Request;
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
 
-/// REQ_PLIST, REQ_GLIST and DEFECT LIST FORMAT; the answer has PLISTV, GLISTV and the format of
-/// the list in the same places.
+/// REQ_PLIST, REQ_GLIST and DEFECT LIST FORMAT; the answer has PLISTV, GLISTV and the format of the
+/// list at the same positions.
 const LISTS_AND_FORMAT: u8 = 0x1f;
 const FORMAT: u8 = 0x07;
 
@@ -24,7 +23,7 @@ pub(crate) fn read_10(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
     Ok(Plan::Reply(cut(reply, raw.allocation_bytes.into())))
 }
 
-/// READ DEFECT DATA (12). SBC-3 §5.19: from the descriptor asked for on, of which there is none.
+/// READ DEFECT DATA (12). SBC-3 §5.19: starts at the requested descriptor, of which there are none.
 pub(crate) fn read_12(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = ReadDefectData12::decode(&first(request.cdb));
     check_format(raw.request, 1)?;
@@ -32,8 +31,8 @@ pub(crate) fn read_12(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
     Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
 }
 
-/// An empty list has no addresses, so it is in each of the six formats that SBC-3 §6.2 draws.
-/// What a vendor's format (6) would be, nobody knows; 7 is reserved.
+/// Checks the format. An empty list has no addresses and so fits each of the six formats of
+/// SBC-3 §6.2. A vendor's format (6) is undefined; 7 is reserved.
 fn check_format(asked: u8, byte: u16) -> Result<(), Sense> {
     match asked & FORMAT {
         0..=5 => Ok(()),

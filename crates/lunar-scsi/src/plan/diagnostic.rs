@@ -8,11 +8,12 @@ use crate::sense::Sense;
 use crate::unit::BlockUnit;
 use alloc::vec::Vec;
 
-/// Blocks the self-test reads, spread evenly over the unit, the first and the last among them.
+/// Number of blocks that the self-test reads, spread evenly over the unit, including the first and
+/// the last.
 pub const SELF_TEST_READS: u64 = 16;
 
-/// SEND DIAGNOSTIC. SPC-4 §6.42. There are no diagnostic pages, and no self-tests in the
-/// background; nothing goes offline whether DEVOFFL and UNITOFFL allow it or not.
+/// SEND DIAGNOSTIC. SPC-4 §6.42. There are no diagnostic pages, and no background self-tests;
+/// nothing goes offline, whatever DEVOFFL and UNITOFFL allow.
 pub(crate) fn send(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const SELF_TEST_CODE: u8 = 0xe0;
     const SELFTEST: u8 = 0x04;

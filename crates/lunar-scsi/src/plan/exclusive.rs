@@ -1,4 +1,4 @@
-//! Commands that read and write in one: COMPARE AND WRITE, ORWRITE.
+//! Commands that read and write atomically: COMPARE AND WRITE, ORWRITE.
 
 use super::read_write::{transfer, unprotected, within};
 use super::{Plan, Refusal};
@@ -11,8 +11,8 @@ use crate::vpd::BlockLimits;
 
 /// COMPARE AND WRITE. SBC-3 §5.2: two buffers of `count` blocks are sent.
 ///
-/// A count of 0 is refused, although SBC-3 lets it do nothing: it is what 256 blocks look like in
-/// eight bits, and GOOD would tell such an initiator that it holds the lock it asked for.
+/// A count of 0 is refused, although SBC-3 defines it as no operation: 256 blocks in eight bits are
+/// 0, and GOOD would tell such an initiator that it holds the lock it requested.
 pub(crate) fn compare_and_write(
     unit: &mut BlockUnit,
     request: &Request<'_>,

@@ -1,4 +1,4 @@
-//! FORMAT UNIT: every block is initialized; lengths stay as they are, and defects there are none.
+//! FORMAT UNIT: initializes every block; the block length is not changed, and there are no defects.
 
 use super::{NexusId, Parked, Plan, Refusal};
 use crate::cdb::first;
@@ -8,8 +8,8 @@ use crate::long_operation::{LongOperation, OperationKind, Work};
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
 
-/// FORMAT UNIT. SBC-3 §5.3. Its parameter list says itself how long it is, and may have this many
-/// bytes: the long header, a pattern descriptor, a block of pattern.
+/// FORMAT UNIT. SBC-3 §5.3. Its parameter list contains its own length, at most: the long header, a
+/// pattern descriptor, and a block of pattern.
 pub(crate) fn format_unit(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const PROTECTION: u8 = 0xc0;
     const FMTDATA: u8 = 0x10;
@@ -18,7 +18,7 @@ pub(crate) fn format_unit(unit: &mut BlockUnit, request: &Request<'_>) -> Result
         return Err(Sense::invalid_field_in_cdb(1, Some(7)).into());
     }
     if raw.flags & FMTDATA == 0 {
-        // CMPLST, LONGLIST and the format of a defect list mean nothing without a list.
+        // CMPLST, LONGLIST and the format of a defect list have no meaning without a list.
         if raw.flags != 0 {
             return Err(Sense::invalid_field_in_cdb(1, Some(5)).into());
         }
@@ -31,7 +31,7 @@ pub(crate) fn format_unit(unit: &mut BlockUnit, request: &Request<'_>) -> Result
     Ok(Plan::Parameters { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), parked })
 }
 
-/// FORMAT UNIT with its list.
+/// FORMAT UNIT with its parameter list.
 pub(crate) fn format_unit_list(
     unit: &mut BlockUnit,
     nexus: NexusId,
@@ -80,7 +80,8 @@ fn begin(
     Plan::LongOperation { operation, by: nexus, immediate }
 }
 
-/// An empty list is in each of the six formats; the seventh is a vendor's, the eighth reserved.
+/// Checks the defect list format. An empty list is valid in six formats; the seventh is a vendor's,
+/// the eighth reserved.
 fn check_list_format(flags: u8) -> Result<(), Sense> {
     match flags & 0x07 {
         0..=5 => Ok(()),
@@ -88,8 +89,8 @@ fn check_list_format(flags: u8) -> Result<(), Sense> {
     }
 }
 
-/// SBC-3 §5.3.2.2. Without FOV its options must be 0. DPRY and STPF say how to treat lists of
-/// defects, DCRT asks for no certification: all the same here.
+/// Checks the header. SBC-3 §5.3.2.2. Without FOV its options must be 0. DPRY and STPF select the
+/// treatment of defect lists, DCRT requests no certification: none has an effect here.
 fn check_header(
     protection: u8,
     options: u8,
@@ -111,8 +112,8 @@ fn check_header(
     Ok(())
 }
 
-/// The initialization pattern descriptor: the default pattern (`None`), or one to be repeated.
-/// SBC-3 §5.3.2.3.
+/// Reads the initialization pattern descriptor: the default pattern (`None`), or a pattern to
+/// repeat. SBC-3 §5.3.2.3.
 fn pattern<'a>(unit: &BlockUnit, descriptor: &'a [u8], at: u16) -> Result<Option<&'a [u8]>, Sense> {
     const DEFAULT: u8 = 0x00;
     const REPEAT: u8 = 0x01;
@@ -120,7 +121,7 @@ fn pattern<'a>(unit: &BlockUnit, descriptor: &'a [u8], at: u16) -> Result<Option
         descriptor.split_first_chunk().ok_or(Sense::PARAMETER_LIST_LENGTH_ERROR)?;
     let InitializationPattern { modifier, kind, bytes } = InitializationPattern::decode(header);
     let bytes = usize::from(bytes);
-    // IP MODIFIER and SI: neither is offered; SANITIZE does better what SI asked for.
+    // IP MODIFIER and SI: neither is supported; SANITIZE is a better way to do what SI requests.
     if modifier != 0 {
         return Err(Sense::invalid_field_in_parameter_list(at, None));
     }

@@ -1,5 +1,5 @@
-//! Commands that tell about the unit and touch no block: TEST UNIT READY, REQUEST SENSE, INQUIRY,
-//! REPORT LUNS; the last three also where there is no unit.
+//! Commands that report about the unit without access to blocks: TEST UNIT READY, REQUEST SENSE,
+//! INQUIRY, REPORT LUNS; the last three also for a LUN without a unit.
 
 use super::{Plan, Refusal};
 use crate::attention::Attention;
@@ -13,19 +13,19 @@ use crate::unit::{BlockUnit, Context};
 use alloc::vec::Vec;
 use lunar_wire::Lun;
 
-/// Cuts data-in to the allocation length.
+/// Truncates data-in to the allocation length.
 pub(crate) fn cut(mut reply: Vec<u8>, allocation_bytes: u32) -> Vec<u8> {
     reply.truncate(usize::try_from(allocation_bytes).unwrap_or(usize::MAX));
     reply
 }
 
-/// TEST UNIT READY: the dispatcher has judged all there is. SPC-4 §6.47.
+/// TEST UNIT READY: the dispatcher has made all checks. SPC-4 §6.47.
 pub(crate) fn ready(_: &mut BlockUnit, _: &Request<'_>) -> Result<Plan, Refusal> {
     Ok(Plan::Reply(Vec::new()))
 }
 
-/// REQUEST SENSE. SPC-4 §6.39: tells a waiting unit attention and so clears it, or why the unit
-/// is not ready, here or at all.
+/// REQUEST SENSE. SPC-4 §6.39: reports and clears a pending unit attention, or reports why the unit
+/// is not ready, on this port or at all.
 pub(crate) fn request_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let sense = match unit.take_attention(request.nexus) {
         Some(attention) => attention.sense(),
@@ -42,7 +42,7 @@ pub(crate) fn request_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Resu
     Ok(Plan::Reply(sense_data(&sense, request.cdb)))
 }
 
-/// Sense as parameter data, in the format the DESC bit asks for.
+/// Encodes sense as parameter data, in the format of the DESC bit.
 pub(crate) fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
     const DESC: u8 = 0x01;
     let raw = RequestSense::decode(&first(cdb));
@@ -50,9 +50,9 @@ pub(crate) fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
     cut(sense.encode(format), raw.allocation_bytes.into())
 }
 
-/// INQUIRY. SPC-4 §6.6. Through a port in the state unavailable PERIPHERAL QUALIFIER is 001b: the
-/// unit is there, and not connected (§5.15.2.4.5). An initiator that may not send SET TARGET PORT
-/// GROUPS is told that states change by themselves only (TPGS 01b).
+/// INQUIRY. SPC-4 §6.6. On a port in the state unavailable PERIPHERAL QUALIFIER is 001b: the unit
+/// exists, and is not connected (§5.15.2.4.5). An initiator that may not send SET TARGET PORT
+/// GROUPS sees only implicit state changes (TPGS 01b).
 pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const NOT_CONNECTED: u8 = 0x20;
     const EXPLICIT_TPGS: u8 = 0x20;
@@ -70,7 +70,7 @@ pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
     Ok(Plan::Reply(reply))
 }
 
-/// INQUIRY where there is no unit: the standard data say so, there are no pages.
+/// INQUIRY for a LUN without a unit: the standard data report this, and there are no pages.
 pub(crate) fn inquiry_of_no_unit(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, Sense> {
     let asked = inquiry_request(cdb);
     if asked.vital || asked.page != 0 {
@@ -97,7 +97,7 @@ pub(crate) fn luns(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
     Ok(Plan::Reply(reply))
 }
 
-/// What REPORT LUNS answers, through whichever unit it is asked.
+/// Returns the answer to REPORT LUNS, which is the same for every unit.
 pub(crate) fn luns_reply(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, Sense> {
     const HEADER_BYTES: usize = 8;
     const ALLOCATION_BYTES_MIN: u32 = 16;
@@ -106,11 +106,11 @@ pub(crate) fn luns_reply(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, S
         return Err(Sense::invalid_field_in_cdb(6, None));
     }
     let (units, well_known): (&[Lun], &[Lun]) = match raw.select_report {
-        // 11h: administrative units, and those that belong to no conglomerate, as all do here.
+        // 11h: administrative units, and units outside a conglomerate, which all units here are.
         0x00 | 0x11 => (context.luns, &[]),
         0x01 => (&[], &[Lun::REPORT_LUNS]),
         0x02 => (context.luns, &[Lun::REPORT_LUNS]),
-        // Administrative units only. 12h, an administrative unit's subsidiaries, is for these.
+        // Administrative units only; 12h, the subsidiaries of an administrative unit, requires one.
         0x10 => (&[], &[]),
         _ => return Err(Sense::invalid_field_in_cdb(2, None)),
     };
@@ -118,7 +118,7 @@ pub(crate) fn luns_reply(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, S
     let list_bytes = u32::try_from(luns * size_of::<Lun>()).unwrap_or(u32::MAX);
     let mut reply = alloc::vec![0; HEADER_BYTES];
     reply[..4].copy_from_slice(&list_bytes.to_be_bytes());
-    // A short answer must not cost what a long list does.
+    // The cost of a short answer must not depend on the length of the list.
     let wanted = (raw.allocation_bytes as usize).div_ceil(size_of::<Lun>());
     for lun in units.iter().chain(well_known).take(wanted) {
         reply.extend_from_slice(&lun.0);

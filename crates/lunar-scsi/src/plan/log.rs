@@ -9,8 +9,7 @@ use crate::log::{self, LogRequest, LogSource};
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
 
-/// LOG SENSE. SPC-4 §6.8. SP is refused, for there is nothing that could be saved, and so is what
-/// PPC asked for once.
+/// LOG SENSE. SPC-4 §6.8. SP is refused because nothing can be saved; obsolete PPC is refused, too.
 pub(crate) fn log_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const PPC: u8 = 0x02;
     const SP: u8 = 0x01;

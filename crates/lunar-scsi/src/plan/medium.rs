@@ -10,20 +10,20 @@ use crate::sense::Sense;
 use crate::unit::BlockUnit;
 use alloc::vec::Vec;
 
-/// Whether the medium can be reached.
+/// The state of the medium.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum MediumState {
-    /// Yes.
+    /// Accessible.
     #[default]
     Ready,
-    /// It is there, but START STOP UNIT has stopped the unit.
+    /// Present, but START STOP UNIT has stopped the unit.
     Stopped,
-    /// It has been ejected.
+    /// Ejected.
     Ejected,
 }
 
 impl MediumState {
-    /// What a command that needs the medium is told.
+    /// Checks that a command that needs the medium may run.
     pub(crate) fn check(self) -> Result<(), Sense> {
         match self {
             Self::Ready => Ok(()),
@@ -41,8 +41,8 @@ pub(crate) fn start_stop(unit: &mut BlockUnit, request: &Request<'_>) -> Result<
     const LOAD_EJECT: u8 = 0x02;
     const START: u8 = 0x01;
     let raw = StartStop::decode(&first(request.cdb));
-    // A unit without a motor is as ready in each power condition, and enters it at once. START
-    // and LOEJ are ignored then.
+    // A unit without a motor is ready in each power condition, and enters it at once. START and
+    // LOEJ are then ignored.
     if raw.condition & POWER_CONDITION != 0 {
         return Ok(Plan::Reply(Vec::new()));
     }
@@ -64,7 +64,7 @@ pub(crate) fn start_stop(unit: &mut BlockUnit, request: &Request<'_>) -> Result<
     Ok(Plan::Flush { immediate: raw.flags & IMMED != 0 })
 }
 
-/// Neither way while a nexus prevents it: PREVENT keeps the door shut.
+/// Loads or ejects the medium; both are refused while a nexus prevents removal.
 fn load_or_eject(unit: &mut BlockUnit, request: &Request<'_>, load: bool) -> Result<(), Refusal> {
     if !unit.options().removable {
         return Err(Sense::invalid_field_in_cdb(4, Some(1)).into());
@@ -84,7 +84,7 @@ fn load_or_eject(unit: &mut BlockUnit, request: &Request<'_>, load: bool) -> Res
     Ok(())
 }
 
-/// PREVENT ALLOW MEDIUM REMOVAL. SBC-3 §5.15: each nexus prevents for itself.
+/// PREVENT ALLOW MEDIUM REMOVAL. SBC-3 §5.15: a separate setting of each nexus.
 pub(crate) fn prevent_allow(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = PreventAllow::decode(&first(request.cdb));
     match raw.prevent & 3 {

@@ -1,6 +1,6 @@
-//! What a command needs to be done: the seam between judging a command and running it.
+//! The result of planning a command: the interface between checking a command and running it.
 //!
-//! `BlockUnit::plan` makes a [`Plan`] or a [`Refusal`]; the target's executor collects
+//! `BlockUnit::plan` returns a [`Plan`] or a [`Refusal`]; the target's executor collects
 //! [`data_out_bytes`](Plan::data_out_bytes), runs the plan on the unit's device and answers.
 
 pub(crate) mod atomic;
@@ -31,16 +31,16 @@ use crate::sense::Sense;
 use alloc::vec::Vec;
 use core::slice;
 
-/// A run of logical blocks; always within the unit when it stands in a plan.
+/// A range of logical blocks; always within the unit if it is part of a plan.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LbaRange {
     /// First block.
     pub lba: u64,
-    /// How many, perhaps 0.
+    /// Number of blocks; may be 0.
     pub count: u64,
 }
 
-/// How a plan was refused.
+/// The status of a refused plan.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Refusal {
     /// CHECK CONDITION with this sense.
@@ -57,10 +57,10 @@ impl From<Sense> for Refusal {
     }
 }
 
-/// What a VERIFY or WRITE AND VERIFY compares. SBC-3 §5.38, BYTCHK.
+/// The comparison of a VERIFY or WRITE AND VERIFY. SBC-3 §5.38, BYTCHK.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Compare {
-    /// 00b: the medium can be read.
+    /// 00b: the medium is readable.
     Medium,
     /// 01b: every byte equals the data-out.
     Bytes,
@@ -68,190 +68,191 @@ pub enum Compare {
     OneBlock,
 }
 
-/// What WRITE SAME writes.
+/// The data that WRITE SAME writes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pattern {
-    /// The one block of data-out.
+    /// The single block of data-out.
     DataOut,
     /// NDOB: zeroes, without data-out.
     Zeroes,
 }
 
-/// What is to be done.
+/// The action for a command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Plan {
-    /// GOOD, with this data-in (already cut to the allocation length).
+    /// Answer GOOD, with this data-in (already truncated to the allocation length).
     Reply(Vec<u8>),
-    /// Read blocks. With `from_medium` (FUA) what a volatile cache holds of them is made
+    /// Read blocks. With `from_medium` (FUA), data of these blocks in a volatile cache is made
     /// durable first.
     Read {
-        /// Which.
+        /// Blocks to read.
         range: LbaRange,
         /// FUA.
         from_medium: bool,
     },
     /// Write the data-out.
     Write {
-        /// Which.
+        /// Blocks to write.
         range: LbaRange,
-        /// FUA, or a write-through unit.
+        /// True for FUA, or on a write-through unit.
         durable: bool,
     },
-    /// Write the data-out, all of it or none, as readers and other writers see it, too.
+    /// Write the data-out completely or not at all, also as seen by readers and other writers.
     WriteAtomic {
-        /// Which.
+        /// Blocks to write.
         range: LbaRange,
-        /// As in `Write`.
+        /// Same as in `Write`.
         durable: bool,
     },
     /// Write the data-out durably, then read it back and compare.
     WriteAndVerify {
-        /// Which.
+        /// Blocks to write.
         range: LbaRange,
-        /// What to compare.
+        /// The comparison.
         compare: Compare,
     },
-    /// Read and compare; nothing is sent.
+    /// Read and compare; no data is sent.
     Verify {
-        /// Which.
+        /// Blocks to verify.
         range: LbaRange,
-        /// With what.
+        /// The comparison.
         compare: Compare,
     },
     /// If the blocks equal the first half of the data-out, write the second half; else MISCOMPARE.
-    /// Nobody else writes these blocks in between.
+    /// No other writer may change these blocks in between.
     CompareAndWrite {
-        /// Which.
+        /// Blocks to compare.
         range: LbaRange,
-        /// As in `Write`.
+        /// Same as in `Write`.
         durable: bool,
     },
     /// Read, OR with the data-out, write back, with the same exclusion.
     OrWrite {
-        /// Which.
+        /// Blocks to change.
         range: LbaRange,
-        /// As in `Write`.
+        /// Same as in `Write`.
         durable: bool,
     },
-    /// Write one block's pattern over all.
+    /// Write the pattern of one block to all blocks.
     WriteSame {
-        /// Which.
+        /// Blocks to write.
         range: LbaRange,
-        /// What.
+        /// The pattern.
         pattern: Pattern,
-        /// Deallocation is welcome if the pattern is zeroes.
+        /// True if the blocks may be deallocated for a pattern of zeroes.
         may_unmap: bool,
-        /// As in `Write`.
+        /// Same as in `Write`.
         durable: bool,
     },
-    /// Deallocate.
+    /// Deallocate blocks.
     Unmap {
-        /// Which, in the order asked for; they may be empty.
+        /// Blocks to deallocate, in the requested order; ranges may be empty.
         ranges: Vec<LbaRange>,
-        /// As in `Write`.
+        /// Same as in `Write`.
         durable: bool,
     },
-    /// Bring near; CONDITION MET if all fits in the cache, else GOOD.
+    /// Prefetch blocks; CONDITION MET if all fit in the cache, else GOOD.
     Prefetch {
-        /// Which.
+        /// Blocks to prefetch.
         range: LbaRange,
     },
-    /// Make durable.
+    /// Make all data durable.
     Flush {
-        /// IMMED: answer before it is done.
+        /// IMMED: answer before the end.
         immediate: bool,
     },
-    /// GET LBA STATUS: look at the device's extents in `range` (from its first block on, at most
+    /// GET LBA STATUS: query the device's extents in `range` (from its first block on, at most
     /// `extents_max`), then reply with [`lba_status_reply`](crate::unit::lba_status_reply).
     MapStatus {
         /// From the starting LBA to the end of the unit.
         range: LbaRange,
-        /// As many as fit the allocation length.
+        /// Maximum number of extents that fit the allocation length.
         extents_max: usize,
-        /// Where to cut the reply.
+        /// Length to which the reply is truncated.
         allocation_bytes: u32,
     },
-    /// SEND DIAGNOSTIC's self-test: these can be read, or the unit has failed it.
+    /// SEND DIAGNOSTIC's self-test: these blocks are readable, or the unit has failed the test.
     SelfTest {
-        /// Which.
+        /// Blocks to read.
         reads: Vec<LbaRange>,
     },
-    /// `BlockUnit::begin_operation`, save the state, then do it, whatever becomes of this command.
+    /// Call `BlockUnit::begin_operation`, save the state, then carry out the operation, whatever
+    /// happens to this command.
     LongOperation {
-        /// What.
+        /// The operation.
         operation: LongOperation,
-        /// Who asks.
+        /// The nexus that sent the command.
         by: NexusId,
         /// IMMED: answer once the state is saved.
         immediate: bool,
     },
-    /// `BlockUnit::exit_failure_mode`, save the state, then answer GOOD.
+    /// Call `BlockUnit::exit_failure_mode`, save the state, then answer GOOD.
     ExitFailureMode,
     /// Collect a parameter list, then call `BlockUnit::resume`.
     Parameters {
-        /// How much data-out.
+        /// Length of the parameter list in bytes.
         bytes: u32,
-        /// The command, parked.
+        /// The waiting command.
         parked: Parked,
     },
-    /// Copy between units that this initiator sees: resolve the designators, judge each segment
+    /// Copy between units that this initiator sees: resolve the designators, check each segment
     /// ([`CopyList::judge`]) and whether both units may be used ([`BlockUnit::check_copy`]), and
     /// only then begin. Keep [`BlockUnit::copies`] up to date.
     ///
     /// [`BlockUnit::check_copy`]: crate::unit::BlockUnit::check_copy
     /// [`BlockUnit::copies`]: crate::unit::BlockUnit::copies
     Copy {
-        /// What.
+        /// The copies to make.
         list: CopyList,
     },
     /// The unit's persistent state changed: save `BlockUnit::persistent_state`, durably, then
     /// answer GOOD.
     SaveState,
-    /// Other nexuses' tasks on this unit are to be aborted (PREEMPT AND ABORT), then the state is
-    /// saved if `save`, then GOOD.
+    /// Abort other nexuses' tasks on this unit (PREEMPT AND ABORT), then save the state if `save`,
+    /// then answer GOOD.
     AbortTasksOf {
-        /// Whose.
+        /// Nexuses whose tasks are aborted.
         nexuses: Vec<NexusId>,
-        /// Save as well.
+        /// True if the state must be saved.
         save: bool,
     },
 }
 
-/// A command that waits for its parameter list; `BlockUnit::resume` understands it.
+/// A command that waits for its parameter list, for `BlockUnit::resume`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Parked {
-    /// The CDB, whole.
+    /// The whole CDB.
     pub cdb: Vec<u8>,
 }
 
 impl Parked {
-    /// The parameter list says itself where it ends, not the CDB: what the initiator announces is
-    /// collected, up to as much as the plan takes.
+    /// True if the parameter list itself, not the CDB, contains its length: the executor collects
+    /// the announced data-out, up to the plan's maximum.
     pub fn is_open_ended(&self) -> bool {
         const FORMAT_UNIT: u8 = 0x04;
         self.cdb.first() == Some(&FORMAT_UNIT)
     }
 
-    /// It puts data into a buffer of its nexus.
+    /// True if the command writes into a buffer of its nexus.
     pub fn writes_buffer(&self) -> bool {
         const WRITE_BUFFER: u8 = 0x3b;
         self.cdb.first() == Some(&WRITE_BUFFER)
     }
 
-    /// It may change the reservations.
+    /// True if the command may change the reservations.
     pub fn may_reserve(&self) -> bool {
         const PERSISTENT_RESERVE_OUT: u8 = 0x5f;
         self.cdb.first() == Some(&PERSISTENT_RESERVE_OUT)
     }
 }
 
-/// One I_T nexus, as the target numbers them; never used twice while the target runs.
+/// One I_T nexus, numbered by the target; never reused while the target runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
 pub struct NexusId(pub u64);
 
 impl Plan {
-    /// The blocks it reads or writes, all within the unit when it was made. Of a copy and of an
-    /// operation on the whole unit none are named.
+    /// The blocks that the plan reads or writes, all within the unit when the plan was made. Empty
+    /// for a copy and for an operation on the whole unit.
     pub fn ranges(&self) -> &[LbaRange] {
         match self {
             Self::Read { range, .. }
@@ -276,7 +277,7 @@ impl Plan {
         }
     }
 
-    /// How many bytes of data-out must lie ready before the plan can run.
+    /// Number of data-out bytes that are required before the plan can run.
     pub fn data_out_bytes(&self, block_bytes: u32) -> u64 {
         let block = u64::from(block_bytes);
         match self {

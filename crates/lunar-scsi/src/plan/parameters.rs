@@ -56,7 +56,7 @@ pub(crate) fn mode_select(_: &mut BlockUnit, request: &Request<'_>) -> Result<Pl
     Ok(Plan::Parameters { bytes, parked: Parked { cdb: request.cdb.to_vec() } })
 }
 
-/// MODE SELECT with its parameter list; the other nexuses are told of a change.
+/// MODE SELECT with its parameter list; the other nexuses are informed of a change.
 pub(crate) fn mode_select_list(
     unit: &mut BlockUnit,
     nexus: NexusId,
@@ -70,7 +70,7 @@ pub(crate) fn mode_select_list(
     Ok(Plan::Reply(Vec::new()))
 }
 
-/// What the CDB says, and how long its parameter list is.
+/// Returns the fields of the CDB, and the length of its parameter list.
 fn select_request(cdb: &[u8]) -> (SelectRequest, u32) {
     const PF: u8 = 0x10;
     const SP: u8 = 0x01;

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 lunar_wire::wire_struct! {
     /// One group with its one port. SPC-4 §6.37.
     pub struct GroupDescriptor [12] {
-        /// PREF, never set: no group is preferred; and the state.
+        /// PREF, always 0 because no group is preferred; and the state.
         0  => state: AccessState,
         /// T_SUP, O_SUP, LBD_SUP, U_SUP, S_SUP, AN_SUP, AO_SUP.
         1  => supported: u8,
@@ -30,8 +30,8 @@ const SUPPORTED: u8 = 0x08 | 0x04 | 0x02 | 0x01;
 const HEADER_BYTES: usize = 4;
 const DESCRIPTOR_BYTES: usize = 4;
 
-/// REPORT TARGET PORT GROUPS. SPC-4 §6.37: with the extended header comes an implicit transition
-/// time, 0 as nothing is said of it: changes take no time here.
+/// REPORT TARGET PORT GROUPS. SPC-4 §6.37: the extended header has an implicit transition time,
+/// which is 0 (not specified): changes take no time here.
 pub(crate) fn report_groups(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const EXTENDED: u8 = 0x10;
     let raw = ReportTargetPortGroups::decode(&first(request.cdb));
@@ -59,8 +59,8 @@ fn descriptor(groups: &PortGroups, port: &TargetPort) -> GroupDescriptor {
     }
 }
 
-/// SET TARGET PORT GROUPS. SPC-4 §6.45: an empty list changes nothing; one that names more groups
-/// than there are is refused by its length.
+/// SET TARGET PORT GROUPS. SPC-4 §6.45: an empty list changes nothing; one with more groups than
+/// exist is refused by its length.
 pub(crate) fn set_groups(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let bytes = SetTargetPortGroups::decode(&first(request.cdb)).parameter_bytes;
     if bytes == 0 {
@@ -79,8 +79,8 @@ pub(crate) fn set_groups(_: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
     Ok(Plan::Parameters { bytes, parked: Parked { cdb: request.cdb.to_vec() } })
 }
 
-/// SET TARGET PORT GROUPS with its parameter list: all of it, or nothing. Every other nexus is
-/// told of a change, through whichever port it comes (SPC-4 §5.15.2.8).
+/// SET TARGET PORT GROUPS with its parameter list, which is applied completely or not at all. Every
+/// other nexus on every port is informed of a change (SPC-4 §5.15.2.8).
 pub(crate) fn set_groups_list(
     unit: &mut BlockUnit,
     nexus: NexusId,
@@ -101,8 +101,8 @@ pub(crate) fn set_groups_list(
     Ok(Plan::Reply(Vec::new()))
 }
 
-/// The states as the list wants them. A list that names a group twice, or one the target has not,
-/// or that leaves no group active is no valid configuration: decision 041.
+/// Returns the states after the list. A list that names a group twice, or an unknown group, or
+/// leaves no group active, is not a valid configuration: decision 041.
 fn changed(groups: &PortGroups, ports: &[TargetPort], list: &[u8]) -> Result<PortGroups, Sense> {
     let mut changed = groups.clone();
     let mut named = Vec::new();

@@ -10,7 +10,7 @@ use crate::unit::BlockUnit;
 use crate::vpd::BlockLimits;
 use alloc::vec::Vec;
 
-/// How many extents one GET LBA STATUS looks up at most; a longer list is fetched in pieces.
+/// Maximum number of extents that one GET LBA STATUS queries; a longer list is fetched in pieces.
 pub const MAP_STATUS_EXTENTS_MAX: usize = 4096;
 
 /// UNMAP. SBC-3 §5.28. Anchored blocks do not exist here (ANC_SUP is 0).
@@ -30,8 +30,8 @@ pub(crate) fn unmap(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Re
     }
 }
 
-/// UNMAP with its list. A descriptor that is not all there is ignored, as SBC-3 §5.28.2 asks;
-/// one of no blocks is no error.
+/// UNMAP with its list. An incomplete descriptor is ignored, as SBC-3 §5.28.2 requires; one with a
+/// count of 0 is no error.
 pub(crate) fn unmap_list(unit: &BlockUnit, data: &[u8]) -> Result<Plan, Refusal> {
     let Some((header, rest)) = data.split_first_chunk() else {
         return Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into());
@@ -50,7 +50,7 @@ pub(crate) fn unmap_list(unit: &BlockUnit, data: &[u8]) -> Result<Plan, Refusal>
         let range = within(unit, descriptor.lba, descriptor.count.into())?;
         total += range.count;
         if total > u64::from(limits.unmap_blocks_max) {
-            // The count that is too much; at most 256 descriptors come this far.
+            // Offset of the excessive count; at most 256 descriptors are checked here.
             let at = UnmapHeader::LEN + index * UnmapDescriptor::LEN + 8;
             return Err(Sense::invalid_field_in_parameter_list(at as u16, None).into());
         }
@@ -59,7 +59,7 @@ pub(crate) fn unmap_list(unit: &BlockUnit, data: &[u8]) -> Result<Plan, Refusal>
     Ok(Plan::Unmap { ranges, durable: unit.is_durable(false) })
 }
 
-/// WRITE SAME (10, 16). SBC-3 §5.44, §5.45; NDOB as SBC-4 has it.
+/// WRITE SAME (10, 16). SBC-3 §5.44, §5.45; NDOB as in SBC-4.
 pub(crate) fn write_same(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const ANCHOR: u8 = 0x10;
     const UNMAP: u8 = 0x08;
@@ -73,7 +73,7 @@ pub(crate) fn write_same(unit: &mut BlockUnit, request: &Request<'_>) -> Result<
     if may_unmap && unit.options().unmap_granularity_blocks.is_none() {
         return Err(Sense::invalid_field_in_cdb(1, Some(3)).into());
     }
-    // Obsolete, but what they once asked for would write something else.
+    // Obsolete, but under their former meaning other data would have to be written.
     if blocks.flags & PHYSICAL_OR_LOGICAL_DATA != 0 {
         return Err(Sense::invalid_field_in_cdb(1, Some(2)).into());
     }
@@ -87,7 +87,7 @@ pub(crate) fn write_same(unit: &mut BlockUnit, request: &Request<'_>) -> Result<
     Ok(Plan::WriteSame { range, pattern, may_unmap, durable: unit.is_durable(false) })
 }
 
-/// A count of 0 means all blocks from the first one on, unless WSNZ says that it is refused.
+/// Returns the range. A count of 0 means all blocks from the first one on, unless WSNZ forbids it.
 /// SBC-3 §5.44.
 fn write_same_range(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sense> {
     let limits = BlockLimits::of(unit.options());
@@ -120,13 +120,14 @@ pub(crate) fn lba_status(unit: &mut BlockUnit, request: &Request<'_>) -> Result<
     })
 }
 
-/// What GET LBA STATUS answers for these extents, cut to the allocation length. SBC-3 §5.4.2.
+/// Builds the answer to GET LBA STATUS for these extents, truncated to the allocation length.
+/// SBC-3 §5.4.2.
 pub(crate) fn status_reply(extents: &[(LbaRange, bool)], allocation_bytes: u32) -> Vec<u8> {
     let mut reply = alloc::vec![0; 8];
     for (range, mapped) in extents {
         let mut rest = *range;
-        // One descriptor counts 32 bits of blocks. Those that do not fit are not made, but for
-        // the first.
+        // One descriptor counts blocks in 32 bits. Descriptors that do not fit are not built,
+        // except the first.
         while rest.count > 0 && (reply.len() == 8 || reply.len() < allocation_bytes as usize) {
             let count = u32::try_from(rest.count).unwrap_or(u32::MAX);
             let status = LbaStatus { lba: rest.lba, count, status: u8::from(!mapped) };
@@ -135,7 +136,7 @@ pub(crate) fn status_reply(extents: &[(LbaRange, bool)], allocation_bytes: u32) 
             rest.count -= u64::from(count);
         }
     }
-    // PARAMETER DATA LENGTH counts what follows it.
+    // PARAMETER DATA LENGTH counts the bytes after it.
     let bytes = u32::try_from(reply.len() - 4).unwrap_or(u32::MAX);
     reply[..4].copy_from_slice(&bytes.to_be_bytes());
     super::inform::cut(reply, allocation_bytes)

@@ -20,8 +20,8 @@ pub(crate) fn write(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan,
     Ok(Plan::Write { range, durable: unit.is_durable(blocks.fua()) })
 }
 
-/// The common layout, once RDPROTECT (WRPROTECT, VRPROTECT) is known to be 0: units here have no
-/// protection information.
+/// Decodes the common layout and checks that RDPROTECT (WRPROTECT, VRPROTECT) is 0: units here have
+/// no protection information.
 pub(crate) fn unprotected(request: &Request<'_>) -> Result<Blocks, Sense> {
     let blocks = Blocks::decode(request.cdb);
     if blocks.protect() != 0 {
@@ -30,8 +30,8 @@ pub(crate) fn unprotected(request: &Request<'_>) -> Result<Blocks, Sense> {
     Ok(blocks)
 }
 
-/// The range of a command that moves its blocks over the wire: inside the unit, and no longer
-/// than MAXIMUM TRANSFER LENGTH.
+/// The range of a command that transfers its blocks: inside the unit, and no longer than MAXIMUM
+/// TRANSFER LENGTH.
 pub(crate) fn transfer(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sense> {
     let range = within(unit, blocks.lba, blocks.count)?;
     if blocks.count > u64::from(unit.options().transfer_blocks_max) {

@@ -1,5 +1,4 @@
-//! REPORT SUPPORTED OPERATION CODES and … TASK MANAGEMENT FUNCTIONS: the command table, told to
-//! the initiator.
+//! REPORT SUPPORTED OPERATION CODES and … TASK MANAGEMENT FUNCTIONS, built from the command table.
 
 use super::inform::cut;
 use super::{Plan, Refusal};
@@ -12,7 +11,7 @@ use crate::unit::BlockUnit;
 use alloc::vec::Vec;
 
 lunar_wire::wire_struct! {
-    /// One command among all. SPC-4 §6.35.2.
+    /// A command in the list of all. SPC-4 §6.35.2.
     pub struct CommandDescriptor [8] {
         0 => opcode: u8,
         2 => service_action: u16,
@@ -23,7 +22,7 @@ lunar_wire::wire_struct! {
 }
 
 lunar_wire::wire_struct! {
-    /// How long a command may take. SPC-4 §6.35.4.
+    /// Timeouts of a command. SPC-4 §6.35.4.
     pub struct CommandTimeouts [12] {
         0 => length: u16,
         3 => command_specific: u8,
@@ -32,8 +31,8 @@ lunar_wire::wire_struct! {
     }
 }
 
-/// REPORT SUPPORTED OPERATION CODES. SPC-4 §6.35. What the initiator may not send at all is not
-/// supported for it.
+/// REPORT SUPPORTED OPERATION CODES. SPC-4 §6.35. Commands that the initiator may never send are
+/// reported as not supported.
 pub(crate) fn operation_codes(
     unit: &mut BlockUnit,
     request: &Request<'_>,
@@ -58,12 +57,12 @@ pub(crate) fn operation_codes(
         // The operation code alone: it must not have service actions.
         1 if with_actions => return Err(Sense::invalid_field_in_cdb(3, None).into()),
         1 => one(exact.copied(), timeouts),
-        // With a service action: it must have them.
+        // With a service action: the operation code must have service actions.
         2 if !with_actions && exact.is_some() => {
             return Err(Sense::invalid_field_in_cdb(3, None).into());
         }
         2 => one(exact.copied(), timeouts),
-        // Either; without service actions the one asked for must be 0.
+        // Either form; without service actions the requested one must be 0.
         3 => {
             let named = with_actions || raw.requested_service_action == 0;
             one(exact.copied().filter(|_| named), timeouts)
@@ -96,7 +95,7 @@ fn all(commands: &[&Command], timeouts: bool) -> Vec<u8> {
     reply
 }
 
-/// SPC-4 §6.35.3.
+/// Builds the data for one command. SPC-4 §6.35.3.
 fn one(command: Option<&Command>, timeouts: bool) -> Vec<u8> {
     const CTDP: u8 = 0x80;
     const NOT_SUPPORTED: u8 = 0x01;
@@ -112,7 +111,7 @@ fn one(command: Option<&Command>, timeouts: bool) -> Vec<u8> {
     reply
 }
 
-/// A nominal time is not reported: it is the device's below.
+/// Returns the timeouts of a command. The nominal time depends on the device and is not reported.
 fn timeouts_of(command: &Command) -> CommandTimeouts {
     CommandTimeouts {
         length: CommandTimeouts::LEN as u16 - 2,
@@ -122,8 +121,8 @@ fn timeouts_of(command: &Command) -> CommandTimeouts {
     }
 }
 
-/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. SPC-4 §6.36: those of RFC 7143 §11.5.1, and in a
-/// session of protocol level 2 those of RFC 7144 §6.3; TARGET RESET for administrators of the
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. SPC-4 §6.36: the functions of RFC 7143 §11.5.1, and
+/// in a session of protocol level 2 those of RFC 7144 §6.3; TARGET RESET for administrators of the
 /// target.
 pub(crate) fn task_management(
     unit: &mut BlockUnit,
@@ -153,7 +152,7 @@ pub(crate) fn task_management(
         functions[0] |= QUERY_TASK;
         functions[1] = QUERY_ASYNCHRONOUS_EVENT | QUERY_TASK_SET | I_T_NEXUS_RESET;
     }
-    // Extended data: its additional length, and timeouts that are not given.
+    // Extended data: its additional length, and unspecified timeouts.
     let extended = raw.options & REPD != 0;
     let [first, second] = functions;
     let mut reply = alloc::vec![first, second, 0, if extended { 0x0c } else { 0 }];

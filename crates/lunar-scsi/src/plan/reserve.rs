@@ -11,7 +11,7 @@ use crate::unit::{BlockUnit, Context};
 use alloc::vec::Vec;
 
 /// RESERVE (6). SPC-2 §7.21. BUSY while changes of the persistent reservations are being saved:
-/// GOOD would stand on them, and they may be taken back.
+/// GOOD would depend on these changes, which may still be reverted.
 pub(crate) fn reserve_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     check_whole_unit(request)?;
     if unit.has_unsaved_changes() {
@@ -30,7 +30,8 @@ pub(crate) fn release_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<P
     Ok(Plan::Reply(Vec::new()))
 }
 
-/// Reservations of extents and for third parties are obsolete and not offered.
+/// Checks that the command is for the whole unit: reservations of extents and for third parties are
+/// obsolete and not supported.
 fn check_whole_unit(request: &Request<'_>) -> Result<(), Sense> {
     const THIRD_PARTY: u8 = 0x10;
     const EXTENT: u8 = 0x01;

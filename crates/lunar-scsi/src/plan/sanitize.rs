@@ -1,5 +1,5 @@
-//! SANITIZE: overwrite, block erase, exit failure mode. There is no key that a cryptographic erase
-//! could throw away.
+//! SANITIZE: overwrite, block erase, exit failure mode. There is no cryptographic erase because
+//! there is no key.
 
 use super::{NexusId, Parked, Plan, Refusal};
 use crate::cdb::first;
@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 const IMMED: u8 = 0x80;
 const ALLOW_UNRESTRICTED_EXIT: u8 = 0x20;
 
-/// SANITIZE OVERWRITE. SBC-3 §5.24: its list has 5 bytes to 4 more than a block.
+/// SANITIZE OVERWRITE. SBC-3 §5.24: its list has at least 5 bytes, and at most 4 plus a block.
 pub(crate) fn overwrite(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = checked(unit, request.cdb)?;
     let longest = unit.options().block_bytes as usize + OverwriteHeader::LEN;
@@ -65,8 +65,8 @@ pub(crate) fn block_erase(unit: &mut BlockUnit, request: &Request<'_>) -> Result
     Ok(begin(request.nexus, raw, Work::Deallocate))
 }
 
-/// SANITIZE EXIT FAILURE MODE. SBC-3 §5.24: only out of a failure that AUSE allowed for. Without
-/// any failure there is nothing to do.
+/// SANITIZE EXIT FAILURE MODE. SBC-3 §5.24: only after a failure that AUSE permits to exit. Without
+/// a failure nothing is done.
 pub(crate) fn exit_failure_mode(
     unit: &mut BlockUnit,
     request: &Request<'_>,
@@ -86,8 +86,8 @@ fn begin(by: NexusId, raw: Sanitize, work: Work) -> Plan {
     Plan::LongOperation { operation, by, immediate: raw.flags & IMMED != 0 }
 }
 
-/// The fields that all service actions share. ZNR is for zoned units; what is reserved must be 0:
-/// this is not a command to guess about.
+/// Decodes the common fields of all service actions. ZNR is for zoned units; reserved fields must
+/// be 0, because this command must not be misunderstood.
 fn fields(cdb: &[u8]) -> Result<Sanitize, Sense> {
     const ZONED_NO_RESET: u8 = 0x40;
     let raw = Sanitize::decode(&first(cdb));
@@ -100,7 +100,7 @@ fn fields(cdb: &[u8]) -> Result<Sanitize, Sense> {
     }
 }
 
-/// The fields of a service action that starts an operation.
+/// Decodes the fields of a service action that starts an operation.
 fn checked(unit: &BlockUnit, cdb: &[u8]) -> Result<Sanitize, Sense> {
     let raw = fields(cdb)?;
     unit.operations().check_exit(raw.flags & ALLOW_UNRESTRICTED_EXIT != 0)?;

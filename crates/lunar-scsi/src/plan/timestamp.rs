@@ -1,4 +1,5 @@
-//! REPORT TIMESTAMP. There is no SET TIMESTAMP: the clock is the host's, an initiator may look.
+//! REPORT TIMESTAMP. There is no SET TIMESTAMP: the clock belongs to the host, an initiator may
+//! read it.
 
 use super::inform::cut;
 use super::{Plan, Refusal};
@@ -8,9 +9,9 @@ use crate::commands::Request;
 use crate::unit::BlockUnit;
 use alloc::vec::Vec;
 
-/// REPORT TIMESTAMP. SPC-4 §6.38: milliseconds since 1970-01-01 00:00 UTC, 48 bits of them.
+/// REPORT TIMESTAMP. SPC-4 §6.38: milliseconds since 1970-01-01 00:00 UTC, in 48 bits.
 pub(crate) fn report(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
-    /// TIMESTAMP PARAMETER DATA LENGTH counts what follows it.
+    /// TIMESTAMP PARAMETER DATA LENGTH counts the bytes after it.
     const LENGTH: [u8; 2] = [0, 10];
     /// 011b: "initialized by a method outside the scope of this standard".
     const ORIGIN_OUTSIDE: u8 = 0x03;

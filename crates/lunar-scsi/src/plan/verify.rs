@@ -16,12 +16,13 @@ pub(crate) fn verify(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan
         _ => return Err(bad_byte_check()),
     };
     let range = transfer(unit, blocks)?;
-    // Nothing to verify: not even the one block is sent.
+    // Nothing to verify: not even the single block is sent.
     let compare = if range.count == 0 { Compare::Medium } else { compare };
     Ok(Plan::Verify { range, compare })
 }
 
-/// WRITE AND VERIFY (10, 12, 16). SBC-3 §5.37 to §5.39. It knows no comparison with one block.
+/// WRITE AND VERIFY (10, 12, 16). SBC-3 §5.37 to §5.39. Comparison with one block is not defined
+/// for it.
 pub(crate) fn write_and_verify(
     unit: &mut BlockUnit,
     request: &Request<'_>,

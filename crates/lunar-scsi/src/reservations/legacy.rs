@@ -5,11 +5,11 @@ use super::{ItNexus, Reservations};
 use crate::plan::Refusal;
 
 impl Reservations {
-    /// RESERVE (6): the whole unit, for this nexus.
+    /// RESERVE (6): reserves the whole unit for this nexus.
     ///
     /// # Errors
-    /// RESERVATION CONFLICT when another nexus has it, or while keys are registered; not for a
-    /// nexus that a persistent reservation gives access already.
+    /// RESERVATION CONFLICT if another nexus has reserved it, or while keys are registered; not for
+    /// a nexus that already has access by a persistent reservation.
     pub fn reserve(&mut self, nexus: &ItNexus) -> Result<(), Refusal> {
         if self.is_excepted(nexus)? {
             return Ok(());
@@ -23,7 +23,7 @@ impl Reservations {
         }
     }
 
-    /// RELEASE (6): what another nexus reserved stays reserved, and that is no error.
+    /// RELEASE (6). A reservation of another nexus stays, which is no error.
     ///
     /// # Errors
     /// RESERVATION CONFLICT while keys are registered, with the same exception.
@@ -34,7 +34,7 @@ impl Reservations {
         Ok(())
     }
 
-    /// `true`: GOOD without effect, for who has access by a persistent reservation.
+    /// `true`: GOOD without effect, because the nexus has access by a persistent reservation.
     fn is_excepted(&self, nexus: &ItNexus) -> Result<bool, Refusal> {
         if self.registrations.is_empty() {
             return Ok(false);

@@ -1,9 +1,10 @@
-//! Who has reserved a unit: RESERVE and RELEASE of SPC-2, and persistent reservations.
+//! The reservations of a unit: RESERVE and RELEASE of SPC-2, and persistent reservations.
 //! SPC-4 §5.12.
 //!
-//! A plain value: the unit asks it whether a command conflicts, hands it the service actions of
-//! PERSISTENT RESERVE IN and OUT, and tells the nexuses what it returns. Registrations belong to
-//! I_T nexuses, not to sessions: they outlive a logout, and who comes back finds them.
+//! A plain value: the unit queries it for conflicts of a command, passes it the service actions of
+//! PERSISTENT RESERVE IN and OUT, and reports the returned unit attentions to the nexuses.
+//! Registrations belong to I_T nexuses, not to sessions: they survive a logout, and an initiator
+//! that returns still has them.
 
 mod legacy;
 mod moving;
@@ -22,13 +23,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-/// Registrations of one unit; a further one is refused.
+/// Maximum number of registrations of one unit; a further one is refused.
 pub const REGISTRATIONS_MAX: usize = 1024;
-/// Registrations of one unit that one initiator name has made, through all its ports and for
-/// others. Four times the 32 paths to a disk that ESXi and Windows use at most (decision 092).
+/// Maximum number of registrations of one unit that one initiator name has made, through all its
+/// ports and for others. Four times the 32 paths to a disk that ESXi and Windows use at most
+/// (decision 092).
 pub const REGISTRATIONS_OF_INITIATOR_MAX: usize = 128;
-/// Registrations of one unit that initiators of one origin have made whose names are not proven:
-/// the hosts behind one address, or of one IPv6 network.
+/// Maximum number of registrations of one unit made by initiators of one origin whose names are not
+/// proven: the hosts behind one address, or of one IPv6 network.
 pub const REGISTRATIONS_OF_ORIGIN_MAX: usize = 512;
 
 const SHARES: Shares = Shares {
@@ -37,10 +39,10 @@ const SHARES: Shares = Shares {
     of_origin: REGISTRATIONS_OF_ORIGIN_MAX,
 };
 
-/// One I_T nexus as reservations know it: initiator port and target port.
+/// One I_T nexus in reservations: initiator port and target port.
 ///
-/// Equal when both ports are: the relative identifier of the target port may have changed
-/// since the registration, and is not compared; nor is the origin of the initiator.
+/// Two values are equal if both ports are. The relative identifier of the target port may have
+/// changed since the registration, and is not compared; nor is the origin of the initiator.
 #[derive(Clone, Debug)]
 pub struct ItNexus {
     initiator: InitiatorPort,
@@ -49,8 +51,8 @@ pub struct ItNexus {
 }
 
 impl ItNexus {
-    /// The nexus between these ports, of an initiator that has proven its name. Names are compared
-    /// without case, as iSCSI names are.
+    /// Creates the nexus between these ports, of an initiator with a proven name. Names are
+    /// compared without case, like all iSCSI names.
     pub fn new(initiator: &InitiatorPort, port: &TargetPort) -> Self {
         let mut nexus = Self { initiator: initiator.clone(), port: port.clone(), origin: None };
         nexus.initiator.name.make_ascii_lowercase();
@@ -58,23 +60,23 @@ impl ItNexus {
         nexus
     }
 
-    /// The same nexus of an initiator that comes from `origin` and has not proven its name.
+    /// Returns the nexus for an initiator from `origin` without a proven name.
     #[must_use]
     pub fn from_origin(self, origin: Option<Origin>) -> Self {
         Self { origin, ..self }
     }
 
-    /// The initiator that counts for what this nexus takes.
+    /// The initiator to which resources of this nexus are charged.
     pub fn owner(&self) -> Owner<'_> {
         Owner { name: &self.initiator.name, origin: self.origin }
     }
 
-    /// The initiator port, its name in lower case.
+    /// The initiator port, with its name in lower case.
     pub const fn initiator(&self) -> &InitiatorPort {
         &self.initiator
     }
 
-    /// The target port, its name in lower case.
+    /// The target port, with its name in lower case.
     pub const fn port(&self) -> &TargetPort {
         &self.port
     }
@@ -84,7 +86,7 @@ impl PartialEq for ItNexus {
     fn eq(&self, other: &Self) -> bool {
         #[cfg(test)]
         tests::count_comparison();
-        // The ISID differs most often, and costs least to compare.
+        // The ISID differs most often, and is cheapest to compare.
         self.initiator.isid == other.initiator.isid
             && self.port.portal_group_tag == other.port.portal_group_tag
             && self.initiator.name == other.initiator.name
@@ -112,12 +114,12 @@ impl PartialOrd for ItNexus {
     }
 }
 
-/// How a command stands to what another nexus has reserved. SPC-4 §5.12.1, SBC-3 §4.15.
+/// Conflict of a command with reservations of other nexuses. SPC-4 §5.12.1, SBC-3 §4.15.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Access {
     /// Never a conflict: INQUIRY, REPORT LUNS, REQUEST SENSE.
     Always,
-    /// No conflict with a persistent reservation, one with RESERVE (6): TEST UNIT READY.
+    /// No conflict with a persistent reservation, but with RESERVE (6): TEST UNIT READY.
     Persistent,
     /// Conflicts with exclusive access.
     Read,
@@ -135,7 +137,7 @@ lunar_wire::wire_enum! {
 }
 
 impl ReservationType {
-    /// Reads conflict too.
+    /// True if reads conflict too.
     fn excludes_reads(self) -> bool {
         matches!(
             self,
@@ -145,7 +147,7 @@ impl ReservationType {
         )
     }
 
-    /// One registrant holds it, all registrants have access.
+    /// True if one registrant holds the reservation and all registrants have access.
     fn is_registrants_only(self) -> bool {
         matches!(
             self,
@@ -153,7 +155,7 @@ impl ReservationType {
         )
     }
 
-    /// All registrants hold it.
+    /// True if all registrants hold the reservation.
     fn is_all_registrants(self) -> bool {
         matches!(
             self,
@@ -164,53 +166,53 @@ impl ReservationType {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Registration {
-    /// Shared, as copies of the table are made often.
+    /// Shared, because the table is copied often.
     nexus: Arc<ItNexus>,
     /// Never 0.
     key: u64,
-    /// Holds the reservation; never set where all registrants hold it.
+    /// True if it holds the reservation; never set if all registrants hold it.
     holds: bool,
-    /// The nexus that made it for this one, by REGISTER AND MOVE; not kept with the state.
+    /// The nexus that made the registration by REGISTER AND MOVE; not saved with the state.
     made_by: Option<Arc<ItNexus>>,
 }
 
 impl Registration {
-    /// The initiator that it counts for: the one that made it.
+    /// The initiator to which the registration is charged: the one that made it.
     fn owner(&self) -> Owner<'_> {
         self.made_by.as_deref().unwrap_or(&self.nexus).owner()
     }
 }
 
-/// PRGENERATION of a unit and how many nexuses are registered. Every service action that changes a
-/// registration counts up PRGENERATION (SPC-4 §5.12.6); reserving and releasing do not.
+/// PRGENERATION of a unit and the number of registered nexuses. Every service action that changes a
+/// registration increments PRGENERATION (SPC-4 §5.12.6); reserving and releasing do not.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RegistrationsVersion {
     generation: u32,
     registered: usize,
 }
 
-/// The reservations of one unit. A copy costs no more than what changes after it.
+/// The reservations of one unit. A copy is cheap: only later changes cost.
 ///
-/// Invariants: `kind` is one of the six types. With an all registrants type there is a
-/// registration and none `holds`; with another type exactly one `holds`; without a type none.
-/// `reserved_by` (RESERVE (6)) excludes registrations.
+/// Invariants: `kind` is one of the six types. With an all registrants type there is a registration
+/// and none `holds`; with another type exactly one `holds`; without a type none. `reserved_by`
+/// (RESERVE (6)) excludes registrations.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Reservations {
-    /// Ordered by nexus: every command looks for its own, also among a thousand of others. Shared
-    /// with copies of this value until one of them changes.
+    /// Registrations ordered by nexus, because every command looks up its own, even among a
+    /// thousand. Shared with copies of this value until one of them changes.
     registrations: Arc<Vec<Registration>>,
     kind: Option<ReservationType>,
     generation: u32,
-    /// The last registration asked for the state to survive a loss of power.
+    /// True if the last registration requested that the state survives a loss of power.
     persists: bool,
-    /// There is a place where it can survive.
+    /// True if there is a place to save the state.
     can_persist: bool,
     reserved_by: Option<ItNexus>,
 }
 
 impl Reservations {
-    /// Nothing registered, nothing reserved. Without a place to save its state (`can_persist`)
-    /// APTPL is refused, and REPORT CAPABILITIES says so.
+    /// Creates empty reservations. Without a place to save the state (`can_persist`) APTPL is
+    /// refused, as REPORT CAPABILITIES reports.
     pub fn new(can_persist: bool) -> Self {
         Self {
             registrations: Arc::default(),
@@ -222,9 +224,10 @@ impl Reservations {
         }
     }
 
-    /// Whether a command of `nexus` ends with RESERVATION CONFLICT.
+    /// True if a command of `nexus` ends with RESERVATION CONFLICT.
     ///
-    /// RESERVE, RELEASE and PERSISTENT RESERVE IN and OUT judge themselves; do not ask for them.
+    /// RESERVE, RELEASE and PERSISTENT RESERVE IN and OUT check reservations themselves; do not
+    /// call this function for them.
     pub fn conflict(&self, nexus: &ItNexus, access: Access) -> bool {
         if access == Access::Always {
             return false;
@@ -240,14 +243,14 @@ impl Reservations {
         }
     }
 
-    /// Whether the port of a registered nexus has another relative identifier now.
+    /// True if the port of a registered nexus has another relative identifier now.
     pub(crate) fn knows_port_otherwise(&self, nexus: &ItNexus) -> bool {
         self.find(nexus).is_some_and(|at| {
             self.registrations[at].nexus.port.relative_id != nexus.port.relative_id
         })
     }
 
-    /// A nexus is there (again): learns the relative identifier its port has now.
+    /// Updates the relative identifier of a registered nexus that is attached (again).
     pub fn nexus_attached(&mut self, nexus: &ItNexus) {
         if let Some(at) = self.find(nexus) {
             let relative_id = nexus.port.relative_id;
@@ -258,29 +261,31 @@ impl Reservations {
         }
     }
 
-    /// A nexus is lost: its RESERVE (6) ends, registrations and persistent reservations stay.
+    /// Handles the loss of a nexus: its RESERVE (6) ends, registrations and persistent reservations
+    /// stay.
     pub fn nexus_lost(&mut self, nexus: &ItNexus) {
         if self.reserved_by.as_ref() == Some(nexus) {
             self.reserved_by = None;
         }
     }
 
-    /// LOGICAL UNIT RESET or TARGET RESET: RESERVE (6) ends, the rest stays.
+    /// Handles LOGICAL UNIT RESET or TARGET RESET: RESERVE (6) ends, the rest stays.
     pub fn reset(&mut self) {
         self.reserved_by = None;
     }
 
-    /// How many nexuses are registered.
+    /// Number of registered nexuses.
     pub(crate) fn registered(&self) -> usize {
         self.registrations.len()
     }
 
-    /// While it is the same, so are the registrations, unless changes were taken back in between.
+    /// The version of the registrations: while it is equal, they are equal, unless changes were
+    /// reverted in between.
     pub(crate) fn version(&self) -> RegistrationsVersion {
         RegistrationsVersion { generation: self.generation, registered: self.registered() }
     }
 
-    /// Where the initiators of the registrations come from.
+    /// Origins of the initiators of all registrations.
     pub(crate) fn origins(&self) -> impl Iterator<Item = Option<Origin>> {
         self.registrations.iter().map(|entry| entry.owner().origin)
     }
@@ -300,7 +305,8 @@ impl Reservations {
         at
     }
 
-    /// Whether it is reserved, and by this registration among others or alone.
+    /// True if the unit is reserved and this registration holds the reservation, alone or with
+    /// others.
     fn is_holder(&self, registration: &Registration) -> bool {
         self.kind.is_some_and(|kind| registration.holds || kind.is_all_registrants())
     }

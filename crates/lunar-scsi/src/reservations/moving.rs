@@ -1,4 +1,4 @@
-//! REGISTER AND MOVE: the holder hands its reservation to another nexus. SPC-4 §5.12.8.
+//! REGISTER AND MOVE: the holder moves its reservation to another nexus. SPC-4 §5.12.8.
 
 use super::out::Outcome;
 use super::transport::{self, TRANSPORT_ID_BYTES_MAX, TRANSPORT_ID_BYTES_MIN};
@@ -24,7 +24,7 @@ lunar_wire::wire_struct! {
     }
 }
 
-/// How long its parameter list may be.
+/// True for a valid length of the parameter list.
 pub(super) fn is_list_length(bytes: usize) -> bool {
     bytes
         .checked_sub(MoveParameters::LEN)
@@ -32,8 +32,9 @@ pub(super) fn is_list_length(bytes: usize) -> bool {
 }
 
 impl Reservations {
-    /// Registers the nexus that the list names and makes it the holder. Its target port is one
-    /// of the target that was asked; those of other targets that show the unit have no name here.
+    /// Registers the nexus that the list names and makes it the holder. Its target port must belong
+    /// to the target that received the command; the list cannot name ports of other targets that
+    /// export the unit.
     pub(super) fn register_and_move(
         &mut self,
         nexus: &ItNexus,
@@ -73,7 +74,7 @@ impl Reservations {
         Ok(Outcome::default())
     }
 
-    /// Judges where the reservation is to go.
+    /// Checks the destination of the reservation.
     fn destination(
         &self,
         sender: &ItNexus,

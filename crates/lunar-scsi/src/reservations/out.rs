@@ -23,7 +23,7 @@ lunar_wire::wire_flags! {
 }
 
 lunar_wire::wire_struct! {
-    /// The parameter list of every action but REGISTER AND MOVE. SPC-4 §6.16.3.
+    /// The parameter list of every action except REGISTER AND MOVE. SPC-4 §6.16.3.
     pub struct OutParameters [24] {
         0  => key: u64,
         8  => action_key: u64,
@@ -31,11 +31,11 @@ lunar_wire::wire_struct! {
     }
 }
 
-/// A list for REGISTER may be this long, so that SPEC_I_PT with its TransportIDs is refused for
-/// what it is.
+/// Maximum length of a list for REGISTER, so that SPEC_I_PT with its TransportIDs is refused by its
+/// flag and not by its length.
 const REGISTER_LIST_BYTES_MAX: usize = 4096;
 
-/// What the CDB of a PERSISTENT RESERVE OUT says.
+/// The fields of a PERSISTENT RESERVE OUT CDB.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct OutRequest {
     /// SERVICE ACTION, five bits.
@@ -46,23 +46,23 @@ pub struct OutRequest {
     pub parameter_bytes: u32,
 }
 
-/// What else has to be done for a PERSISTENT RESERVE OUT before it ends with GOOD.
+/// Further actions for a PERSISTENT RESERVE OUT before it ends with GOOD.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Outcome {
-    /// Unit attentions to establish, and for whom; never for the sender.
+    /// Unit attentions to establish, with their nexuses; never for the sender.
     pub attentions: Vec<(ItNexus, Attention)>,
-    /// PREEMPT AND ABORT: whose tasks on the unit are to be aborted; never the sender's.
+    /// PREEMPT AND ABORT: nexuses whose tasks on the unit are to be aborted; never the sender.
     pub abort: Vec<ItNexus>,
-    /// What [`Reservations::encode`] gives has changed and must be saved.
+    /// True if the output of [`Reservations::encode`] has changed and must be saved.
     pub save: bool,
 }
 
 impl OutRequest {
-    /// Judges the CDB before its parameter list is collected.
+    /// Checks the CDB before its parameter list is received.
     ///
     /// # Errors
-    /// INVALID FIELD IN CDB: no such service action, or a scope or type that is none where one is
-    /// needed. PARAMETER LIST LENGTH ERROR: not 24 bytes, or for REGISTER AND MOVE not 24 and a
+    /// INVALID FIELD IN CDB: unknown service action, or an invalid scope or type if one is needed.
+    /// PARAMETER LIST LENGTH ERROR: not 24 bytes, or for REGISTER AND MOVE not 24 and a
     /// TransportID, or for the other registrations too many for SPEC_I_PT.
     pub fn check(&self) -> Result<(), Sense> {
         if self.action().name().is_none() {
@@ -86,7 +86,7 @@ impl OutRequest {
         OutAction(self.service_action)
     }
 
-    /// The type to reserve with; the scope must be the logical unit.
+    /// Returns the type of the reservation; the scope must be the logical unit.
     fn kind(&self) -> Result<ReservationType, Sense> {
         if self.scope_and_type >> 4 != 0 {
             return Err(Sense::invalid_field_in_cdb(2, Some(7)));
@@ -100,15 +100,15 @@ impl OutRequest {
 }
 
 impl Reservations {
-    /// Does what a PERSISTENT RESERVE OUT of `nexus` asks for; `ports` are all of the target it
-    /// came to. Nothing is changed by a refusal.
+    /// Carries out a PERSISTENT RESERVE OUT of `nexus`; `ports` are all ports of the target that
+    /// received it. A refusal changes nothing.
     ///
     /// # Errors
-    /// As [`OutRequest::check`]; RESERVATION CONFLICT when the sender is not registered, gave
-    /// another key, or when RESERVE (6) is in effect; INVALID FIELD IN PARAMETER LIST for
-    /// SPEC_I_PT, which is not offered (decision 041), and for APTPL without a place for the state;
-    /// INVALID RELEASE OF PERSISTENT RESERVATION; INSUFFICIENT REGISTRATION RESOURCES when there
-    /// are as many registrations as there may be, of all or of this initiator.
+    /// Those of [`OutRequest::check`]; RESERVATION CONFLICT if the sender is not registered, sent
+    /// another key, or if RESERVE (6) is in effect; INVALID FIELD IN PARAMETER LIST for SPEC_I_PT,
+    /// which is not supported (decision 041), and for APTPL without a place for the state; INVALID
+    /// RELEASE OF PERSISTENT RESERVATION; INSUFFICIENT REGISTRATION RESOURCES if the maximum number
+    /// of registrations exists, of all or of this initiator.
     pub fn out(
         &mut self,
         nexus: &ItNexus,
@@ -157,9 +157,9 @@ impl Reservations {
         }
     }
 
-    /// SPC-4 §5.12.7. An action key of 0 unregisters. With ALL_TG_PT the initiator port registers
-    /// through every port of the target, as if it had asked through each: one that is registered
-    /// with another key is a conflict, and then nothing is done at all.
+    /// Registers or unregisters. SPC-4 §5.12.7. An action key of 0 unregisters. With ALL_TG_PT the
+    /// initiator port registers through every port of the target, as if requested through each: a
+    /// port registered with another key is a conflict, and then nothing is changed.
     fn register(
         &mut self,
         nexus: &ItNexus,
@@ -201,9 +201,9 @@ impl Reservations {
         Ok(outcome)
     }
 
-    /// The sender's own key must be right, 0 where it has none, and so must that of every further
-    /// nexus that is registered. Those that are not are no conflict: who has shown its own key
-    /// may add a port that came later.
+    /// Checks the keys. The sender's own key must be correct, or 0 if it has none, and so must the
+    /// key of every further registered nexus. Unregistered nexuses are no conflict: a sender with a
+    /// correct key may add a port that was added later.
     fn check_keys(&self, nexuses: &[ItNexus], key: u64) -> Result<(), Refusal> {
         for (index, nexus) in nexuses.iter().enumerate() {
             let right = match self.find(nexus) {
@@ -228,8 +228,8 @@ impl Reservations {
         }
     }
 
-    /// SPC-4 §5.12.11.3: the holder takes its reservation with it; all registrants hold theirs
-    /// until the last one goes.
+    /// Unregisters nexuses. SPC-4 §5.12.11.3: the reservation ends with its holder; with an all
+    /// registrants type it ends with the last registrant.
     fn unregister(&mut self, nexuses: &[ItNexus]) -> Outcome {
         let held = self.registrations.iter().any(|entry| entry.holds);
         for nexus in nexuses {
@@ -249,7 +249,7 @@ impl Reservations {
         outcome
     }
 
-    /// SPC-4 §5.12.9. Who holds it already may reserve the same again.
+    /// Reserves. SPC-4 §5.12.9. The holder may repeat the same reservation.
     fn reserve_as(&mut self, at: usize, kind: ReservationType) -> Result<Outcome, Refusal> {
         match self.kind {
             None => self.establish(at, kind),
@@ -259,7 +259,8 @@ impl Reservations {
         Ok(Outcome::default())
     }
 
-    /// SPC-4 §5.12.11.2. Who does not hold it releases nothing, and that is no error.
+    /// Releases. SPC-4 §5.12.11.2. A release by a nexus that is not the holder has no effect, which
+    /// is no error.
     fn release_as(&mut self, at: usize, scope_and_type: u8) -> Result<Outcome, Refusal> {
         let mut outcome = Outcome::default();
         let Some(kind) = self.kind.filter(|_| self.is_holder(&self.registrations[at])) else {
@@ -276,7 +277,7 @@ impl Reservations {
         Ok(outcome)
     }
 
-    /// SPC-4 §5.12.11.6.
+    /// Clears all registrations and the reservation. SPC-4 §5.12.11.6.
     fn clear(&mut self, at: usize) -> Outcome {
         let mut outcome = Outcome::default();
         self.tell(&mut outcome, Attention::RESERVATIONS_PREEMPTED, |index| index != at);
@@ -288,8 +289,8 @@ impl Reservations {
 
     /// PREEMPT and PREEMPT AND ABORT. SPC-4 §5.12.11.4 and §5.12.11.5.
     ///
-    /// The key of the reservation's holder (0 where all registrants hold it) takes the
-    /// reservation over; any other key only removes registrations.
+    /// With the key of the reservation's holder (0 if all registrants hold it) the sender takes
+    /// over the reservation; any other key only removes registrations.
     fn preempt(&mut self, at: usize, request: OutRequest, victim: u64) -> Result<Outcome, Refusal> {
         let everyone = victim == 0;
         let takes_over = match self.kind {
@@ -322,8 +323,8 @@ impl Reservations {
         Ok(outcome)
     }
 
-    /// Removes the registrations with the victim's key, or all where it is 0. Who preempts a
-    /// reservation keeps its own; who only removes registrations may remove its own.
+    /// Removes the registrations with the victim's key, or all if it is 0. A sender that preempts a
+    /// reservation keeps its registration; one that only removes registrations may remove its own.
     fn remove_victims(
         &mut self,
         sender: usize,
@@ -344,7 +345,8 @@ impl Reservations {
         });
     }
 
-    /// There is room for so many more registrations, and `nexus` has not used its share up.
+    /// Checks that there is room for `more` registrations, and that `nexus` has not reached its
+    /// share.
     pub(super) fn check_room(&self, nexus: &ItNexus, more: usize) -> Result<(), Sense> {
         let taken = self.registrations.iter().map(Registration::owner);
         if SHARES.admit(taken, nexus.owner(), more) {
@@ -354,7 +356,7 @@ impl Reservations {
         }
     }
 
-    /// Makes one registration the holder of a reservation of this type, whatever was before.
+    /// Makes one registration the holder of a reservation of this type, replacing an earlier one.
     pub(super) fn establish(&mut self, at: usize, kind: ReservationType) {
         for (index, entry) in self.registrations_mut().iter_mut().enumerate() {
             entry.holds = index == at && !kind.is_all_registrants();
@@ -362,14 +364,14 @@ impl Reservations {
         self.kind = Some(kind);
     }
 
-    /// The registration of `nexus`, if `key` is its key.
+    /// Returns the registration of `nexus`, if `key` is its key.
     pub(super) fn registered_with(&self, nexus: &ItNexus, key: u64) -> Result<usize, Refusal> {
         self.find(nexus)
             .filter(|at| self.registrations[*at].key == key)
             .ok_or(Refusal::ReservationConflict)
     }
 
-    /// Establishes a unit attention for every registered nexus whose index is concerned.
+    /// Adds a unit attention for every registered nexus whose index matches.
     fn tell(&self, outcome: &mut Outcome, attention: Attention, concerned: impl Fn(usize) -> bool) {
         let told = self.registrations.iter().enumerate();
         let told = told

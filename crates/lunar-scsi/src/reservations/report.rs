@@ -1,4 +1,4 @@
-//! PERSISTENT RESERVE IN: what is registered and reserved. SPC-4 §6.15.
+//! PERSISTENT RESERVE IN: reports registrations and the reservation. SPC-4 §6.15.
 
 use super::{Registration, ReservationType, Reservations, transport};
 use crate::plan::Refusal;
@@ -13,7 +13,7 @@ lunar_wire::wire_enum! {
 }
 
 lunar_wire::wire_struct! {
-    /// What precedes keys, reservation and full status. SPC-4 §6.15.2.
+    /// The header of keys, reservation and full status. SPC-4 §6.15.2.
     pub struct ReportHeader [8] {
         0 => generation: u32,
         4 => additional_bytes: u32,
@@ -21,7 +21,7 @@ lunar_wire::wire_struct! {
 }
 
 lunar_wire::wire_struct! {
-    /// The reservation behind the header. SPC-4 §6.15.3.
+    /// The reservation after the header. SPC-4 §6.15.3.
     pub struct HeldReservation [16] {
         0  => key: u64,
         /// SCOPE, always 0, and TYPE.
@@ -30,7 +30,7 @@ lunar_wire::wire_struct! {
 }
 
 lunar_wire::wire_struct! {
-    /// SPC-4 §6.15.4.
+    /// The capabilities. SPC-4 §6.15.4.
     pub struct Capabilities [8] {
         0 => bytes: u16,
         /// CRH, SIP_C, ATP_C, PTPL_C.
@@ -45,8 +45,8 @@ lunar_wire::wire_struct! {
     /// A full status descriptor; a TransportID follows. SPC-4 §6.15.5.
     pub struct FullStatus [24] {
         0  => key: u64,
-        /// ALL_TG_PT, never set here, and R_HOLDER: what was registered with ALL_TG_PT is told
-        /// nexus by nexus, for one of them may hold the reservation and the others not.
+        /// ALL_TG_PT, never set here, and R_HOLDER: registrations with ALL_TG_PT are reported nexus
+        /// by nexus, because one of them may hold the reservation and the others not.
         12 => flags: u8,
         13 => kind: ReservationType,
         18 => relative_id: u16,
@@ -62,17 +62,17 @@ const COMPATIBLE_HANDLING: u8 = 0x10;
 const ALL_TARGET_PORTS: u8 = 0x04;
 /// PTPL_C in byte 2, PTPL_A in byte 3.
 const PERSISTS: u8 = 0x01;
-/// TMV, and ALLOW COMMANDS 011b: TEST UNIT READY is allowed through every type; MODE SENSE,
-/// REPORT SUPPORTED OPERATION CODES and the like through write exclusive, not exclusive access.
+/// TMV, and ALLOW COMMANDS 011b: TEST UNIT READY is allowed through every type; MODE SENSE, REPORT
+/// SUPPORTED OPERATION CODES and similar commands through write exclusive, not exclusive access.
 const MASK_VALID_ALLOW_3: u8 = 0x80 | 0x30;
 
 impl Reservations {
-    /// The parameter data of a service action: so many bytes of it, and some more where that costs
-    /// nothing. Lists of all initiators are long: what will not be sent is not made.
+    /// Returns the parameter data of a service action: at least `wanted_bytes` of it, if there are
+    /// as many. Lists of all initiators are long, so data that will not be sent is not built.
     ///
     /// # Errors
-    /// RESERVATION CONFLICT while RESERVE (6) is in effect, whoever asks (SPC-2 §5.5.1); INVALID
-    /// FIELD IN CDB for a service action that is none.
+    /// RESERVATION CONFLICT while RESERVE (6) is in effect, for every nexus (SPC-2 §5.5.1); INVALID
+    /// FIELD IN CDB for an unknown service action.
     pub fn report(&self, service_action: u8, wanted_bytes: usize) -> Result<Vec<u8>, Refusal> {
         if self.reserved_by.is_some() && InAction(service_action) <= InAction::READ_FULL_STATUS {
             return Err(Refusal::ReservationConflict);
@@ -87,7 +87,7 @@ impl Reservations {
         Ok(data)
     }
 
-    /// ADDITIONAL LENGTH tells of all keys, whatever is made of them (SPC-4 §4.2.5.6).
+    /// READ KEYS. ADDITIONAL LENGTH counts all keys, however many are returned (SPC-4 §4.2.5.6).
     fn read_keys(&self, wanted_bytes: usize) -> Vec<u8> {
         const KEY_BYTES: usize = size_of::<u64>();
         let mut data = self.header(self.registrations.len() * KEY_BYTES).encode().to_vec();
@@ -97,7 +97,7 @@ impl Reservations {
         data
     }
 
-    /// The key is 0 where all registrants hold the reservation.
+    /// READ RESERVATION. The key is 0 if all registrants hold the reservation.
     fn read_reservation(&self) -> Vec<u8> {
         let Some(kind) = self.kind else { return self.with_header(Vec::new()) };
         let holder = self.registrations.iter().find(|entry| entry.holds);
@@ -117,7 +117,8 @@ impl Reservations {
         capabilities.encode().to_vec()
     }
 
-    /// ADDITIONAL LENGTH tells of all descriptors, whatever is made of them (SPC-4 §4.2.5.6).
+    /// READ FULL STATUS. ADDITIONAL LENGTH counts all descriptors, however many are returned
+    /// (SPC-4 §4.2.5.6).
     fn read_full_status(&self, wanted_bytes: usize) -> Vec<u8> {
         let lengths = self.registrations.iter().map(|entry| {
             FullStatus::LEN + transport::encoded_bytes(&entry.nexus.initiator) //
@@ -134,7 +135,7 @@ impl Reservations {
         data
     }
 
-    /// PRGENERATION and ADDITIONAL LENGTH before `body`.
+    /// Puts PRGENERATION and ADDITIONAL LENGTH before `body`.
     fn with_header(&self, body: Vec<u8>) -> Vec<u8> {
         let mut data = self.header(body.len()).encode().to_vec();
         data.extend(body);
@@ -142,12 +143,12 @@ impl Reservations {
     }
 
     fn header(&self, additional_bytes: usize) -> ReportHeader {
-        // At most `REGISTRATIONS_MAX` descriptors of some hundred bytes.
+        // At most `REGISTRATIONS_MAX` descriptors of a few hundred bytes.
         ReportHeader { generation: self.generation, additional_bytes: additional_bytes as u32 }
     }
 }
 
-/// One full status descriptor; `holds` is the reservation's type if this nexus holds it.
+/// Builds one full status descriptor; `holds` is the reservation's type if this nexus holds it.
 fn full_status(entry: &Registration, holds: Option<ReservationType>) -> Vec<u8> {
     let transport_id = transport::encode(&entry.nexus.initiator);
     let status = FullStatus {

@@ -1,4 +1,4 @@
-//! What of the reservations survives a loss of power: bytes out, bytes in.
+//! Persistent state of the reservations, which survives a loss of power: encoding and decoding.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -30,8 +30,8 @@ const CUT: StateError = StateError("reservations: the state is cut short");
 const WRONG: StateError = StateError("reservations: the state contradicts itself");
 
 impl Reservations {
-    /// What must survive; nothing when the last registration did not ask for it (APTPL).
-    /// PRGENERATION starts at 0 with each power on, and RESERVE (6) ends with it.
+    /// Encodes the state that must survive; empty if the last registration did not request it
+    /// (APTPL). PRGENERATION starts at 0 after each power on, and RESERVE (6) ends with it.
     pub fn encode(&self) -> Vec<u8> {
         if !self.persists {
             return Vec::new();
@@ -56,8 +56,8 @@ impl Reservations {
         state
     }
 
-    /// True if [`encode`](Self::encode) gives another state than that of an earlier copy. Between
-    /// the two only commands have changed something, which change no port of a registration.
+    /// True if [`encode`](Self::encode) returns a different state than for an earlier copy. Only
+    /// commands may have made changes in between, which change no port of a registration.
     pub(super) fn differs_in_state(&self, before: &Self) -> bool {
         if !self.persists && !before.persists {
             return false;
@@ -67,10 +67,10 @@ impl Reservations {
         self.persists != before.persists || self.kind != before.kind || !same_registrations
     }
 
-    /// Takes up what [`encode`](Self::encode) gave; empty state means nothing registered.
+    /// Decodes the output of [`encode`](Self::encode); an empty state means no registrations.
     ///
     /// # Errors
-    /// When `state` is anything else.
+    /// If `state` is anything else.
     pub fn decode(state: &[u8], can_persist: bool) -> Result<Self, StateError> {
         let mut reservations = Self::new(can_persist);
         if state.is_empty() {
@@ -101,7 +101,7 @@ impl Reservations {
         if rest.is_empty() && reservations.is_consistent() { Ok(reservations) } else { Err(WRONG) }
     }
 
-    /// The invariants of [`Reservations`].
+    /// True if the invariants of [`Reservations`] hold.
     pub(super) fn is_consistent(&self) -> bool {
         let holders = self.registrations.iter().filter(|entry| entry.holds).count();
         let held = match self.kind {

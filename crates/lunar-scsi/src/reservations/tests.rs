@@ -36,11 +36,11 @@ const APTPL: u8 = 0x01;
 const CONFLICT: Result<Outcome, Refusal> = Err(Refusal::ReservationConflict);
 
 std::thread_local! {
-    /// Comparisons of two nexuses by this thread.
+    /// Number of comparisons of two nexuses in this thread.
     static COMPARISONS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many comparisons of two nexuses `act` makes.
+/// Number of comparisons of two nexuses during `act`.
 pub(crate) fn comparisons(act: impl FnOnce()) -> usize {
     COMPARISONS.set(0);
     act();
@@ -68,12 +68,12 @@ fn nexus(number: u8) -> ItNexus {
     ItNexus::new(&initiator, &ports()[0])
 }
 
-/// Its nexus through the other port.
+/// The nexus of initiator `number` through the other port.
 fn far(number: u8) -> ItNexus {
     ItNexus::new(&nexus(number).initiator, &ports()[1])
 }
 
-/// The key initiator `number` registers in these tests.
+/// The key that initiator `number` registers in these tests.
 fn key(number: u8) -> u64 {
     0x0a0b_0c0d_0000_0000 + u64::from(number)
 }
@@ -122,7 +122,7 @@ impl Reservations {
     }
 }
 
-/// 1, 2 and 3 are registered, 1 has reserved; 4 is a stranger.
+/// Registers 1, 2 and 3, and reserves with 1; 4 is not registered.
 fn reserved(kind: Type) -> Reservations {
     let mut reservations = Reservations::new(true);
     for number in 1..=3 {
@@ -136,8 +136,8 @@ fn told(attention: Attention, numbers: &[u8]) -> Vec<(ItNexus, Attention)> {
     numbers.iter().map(|number| (nexus(*number), attention)).collect()
 }
 
-/// Goal: SPC-4 table 65, as its columns say. Method: each type against holder, registrant and
-/// stranger, and each class of command.
+/// Goal: conflicts match SPC-4 table 65. Method: each type against holder, registrant and
+/// unregistered nexus, and each class of command.
 #[test]
 fn conflicts_by_type() {
     let (no, yes) = (false, true);
@@ -170,7 +170,7 @@ fn conflicts_by_type() {
     }
 }
 
-/// Registering alone keeps nobody out.
+/// Goal: a registration alone excludes no nexus.
 #[test]
 fn registrations_are_no_reservation() {
     let mut reservations = Reservations::new(true);
@@ -180,7 +180,8 @@ fn registrations_are_no_reservation() {
     }
 }
 
-/// A nexus is name, ISID, target and portal group; not the relative identifier, not the case.
+/// Goal: a nexus is identified by name, ISID, target and portal group; not by the relative
+/// identifier, not by the case.
 #[test]
 fn what_a_nexus_is() {
     let initiator = InitiatorPort { name: "iqn.A".into(), isid: [1; 6] };
@@ -194,7 +195,7 @@ fn what_a_nexus_is() {
     assert_ne!(one, ItNexus::new(&initiator, &TargetPort { name: "iqn.U".into(), ..port }));
 }
 
-/// SPC-4 §5.12.7, row by row.
+/// Goal: registering follows SPC-4 §5.12.7, row by row.
 #[test]
 fn register_wants_the_existing_key() {
     let mut reservations = Reservations::new(true);
@@ -224,7 +225,7 @@ fn register_and_ignore_takes_any_key() {
     assert_eq!(reservations.generation, 3);
 }
 
-/// A changed key keeps the reservation.
+/// Goal: a changed key keeps the reservation.
 #[test]
 fn a_new_key_keeps_the_reservation() {
     let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
@@ -251,9 +252,9 @@ fn only_so_many_registrations() {
     assert_eq!(reservations.keys().len(), REGISTRATIONS_MAX);
 }
 
-/// Fault: each command looked through all registrations for its own, so that 1,000 registrations
-/// under names that differ in their ends made every command of a reserved unit take five times as
-/// long, also when their sessions were gone.
+/// Fault: each command searched all registrations for its own, so that 1,000 registrations
+/// with names that differ at their ends made every command of a reserved unit take five times as
+/// long, even after the end of their sessions.
 #[test]
 fn a_command_does_not_look_through_all_registrations() {
     let nexus_of = |number: usize| {
@@ -336,7 +337,8 @@ fn what_is_not_offered_is_refused() {
     assert_eq!(short, Err(Refusal::Check(Sense::PARAMETER_LIST_LENGTH_ERROR)));
 }
 
-/// Goal: who may reserve. Method: each type reserved, then again by all, same and other type.
+/// Goal: only the holder may reserve again. Method: each type reserved, then again by all, same and
+/// other type.
 #[test]
 fn reserving_again() {
     for kind in TYPES {
@@ -352,7 +354,7 @@ fn reserving_again() {
     }
 }
 
-/// Nothing but registering works without the right key.
+/// Goal: all actions except registering require the correct key.
 #[test]
 fn the_key_is_asked_for() {
     for action in [RESERVE, RELEASE, CLEAR, PREEMPT, PREEMPT_AND_ABORT] {
@@ -369,7 +371,7 @@ fn the_key_is_asked_for() {
     }
 }
 
-/// SPC-4 §5.12.11.2: unit attentions for the types that others had access by.
+/// Goal: a release causes unit attentions for types by which others had access. SPC-4 §5.12.11.2.
 #[test]
 fn releasing() {
     for kind in TYPES {
@@ -391,7 +393,8 @@ fn releasing() {
     }
 }
 
-/// SPC-4 §5.12.11.3: who unregisters, and who is told.
+/// Goal: unregistering the holder ends the reservation and informs the right nexuses.
+/// SPC-4 §5.12.11.3.
 #[test]
 fn unregistering_the_holder() {
     for kind in TYPES {
@@ -424,8 +427,8 @@ fn clearing() {
     }
 }
 
-/// Goal: the holder's key takes the reservation over. Method: same type and another one; tasks
-/// are aborted only where asked for.
+/// Goal: preempting with the holder's key takes over the reservation. Method: same type and another
+/// one; tasks are aborted only if requested.
 #[test]
 fn preempting_the_holder() {
     for kind in TYPES {
@@ -452,7 +455,7 @@ fn preempting_the_holder() {
     }
 }
 
-/// Another key than the holder's removes registrations and leaves the reservation.
+/// Goal: preempting with another key removes registrations and keeps the reservation.
 #[test]
 fn preempting_a_registrant() {
     for kind in TYPES {
@@ -478,7 +481,7 @@ fn preempting_oneself() {
     assert_eq!(reservations.keys(), [key(1), key(3)]);
 }
 
-/// With all registrants, the last registration takes the reservation along.
+/// Goal: with an all registrants type, the reservation ends with the last registration.
 #[test]
 fn preempting_the_last_registrant() {
     let mut reservations = Reservations::new(true);
@@ -528,7 +531,8 @@ fn reserve_6_and_release_6() {
     assert_eq!(reservations.reserve(&nexus(2)), Ok(()));
 }
 
-/// SPC-2 §5.5.1 and SPC-4 §5.12.3: the two kinds exclude each other, for whom they exclude.
+/// Goal: the two kinds of reservation exclude each other, with the exceptions. SPC-2 §5.5.1,
+/// SPC-4 §5.12.3.
 #[test]
 fn both_kinds_of_reservation() {
     let mut reservations = Reservations::new(true);
@@ -556,7 +560,7 @@ fn both_kinds_of_reservation() {
     }
 }
 
-/// Registrations survive a logout and a reset.
+/// Goal: registrations survive a logout and a reset.
 #[test]
 fn who_comes_back_finds_its_registration() {
     let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
@@ -590,9 +594,10 @@ fn read_keys_and_reservation_bytes() {
     assert_eq!(reservations.report(1, usize::MAX).unwrap(), [0, 0, 0, 3, 0, 0, 0, 0]);
 }
 
-/// Goal: of a full status no more is made than is wanted, and it begins as the whole one does.
-/// Named by: READ FULL STATUS with an allocation length of 8 made 128 kB of descriptors under the
-/// unit's lock; twelve sessions with 128 of them stopped all other initiators.
+/// Goal: only the requested part of a full status is built, and it equals the beginning of the
+/// whole one. Fault: READ FULL STATUS with an allocation length of 8 built 128 kB of
+/// descriptors under the unit's lock; twelve sessions with 128 of them stopped all other
+/// initiators.
 #[test]
 fn full_status_is_made_as_far_as_it_is_wanted() {
     let mut reservations = Reservations::new(true);
@@ -606,7 +611,7 @@ fn full_status_is_made_as_far_as_it_is_wanted() {
     }
 }
 
-/// Fault: READ KEYS made all keys, 8 KiB of them, whatever the allocation length.
+/// Fault: READ KEYS built all keys, 8 KiB, whatever the allocation length.
 #[test]
 fn keys_are_made_as_far_as_they_are_wanted() {
     let mut reservations = Reservations::new(true);
@@ -662,8 +667,8 @@ fn any_kind() -> impl Strategy<Value = u8> {
 
 proptest! {
     /// Goal: no sequence of commands breaks the invariants, and a refusal changes nothing.
-    /// Method: five initiators, each through two ports, few keys so that they meet, every
-    /// action, losses and resets between.
+    /// Method: five initiators, each through two ports, few keys so that they collide, every
+    /// action, with losses and resets in between.
     #[test]
     fn any_sequence_keeps_the_invariants(steps in prop::collection::vec(
         (0_u8..10, 0_u8..10, any_kind(), 0_u64..4, 0_u64..4, 0_u8..4), 0..60,
@@ -697,7 +702,7 @@ proptest! {
                         prop_assert_eq!(outcome.abort.is_empty() || action == 5, true);
                     }
                     Err(_) => {
-                        // Fault: a refused command cost a copy of all registrations.
+                        // Fault: a refused command copied all registrations.
                         let after = &reservations.registrations;
                         prop_assert!(Arc::ptr_eq(&before.registrations, after));
                         prop_assert_eq!(&before.registrations, &reservations.registrations);
@@ -720,7 +725,7 @@ proptest! {
         }
     }
 
-    /// Hostile parameter lists never panic.
+    /// Goal: hostile parameter lists never cause a panic.
     #[test]
     fn any_parameter_list_is_judged(
         service_action in any::<u8>(), scope_and_type in any::<u8>(),

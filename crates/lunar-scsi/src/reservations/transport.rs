@@ -3,7 +3,7 @@
 //! | byte | what |
 //! |---|---|
 //! | 0 | 45h: iSCSI, initiator port form |
-//! | 2 | how many bytes follow |
+//! | 2 | number of bytes that follow |
 //! | 4 | `name,i,0x<ISID>`, NUL-terminated, padded to a multiple of four, at least 20 bytes |
 
 use crate::unit::InitiatorPort;
@@ -11,25 +11,25 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// No TransportID is longer, header included: a name of 223 bytes, separator, ISID, NUL.
+/// Maximum length of a TransportID with its header: a name of 223 bytes, separator, ISID, NUL.
 pub(super) const TRANSPORT_ID_BYTES_MAX: usize = 4 + 244;
-/// None is shorter.
+/// Minimum length of a TransportID.
 pub(super) const TRANSPORT_ID_BYTES_MIN: usize = 24;
 
-/// An iSCSI name is no longer, RFC 7143 §4.2.7.1.
+/// Maximum length of an iSCSI name, RFC 7143 §4.2.7.1.
 pub(super) const NAME_BYTES_MAX: usize = 223;
 
 const INITIATOR_PORT_FORM: u8 = 0x45;
 const SEPARATOR: &str = ",i,0x";
 const ISID_DIGITS: usize = 12;
 
-/// How long the TransportID of a port is.
+/// Length of the TransportID of a port.
 pub(super) fn encoded_bytes(port: &InitiatorPort) -> usize {
     let text_bytes = port.name.len() + SEPARATOR.len() + ISID_DIGITS + 1;
     (4 + text_bytes).next_multiple_of(4).max(TRANSPORT_ID_BYTES_MIN)
 }
 
-/// The TransportID of a port.
+/// Encodes the TransportID of a port.
 pub(super) fn encode(port: &InitiatorPort) -> Vec<u8> {
     let isid = port.isid.iter().fold(0, |isid, byte| (isid << 8) | u64::from(*byte));
     let name = format!("{}{SEPARATOR}{isid:012x}", port.name);
@@ -41,7 +41,7 @@ pub(super) fn encode(port: &InitiatorPort) -> Vec<u8> {
     data
 }
 
-/// Reads the TransportID that fills `bytes`; `None` when it is none, or names no port.
+/// Decodes the TransportID that fills `bytes`; `None` if it is invalid, or names no port.
 pub(super) fn decode(bytes: &[u8]) -> Option<InitiatorPort> {
     let fits = (TRANSPORT_ID_BYTES_MIN..=TRANSPORT_ID_BYTES_MAX).contains(&bytes.len())
         && bytes.len().is_multiple_of(4);
@@ -58,7 +58,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<InitiatorPort> {
     Some(InitiatorPort { name: name.to_ascii_lowercase(), isid: isid_of(isid)? })
 }
 
-/// Six bytes from at most twelve hexadecimal digits.
+/// Parses six bytes from at most twelve hexadecimal digits.
 fn isid_of(digits: &str) -> Option<[u8; 6]> {
     let are_digits = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     if !are_digits || digits.len() > ISID_DIGITS {

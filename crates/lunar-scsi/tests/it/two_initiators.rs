@@ -1,5 +1,5 @@
-//! Two initiators at one unit, CDB by CDB: reservations, who is told what, and mode parameters,
-//! in the order in which conformance suites go about them.
+//! Two initiators at one unit, CDB by CDB: reservations, unit attentions, and mode parameters, in
+//! the order of conformance suites.
 
 use lunar_scsi::plan::{NexusId, Plan, Refusal};
 use lunar_scsi::sense::{Sense, SenseKey};
@@ -26,7 +26,7 @@ const REGISTER_AND_IGNORE: u8 = 6;
 const READ_KEYS: u8 = 0;
 const READ_RESERVATION: u8 = 1;
 
-/// Type, name, and whether a stranger reads, a registrant reads, a registrant writes.
+/// Type, name, and whether an unregistered nexus reads, a registrant reads, a registrant writes.
 const TYPES: [(u8, &str, bool, bool, bool); 6] = [
     (1, "write exclusive", true, true, false),
     (3, "exclusive access", false, false, false),
@@ -47,7 +47,7 @@ fn initiator(number: u8) -> InitiatorPort {
     }
 }
 
-/// A unit with both initiators logged in and told of the power-on.
+/// A unit with both initiators logged in; both have received the power-on.
 struct Bench {
     unit: BlockUnit,
     logins: u64,
@@ -116,7 +116,7 @@ impl Bench {
         }
     }
 
-    /// The unit attention TEST UNIT READY reports, if any.
+    /// The unit attention that TEST UNIT READY reports, if any.
     fn attention(&mut self, number: u8) -> Option<u16> {
         match self.run(number, &TEST_UNIT_READY, &[]) {
             Err(Refusal::Check(sense)) if sense.key == SenseKey::UNIT_ATTENTION => Some(sense.code),
@@ -173,7 +173,7 @@ impl Bench {
     }
 }
 
-/// Goal: RESERVE (6) keeps one other out, and RELEASE (6) of another does nothing.
+/// Goal: RESERVE (6) excludes the other nexus, and RELEASE (6) of another has no effect.
 #[test]
 fn reserve_6_and_two_initiators() {
     let mut bench = Bench::new();
@@ -189,7 +189,7 @@ fn reserve_6_and_two_initiators() {
     assert_eq!(bench.attention(ONE), None, "nobody is told");
 }
 
-/// A logout, a lost nexus and a reset end RESERVE (6).
+/// Goal: a logout, a lost nexus and a reset end RESERVE (6).
 #[test]
 fn reserve_6_ends_with_its_nexus() {
     let mut bench = Bench::new();
@@ -204,8 +204,8 @@ fn reserve_6_ends_with_its_nexus() {
     assert_eq!(bench.run(ONE, &RESERVE_6, &[]), GOOD);
 }
 
-/// Goal: who reads and writes under each type. Method: the holder, a stranger, and the stranger
-/// once it has registered.
+/// Goal: access under each type is correct. Method: the holder, an unregistered nexus, and the same
+/// nexus after its registration.
 #[test]
 fn access_by_type() {
     for (kind, name, stranger_reads, registrant_reads, registrant_writes) in TYPES {
@@ -226,7 +226,8 @@ fn access_by_type() {
     }
 }
 
-/// Goal: what becomes of a reservation when its holder unregisters, and who is told.
+/// Goal: unregistering the holder has the right effect on the reservation, and informs the right
+/// nexuses.
 #[test]
 fn ownership_by_type() {
     for (kind, name, ..) in TYPES {
@@ -279,7 +280,7 @@ fn clearing_and_preempting() {
     assert_eq!((bench.keys(ONE), bench.reservation(ONE)), (vec![], None));
 }
 
-/// PREEMPT AND ABORT names the nexuses whose tasks are to go: those that are there.
+/// Goal: PREEMPT AND ABORT returns the nexuses whose tasks must be aborted, if they exist.
 #[test]
 fn preempt_and_abort_names_the_victims() {
     let list = |key: u64, victim: u64| {
@@ -327,7 +328,8 @@ fn service_actions_in_range() {
     }
 }
 
-/// Goal: a registration is the nexus's, not the session's; with APTPL it outlives the process.
+/// Goal: a registration belongs to the nexus, not to the session; with APTPL it survives the
+/// process.
 #[test]
 fn reservations_outlive_logout_and_process() {
     const APTPL: u8 = 1;
@@ -348,7 +350,7 @@ fn reservations_outlive_logout_and_process() {
     assert_eq!(Bench::with(&state).keys(ONE), [], "APTPL 0 forgets");
 }
 
-/// Goal: D_SENSE and SWP do what they say and the other initiator is told, the sender not.
+/// Goal: D_SENSE and SWP take effect, and the other initiator is informed, but not the sender.
 #[test]
 fn mode_parameters_and_the_other_initiator() {
     let mut bench = Bench::new();

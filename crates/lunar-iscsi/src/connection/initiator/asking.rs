@@ -1,4 +1,4 @@
-//! What the caller asks for: may it be asked now, and is it valid?
+//! Requests of the caller: checks whether each is allowed now and valid.
 
 use super::machine::{InitiatorConnection, State};
 use super::request::{Asked, PingPurpose, Request, TextPurpose};
@@ -84,14 +84,14 @@ impl InitiatorConnection {
         }
     }
 
-    /// A text exchange is under way or about to be.
+    /// True while a text exchange is in progress or waits for its numbers.
     pub(super) fn text_is_open(&self) -> bool {
         let asked = |asked: &Asked| matches!(asked, Asked::Text { .. } | Asked::MoreText { .. });
         self.asked.iter().any(|(_, waits)| asked(waits))
             || self.requests.values().any(|request| matches!(request, Request::Text { .. }))
     }
 
-    /// The turn of the next text, once the one before is over.
+    /// Starts the next queued text exchange once the previous one has ended.
     pub(super) fn next_text(&mut self) {
         if !self.text_is_open()
             && let Some((purpose, text)) = self.texts.pop_front()
@@ -114,7 +114,8 @@ impl InitiatorConnection {
         self.ask_if(allowed, Asked::Logout { reason, cid, told: true });
     }
 
-    /// Takes no new requests, and logs this connection out when all is over, at the latest `by`.
+    /// Stops accepting requests, and logs this connection out when all requests have ended, at the
+    /// latest at `by`.
     pub(super) fn drain(&mut self, by: Time) {
         if matches!(self.state, State::FullFeature) {
             self.state = State::Draining;
@@ -135,9 +136,10 @@ impl InitiatorConnection {
         self.ask(Asked::Logout { reason, cid: self.cid, told: false });
     }
 
-    /// Nothing may be sent behind a Logout Request (RFC 7143 §11.14), so a CmdSN that came later
-    /// would be lost, and hold up the other connections. What still waits for one is withdrawn;
-    /// what has got one by then is sent before the logout, for numbers come in order.
+    /// Withdraws requests that wait for a CmdSN: nothing may be sent behind a Logout Request
+    /// (RFC 7143 §11.14), so a CmdSN granted later would be lost and would block the other
+    /// connections. Requests that have their CmdSN by then are sent before the logout, because
+    /// numbers are granted in order.
     fn withdraw_all(&mut self) {
         for (ticket, asked) in self.asked.iter() {
             let waits = match asked {
@@ -152,7 +154,7 @@ impl InitiatorConnection {
         }
     }
 
-    /// A task management function is over, or never got under way.
+    /// Reports a task management function that ended or was never sent.
     pub(super) fn managed(
         &mut self,
         id: TaskId,
@@ -169,7 +171,7 @@ impl InitiatorConnection {
         result: Result<ManagementResponse, Failure>,
         information: [u8; 3],
     ) {
-        // Those that it did not end go on.
+        // Tasks that the function did not end continue.
         for task in self.tasks.values_mut().filter(|task| task.paused_by == Some(id)) {
             task.paused_by = None;
         }
@@ -194,7 +196,7 @@ impl InitiatorConnection {
         matches!(self.state, State::FullFeature | State::Draining)
     }
 
-    /// New requests are welcome.
+    /// Checks that new requests are accepted in this state.
     pub(super) fn allowed(&self) -> Result<(), Failure> {
         let why = match self.state {
             State::LoggingIn(_) => "the login is not through",
@@ -213,8 +215,8 @@ pub(super) fn means_one_task(function: ManagementFunction) -> bool {
     [ManagementFunction::ABORT_TASK, ManagementFunction::QUERY_TASK].contains(&function)
 }
 
-/// What a function on one task comes to if the target knows nothing of that task: RFC 7143
-/// §11.6.1, RFC 7144 §6.4.2.
+/// Response to a function on one task if the target has no such task: RFC 7143 §11.6.1,
+/// RFC 7144 §6.4.2.
 pub(super) fn without_task(function: ManagementFunction) -> ManagementResponse {
     match function {
         ManagementFunction::QUERY_TASK => ManagementResponse::FUNCTION_COMPLETE,

@@ -1,14 +1,14 @@
-//! A Command Descriptor Block on its way.
+//! A Command Descriptor Block to be sent.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::ops::Deref;
 
-/// What fits the header of a SCSI Command. RFC 7143 §11.3.
+/// Number of CDB bytes that fit the header of a SCSI Command. RFC 7143 §11.3.
 const IN_HEADER_BYTES: usize = 16;
 
-/// A Command Descriptor Block. One that fits the header of its PDU, as nearly all do, lies in
-/// place: a command that is sent again and again costs no allocation for it.
+/// A Command Descriptor Block. A CDB that fits the header of its PDU, as nearly all do, is stored
+/// inline, so a command that is sent repeatedly needs no allocation for it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cdb(Kind);
 
@@ -65,7 +65,8 @@ impl From<Vec<u8>> for Cdb {
 mod tests {
     use super::*;
 
-    /// Goal: every length comes back as it was, and equal ones are equal however they were made.
+    /// Goal: CDBs of every length are returned unchanged, and equal CDBs compare equal however they
+    /// were made.
     #[test]
     fn every_length_is_kept() {
         for len in 0..64 {

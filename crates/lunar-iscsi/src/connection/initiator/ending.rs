@@ -1,4 +1,4 @@
-//! How requests and the connection end, and the timers that see to it.
+//! The end of requests and of the connection, and the timers for both.
 
 use super::machine::{Incoming, InitiatorConnection, State, Timers};
 use super::request::{Asked, PingPurpose, Request, TextPurpose};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use lunar_wire::Time;
 
 impl InitiatorConnection {
-    /// A task is over.
+    /// Reports a task as completed and frees its tag.
     pub(super) fn complete(&mut self, tag: u32, result: Result<CommandResult, Failure>) {
         if let Some(task) = self.tasks.remove(&tag) {
             self.bursts.retain(|burst| burst.initiator_task_tag != tag);
@@ -19,7 +19,7 @@ impl InitiatorConnection {
         }
     }
 
-    /// The tags of some tasks, in the order of the caller's names.
+    /// Returns the tags of the tasks that match, in the order of the caller's ids.
     pub(super) fn tags_of(&self, meant: impl Fn(&Task) -> bool) -> Vec<u32> {
         let tasks = self.tasks.iter().filter(|(_, task)| meant(task));
         let mut tags: Vec<_> = tasks.map(|(tag, task)| (task.id, *tag)).collect();
@@ -27,7 +27,7 @@ impl InitiatorConnection {
         tags.into_iter().map(|(_, tag)| tag).collect()
     }
 
-    /// The request of this tag is over.
+    /// Removes the request with this tag and frees the tag.
     pub(super) fn take_request(&mut self, tag: u32) -> Option<Request> {
         let request = self.requests.remove(&tag)?;
         self.free_tag(tag);
@@ -94,7 +94,7 @@ impl InitiatorConnection {
         }
     }
 
-    /// Ends the connection: everything in hand is reported, then it closes. Happens once.
+    /// Ends the connection: reports every open request, then closes. Happens once.
     pub(super) fn shut(&mut self, reason: CloseReason, ending: Ending, failure: Failure) {
         let ending = match core::mem::replace(&mut self.state, State::Closed) {
             State::Closed => return,
@@ -155,7 +155,7 @@ impl InitiatorConnection {
         if self.timers.pinged.is_some() {
             return self.time_out("a ping");
         }
-        // Until its numbers come, the time of asking counts.
+        // Until the ping gets its numbers and is sent, the time of this request counts.
         self.timers.pinged = Some(now);
         self.ask(Asked::Ping { purpose: PingPurpose::KeepAlive, data: Bytes::new() });
     }

@@ -1,4 +1,4 @@
-//! The machine of one connection in the initiator role.
+//! The state machine of one connection in the initiator role.
 
 use super::request::{AskedQueue, Request, TextPurpose};
 use super::task::{Burst, Task};
@@ -35,17 +35,17 @@ pub struct InitiatorConnection {
     pub(super) incoming: Incoming,
     /// Requests that wait for their numbers.
     pub(super) asked: AskedQueue,
-    /// Texts that wait for the one before: one exchange at a time. RFC 7143 §11.10.
+    /// Texts that wait for the one before; only one exchange runs at a time. RFC 7143 §11.10.
     pub(super) texts: VecDeque<(TextPurpose, Bytes)>,
     /// Commands that were sent, by Initiator Task Tag.
     pub(super) tasks: HashMap<u32, Task>,
     /// Other requests that were sent, by Initiator Task Tag.
     pub(super) requests: BTreeMap<u32, Request>,
-    /// Data-Out that is due, in the order it was asked for.
+    /// Data-Out to send, in the order in which it was requested.
     pub(super) bursts: VecDeque<Burst>,
-    /// A Logout Request that ends all tasks is out: no more data-out is sent.
+    /// True once a Logout Request that ends all tasks was sent: no more Data-Out is sent.
     pub(super) data_is_over: bool,
-    /// Tags of tasks that management functions ended; late PDUs for them are no news.
+    /// Tags of tasks that management functions ended; late PDUs for them are ignored.
     pub(super) ended_tags: VecDeque<u32>,
     pub(super) timers: Timers,
     pub(super) outputs: VecDeque<Output>,
@@ -55,7 +55,7 @@ pub struct InitiatorConnection {
 pub(super) enum State {
     LoggingIn(InitiatorLogin),
     FullFeature,
-    /// No new requests: a logout is asked for or under way.
+    /// Accepts no new requests: a logout is due or in progress.
     Draining,
     Closed,
 }
@@ -74,16 +74,16 @@ pub(super) enum Incoming {
 pub(super) struct Timers {
     pub(super) login_by: Option<Time>,
     pub(super) logout_by: Option<Time>,
-    /// When a logout is sent, though not all is over.
+    /// Time at which a logout is sent even if requests are still open.
     pub(super) drain_by: Option<Time>,
-    /// When a ping of our own was sent that has no answer.
+    /// Time at which our unanswered ping was sent.
     pub(super) pinged: Option<Time>,
-    /// When anything arrived last.
+    /// Time at which the last input from the target arrived.
     pub(super) heard: Time,
 }
 
 impl InitiatorConnection {
-    /// A connection over a fresh transport; its login starts at once.
+    /// Creates a connection over a fresh transport; its login starts at once.
     pub fn new(now: Time, options: ConnectionOptions) -> Self {
         let cid = options.login.cid;
         let closed = options.login.cmd_sn;
@@ -117,7 +117,7 @@ impl InitiatorConnection {
         connection
     }
 
-    /// Takes one input. Infallible: what the target does wrong ends the connection.
+    /// Handles one input. Infallible: a protocol violation by the target ends the connection.
     pub fn handle(&mut self, now: Time, input: Input) {
         if let Err(violation) = self.step(now, input) {
             self.shut(CloseReason::Violation(violation), Ending::Violation, Failure::Lost);
@@ -125,7 +125,7 @@ impl InitiatorConnection {
         self.log_out_when_drained();
     }
 
-    /// The next output. Data-Out is made only when asked for here.
+    /// Returns the next output. Data-Out PDUs are built here, only when they are taken.
     pub fn poll(&mut self) -> Output {
         if let Some(output) = self.outputs.pop_front() {
             return output;
@@ -136,12 +136,12 @@ impl InitiatorConnection {
         }
     }
 
-    /// Nothing is in hand: no task, no request, no data to send.
+    /// True when no task, no request and no data to send is left.
     pub fn is_idle(&self) -> bool {
         self.in_hand() == 0 && self.bursts.is_empty()
     }
 
-    /// How many requests are in hand, those that wait included.
+    /// Number of open requests, including those that wait for their numbers.
     pub(super) fn in_hand(&self) -> usize {
         self.asked.len() + self.texts.len() + self.tasks.len() + self.requests.len()
     }
@@ -206,7 +206,7 @@ impl InitiatorConnection {
         self.on_control(now, &header, &Bytes::new())
     }
 
-    /// The numbers of all that consumes a StatSN.
+    /// Checks the numbers of every PDU that consumes a StatSN.
     fn on_answer_header(&mut self, header: &Header) -> Result<(), Violation> {
         macro_rules! numbers {
             ($pdu:ident) => {{
@@ -263,7 +263,7 @@ impl InitiatorConnection {
         }
     }
 
-    /// A whole PDU other than Data-In and R2T; its numbers were judged with its header.
+    /// Handles a whole PDU other than Data-In and R2T; its numbers were checked with its header.
     fn on_control(&mut self, now: Time, header: &Header, data: &Bytes) -> Result<(), Violation> {
         match header.opcode() {
             Opcode::SCSI_RESPONSE => self.on_response(header, data),
@@ -276,8 +276,8 @@ impl InitiatorConnection {
         }
     }
 
-    /// Each StatSN once, and in order: anything else means a lost response, which only session
-    /// recovery mends at ErrorRecoveryLevel 0. RFC 7143 §4.2.2.2.
+    /// Requires each StatSN once and in order: any other value means a lost response, which at
+    /// ErrorRecoveryLevel 0 only session recovery repairs. RFC 7143 §4.2.2.2.
     pub(super) fn on_stat_sn(&mut self, stat_sn: SerialNumber) -> Result<(), Violation> {
         if stat_sn != self.exp_stat_sn {
             return Err(Violation::StatSn { got: stat_sn.0, expected: self.exp_stat_sn.0 });
@@ -286,7 +286,7 @@ impl InitiatorConnection {
         Ok(())
     }
 
-    /// R2T and pings tell the next StatSN without consuming it.
+    /// Checks the next StatSN, which R2Ts and pings carry without consuming it.
     pub(super) fn on_next_stat_sn(&mut self, stat_sn: SerialNumber) -> Result<(), Violation> {
         if stat_sn.after(self.exp_stat_sn) {
             return Err(Violation::StatSn { got: stat_sn.0, expected: self.exp_stat_sn.0 });
@@ -341,7 +341,8 @@ impl InitiatorConnection {
                 self.end_data();
             }
             ToConnection::LoggingOut => {}
-            // The answer to a logout is worth its short wait: the target has closed the others.
+            // Wait for the logout response, which comes soon: the target has closed the other
+            // connections.
             ToConnection::Close if self.is_logging_out() => {}
             ToConnection::Close => self.shut(CloseReason::Dropped, Ending::Lost, Failure::Lost),
         }

@@ -1,5 +1,5 @@
-//! The initiator role of a connection: the values at its border. Mirrors
-//! [`target`](super::target); the machine itself is [`InitiatorConnection`].
+//! The initiator role of a connection: the types of its interface. Mirrors
+//! [`target`](super::target); the state machine is [`InitiatorConnection`].
 
 mod asking;
 mod cdb;
@@ -35,32 +35,32 @@ use bytes::Bytes;
 use core::time::Duration;
 use lunar_wire::{Lun, Time};
 
-/// How a connection starts.
+/// Start parameters of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionOptions {
-    /// Who logs in where, and what is negotiated. ISID, TSIH and CmdSN come from
+    /// Names, credentials and proposals of the login. ISID, TSIH and CmdSN come from
     /// [`InitiatorSession::open`](crate::session::initiator::InitiatorSession::open).
     pub login: InitiatorLoginOptions,
-    /// `None` on the leading connection; what it negotiated on every further one.
+    /// `None` on the leading connection; on further ones, the parameters that it negotiated.
     pub session: Option<SessionParameters>,
-    /// How much and how long.
+    /// Limits of memory and time.
     pub limits: ConnectionLimits,
 }
 
 /// Limits of one connection in the initiator role.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// From the first Login Request to full feature phase.
+    /// Time from the first Login Request to full feature phase.
     pub login_time: Duration,
-    /// When nothing has arrived for so long, ping the target; `None`: never.
+    /// Idle time after which the target is pinged; `None`: never.
     pub ping_interval: Option<Duration>,
-    /// A pinged target that sends nothing for so long is taken for dead.
+    /// Time without any input after a ping, after which the target is considered dead.
     pub ping_time: Duration,
-    /// From the Logout Request to its response.
+    /// Time from the Logout Request to its response.
     pub logout_time: Duration,
-    /// Commands and other requests in hand at once, those that wait for the window included.
+    /// Commands and other requests open at once, including those that wait for the window.
     pub requests_max: u32,
-    /// Text gathered over the Text Responses of one exchange.
+    /// Maximum text gathered over the Text Responses of one exchange, in bytes.
     pub text_bytes_max: u32,
 }
 
@@ -80,66 +80,67 @@ impl Default for ConnectionLimits {
 /// A SCSI command to execute. RFC 7143 §11.3.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Command {
-    /// The caller's name for it in all that follows; never used twice on one connection.
+    /// The caller's id of the command in later inputs and outputs; never reused on a connection.
     pub id: TaskId,
-    /// For which unit.
+    /// Logical unit that the command addresses.
     pub lun: Lun,
-    /// 1 to 1,020 bytes; shorter than 16 is padded with zeroes, longer goes on in an extended CDB
-    /// header segment (RFC 7143 §11.2.2.3).
+    /// 1 to 1,020 bytes; a CDB shorter than 16 bytes is padded with zeroes, a longer one continues
+    /// in an extended CDB header segment (RFC 7143 §11.2.2.3).
     pub cdb: Cdb,
-    /// SIMPLE, ORDERED …
+    /// Task attribute: SIMPLE, ORDERED …
     pub attribute: TaskAttribute,
-    /// Command priority, 0 to 15: 0 says nothing, else 1 is the highest. Not sent below
-    /// iSCSIProtocolLevel 2. RFC 7144 §5.1.1.
+    /// Command priority, 0 to 15: 0 means none, 1 is the highest. Not sent below iSCSIProtocolLevel
+    /// 2. RFC 7144 §5.1.1.
     pub priority: u8,
-    /// Data for the target; its length is the ExpectedDataTransferLength. Sent as slices.
+    /// Data for the target; its length is the ExpectedDataTransferLength. Sent without copying.
     pub data_out: Bytes,
-    /// How much data is expected from the target: the length of the buffer that the driver holds
-    /// ready. With data-out as well, the command is bidirectional.
+    /// Maximum data expected from the target: the length of the driver's buffer. A command that
+    /// also has data-out is bidirectional.
     pub data_in_bytes_max: u32,
-    /// Ahead of the commands that wait, whether the window is open or not.
+    /// True to send the command ahead of waiting commands, whether or not the window is open.
     pub immediate: bool,
 }
 
 /// A task management function to carry out. RFC 7143 §11.5.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Management {
-    /// The caller's name for it, from the same set as those of commands.
+    /// The caller's id of the function, from the same number space as those of commands.
     pub id: TaskId,
-    /// Which. TASK REASSIGN is refused: it needs ErrorRecoveryLevel 2; so are those of RFC 7144
-    /// below iSCSIProtocolLevel 2. After I_T NEXUS RESET the target ends the session.
+    /// Function to carry out. TASK REASSIGN is refused because it needs ErrorRecoveryLevel 2; the
+    /// functions of RFC 7144 are refused below iSCSIProtocolLevel 2. After I_T NEXUS RESET the
+    /// target ends the session.
     pub function: ManagementFunction,
-    /// On which unit; zero for those that mean all units.
+    /// Logical unit of the function; zero for functions on all units.
     pub lun: Lun,
-    /// The task meant by ABORT TASK or QUERY TASK; it was executed on this connection.
+    /// Task that ABORT TASK or QUERY TASK refers to; it was executed on this connection.
     pub referenced: Option<TaskId>,
 }
 
-/// Which targets a SendTargets asks for. RFC 7143 Appendix C.
+/// Targets that a SendTargets request covers. RFC 7143 Appendix C.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SendTargets {
-    /// All that this initiator may see; discovery sessions only.
+    /// All targets this initiator may see; discovery sessions only.
     All,
-    /// The one of this name.
+    /// The target of this name.
     Name(String),
-    /// The one this session is logged in to.
+    /// The target of this session.
     This,
 }
 
-/// What an initiator connection is told.
+/// Input of an initiator connection.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A PDU's header; its digest was right.
+    /// A PDU header whose digest was correct.
     Header(Header),
-    /// The data segment of that PDU is complete and lies where `Receive` said. `data` holds it for
-    /// [`Place::Control`] and is empty otherwise.
+    /// The data segment of that PDU is complete, at the place that `Receive` named. `data` holds it
+    /// for [`Place::Control`] and is empty otherwise.
     Payload {
-        /// For [`Place::Control`].
+        /// The data segment, for [`Place::Control`] only.
         data: Bytes,
-        /// `false`: the data digest did not match.
+        /// `false` if the data digest did not match.
         digest_ok: bool,
     },
-    /// A header arrived whose digest did not match; framing is lost (ERL 0). RFC 7143 §7.8.
+    /// A header with a wrong digest arrived; framing is lost (ERL 0). RFC 7143 §7.8.
     HeaderDigestError,
     /// Execute a SCSI command. Answered by exactly one [`Output::Completed`].
     Execute(Command),
@@ -147,116 +148,118 @@ pub enum Input {
     Manage(Management),
     /// Ping the target. Answered by exactly one [`Output::Pong`].
     Ping {
-        /// The caller's name for it.
+        /// The caller's id of the ping.
         id: TaskId,
-        /// To be echoed; at most the target's MaxRecvDataSegmentLength.
+        /// Data to echo; at most the target's MaxRecvDataSegmentLength.
         data: Bytes,
     },
-    /// Ask which targets there are. Answered by exactly one [`Output::Targets`].
+    /// Request the list of targets. Answered by exactly one [`Output::Targets`].
     SendTargets {
-        /// The caller's name for it.
+        /// The caller's id of the request.
         id: TaskId,
-        /// Which targets.
+        /// Targets to list.
         which: SendTargets,
     },
-    /// Send any text. Answered by exactly one [`Output::Text`].
+    /// Send a text request. Answered by exactly one [`Output::Text`].
     Text {
-        /// The caller's name for it.
+        /// The caller's id of the request.
         id: TaskId,
-        /// Keys and values, each pair ended by NUL; at most the target's
+        /// Keys and values, each pair terminated by NUL; at most the target's
         /// MaxRecvDataSegmentLength.
         text: Bytes,
     },
-    /// Log out. Answered by exactly one [`Output::LoggedOut`]; unless another connection was
-    /// meant, what is still in hand fails with [`Failure::LoggedOut`], then the connection closes.
+    /// Log out. Answered by exactly one [`Output::LoggedOut`]. Unless the logout is for another
+    /// connection, requests that are still open fail with [`Failure::LoggedOut`], then the
+    /// connection closes.
     Logout {
-        /// What is to be closed.
+        /// Scope of the logout.
         reason: LogoutReason,
-        /// Which connection; `None`: this one.
+        /// Connection to close; `None`: this one.
         cid: Option<u16>,
     },
-    /// The session speaks to this connection.
+    /// A message of the session to this connection.
     Session(ToConnection),
-    /// The time of [`Output::Wait`] has come.
+    /// The time given by [`Output::Wait`] has come.
     Deadline,
     /// The peer closed its side, or the socket failed.
     PeerClosed,
 }
 
-/// What an initiator connection asks of its driver, or tells it.
+/// Output of an initiator connection: a request to its driver, or a report.
 ///
-/// A driver whose socket takes no more stops reading from it until the queue is short again; so
-/// all that waits to be sent stays within what one read can ask for.
+/// A driver whose socket accepts no more data stops reading from it until the send queue is short
+/// again; this bounds the data waiting to be sent to what one read can request.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Where the data segment of the header just handed in goes. Exactly once for each header
-    /// with DataSegmentLength > 0, unless `Close` comes instead. For [`Place::Task`] that is the
+    /// Place for the data segment of the header just handled. Comes exactly once for each header
+    /// with DataSegmentLength > 0, unless `Close` comes instead. For [`Place::Task`] it is the
     /// data-in buffer of this command.
     Receive(Place),
-    /// Send it, in this order.
+    /// Send this PDU; PDUs go out in the order of the outputs.
     Send(Pdu),
-    /// The login is through: the driver switches digests on now, in both directions, after what
-    /// was sent so far.
+    /// The login is complete: the driver enables digests now, in both directions, after the PDUs
+    /// sent so far.
     FullFeature(ConnectionParameters),
-    /// What the login brought. Commands are welcome from now on.
+    /// Result of the login. Commands are accepted from now on.
     LoggedIn(Box<Established>),
-    /// For the session this connection belongs to.
+    /// A message to the session of this connection.
     ToSession(ToSession),
-    /// A command is over; its data-in buffer is the caller's again.
+    /// A command ended; its data-in buffer belongs to the caller again.
     Completed {
-        /// Which.
+        /// Id of the command.
         id: TaskId,
-        /// What the target answered, or why there is no answer.
+        /// The response of the target, or the reason why there is none.
         result: Result<CommandResult, Failure>,
     },
-    /// A task management function is over. The tasks it ended have been reported before.
+    /// A task management function ended. The tasks that it ended have been reported before.
     Managed {
-        /// Which.
+        /// Id of the function.
         id: TaskId,
-        /// What the target answered, or why there is no answer.
+        /// The response of the target, or the reason why there is none.
         result: Result<ManagementResponse, Failure>,
-        /// Additional Response Information, RFC 7144 §6.4; zero where there is none.
+        /// Additional Response Information, RFC 7144 §6.4; zero if there is none.
         information: [u8; 3],
     },
-    /// The answer to a ping: the data came back as it was sent, up to what we can receive.
+    /// The answer to a ping: the data came back unchanged, up to the length we can receive.
     Pong {
-        /// Which.
+        /// Id of the ping.
         id: TaskId,
-        /// `Ok` if the target lives.
+        /// `Ok` if the target answered.
         result: Result<(), Failure>,
     },
-    /// The answer to SendTargets, in the target's order.
+    /// The answer to SendTargets, in the order of the target.
     Targets {
-        /// Which.
+        /// Id of the request.
         id: TaskId,
         /// The records.
         result: Result<Vec<TargetRecord>, Failure>,
     },
-    /// The answer to a text.
+    /// The answer to a text request.
     Text {
-        /// Which.
+        /// Id of the request.
         id: TaskId,
-        /// Keys and values, each pair ended by NUL.
+        /// Keys and values, each pair terminated by NUL.
         result: Result<Bytes, Failure>,
     },
     /// The answer to a logout.
     LoggedOut {
-        /// What the target answered, or why there is no answer.
+        /// The response of the target, or the reason why there is none.
         result: Result<LogoutReply, Failure>,
     },
-    /// The target tells something unasked. What the protocol asks of the initiator in return
-    /// happens without the driver.
+    /// An Asynchronous Message of the target. The reaction that the protocol requires of the
+    /// initiator needs no action by the driver.
     Event(Event),
-    /// Nothing more will be sent: flush what was, then close the socket.
+    /// Nothing more will be sent: flush the PDUs sent so far, then close the socket.
     Close(CloseReason),
-    /// Nothing to do until then (`None`: until the next input).
+    /// Nothing to do until this time (`None`: until the next input).
     Wait(Option<Time>),
 }
 
-/// How a SCSI command ended.
+/// The result of a SCSI command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CommandResult {
-    /// Whether it reached the SCSI layer of the target; if not, the status means nothing.
+    /// Service response: whether the command reached the SCSI layer of the target; if not, the
+    /// status has no meaning.
     pub response: ServiceResponse,
     /// SAM status byte.
     pub status: u8,
@@ -264,46 +267,46 @@ pub struct CommandResult {
     pub status_qualifier: u16,
     /// Sense data, without the SenseLength field.
     pub sense: Bytes,
-    /// How many bytes of the data-in buffer hold data of the target, from its start.
+    /// Number of bytes at the start of the data-in buffer that hold data of the target.
     pub data_in_bytes: u32,
-    /// Of data-out if the command had any, else of data-in.
+    /// Residual of data-out if the command had any, else of data-in.
     pub residual: Residual,
-    /// Of data-in, if the command is bidirectional.
+    /// Residual of data-in if the command is bidirectional.
     pub read_residual: Residual,
 }
 
-/// How the length of a transfer differs from what was expected. RFC 7143 §11.4.5.
+/// Difference between the transferred and the expected length. RFC 7143 §11.4.5.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Residual {
-    /// It does not.
+    /// Both lengths are equal.
     #[default]
     None,
-    /// So many bytes less were moved than expected.
+    /// Number of bytes by which the transfer was shorter than expected.
     Underflow(u32),
-    /// So many bytes more would have been moved had they been expected.
+    /// Number of bytes by which the transfer would have been longer if more had been expected.
     Overflow(u32),
 }
 
-/// Why a request has no answer of the target. Whether a command that was sent had an effect is
-/// then not known, except for `Refused`.
+/// The reason why a request has no answer of the target. Except for `Refused`, the effect of a
+/// command that was sent is then unknown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Failure {
-    /// Never sent: not logged in, logging out, too much in hand, or not valid as asked.
+    /// Never sent: not logged in, logging out, too many open requests, or an invalid request.
     Refused(&'static str),
     /// Ended by a task management function.
     Aborted,
-    /// The target rejected it.
+    /// The target rejected the request.
     Rejected(RejectReason),
     /// Ended by a logout.
     LoggedOut,
-    /// The connection ended first.
+    /// The connection ended before the answer came.
     Lost,
 }
 
 /// The target's answer to a logout. RFC 7143 §11.15.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LogoutReply {
-    /// How it ended.
+    /// Result code.
     pub result: LogoutResult,
     /// Time2Wait.
     pub time_to_wait_seconds: u16,
@@ -314,11 +317,11 @@ pub struct LogoutReply {
 /// An Asynchronous Message. RFC 7143 §11.9.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Event {
-    /// Which kind.
+    /// Kind of event.
     pub event: AsyncEvent,
-    /// For a SCSI event.
+    /// Logical unit of a SCSI event.
     pub lun: Lun,
-    /// For a vendor's event.
+    /// Code of a vendor-specific event.
     pub vendor_code: u8,
     /// Parameter1 to Parameter3 as the kind defines them.
     pub parameters: [u16; 3],
@@ -326,7 +329,7 @@ pub struct Event {
     pub sense: Bytes,
 }
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CloseReason {
     /// Logged out.
@@ -335,13 +338,13 @@ pub enum CloseReason {
     LoginFailed(LoginFailure),
     /// The target broke the protocol.
     Violation(Violation),
-    /// The target did not answer in time; the text says to what.
+    /// The target did not answer in time; the text names the missing answer.
     TimedOut(&'static str),
     /// The target closed its side, or the socket failed.
     PeerClosed,
-    /// The same, where the target owed the first answer to proposals that name TaskReporting or
-    /// iSCSIProtocolLevel: old targets do not know them.
+    /// The same as `PeerClosed`, while the first answer to proposals of TaskReporting or
+    /// iSCSIProtocolLevel was due: old targets do not support these keys.
     NewerKeysUnanswered,
-    /// The session asked for it.
+    /// The session requested it.
     Dropped,
 }

@@ -1,5 +1,5 @@
-//! What a target sends besides the data and status of commands: the answers to other requests,
-//! NOP-In, Asynchronous Message, Reject.
+//! PDUs of a target besides the data and status of commands: answers to other requests, NOP-In,
+//! Asynchronous Message, Reject.
 
 use super::machine::{Incoming, InitiatorConnection};
 use super::request::{Asked, PingPurpose, Request, TextPurpose};
@@ -21,12 +21,13 @@ use bytes::Bytes;
 use core::time::Duration;
 use lunar_wire::{Lun, SerialNumber, Time};
 
-/// Text Responses of one exchange; each may be empty, so their bytes are no bound.
+/// Maximum number of Text Responses in one exchange; empty ones do not count against the byte
+/// limit.
 const TEXT_ROUNDS_MAX: u32 = 256;
 
 impl InitiatorConnection {
-    /// The header of a NOP-In; an answer to our ping consumes a StatSN, a ping does not.
-    /// RFC 7143 §11.19.
+    /// Handles the header of a NOP-In; an answer to our ping consumes a StatSN, a ping of the
+    /// target does not. RFC 7143 §11.19.
     pub(super) fn on_nop_in_header(&mut self, header: &Header) -> Result<(), Violation> {
         let nop = NopIn::decode(&header.bhs);
         self.on_window(nop.exp_cmd_sn, nop.max_cmd_sn);
@@ -39,7 +40,7 @@ impl InitiatorConnection {
             };
         }
         self.on_next_stat_sn(nop.stat_sn)?;
-        // A target that pings faster than its pings can be answered gets fewer answers.
+        // A target that pings faster than we can answer gets fewer answers.
         let room = self.in_hand() < 2 * self.limits.requests_max as usize;
         if nop.target_transfer_tag != TAG_RESERVED && room {
             let target_transfer_tag = nop.target_transfer_tag;
@@ -48,7 +49,7 @@ impl InitiatorConnection {
         Ok(())
     }
 
-    /// The whole answer to a ping.
+    /// Handles a whole answer to a ping.
     pub(super) fn on_pong(&mut self, header: &Header, echo: &Bytes) -> Result<(), Violation> {
         let tag = NopIn::decode(&header.bhs).initiator_task_tag;
         if tag == TAG_RESERVED {
@@ -68,7 +69,7 @@ impl InitiatorConnection {
         Ok(())
     }
 
-    /// The end of a task management function. RFC 7143 §11.6.
+    /// Handles the end of a task management function. RFC 7143 §11.6.
     pub(super) fn on_management(&mut self, header: &Header) -> Result<(), Violation> {
         const PDU: Opcode = Opcode::TASK_MANAGEMENT_RESPONSE;
         let answer = TaskManagementResponse::decode(&header.bhs);
@@ -92,13 +93,14 @@ impl InitiatorConnection {
         Ok(())
     }
 
-    /// TaskReporting=FastAbort.
+    /// True with TaskReporting=FastAbort.
     pub(super) fn is_fast(&self) -> bool {
         self.session.task_reporting == TaskReporting::FastAbort
     }
 
-    /// RFC 7143 §4.2.3.4 a): the initiator "MUST NOT send any more Data-Out PDUs for affected tasks
-    /// on the issuing connection … once the TMF is sent". If the function fails they go on.
+    /// Holds back Data-Out of the tasks that a function covers. RFC 7143 §4.2.3.4 a): the initiator
+    /// "MUST NOT send any more Data-Out PDUs for affected tasks on the issuing connection … once
+    /// the TMF is sent". If the function fails, the tasks continue.
     pub(super) fn pause(&mut self, by: TaskId, lun: Option<Lun>, before: SerialNumber) {
         for task in self.tasks.values_mut().filter(|task| is_meant(task, lun, before)) {
             task.paused_by = Some(by);
@@ -110,8 +112,8 @@ impl InitiatorConnection {
         self.outputs.push_back(Output::ToSession(ToSession::TasksEnded { lun, before }));
     }
 
-    /// A function on several tasks was completed: those of this connection are over. What the
-    /// target sent of them before may still be on its way, if the function ran elsewhere.
+    /// Ends the tasks of this connection that a completed function covers. PDUs that the target
+    /// sent for them earlier may still arrive if the function ran on another connection.
     pub(super) fn end_tasks(&mut self, lun: Option<Lun>, before: SerialNumber) {
         let tags = self.tags_of(|task| is_meant(task, lun, before));
         self.end_tagged(tags);
@@ -120,16 +122,17 @@ impl InitiatorConnection {
     fn end_tagged(&mut self, tags: Vec<u32>) {
         for tag in tags {
             match &mut self.incoming {
-                // Its buffer is being filled; it is given back when that is over.
+                // Data is arriving in its buffer; the task ends when the segment is complete.
                 Incoming::DataIn { tag: busy, over, .. } if *busy == tag => *over = true,
                 _ => self.end_task(tag),
             }
         }
     }
 
-    /// Ends one task that the target may not know to be over yet.
+    /// Ends one task whose PDUs of the target may still arrive.
     pub(super) fn end_task(&mut self, tag: u32) {
-        /// Tags of ended tasks that are remembered; late PDUs for older ones are violations.
+        /// Maximum number of remembered tags of ended tasks; late PDUs for older tags are
+        /// violations.
         const ENDED_TAGS_MAX: usize = 1024;
         self.complete(tag, Err(Failure::Aborted));
         if self.ended_tags.len() >= ENDED_TAGS_MAX {
@@ -138,7 +141,7 @@ impl InitiatorConnection {
         self.ended_tags.push_back(tag);
     }
 
-    /// One Text Response of an exchange. RFC 7143 §11.11.
+    /// Handles one Text Response of an exchange. RFC 7143 §11.11.
     pub(super) fn on_text(&mut self, header: &Header, text: &Bytes) -> Result<(), Violation> {
         const PDU: Opcode = Opcode::TEXT_RESPONSE;
         let answer = TextResponse::decode(&header.bhs);
@@ -182,13 +185,13 @@ impl InitiatorConnection {
                 let result = Ok(target_records(&gathered));
                 self.outputs.push_back(Output::Targets { id, result });
             }
-            // An empty request proposes nothing, so what comes back changes nothing.
+            // An empty request proposes nothing, so the answer changes nothing.
             TextPurpose::Renegotiate => {}
         }
         self.next_text();
     }
 
-    /// The end of a logout. RFC 7143 §11.15.
+    /// Handles the end of a logout. RFC 7143 §11.15.
     pub(super) fn on_logout(&mut self, header: &Header) -> Result<(), Violation> {
         const PDU: Opcode = Opcode::LOGOUT_RESPONSE;
         let answer = LogoutResponse::decode(&header.bhs);
@@ -214,7 +217,7 @@ impl InitiatorConnection {
         Ok(())
     }
 
-    /// An Asynchronous Message. RFC 7143 §11.9.
+    /// Handles an Asynchronous Message. RFC 7143 §11.9.
     pub(super) fn on_async(
         &mut self,
         now: Time,
@@ -232,7 +235,7 @@ impl InitiatorConnection {
         }));
         match message.event {
             AsyncEvent::LOGOUT_REQUESTED => {
-                // A second before the target loses patience, whatever is still in hand.
+                // Logs out one second before the time limit of the target, even with open requests.
                 let patience = Duration::from_secs(message.parameter_3.into());
                 let spare = Duration::from_secs(1).min(patience / 2);
                 self.drain(now.after(patience - spare));
@@ -241,16 +244,17 @@ impl InitiatorConnection {
                 self.ask(Asked::Text { purpose: TextPurpose::Renegotiate, text: Bytes::new() });
             }
             AsyncEvent::TASKS_TERMINATED if self.is_fast() => self.on_terminated(&message),
-            // 2 and 3 are carried out by the target; when the connection ends, all is reported.
+            // The target carries out events 2 and 3; when the connection ends, all requests are
+            // reported.
             _ => {}
         }
         Ok(())
     }
 
-    /// RFC 7143 §11.9.1: "all active tasks for a LU with a matching LUN field … are being
-    /// terminated": nothing more is sent for them or answered to them, and the message is
-    /// acknowledged by a NOP-Out that bears its LUN. What the target had not received when it sent
-    /// the message is none of them.
+    /// Ends the tasks that the target terminated. RFC 7143 §11.9.1: "all active tasks for a LU with
+    /// a matching LUN field … are being terminated": nothing more is sent for these tasks, and the
+    /// message is acknowledged by a NOP-Out with its LUN. Tasks that the target had not received
+    /// when it sent the message are not affected.
     fn on_terminated(&mut self, message: &AsyncMessage) {
         let lun = message.lun;
         let tags =
@@ -259,7 +263,8 @@ impl InitiatorConnection {
         self.ask(Asked::Answer { lun, target_transfer_tag: TAG_RESERVED });
     }
 
-    /// A Reject: whose header comes back in its data segment? RFC 7143 §7.3, §11.17.
+    /// Handles a Reject by the type of the rejected header in its data segment.
+    /// RFC 7143 §7.3, §11.17.
     pub(super) fn on_reject(&mut self, header: &Header, data: &Bytes) -> Result<(), Violation> {
         let reject = Reject::decode(&header.bhs);
         let malformed = |what| Violation::Malformed { pdu: Opcode::REJECT, what };
@@ -283,7 +288,7 @@ impl InitiatorConnection {
                     self.ask(Asked::Ping { purpose, data: Bytes::new() });
                 }
             }
-            // A status follows for the task it belongs to. RFC 7143 §7.3.
+            // A status of the task follows. RFC 7143 §7.3.
             Opcode::DATA_OUT => {}
             _ if tag == TAG_RESERVED => {}
             _ => {
@@ -296,25 +301,25 @@ impl InitiatorConnection {
         Ok(())
     }
 
-    /// Where the data segment of an answer goes: to the machine.
+    /// Directs the data segment of an answer to the state machine.
     pub(super) fn receive_control(&mut self, header: Header) {
         self.incoming = Incoming::Control(header);
         self.outputs.push_back(Output::Receive(Place::Control));
     }
 }
 
-/// A function on several tasks means this one.
+/// True if a function on several tasks covers this task.
 fn is_meant(task: &Task, lun: Option<Lun>, before: SerialNumber) -> bool {
     lun.is_none_or(|lun| same_unit(lun, task.lun)) && task.is_older(before)
 }
 
-/// Both fields mean the same unit, in whatever form.
+/// True if both LUN fields address the same unit, in whatever format.
 fn same_unit(one: Lun, other: Lun) -> bool {
     one == other || one.form() == other.form() && one.form() != lunar_wire::LunForm::Other
 }
 
-/// Reads the answer to SendTargets. RFC 7143 Appendix C: each TargetName is followed by its
-/// addresses. What does not look like that is left out.
+/// Parses the answer to SendTargets. RFC 7143 Appendix C: each TargetName is followed by its
+/// addresses. Malformed parts are skipped.
 fn target_records(text: &[u8]) -> Vec<TargetRecord> {
     let mut records: Vec<TargetRecord> = Vec::new();
     for pair in text.split(|byte| *byte == 0) {

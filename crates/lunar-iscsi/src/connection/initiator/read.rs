@@ -1,4 +1,4 @@
-//! Data-In: data of a command, perhaps with its status. RFC 7143 §11.7.
+//! Data-In: data of a command, optionally with its status. RFC 7143 §11.7.
 
 use super::machine::{Incoming, InitiatorConnection};
 use super::response::{Residuals, good_data};
@@ -8,7 +8,7 @@ use crate::pdu::{DataIn, DataInFlags, Opcode, ServiceResponse};
 use bytes::Bytes;
 
 impl InitiatorConnection {
-    /// Judges the header of a Data-In and says where its data goes.
+    /// Checks the header of a Data-In and emits the place for its data.
     pub(super) fn on_data_in(&mut self, header: &Header) -> Result<(), Violation> {
         const PDU: Opcode = Opcode::DATA_IN;
         let data_in = DataIn::decode(&header.bhs);
@@ -51,7 +51,7 @@ impl InitiatorConnection {
         Ok(())
     }
 
-    /// Data for a task that a management function has ended is no news; any other is hostile.
+    /// Ignores data for a task that a management function ended; other unknown tags are violations.
     fn on_late_data_in(&mut self, tag: u32, bytes: u32, has_status: bool) -> Result<(), Violation> {
         if !self.ended_tags.contains(&tag) {
             return Err(Violation::UnknownTag { pdu: Opcode::DATA_IN, tag });
@@ -66,8 +66,8 @@ impl InitiatorConnection {
         Ok(())
     }
 
-    /// The data of a Data-In lies in its place; with a status the command is over.
-    /// RFC 7143 §11.7.3: there is no sense, and the residual stands where a response has it.
+    /// Handles a complete Data-In; one with a status ends the command. RFC 7143 §11.7.3: there is
+    /// no sense data, and the residual fields are those of a response.
     pub(super) fn data_in_done(
         &mut self,
         tag: u32,

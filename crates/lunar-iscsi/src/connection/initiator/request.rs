@@ -1,5 +1,5 @@
-//! What an initiator sends: each request waits for its numbers from the session, is sent, and
-//! waits for its answer.
+//! Requests of an initiator: each waits for its numbers from the session, is sent, and waits for
+//! its answer.
 
 use super::asking::{means_one_task, without_task};
 use super::machine::InitiatorConnection;
@@ -22,7 +22,7 @@ use lunar_wire::{Lun, SerialNumber, Time, U24};
 /// A request that waits for its numbers.
 #[derive(Debug)]
 pub(super) enum Asked {
-    /// A command, and the ABORT TASKs that wait for its withdrawal.
+    /// A command, and the ABORT TASK functions that wait for its withdrawal.
     Command {
         command: Command,
         aborts: Vec<Management>,
@@ -32,8 +32,8 @@ pub(super) enum Asked {
         purpose: PingPurpose,
         data: Bytes,
     },
-    /// The answer to a ping of the target, or the acknowledgement of an event: a NOP-Out without
-    /// a tag.
+    /// The answer to a ping of the target, or the acknowledgement of an event: a NOP-Out without a
+    /// tag.
     Answer {
         lun: Lun,
         target_transfer_tag: u32,
@@ -42,7 +42,7 @@ pub(super) enum Asked {
         purpose: TextPurpose,
         text: Bytes,
     },
-    /// Goes on with a text exchange under its tag.
+    /// Continues a text exchange under its tag.
     MoreText {
         tag: u32,
         lun: Lun,
@@ -55,8 +55,8 @@ pub(super) enum Asked {
     },
 }
 
-/// Requests that wait for their numbers, each under its ticket. Tickets count up and numbers mostly
-/// come in that order, so the first is nearly always the one that is meant.
+/// Requests that wait for their numbers, each with a ticket. Tickets count up, and numbers mostly
+/// come in that order, so the first entry is nearly always the one that is looked up.
 #[derive(Debug, Default)]
 pub(super) struct AskedQueue {
     entries: VecDeque<(u64, Asked)>,
@@ -64,7 +64,7 @@ pub(super) struct AskedQueue {
 }
 
 impl AskedQueue {
-    /// Takes one in; returns its ticket.
+    /// Adds a request and returns its ticket.
     fn put(&mut self, asked: Asked) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -72,7 +72,7 @@ impl AskedQueue {
         ticket
     }
 
-    /// Gives it back; `None`: there is none under this ticket.
+    /// Removes the request with this ticket; `None` if there is none.
     fn take(&mut self, ticket: u64) -> Option<Asked> {
         let at = match self.entries.front() {
             Some((first, _)) if *first == ticket => 0,
@@ -85,44 +85,44 @@ impl AskedQueue {
         self.entries.len()
     }
 
-    /// With their tickets, oldest first.
+    /// Iterates over tickets and requests, oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &(u64, Asked)> {
         self.entries.iter()
     }
 
-    /// Likewise.
+    /// Iterates mutably over tickets and requests, oldest first.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut (u64, Asked)> {
         self.entries.iter_mut()
     }
 
-    /// All of them, oldest first; none is left.
+    /// Removes all requests, oldest first.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Asked> + use<> {
         core::mem::take(&mut self.entries).into_iter().map(|(_, asked)| asked)
     }
 }
 
-/// What a ping is for.
+/// The purpose of a ping.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PingPurpose {
-    /// Asked for by the caller.
+    /// Requested by the caller.
     Asked(TaskId),
-    /// To see whether the target lives.
+    /// Checks whether the target is alive.
     KeepAlive,
-    /// Takes the CmdSN of a command that the target rejected and so never counted: a gap would
-    /// hold up all that follows. RFC 7143 §7.3.
+    /// Uses up the CmdSN of a command that the target rejected without counting it: a gap would
+    /// block all later commands. RFC 7143 §7.3.
     Plug(SerialNumber),
 }
 
-/// What a text exchange is for.
+/// The purpose of a text exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TextPurpose {
     Asked(TaskId),
     SendTargets(TaskId),
-    /// The target wants to negotiate (Asynchronous Message 4).
+    /// The target requested a negotiation (Asynchronous Message 4).
     Renegotiate,
 }
 
-/// A request that was sent and waits for its answer, other than a SCSI command.
+/// A request other than a SCSI command that was sent and waits for its answer.
 #[derive(Debug)]
 pub(super) enum Request {
     Management {
@@ -130,7 +130,7 @@ pub(super) enum Request {
         function: ManagementFunction,
         lun: Lun,
         cmd_sn: SerialNumber,
-        /// The task meant by ABORT TASK.
+        /// The tag of the task that ABORT TASK refers to.
         of: u32,
     },
     Ping {
@@ -150,7 +150,7 @@ pub(super) enum Request {
 }
 
 impl InitiatorConnection {
-    /// Asks the session for the numbers of a request.
+    /// Requests the numbers of a request from the session.
     pub(super) fn ask(&mut self, asked: Asked) {
         let immediate = match &asked {
             Asked::Command { command, .. } => command.immediate,
@@ -164,10 +164,10 @@ impl InitiatorConnection {
         self.outputs.push_back(Output::ToSession(ToSession::Request { ticket, immediate, tag }));
     }
 
-    /// The numbers have come: send.
+    /// Sends the request whose numbers the session granted.
     pub(super) fn granted(&mut self, now: Time, ticket: u64, cmd_sn: SerialNumber, tag: u32) {
         match self.asked.take(ticket) {
-            // Immediate ones, which leave no gap.
+            // Immediate requests only, which leave no gap.
             Some(asked) if self.is_logging_out() => {
                 if tag != TAG_RESERVED {
                     self.free_tag(tag);
@@ -176,7 +176,7 @@ impl InitiatorConnection {
             }
             Some(Asked::Command { command, aborts }) => {
                 self.send_command(command, cmd_sn, tag);
-                // It could not be withdrawn in time, so it is aborted as one that was sent.
+                // The withdrawal came too late, so the command is aborted like any sent one.
                 aborts.into_iter().for_each(|abort| self.ask(Asked::Management(abort)));
             }
             Some(Asked::Management(management)) => self.send_management(management, cmd_sn, tag),
@@ -197,7 +197,8 @@ impl InitiatorConnection {
         }
     }
 
-    /// Too many wait, it was withdrawn, or the session ends.
+    /// Fails a request that the session refused: too many wait, it was withdrawn, or the session
+    /// ends.
     pub(super) fn refused(&mut self, ticket: u64) {
         let why = Failure::Refused("the session takes no more requests");
         match self.asked.take(ticket) {
@@ -219,7 +220,7 @@ impl InitiatorConnection {
         }
     }
 
-    /// A Logout Request for this connection or the session was sent.
+    /// True once a Logout Request for this connection or the session was sent.
     pub(super) fn is_logging_out(&self) -> bool {
         self.requests.values().any(|request| match request {
             Request::Logout { reason, cid, .. } => {
@@ -278,11 +279,11 @@ impl InitiatorConnection {
         if means_one_task(function) {
             let mut tasks = self.tasks.iter();
             let Some((tag_of, task)) = tasks.find(|(_, task)| Some(task.id) == referenced) else {
-                // It ended while the numbers were on their way.
+                // The task ended while the function waited for its numbers.
                 self.free_tag(tag);
                 return self.tell_managed(id, Ok(without_task(function)));
             };
-            // RFC 7143 §11.5.5: for a task of an immediate command it is the function's own CmdSN.
+            // RFC 7143 §11.5.5: for a task of an immediate command the function uses its own CmdSN.
             ref_cmd_sn = if task.immediate { cmd_sn } else { task.cmd_sn };
             (of, lun) = (*tag_of, task.lun);
         }

@@ -7,12 +7,12 @@ use crate::framing::Header;
 use crate::pdu::{Opcode, ResponseFlags, ScsiResponse, ServiceResponse};
 use bytes::Bytes;
 
-/// SAM-5 §5.3: CHECK CONDITION is the first status that says a command failed; CONDITION MET and
-/// the intermediate ones do not.
+/// Status GOOD. SAM-5 §5.3: CHECK CONDITION is the first status that reports a failed command;
+/// CONDITION MET and the intermediate statuses do not.
 const STATUS_GOOD: u8 = 0x00;
 
 impl InitiatorConnection {
-    /// The header of a SCSI Response. Only what can be judged without its data segment.
+    /// Checks the header of a SCSI Response, without its data segment.
     pub(super) fn on_response_header(&self, header: &Header) -> Result<(), Violation> {
         let tag = ScsiResponse::decode(&header.bhs).initiator_task_tag;
         if self.tasks.contains_key(&tag) || self.ended_tags.contains(&tag) {
@@ -21,7 +21,7 @@ impl InitiatorConnection {
         Err(Violation::UnknownTag { pdu: Opcode::SCSI_RESPONSE, tag })
     }
 
-    /// The whole SCSI Response.
+    /// Handles a whole SCSI Response.
     pub(super) fn on_response(&mut self, header: &Header, data: &Bytes) -> Result<(), Violation> {
         let response = ScsiResponse::decode(&header.bhs);
         let tag = response.initiator_task_tag;
@@ -38,7 +38,7 @@ impl InitiatorConnection {
     }
 }
 
-/// Reads the fields of a response that have a meaning together.
+/// Interprets the fields of a response that depend on each other.
 fn judge(task: &Task, response: &ScsiResponse, data: &Bytes) -> Result<CommandResult, Violation> {
     const PDU: Opcode = Opcode::SCSI_RESPONSE;
     let flags = response.flags;
@@ -61,7 +61,7 @@ fn judge(task: &Task, response: &ScsiResponse, data: &Bytes) -> Result<CommandRe
         }
         .judge()?;
     }
-    // R2Ts count in some targets, so more than we saw is the only sure sign of a loss.
+    // Some targets count R2Ts, so only a number above ours proves a loss.
     if completed && response.exp_data_sn > task.input_sn {
         let (got, expected) = (response.exp_data_sn, task.input_sn);
         return Err(Violation::DataSn { pdu: PDU, got, expected });
@@ -83,8 +83,8 @@ fn judge(task: &Task, response: &ScsiResponse, data: &Bytes) -> Result<CommandRe
     })
 }
 
-/// How much of the data-in buffer holds data from its start. A command that ended well must have
-/// brought all that its residual does not except: else garbage would be taken for data.
+/// Number of bytes at the start of the data-in buffer that hold data. A command with status GOOD
+/// must have delivered all data not covered by its residual; otherwise garbage would pass for data.
 pub(super) fn good_data(task: &Task, status: u8, residual: Residual) -> Result<u32, Violation> {
     let expected = match residual {
         Residual::Underflow(bytes) => task.data_in_bytes_max.saturating_sub(bytes),
@@ -97,7 +97,7 @@ pub(super) fn good_data(task: &Task, status: u8, residual: Residual) -> Result<u
     Ok(got.min(expected))
 }
 
-/// The sense data of a data segment that starts with SenseLength. RFC 7143 §11.4.7.
+/// Extracts the sense data from a data segment that starts with SenseLength. RFC 7143 §11.4.7.
 pub(super) fn sense(data: &Bytes, pdu: Opcode) -> Result<Bytes, Violation> {
     match data[..] {
         [] => Ok(Bytes::new()),
@@ -113,7 +113,7 @@ pub(super) fn sense(data: &Bytes, pdu: Opcode) -> Result<Bytes, Violation> {
     }
 }
 
-/// The residual of one direction as it stands in a header.
+/// The residual fields of one direction in a header.
 pub(super) struct Residuals {
     pub(super) pdu: Opcode,
     pub(super) overflow: bool,
@@ -122,7 +122,8 @@ pub(super) struct Residuals {
 }
 
 impl Residuals {
-    /// RFC 7143 §11.4.1: O and U exclude one another; without them the count says nothing.
+    /// Interprets the fields. RFC 7143 §11.4.1: O and U exclude each other; without them the count
+    /// has no meaning.
     pub(super) fn judge(self) -> Result<Residual, Violation> {
         match (self.overflow, self.underflow) {
             (true, true) => Err(Violation::Malformed { pdu: self.pdu, what: "both O and U" }),

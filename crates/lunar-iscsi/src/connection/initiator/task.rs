@@ -6,7 +6,7 @@ use crate::framing::ahs::CDB_BYTES_MAX;
 use bytes::Bytes;
 use lunar_wire::{Lun, SerialNumber};
 
-/// What is known of one command between its request and its response.
+/// State of one command between its request and its response.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) id: TaskId,
@@ -14,12 +14,12 @@ pub(super) struct Task {
     pub(super) cmd_sn: SerialNumber,
     pub(super) immediate: bool,
     pub(super) data_out: Bytes,
-    /// What R2Ts have asked for, with the unsolicited data at the start.
+    /// Ranges of data-out requested by R2Ts, plus the unsolicited data at the start.
     pub(super) asked: Coverage,
-    /// R2Ts whose data is not wholly sent.
+    /// Number of R2Ts whose data is not completely sent.
     pub(super) r2ts_open: u32,
-    /// The task management function, by its name with the caller, that may end it: with FastAbort
-    /// no more data is sent until its answer. RFC 7143 §4.2.3.4 a).
+    /// Id of the task management function that may end this task: with FastAbort no more data is
+    /// sent until the function is answered. RFC 7143 §4.2.3.4 a).
     pub(super) paused_by: Option<TaskId>,
     pub(super) data_in_bytes_max: u32,
     pub(super) received: Coverage,
@@ -28,7 +28,8 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// A task just sent, with so much of its data-out sent or due without being asked for.
+    /// Creates a task that was just sent; `unsolicited_bytes` of its data-out are sent or due
+    /// without an R2T.
     pub(super) fn new(command: Command, cmd_sn: SerialNumber, unsolicited_bytes: u32) -> Self {
         Self {
             id: command.id,
@@ -50,54 +51,54 @@ impl Task {
         self.data_out.len() as u32
     }
 
-    /// Both directions.
+    /// True if the command moves data in both directions.
     pub(super) fn is_bidirectional(&self) -> bool {
         !self.data_out.is_empty() && self.data_in_bytes_max > 0
     }
 
-    /// Whether a function on several tasks, sent with CmdSN `before`, meant this one too.
+    /// True if a function on several tasks, sent with CmdSN `before`, covers this task.
     ///
-    /// An immediate command bears the CmdSN of the next one, so one sent just before the function
-    /// bears the function's own.
+    /// An immediate command carries the CmdSN of the next command, so an immediate command sent
+    /// just before the function has the same CmdSN as the function.
     pub(super) fn is_older(&self, before: SerialNumber) -> bool {
         self.cmd_sn.before(before) || self.immediate && self.cmd_sn == before
     }
 }
 
-/// One sequence of Data-Out: unsolicited, or what one R2T asked for.
+/// One sequence of Data-Out: unsolicited, or requested by one R2T.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Burst {
     pub(super) initiator_task_tag: u32,
     /// The reserved tag for unsolicited data.
     pub(super) target_transfer_tag: u32,
-    /// As the R2T says; zero for unsolicited data.
+    /// LUN of the R2T; zero for unsolicited data.
     pub(super) lun: Lun,
     pub(super) at_bytes: u32,
     pub(super) end_bytes: u32,
     pub(super) data_sn: u32,
 }
 
-/// Which bytes of a transfer are done: ranges that neither touch nor overlap, in order.
+/// Completed bytes of a transfer: sorted ranges that neither touch nor overlap.
 ///
-/// In order, as it nearly always is, that is one range from 0, which needs no room of its own.
+/// In the common case of data in order this is one range from 0, which needs no allocation.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
-    /// Where the range ends that begins at 0.
+    /// End of the range that begins at 0.
     contiguous: u32,
-    /// Those behind the first gap.
+    /// Ranges behind the first gap.
     ranges: alloc::vec::Vec<(u32, u32)>,
 }
 
-/// Why a piece does not fit.
+/// The reason why a range is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Misfit {
-    /// It reaches over the end of the transfer.
+    /// The range reaches beyond the end of the transfer.
     BeyondEnd,
-    /// It is not the next one, where order was agreed.
+    /// The range is not the next one although order was negotiated.
     OutOfOrder,
-    /// A part of it was there before.
+    /// A part of the range was covered before.
     Overlaps,
-    /// More gaps than any sane target leaves.
+    /// Too many gaps.
     TooScattered,
 }
 
@@ -113,25 +114,25 @@ impl Misfit {
 }
 
 impl Coverage {
-    /// Gaps a transfer may have at one time.
+    /// Maximum number of gaps in a transfer at one time.
     const RANGES_MAX: usize = 1024;
 
-    /// Bytes from the start without a gap.
+    /// Number of covered bytes from the start without a gap.
     pub(super) fn contiguous(&self) -> u32 {
         self.contiguous
     }
 
-    /// All bytes.
+    /// Number of all covered bytes.
     pub(super) fn total(&self) -> u32 {
         self.contiguous + self.ranges.iter().map(|(start, end)| end - start).sum::<u32>()
     }
 
-    /// So many bytes from the start; nothing was there before.
+    /// Creates a coverage of `bytes` bytes from the start.
     fn from_start(bytes: u32) -> Self {
         Self { contiguous: bytes, ranges: alloc::vec::Vec::new() }
     }
 
-    /// Takes `bytes` at `offset` of a transfer of `total` bytes in.
+    /// Adds `bytes` bytes at `offset` of a transfer of `total` bytes.
     pub(super) fn add(
         &mut self,
         offset: u32,
@@ -176,7 +177,7 @@ impl Coverage {
     }
 }
 
-/// The command as asked, if it can be sent at all.
+/// Checks that the command can be encoded.
 pub(super) fn checked(command: &Command) -> Result<(), Failure> {
     if command.cdb.is_empty() || command.cdb.len() > CDB_BYTES_MAX {
         return Err(Failure::Refused("a CDB has 1 to 260 bytes"));
@@ -206,8 +207,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: pieces in any order are accepted once and counted right.
-        /// Method: random pieces, checked against a bitmap.
+        /// Goal: ranges in any order are accepted once and counted correctly.
+        /// Method: random ranges, compared with a bitmap.
         #[test]
         fn agrees_with_a_bitmap(pieces: Vec<(u8, u8)>) {
             let (mut done, mut bits) = (Coverage::default(), [false; 256]);

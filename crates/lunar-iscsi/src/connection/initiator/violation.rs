@@ -1,26 +1,26 @@
-//! What a target can do wrong towards an initiator.
+//! Protocol violations by a target.
 
 use crate::pdu::Opcode;
 
-/// Something the target did wrong. At ErrorRecoveryLevel 0 each one ends the connection, which is
-/// the session recovery of RFC 7143 §7.1.4.4.
+/// A protocol violation by the target. At ErrorRecoveryLevel 0 each one ends the connection, which
+/// is the session recovery of RFC 7143 §7.1.4.4.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A field of a PDU holds what it never may.
+    /// A field of a PDU holds an invalid value.
     #[error("malformed {pdu:?}: {what}")]
     Malformed {
         /// The PDU.
         pdu: Opcode,
-        /// What is wrong with it.
+        /// Description of the error.
         what: &'static str,
     },
-    /// A PDU that has no place in this state.
+    /// A PDU that is not allowed in this state.
     #[error("{got:?} is not allowed {state}")]
     Misplaced {
         /// The PDU.
         got: Opcode,
-        /// Where it came.
+        /// State of the connection.
         state: &'static str,
     },
     /// A header did not match its digest. RFC 7143 §7.8.
@@ -39,15 +39,15 @@ pub enum Violation {
         pdu: Opcode,
         /// DataSegmentLength.
         bytes: u32,
-        /// What we declared.
+        /// Length we declared.
         bytes_max: u32,
     },
     /// StatSN skips or repeats: a response was lost. RFC 7143 §4.2.2.2.
     #[error("StatSN {got} where {expected} was due")]
     StatSn {
-        /// What came.
+        /// Received number.
         got: u32,
-        /// What was due.
+        /// Expected number.
         expected: u32,
     },
     /// DataSN or R2TSN skips or repeats. RFC 7143 §4.2.2.4.
@@ -55,12 +55,12 @@ pub enum Violation {
     DataSn {
         /// The PDU.
         pdu: Opcode,
-        /// What came.
+        /// Received number.
         got: u32,
-        /// What was due.
+        /// Expected number.
         expected: u32,
     },
-    /// An Initiator Task Tag that stands for nothing in hand, or for something else.
+    /// An Initiator Task Tag that belongs to no open request, or to one of another kind.
     #[error("{pdu:?} for the tag {tag:#x}, which is not in use for that")]
     UnknownTag {
         /// The PDU.
@@ -68,15 +68,15 @@ pub enum Violation {
         /// The tag.
         tag: u32,
     },
-    /// A command was reported good, yet data is missing.
+    /// A command was reported as good although data is missing.
     #[error("status GOOD after {got} of {expected} bytes")]
     MissingData {
-        /// What arrived.
+        /// Number of bytes that arrived.
         got: u32,
-        /// What the residual says should have arrived.
+        /// Number of bytes that should have arrived according to the residual.
         expected: u32,
     },
-    /// A text answer beyond the limit.
+    /// A text answer exceeds the limit.
     #[error("a text answer of more than {bytes_max} bytes")]
     TextTooLong {
         /// The limit.

@@ -1,4 +1,4 @@
-//! Data-Out: what may be sent unasked, and what R2Ts ask for. RFC 7143 §4.2.5.2, §11.7, §11.8.
+//! Data-Out: unsolicited data and data requested by R2Ts. RFC 7143 §4.2.5.2, §11.7, §11.8.
 
 use super::Violation;
 use super::machine::InitiatorConnection;
@@ -8,18 +8,18 @@ use crate::pdu::{DataOut, FinalFlag, FirstByte, Opcode, ReadyToTransfer, TAG_RES
 use crate::text::{ConnectionParameters, SessionParameters};
 use lunar_wire::U24;
 
-/// How the data-out of one command starts. RFC 7143 §4.2.5.2, §13.10, §13.11, §13.14.
+/// The initial data-out of a command. RFC 7143 §4.2.5.2, §13.10, §13.11, §13.14.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Opening {
-    /// In the command PDU itself.
+    /// Bytes in the command PDU itself.
     pub(super) immediate_bytes: u32,
-    /// Immediate data, and what follows it without an R2T.
+    /// Bytes of immediate data and of the data that follows without an R2T.
     pub(super) unsolicited_bytes: u32,
 }
 
 impl Opening {
-    /// As much as was agreed: a target counts on whole first bursts (RFC 7143 §11.4.7.2, "not
-    /// enough unsolicited data").
+    /// Calculates the largest amount that was negotiated: a target expects whole first bursts
+    /// (RFC 7143 §11.4.7.2, "not enough unsolicited data").
     pub(super) fn of(
         data_out_bytes: u32,
         session: &SessionParameters,
@@ -36,8 +36,8 @@ impl Opening {
 }
 
 impl InitiatorConnection {
-    /// Takes one R2T on; its data goes out when those before it are through, which keeps the
-    /// order RFC 7143 §11.8 asks for.
+    /// Queues the data of one R2T behind that of earlier R2Ts, which keeps the order that
+    /// RFC 7143 §11.8 requires.
     pub(super) fn on_ready_to_transfer(&mut self, header: &Header) -> Result<(), Violation> {
         const PDU: Opcode = Opcode::READY_TO_TRANSFER;
         let malformed = |what| Violation::Malformed { pdu: PDU, what };
@@ -85,15 +85,15 @@ impl InitiatorConnection {
         Ok(())
     }
 
-    /// The target terminates all tasks when it gets the Logout Request (RFC 7143 §11.14): data that
-    /// came behind it would belong to none. tgt 1.0.85 closes the connection for it, without a
-    /// Logout Response.
+    /// Discards the remaining Data-Out. The target terminates all tasks when it receives the Logout
+    /// Request (RFC 7143 §11.14), so data behind it would belong to no task. tgt 1.0.85 closes the
+    /// connection on such data, without a Logout Response.
     pub(super) fn end_data(&mut self) {
         self.data_is_over = true;
         self.bursts.clear();
     }
 
-    /// The oldest that may go on.
+    /// Index of the oldest burst that is not paused.
     fn next_burst(&self) -> Option<usize> {
         let pauses = |burst: &Burst| {
             let task = self.tasks.get(&burst.initiator_task_tag);
@@ -102,7 +102,7 @@ impl InitiatorConnection {
         self.bursts.iter().position(|burst| !pauses(burst))
     }
 
-    /// The next Data-Out that is due, made when it is asked for, so that data that waits costs no
+    /// Returns the next Data-Out that is due; built only on demand, so that waiting data needs no
     /// memory.
     pub(super) fn next_data_out(&mut self) -> Option<Pdu> {
         let at = self.next_burst()?;

@@ -1,4 +1,4 @@
-//! SCSI commands: from the header through the executor to the response, with their data.
+//! SCSI commands with their data: from the header through the executor to the response.
 //! RFC 7143 §11.3, §11.4, §11.7, §11.8.
 
 use super::full_feature::{FullFeature, Receiving, Refusal};
@@ -18,7 +18,7 @@ use alloc::boxed::Box;
 use lunar_wire::{SerialNumber, Time, U24};
 
 impl FullFeature {
-    /// A command's header. The task exists from here on; it starts when the session says so.
+    /// Checks a command's header and creates the task; it starts when the session delivers it.
     pub(super) fn judge_command(&mut self, header: &Header) -> Result<Receiving, Refusal> {
         let pdu = ScsiCommand::decode(&header.bhs);
         if !pdu.flags.has(CommandFlags::WRITE) && !pdu.flags.has(CommandFlags::FINAL) {
@@ -28,7 +28,7 @@ impl FullFeature {
             return Err(Refusal::Format("additional header segments that lie"));
         };
         match self.tasks.with_tag(pdu.initiator_task_tag) {
-            // A retry of what is under way. RFC 7143 §7.2.1.
+            // A retry of a command in progress. RFC 7143 §7.2.1.
             Some(entry) if entry.is_retried_by(&pdu) => return Err(Refusal::Ignore),
             Some(_) => return Err(Refusal::Reject(RejectReason::TASK_IN_PROGRESS)),
             None => self.judge_tag_of_no_task(pdu.initiator_task_tag)?,
@@ -74,9 +74,9 @@ impl FullFeature {
         }
     }
 
-    /// Data from the initiator. For a task that is not known it is discarded without a word: it
-    /// was sent before the initiator learned of the task's end, or belongs to a command that was
-    /// ignored.
+    /// Checks the header of a Data-Out. Data for an unknown task is discarded without a response:
+    /// it was sent before the initiator learned of the end of the task, or belongs to a command
+    /// that was ignored.
     pub(super) fn judge_data_out(
         &mut self,
         header: &Header,
@@ -123,7 +123,7 @@ impl FullFeature {
         }
     }
 
-    /// The session delivers a command.
+    /// Starts a task when the session delivers its command.
     pub(super) fn start_task(&mut self, task: TaskId, out: &mut Outputs) {
         let too_many = self.tasks.len() > self.limits.tasks_max.max(1);
         let Some(entry) = self.tasks.get_mut(task) else { return };
@@ -157,7 +157,7 @@ impl FullFeature {
             Phase::Started | Phase::Running => {
                 entry.phase = Phase::Finished;
                 if !outcome.fenced && entry.transfer.is_over() && self.held.is_none() {
-                    // Nearly every command: what would hold it back is not even looked for.
+                    // The common case: skips the checks for anything that delays a response.
                     return self.send_response(task, outcome, out);
                 }
                 entry.outcome = Some(Box::new(outcome));
@@ -165,8 +165,8 @@ impl FullFeature {
             Phase::Aborting { drain_until, .. } => {
                 entry.phase = Phase::Aborting { executing: false, drain_until };
             }
-            // Of a buffer that was given back: nothing was executed. Or it ended by itself before
-            // the executor heard that it failed.
+            // `Waiting`: the buffer was freed, nothing was executed. Otherwise the task ended by
+            // itself before the executor received the fault.
             Phase::Waiting | Phase::Failing | Phase::Finished => return,
         }
         self.advance(task, out);
@@ -180,11 +180,12 @@ impl FullFeature {
             entry.phase = Phase::Finished;
             return self.advance(task, out);
         }
-        // It was aborted meanwhile.
+        // The task was aborted meanwhile.
         self.on_done(task, outcome, out);
     }
 
-    /// The executor makes the sense data: their format is the unit's.
+    /// Requests the sense data of a fault from the executor, because their format depends on the
+    /// unit.
     fn fail_task(&mut self, task: TaskId, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         let Some(fault) = entry.transfer.fault() else { return };
@@ -193,7 +194,7 @@ impl FullFeature {
         out.push_back(Output::Fail { task, lun: entry.task.lun, fault });
     }
 
-    /// Takes a task as far as it goes now.
+    /// Advances a task as far as possible now.
     fn advance(&mut self, task: TaskId, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         match entry.phase {
@@ -218,7 +219,7 @@ impl FullFeature {
         }
     }
 
-    /// Sends as many R2Ts as may be open.
+    /// Sends R2Ts up to the number that may be open.
     fn ask_for_data(&mut self, task: TaskId, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         while let Some(piece) = entry.transfer.next_piece() {
@@ -233,7 +234,7 @@ impl FullFeature {
         }
     }
 
-    /// All is done but the response; a fence may hold it back.
+    /// Sends the response of a finished task, unless a fence holds it back.
     pub(super) fn end_task(&mut self, task: TaskId, out: &mut Outputs) {
         let fences = self.session.task_reporting != TaskReporting::Rfc3720;
         if let Some(entry) = self.tasks.get_mut(task)
@@ -253,7 +254,7 @@ impl FullFeature {
         self.respond(task, out);
     }
 
-    /// Nothing holds the response back any more.
+    /// Sends the response of a task that no fence holds back any more.
     pub(super) fn respond(&mut self, task: TaskId, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         if entry.phase != Phase::Finished {
@@ -264,7 +265,8 @@ impl FullFeature {
     }
 
     fn send_response(&mut self, task: TaskId, outcome: Outcome, out: &mut Outputs) {
-        // First the session, so that the response tells the window that its end opened.
+        // The session first, so that the response carries the window that the end of the task
+        // opened.
         out.push_back(Output::ToSession(ToSession::TaskEnded(task)));
         let Some(entry) = self.tasks.get_mut(task) else { return };
         let rules = SendRules {
@@ -278,7 +280,7 @@ impl FullFeature {
         self.tasks.remove(task);
     }
 
-    /// Aborts a task as the session asks.
+    /// Aborts a task on behalf of the session.
     pub(super) fn abort_for_session(
         &mut self,
         now: Time,
@@ -298,7 +300,7 @@ impl FullFeature {
         self.abort_task(task, until, out);
     }
 
-    /// Aborts a task: no response. `drain_until`: wait that long for the data it asked for.
+    /// Aborts a task without a response. Waits until `drain_until` for data it requested.
     pub(super) fn abort_task(
         &mut self,
         task: TaskId,
@@ -314,7 +316,7 @@ impl FullFeature {
             Phase::Failing => true,
             Phase::Waiting | Phase::Finished => false,
             Phase::Aborting { executing, drain_until: earlier } => {
-                // A second abort that cannot wait overrides one that could.
+                // A second abort that cannot wait overrides an earlier one that could.
                 let drain_until = earlier.and(drain_until);
                 entry.phase = Phase::Aborting { executing, drain_until };
                 return self.advance(task, out);
@@ -324,14 +326,14 @@ impl FullFeature {
         self.draining |= drain_until.is_some();
         entry.phase = Phase::Aborting { executing, drain_until };
         if was_waiting {
-            // Its turn will not come.
+            // The task will never be delivered.
             self.unjudged -= usize::from(core::mem::take(&mut entry.unjudged));
             self.free_buffer(task, out);
         }
         self.advance(task, out);
     }
 
-    /// The time for its data is over.
+    /// Ends the wait for the data of an aborted task.
     pub(super) fn stop_draining(&mut self, task: TaskId, out: &mut Outputs) {
         if let Some(entry) = self.tasks.get_mut(task)
             && let Phase::Aborting { executing, .. } = entry.phase
@@ -341,7 +343,7 @@ impl FullFeature {
         }
     }
 
-    /// A command that does not count: ignored by the session, or damaged.
+    /// Removes a command that does not count: ignored by the session, or damaged.
     pub(super) fn forget_task(&mut self, task: TaskId, out: &mut Outputs) {
         self.free_buffer(task, out);
         self.tasks.remove(task);
@@ -357,7 +359,7 @@ impl FullFeature {
         }
     }
 
-    /// The driver may hold a buffer for a task that the executor never heard of.
+    /// Frees the buffer that the driver may hold for a task that the executor never received.
     fn free_buffer(&mut self, task: TaskId, out: &mut Outputs) {
         if let Some(entry) = self.tasks.get_mut(task)
             && core::mem::take(&mut entry.placed)
@@ -367,7 +369,7 @@ impl FullFeature {
     }
 }
 
-/// A task that has just come.
+/// Creates the entry of a new task.
 #[inline]
 fn entry(
     id: TaskId,

@@ -1,61 +1,62 @@
-//! How long an initiator may owe data-out. Decision 088.
+//! Time limits for data-out that an initiator owes. Decision 088.
 //!
 //! The clock of a task runs while its data is due: from the header of a command with immediate
-//! data, from a command that unsolicited data follows, from an R2T, each until the last PDU has
-//! come whole. While nothing was asked for, no time passes.
+//! data, from a command followed by unsolicited data, or from an R2T, in each case until the last
+//! PDU has arrived completely. While no data is due, the clock stands.
 //!
-//! A task is late when for [`ConnectionLimits::data_out_seconds`] the connection has moved nothing,
-//! or when its clock has run for longer than those seconds and the time that what the connection
-//! has moved meanwhile takes at [`DATA_OUT_BYTES_PER_SECOND_MIN`]. An initiator serves its R2Ts one
-//! after the other, and reads what it is sent: what else the connection moves is progress as well.
-//! Single bytes are none, and no more counts than [`DATA_OUT_COUNTED_BYTES_MAX`].
+//! A task is late when the connection has moved nothing for [`ConnectionLimits::data_out_seconds`],
+//! or when its clock has run for longer than those seconds plus the time that the data moved by the
+//! connection meanwhile takes at [`DATA_OUT_BYTES_PER_SECOND_MIN`]. An initiator serves its R2Ts
+//! one after the other and reads the data sent to it, so all other data of the connection is
+//! progress as well. Single bytes are not, and at most [`DATA_OUT_COUNTED_BYTES_MAX`] count.
 //!
-//! A response may not be sent before the last PDU of the sequence that is due (RFC 7143 §11.4.2):
-//! the connection is closed, and its tasks are aborted with it.
+//! A response may not be sent before the last PDU of the sequence that is due (RFC 7143 §11.4.2),
+//! so the connection is closed, and its tasks are aborted with it.
 //!
 //! [`ConnectionLimits::data_out_seconds`]: super::ConnectionLimits::data_out_seconds
 
 use core::num::NonZeroU64;
 use lunar_wire::Time;
 
-/// A connection whose initiator owes data has to be faster than this, in the long run.
+/// Minimum long-term data rate of a connection whose initiator owes data, in bytes per second.
 pub const DATA_OUT_BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 
-/// So much of what a connection moves counts as the progress of one task: about what it may have on
-/// its way at once.
+/// Maximum number of bytes moved by a connection that count as progress of one task: about as much
+/// as a connection may have in flight at once.
 pub const DATA_OUT_COUNTED_BYTES_MAX: u64 = 64 << 20;
 
-/// Why such a connection is closed.
+/// Reason given when a connection is closed for late data.
 pub(super) const DATA_OUT_LATE: &str =
     "the data of a command did not come in time (data_out_seconds)";
 
-/// The clock of one task. Times are nanoseconds.
+/// The clock of one task, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DataClock {
-    /// Since when it runs; `None`: it stands.
+    /// Start of the current run; `None` while the clock stands.
     since: Option<NonZeroU64>,
-    /// What the connection had moved then.
+    /// Bytes that the connection had moved at that time.
     mark_bytes: u64,
-    /// How long it ran before.
+    /// Duration of earlier runs.
     ran: u64,
-    /// What the connection moved meanwhile.
+    /// Bytes that the connection moved during earlier runs.
     counted_bytes: u64,
 }
 
-/// The clocks of a connection, and what it moves.
+/// The time limits of a connection and the data it moves.
 #[derive(Debug)]
 pub(super) struct DataTime {
-    /// In nanoseconds.
+    /// Time limit in nanoseconds.
     limit: u64,
-    /// Data segments that have come whole, and what the peer has taken of a lot that it was sent.
+    /// Bytes of data segments received completely, and of a large send queue that the peer has
+    /// accepted.
     moved_bytes: u64,
-    /// When it last did.
+    /// Time of the last progress.
     moved_at: Time,
-    /// No clock runs out before this.
+    /// No clock runs out before this time.
     earliest: Time,
 }
 
-/// No clock runs.
+/// The deadline when no clock runs.
 const NEVER: Time = Time::from_nanos(u64::MAX);
 
 impl DataTime {
@@ -64,14 +65,14 @@ impl DataTime {
         Self { limit, moved_bytes: 0, moved_at: now, earliest: NEVER }
     }
 
-    /// A whole PDU with so much data has come, or the peer has taken so much.
+    /// Counts `bytes` of a whole PDU received, or of data that the peer accepted.
     #[inline]
     pub(super) fn moved(&mut self, now: Time, bytes: u64) {
         self.moved_bytes += bytes;
         self.moved_at = now;
     }
 
-    /// Data of a task is due, if none was before.
+    /// Starts the clock of a task whose data becomes due, if it does not run.
     #[inline]
     pub(super) fn start(&mut self, clock: &mut DataClock, now: Time) {
         if clock.since.is_some() {
@@ -79,7 +80,7 @@ impl DataTime {
         }
         clock.since = NonZeroU64::new(now.as_nanos().max(1));
         clock.mark_bytes = self.moved_bytes;
-        // One that has never run has all of the limit.
+        // A clock that has never run has the whole limit.
         let ends = match clock.ran {
             0 => Time::from_nanos(now.as_nanos().saturating_add(self.limit)),
             _ => self.ends(clock),
@@ -87,7 +88,7 @@ impl DataTime {
         self.earliest = self.earliest.min(ends);
     }
 
-    /// No data of it is due any more.
+    /// Stops the clock of a task of which no data is due any more.
     #[inline]
     pub(super) fn stop(&self, clock: &mut DataClock, now: Time) {
         if let Some(since) = clock.since.take() {
@@ -96,7 +97,7 @@ impl DataTime {
         }
     }
 
-    /// When a clock runs out, if nothing more is moved.
+    /// Time at which a clock runs out if no more data is moved.
     fn ends(&self, clock: &DataClock) -> Time {
         let Some(since) = clock.since else { return NEVER };
         let silent = since.get().max(self.moved_at.as_nanos()).saturating_add(self.limit);
@@ -110,12 +111,12 @@ impl DataTime {
         clock.counted_bytes.saturating_add(moved).min(DATA_OUT_COUNTED_BYTES_MAX)
     }
 
-    /// When to look at the clocks; the end of time if none runs.
+    /// Time of the next check of the clocks; the end of time if none runs.
     pub(super) fn earliest(&self) -> Time {
         self.earliest
     }
 
-    /// Looks at the clocks; whether one has run out.
+    /// Checks the clocks; returns whether one has run out.
     pub(super) fn is_late<'a>(
         &mut self,
         now: Time,
@@ -128,7 +129,7 @@ impl DataTime {
 
 const NANOS: u64 = 1_000_000_000;
 
-/// How long so much may take; at most `DATA_OUT_COUNTED_BYTES_MAX`, so that it fits.
+/// Time allowed for `bytes`; at most `DATA_OUT_COUNTED_BYTES_MAX`, so that the product fits.
 fn nanos_for(bytes: u64) -> u64 {
     bytes * NANOS / DATA_OUT_BYTES_PER_SECOND_MIN
 }
@@ -142,7 +143,7 @@ mod tests {
         Time::from_nanos((seconds + 1) * NANOS)
     }
 
-    /// Goal: a clock that stands costs no time, whatever passes; what it ran before counts.
+    /// Goal: a standing clock uses no time, however much passes; its earlier runs count.
     #[test]
     fn a_clock_that_stands_costs_nothing() {
         let mut time = DataTime::new(at(0), 30);
@@ -159,7 +160,7 @@ mod tests {
         assert!(time.is_late(at(5015), [clock].iter()));
     }
 
-    /// Goal: what was moved fast does not pay for a silence, and no more counts than the maximum.
+    /// Goal: data moved fast does not make up for a silence, and at most the maximum counts.
     #[test]
     fn silence_ends_it_and_so_does_the_total() {
         let mut time = DataTime::new(at(0), 30);

@@ -1,5 +1,5 @@
-//! The full feature phase of one connection: what arrives is judged, numbered requests go to the
-//! session and come back when it is their turn. RFC 7143 §4.2, §7, §11.
+//! The full feature phase of one connection: received PDUs are checked; numbered requests go to the
+//! session, which delivers them in order. RFC 7143 §4.2, §7, §11.
 
 use super::data_time::DataTime;
 use super::numbering::Numbering;
@@ -26,33 +26,33 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use lunar_wire::{Field, SerialNumber, Time, U24};
 
-/// Where every PDU from an initiator carries CmdSN (if it has one) and ExpStatSN.
+/// Offsets of CmdSN (if present) and ExpStatSN in every PDU of an initiator.
 const AT_CMD_SN: usize = 24;
 const AT_EXP_STAT_SN: usize = 28;
 
-/// Why a PDU is not acted upon.
+/// The reason why a PDU is not processed.
 pub(super) enum Refusal {
-    /// Reject it and go on.
+    /// Reject the PDU and continue.
     Reject(RejectReason),
     /// A format error: the session ends. RFC 7143 §7.7.
     Format(&'static str),
-    /// Forget it without a word.
+    /// Drop the PDU without a response.
     Ignore,
 }
 
-/// A request on its way to and through the session, by its ticket. A command is a
-/// [task](super::task) instead, and its ticket the number of its id.
+/// A request waiting for or in the session, identified by its ticket. A command is a
+/// [task](super::task) instead, and its ticket is the number of its id.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) immediate: bool,
     pub(super) cmd_sn: SerialNumber,
     pub(super) body: Body,
-    /// The session has accepted it.
+    /// True once the session has accepted the request.
     pub(super) judged: bool,
 }
 
-/// A request that waits, in bytes, at most: its body without data, which is charged as it comes,
-/// and what the session knows of it.
+/// Maximum memory of a waiting request in bytes: its body without data, which is charged as it
+/// arrives, and its entry in the session.
 const REQUEST_BYTES: usize = 256 + size_of::<Header>();
 
 #[derive(Debug)]
@@ -63,10 +63,10 @@ pub(super) enum Body {
     Logout(Box<LogoutRequest>),
 }
 
-/// What a data segment belongs to.
+/// The owner of a data segment.
 #[derive(Debug)]
 pub(super) enum Receiving {
-    /// To a PDU that is passed over.
+    /// A PDU that is skipped.
     Stray,
     Command(TaskId, Place),
     Request(Request, Place),
@@ -77,17 +77,17 @@ pub(super) enum Receiving {
     },
 }
 
-/// How far the connection is from its end.
+/// Progress of the connection towards its end.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Ending {
     Open,
-    /// An Asynchronous Message asked for a logout until then.
+    /// An Asynchronous Message requested a logout until this time.
     LogoutAsked(Time),
-    /// The session carries out a logout of this connection.
+    /// The session is processing a logout of this connection.
     LoggingOut {
         initiator_task_tag: u32,
     },
-    /// Tasks are becoming quiet.
+    /// Waiting until no task is active any more.
     Closing(CloseReason),
     Closed,
 }
@@ -97,7 +97,7 @@ pub(super) struct Ping {
     pub(super) sent: Time,
 }
 
-/// Everything sent so far is to be acknowledged. RFC 7143 §4.2.2.3.3.
+/// A fence: all responses sent so far are to be acknowledged. RFC 7143 §4.2.2.3.3.
 #[derive(Debug)]
 pub(super) struct Fence {
     pub(super) id: u64,
@@ -114,26 +114,26 @@ pub(super) struct FullFeature {
     pub(super) tasks: Tasks,
     pub(super) retired: Retired,
     pub(super) requests: SortedMap<u64, Request>,
-    /// Of these and of the tasks, those the session has given no verdict for.
+    /// Number of requests and tasks that the session has neither accepted nor refused.
     pub(super) unjudged: usize,
-    /// The data segment under way, and the header before it; `None`: of a PDU that was refused.
+    /// The data segment being received and the header before it; `None` if its PDU was refused.
     receiving: Option<(Header, Receiving)>,
     pub(super) text: TargetExchange,
-    /// The Text Request that is being answered: where the answer goes, what a Reject quotes.
+    /// The Text Request being answered: for the answer's fields and for the header in a Reject.
     pub(super) text_request: Option<Header>,
     pub(super) fences: VecDeque<Fence>,
-    /// Responses wait for the end of a fence, in this order.
+    /// Tasks whose responses wait for the end of a fence, in this order.
     pub(super) held: Option<Vec<TaskId>>,
-    /// A task may be waiting for its data although it is aborted.
+    /// True if an aborted task may be waiting for its data.
     pub(super) draining: bool,
-    /// How long data may be due.
+    /// Time limits of data that is due.
     pub(super) data_time: DataTime,
-    /// Of the input that is being handled.
+    /// Time of the input being handled.
     pub(super) now: Time,
     pub(super) heard: Time,
     pub(super) ping: Option<Ping>,
     pub(super) ending: Ending,
-    /// Logouts of other connections that the session carries out; their tags, in order.
+    /// Tags of logouts of other connections that the session is processing, in order.
     pub(super) other_logouts: VecDeque<u32>,
 }
 
@@ -142,7 +142,7 @@ impl FullFeature {
         let (join, joined) = (login.join, login.joined);
         let text_bytes_max = limits.text_bytes_max;
         if joined.session.session_type == SessionType::Discovery {
-            // Whoever has it need not have proven anything.
+            // The initiator of a discovery session may not be authenticated.
             limits.control_bytes_max = limits.control_bytes_max.min(text_bytes_max);
         }
         let target_name = join.claim.target_name;
@@ -173,7 +173,7 @@ impl FullFeature {
         }
     }
 
-    /// Inlined: where it is known which input it is, nothing is left of this but the one call.
+    /// Inlined: if the caller fixes the kind of input, only the one call remains.
     #[inline(always)]
     pub(super) fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) {
         self.now = now;
@@ -193,12 +193,12 @@ impl FullFeature {
             }
             Input::PeerClosed => self.close(CloseReason::Ended, out),
             Input::Shutdown { within_seconds } => self.on_shutdown(now, within_seconds, out),
-            // Of a login that is over.
+            // Answers to a login that is over.
             Input::Identified(_) | Input::Joined(_) => {}
         }
     }
 
-    /// Memory of tasks, requests, and tags of terminated tasks.
+    /// Memory of tasks, requests, and tags of terminated tasks, in bytes.
     pub(super) fn task_memory_bytes(&self) -> usize {
         self.tasks.memory_bytes(self.session.max_outstanding_r2t)
             + self.requests.memory_bytes()
@@ -214,12 +214,12 @@ impl FullFeature {
         self.session.session_type == SessionType::Discovery
     }
 
-    /// Features of RFC 7144 may be used.
+    /// True if features of RFC 7144 may be used.
     pub(super) fn is_level_2(&self) -> bool {
         self.session.protocol_level >= 2
     }
 
-    /// Requests are still acted upon.
+    /// True while requests are processed.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.ending, Ending::Open | Ending::LogoutAsked(_))
     }
@@ -232,7 +232,7 @@ impl FullFeature {
         }
     }
 
-    /// RFC 7143 §7.8: the next header cannot be found.
+    /// Closes the connection. RFC 7143 §7.8: the next header cannot be found.
     fn on_header_digest_error(&mut self, out: &mut Outputs) {
         self.close(CloseReason::Violation("a header digest is wrong".into()), out);
     }
@@ -267,7 +267,7 @@ impl FullFeature {
         }
     }
 
-    /// What all headers have in common, then each kind. RFC 7143 §11.2.1.
+    /// Checks the fields that all headers share, then those of each kind. RFC 7143 §11.2.1.
     fn judge(&mut self, header: &Header, out: &mut Outputs) -> Result<Receiving, Refusal> {
         let opcode = header.opcode();
         let bytes = header.data_segment_bytes();
@@ -287,7 +287,7 @@ impl FullFeature {
             Opcode::TASK_MANAGEMENT_REQUEST => self.judge_management(header),
             Opcode::TEXT_REQUEST => self.judge_text(header),
             Opcode::LOGOUT_REQUEST => self.judge_logout(header),
-            // A recovery level was not agreed to: nothing is kept to be sent again.
+            // A recovery level was not negotiated: nothing is kept for retransmission.
             Opcode::SNACK_REQUEST => Err(Refusal::Reject(RejectReason::SNACK_REJECT)),
             Opcode::LOGIN_REQUEST => Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR)),
             _ => Err(Refusal::Reject(RejectReason::COMMAND_NOT_SUPPORTED)),
@@ -297,7 +297,7 @@ impl FullFeature {
     fn judge_nop_out(&mut self, header: &Header) -> Result<Receiving, Refusal> {
         let pdu = NopOut::decode(&header.bhs);
         if pdu.initiator_task_tag == TAG_RESERVED && pdu.first.is_immediate() {
-            // The answer to a ping, or an acknowledgement: both are done but for this.
+            // The answer to a ping or an acknowledgement; nothing else is left to do.
             self.retired.acknowledged(pdu.lun, pdu.exp_stat_sn);
             return Err(Refusal::Ignore);
         }
@@ -318,7 +318,7 @@ impl FullFeature {
         if pdu.initiator_task_tag == TAG_RESERVED {
             return Err(Refusal::Format("the reserved Initiator Task Tag"));
         }
-        // RFC 7143 §11.10: one at a time. Each that waited for its turn could be answered at once.
+        // RFC 7143 §11.10: one at a time. All waiting texts could otherwise be answered at once.
         if self.requests.values().any(|request| matches!(request.body, Body::Text(..))) {
             return Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR));
         }
@@ -343,7 +343,7 @@ impl FullFeature {
         self.judge_request(header, Place::Discard, Body::Logout(Box::new(pdu)))
     }
 
-    /// A tag for a new task must be free. RFC 7143 §4.2.2.1, §11.2.1.8.
+    /// Checks that the tag for a new task is free. RFC 7143 §4.2.2.1, §11.2.1.8.
     fn judge_tag(&self, initiator_task_tag: u32) -> Result<(), Refusal> {
         match self.tasks.with_tag(initiator_task_tag) {
             Some(_) => Err(Refusal::Reject(RejectReason::TASK_IN_PROGRESS)),
@@ -351,7 +351,7 @@ impl FullFeature {
         }
     }
 
-    /// Likewise, of a tag that is no task's.
+    /// The same check for a tag that belongs to no task.
     pub(super) fn judge_tag_of_no_task(&self, initiator_task_tag: u32) -> Result<(), Refusal> {
         if initiator_task_tag == TAG_RESERVED {
             return Err(Refusal::Format("the reserved Initiator Task Tag"));
@@ -366,7 +366,7 @@ impl FullFeature {
         Ok(())
     }
 
-    /// What all requests with a CmdSN have in common.
+    /// Checks the fields that all requests with a CmdSN share.
     fn judge_request(
         &self,
         header: &Header,
@@ -383,7 +383,8 @@ impl FullFeature {
         Ok(Receiving::Request(request, place))
     }
 
-    /// CmdSN, if it can count, or there is room for one more immediate request. `None`: a command.
+    /// Returns the CmdSN if it can count, or if there is room for one more immediate request.
+    /// `body` is `None` for a command.
     pub(super) fn judge_number(
         &self,
         header: &Header,
@@ -400,8 +401,8 @@ impl FullFeature {
         Ok(cmd_sn)
     }
 
-    /// No room for one more immediate request of this kind. Task management has room of its own:
-    /// RFC 7143 §4.2.2.1. A logout that ends the connection needs none.
+    /// True if there is no room for one more immediate request of this kind. Task management has
+    /// its own limit: RFC 7143 §4.2.2.1. A logout that ends the connection is always accepted.
     fn is_crowded(&self, body: Option<&Body>) -> bool {
         let known = |managing: bool| {
             let alike = self.requests.values().filter(|request| {
@@ -417,7 +418,7 @@ impl FullFeature {
         known >= self.limits.immediate_commands_max.max(1)
     }
 
-    /// What requests hold that wait for their turn.
+    /// Bytes of data held by requests that wait for delivery.
     fn control_bytes(&self) -> usize {
         let bytes = self.requests.values().map(|request| match &request.body {
             Body::NopOut(_, data) | Body::Text(_, data) => data.len(),
@@ -426,7 +427,7 @@ impl FullFeature {
         bytes.sum()
     }
 
-    /// A PDU is whole.
+    /// Handles a complete PDU.
     fn complete(
         &mut self,
         header: &Header,
@@ -439,8 +440,8 @@ impl FullFeature {
             return;
         }
         match receiving {
-            // RFC 7143 §7.8 asks for a Reject of "any iSCSI PDU with a payload digest error"; but
-            // a numbered one outside of the window stays without a word, §4.2.2.1.
+            // RFC 7143 §7.8 requires a Reject of "any iSCSI PDU with a payload digest error"; but a
+            // numbered PDU outside of the window is ignored, §4.2.2.1.
             Receiving::Stray if !digest_ok && is_unnumbered(header) => {
                 self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
             }
@@ -468,7 +469,7 @@ impl FullFeature {
         }
     }
 
-    /// Tells the session of a command that is whole.
+    /// Reports a complete command to the session.
     fn announce_command(&mut self, task: TaskId, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         if entry.transfer.is_settled() {
@@ -486,7 +487,7 @@ impl FullFeature {
         }));
     }
 
-    /// Tells the session of any other request that is whole.
+    /// Reports any other complete request to the session.
     fn announce(&mut self, request: Request, out: &mut Outputs) {
         let TaskId(ticket) = self.tasks.next_id();
         let arrival = match &request.body {
@@ -509,11 +510,11 @@ impl FullFeature {
         self.requests.insert(ticket, request);
     }
 
-    /// The session accepts a request, or ignores it.
+    /// Records whether the session accepts a request; drops one that it ignores.
     fn judged(&mut self, ticket: u64, accepted: bool, out: &mut Outputs) {
         if let Some(entry) = self.tasks.get_mut(TaskId(ticket)) {
             self.unjudged -= usize::from(core::mem::take(&mut entry.unjudged));
-            // Not what was aborted meanwhile.
+            // A task that was aborted meanwhile stays.
             if !accepted && entry.phase == Phase::Waiting {
                 self.forget_task(TaskId(ticket), out);
             }
@@ -526,7 +527,7 @@ impl FullFeature {
         }
     }
 
-    /// It waits no more, whatever the session has said of it or will say.
+    /// Removes a waiting request, whether or not the session has accepted it.
     pub(super) fn take_request(&mut self, ticket: u64) -> Option<Request> {
         let request = self.requests.remove(ticket)?;
         self.unjudged -= usize::from(!request.judged);
@@ -560,7 +561,7 @@ impl FullFeature {
         }
     }
 
-    /// It is this request's turn.
+    /// Carries out a request that the session delivers.
     fn deliver(&mut self, request: Request, out: &mut Outputs) {
         match request.body {
             Body::NopOut(pdu, data) => self.answer_nop_out(&pdu, data, out),
@@ -571,7 +572,7 @@ impl FullFeature {
         }
     }
 
-    /// Refuses a PDU; its whole header goes back. RFC 7143 §11.17.
+    /// Rejects a PDU; the Reject carries its whole header. RFC 7143 §11.17.
     pub(super) fn reject(&mut self, header: &Header, reason: RejectReason, out: &mut Outputs) {
         let mut bhs = Reject {
             first: FirstByte::plain(Opcode::REJECT),
@@ -594,30 +595,30 @@ impl FullFeature {
         out.push_back(Output::Send(Pdu::with_data(bhs, Bytes::from(data))));
     }
 
-    /// A format error: every connection of the session goes. RFC 7143 §7.7.
+    /// Ends all connections of the session after a format error. RFC 7143 §7.7.
     pub(super) fn drop_session(&mut self, what: &str, out: &mut Outputs) {
         out.push_back(Output::ToSession(ToSession::DropSession));
         self.close(CloseReason::Violation(String::from(what)), out);
     }
 }
 
-/// RFC 7143 §4.3: in a discovery session "the target MUST ONLY accept Text Requests with the
-/// SendTargets key and a Logout Request with reason 'close the session'. All other requests MUST
-/// be rejected." Which keys a text has is judged when it is whole.
+/// Checks a request in a discovery session. RFC 7143 §4.3: "the target MUST ONLY accept Text
+/// Requests with the SendTargets key and a Logout Request with reason 'close the session'. All
+/// other requests MUST be rejected." The keys of a text are checked when it is complete.
 fn judge_in_discovery(header: &Header) -> Result<(), Refusal> {
     let accepted = match header.opcode() {
         Opcode::TEXT_REQUEST => true,
         Opcode::LOGOUT_REQUEST => {
             LogoutRequest::decode(&header.bhs).reason() == LogoutReason::CLOSE_SESSION
         }
-        // One that asks for nothing is passed over behind this.
+        // A NOP-Out that requests no answer is dropped later.
         Opcode::NOP_OUT => NopOut::decode(&header.bhs).initiator_task_tag == TAG_RESERVED,
         _ => false,
     };
     if accepted { Ok(()) } else { Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR)) }
 }
 
-/// It has no CmdSN, or one that does not count.
+/// True if the PDU has no CmdSN, or one that does not count.
 fn is_unnumbered(header: &Header) -> bool {
     header.opcode() == Opcode::DATA_OUT || header.is_immediate()
 }

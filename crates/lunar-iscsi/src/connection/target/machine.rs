@@ -1,4 +1,4 @@
-//! The machine: login, then full feature phase, then the end. RFC 7143 §8.1.
+//! The state machine: login, full feature phase, end. RFC 7143 §8.1.
 
 use super::full_feature::FullFeature;
 use super::limits::seconds;
@@ -15,16 +15,16 @@ use lunar_wire::{SerialNumber, Time};
 /// One iSCSI connection in the target role: no socket, no clock, no lock.
 ///
 /// After each [`handle`](Self::handle), call [`poll`](Self::poll) until it returns
-/// [`Output::Wait`]; once before the first `handle` too, for the login's deadline.
+/// [`Output::Wait`]; also once before the first `handle`, for the deadline of the login.
 /// [`Output::Close`] is the last output: by then no task of this connection can have an effect any
-/// more and its session knows.
+/// more, and the session has been informed.
 #[derive(Debug)]
 pub struct TargetConnection {
     state: State,
     outputs: Outputs,
 }
 
-/// Room for so many outputs is kept while there are none.
+/// Maximum capacity of the output queue kept while it is empty.
 const OUTPUTS_KEPT_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ enum State {
 }
 
 impl State {
-    /// Responses of the login have it already.
+    /// Stamps the command window, which responses of the login already carry.
     fn stamp_window(&mut self, pdu: &mut Pdu) {
         if let Self::FullFeature(phase) = self
             && pdu.opcode() != Opcode::LOGIN_RESPONSE
@@ -49,16 +49,16 @@ impl State {
 struct Login {
     limits: ConnectionLimits,
     login: TargetLogin,
-    /// Known from the first input on.
+    /// Set by the first input.
     deadline: Option<Time>,
-    /// The session is being made or found.
+    /// True while the session is being created or found.
     joining: bool,
-    /// Close once the session has answered.
+    /// Reason to close once the session has answered.
     closing: Option<CloseReason>,
 }
 
 impl TargetConnection {
-    /// A connection that was just accepted; `first_stat_sn` goes into its first response.
+    /// Creates an accepted connection; `first_stat_sn` goes into its first response.
     pub fn new(limits: ConnectionLimits, first_stat_sn: SerialNumber) -> Self {
         let login = Login {
             login: TargetLogin::new(first_stat_sn, limits.text_bytes_max),
@@ -70,7 +70,7 @@ impl TargetConnection {
         Self { state: State::Login(Box::new(login)), outputs: Outputs::new() }
     }
 
-    /// Tells the machine what happened. Infallible: what a peer does wrong is answered on the wire.
+    /// Handles one input. Infallible: protocol violations of the peer are answered on the wire.
     #[inline(always)]
     pub fn handle(&mut self, now: Time, input: Input) {
         match &mut self.state {
@@ -84,10 +84,10 @@ impl TargetConnection {
         }
     }
 
-    /// What is to be done next. ExpCmdSN and MaxCmdSN are stamped here, as late as possible.
+    /// Returns the next output. ExpCmdSN and MaxCmdSN are stamped here, as late as possible.
     #[inline(always)]
     pub fn poll(&mut self) -> Output {
-        // Stamped where it stands: outputs are moved as little as can be.
+        // Stamped in the queue, because moving outputs is expensive.
         match self.outputs.front_mut() {
             Some(Output::Send(pdu)) => self.state.stamp_window(pdu),
             Some(Output::Close(_)) => self.state = State::Over,
@@ -100,7 +100,7 @@ impl TargetConnection {
         }
     }
 
-    /// There is nothing more to do, unless the window has opened and nobody was told.
+    /// Returns `Wait`, or a NOP-In if the window has opened and no PDU has reported it.
     #[inline(never)]
     fn wait(&mut self) -> Output {
         if let State::FullFeature(phase) = &mut self.state
@@ -114,7 +114,7 @@ impl TargetConnection {
 
     fn waits_until(&self) -> Option<Time> {
         match &self.state {
-            // While the session is awaited only to be told of the end, no time is short.
+            // No deadline while only the answer of the session is missing before the end.
             State::Login(login) if login.closing.is_some() => None,
             State::Login(login) => Some(login.deadline.unwrap_or_default()),
             State::FullFeature(phase) => phase.deadline(),
@@ -130,8 +130,8 @@ impl TargetConnection {
         }
     }
 
-    /// The next PDU may be handed over: no answer of the driver or the session is awaited that
-    /// must come first.
+    /// True if the next PDU may be passed: no answer of the driver or the session is due that must
+    /// come first.
     pub fn can_receive(&self) -> bool {
         match &self.state {
             State::Login(login) => !login.login.is_waiting_for_driver(),
@@ -140,8 +140,8 @@ impl TargetConnection {
         }
     }
 
-    /// Memory of the tasks and other requests that are known, or were, and of the Target Transfer
-    /// Tags of those that were terminated; what the session knows of them included.
+    /// Memory of current and former tasks and requests, and of the Target Transfer Tags of
+    /// terminated tasks, including the session's entries for them.
     pub fn task_memory_bytes(&self) -> usize {
         let outputs = self.outputs.capacity().saturating_sub(OUTPUTS_KEPT_MAX);
         match &self.state {
@@ -150,7 +150,7 @@ impl TargetConnection {
         }
     }
 
-    /// Frees memory that many tasks needed once and none needs now.
+    /// Frees memory that is not needed any more.
     pub fn free_spare_memory(&mut self) {
         if self.outputs.is_empty() && self.outputs.capacity() > OUTPUTS_KEPT_MAX {
             self.outputs = Outputs::new();
@@ -160,12 +160,12 @@ impl TargetConnection {
         }
     }
 
-    /// `Close` was handed out: no input has an effect any more.
+    /// True once `Close` was returned: no input has an effect any more.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
 
-    /// How many tasks there are that have not ended.
+    /// Number of tasks that have not ended.
     pub fn tasks(&self) -> usize {
         match &self.state {
             State::FullFeature(phase) => phase.tasks.len(),
@@ -173,7 +173,7 @@ impl TargetConnection {
         }
     }
 
-    /// How many requests wait for their turn or for the session's answer.
+    /// Number of requests that wait for delivery or for the answer of the session.
     pub fn requests(&self) -> usize {
         match &self.state {
             State::FullFeature(phase) => {
@@ -186,7 +186,7 @@ impl TargetConnection {
 }
 
 impl Login {
-    /// Returns the full feature phase when the login is complete.
+    /// Handles one input; returns the full feature phase when the login is complete.
     #[cold]
     fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) -> Option<Box<FullFeature>> {
         let deadline = *self.deadline.get_or_insert(now.after(seconds(self.limits.login_seconds)));
@@ -223,7 +223,7 @@ impl Login {
             Input::Shutdown { .. } | Input::Session(ToConnection::Close) => {
                 self.close(CloseReason::Dropped, out);
             }
-            // Nothing of the full feature phase can be meant yet.
+            // Inputs of the full feature phase cannot occur yet.
             Input::Deadline
             | Input::PeerTakes { .. }
             | Input::Session(_)
@@ -270,7 +270,7 @@ impl Login {
             return;
         }
         self.closing = Some(reason.clone());
-        // A session made for a connection that is gone must learn of it.
+        // The session must learn of the end if it was created for a connection that is gone.
         if !self.joining {
             out.push_back(Output::Close(reason));
         }

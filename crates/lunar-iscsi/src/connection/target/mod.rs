@@ -1,4 +1,4 @@
-//! The target role of a connection: the values at its border, and the machine.
+//! The target role of a connection: the types of its interface, and the state machine.
 
 mod command;
 mod data_time;
@@ -31,20 +31,20 @@ use lunar_wire::{Lun, Time};
 
 type Outputs = VecDeque<Output>;
 
-/// What a target connection is told.
+/// Input of a target connection.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A PDU's header; its digest was right.
+    /// A PDU header whose digest was correct.
     Header(Header),
-    /// The data segment of that PDU is complete and lies where `Receive` said. `data` holds it for
-    /// [`Place::Control`] and is empty otherwise.
+    /// The data segment of that PDU is complete, at the place that `Receive` named. `data` holds it
+    /// for [`Place::Control`] and is empty otherwise.
     Payload {
-        /// For [`Place::Control`].
+        /// The data segment, for [`Place::Control`] only.
         data: Bytes,
-        /// `false`: the data digest did not match.
+        /// `false` if the data digest did not match.
         digest_ok: bool,
     },
-    /// A header arrived whose digest did not match; framing is lost (ERL 0). RFC 7143 §7.8.
+    /// A header with a wrong digest arrived; framing is lost (ERL 0). RFC 7143 §7.8.
     HeaderDigestError,
     /// The answer to [`Output::Identify`].
     Identified(Box<Identified>),
@@ -52,118 +52,120 @@ pub enum Input {
     Joined(Result<Joined, LoginStatus>),
     /// The answer to [`Output::ListTargets`].
     Targets {
-        /// In the order of names.
+        /// Targets in the order of their names.
         records: Vec<TargetRecord>,
-        /// There are others behind the last one.
+        /// True if there are further targets behind the last one.
         more: bool,
     },
-    /// The session speaks to this connection.
+    /// A message of the session to this connection.
     Session(ToConnection),
     /// The executor has planned a task and wants this many bytes of data-out before it can run.
     Wants {
         /// A task that was started.
         task: TaskId,
-        /// At most its ExpectedDataTransferLength; more is asked for as a residual, never sent.
+        /// At most the ExpectedDataTransferLength; a larger request becomes a residual and is never
+        /// sent.
         data_out_bytes: u32,
     },
-    /// The executor is through with a task: started and ended by itself, or told to abort. Its
-    /// buffer is gone: of a data segment that is on its way there, the rest is discarded.
+    /// The executor has ended a task: a started one that completed, or an aborted one. Its buffer
+    /// is gone: the rest of a data segment being received there is discarded.
     Done {
-        /// Which.
+        /// Id of the task.
         task: TaskId,
-        /// How it ended.
+        /// Result of the task.
         outcome: Outcome,
     },
     /// The answer to [`Output::Fail`], once the task can have no effect any more.
     Failed {
-        /// Which.
+        /// Id of the task.
         task: TaskId,
         /// CHECK CONDITION with the sense data of the fault.
         outcome: Outcome,
     },
-    /// The time of [`Output::Wait`] has come.
+    /// The time given by [`Output::Wait`] has come.
     Deadline,
-    /// The peer takes what is sent, though there is a lot of it and it says nothing itself: it is
-    /// alive, and a ping or an R2T may be long on its way.
+    /// The peer accepts data from a large send queue although it sends nothing itself: the peer is
+    /// alive, and a ping or an R2T may take long to reach it.
     PeerTakes {
-        /// So much of it.
+        /// Number of bytes that the peer accepted.
         bytes: u64,
     },
     /// The peer closed its side, or the socket failed.
     PeerClosed,
-    /// The target is being stopped or the session ended by an operator: ask the initiator to log
-    /// out (Asynchronous Message 1), or tell it that the session drops (3), then close in time.
+    /// The target is being stopped, or an operator ends the session: request a logout from the
+    /// initiator (Asynchronous Message 1), or announce that the session drops (3), then close in
+    /// time.
     Shutdown {
-        /// Seconds the initiator is given.
+        /// Time limit for the initiator, in seconds.
         within_seconds: u16,
     },
 }
 
-/// What a target connection asks of its driver.
+/// Output of a target connection: a request to its driver.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Where the data segment of the header just handed in goes. Exactly once for each header
+    /// Place for the data segment of the header just handled. Comes exactly once for each header
     /// with DataSegmentLength > 0, unless `Close` comes instead.
     Receive(Place),
-    /// Send it, in this order.
+    /// Send this PDU; PDUs go out in the order of the outputs.
     Send(Pdu),
-    /// Who is this, and what must it prove? Answer with `Input::Identified`.
+    /// Identify the initiator and its required authentication. Answer with `Input::Identified`.
     Identify(Box<Claim>),
-    /// Make or find the session. Answer with `Input::Joined`.
+    /// Create or find the session. Answer with `Input::Joined`.
     Join(Box<Join>),
-    /// SendTargets: which targets may this initiator see? Answer with `Input::Targets`.
+    /// SendTargets: list the targets this initiator may see. Answer with `Input::Targets`.
     ListTargets {
-        /// One name, or all.
+        /// Name of the only target to list; `None` for all.
         only: Option<String>,
-        /// Those behind this one in the order of names; `None`: from the first on.
+        /// Start behind this name in the order of names; `None`: at the first.
         after: Option<String>,
-        /// How much text of them is wanted, at least; see [`TargetRecord::text_bytes`].
+        /// Minimum length of the requested text; see [`TargetRecord::text_bytes`].
         text_bytes: usize,
     },
-    /// For the session this connection belongs to.
+    /// A message to the session of this connection.
     ToSession(ToSession),
-    /// It is this command's turn: plan it, then answer `Wants` or `Done`.
+    /// The session delivers this command: plan it, then answer `Wants` or `Done`.
     Start(Task),
-    /// All the data-out it wanted lies in its buffer: run it, then answer `Done`.
+    /// All the requested data-out is in the buffer: run the task, then answer `Done`.
     Run(TaskId),
-    /// Stop it if that can be done, run it no further if it is not running; free its buffer. The
-    /// executor answers `Done` (the outcome is ignored) once the task can have no effect any more.
-    /// Also comes for a task that was never started but for which there was a `Receive`: then it
-    /// only frees the buffer, and an answer is welcome but not waited for.
+    /// Stop the task if possible, or do not run it; free its buffer. The executor answers `Done`
+    /// (the outcome is ignored) once the task can have no effect any more. Also comes for a task
+    /// that was never started but got a `Receive`: then it only frees the buffer, and an answer is
+    /// optional.
     Abort(TaskId),
-    /// It failed on its way here: stop it as with `Abort`, then answer `Input::Failed` with CHECK
-    /// CONDITION and sense data of `fault`, as the unit lays them out. What it ended with by itself
-    /// does not count.
+    /// The transfer of the task failed: stop the task as with `Abort`, then answer `Input::Failed`
+    /// with CHECK CONDITION and sense data of `fault` in the format of the unit. If the task ended
+    /// by itself, that result does not count.
     Fail {
-        /// Which; perhaps one that was never started.
+        /// Id of the task; it may never have been started.
         task: TaskId,
-        /// Its unit.
+        /// Logical unit of the task.
         lun: Lun,
-        /// What went wrong.
+        /// The error.
         fault: Fault,
     },
-    /// Text that arrived is over, the login is through: the driver switches digests on now, in
-    /// both directions, after what was sent so far.
+    /// Login complete: the driver enables digests now, in both directions, after the PDUs sent so
+    /// far.
     FullFeature(crate::text::ConnectionParameters),
-    /// The last output: flush what was sent, then close the socket. It comes after every task is
-    /// quiet and the session was told `ConnectionClosed`; the machine may be dropped.
+    /// The last output: flush the PDUs sent so far, then close the socket. Comes after every task
+    /// has ended and the session has received `ConnectionClosed`; the machine may be dropped.
     Close(CloseReason),
-    /// Nothing to do until then (`None`: until the next input).
+    /// Nothing to do until this time (`None`: until the next input).
     Wait(Option<Time>),
 }
 
-/// A SCSI command as the executor gets it.
+/// A SCSI command for the executor.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Task {
-    /// Names it in `Wants`, `Done`, `Run`, `Abort`.
+    /// Id used in `Wants`, `Done`, `Run`, `Abort`.
     pub id: TaskId,
-    /// Of which unit.
+    /// Logical unit that the command addresses.
     pub lun: Lun,
-    /// 16 bytes, or longer with an extended CDB header segment.
+    /// The CDB: 16 bytes, or longer with an extended CDB header segment.
     pub cdb: Cdb,
-    /// SIMPLE, ORDERED …
+    /// Task attribute: SIMPLE, ORDERED …
     pub attribute: TaskAttribute,
-    /// Command priority, 0 to 15: 0 says nothing, else 1 is the highest. 0 below protocol level 2.
+    /// Command priority, 0 to 15: 0 means none, 1 is the highest. 0 below protocol level 2.
     /// RFC 7144 §5.1.1.
     pub priority: u8,
     /// R bit.
@@ -172,17 +174,17 @@ pub struct Task {
     pub write: bool,
     /// ExpectedDataTransferLength: of data-out if W is set, else of data-in.
     pub expected_bytes: u32,
-    /// Expected bidirectional read length, if the header segment was there.
+    /// Expected bidirectional read length, if the header segment was present.
     pub expected_read_bytes: Option<u32>,
 }
 
 impl Task {
-    /// Data-out that the initiator announces. RFC 7143 §11.3.4.
+    /// Length of the data-out that the initiator announces. RFC 7143 §11.3.4.
     pub fn expected_data_out_bytes(&self) -> u32 {
         if self.write { self.expected_bytes } else { 0 }
     }
 
-    /// Data-in that the initiator has room for. RFC 7143 §11.2.2.4, §11.3.4.
+    /// Length of the data-in for which the initiator has room. RFC 7143 §11.2.2.4, §11.3.4.
     pub fn expected_data_in_bytes(&self) -> u32 {
         match (self.read, self.write) {
             (true, true) => self.expected_read_bytes.unwrap_or(0),
@@ -192,17 +194,17 @@ impl Task {
     }
 }
 
-/// A command descriptor block: 16 bytes, of which short ones use the first, or more with an
+/// A command descriptor block: 16 bytes, of which a short CDB uses the first, or more with an
 /// extended CDB header segment. RFC 7143 §11.2.2.3.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cdb {
     short: [u8; 16],
-    /// All of a longer one.
+    /// The whole CDB if it is longer.
     long: Option<Box<[u8]>>,
 }
 
 impl Cdb {
-    /// What stands in the header, and what an additional segment adds to it.
+    /// Creates a CDB from the bytes in the header and those of an additional segment.
     #[inline]
     pub fn new(in_header: [u8; 16], extended: &[u8]) -> Self {
         let long = match extended {
@@ -214,7 +216,7 @@ impl Cdb {
 }
 
 impl Cdb {
-    /// What stood in the header: all of a short one.
+    /// The 16 bytes from the header: all of a short CDB.
     #[inline]
     pub fn in_header(&self) -> [u8; 16] {
         self.short
@@ -229,27 +231,26 @@ impl Deref for Cdb {
     }
 }
 
-/// How a SCSI command ended.
+/// The result of a SCSI command.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Outcome {
     /// SAM status byte.
     pub status: u8,
-    /// Status qualifier, SAM-5 §5.3.2: with BUSY and TASK SET FULL, after how many tenths of a
-    /// second to try again. Sent at protocol level 2 only (RFC 7144 §5.2.1), never with GOOD and
+    /// Status qualifier, SAM-5 §5.3.2: with BUSY and TASK SET FULL, the delay before a retry in
+    /// tenths of a second. Sent at protocol level 2 only (RFC 7144 §5.2.1), never with GOOD and
     /// data-in.
     pub status_qualifier: u16,
-    /// No other response of the session may pass it: unit attentions that may tell of aborted
-    /// tasks, and PREEMPT AND ABORT. RFC 7143 §4.2.2.3.4 a), f).
+    /// True if no other response of the session may overtake this one: unit attentions that may
+    /// report aborted tasks, and PREEMPT AND ABORT. RFC 7143 §4.2.2.3.4 a), f).
     pub fenced: bool,
     /// Sense data, without the SenseLength field.
     pub sense: Bytes,
-    /// The data of the command. What the initiator does not expect is not sent, and becomes a
-    /// residual.
+    /// Data-in of the command. Data beyond the expected length is not sent and becomes a residual.
     pub data_in: Bytes,
-    /// How many bytes of data-in the command would have moved, for the residual, where `data_in`
-    /// is shorter because the rest is not expected.
+    /// Number of data-in bytes that the command would have moved, for the residual, if `data_in` is
+    /// shorter because the rest is not expected.
     pub data_in_bytes: u32,
-    /// How many bytes of data-out the command would have moved, for the residual.
+    /// Number of data-out bytes that the command would have moved, for the residual.
     pub data_out_bytes: u32,
 }
 
@@ -263,7 +264,7 @@ pub struct TargetRecord {
 }
 
 impl TargetRecord {
-    /// How long it is as text.
+    /// Length of the record as text.
     pub fn text_bytes(&self) -> usize {
         let key = |name: &str, value: &str| name.len() + value.len() + 2;
         let address = |(address, _): &(String, u16)| key("TargetAddress", address) + ",65535".len();
@@ -271,23 +272,23 @@ impl TargetRecord {
     }
 }
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum CloseReason {
     /// The peer logged out, or its side closed.
     Ended,
     /// The login was refused.
     LoginRefused {
-        /// As the peer was told.
+        /// Status sent to the peer.
         status: LoginStatus,
-        /// In words, for the log.
+        /// Description for the log.
         why: String,
     },
-    /// The peer broke the protocol; the text says how.
+    /// The peer broke the protocol; the text describes the violation.
     Violation(String),
-    /// No answer to a ping, data that did not come, or a login that took too long.
+    /// A ping was not answered, data did not arrive, or a login took too long.
     TimedOut(&'static str),
-    /// We are stopping, or another login took the session's or the connection's place.
+    /// The target is stopping, or another login replaced the session or the connection.
     Dropped,
 }
 

@@ -5,21 +5,21 @@ use crate::pdu::HEADER_BYTES;
 use crate::text::exchange::TargetExchange;
 use lunar_wire::{Field, SerialNumber};
 
-/// Where responses carry StatSN, ExpCmdSN and MaxCmdSN; the same in every PDU of RFC 7143 §11 that
-/// a target sends.
+/// Offsets of StatSN, ExpCmdSN and MaxCmdSN, which are the same in every PDU of RFC 7143 §11 that a
+/// target sends.
 const AT_STAT_SN: usize = 24;
 const AT_EXP_CMD_SN: usize = 28;
 const AT_MAX_CMD_SN: usize = 32;
 
-/// Every PDU with a status passes through [`status`](Self::status): the one place where
-/// ErrorRecoveryLevel 1 will keep what it may have to send again.
+/// The numbers of one connection. Every PDU with a status passes through [`status`](Self::status):
+/// the one place where ErrorRecoveryLevel 1 will keep PDUs for retransmission.
 #[derive(Debug)]
 pub(super) struct Numbering {
     stat_sn: SerialNumber,
     acknowledged: SerialNumber,
     exp_cmd_sn: SerialNumber,
     max_cmd_sn: SerialNumber,
-    /// The largest MaxCmdSN handed out.
+    /// The largest MaxCmdSN sent on this connection.
     told_max_cmd_sn: SerialNumber,
     last_transfer_tag: u32,
 }
@@ -40,12 +40,12 @@ impl Numbering {
         }
     }
 
-    /// Stamps a response: it takes the next StatSN.
+    /// Stamps a response and consumes the next StatSN.
     pub(super) fn status(&mut self, bhs: &mut [u8; HEADER_BYTES]) {
         self.stat_sn.take().put(&mut bhs[AT_STAT_SN..AT_EXP_CMD_SN]);
     }
 
-    /// Stamps a PDU that shows the next StatSN without taking it: R2T, NOP-In that is a ping.
+    /// Stamps a PDU that shows the next StatSN without consuming it: an R2T, or a NOP-In ping.
     pub(super) fn next_status(&self, bhs: &mut [u8; HEADER_BYTES]) {
         self.stat_sn.put(&mut bhs[AT_STAT_SN..AT_EXP_CMD_SN]);
     }
@@ -57,7 +57,7 @@ impl Numbering {
         self.told_max_cmd_sn = self.max_cmd_sn;
     }
 
-    /// The session moved its window. A message that was overtaken changes nothing.
+    /// Updates the window of the session. A message that was overtaken changes nothing.
     pub(super) fn set_window(&mut self, exp_cmd_sn: SerialNumber, max_cmd_sn: SerialNumber) {
         if exp_cmd_sn.after(self.exp_cmd_sn) {
             self.exp_cmd_sn = exp_cmd_sn;
@@ -67,20 +67,21 @@ impl Numbering {
         }
     }
 
-    /// Who heard of this connection alone takes the window for closed, it is open, and nothing says
-    /// so yet: RFC 7143 §11.4.11 asks for a NOP-In.
+    /// True when the last MaxCmdSN sent on this connection shows a closed window although it has
+    /// reopened: RFC 7143 §11.4.11 requires a NOP-In.
     pub(super) fn must_tell_window(&self) -> bool {
         let used_up = !self.exp_cmd_sn.before(self.told_max_cmd_sn.next());
         used_up && self.exp_cmd_sn.before(self.max_cmd_sn.next())
     }
 
-    /// The request cannot be new: its CmdSN was acknowledged before. Cheap, and true for good;
-    /// the other side of the window is the session's to judge.
+    /// True if the CmdSN was acknowledged before, so that the request cannot be new. A cheap check
+    /// whose result stays valid; the session checks the other end of the window.
     pub(super) fn is_past(&self, cmd_sn: SerialNumber) -> bool {
         cmd_sn.before(self.exp_cmd_sn)
     }
 
-    /// The initiator has everything before `exp_stat_sn`. A number that was never sent is ignored.
+    /// Records that the initiator has received everything before `exp_stat_sn`. A number that was
+    /// never sent is ignored.
     pub(super) fn acknowledge(&mut self, exp_stat_sn: SerialNumber) {
         let last = exp_stat_sn.minus(1);
         if last.after(self.acknowledged) && last.before(self.stat_sn) {
@@ -93,13 +94,13 @@ impl Numbering {
         self.stat_sn.minus(1)
     }
 
-    /// The initiator has the response with this StatSN.
+    /// True if the initiator has acknowledged the response with this StatSN.
     pub(super) fn is_acknowledged(&self, stat_sn: SerialNumber) -> bool {
         !stat_sn.after(self.acknowledged)
     }
 
-    /// A Target Transfer Tag for an R2T or a ping: not used for 2^31 others, never the reserved
-    /// one, never one of a text exchange.
+    /// Returns a Target Transfer Tag for an R2T or a ping: not reused within 2^31 tags, never the
+    /// reserved one, never one of a text exchange.
     pub(super) fn transfer_tag(&mut self) -> u32 {
         self.last_transfer_tag = self.last_transfer_tag.wrapping_add(1) & !TargetExchange::TAG_BIT;
         self.last_transfer_tag
@@ -114,7 +115,8 @@ mod tests {
         Numbering::new(SerialNumber(stat_sn), SerialNumber(7), SerialNumber(8))
     }
 
-    /// Goal: acknowledgement moves forward only, across the wrap, and never past what was sent.
+    /// Goal: acknowledgement only moves forward, across the wrap, and never past the last number
+    /// sent.
     #[test]
     fn acknowledgement_is_serial() {
         let mut numbering = numbering(u32::MAX);
@@ -132,7 +134,7 @@ mod tests {
         assert!(numbering.is_acknowledged(SerialNumber(0)), "an old number takes nothing back");
     }
 
-    /// Goal: the window never moves back, and an opening that nobody was told is noticed.
+    /// Goal: the window never moves back, and an opening that was not reported is detected.
     #[test]
     fn window_moves_forward() {
         let mut numbering = numbering(1);
@@ -147,7 +149,7 @@ mod tests {
         assert!(numbering.must_tell_window());
         numbering.window(&mut bhs);
         assert!(!numbering.must_tell_window());
-        // Other connections went on, and one heard of it at a time of its own.
+        // Other connections continued, and this one received the window at a different time.
         numbering.set_window(SerialNumber(10), SerialNumber(9));
         assert!(!numbering.must_tell_window(), "it is closed");
         numbering.set_window(SerialNumber(12), SerialNumber(15));

@@ -1,4 +1,4 @@
-//! How a task ends on the wire: Data-In, residuals, status, sense. RFC 7143 §11.4, §11.7.
+//! The end of a task on the wire: Data-In, residuals, status, sense. RFC 7143 §11.4, §11.7.
 
 use super::Outcome;
 use super::numbering::Numbering;
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use lunar_wire::{Lun, SerialNumber, U24};
 
-/// Sense data of more would not fit its own length field (252 bytes, SPC).
+/// Maximum sense data: more would not fit its own length field (252 bytes, SPC).
 const SENSE_BYTES_MAX: usize = 252;
 
 const GOOD: u8 = 0x00;
@@ -21,23 +21,23 @@ const INTERMEDIATE: u8 = 0x10;
 const INTERMEDIATE_CONDITION_MET: u8 = 0x14;
 const TASK_SET_FULL: u8 = 0x28;
 
-/// What bounds Data-In.
+/// Limits and rules for sending Data-In and status.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendRules {
     pub(super) segment_bytes_max: u32,
     pub(super) burst_bytes_max: u32,
-    /// Status qualifiers may be sent.
+    /// True if status qualifiers may be sent.
     pub(super) qualifies: bool,
 }
 
 impl SendRules {
-    /// So much fits into one PDU.
+    /// Maximum data in one PDU.
     fn piece_bytes_max(self) -> usize {
         self.segment_bytes_max.min(self.burst_bytes_max) as usize
     }
 }
 
-/// More or less than the initiator expected.
+/// Difference between the transferred and the expected length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Residual {
     None,
@@ -46,7 +46,7 @@ enum Residual {
 }
 
 impl Residual {
-    /// RFC 7143 §11.4.5.2.
+    /// Calculates the residual. RFC 7143 §11.4.5.2.
     fn of(expected_bytes: u32, presented_bytes: usize) -> Self {
         let presented_bytes = u32::try_from(presented_bytes).unwrap_or(u32::MAX);
         match presented_bytes.checked_sub(expected_bytes) {
@@ -64,8 +64,8 @@ impl Residual {
     }
 }
 
-/// Sends all PDUs that end `entry`: Data-In, then the status, in the last of them where it may
-/// stand there.
+/// Sends all PDUs that end `entry`: Data-In, then the status, which the last Data-In carries if
+/// allowed.
 #[inline]
 pub(super) fn respond(
     entry: &mut Entry,
@@ -79,7 +79,7 @@ pub(super) fn respond(
     let data = cut_to(data, entry.task.expected_data_in_bytes() as usize);
     let with_status = !data.is_empty() && may_collapse(entry, &outcome);
     if with_status && data.len() <= rules.piece_bytes_max() {
-        // Most reads: one PDU says it all.
+        // Most reads: one PDU carries data and status.
         let bhs = conclude(data_in(entry, 0, true), &outcome, residuals.0, numbering);
         return send(Pdu::with_data(bhs, data));
     }
@@ -97,8 +97,8 @@ pub(super) fn respond(
     }
 }
 
-/// Sends data in as many PDUs as it needs and says how many; the last has a status if there is a
-/// `conclusion`.
+/// Sends data in as many PDUs as it needs and returns their number; the last has a status if there
+/// is a `conclusion`.
 #[inline(never)]
 fn send_pieces(
     entry: &mut Entry,
@@ -123,7 +123,7 @@ fn send_pieces(
     bounds.pieces
 }
 
-/// The last Data-In bears the status.
+/// Puts the status into the last Data-In.
 #[inline]
 fn conclude(
     mut pdu: DataIn,
@@ -143,13 +143,13 @@ fn conclude(
     bhs
 }
 
-/// How a task ends for which there is no room; a tenth of a second is enough for many to end.
+/// The result of a task for which there is no room; in a tenth of a second many tasks can end.
 pub(super) fn task_set_full() -> Outcome {
     Outcome { status: TASK_SET_FULL, status_qualifier: 1, ..Outcome::default() }
 }
 
-/// The first `bytes` of `data`. Less than half of it is copied: a slice would keep all of it while
-/// it waits to be sent, and count as the few bytes that it is.
+/// Returns the first `bytes` of `data`. Less than half of it is copied: a slice would keep the
+/// whole buffer while it waits to be sent, but count only as its own length.
 fn cut_to(data: Bytes, bytes: usize) -> Bytes {
     match data.len() {
         len if len <= bytes => data,
@@ -158,7 +158,7 @@ fn cut_to(data: Bytes, bytes: usize) -> Bytes {
     }
 }
 
-/// The residual, and that of the read part of a bidirectional command.
+/// Calculates the residual, and that of the read part of a bidirectional command.
 fn residuals(entry: &Entry, outcome: &Outcome) -> (Residual, Residual) {
     let task = &entry.task;
     let read_bytes = outcome.data_in.len().max(outcome.data_in_bytes as usize);
@@ -170,27 +170,28 @@ fn residuals(entry: &Entry, outcome: &Outcome) -> (Residual, Residual) {
         ),
         (true, false) => (Residual::of(task.expected_bytes, read_bytes), Residual::None),
         (false, true) => (Residual::of(task.expected_bytes, written_bytes), Residual::None),
-        // Neither direction was announced: whatever the command would have moved is too much.
+        // Neither direction was announced: everything the command would have moved is an overflow.
         (false, false) => {
             (Residual::of(task.expected_bytes, read_bytes.max(written_bytes)), Residual::None)
         }
     }
 }
 
-/// RFC 7143 §11.7.3: a status that is no exception, no sense, not bidirectional.
+/// True if Data-In may carry the status. RFC 7143 §11.7.3: no error status, no sense, not
+/// bidirectional.
 fn may_collapse(entry: &Entry, outcome: &Outcome) -> bool {
     let is_fine =
         matches!(outcome.status, GOOD | CONDITION_MET | INTERMEDIATE | INTERMEDIATE_CONDITION_MET);
     is_fine && outcome.sense.is_empty() && !entry.task.write
 }
 
-/// Where data is cut: into segments the initiator takes, and sequences of MaxBurstLength.
+/// Splits data into segments that the initiator accepts and sequences of MaxBurstLength.
 struct Bounds {
     segment_bytes: usize,
     burst_bytes: usize,
     burst_left_bytes: usize,
     offset_bytes: usize,
-    /// How many there were.
+    /// Number of pieces so far.
     pieces: u32,
 }
 
@@ -206,7 +207,7 @@ impl Bounds {
         }
     }
 
-    /// Offset and length of the next piece, of the data that is left.
+    /// Returns offset and length of the next piece of the remaining data.
     fn next(&mut self, left_bytes: usize) -> (u32, usize) {
         if self.burst_left_bytes == 0 {
             self.burst_left_bytes = self.burst_bytes;
@@ -219,7 +220,7 @@ impl Bounds {
         (offset_bytes, bytes)
     }
 
-    /// The last piece ended a sequence.
+    /// True if the last piece ended a sequence.
     fn burst_is_over(&self) -> bool {
         self.burst_left_bytes == 0
     }
@@ -234,7 +235,7 @@ fn data_in(entry: &mut Entry, offset_bytes: u32, is_final: bool) -> DataIn {
         status: 0,
         total_ahs_words: 0,
         data_segment_length: U24::default(),
-        // Reserved without the A bit, as is the tag. RFC 7143 §11.7.4.
+        // Reserved without the A bit, like the tag. RFC 7143 §11.7.4.
         lun: Lun::ZERO,
         initiator_task_tag: entry.initiator_task_tag,
         target_transfer_tag: TAG_RESERVED,
@@ -283,7 +284,7 @@ fn response(
     }
 }
 
-/// SenseLength and the sense. RFC 7143 §11.4.7.
+/// Builds a data segment of SenseLength and sense data. RFC 7143 §11.4.7.
 fn sense_segment(sense: &[u8]) -> Bytes {
     if sense.is_empty() {
         return Bytes::new();

@@ -1,4 +1,4 @@
-//! Target Transfer Tags of terminated tasks, while the initiator may still send data for them.
+//! Target Transfer Tags of terminated tasks for which the initiator may still send data.
 //! RFC 7143 §4.2.3.4 c), g).
 
 use crate::sorted_map::SortedMap;
@@ -7,15 +7,16 @@ use lunar_wire::{Lun, SerialNumber};
 #[derive(Debug)]
 struct Tag {
     lun: Lun,
-    /// StatSN of the Asynchronous Message that told of its end, once that was sent.
+    /// StatSN of the Asynchronous Message that reported its end, once that was sent.
     told: Option<SerialNumber>,
 }
 
-/// Data that bears one of these tags is discarded, also if its Initiator Task Tag names a new task.
+/// Tags of terminated tasks. Data with one of these tags is discarded, even if its Initiator Task
+/// Tag belongs to a new task.
 #[derive(Debug)]
 pub(super) struct Retired {
-    /// For an initiator that does not acknowledge, the oldest makes room. Its data is then that of
-    /// a task that is not known, and discarded as well.
+    /// Limit for an initiator that does not acknowledge: the oldest tag is removed. Its data is
+    /// then that of an unknown task, and discarded as well.
     tags_max: usize,
     tags: SortedMap<u32, Tag>,
 }
@@ -33,8 +34,8 @@ impl Retired {
         self.tags.insert(tag, Tag { lun, told: None });
     }
 
-    /// Data bears this tag: `true` if it is one of these. With the F bit the data that was asked
-    /// for is complete, and the tag is free: no task waits for it. RFC 7143 §11.7.1.
+    /// True if data carries one of these tags. With the F bit the requested data is complete, and
+    /// the tag is freed: no task waits for it. RFC 7143 §11.7.1.
     pub(super) fn take_data(&mut self, tag: u32, is_final: bool) -> bool {
         match is_final {
             true => self.tags.remove(tag).is_some(),
@@ -42,14 +43,16 @@ impl Retired {
         }
     }
 
-    /// An Asynchronous Message with this StatSN tells of the end of all tasks of this unit.
+    /// Records that the Asynchronous Message with this StatSN reported the end of all tasks of this
+    /// unit.
     pub(super) fn told(&mut self, lun: Lun, stat_sn: SerialNumber) {
         for tag in self.tags.values_mut().filter(|tag| tag.lun == lun) {
             tag.told.get_or_insert(stat_sn);
         }
     }
 
-    /// A NOP-Out that is no ping acknowledges that message: nothing more comes. RFC 7143 §11.9.1.
+    /// Frees the tags of a unit when a NOP-Out that is not a ping acknowledges the message: no more
+    /// data follows. RFC 7143 §11.9.1.
     pub(super) fn acknowledged(&mut self, lun: Lun, exp_stat_sn: SerialNumber) {
         let is_over = |tag: &Tag| {
             tag.lun == lun && tag.told.is_some_and(|stat_sn| stat_sn.before(exp_stat_sn))
@@ -57,17 +60,17 @@ impl Retired {
         self.tags.retain(|tag| !is_over(tag));
     }
 
-    /// No more data is received.
+    /// Frees all tags: no more data is received.
     pub(super) fn clear(&mut self) {
         self.tags = SortedMap::default();
     }
 
-    /// Memory of the tags.
+    /// Memory of the tags in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.tags.memory_bytes()
     }
 
-    /// How many there are.
+    /// Number of tags.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.tags.len()
@@ -78,7 +81,8 @@ impl Retired {
 mod tests {
     use super::*;
 
-    /// Goal: tags go when the message about their unit is acknowledged, not with any other.
+    /// Goal: tags are freed when the message about their unit is acknowledged, not by any other
+    /// PDU.
     #[test]
     fn tags_go_with_their_acknowledgement() {
         let (one, other) = (Lun::new(1), Lun::new(2));
@@ -99,7 +103,8 @@ mod tests {
         assert!(contains(&mut retired, 11) && contains(&mut retired, 12), "of the next message");
     }
 
-    /// Goal: a tag whose data has all come is free, whether or not the message is acknowledged.
+    /// Goal: a tag whose data has arrived completely is free, whether or not the message is
+    /// acknowledged.
     #[test]
     fn tags_go_with_the_last_of_their_data() {
         let mut retired = Retired::new(8);
@@ -109,7 +114,7 @@ mod tests {
         assert!(!retired.take_data(11, true), "of no task that was aborted");
     }
 
-    /// Goal: an initiator that never acknowledges costs bounded memory; the newest stay.
+    /// Goal: an initiator that never acknowledges uses bounded memory; the newest tags stay.
     #[test]
     fn tags_are_bounded() {
         let mut retired = Retired::new(100);

@@ -1,5 +1,5 @@
-//! The rest of full feature phase: pings, texts, logouts, task management answers, fences,
-//! asynchronous messages, and the end of the connection. RFC 7143 §11.5, §11.9 to §11.19.
+//! The other services of the full feature phase: pings, texts, logouts, task management responses,
+//! fences, asynchronous messages, and the end of the connection. RFC 7143 §11.5, §11.9 to §11.19.
 
 use super::data_time::DATA_OUT_LATE;
 use super::full_feature::{Body, Ending, Fence, FullFeature, Ping};
@@ -18,7 +18,8 @@ use bytes::Bytes;
 use lunar_wire::{Lun, SerialNumber, Time, U24};
 
 impl FullFeature {
-    /// RFC 7143 §11.18, §11.19: the ping data comes back, as far as the initiator can take it.
+    /// Answers a ping. RFC 7143 §11.18, §11.19: the data comes back, up to the length the initiator
+    /// can receive.
     pub(super) fn answer_nop_out(&mut self, pdu: &NopOut, mut data: Bytes, out: &mut Outputs) {
         if pdu.initiator_task_tag == TAG_RESERVED {
             return;
@@ -29,7 +30,7 @@ impl FullFeature {
         out.push_back(Output::Send(Pdu::with_data(bhs, data)));
     }
 
-    /// A NOP-In that is not an answer. With a tag it asks for one.
+    /// Builds a NOP-In that is not an answer. With a tag it is a ping.
     #[cold]
     fn nop_in(&self, target_transfer_tag: u32) -> Pdu {
         let mut bhs = nop_in(TAG_RESERVED, target_transfer_tag).encode();
@@ -43,7 +44,7 @@ impl FullFeature {
         self.ping = Some(Ping { sent: now });
     }
 
-    /// Time begins anew, for the answer to a ping as well.
+    /// Restarts the idle timer, and that for the answer to a ping.
     pub(super) fn on_sign_of_life(&mut self, now: Time) {
         self.heard = now;
         if let Some(ping) = &mut self.ping {
@@ -51,8 +52,8 @@ impl FullFeature {
         }
     }
 
-    /// The window has opened and no PDU is there to tell it, nor a task whose response will.
-    /// RFC 7143 §11.4.11.
+    /// Returns a NOP-In if the window has opened and neither a PDU nor the response of a task will
+    /// report it. RFC 7143 §11.4.11.
     pub(super) fn tell_window(&self) -> Option<Pdu> {
         let quiet = self.is_open() && self.tasks.is_empty() && !self.is_discovery();
         (quiet && self.numbering.must_tell_window()).then(|| self.nop_in(TAG_RESERVED))
@@ -65,7 +66,7 @@ impl FullFeature {
         let bytes_max = self.parameters.send_data_segment_bytes_max;
         self.text.request(&pdu, data, bytes_max, &mut steps);
         if waiting {
-            // The one under way keeps its header; this one is rejected.
+            // The text in progress keeps its header; this one is rejected.
             return self.follow_text(&header, steps, out);
         }
         self.follow_text(&header, steps, out);
@@ -149,8 +150,8 @@ impl FullFeature {
         out.push_back(Output::Send(Pdu::new(bhs)));
     }
 
-    /// Tells the initiator that all tasks of a unit are terminated; its answer frees their tags.
-    /// RFC 7143 §11.9.1.
+    /// Reports to the initiator that all tasks of a unit are terminated; the acknowledgement frees
+    /// their tags. RFC 7143 §11.9.1.
     pub(super) fn tell_terminated(&mut self, lun: Lun, out: &mut Outputs) {
         if self.is_open() {
             self.send_async(AsyncEvent::TASKS_TERMINATED, lun, [0; 3], out);
@@ -158,8 +159,8 @@ impl FullFeature {
         }
     }
 
-    /// The session wants all responses so far acknowledged, and no new ones until then.
-    /// RFC 7143 §4.2.2.3.3.
+    /// Begins a fence for the session: all responses so far must be acknowledged before new ones
+    /// are sent. RFC 7143 §4.2.2.3.3.
     pub(super) fn begin_fence(&mut self, now: Time, id: u64, out: &mut Outputs) {
         self.held.get_or_insert_default();
         let last_sent = self.numbering.last_sent();
@@ -185,7 +186,7 @@ impl FullFeature {
         }
     }
 
-    /// RFC 7143 §11.14. The session ends the tasks, then says `LogoutDone`.
+    /// Begins a logout. RFC 7143 §11.14. The session ends the tasks, then sends `LogoutDone`.
     pub(super) fn begin_logout(&mut self, pdu: &LogoutRequest, out: &mut Outputs) {
         let initiator_task_tag = pdu.initiator_task_tag;
         let cid = match pdu.reason() {
@@ -204,7 +205,7 @@ impl FullFeature {
         out.push_back(Output::ToSession(ToSession::Logout { cid }));
     }
 
-    /// It ends this connection, perhaps with the session.
+    /// True if the logout ends this connection, with or without the session.
     pub(super) fn is_own_logout(&self, pdu: &LogoutRequest) -> bool {
         match pdu.reason() {
             LogoutReason::CLOSE_SESSION => true,
@@ -252,7 +253,8 @@ impl FullFeature {
         out.push_back(Output::Send(Pdu::new(bhs)));
     }
 
-    /// Asks the initiator to go. RFC 7143 §11.9.1; a discovery session is just closed (§7.4.3).
+    /// Requests a logout from the initiator. RFC 7143 §11.9.1; a discovery session is just closed
+    /// (§7.4.3).
     pub(super) fn on_shutdown(&mut self, now: Time, within_seconds: u16, out: &mut Outputs) {
         if self.ending != Ending::Open {
             return;
@@ -292,7 +294,7 @@ impl FullFeature {
         out.push_back(Output::Send(Pdu::new(bhs)));
     }
 
-    /// When [`on_deadline`](Self::on_deadline) has something to do.
+    /// Time at which [`on_deadline`](Self::on_deadline) must be called.
     pub(super) fn deadline(&self) -> Option<Time> {
         let data = self.data_time.earliest();
         match self.ending {
@@ -313,7 +315,7 @@ impl FullFeature {
         [drain, asked, silence].into_iter().flatten().min()
     }
 
-    /// When the silence of the peer has an effect.
+    /// Time at which the silence of the peer has an effect.
     fn silence_ends(&self) -> Time {
         match &self.ping {
             _ if self.is_discovery() => {
@@ -358,7 +360,7 @@ impl FullFeature {
         }
     }
 
-    /// Ends the connection: tasks are aborted; once they are quiet, `Close` is the last output.
+    /// Ends the connection: tasks are aborted; when they have ended, `Close` is the last output.
     pub(super) fn close(&mut self, reason: CloseReason, out: &mut Outputs) {
         if matches!(self.ending, Ending::Closing(_) | Ending::Closed) {
             return;
@@ -369,7 +371,7 @@ impl FullFeature {
         self.retired.clear();
         self.text_request = None;
         self.held = None;
-        // No one acknowledges any more: what waits for it must not wait for ever.
+        // The acknowledgements will never come, so the fences must end now.
         for fence in self.fences.drain(..) {
             out.push_back(Output::ToSession(ToSession::Fenced(fence.id)));
         }

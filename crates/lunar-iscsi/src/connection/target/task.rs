@@ -10,24 +10,24 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use lunar_wire::{SerialNumber, Time};
 
-/// Where a task stands.
+/// State of a task.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
-    /// Its command has not arrived whole, or waits for its turn in the session.
+    /// The command has not arrived completely, or waits for delivery by the session.
     Waiting,
-    /// The executor plans it, or waits for its data-out.
+    /// The executor plans the task, or waits for its data-out.
     Started,
-    /// The executor runs it.
+    /// The executor runs the task.
     Running,
-    /// It failed on the way here; the executor was told and has not answered.
+    /// The transfer failed; the executor was informed and has not answered.
     Failing,
-    /// The executor is through with it (or never heard of it); initiator's data is still to come.
+    /// The executor has ended the task (or never received it); data of the initiator is still due.
     Finished,
-    /// It is being aborted: no response.
+    /// The task is being aborted: no response.
     Aborting {
-        /// The executor has not said Done.
+        /// True until the executor sends Done.
         executing: bool,
-        /// Sequences the initiator was asked for are waited for until then.
+        /// Time until which requested sequences of data are awaited.
         drain_until: Option<Time>,
     },
 }
@@ -38,30 +38,30 @@ pub(super) struct Entry {
     pub(super) initiator_task_tag: u32,
     pub(super) cmd_sn: SerialNumber,
     pub(super) immediate: bool,
-    /// The session was told of it and has not said whether it accepts it.
+    /// True while the session has neither accepted nor refused the task.
     pub(super) unjudged: bool,
     pub(super) phase: Phase,
     pub(super) transfer: Transfer,
-    /// The driver may hold a buffer for it.
+    /// True if the driver may hold a buffer for the task.
     pub(super) placed: bool,
     /// The next DataSN or R2TSN: one count for both, RFC 7143 §4.2.2.4.
     pub(super) next_data_sn: u32,
-    /// How it ended, while something holds its response back: rarely. Boxed, as it is large.
+    /// The result, in the rare case that its response is held back. Boxed because it is large.
     pub(super) outcome: Option<Box<Outcome>>,
-    /// The session was asked for a fence around its response.
+    /// True once a fence around the response was requested from the session.
     pub(super) fence_asked: bool,
-    /// The executor was told of the fault of its transfer.
+    /// True once the fault of the transfer was reported to the executor.
     pub(super) fault_told: bool,
 }
 
-/// By id and by Initiator Task Tag.
+/// Tasks by id and by Initiator Task Tag.
 ///
-/// An id says where its entry stands: at its number modulo the number of slots, of which there are
-/// twice as many as tasks. There it stays, for it is large, and tasks end in any order. Where an
-/// older task stands, that id is passed over.
+/// The slot of an entry is its id modulo the number of slots; there are at least twice as many
+/// slots as tasks. An entry never moves, because it is large and tasks end in any order. An id
+/// whose slot an older task occupies is skipped.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    /// As many as a power of two, or none.
+    /// Slots; their number is a power of two, or zero.
     slots: Vec<Option<Entry>>,
     count: usize,
     by_tag: SortedMap<u32, TaskId>,
@@ -70,23 +70,23 @@ pub(super) struct Tasks {
 }
 
 impl Entry {
-    /// Its initiator sends the same command once more.
+    /// True if `pdu` is a retry of this task's command.
     pub(super) fn is_retried_by(&self, pdu: &ScsiCommand) -> bool {
         !pdu.first.is_immediate() && !self.immediate && self.cmd_sn == pdu.cmd_sn
     }
 }
 
-/// So many slots there are at first.
+/// Initial number of slots.
 const SLOTS_MIN: usize = 8;
 
-/// So many slots are kept while there are no tasks.
+/// Number of slots kept while there are no tasks.
 const SLOTS_KEPT_MAX: usize = 16;
 
-/// What the session knows of a task, in bytes, at most: its entry, and its place in the window.
+/// Maximum memory of a task in the session, in bytes: its entry, and its place in the window.
 const IN_SESSION_BYTES: usize = 256;
 
 impl Tasks {
-    /// An id that was never used before.
+    /// Returns an id that was never used before.
     pub(super) fn next_id(&mut self) -> TaskId {
         if 2 * self.count >= self.slots.len() {
             self.grow();
@@ -99,12 +99,12 @@ impl Tasks {
         }
     }
 
-    /// Of an id; there are slots.
+    /// Index of the slot of an id; requires that there are slots.
     fn slot(&self, id: TaskId) -> usize {
         id.0 as usize & (self.slots.len() - 1)
     }
 
-    /// What stands apart does so as well among twice as many.
+    /// Doubles the slots; entries with different slots stay apart.
     #[cold]
     fn grow(&mut self) {
         let slots = (2 * self.slots.len()).max(SLOTS_MIN);
@@ -116,7 +116,7 @@ impl Tasks {
         }
     }
 
-    /// Makes an entry where it will stand.
+    /// Inserts an entry, built in its slot.
     #[inline]
     pub(super) fn insert(&mut self, make: impl FnOnce(TaskId) -> Entry) -> TaskId {
         let id = self.next_id();
@@ -128,14 +128,14 @@ impl Tasks {
         id
     }
 
-    /// `false`: it was not there.
+    /// Removes a task; `false` if there is none with this id.
     pub(super) fn remove(&mut self, id: TaskId) -> bool {
         let Some(entry) = self.get_mut(id) else { return false };
         let (immediate, initiator_task_tag) = (entry.immediate, entry.initiator_task_tag);
         self.immediate -= usize::from(immediate);
         self.count -= 1;
         self.by_tag.remove_if(initiator_task_tag, |newest| *newest == id);
-        // Dropped where it stands: to move it would cost more than all else here.
+        // Dropped in its slot: moving the entry would cost more than the rest of this function.
         let slot = self.slot(id);
         self.slots[slot] = None;
         true
@@ -161,7 +161,7 @@ impl Tasks {
         self.get_mut(*self.by_tag.get(initiator_task_tag)?)
     }
 
-    /// In the order in which they came.
+    /// Ids of all tasks, in the order of arrival.
     pub(super) fn ids(&self) -> Vec<TaskId> {
         let mut ids: Vec<_> = self.entries().map(|entry| entry.task.id).collect();
         ids.sort_unstable();
@@ -172,14 +172,14 @@ impl Tasks {
         self.slots.iter().flatten()
     }
 
-    /// Memory of the tasks, whether there are some or were; each may have so many open R2Ts.
+    /// Memory of current and former tasks; each may have `max_outstanding_r2t` open R2Ts.
     pub(super) fn memory_bytes(&self, max_outstanding_r2t: u16) -> usize {
         self.slots.capacity() * size_of::<Option<Entry>>()
             + self.by_tag.memory_bytes()
             + self.count * (IN_SESSION_BYTES + Transfer::r2ts_memory_bytes(max_outstanding_r2t))
     }
 
-    /// Frees what many tasks needed once and none needs now.
+    /// Frees slots that are not needed any more.
     pub(super) fn free_spare(&mut self) {
         if self.count == 0 && self.slots.len() > SLOTS_KEPT_MAX {
             self.slots = Vec::new();
@@ -194,18 +194,19 @@ impl Tasks {
         self.count == 0
     }
 
-    /// How many came for immediate delivery.
+    /// Number of tasks with immediate delivery.
     pub(super) fn immediate(&self) -> usize {
         self.immediate
     }
 
-    /// Of those that wait for data, but for aborted ones, which have a time of their own.
+    /// Clocks of the tasks that wait for data, except aborted ones, which have their own time
+    /// limit.
     pub(super) fn data_clocks(&self) -> impl Iterator<Item = &DataClock> {
         let waits = |entry: &&Entry| !matches!(entry.phase, Phase::Aborting { .. });
         self.entries().filter(waits).map(|entry| &entry.transfer.clock)
     }
 
-    /// The earliest time at which a task stops waiting for data, and whose.
+    /// The earliest time at which an aborted task stops waiting for data, and its id.
     pub(super) fn next_drain(&self) -> Option<(Time, TaskId)> {
         let drains = self.entries().filter_map(|entry| match entry.phase {
             Phase::Aborting { drain_until: Some(until), .. } => Some((until, entry.task.id)),
@@ -261,9 +262,9 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: a task is found by its id and its tag as long as it is there, and no id comes
-        /// twice, also where some tasks stay while thousands come and go.
-        /// Method: against a `BTreeMap`; one of a few places in it ends with each step.
+        /// Goal: a task is found by its id and its tag as long as it exists, and no id is reused,
+        /// also if some tasks stay while thousands come and go.
+        /// Method: compared with a `BTreeMap`; in each step one of the oldest tasks may end.
         #[test]
         fn as_a_map(steps in prop::collection::vec((0usize..12, any::<bool>()), 0..2000)) {
             let (mut tasks, mut model) = (Tasks::default(), BTreeMap::new());
@@ -290,8 +291,8 @@ mod tests {
         }
     }
 
-    /// Goal: what is there bounds the room, not what ever came: a task that stays makes its
-    /// successors pass it.
+    /// Goal: the number of current tasks bounds the memory, not the number of past ones: the slot
+    /// of a task that stays is skipped.
     #[test]
     fn a_task_that_stays_takes_one_slot() {
         let mut tasks = Tasks::default();

@@ -1,25 +1,25 @@
-//! The data-out of one task: what may come, what has come, what is still to be asked for.
+//! The data-out of one task: allowed, received, and still to be requested.
 //! RFC 7143 §4.2.5.2, §11.7, §11.8.
 //!
-//! Judged PDU by PDU and strictly: data that is not exactly the next expected is never taken.
-//! The command then ends with CHECK CONDITION once the initiator has finished the sequences it
-//! had begun or been asked for (RFC 7143 §7.8, §11.4.2). DataPDUInOrder and DataSequenceInOrder
-//! are Yes: a target that wants them gets them (RFC 7143 §13.18, §13.19).
+//! Every PDU is checked strictly: data that is not exactly the next expected is never accepted. The
+//! command then ends with CHECK CONDITION once the initiator has finished the sequences that it had
+//! begun or that were requested (RFC 7143 §7.8, §11.4.2). DataPDUInOrder and DataSequenceInOrder
+//! are Yes: a target that requires both gets both (RFC 7143 §13.18, §13.19).
 
 use super::data_time::DataClock;
 use crate::pdu::{DataOut, FinalFlag, RejectReason, TAG_RESERVED};
 use alloc::collections::VecDeque;
 
-/// Why a task cannot end well; each has its sense data in RFC 7143 §11.4.7.2.
+/// The reason why a task cannot end well; each has its sense data in RFC 7143 §11.4.7.2.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// Unsolicited data where none, or not so much, was allowed.
+    /// Unsolicited data was sent where none, or less, was allowed.
     UnexpectedUnsolicited,
-    /// A sequence was too short, too long, or not where it had to be.
+    /// A sequence was too short, too long, or at the wrong offset.
     IncorrectAmount,
     /// A data digest did not match, or a DataSN shows that a PDU is missing.
     ServiceCrc,
-    /// More data-out than one command may have here.
+    /// The data-out exceeds the limit of one command.
     TooLong,
 }
 
@@ -38,7 +38,7 @@ impl Fault {
     }
 }
 
-/// The numbers of a session that bound data-out.
+/// Parameters of a session that limit data-out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TransferRules {
     pub(super) first_burst_bytes: u32,
@@ -49,12 +49,12 @@ pub(super) struct TransferRules {
     pub(super) data_out_bytes_max: u32,
 }
 
-/// A run of Data-Out PDUs that share a DataSN count: unsolicited, or the answer to one R2T.
+/// A sequence of Data-Out PDUs with a common DataSN count: unsolicited, or the answer to one R2T.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Sequence {
-    /// Reserved for unsolicited data.
+    /// The reserved tag for unsolicited data.
     target_transfer_tag: u32,
-    /// What ErrorRecoveryLevel 1 asks for again.
+    /// Number of the R2T, needed for retransmission at ErrorRecoveryLevel 1.
     r2t_sn: u32,
     start_bytes: u32,
     next_offset_bytes: u32,
@@ -62,19 +62,19 @@ struct Sequence {
     next_data_sn: u32,
 }
 
-/// A piece to ask for.
+/// A range of data-out to request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Piece {
     pub(super) offset_bytes: u32,
     pub(super) bytes: u32,
 }
 
-/// What is to be done with the data segment of a Data-Out (or the immediate data).
+/// The action for the data segment of a Data-Out (or for immediate data).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Judged {
-    /// Into the task's buffer at this offset; `None`: discard.
+    /// Offset in the task's buffer; `None`: discard.
     pub(super) offset_bytes: Option<u32>,
-    /// Answer with a Reject as well.
+    /// Reason of a Reject to send as well.
     pub(super) reject: Option<RejectReason>,
 }
 
@@ -82,7 +82,7 @@ impl Judged {
     const DISCARD: Self = Self { offset_bytes: None, reject: None };
 }
 
-/// A Data-Out whose header was judged and whose payload is under way.
+/// A Data-Out whose header was checked and whose payload is being received.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Underway {
     target_transfer_tag: u32,
@@ -97,9 +97,9 @@ pub(super) struct Transfer {
     pub(super) clock: DataClock,
     /// ExpectedDataTransferLength.
     expected_bytes: u32,
-    /// What the executor needs, once it has said so; at most `expected_bytes`.
+    /// Number of bytes that the executor needs, once known; at most `expected_bytes`.
     wanted_bytes: Option<u32>,
-    /// Everything before was received, or an open sequence covers it.
+    /// Number of leading bytes that were received or belong to an open sequence.
     covered_bytes: u32,
     unsolicited: Option<Sequence>,
     solicited: VecDeque<Sequence>,
@@ -107,8 +107,8 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// A command with the W bit. `immediate_bytes` come with it; `is_final` is its F bit: no
-    /// unsolicited Data-Out follows.
+    /// Creates the transfer of a command with the W bit. `immediate_bytes` come with it; `is_final`
+    /// is its F bit: no unsolicited Data-Out follows.
     pub(super) fn new(
         rules: TransferRules,
         expected_bytes: u32,
@@ -132,7 +132,7 @@ impl Transfer {
         if immediate_bytes > first_bytes {
             transfer.fail(Fault::IncorrectAmount);
         }
-        // With all data there F must be 1 (RFC 7143 §11.3.4): nothing is left to wait for.
+        // If all data is present, F must be 1 (RFC 7143 §11.3.4): nothing is left to wait for.
         if !is_final && immediate_bytes < expected_bytes {
             if rules.initial_r2t {
                 transfer.fail(Fault::UnexpectedUnsolicited);
@@ -150,7 +150,7 @@ impl Transfer {
         transfer
     }
 
-    /// A command without the W bit: nothing may come.
+    /// Creates the transfer of a command without the W bit: no data is allowed.
     pub(super) fn none(rules: TransferRules, immediate_bytes: u32) -> Self {
         let mut transfer = Self::new(rules, 0, 0, true);
         if immediate_bytes > 0 {
@@ -159,39 +159,39 @@ impl Transfer {
         transfer
     }
 
-    /// Memory of the R2Ts that a transfer may have open, at most: their queue grows by doubling.
+    /// Maximum memory of the open R2Ts of a transfer: their queue grows by doubling.
     pub(super) fn r2ts_memory_bytes(max_outstanding_r2t: u16) -> usize {
         const QUEUE_MIN: usize = 4;
         let r2ts = usize::from(max_outstanding_r2t.max(1)).next_power_of_two();
         r2ts.max(QUEUE_MIN) * size_of::<Sequence>()
     }
 
-    /// Where the immediate data goes.
+    /// Offset of the immediate data in the buffer; `None`: discard it.
     pub(super) fn immediate_offset(&self, bytes: u32) -> Option<u32> {
         (self.fault.is_none() && bytes <= self.rules.data_out_bytes_max).then_some(0)
     }
 
-    /// How long the task's buffer has to be.
+    /// Required length of the task's buffer.
     pub(super) fn buffer_bytes(&self) -> u32 {
         self.expected_bytes.min(self.rules.data_out_bytes_max)
     }
 
-    /// Target Transfer Tags of R2Ts whose data has not all come.
+    /// Target Transfer Tags of R2Ts whose data has not completely arrived.
     pub(super) fn open_tags(&self) -> impl Iterator<Item = u32> + '_ {
         self.solicited.iter().map(|sequence| sequence.target_transfer_tag)
     }
 
-    /// The first thing that went wrong.
+    /// The first fault.
     pub(super) fn fault(&self) -> Option<Fault> {
         self.fault
     }
 
-    /// From now on data is discarded and nothing more is asked for.
+    /// Records a fault: from now on data is discarded and nothing more is requested.
     pub(super) fn fail(&mut self, fault: Fault) {
         self.fault.get_or_insert(fault);
     }
 
-    /// The executor needs `bytes` of data-out; more than expected will never come.
+    /// Records that the executor needs `bytes` of data-out; more than expected never arrives.
     pub(super) fn want(&mut self, bytes: u32) {
         let wanted = bytes.min(self.expected_bytes);
         if wanted > self.rules.data_out_bytes_max {
@@ -200,22 +200,22 @@ impl Transfer {
         self.wanted_bytes = Some(wanted);
     }
 
-    /// Every sequence the initiator has begun or been asked for has had its last PDU.
+    /// True if every sequence that was begun or requested has had its last PDU.
     pub(super) fn is_settled(&self) -> bool {
         self.unsolicited.is_none() && self.solicited.is_empty()
     }
 
-    /// Settled, and nothing went wrong.
+    /// True if settled without a fault.
     pub(super) fn is_over(&self) -> bool {
         self.is_settled() && self.fault.is_none()
     }
 
-    /// All that is wanted lies in the buffer, and nothing more is on the way.
+    /// True if all requested data is in the buffer, and no more is due.
     pub(super) fn is_complete(&self) -> bool {
         self.is_over() && self.wanted_bytes.is_some_and(|wanted| wanted <= self.covered_bytes)
     }
 
-    /// The next piece to ask for, if the time has come: unsolicited data is over, and fewer than
+    /// The next piece to request, if allowed now: unsolicited data has ended, and fewer than
     /// MaxOutstandingR2T are open.
     pub(super) fn next_piece(&self) -> Option<Piece> {
         let wanted_bytes = self.wanted_bytes?;
@@ -229,7 +229,7 @@ impl Transfer {
         Some(Piece { offset_bytes: self.covered_bytes, bytes })
     }
 
-    /// `piece` is asked for with this tag.
+    /// Records that `piece` was requested with this tag.
     pub(super) fn asked(&mut self, piece: Piece, target_transfer_tag: u32, r2t_sn: u32) {
         let end_bytes = piece.offset_bytes + piece.bytes;
         self.covered_bytes = end_bytes;
@@ -243,7 +243,8 @@ impl Transfer {
         });
     }
 
-    /// Judges the header of a Data-Out for this task; `lun_ok`: its LUN is the command's.
+    /// Checks the header of a Data-Out for this task; `lun_ok` is true if its LUN is that of the
+    /// command.
     pub(super) fn judge(&mut self, pdu: &DataOut, lun_ok: bool) -> (Judged, Underway) {
         let bytes = pdu.data_segment_length.value();
         let underway = Underway {
@@ -257,7 +258,7 @@ impl Transfer {
             self.fail(fault);
         }
         if already_failed {
-            // Diagnosed once; the rest of the sequence is only waited for.
+            // Only the first fault is reported; the rest of the sequence is just awaited.
             return (Judged::DISCARD, underway);
         }
         (judged, underway)
@@ -270,18 +271,18 @@ impl Transfer {
         let unsolicited = pdu.target_transfer_tag == TAG_RESERVED;
         let Some(sequence) = self.sequence(pdu.target_transfer_tag) else {
             return match (unsolicited, bytes) {
-                // An empty end of unsolicited data that was complete already does no harm.
+                // An empty end of unsolicited data that was already complete does no harm.
                 (true, 0) => (Judged::DISCARD, None),
                 (true, _) => reject(RejectReason::PROTOCOL_ERROR, Fault::UnexpectedUnsolicited),
                 (false, _) => reject(RejectReason::INVALID_PDU_FIELD, Fault::IncorrectAmount),
             };
         };
         if !unsolicited && !lun_ok {
-            // RFC 7143 §11.7.4: the LUN goes with the tag.
+            // RFC 7143 §11.7.4: the LUN belongs to the tag.
             return reject(RejectReason::INVALID_PDU_FIELD, Fault::IncorrectAmount);
         }
         if pdu.data_sn != sequence.next_data_sn {
-            // RFC 7143 §7.9: as if a PDU had been lost to its digest.
+            // RFC 7143 §7.9: treated as a PDU lost to a digest error.
             return (Judged::DISCARD, Some(Fault::ServiceCrc));
         }
         let room_bytes = sequence.end_bytes - sequence.next_offset_bytes;
@@ -301,7 +302,7 @@ impl Transfer {
         (Judged { offset_bytes, reject: None }, (!fits).then_some(Fault::TooLong))
     }
 
-    /// The payload of a judged Data-Out is complete.
+    /// Handles the complete payload of a checked Data-Out.
     pub(super) fn arrived(&mut self, underway: Underway, digest_ok: bool) {
         if !digest_ok {
             self.fail(Fault::ServiceCrc);
@@ -309,7 +310,7 @@ impl Transfer {
         let faulty = self.fault.is_some();
         let Some(sequence) = self.sequence_mut(underway.target_transfer_tag) else { return };
         if !faulty {
-            // In bounds: judged.
+            // In bounds, because the header was checked.
             sequence.next_offset_bytes += underway.bytes;
             sequence.next_data_sn = sequence.next_data_sn.wrapping_add(1);
         }
@@ -318,7 +319,7 @@ impl Transfer {
         }
     }
 
-    /// The F bit came: the sequence is over, and must be whole.
+    /// Closes a sequence at its F bit; it must be complete.
     fn close(&mut self, target_transfer_tag: u32) {
         if target_transfer_tag == TAG_RESERVED {
             let Some(sequence) = self.unsolicited.take() else { return };

@@ -1,11 +1,11 @@
-//! CHAP: known answers, and each way to cheat.
+//! CHAP: known answers, and all attacks.
 
 use super::super::chap::{Challenge, choose, list};
 use super::*;
 use crate::text::value;
 use proptest::prelude::*;
 
-/// Goal: all four hashes give what an implementation that shares no code gives.
+/// Goal: all four hashes match an independent implementation.
 /// Method: `testdata/chap.txt`, written by `testdata/make_chap.py`.
 #[test]
 fn known_answers() {
@@ -33,7 +33,7 @@ fn known_answers() {
     assert_eq!(answers, [5; 4], "five for each hash");
 }
 
-/// Goal: the proposer's order decides, unknown entries are passed over, rubbish is refused.
+/// Goal: the proposer's order decides, unknown entries are skipped, invalid lists are refused.
 #[test]
 fn algorithm_lists() {
     use ChapAlgorithm::{Md5, Sha1, Sha3_256, Sha256};
@@ -60,7 +60,7 @@ fn demand() -> ChapDemand {
     }
 }
 
-/// A script that has got its challenge.
+/// Returns a script that has received its challenge.
 fn challenged(demand: ChapDemand) -> (Script, Challenge) {
     let algorithm = demand.algorithms[0];
     let mut script = Script::new(Some(demand));
@@ -87,8 +87,8 @@ const FAILED: LoginStatus = LoginStatus::AUTHENTICATION_FAILURE;
 const WRONG: LoginStatus = LoginStatus::INITIATOR_ERROR;
 const MISSING: LoginStatus = LoginStatus::MISSING_PARAMETER;
 
-/// Goal: the right proof passes in hex of either case and in base64, padded or not, and the stage
-/// ends when the initiator likes.
+/// Goal: the right proof passes in hex of either case and in base64, padded or not, and the
+/// initiator decides when the stage ends.
 #[test]
 fn the_right_proof() {
     let hex = |response: &[u8]| value::hex_text(response);
@@ -117,7 +117,7 @@ fn passes(spelling: Spelling<'_>) {
     assert_eq!(established.join.user.as_deref(), Some("user"));
 }
 
-/// Goal: every wrong proof is refused with 0201h, and nothing of it is accepted in parts.
+/// Goal: every wrong proof is refused with 0201h, and none is accepted partially.
 #[test]
 fn wrong_proofs() {
     let right = |challenge: &Challenge| proof(challenge, "one secret");
@@ -142,7 +142,7 @@ fn wrong_proofs() {
     script.is_refused((0, 1, true), &text, FAILED);
 }
 
-/// Goal: steps that are missing, or out of order. Conformance notes 31.
+/// Goal: missing or misordered steps are refused. Conformance notes 31.
 #[test]
 fn steps_out_of_order() {
     for (text, status) in [
@@ -179,7 +179,7 @@ fn steps_out_of_order() {
     script.is_refused((1, 3, true), &names(), FAILED);
 }
 
-/// Goal: an initiator that proposes nothing is asked for CHAP, once. RFC 7143 §6.3.2.
+/// Goal: an initiator that proposes nothing gets a proposal of CHAP, once. RFC 7143 §6.3.2.
 #[test]
 fn the_target_proposes() {
     for (text, status) in [("", MISSING), ("AuthMethod=Reject;", FAILED)] {
@@ -235,8 +235,8 @@ fn mutual_attacks() {
     script.is_refused((0, 1, true), &half, MISSING);
 }
 
-/// Goal: a response that the target would have given itself is a failure, also where nobody asked
-/// the target for a proof. RFC 7143 §9.2.1: "If the CHAP response received by one end of an iSCSI
+/// Goal: a response that the target would have sent itself is a failure, also if the target was not
+/// asked for a proof. RFC 7143 §9.2.1: "If the CHAP response received by one end of an iSCSI
 /// connection is the same as the CHAP response that the receiving endpoint would have generated for
 /// the same CHAP challenge, the response MUST be treated as an authentication failure".
 #[test]
@@ -247,7 +247,7 @@ fn a_response_that_is_our_own() {
     script.is_refused((0, 1, true), &text, FAILED);
 }
 
-/// Goal: AuthMethod is None only where None was offered. RFC 7143 §6.2.1.
+/// Goal: AuthMethod is None only if None was offered. RFC 7143 §6.2.1.
 #[test]
 fn none_only_if_it_is_offered() {
     for (offered, chosen) in [("None", true), ("CHAP,None", true), ("CHAP", false), ("KRB5", false)]
@@ -263,7 +263,7 @@ fn none_only_if_it_is_offered() {
     }
 }
 
-/// Goal: fresh random bytes make fresh challenges; nothing of the secret is shown.
+/// Goal: fresh random bytes make fresh challenges; the secret is never shown.
 #[test]
 fn challenges_and_secrets() {
     let one = Challenge::fresh(ChapAlgorithm::Md5, &[1; 33]);
@@ -275,7 +275,7 @@ fn challenges_and_secrets() {
 }
 
 proptest! {
-    /// Goal: random text in place of each CHAP value never logs anybody in, nor panics.
+    /// Goal: random text in place of CHAP values never logs in and never panics.
     #[test]
     fn random_proofs(user in "[ -~]{0,40}", response in "[ -~]{0,300}", more in "[ -~]{0,99}") {
         let (mut script, _) = challenged(demand());

@@ -1,11 +1,11 @@
-//! A target that breaks the rules of the login, one by one.
+//! Violations of the login's rules by a target.
 
 use super::*;
 use crate::login::chap::Challenge;
 use crate::text::value;
 use proptest::prelude::*;
 
-/// A test that plays the target against [`InitiatorLogin`].
+/// Plays the target against [`InitiatorLogin`].
 struct Play {
     login: InitiatorLogin,
     response: LoginResponse,
@@ -54,7 +54,7 @@ impl Play {
         }
     }
 
-    /// Sends a response; gives the next request's flags and text, if one comes.
+    /// Sends a response; returns the next request and its text, if there is one.
     fn say(&mut self, turn: Turn, text: &str) -> Option<(LoginRequest, String)> {
         let (current, next, transit) = turn;
         self.response.flags = LoginFlags::stage(Stage(current), transit.then_some(Stage(next)));
@@ -83,7 +83,7 @@ impl Play {
     }
 }
 
-/// Goal: answers that a login without CHAP must not accept.
+/// Goal: invalid responses in a login without CHAP are refused.
 #[test]
 fn wrong_answers() {
     for text in [
@@ -108,7 +108,7 @@ fn wrong_answers() {
     play.fails((1, 3, true), "");
 }
 
-/// Goal: headers that contradict the request. RFC 7143 §6.3, §11.13.
+/// Goal: headers that contradict the request are refused. RFC 7143 §6.3, §11.13.
 #[test]
 fn wrong_headers() {
     let cases: [fn(&mut LoginResponse); 9] = [
@@ -132,7 +132,7 @@ fn wrong_headers() {
     }
 }
 
-/// Goal: a target may take several rounds, propose keys of its own, and answer in pieces.
+/// Goal: a target may take several rounds, propose its own keys, and respond in pieces.
 #[test]
 fn a_slow_target() {
     let mut play = Play::new(None);
@@ -154,8 +154,8 @@ fn a_slow_target() {
     assert_eq!(established.portal_group_tag, None);
 }
 
-/// Goal: while the first answer to newer keys is awaited, the login says so, and never else: an old
-/// target closes the connection then, and is asked without them.
+/// Goal: the login reports unanswered newer keys exactly while the first response to them is due:
+/// an old target closes the connection then, and the login is repeated without them.
 #[test]
 fn newer_keys_wait_for_an_answer() {
     let unanswered = |play: &Play| play.login.newer_keys_are_unanswered();
@@ -190,9 +190,9 @@ fn newer_keys_wait_for_an_answer() {
     }
 }
 
-/// Fault: a discovery login was given up when an old target answered it with TSIH 0.
+/// Fault: a discovery login failed when an old target answered it with TSIH 0.
 ///
-/// Goal: nothing ever needs the handle of a discovery session; a normal session has one.
+/// Goal: a discovery session needs no handle; a normal session has one.
 #[test]
 fn a_discovery_session_needs_no_handle() {
     let log_in = |session_type| {
@@ -205,7 +205,7 @@ fn a_discovery_session_needs_no_handle() {
     assert!(log_in(SessionType::Normal).is_err());
 }
 
-/// Goal: a target that never ends the login is left.
+/// Goal: a login that the target never ends is given up.
 #[test]
 fn a_target_without_end() {
     let mut play = Play::new(None);
@@ -236,7 +236,7 @@ fn chap(mutual: bool) -> ChapAnswer {
     }
 }
 
-/// Goal: what a target may not say while CHAP goes on.
+/// Goal: invalid responses during CHAP are refused.
 #[test]
 fn wrong_chap_steps() {
     for text in ["", "AuthMethod=SRP;", "AuthMethod=Reject;", "AuthMethod=CHAP;CHAP_A=7;"] {
@@ -270,7 +270,7 @@ fn wrong_chap_steps() {
     play.fails((0, 0, false), &long);
 }
 
-/// A play in which both challenges are out: the initiator's is returned.
+/// Returns a play in which both challenges were sent, and the initiator's challenge.
 fn challenged() -> (Play, Challenge, String) {
     let mut play = Play::new(Some(chap(true)));
     play.say((0, 0, false), "AuthMethod=CHAP;").unwrap();
@@ -285,7 +285,7 @@ fn challenged() -> (Play, Challenge, String) {
     (play, theirs, response)
 }
 
-/// Goal: a target that does not prove itself is not logged in to. RFC 7143 §9.2.1.
+/// Goal: a target that does not authenticate is refused. RFC 7143 §9.2.1.
 #[test]
 fn an_unproven_target() {
     let (mut play, challenge, _) = challenged();
@@ -308,14 +308,14 @@ fn an_unproven_target() {
         let (play, _, _) = challenged();
         play.fails((0, 1, true), &text);
     }
-    // Without mutual CHAP an unasked proof is a step out of order.
+    // Without mutual CHAP an unrequested proof is a step out of order.
     let mut play = Play::new(Some(chap(false)));
     play.say((0, 0, false), "AuthMethod=CHAP;").unwrap();
     play.say((0, 0, false), "CHAP_A=7;CHAP_I=1;CHAP_C=0x0102;").unwrap();
     play.fails((0, 1, true), "CHAP_N=target;CHAP_R=0x00;");
 }
 
-/// Goal: a refusal tells with which hash we had just proved ourselves, if it was that it refused.
+/// Goal: a refusal contains the hash of our last proof, if it is the response to this proof.
 #[test]
 fn a_refused_proof_names_its_hash() {
     let refused = |turns: &[&str]| {
@@ -334,7 +334,7 @@ fn a_refused_proof_names_its_hash() {
 }
 
 /// Goal: a target that guessed our challenge, and one secret for both directions, are refused
-/// before anything is proven.
+/// before any proof is sent.
 #[test]
 fn one_secret_and_a_guess() {
     let mut play = Play::new(Some(chap(true)));

@@ -1,16 +1,16 @@
-//! Which keys a login names, against the table of keys.
+//! Tests the keys of a login against the table of keys.
 
 use super::pair::offers;
 use super::*;
 use crate::text::{Key, KeyStage, Pair, Senders, Use, parse};
 use proptest::prelude::*;
 
-/// A kind of login: which keys are allowed depends on it.
+/// A kind of login, which determines the allowed keys.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     leading: bool,
     discovery: bool,
-    /// The initiator has a secret; the target asks for it; the target has to prove itself too.
+    /// The initiator has a secret; the target requires it; the target has to authenticate, too.
     chap: (bool, bool, bool),
     alias: bool,
 }
@@ -60,7 +60,7 @@ fn log_in(kind: Kind, ours: Offer, theirs: Offer) -> Ended {
     run(options, &Identified::Admit(admission(theirs, demand)))
 }
 
-/// The complete texts of a login's requests, each with the stage it was said in.
+/// Returns the complete texts of a login's requests, each with its stage.
 fn texts(requests: &[Pdu]) -> Vec<(Stage, Vec<u8>)> {
     let (mut texts, mut text) = (vec![], vec![]);
     for pdu in requests {
@@ -73,7 +73,7 @@ fn texts(requests: &[Pdu]) -> Vec<(Stage, Vec<u8>)> {
     texts
 }
 
-/// Why an initiator may not say this in a login of this kind, as the table of keys has it.
+/// Returns why the table of keys forbids this key in a login of this kind.
 fn forbidden(kind: Kind, stage: Stage, pair: &Pair<'_>) -> Option<&'static str> {
     let Some(info) = pair.key.map(Key::info) else { return Some("a key of no table") };
     let in_stage = match info.stage {
@@ -98,10 +98,10 @@ fn forbidden(kind: Kind, stage: Stage, pair: &Pair<'_>) -> Option<&'static str> 
 
 proptest! {
     /// Fault: SessionType was sent in the login of every connection; LIO refuses each further
-    /// connection that names it.
+    /// connection that sends it.
     ///
-    /// Goal: in a login of any kind the initiator sends each key at most once, and none that the
-    /// table does not allow there; the names come first on every connection. RFC 7143 §6.3, §13.
+    /// Goal: in a login of any kind the initiator sends each key at most once, and only keys that
+    /// the table allows there; the names come first on every connection. RFC 7143 §6.3, §13.
     #[test]
     fn every_key_is_allowed_where_it_is_sent(
         kind in kinds(), ours in offers(), theirs in offers(),
@@ -126,9 +126,9 @@ proptest! {
     }
 }
 
-/// Goal: a session type that repeats the session's own is ignored on a further connection, where it
-/// has no place (RFC 7143 §13.21): initiators say it there. One that contradicts is the target's
-/// policy to judge, and is told to it.
+/// Goal: a session type equal to that of the session is ignored on a further connection, although
+/// it is not allowed there (RFC 7143 §13.21): initiators send it. A different one is passed to the
+/// target's policy to decide.
 #[test]
 fn a_session_type_on_a_further_connection() {
     for (said, expected) in [

@@ -1,5 +1,5 @@
-//! Tests of the login: a harness that runs both roles against each other, and one that lets a
-//! test play the initiator.
+//! Tests of the login: a harness that runs both roles against each other, and one that lets a test
+//! play the initiator.
 
 mod chap;
 mod initiator;
@@ -50,7 +50,7 @@ pub(super) fn admission(offer: Offer, chap: Option<ChapDemand>) -> Admission {
     }
 }
 
-/// How a login between our two roles ended.
+/// The result of a login between our two roles.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub initiator: Result<Established, LoginFailure>,
@@ -59,7 +59,7 @@ pub(super) struct Ended {
     pub responses: Vec<Pdu>,
 }
 
-/// Runs both roles until the initiator is through.
+/// Runs both roles until the initiator is done.
 pub(super) fn run(options: InitiatorLoginOptions, answer: &Identified) -> Ended {
     let mut initiator = InitiatorLogin::new(options);
     let mut target = TargetLogin::new(SerialNumber(u32::MAX), TEXT_BYTES_MAX);
@@ -102,7 +102,7 @@ pub(super) fn run(options: InitiatorLoginOptions, answer: &Identified) -> Ended 
     }
 }
 
-/// Answers what the target asks, collects what it sends.
+/// Answers the requests of the target, collects its PDUs.
 fn drive(
     target: &mut TargetLogin,
     answer: &Identified,
@@ -130,7 +130,7 @@ fn drive(
     }
 }
 
-/// A test that plays the initiator against [`TargetLogin`].
+/// Plays the initiator against [`TargetLogin`].
 pub(super) struct Script {
     pub target: TargetLogin,
     pub answer: Identified,
@@ -138,7 +138,7 @@ pub(super) struct Script {
     pub ended: Option<Result<super::target::Established, LoginStatus>>,
 }
 
-/// CSG, NSG and T as Appendix B writes them: `(0, 1, true)`.
+/// CSG, NSG and T in the notation of Appendix B: `(0, 1, true)`.
 pub(super) type Turn = (u8, u8, bool);
 
 impl Script {
@@ -165,7 +165,7 @@ impl Script {
         Self { target, answer, request, ended: None }
     }
 
-    /// Sends one request; gives the response, if any, with `;` for the zero byte.
+    /// Sends one request; returns the response, if any, with `;` for the zero byte.
     pub fn say(&mut self, turn: Turn, text: &str) -> Option<(LoginResponse, String)> {
         let (current, next, transit) = turn;
         self.request.flags = LoginFlags::stage(Stage(current), transit.then_some(Stage(next)));
@@ -188,7 +188,8 @@ impl Script {
         })
     }
 
-    /// As `say`, and the login goes on: T, CSG and NSG of the response are `expected`.
+    /// Like `say`, and checks that the login continues with `expected` as T, CSG and NSG of the
+    /// response.
     pub fn goes_on(&mut self, turn: Turn, text: &str, expected: Turn) -> String {
         let (response, answer) = self.say(turn, text).expect("a response");
         assert_eq!(response.status, LoginStatus::SUCCESS, "{text}: {:?}", self.target.reason());
@@ -199,7 +200,7 @@ impl Script {
         answer
     }
 
-    /// As `say`, and the login ends with `status`.
+    /// Like `say`, and checks that the login ends with `status`.
     pub fn is_refused(&mut self, turn: Turn, text: &str, status: LoginStatus) {
         let (response, answer) = self.say(turn, text).expect("a response");
         self.was_refused(response, status, text);
@@ -215,7 +216,7 @@ impl Script {
     }
 }
 
-/// InitiatorName and TargetName, as a first request has them.
+/// InitiatorName and TargetName for a first request.
 pub(super) fn names() -> String {
     alloc::format!("InitiatorName={INITIATOR_NAME};TargetName={TARGET_NAME};")
 }

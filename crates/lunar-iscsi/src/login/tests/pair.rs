@@ -4,7 +4,7 @@ use super::*;
 use crate::text::{ConnectionParameters, Digest, TaskReporting};
 use proptest::prelude::*;
 
-/// Goal: a login without proof takes one request and one response, and both sides agree.
+/// Goal: a login without authentication takes one request and one response, and both sides agree.
 #[test]
 fn one_exchange_without_chap() {
     let answer = Identified::Admit(admission(Offer::target(), None));
@@ -27,7 +27,7 @@ fn one_exchange_without_chap() {
     assert_eq!(target.join.claim.initiator_alias.as_deref(), Some("a host"));
 }
 
-/// Goal: one-way and mutual CHAP succeed with every hash; the name is proven to the target.
+/// Goal: one-way and mutual CHAP succeed with every hash; the target learns the authenticated name.
 #[test]
 fn chap_with_every_hash() {
     for algorithm in ChapAlgorithm::ALL {
@@ -72,7 +72,7 @@ pub(super) fn offers() -> impl Strategy<Value = Offer> {
     ];
     let lists = (digests(), digests(), reporting);
     let flags = any::<[bool; 4]>();
-    // Values outside the admissible ranges too: an operator may write anything.
+    // Includes values outside the valid ranges: an operator may write anything.
     let bytes = (any::<u32>(), 0u32..2_000_000, 0u32..2_000_000);
     let numbers = (any::<u16>(), 0u16..4000, 0u16..4000, any::<u16>(), 0u8..4, 0u8..40);
     (lists, flags, bytes, numbers).prop_map(|(lists, flags, bytes, numbers)| Offer {
@@ -96,8 +96,8 @@ pub(super) fn offers() -> impl Strategy<Value = Offer> {
 }
 
 proptest! {
-    /// Goal: whatever the two sides want, they end with the same parameters, inside the bounds
-    /// of the RFC and of both; or both fail.
+    /// Goal: whatever the two sides offer, both end with the same parameters, within the limits of
+    /// the RFC and of both; or both fail.
     #[test]
     fn both_sides_agree(ours in offers(), theirs in offers(), discovery: bool, join: bool) {
         let mut options = options(ours.clone(), None);
@@ -114,7 +114,7 @@ proptest! {
         };
         let possible = digests(&ours.header_digest, &theirs.header_digest)
             && digests(&ours.data_digest, &theirs.data_digest);
-        // Where nothing is in common the default, None, may still do for the target.
+        // Without a common value the default, None, may still be acceptable to the target.
         let does = |own: &[Digest], other: &[Digest]| {
             digests(own, other) || own.contains(&Digest::None)
         };
@@ -147,7 +147,7 @@ proptest! {
     }
 }
 
-/// Goal: a redirect reaches the initiator with its address, for now and for good. §11.13.5.
+/// Goal: a temporary or permanent redirect reaches the initiator with its address. §11.13.5.
 #[test]
 fn redirects() {
     for permanent in [false, true] {
@@ -171,8 +171,8 @@ fn refusals() {
     }
 }
 
-/// Goal: an initiator that has a secret logs in where none is asked for, unless the target has
-/// to prove itself.
+/// Goal: an initiator with a secret logs in where none is required, unless the target has to
+/// authenticate.
 #[test]
 fn chap_is_not_asked_for() {
     let credential = |user: &str| Credential {

@@ -1,4 +1,4 @@
-//! An initiator that breaks the rules of the login, one by one.
+//! Violations of the login's rules by an initiator.
 
 use super::*;
 use crate::login::chap::Challenge;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const WRONG: LoginStatus = LoginStatus::INITIATOR_ERROR;
 
-/// Goal: names, session type and their absence in the first request. RFC 7143 §6.3.1.
+/// Goal: names, session type and their absence in the first request are handled. RFC 7143 §6.3.1.
 #[test]
 fn the_first_request() {
     let missing = LoginStatus::MISSING_PARAMETER;
@@ -36,8 +36,8 @@ fn the_first_request() {
     assert_eq!((claim.target_name, claim.session_type), (None, SessionType::Discovery));
 }
 
-/// Goal: no name is longer than the longest once it is in lower case: saved with a registration it
-/// would be cut, two would be the same, and the unit's state could not be read again. Method: a
+/// Goal: no name exceeds the maximum length in lower case: saved with a registration it would be
+/// cut, two names would become equal, and the unit's state could not be read again. Method: a
 /// letter of two bytes whose lower case has three, as often as fits before and after.
 #[test]
 fn names_are_no_longer_in_lower_case() {
@@ -55,7 +55,7 @@ fn names_are_no_longer_in_lower_case() {
     }
 }
 
-/// Goal: each rule of the header. RFC 7143 §11.12.
+/// Goal: each rule of the header is checked. RFC 7143 §11.12.
 #[test]
 fn headers() {
     type Change = fn(&mut LoginRequest);
@@ -79,7 +79,7 @@ fn headers() {
     }
 }
 
-/// Goal: what must stay the same during a login. RFC 7143 §11.12.4 to §11.12.8.
+/// Goal: fields that must stay the same during a login are checked. RFC 7143 §11.12.4 to §11.12.8.
 #[test]
 fn nothing_changes_during_a_login() {
     let changes: [fn(&mut LoginRequest); 6] = [
@@ -96,7 +96,7 @@ fn nothing_changes_during_a_login() {
         change(&mut script.request);
         script.is_refused((1, 3, true), "", WRONG);
     }
-    // In a session that stands, other connections go on. §11.12.8.
+    // In an existing session, other connections continue. §11.12.8.
     let mut script = Script::new(None);
     script.request.tsih = 5;
     script.goes_on((1, 0, false), &names(), (1, 0, false));
@@ -107,7 +107,7 @@ fn nothing_changes_during_a_login() {
     assert_eq!(established.join.cmd_sn, SerialNumber(126));
 }
 
-/// Goal: stages are entered as agreed, keys stay in theirs, and come once. RFC 7143 §6.3.
+/// Goal: stages are entered as negotiated, keys stay in their stage, and come once. RFC 7143 §6.3.
 #[test]
 fn stages_and_keys() {
     let mut script = Script::new(None);
@@ -138,11 +138,11 @@ fn demand() -> ChapDemand {
     }
 }
 
-/// Fault: AuthMethod=None in the operational stage ended the login of initiators that propose it
-/// there, though no proof was wanted.
+/// Fault: AuthMethod=None in the operational stage ended the login of initiators that propose
+/// it there, although no authentication was required.
 ///
-/// Goal: it is answered with None in the first request or a later one, once in a login, and only
-/// where the initiator can do without a proof.
+/// Goal: the key is answered with None in the first request or a later one, once in a login, and
+/// only if the initiator accepts no authentication.
 #[test]
 fn a_late_method_where_no_proof_is_wanted() {
     for methods in ["None", "CHAP,None", "None,CHAP", "KRB5,X-a,None"] {
@@ -163,7 +163,7 @@ fn a_late_method_where_no_proof_is_wanted() {
         let mut script = Script::new(None);
         script.is_refused((1, 3, true), &text, LoginStatus::AUTHENTICATION_FAILURE);
     }
-    // The security stage has asked already.
+    // The security stage has already negotiated the method.
     let mut twice = Script::new(None);
     twice.goes_on((0, 1, true), &(names() + "AuthMethod=None;"), (0, 1, true));
     twice.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
@@ -176,7 +176,7 @@ fn a_late_method_where_no_proof_is_wanted() {
     }
 }
 
-/// Goal: where a proof is demanded, nothing said in the operational stage replaces it: neither in a
+/// Goal: if authentication is required, no key in the operational stage replaces it: neither in a
 /// login that begins there, nor in one that leaves the security stage for it.
 #[test]
 fn a_late_method_is_no_proof() {
@@ -187,14 +187,14 @@ fn a_late_method_is_no_proof() {
         }
     }
     Script::new(Some(demand())).is_refused((0, 1, true), &(names() + "AuthMethod=None;"), failure);
-    // No stage is left before the proof, however often it is asked for.
+    // The stage cannot be left before the proof, however often this is requested.
     let mut script = Script::new(Some(demand()));
     script.goes_on((0, 1, true), &names(), (0, 0, false));
     script.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
     let mut script = Script::new(Some(demand()));
     script.goes_on((0, 3, true), &(names() + "AuthMethod=CHAP;"), (0, 0, false));
     script.is_refused((0, 3, true), "AuthMethod=None;", WRONG);
-    // Nor is the question open again behind it.
+    // After the proof, the method cannot be negotiated again.
     let mut script = Script::new(Some(demand()));
     let text = names() + "AuthMethod=CHAP;CHAP_A=5;";
     let challenge = script.goes_on((0, 0, false), &text, (0, 0, false));
@@ -203,7 +203,7 @@ fn a_late_method_is_no_proof() {
     script.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
 }
 
-/// What proves the secret of [`demand`] by MD5.
+/// Builds the proof of the secret of [`demand`] by MD5.
 fn response_to(challenge: &str) -> String {
     let field = |key: &str| {
         let mut pairs = challenge.split(';').filter_map(|pair| pair.split_once('='));
@@ -214,7 +214,8 @@ fn response_to(challenge: &str) -> String {
     alloc::format!("CHAP_N=u;CHAP_R={response};")
 }
 
-/// Goal: a PDU that is no Login Request, before and after the login began. RFC 7143 §4.2.4.
+/// Goal: a PDU other than a Login Request is refused, before and after the login began.
+/// RFC 7143 §4.2.4.
 #[test]
 fn other_requests() {
     for opcode in (0..=0x3f).map(Opcode).filter(|opcode| *opcode != Opcode::LOGIN_REQUEST) {
@@ -237,7 +238,8 @@ fn other_requests() {
     }
 }
 
-/// Goal: while the driver is asked, a second request is refused, and a late answer is ignored.
+/// Goal: while an answer of the driver is due, a second request is refused, and a late answer is
+/// ignored.
 #[test]
 fn one_request_outstanding() {
     let mut target = TargetLogin::new(SerialNumber(0), TEXT_BYTES_MAX);
@@ -278,7 +280,7 @@ fn the_session_refuses() {
     assert_eq!((*status, LoginResponse::decode(&pdu.bhs).status), (gone, gone));
 }
 
-/// Goal: a data segment of exactly 8192 bytes is read, one byte more is not. Method: an alias
+/// Goal: a data segment of exactly 8192 bytes is accepted, one byte more is not. Method: an alias
 /// cannot be that long, so unknown keys fill the text.
 #[test]
 fn segments_around_8192_bytes() {
@@ -299,7 +301,7 @@ fn segments_around_8192_bytes() {
     }
 }
 
-/// Goal: text without end, and requests without end, are given up at their limits.
+/// Goal: endless text and endless requests end at their limits.
 #[test]
 fn a_login_without_end() {
     let mut script = Script::new(None);
@@ -324,7 +326,7 @@ fn a_login_without_end() {
     script.is_refused((1, 0, false), "", WRONG);
 }
 
-/// Goal: the answer to many unknown keys is cut by the C bit, fetched with empty requests, and
+/// Goal: the answer to many unknown keys is split by the C bit, fetched with empty requests, and
 /// the transit granted with its last piece.
 #[test]
 fn a_long_answer() {
@@ -345,7 +347,7 @@ fn a_long_answer() {
     assert_eq!(answer.matches("=NotUnderstood;").count(), PAIRS_MAX - 10);
     assert!(script.ended.unwrap().is_ok());
 
-    // One that talks instead of fetching is out of turn.
+    // An initiator that sends text instead of fetching is out of turn.
     let mut script = Script::new(None);
     script.request.flags = LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE);
     script.send(head.to_vec());
@@ -355,7 +357,7 @@ fn a_long_answer() {
 }
 
 proptest! {
-    /// Goal: however the first text is cut by the C bit, the login ends the same.
+    /// Goal: however the C bit splits the first text, the login ends the same.
     #[test]
     fn any_split(cuts in proptest::collection::vec(0usize..400, 0..40)) {
         let text = (names() + "HeaderDigest=CRC32C;MaxBurstLength=0x4000;FirstBurstLength=9000;\
@@ -382,7 +384,7 @@ proptest! {
         prop_assert_eq!(join(script), join(whole));
     }
 
-    /// Goal: no sequence of PDUs makes the target panic, answer twice, or speak after its end.
+    /// Goal: no sequence of PDUs makes the target panic, respond twice, or send after its end.
     #[test]
     fn random_requests(
         requests in proptest::collection::vec((any::<u8>(), "(\\PC{0,9}=\\PC{0,9};){0,5}"), 1..9),
@@ -404,7 +406,7 @@ proptest! {
         script.send(raw);
     }
 
-    /// Goal: no header at all makes it panic.
+    /// Goal: no header causes a panic.
     #[test]
     fn random_headers(headers in proptest::collection::vec(any::<[u8; 24]>(), 1..9)) {
         let mut target = TargetLogin::new(SerialNumber(0), TEXT_BYTES_MAX);

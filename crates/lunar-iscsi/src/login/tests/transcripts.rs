@@ -1,4 +1,4 @@
-//! The examples of RFC 7143 Appendix B that use what is implemented, step by step.
+//! The examples of RFC 7143 Appendix B for implemented features, step by step.
 
 use super::super::chap::Challenge;
 use super::*;
@@ -92,7 +92,8 @@ fn security_offered_and_declined() {
     assert!(!script.ended.unwrap().unwrap().join.session.immediate_data);
 }
 
-/// §6.3.1: an initiator that is willing, but proposes nothing, and a target that skips security.
+/// §6.3.1: the initiator is willing to authenticate but proposes nothing, and the target skips
+/// security.
 #[test]
 fn security_skipped() {
     let mut script = Script::new(None);
@@ -102,7 +103,7 @@ fn security_skipped() {
     assert!(script.ended.unwrap().is_ok());
 }
 
-/// §6.3: from the security stage straight into full feature phase, all at its defaults.
+/// §6.3: from the security stage directly into full feature phase, with all defaults.
 #[test]
 fn no_operational_stage() {
     let mut script = Script::new(None);
@@ -112,8 +113,8 @@ fn no_operational_stage() {
     assert_eq!(join.connection, crate::text::ConnectionParameters::default());
 }
 
-/// Goal: libiscsi, given a CHAP user for a target that asks for none, logs in. Method: its texts;
-/// it opens the second stage with its names again, which nothing but the same words may do.
+/// Goal: libiscsi with a CHAP user logs in to a target that requires none. Method: its texts; it
+/// opens the second stage with its names again, which is only allowed with unchanged values.
 #[test]
 fn names_said_again() {
     let names = "InitiatorName=iqn.a;SessionType=Normal;TargetName=iqn.t;";

@@ -11,10 +11,10 @@ use lunar_wire::SerialNumber;
 
 /// A session in the initiator role: no socket, no clock, no lock.
 ///
-/// It hands out CmdSN and Initiator Task Tags; what they are spent on is the connections' affair.
-/// A request is allegiant to the connection that asked (RFC 7143 §4.2.5.1).
+/// The session grants CmdSN and Initiator Task Tags; the connections decide how to use them. A
+/// request is allegiant to the connection that asked (RFC 7143 §4.2.5.1).
 ///
-/// Contract: before a connection logs in, [`open`](Self::open); after each
+/// Contract: before a connection logs in, call [`open`](Self::open); after each
 /// [`handle`](Self::handle), call [`poll`](Self::poll) until it returns `None`.
 #[derive(Debug)]
 pub struct InitiatorSession {
@@ -29,24 +29,24 @@ pub struct InitiatorSession {
     /// Requests that wait for the window, oldest first.
     waiting: VecDeque<Waiting>,
     queue_requests_max: u32,
-    /// Connections with a function under way that holds numbers back, once for each.
+    /// Connections with a running function that blocks numbers, one entry per function.
     holds: Vec<u16>,
-    /// Initiator Task Tags in use, and by which connection.
+    /// Initiator Task Tags in use, and the connection of each.
     tags: HashMap<u32, u16>,
     next_tag: u32,
     /// The connection that logs the session out.
     logging_out: Option<u16>,
-    /// Why the session is going, once it is.
+    /// The reason why the session is ending, if it is.
     ending: Option<Ending>,
     ended: bool,
     outputs: VecDeque<Output>,
 }
 
-/// One connection, as the session sees it.
+/// One connection from the session's view.
 #[derive(Clone, Copy, Debug, Default)]
 struct Member {
     joined: bool,
-    /// The newest CmdSN given to it.
+    /// The newest CmdSN granted to it.
     last_cmd_sn: Option<SerialNumber>,
 }
 
@@ -58,7 +58,7 @@ struct Waiting {
 }
 
 impl InitiatorSession {
-    /// A session without connections.
+    /// Creates a session without connections.
     pub fn new(options: SessionOptions) -> Self {
         Self {
             isid: options.isid,
@@ -80,8 +80,9 @@ impl InitiatorSession {
         }
     }
 
-    /// A connection of this CID is about to log in. `None` when it may not: the session ends, the
-    /// CID is in use, the leading login is not through, or MaxConnections is reached.
+    /// Registers a connection with this CID that is about to log in. `None` if it may not: the
+    /// session is ending, the CID is in use, the leading login is not complete, or MaxConnections
+    /// is reached.
     pub fn open(&mut self, cid: u16) -> Option<LoginNumbers> {
         let room = match &self.parameters {
             None => self.connections.is_empty(),
@@ -94,36 +95,36 @@ impl InitiatorSession {
         Some(LoginNumbers { isid: self.isid, tsih: self.tsih, cmd_sn: self.cmd_sn })
     }
 
-    /// What the leading login brought; `None` before.
+    /// Parameters negotiated by the leading login; `None` before.
     pub fn parameters(&self) -> Option<SessionParameters> {
         self.parameters
     }
 
-    /// Nothing waits and no tag is in use.
+    /// True if no request waits and no tag is in use.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.tags.is_empty() && self.holds.is_empty()
     }
 
-    /// So that tests see the counter wrap.
+    /// Sets the tag counter, so that tests see it wrap.
     #[cfg(test)]
     pub(super) fn start_tags_at(&mut self, tag: u32) {
         self.next_tag = tag;
     }
 
-    /// Takes one input.
+    /// Handles one input.
     pub fn handle(&mut self, input: Input) {
         match input {
             Input::Connection(cid, message) if self.connections.contains_key(&cid) => {
                 self.on_connection(cid, message);
             }
-            // A late word of a connection that is gone.
+            // A late message of a connection that has ended.
             Input::Connection(..) => {}
             Input::End => self.end(Ending::Lost),
         }
         self.grant_waiting();
     }
 
-    /// The next output; `None` when there is nothing to do until the next input.
+    /// Returns the next output; `None` if nothing is to be done until the next input.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -222,8 +223,8 @@ impl InitiatorSession {
         self.tell(cid, ToConnection::Grant { ticket, cmd_sn, initiator_task_tag });
     }
 
-    /// A tag unique among those in use, and as long as possible not used before, so that what
-    /// comes late is not taken for an answer to something newer.
+    /// Allocates a tag that is not in use, and was not used for as long as possible, so that a late
+    /// PDU is not taken for an answer to a newer request.
     fn new_tag(&mut self, cid: u16) -> u32 {
         while self.next_tag == TAG_RESERVED || self.tags.contains_key(&self.next_tag) {
             self.next_tag = self.next_tag.wrapping_add(1);
@@ -234,8 +235,8 @@ impl InitiatorSession {
         tag
     }
 
-    /// Takes the window of a PDU over where it is news. RFC 7143 §4.2.2.1: a MaxCmdSN below
-    /// ExpCmdSN − 1 makes both void, and PDUs of several connections may arrive out of order.
+    /// Applies the window of a PDU if it is newer. RFC 7143 §4.2.2.1: a MaxCmdSN below ExpCmdSN − 1
+    /// invalidates both, and PDUs of several connections may arrive out of order.
     fn window(&mut self, exp_cmd_sn: SerialNumber, max_cmd_sn: SerialNumber) {
         if max_cmd_sn.before(exp_cmd_sn.minus(1)) || exp_cmd_sn.after(self.cmd_sn) {
             return;
@@ -256,7 +257,7 @@ impl InitiatorSession {
         let session_goes = match ending {
             Ending::SessionLogout | Ending::Violation => true,
             Ending::ConnectionLogout | Ending::NotJoined => false,
-            // The target closes the others first; the answer to the logout is still to come.
+            // The target closes the others first; the logout response is still to come.
             Ending::Lost if self.logging_out.is_some() => self.logging_out == Some(cid),
             Ending::Lost => self.leaves_gap(member),
         };
@@ -265,8 +266,8 @@ impl InitiatorSession {
         }
     }
 
-    /// A CmdSN that went down with its connection, and perhaps never reached the target, would
-    /// hold up every later one: at ErrorRecoveryLevel 0 only a new session helps.
+    /// True if a CmdSN may be lost with the connection. If the CmdSN never reached the target, it
+    /// would block every later one: at ErrorRecoveryLevel 0 only a new session helps.
     fn leaves_gap(&self, member: Member) -> bool {
         member.last_cmd_sn.is_some_and(|last| !last.before(self.exp_cmd_sn))
     }

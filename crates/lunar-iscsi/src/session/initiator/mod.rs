@@ -1,5 +1,5 @@
-//! The initiator role of a session: the values at its border. Mirrors
-//! [`target`](super::target); the machine itself is [`InitiatorSession`].
+//! The initiator role of a session: the types of its interface. Mirrors [`target`](super::target);
+//! the state machine is [`InitiatorSession`].
 
 mod isid;
 mod machine;
@@ -12,18 +12,18 @@ pub use machine::InitiatorSession;
 use crate::text::SessionParameters;
 use lunar_wire::{Lun, SerialNumber};
 
-/// How a session starts.
+/// Start parameters of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionOptions {
-    /// Our part of the session identifier; see [`IsidPool`].
+    /// The initiator's part of the session identifier; see [`IsidPool`].
     pub isid: Isid,
     /// CmdSN of the leading login and of the first command.
     pub cmd_sn: SerialNumber,
-    /// How many requests may wait for the command window to open.
+    /// Maximum number of requests that wait for the command window to open.
     pub queue_requests_max: u32,
 }
 
-/// The numbers a Login Request of this session carries. RFC 7143 §11.12.
+/// Numbers for a Login Request of this session. RFC 7143 §11.12.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LoginNumbers {
     /// ISID.
@@ -34,30 +34,30 @@ pub struct LoginNumbers {
     pub cmd_sn: SerialNumber,
 }
 
-/// A connection speaks to its session.
+/// Messages of a connection to its session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ToSession {
-    /// Its login is through; it is now one of the session's.
+    /// The login of the connection is complete; it now belongs to the session.
     Joined {
-        /// From the final Login Response.
+        /// TSIH of the final Login Response.
         tsih: u16,
-        /// What was negotiated; counts on the leading connection.
+        /// Negotiated parameters; used on the leading connection.
         parameters: SessionParameters,
     },
-    /// It wants to send a request. Answered once, with `Grant` or `Refused`, in this order for
-    /// all that are not immediate.
+    /// The connection has a request to send. Answered once, with `Grant` or `Refused`; answers to
+    /// requests that are not immediate keep their order.
     Request {
-        /// The connection's own number for it, to recognise the answer.
+        /// The connection's own number of the request, to match the answer.
         ticket: u64,
-        /// The I bit: gets the current CmdSN and never waits.
+        /// The I bit: an immediate request gets the current CmdSN and never waits.
         immediate: bool,
-        /// It needs an Initiator Task Tag; all do but the answer to a ping.
+        /// True if an Initiator Task Tag is needed; only answers to pings need none.
         tag: bool,
     },
-    /// It no longer wants to send that one. Answered with `Refused`, unless `Grant` has come
+    /// The connection withdraws the request. Answered with `Refused`, unless `Grant` was sent
     /// before.
     Withdraw {
-        /// From `Request`.
+        /// Ticket of the `Request`.
         ticket: u64,
     },
     /// An Initiator Task Tag is no longer in use.
@@ -69,68 +69,69 @@ pub enum ToSession {
         /// MaxCmdSN.
         max_cmd_sn: SerialNumber,
     },
-    /// A task management function on several tasks is about to be asked for: no connection gets a
-    /// new CmdSN before `Release`, so that there is no command of which nobody can tell whether
-    /// the function met it. RFC 7143 §11.5.1 lets resets end newer commands as well.
+    /// A task management function on several tasks is about to be sent: no connection gets a new
+    /// CmdSN before `Release`, so that for every command it is certain whether the function covers
+    /// it. RFC 7143 §11.5.1 lets resets end newer commands as well.
     Hold,
-    /// That function is over.
+    /// The function has ended.
     Release,
-    /// A task management function on several tasks was completed: those that other connections
-    /// hold are over as well. RFC 7143 §4.2.3.3.
+    /// A task management function on several tasks was completed: its tasks on other connections
+    /// have ended as well. RFC 7143 §4.2.3.3.
     TasksEnded {
-        /// On which unit; `None`: on all.
+        /// Logical unit of the tasks; `None` for all units.
         lun: Option<Lun>,
-        /// CmdSN of the function: older tasks are meant.
+        /// CmdSN of the function, which covers older tasks.
         before: SerialNumber,
     },
     /// A Logout Request for the whole session was sent: no connection may send requests now.
     LoggingOut,
-    /// The connection sends nothing any more: none of its requests waits, and none is answered.
+    /// The connection sends nothing any more: all its waiting requests are withdrawn without an
+    /// answer.
     WithdrawAll,
-    /// The connection is gone.
+    /// The connection has ended.
     Closed {
-        /// How.
+        /// Kind of the end.
         ending: Ending,
     },
 }
 
-/// How a connection went, as far as its session must know.
+/// The end of a connection, as far as its session needs it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
-    /// By a logout of this connection alone.
+    /// A logout of this connection alone.
     ConnectionLogout,
-    /// By a logout of the session.
+    /// A logout of the session.
     SessionLogout,
-    /// Before its login was through.
+    /// The connection ended before its login was complete.
     NotJoined,
-    /// The transport failed, or the target fell silent.
+    /// The transport failed, or the target stopped responding.
     Lost,
-    /// The target broke the protocol: all connections must go. RFC 7143 §7.7.
+    /// The target broke the protocol: all connections must close. RFC 7143 §7.7.
     Violation,
 }
 
-/// The session speaks to one of its connections.
+/// Messages of the session to one of its connections.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ToConnection {
     /// Send the request now, with these numbers.
     Grant {
-        /// From `Request`.
+        /// Ticket of the `Request`.
         ticket: u64,
         /// CmdSN.
         cmd_sn: SerialNumber,
-        /// Unique in the session until `TagFree`; the reserved tag if none was asked for.
+        /// Unique in the session until `TagFree`; the reserved tag if none was requested.
         initiator_task_tag: u32,
     },
-    /// Do not send it: too many wait, it was withdrawn, or the session ends.
+    /// The request must not be sent: too many wait, it was withdrawn, or the session ends.
     Refused {
-        /// From `Request`.
+        /// Ticket of the `Request`.
         ticket: u64,
     },
-    /// These tasks were ended by a function on another connection; from `TasksEnded`.
+    /// A function on another connection ended these tasks; from `TasksEnded`.
     TasksEnded {
-        /// On which unit; `None`: on all.
+        /// Logical unit of the tasks; `None` for all units.
         lun: Option<Lun>,
-        /// CmdSN of the function: older tasks are meant.
+        /// CmdSN of the function, which covers older tasks.
         before: SerialNumber,
     },
     /// The session is being logged out on another connection: send no more requests.
@@ -139,27 +140,28 @@ pub enum ToConnection {
     Close,
 }
 
-/// What a session is told.
+/// Input of a session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Input {
-    /// From connection `cid`.
+    /// A message of connection `cid`.
     Connection(u16, ToSession),
-    /// The session is to end now, without a logout.
+    /// End the session now, without a logout.
     End,
 }
 
-/// What a session asks of its driver, or tells it.
+/// Output of a session: a request to its driver, or a report.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Output {
-    /// To connection `cid`.
+    /// A message to connection `cid`.
     ToConnection(u16, ToConnection),
-    /// The leading login is through: the session stands.
+    /// The leading login is complete: the session is established.
     Established {
-        /// From the target.
+        /// TSIH assigned by the target.
         tsih: u16,
-        /// What was negotiated.
+        /// Negotiated parameters.
         parameters: SessionParameters,
     },
-    /// No connection is left. A new session has to be made (session recovery, RFC 7143 §7.1.4.4).
+    /// No connection is left. Create a new session to continue (session recovery,
+    /// RFC 7143 §7.1.4.4).
     Ended(Ending),
 }

@@ -1,4 +1,4 @@
-//! The session alone: numbers, window, queue, connections that come and go.
+//! Tests of the session alone: numbers, window, queue, changing connections.
 
 use super::*;
 use std::vec;
@@ -10,7 +10,7 @@ fn parameters() -> SessionParameters {
     SessionParameters { max_connections: 3, ..SessionParameters::default() }
 }
 
-/// A session of two connections, 1 and 2, with a window of `commands`.
+/// Creates a session of two connections, 1 and 2, with a window of `commands`.
 fn session(commands: u32) -> InitiatorSession {
     let isid = [0x80, 0, 0, 1, 0, 0];
     let mut session =
@@ -51,8 +51,8 @@ fn grants(session: &mut InitiatorSession) -> Vec<(u16, u64, u32)> {
     outputs(session).into_iter().map(grant).collect()
 }
 
-/// Goal: one CmdSN sequence over all connections, over the wrap; what does not fit waits in
-/// order; more than the queue holds is refused; a withdrawn request gets no number.
+/// Goal: all connections share one CmdSN sequence, across the wrap; requests beyond the window wait
+/// in order; requests beyond the queue are refused; a withdrawn request gets no number.
 #[test]
 fn one_window_for_all_connections() {
     let mut session = session(2);
@@ -75,8 +75,8 @@ fn one_window_for_all_connections() {
     assert!(session.is_idle());
 }
 
-/// Goal: while a function on several tasks is under way no connection gets a number; a holder that
-/// goes lets go.
+/// Goal: while a function on several tasks is open no connection gets a number; a connection that
+/// ends releases its hold.
 #[test]
 fn functions_hold_numbers_back() {
     let mut session = session(8);
@@ -96,7 +96,7 @@ fn functions_hold_numbers_back() {
     assert_eq!(grants(&mut session), [(2, 1, 1)]);
 }
 
-/// Goal: tags are unique while in use and never the reserved one, over the wrap of their counter.
+/// Goal: tags are unique while in use and never reserved, across the wrap of their counter.
 #[test]
 fn tags_are_unique() {
     let mut session = session(100);
@@ -119,8 +119,8 @@ fn tags_are_unique() {
     assert!(!tags.contains(&crate::pdu::TAG_RESERVED));
 }
 
-/// Goal: what a connection heard last opens the window for others, not for its own requests: those
-/// would be sent by nobody, and their numbers be missing.
+/// Goal: the last window received by a closing connection opens the window for others, not for its
+/// own requests, which would never be sent and leave their numbers missing.
 #[test]
 fn the_last_window_of_a_connection_is_for_others() {
     let mut session = session(1);
@@ -136,7 +136,7 @@ fn the_last_window_of_a_connection_is_for_others() {
     assert_eq!(outputs(&mut session), [], "nothing is missing: the session goes on");
 }
 
-/// Goal: a lost connection takes the session with it exactly if a CmdSN may be lost with it.
+/// Goal: a lost connection ends the session exactly if a CmdSN may be lost with it.
 #[test]
 fn a_lost_connection_may_leave_a_gap() {
     for counted in [true, false] {
@@ -157,8 +157,8 @@ fn a_lost_connection_may_leave_a_gap() {
     }
 }
 
-/// Goal: a connection whose target broke the protocol takes all the others with it, also where no
-/// CmdSN is lost. RFC 7143 §7.7.
+/// Goal: a connection whose target broke the protocol ends all the others, also if no CmdSN is
+/// lost. RFC 7143 §7.7.
 #[test]
 fn a_violation_ends_the_session() {
     let mut session = session(8);
@@ -171,7 +171,8 @@ fn a_violation_ends_the_session() {
     assert_eq!(outputs(&mut session), [Output::Ended(Ending::Violation)]);
 }
 
-/// Goal: a session logout stops requests on every connection; the session ends when all are gone.
+/// Goal: a session logout stops requests on every connection; the session ends when all have
+/// closed.
 #[test]
 fn a_session_logout_stops_all() {
     let mut session = session(0);
@@ -192,8 +193,8 @@ fn a_session_logout_stops_all() {
     assert_eq!(outputs(&mut session), [Output::Ended(Ending::SessionLogout)]);
 }
 
-/// Goal: when the target closes the other connections of a session first, the one that asked for
-/// the logout still gets its answer; when it is lost itself, the others close.
+/// Goal: if the target closes the other connections of a session first, the connection that
+/// requested the logout still gets its answer; if that connection is lost, the others close.
 #[test]
 fn a_session_logout_may_be_answered_last() {
     for asker_is_lost in [false, true] {
@@ -211,7 +212,7 @@ fn a_session_logout_may_be_answered_last() {
     }
 }
 
-/// Goal: the ISID rule: never two sessions of one ISID with one target; freed ones come again.
+/// Goal: the ISID rule: never two sessions of one ISID with one target; freed ISIDs are reused.
 #[test]
 fn isids_are_never_shared_with_one_target() {
     let mut pool = IsidPool::new([1, 2, 3]);

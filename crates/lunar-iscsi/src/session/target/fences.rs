@@ -1,8 +1,8 @@
-//! SCSI responses that no other may pass: unit attentions after an abort of several tasks, and the
-//! answer to PREEMPT AND ABORT. RFC 7143 §4.2.2.3.3, §4.2.2.3.4 a), f).
+//! SCSI responses that no other response may overtake: unit attentions after an abort of several
+//! tasks, and the response to PREEMPT AND ABORT. RFC 7143 §4.2.2.3.3, §4.2.2.3.4 a), f).
 //!
-//! One after the other: what was sent before is acknowledged on all connections, then the response
-//! itself; meanwhile all others are held.
+//! The fences run one after the other: all earlier responses are acknowledged on all connections,
+//! then the fenced response; meanwhile all other responses are held.
 
 use super::ToConnection;
 use super::machine::{Key, TargetSession};
@@ -17,7 +17,7 @@ struct FencedResponse {
 
 #[derive(Debug)]
 enum Stage {
-    /// Another fence stands.
+    /// Another fence is active.
     Waiting,
     /// Earlier responses are being acknowledged on these connections.
     Before(BTreeSet<u16>),
@@ -25,24 +25,25 @@ enum Stage {
     After,
 }
 
-/// They stand one at a time, in the order they were asked for.
+/// The queue of fences: one is active at a time, in the order of the requests.
 #[derive(Debug, Default)]
 pub(super) struct FencedResponses {
     queue: VecDeque<FencedResponse>,
 }
 
 impl FencedResponses {
-    /// None stands or waits.
+    /// True if no fence is active or waits.
     pub(super) fn are_none(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// One stands.
+    /// True if a fence is active.
     pub(super) fn is_standing(&self) -> bool {
         self.queue.front().is_some_and(|front| !matches!(front.stage, Stage::Waiting))
     }
 
-    /// `true`: the fence that stood fell, for its response will not be sent any more.
+    /// Removes the fence of a task that ended; `true` if it was active, as its response will never
+    /// be sent.
     pub(super) fn task_ended(&mut self, key: Key) -> bool {
         let stood = self.is_standing();
         let front = self.queue.front().map(|front| front.id);
@@ -50,7 +51,8 @@ impl FencedResponses {
         stood && self.queue.front().map(|front| front.id) != front
     }
 
-    /// Likewise, for a connection that is gone, which acknowledges nothing more.
+    /// Removes the fences of a closed connection, which acknowledges nothing more; `true` if the
+    /// active one was removed.
     pub(super) fn connection_closed(&mut self, cid: u16) -> bool {
         let stood = self.is_standing();
         let front = self.queue.front().map(|front| front.id);
@@ -63,7 +65,7 @@ impl FencedResponses {
 }
 
 impl TargetSession {
-    /// A connection has such a response.
+    /// Queues a fence for the response of a connection.
     pub(super) fn fence_response(&mut self, key: Key) {
         if !self.tasks.contains_key(key) {
             return;
@@ -75,7 +77,7 @@ impl TargetSession {
         self.managements.fenced.queue.push_back(FencedResponse { id, key, stage });
     }
 
-    /// `false`: this acknowledgement was waited for by something else.
+    /// Handles an acknowledgement; `false` if it does not belong to a fenced response.
     pub(super) fn response_fenced(&mut self, cid: u16, id: u64) -> bool {
         let front = self.managements.fenced.queue.front_mut();
         let Some(front) = front.filter(|front| front.id == id) else { return false };

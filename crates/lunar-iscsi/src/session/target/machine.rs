@@ -1,4 +1,4 @@
-//! The session: its window, its connections, what is delivered when. RFC 7143 §4.2.2.1.
+//! The session: its window, its connections, and the order of delivery. RFC 7143 §4.2.2.1.
 
 use super::management::{Managements, is_same_unit};
 use super::window::{Arrived, Window};
@@ -11,11 +11,10 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use lunar_wire::{Lun, SerialNumber, Time};
 
-/// Bounds of one session.
+/// Limits of one session.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SessionLimits {
-    /// Numbered requests the initiator may have under way: MaxCmdSN − ExpCmdSN + 1 of an idle
-    /// session.
+    /// Maximum number of open numbered requests: MaxCmdSN − ExpCmdSN + 1 of an idle session.
     pub window_commands: u32,
 }
 
@@ -25,7 +24,7 @@ impl Default for SessionLimits {
     }
 }
 
-/// A request that was accepted and waits for its turn.
+/// An accepted request that waits for delivery.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Waiting {
     pub(super) cid: u16,
@@ -35,7 +34,7 @@ pub(super) struct Waiting {
     pub(super) request: Arrival,
 }
 
-/// A SCSI command the session knows.
+/// A SCSI command in the session.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Known {
     pub(super) initiator_task_tag: u32,
@@ -43,18 +42,18 @@ pub(super) struct Known {
     pub(super) attribute: TaskAttribute,
     pub(super) cmd_sn: SerialNumber,
     pub(super) immediate: bool,
-    /// It occupies the window.
+    /// True if the command occupies the window.
     pub(super) counted: bool,
-    /// Its connection was told to start it.
+    /// True once the connection received the request to start the command.
     pub(super) delivered: bool,
-    /// Its connection was told to abort it; the strongest of what it was told.
+    /// The strongest abort that was sent to the connection, if any.
     pub(super) aborting: Option<DataDue>,
 }
 
-/// Names a task within the session.
+/// Identifies a task within the session.
 pub(super) type Key = (u16, TaskId);
 
-/// Room for so many outputs is kept while there are none.
+/// Maximum capacity of the output queue kept while it is empty.
 const OUTPUTS_KEPT_MAX: usize = 32;
 
 /// One iSCSI session in the target role.
@@ -65,39 +64,39 @@ pub struct TargetSession {
     tsih: u16,
     pub(super) parameters: SessionParameters,
     pub(super) window: Window<Waiting>,
-    /// CIDs, and whether a logout of the connection is being carried out.
+    /// Connections by CID, with the state of a logout.
     pub(super) connections: SortedMap<u16, Link>,
     pub(super) tasks: SortedMap<Key, Known>,
-    /// In order, but behind a task management function that is not through.
+    /// Requests in order that wait for a task management function to end.
     pub(super) ready: VecDeque<Waiting>,
     pub(super) managements: Managements,
-    /// The units there are; `None`: the executor alone knows.
+    /// The existing units; `None` if only the executor has the list.
     units: Option<Vec<Lun>>,
-    /// The initiator may ask for functions that are administration.
+    /// True if the initiator may use functions for administrators.
     pub(super) administers: bool,
     pub(super) logouts: Vec<Logout>,
     pub(super) state: State,
     /// The connection whose message is being handled.
     speaker: Option<u16>,
-    /// A request of the speaker that was accepted, which it does not know yet.
+    /// Ticket of an accepted request that was not yet reported to the speaker.
     accepted: Option<u64>,
     pub(super) outputs: VecDeque<Output>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Link {
-    /// It is being logged out or was told to close: its end is no failure.
+    /// The connection is being logged out or closed: its end is no failure.
     pub(super) leaving: bool,
-    /// Another one takes its place.
+    /// A new connection replaces this one.
     replaced: bool,
-    /// It was told to close as the session ends.
+    /// The connection was closed because the session ends.
     ended: bool,
-    /// ExpCmdSN and MaxCmdSN as it knows them.
+    /// ExpCmdSN and MaxCmdSN last sent to the connection.
     pub(super) told: (SerialNumber, SerialNumber),
 }
 
 impl Link {
-    /// Who has heard of this connection alone takes the window for closed.
+    /// True if the numbers last sent to this connection show a closed window.
     fn shows_closed_window(&self, exp_cmd_sn: SerialNumber) -> bool {
         !exp_cmd_sn.before(self.told.1.next())
     }
@@ -108,22 +107,22 @@ pub(super) enum State {
     /// No connection has joined yet.
     New,
     Open,
-    /// Every connection was told to close, or is being logged out.
+    /// Every connection is being closed or logged out.
     Ending,
     Ended,
 }
 
-/// A logout under way.
+/// A logout in progress.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Logout {
-    /// Who asked and gets the answer.
+    /// The connection that requested the logout and gets the response.
     asker: u16,
-    /// What is closed; `None`: the session.
+    /// The connection to close; `None`: the session.
     cid: Option<u16>,
 }
 
 impl TargetSession {
-    /// A session without connections. `first_cmd_sn` is the CmdSN of the leading login.
+    /// Creates a session without connections. `first_cmd_sn` is the CmdSN of the leading login.
     pub fn new(
         tsih: u16,
         parameters: SessionParameters,
@@ -149,15 +148,14 @@ impl TargetSession {
         }
     }
 
-    /// Says which units the initiator sees: functions for any other are answered "LUN does not
-    /// exist" before they abort anything.
+    /// Sets the units that the initiator sees: functions for any other unit are answered "LUN does
+    /// not exist" before they abort anything.
     pub fn set_units(&mut self, units: Vec<Lun>) {
         self.units = Some(units);
     }
 
-    /// Says whether the initiator administers the target, as it does until something else is said:
-    /// functions that are administration are answered "function authorization failed" otherwise,
-    /// before they abort anything.
+    /// Sets whether the initiator administers the target; the default is true. Otherwise functions
+    /// for administrators are answered "function authorization failed" before they abort anything.
     pub fn set_administers(&mut self, administers: bool) {
         self.administers = administers;
     }
@@ -167,12 +165,12 @@ impl TargetSession {
         self.units.as_ref().is_none_or(|units| units.iter().any(same))
     }
 
-    /// The session's handle.
+    /// The TSIH of the session.
     pub fn tsih(&self) -> u16 {
         self.tsih
     }
 
-    /// What its leading connection negotiated.
+    /// Parameters negotiated by the leading connection.
     pub fn parameters(&self) -> SessionParameters {
         self.parameters
     }
@@ -182,30 +180,29 @@ impl TargetSession {
         (self.window.expected(), self.window.max())
     }
 
-    /// How many SCSI commands there are that have not ended.
+    /// Number of SCSI commands that have not ended.
     pub fn tasks(&self) -> usize {
         self.tasks.len()
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// The units that have tasks, each under the number that its commands bear.
+    /// The units that have tasks, by the LUN of their commands.
     pub fn units_of_tasks(&self) -> BTreeSet<Lun> {
         self.tasks.iter().map(|(_, known)| known.lun).collect()
     }
 
-    /// The unit and the attribute of the command that connection `cid` knows by this ticket;
-    /// `None`: it is no command, or over.
+    /// The unit and the attribute of the command with this ticket on connection `cid`; `None` if it
+    /// is no command, or has ended.
     pub fn command(&self, cid: u16, ticket: u64) -> Option<(Lun, TaskAttribute)> {
         let known = self.tasks.get((cid, TaskId(ticket)))?;
         Some((known.lun, known.attribute))
     }
 
-    /// Tells the session what happened. `now` is not looked at yet: recovery of connections will
-    /// wait by it.
+    /// Handles one input. `now` is not used yet: connection recovery will need it.
     pub fn handle(&mut self, _now: Time, input: Input) {
         if let Input::Connection(cid, message) = &input
             && let Some(answer) = self.reply(*cid, message)
@@ -215,14 +212,14 @@ impl TargetSession {
         self.step(input);
     }
 
-    /// Whatever it is, and whatever else goes on.
+    /// Handles any input, in any state.
     pub(super) fn step(&mut self, input: Input) {
         match input {
             Input::Connection(cid, message) if self.connections.contains_key(cid) => {
                 self.speaker = (message != ToSession::ConnectionClosed).then_some(cid);
                 self.on_message(cid, message);
             }
-            // Of a connection that has gone.
+            // A message of a connection that has ended.
             Input::Connection(..) => {}
             Input::Join(cid) => self.join(cid),
             Input::Replace(cid) => self.replace(cid),
@@ -241,7 +238,7 @@ impl TargetSession {
         self.speaker = None;
     }
 
-    /// What is to be done next.
+    /// Returns the next output.
     pub fn poll(&mut self) -> Option<Output> {
         let output = self.outputs.pop_front();
         if output.is_none() && self.outputs.capacity() > OUTPUTS_KEPT_MAX {
@@ -260,17 +257,17 @@ impl TargetSession {
         }
     }
 
-    /// Responses of different connections have to be fenced.
+    /// True if responses of different connections have to be fenced.
     pub(super) fn has_fences(&self) -> bool {
         self.connections.len() > 1
     }
 
-    /// Fences hold responses back as well. RFC 7143 §13.23.
+    /// True if fences also hold responses back. RFC 7143 §13.23.
     pub(super) fn holds_responses(&self) -> bool {
         self.parameters.task_reporting != TaskReporting::Rfc3720
     }
 
-    /// RFC 7143 §4.2.3.4 instead of §4.2.3.3.
+    /// True if RFC 7143 §4.2.3.4 applies instead of §4.2.3.3.
     pub(super) fn is_fast(&self) -> bool {
         self.parameters.task_reporting == TaskReporting::FastAbort
     }
@@ -321,7 +318,7 @@ impl TargetSession {
         self.advance_window();
     }
 
-    /// Its number is the next one.
+    /// Handles a request whose number is the next one.
     fn in_order(&mut self, waiting: Waiting) {
         if let Arrival::Command { task, .. } = &waiting.request
             && let Some(known) = self.tasks.get_mut((waiting.cid, *task))
@@ -331,7 +328,7 @@ impl TargetSession {
         self.ready.push_back(waiting);
     }
 
-    /// Takes what is in order now out of the window.
+    /// Takes the requests that are in order now out of the window.
     pub(super) fn advance_window(&mut self) {
         while let Some(arrived) = self.window.next() {
             if let Arrived::Request(waiting) = arrived {
@@ -340,7 +337,8 @@ impl TargetSession {
         }
     }
 
-    /// Delivers in order, up to a task management function that later requests must not overtake.
+    /// Delivers requests in order, up to a task management function that later requests must not
+    /// overtake.
     fn deliver_ready(&mut self) {
         while !self.managements.is_barrier()
             && let Some(waiting) = self.ready.pop_front()
@@ -374,10 +372,10 @@ impl TargetSession {
         }
     }
 
-    /// Its answer will carry the window.
+    /// Delivers a request; the message carries the window.
     fn tell_delivered(&mut self, cid: u16, ticket: u64) {
         if self.speaker == Some(cid) && self.accepted == Some(ticket) {
-            self.accepted = None; // that goes without saying
+            self.accepted = None; // implied by the delivery
         }
         let told @ (exp_cmd_sn, max_cmd_sn) = self.window();
         if let Some(link) = self.connections.get_mut(cid) {
@@ -387,7 +385,7 @@ impl TargetSession {
         }
     }
 
-    /// The speaker's request waits for its turn.
+    /// Reports to the speaker that its request was accepted and waits.
     fn tell_accepted(&mut self) {
         if let (Some(cid), Some(ticket)) = (self.speaker, self.accepted.take()) {
             self.tell(cid, ToConnection::Verdict { ticket, accepted: true });
@@ -404,16 +402,16 @@ impl TargetSession {
         }
     }
 
-    /// Has the connection of a task abort it, if it was told nothing as strong before.
+    /// Makes the connection abort a task, unless it has received an abort at least as strong.
     pub(super) fn abort(&mut self, key: Key, data: DataDue) {
         let Some(known) = self.tasks.get_mut(key) else { return };
         let told = known.aborting;
         if told >= Some(data) {
-            return; // it would change nothing, and many resets may hit the same task
+            return; // no change, and many resets may hit the same task
         }
         known.aborting = Some(data);
         if told.is_none() && !known.counted && !known.immediate {
-            // It came ahead of its turn: its number stays received.
+            // The command arrived early: its number stays received.
             self.window.plug(known.cmd_sn);
         }
         self.tell(key.0, ToConnection::AbortTask { task: key.1, data });
@@ -421,7 +419,7 @@ impl TargetSession {
 
     fn join(&mut self, cid: u16) {
         if self.connections.contains_key(cid) {
-            // The driver did not say that the older one is gone.
+            // The driver has not reported the end of the older connection.
             self.connection_closed(cid);
         }
         if matches!(self.state, State::Ending | State::Ended) {
@@ -443,14 +441,14 @@ impl TargetSession {
         }
     }
 
-    /// A connection is gone; its tasks are quiet.
+    /// Handles a connection that has ended; all its tasks have ended before.
     fn connection_closed(&mut self, cid: u16) {
         let Some(link) = self.connections.remove(cid) else { return };
         let tasks: Vec<_> = self.tasks.keys_in(keys_of(cid)).collect();
         for key in tasks {
             self.task_ended(key);
         }
-        // RFC 7143 §7.11: what was not acknowledged is discarded.
+        // RFC 7143 §7.11: unacknowledged requests are discarded.
         self.window.discard(|waiting| waiting.cid == cid);
         for waiting in core::mem::take(&mut self.ready) {
             if waiting.cid != cid {
@@ -476,8 +474,8 @@ impl TargetSession {
                 self.logouts.push(logout);
             }
         }
-        // ErrorRecoveryLevel 0: a command that was lost with its connection cannot come again,
-        // and those behind it wait for it.
+        // ErrorRecoveryLevel 0: a command lost with its connection cannot be sent again, and later
+        // commands wait for it.
         let lost = !link.leaving && self.window.has_gap();
         let alone = self.connections.is_empty() && !link.replaced;
         if alone || lost {
@@ -485,7 +483,7 @@ impl TargetSession {
         }
     }
 
-    /// RFC 7143 §11.14.
+    /// Begins a logout. RFC 7143 §11.14.
     fn logout(&mut self, asker: u16, cid: Option<u16>) {
         match cid {
             None => {
@@ -514,8 +512,8 @@ impl TargetSession {
         self.logouts.push(Logout { asker, cid });
     }
 
-    /// Answers logouts of the asker's own connection, or of the session, that are carried out.
-    /// Those of another connection are answered when it closes.
+    /// Answers completed logouts of the asking connection itself, or of the session. Logouts of
+    /// another connection are answered when it closes.
     fn step_logouts(&mut self) {
         for logout in core::mem::take(&mut self.logouts) {
             let own = logout.cid.is_none_or(|cid| cid == logout.asker);
@@ -547,7 +545,7 @@ impl TargetSession {
         }
     }
 
-    /// Every connection goes.
+    /// Ends the session: closes every connection.
     pub(super) fn end(&mut self) {
         if matches!(self.state, State::Ended) {
             return;
@@ -564,10 +562,10 @@ impl TargetSession {
         }
     }
 
-    /// Tells the window as it is now to those who need to know: who speaks will answer something,
-    /// and where one connection alone shows a closed window, the initiator has to hear that it is
-    /// open (RFC 7143 §11.4.11). What others send meanwhile tells an older one, which takes nothing
-    /// back.
+    /// Reports the current window to the connections that need it: the speaker, which will send a
+    /// response, and connections that show a closed window, because the initiator must learn that
+    /// it is open (RFC 7143 §11.4.11). PDUs of other connections carry an older window, which never
+    /// takes anything back.
     fn tell_window(&mut self) {
         if let Some(cid) = self.speaker {
             self.tell_window_to(cid);
@@ -599,7 +597,7 @@ impl TargetSession {
     }
 }
 
-/// All tasks of one connection.
+/// Range of all tasks of one connection.
 fn keys_of(cid: u16) -> core::ops::RangeInclusive<Key> {
     (cid, TaskId(0))..=(cid, TaskId(u64::MAX))
 }

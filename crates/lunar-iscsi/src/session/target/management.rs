@@ -1,13 +1,14 @@
-//! Task management: which tasks it hits, what it waits for, when it is answered.
+//! Task management: the tasks a function affects, its waits, and the time of its response.
 //! RFC 7143 §4.2.3, §11.5, §11.6.
 //!
-//! Functions that hit several tasks are carried out one after the other. Each waits for the
-//! commands before it, aborts its tasks and waits until they are quiet, has the executor do the
-//! rest, waits until the initiator has all earlier responses on all connections, then answers.
+//! Functions on several tasks are carried out one after the other. Each waits for the commands
+//! before it, aborts its tasks and waits until they have ended, has the executor do the rest, waits
+//! until the initiator has acknowledged all earlier responses on all connections, and then
+//! responds.
 //!
-//! With TaskReporting=FastAbort, quiet does not include data that was asked for: on the issuing
-//! connection the initiator sends none once it has sent the function, and on the others it is told
-//! by Asynchronous Messages (§4.2.3.4).
+//! With TaskReporting=FastAbort, the end of a task does not include requested data: on the issuing
+//! connection the initiator sends none after the function, and on the others it is informed by
+//! Asynchronous Messages (§4.2.3.4).
 
 use super::fences::FencedResponses;
 use super::machine::{Key, Known, TargetSession, Waiting};
@@ -19,7 +20,7 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use lunar_wire::{Lun, LunForm, SerialNumber};
 
-/// A task management request that is to be answered.
+/// A task management request to be answered.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Request {
     pub(super) cid: u16,
@@ -35,25 +36,25 @@ struct Current {
     id: u64,
     request: Request,
     stage: Stage,
-    /// Connections that must be told, and of which units.
+    /// Connections that must report terminated tasks, and their units.
     to_tell: BTreeSet<(u16, Lun)>,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// Commands with a lower CmdSN have not all come.
+    /// Not all commands with a lower CmdSN have arrived.
     Awaiting,
     /// These tasks are being aborted.
     Quieting(BTreeSet<Key>),
-    /// The executor does the rest.
+    /// The executor carries out the rest.
     Executing,
     /// Earlier responses are being acknowledged on these connections.
     FencedBefore(BTreeSet<u16>, ManagementResponse),
-    /// The answer itself is being acknowledged.
+    /// The function's own response is being acknowledged.
     FencedAfter,
 }
 
-/// ABORT TASK, waiting for its task to be quiet.
+/// An ABORT TASK that waits for its task to end.
 #[derive(Debug)]
 struct PendingAbort {
     request: Request,
@@ -77,7 +78,7 @@ impl Managements {
         self.last_id
     }
 
-    /// Nothing is asked for or under way.
+    /// True if no function is queued or running.
     pub(super) fn are_none(&self) -> bool {
         self.current.is_none()
             && self.queue.is_empty()
@@ -87,7 +88,7 @@ impl Managements {
             && self.fenced.are_none()
     }
 
-    /// Later commands must wait.
+    /// True while later commands must wait.
     pub(super) fn is_barrier(&self) -> bool {
         if self.for_others.iter().any(ForOther::is_barrier) {
             return true;
@@ -96,7 +97,7 @@ impl Managements {
         matches!(stage, Some(Stage::Quieting(_) | Stage::Executing | Stage::FencedBefore(..)))
     }
 
-    /// `true`: a fence fell with it.
+    /// Handles the end of a task; `true` if a fence ended with it.
     pub(super) fn task_ended(&mut self, key: Key) -> bool {
         if let Some(Current { stage: Stage::Quieting(tasks), .. }) = &mut self.current {
             tasks.remove(&key);
@@ -107,8 +108,8 @@ impl Managements {
         self.fenced.task_ended(key)
     }
 
-    /// Nobody waits for its answers, and it acknowledges nothing more. `true`: a fence fell with
-    /// it.
+    /// Handles the end of a connection, which expects no response and acknowledges nothing more;
+    /// `true` if a fence ended with it.
     pub(super) fn connection_closed(&mut self, cid: u16) -> bool {
         let mut fell = false;
         if let Some(current) = &mut self.current {
@@ -128,9 +129,9 @@ impl Managements {
         fell
     }
 
-    /// Lets go of functions that this connection asked for and that have not begun; says how many
-    /// of them occupied the window. They would wait here for ever if the commands before them never
-    /// come, and so would those of every connection that follows.
+    /// Discards functions of this connection that have not begun; returns how many of them occupied
+    /// the window. They would wait forever if the commands before them never arrive, and so would
+    /// those of every later connection.
     pub(super) fn discard(&mut self, cid: u16) -> usize {
         let waits = |current: &mut Current| {
             current.request.cid == cid && matches!(current.stage, Stage::Awaiting)
@@ -143,18 +144,18 @@ impl Managements {
         current.iter().chain(&gone).filter(|request| !request.immediate).count()
     }
 
-    /// Responses are held back by a function's answer.
+    /// True if the response of a function holds other responses back.
     pub(super) fn management_is_fenced(&self) -> bool {
         let stage = self.current.as_ref().map(|current| &current.stage);
         matches!(stage, Some(Stage::FencedBefore(..) | Stage::FencedAfter))
     }
 
-    /// Responses are held back.
+    /// True if responses are held back.
     fn is_fenced(&self) -> bool {
         self.management_is_fenced() || self.fenced.is_standing()
     }
 
-    /// A function of this tag is being carried out.
+    /// True if a function with this tag is queued or running.
     pub(super) fn has_tag(&self, cid: u16, initiator_task_tag: u32) -> bool {
         let current = self.current.iter().map(|current| &current.request);
         let aborts = self.aborts.iter().map(|abort| &abort.request);
@@ -168,7 +169,7 @@ impl Managements {
 }
 
 impl TargetSession {
-    /// It is this request's turn.
+    /// Carries out a request that the session delivers.
     pub(super) fn manage(&mut self, waiting: Waiting) {
         let Arrival::Management {
             initiator_task_tag,
@@ -195,8 +196,8 @@ impl TargetSession {
             return self.answer(&request, ManagementResponse::FUNCTION_NOT_SUPPORTED);
         };
         if info.is_administration && !self.administers {
-            // To SCSI this is FUNCTION REJECTED, as every answer is that is no success. RFC 7143
-            // §11.6.1.
+            // For SCSI this is FUNCTION REJECTED, like every response other than success.
+            // RFC 7143 §11.6.1.
             return self.answer(&request, ManagementResponse::AUTHORIZATION_FAILED);
         }
         match function {
@@ -204,7 +205,7 @@ impl TargetSession {
                 self.abort_task(request, referenced_task_tag, ref_cmd_sn);
             }
             ManagementFunction::TASK_REASSIGN => {
-                // Recovery of connections was not agreed to. RFC 7143 §7.2.2.
+                // Connection recovery was not negotiated. RFC 7143 §7.2.2.
                 self.answer(&request, ManagementResponse::REASSIGNMENT_NOT_SUPPORTED);
             }
             ManagementFunction::QUERY_TASK
@@ -215,13 +216,14 @@ impl TargetSession {
             _ => {
                 let of_all = function.is_of_all_units();
                 if !of_all && !self.has_unit(lun) {
-                    // Before anything is aborted: what still waits for its data there is answered
-                    // as every command for such a unit is. RFC 7143 §11.6.1.
+                    // Before any abort: a command for such a unit that still waits for its data is
+                    // answered like every command for such a unit. RFC 7143 §11.6.1.
                     return self.answer(&request, ManagementResponse::LUN_DOES_NOT_EXIST);
                 }
                 if of_all {
-                    // RFC 7143 §4.2.3.3 b): what has not come counts as received. RFC 7144 leaves
-                    // open whether I_T NEXUS RESET may, but the nexus is to be lost either way.
+                    // RFC 7143 §4.2.3.3 b): missing commands count as received. RFC 7144 does not
+                    // say whether this holds for I_T NEXUS RESET, but the nexus is lost in any
+                    // case.
                     self.window.plug_before(request.cmd_sn);
                     self.advance_window();
                 }
@@ -230,7 +232,7 @@ impl TargetSession {
         }
     }
 
-    /// RFC 7143 §11.6.1, the three cases of ABORT TASK.
+    /// Carries out ABORT TASK in the three cases of RFC 7143 §11.6.1.
     fn abort_task(&mut self, request: Request, tag: u32, ref_cmd_sn: SerialNumber) {
         let mut tagged = self.tasks.iter().filter(|(_, known)| known.initiator_task_tag == tag);
         let own = tagged.clone().find(|((cid, _), _)| *cid == request.cid);
@@ -272,7 +274,7 @@ impl TargetSession {
         self.tell(request.cid, done);
     }
 
-    /// The executor has done its part.
+    /// Continues a function after the executor has done its part.
     pub(super) fn managed(&mut self, id: u64, response: ManagementResponse, information: [u8; 3]) {
         if self.queried(id, response, information) {
             return;
@@ -283,7 +285,7 @@ impl TargetSession {
         }
         let to_tell = core::mem::take(&mut current.to_tell);
         let waiting = match self.connections.len() {
-            // On one connection the order of responses is that of the stream.
+            // On one connection the stream keeps the order of responses.
             0 | 1 => BTreeSet::new(),
             _ => self.connections.keys().collect(),
         };
@@ -314,7 +316,7 @@ impl TargetSession {
         }
     }
 
-    /// Carries management as far as it goes now.
+    /// Advances all functions as far as possible now.
     pub(super) fn step_managements(&mut self) {
         if self.managements.are_none() {
             return;
@@ -324,7 +326,7 @@ impl TargetSession {
         self.step_fenced();
         while self.step_current() {}
         self.step_for_others();
-        // One that waited for a function's fence.
+        // A fenced response may have waited for the fence of a function.
         self.step_fenced();
     }
 
@@ -338,7 +340,7 @@ impl TargetSession {
         }
     }
 
-    /// One step of the function in hand; `false` if it has to wait.
+    /// Takes one step of the current function; `false` if it has to wait.
     fn step_current(&mut self) -> bool {
         let Some(mut current) = self.managements.current.take() else {
             let Some(request) = self.managements.queue.pop_front() else { return false };
@@ -383,8 +385,8 @@ impl TargetSession {
         went_on
     }
 
-    /// RFC 7143 §4.2.2.3.3 c): with fences negotiated, the answer is acknowledged as well before
-    /// anything else is sent.
+    /// Begins the fence after a response. RFC 7143 §4.2.2.3.3 c): if fences are negotiated, the
+    /// response must be acknowledged as well before anything else is sent.
     fn fence_answer(&mut self, current: &Current) -> bool {
         let cid = current.request.cid;
         let wanted = self.holds_responses() && self.has_fences();
@@ -395,8 +397,8 @@ impl TargetSession {
         false
     }
 
-    /// Aborts what one of this session's functions hits. With FastAbort: which connections are to
-    /// be told, and of which units.
+    /// Aborts the tasks affected by a function of this session. With FastAbort: returns the
+    /// connections that must report terminated tasks, and the units.
     fn abort_affected(&mut self, affected: &BTreeSet<Key>, issuer: u16) -> BTreeSet<(u16, Lun)> {
         let fast = self.is_fast();
         let mut to_tell = BTreeSet::new();
@@ -420,7 +422,7 @@ impl TargetSession {
         }
     }
 
-    /// Lets responses go, unless another fence stands.
+    /// Releases held responses, unless another fence is active.
     pub(super) fn release(&mut self) {
         if self.managements.is_fenced() {
             return;
@@ -431,15 +433,16 @@ impl TargetSession {
         }
     }
 
-    /// An immediate function that overtook commands it acts on. RFC 7143 §4.2.3.3 b).
+    /// True for an immediate function that overtook commands it acts on. RFC 7143 §4.2.3.3 b).
     pub(super) fn awaits_commands(&self, request: &Request) -> bool {
         let (expected, max) = (self.window.expected(), self.window.max());
-        // A CmdSN past the window is none that the initiator could have reached.
+        // The initiator cannot have reached a CmdSN beyond the window.
         request.immediate && expected.before(request.cmd_sn) && !request.cmd_sn.after(max.next())
     }
 
-    /// RFC 7143 §4.2.3.2, this session's part. Resets may hit commands with a higher CmdSN as well
-    /// (§11.5.1), but the initiator could not know which: they come after the reset.
+    /// Returns the affected tasks of this session. RFC 7143 §4.2.3.2. Resets may affect commands
+    /// with a higher CmdSN as well (§11.5.1), but the initiator could not know which: they are
+    /// executed after the reset.
     fn affected(&self, request: &Request) -> BTreeSet<Key> {
         let before = |known: &Known| match known.immediate {
             true => !known.cmd_sn.after(request.cmd_sn),
@@ -457,12 +460,12 @@ impl TargetSession {
     }
 }
 
-/// Nothing follows its answer. RFC 7143 §11.5.1, RFC 7144 §6.3.
+/// True if nothing may follow the function's response. RFC 7143 §11.5.1, RFC 7144 §6.3.
 fn ends_session(function: ManagementFunction) -> bool {
     matches!(function, ManagementFunction::TARGET_COLD_RESET | ManagementFunction::I_T_NEXUS_RESET)
 }
 
-/// Both forms of a number mean the same unit.
+/// True if both LUNs, in either format, mean the same unit.
 pub(super) fn is_same_unit(a: Lun, b: Lun) -> bool {
     a == b || (a.form() == b.form() && a.form() != LunForm::Other)
 }

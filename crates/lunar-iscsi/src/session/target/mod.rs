@@ -1,4 +1,4 @@
-//! The target role of a session: the values at its border, and the machine.
+//! The target role of a session: the types of its interface, and the state machine.
 
 mod fences;
 mod machine;
@@ -14,40 +14,40 @@ use crate::framing::TaskId;
 use crate::pdu::{LogoutResult, ManagementFunction, ManagementResponse, TaskAttribute};
 use lunar_wire::{Lun, SerialNumber};
 
-/// A connection speaks to its session.
+/// Messages of a connection to its session.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ToSession {
-    /// A request with a CmdSN arrived, its data segment whole: one that was damaged does not count
+    /// A request with a CmdSN arrived, with its complete data segment: a damaged one does not count
     /// as received, RFC 7143 §7.3.
     Arrived {
-        /// The connection's own number for this request, to recognise the answer.
+        /// The connection's own number of the request, to match the answer.
         ticket: u64,
         /// The I bit.
         immediate: bool,
         /// CmdSN.
         cmd_sn: SerialNumber,
-        /// What it is.
+        /// Kind of the request.
         request: Arrival,
     },
-    /// A task of this connection is over for good: answered, or aborted and quiet.
+    /// A task of this connection has ended: answered, or aborted without further effect.
     TaskEnded(TaskId),
-    /// The response of this task is ready, and no other may pass it. Answered by
+    /// The response of this task is ready, and no other response may overtake it. Answered by
     /// [`ToConnection::SendFenced`], unless the task is aborted. RFC 7143 §4.2.2.3.4.
     FenceResponse(TaskId),
-    /// The connection is gone; its tasks are aborted and quiet.
+    /// The connection has ended; its tasks are aborted and can have no further effect.
     ConnectionClosed,
-    /// This connection's Logout asks that the session (or another connection) be closed.
+    /// A Logout on this connection requests the end of the session or of a connection.
     Logout {
-        /// `None`: the whole session.
+        /// Connection to close; `None` for the whole session.
         cid: Option<u16>,
     },
-    /// This connection met a format error: all connections must go. RFC 7143 §7.7.
+    /// This connection received a format error: all connections must close. RFC 7143 §7.7.
     DropSession,
-    /// The initiator has acknowledged all that was sent before [`ToConnection::Fence`] of this id.
+    /// The initiator has acknowledged everything sent before [`ToConnection::Fence`] with this id.
     Fenced(u64),
 }
 
-/// What kind of request arrived, as far as the session must know.
+/// The kind of a request, as far as the session needs it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Arrival {
     /// A SCSI command, now a task.
@@ -63,160 +63,163 @@ pub enum Arrival {
     },
     /// A task management function.
     Management {
-        /// To recognise the answer.
+        /// Initiator Task Tag of the request, to match the answer.
         initiator_task_tag: u32,
-        /// Function, unit, referenced task and CmdSN.
+        /// The function.
         function: ManagementFunction,
-        /// Its unit.
+        /// Logical unit of the function.
         lun: Lun,
-        /// The task meant by ABORT TASK or QUERY TASK.
+        /// Tag of the task that ABORT TASK or QUERY TASK refers to.
         referenced_task_tag: u32,
-        /// Its CmdSN.
+        /// CmdSN of that task.
         ref_cmd_sn: SerialNumber,
     },
     /// NOP-Out, Text, Logout: only their order matters.
     Other,
 }
 
-/// The session speaks to one of its connections.
+/// Messages of the session to one of its connections.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ToConnection {
-    /// The answer to `Arrived`, at once, unless `Deliver` is: accepted, to be delivered later, or
-    /// to be dropped without a word (outside the window, or a duplicate). RFC 7143 §4.2.2.1.
+    /// The immediate answer to `Arrived`, unless that is `Deliver`: the request is accepted for
+    /// later delivery, or to be dropped without a response (outside the window, or a duplicate).
+    /// RFC 7143 §4.2.2.1.
     Verdict {
-        /// Which request.
+        /// Ticket of the request.
         ticket: u64,
-        /// `false`: discard it silently.
+        /// `false`: drop it without a response.
         accepted: bool,
     },
-    /// It is this request's turn. Its answer is to carry the window as it is now. Requests are
-    /// delivered in the order of their CmdSNs, but two connections may come to theirs in any order:
-    /// [`TargetSession::command`] says what of a command the order of its unit depends on.
+    /// Process this request now. Its answer must carry the current window. Requests are delivered
+    /// in the order of their CmdSNs, but two connections may process theirs in any order:
+    /// [`TargetSession::command`] returns the values of a command that determine the order in its
+    /// unit.
     Deliver {
-        /// Which request.
+        /// Ticket of the request.
         ticket: u64,
         /// ExpCmdSN, as in `Window`.
         exp_cmd_sn: SerialNumber,
-        /// MaxCmdSN, likewise.
+        /// MaxCmdSN, as in `Window`.
         max_cmd_sn: SerialNumber,
     },
-    /// ExpCmdSN and MaxCmdSN to be stamped from now on. Never moves back. Comes before whatever
-    /// this connection's next answer follows from, not with each step of the others.
+    /// Stamp these values of ExpCmdSN and MaxCmdSN from now on. They never move back. Sent before
+    /// the event that causes this connection's next PDU, not with each step of the other
+    /// connections.
     Window {
         /// ExpCmdSN.
         exp_cmd_sn: SerialNumber,
         /// MaxCmdSN.
         max_cmd_sn: SerialNumber,
     },
-    /// Abort this task; send no response for it; say `TaskEnded` once it is quiet.
+    /// Abort this task; send no response for it; send `TaskEnded` once it has ended.
     AbortTask {
-        /// Which.
+        /// Id of the task.
         task: TaskId,
-        /// What becomes of data it has asked for.
+        /// Treatment of the data it has requested.
         data: DataDue,
     },
-    /// Tasks on this unit were aborted with [`DataDue::Retired`]: tell the initiator by an
+    /// Tasks on this unit were aborted with [`DataDue::Retired`]: inform the initiator by an
     /// Asynchronous Message. RFC 7143 §4.2.3.4 d), §11.9.1.
     TasksTerminated {
-        /// Which unit.
+        /// Logical unit of the tasks.
         lun: Lun,
     },
     /// Send the response of a task management function.
     ManagementDone {
-        /// Of which request.
+        /// Tag of the request.
         initiator_task_tag: u32,
-        /// How it ended.
+        /// Result of the function.
         response: ManagementResponse,
         /// Additional Response Information.
         information: [u8; 3],
     },
-    /// The answer to [`ToSession::Logout`]: send the Logout Response. If it was this connection or
-    /// the session that was logged out, then close.
+    /// The answer to [`ToSession::Logout`]: send the Logout Response. If this connection or the
+    /// session was logged out, close afterwards.
     LogoutDone(LogoutResult),
-    /// Say [`ToSession::Fenced`] once the initiator has acknowledged all that was sent so far, and
+    /// Send [`ToSession::Fenced`] once the initiator has acknowledged everything sent so far, and
     /// send no SCSI response until `Release`. RFC 7143 §4.2.2.3.3.
     Fence {
-        /// To be told back.
+        /// Id to send back.
         id: u64,
     },
-    /// The answer to [`ToSession::FenceResponse`]: send that response now, whatever is held.
+    /// The answer to [`ToSession::FenceResponse`]: send that response now, even if others are held.
     SendFenced {
-        /// Whose.
+        /// Task of the response.
         task: TaskId,
     },
-    /// The fence is gone.
+    /// The fence has ended.
     Release,
     /// Close; the session ends, or this connection is replaced.
     Close,
 }
 
-/// What becomes of data that an aborted task has asked for. Each includes what those before it do:
-/// a task that is being aborted with one of them need not be told of a lesser one.
+/// Treatment of data that an aborted task has requested. Each variant includes the earlier ones: a
+/// task that is being aborted with one of them needs no abort with an earlier one.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum DataDue {
-    /// The task is not quiet before the initiator has sent it. RFC 7143 §4.2.3.3 a).
+    /// The task does not end before the initiator has sent the data. RFC 7143 §4.2.3.3 a).
     Awaited,
-    /// It is discarded: the initiator knows better than to send it, or did so before.
+    /// Data is discarded: the initiator must not send it any more, or sent it before.
     Discarded,
-    /// It may come, and is discarded, until the initiator acknowledges
-    /// [`ToConnection::TasksTerminated`]. RFC 7143 §4.2.3.4 c), g).
+    /// Data is discarded until the initiator acknowledges [`ToConnection::TasksTerminated`].
+    /// RFC 7143 §4.2.3.4 c), g).
     Retired,
 }
 
-/// What a session is told, besides [`ToSession`].
+/// Input of a session.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Input {
-    /// From connection `cid`.
+    /// A message of connection `cid`.
     Connection(u16, ToSession),
-    /// A connection, once its login is through, the leading one as well. The driver has closed an
+    /// A connection whose login is complete, including the leading one. The driver has closed an
     /// older one with that CID.
     Join(u16),
-    /// Another login takes the place of connection `cid`, RFC 7143 §6.3.4: it is to close, and the
-    /// session stays, even without connections, for the `Join` that follows. If none will, `End`.
+    /// Another login replaces connection `cid`, RFC 7143 §6.3.4: it must close, and the session
+    /// stays, even without connections, for the `Join` that follows. If there will be none, `End`.
     Replace(u16),
-    /// The executor is through with a management function.
+    /// The executor has completed a management function.
     Managed {
-        /// From [`Output::Manage`].
+        /// Id of the [`Output::Manage`].
         id: u64,
-        /// How it ended. For QUERY TASK and QUERY TASK SET, FUNCTION COMPLETE says that the unit is
-        /// there; the session knows the rest.
+        /// Result of the function. For QUERY TASK and QUERY TASK SET, FUNCTION COMPLETE means that
+        /// the unit exists; the session determines the rest.
         response: ManagementResponse,
         /// Additional Response Information, RFC 7144 §6.4: of QUERY ASYNCHRONOUS EVENT, else zero.
         information: [u8; 3],
     },
-    /// Another initiator's LOGICAL UNIT RESET, target reset or PREEMPT AND ABORT hits this
-    /// session's tasks on these units (`None`: on all).
+    /// A LOGICAL UNIT RESET, target reset or PREEMPT AND ABORT of another initiator affects this
+    /// session's tasks on these units (`None`: all units).
     AbortedByOther {
-        /// To answer with [`Output::OthersAborted`].
+        /// Id for [`Output::OthersAborted`].
         id: u64,
-        /// Which unit.
+        /// Logical unit of the tasks.
         lun: Option<Lun>,
     },
-    /// The session is to end now: reinstated, logged out by an operator, or the target stops.
+    /// End the session now: reinstated, logged out by an operator, or the target stops.
     End,
 }
 
-/// What a session asks of its driver.
+/// Output of a session: a request to its driver.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Output {
-    /// To connection `cid`.
+    /// A message to connection `cid`.
     ToConnection(u16, ToConnection),
-    /// All this session's affected tasks are quiet: do the rest of the function (reset the unit,
-    /// abort other sessions' tasks, set unit attentions), then answer `Input::Managed`. After
+    /// All affected tasks of this session have ended: carry out the rest of the function (reset the
+    /// unit, abort other sessions' tasks, set unit attentions), then answer `Input::Managed`. After
     /// I_T NEXUS RESET and TARGET COLD RESET this session ends by itself.
     Manage {
-        /// To recognise the answer.
+        /// Id for the answer.
         id: u64,
-        /// Which function: never ABORT TASK or TASK REASSIGN, which end here.
+        /// The function: never ABORT TASK or TASK REASSIGN, which the session completes itself.
         function: ManagementFunction,
-        /// Its unit.
+        /// Logical unit of the function.
         lun: Lun,
     },
-    /// The answer to `Input::AbortedByOther`: those tasks are quiet.
+    /// The answer to `Input::AbortedByOther`: the tasks have ended.
     OthersAborted {
-        /// From the input.
+        /// Id of the input.
         id: u64,
-        /// How many tasks were aborted; a unit attention is due if any.
+        /// Number of aborted tasks; a unit attention is due if it is not zero.
         tasks: u32,
     },
     /// No connection and no task is left.

@@ -1,4 +1,4 @@
-//! Functions of other sessions that hit tasks of this one. RFC 7143 §4.2.3.3, §4.2.3.4 d),
+//! Functions of other sessions that affect tasks of this one. RFC 7143 §4.2.3.3, §4.2.3.4 d),
 //! §4.2.3.5.
 
 use super::machine::{Key, Known, TargetSession};
@@ -8,18 +8,19 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use lunar_wire::Lun;
 
-/// How often it is looked for commands that came while others were ended. What is immediate comes
-/// whenever its initiator likes: it must not keep another one's reset waiting for ever.
+/// Maximum number of searches for commands that arrived while others were ended. An initiator may
+/// send immediate commands at any time, which must not delay the reset of another initiator
+/// forever.
 const ROUNDS_MAX: u8 = 16;
 
-/// Another session's function hits tasks of this one.
+/// A function of another session that affects tasks of this one.
 #[derive(Debug)]
 pub(super) struct ForOther {
     id: u64,
     lun: Option<Lun>,
     tasks: u32,
     waiting: BTreeSet<Key>,
-    /// Connections that must be told, and of which units. FastAbort only.
+    /// Connections that must report terminated tasks, and their units. FastAbort only.
     to_tell: BTreeSet<(u16, Lun)>,
     is_fast: bool,
     rounds: u8,
@@ -30,17 +31,18 @@ impl ForOther {
         self.waiting.remove(&key);
     }
 
-    /// An Asynchronous Message says that all tasks of the unit end, and what came meanwhile would
-    /// be taken for one of them.
+    /// True while later commands must wait: an Asynchronous Message reports the end of all tasks of
+    /// the unit, and a command that starts meanwhile would be taken for one of them.
     pub(super) fn is_barrier(&self) -> bool {
         self.is_fast
     }
 }
 
 impl TargetSession {
-    /// Another session's function: only what has begun here is hit, and its data is not waited
-    /// for. RFC 7143 §4.2.3.3. With FastAbort all that has come is hit: the Asynchronous Message
-    /// says that "all active tasks" of the unit are terminated (§11.9.1), and bears an ExpCmdSN.
+    /// Begins to abort tasks for another session's function. RFC 7143 §4.2.3.3: only started tasks
+    /// are affected, and their data is not awaited. With FastAbort all commands that have arrived
+    /// are affected: the Asynchronous Message, which carries an ExpCmdSN, says that "all active
+    /// tasks" of the unit are terminated (§11.9.1).
     pub(super) fn abort_for_other(&mut self, id: u64, lun: Option<Lun>) {
         let is_fast = self.is_fast();
         let (tasks, waiting, to_tell) = (0, BTreeSet::new(), BTreeSet::new());
@@ -49,7 +51,7 @@ impl TargetSession {
         self.managements.for_others.push(other);
     }
 
-    /// Aborts what matches and is not aborted for it already.
+    /// Aborts matching tasks that are not yet aborted for this function.
     fn abort_more(&mut self, other: &mut ForOther) {
         let hit = |known: &Known| {
             (known.delivered || other.is_fast && (known.counted || known.immediate))
@@ -74,7 +76,7 @@ impl TargetSession {
         for mut other in core::mem::take(&mut self.managements.for_others) {
             if other.waiting.is_empty() && other.is_fast && other.rounds < ROUNDS_MAX {
                 other.rounds += 1;
-                // What came meanwhile: the message would mean it, too.
+                // The message would also cover commands that arrived meanwhile.
                 self.abort_more(&mut other);
             }
             if !other.waiting.is_empty() {

@@ -1,7 +1,8 @@
-//! The two steps that every command takes, in a session in which nothing else goes on: its number
-//! is the next one, and it ends.
+//! Fast path for the two steps of every command in an otherwise idle session: the arrival with the
+//! next CmdSN, and the end.
 //!
-//! What they come to is known at once: one value for the connection that speaks, and none for any
+//! The result is determined at once: one value for the connection that sent the message, and none
+//! for any other. No queues are used and no other state is examined.
 //! other. So nothing is queued and nothing else is looked at.
 
 use super::machine::{Key, Known, State, TargetSession};
@@ -9,8 +10,8 @@ use super::{Arrival, ToConnection, ToSession};
 use lunar_wire::SerialNumber;
 
 impl TargetSession {
-    /// Tells the session what connection `cid` says, if that has one answer and concerns nobody
-    /// else. `None`: nothing was done, and it is for [`handle`](Self::handle).
+    /// Handles a message of connection `cid` if it has a single answer and affects no other
+    /// connection. `None`: nothing was done, and the caller must use [`handle`](Self::handle).
     pub fn reply(&mut self, cid: u16, message: &ToSession) -> Option<ToConnection> {
         if !self.is_plain() {
             return None;
@@ -19,7 +20,7 @@ impl TargetSession {
         let ticket = match message {
             ToSession::Arrived { ticket, immediate: false, cmd_sn, request } => {
                 let (key, known) = known(cid, *cmd_sn, request)?;
-                // Nothing has come ahead of its turn: no other number is the next.
+                // Nothing has arrived early, so only this number can be the next.
                 if !self.window.is_open() || !self.window.pass(*cmd_sn) {
                     return None;
                 }
@@ -41,7 +42,7 @@ impl TargetSession {
         })
     }
 
-    /// One connection; nothing came ahead of its turn, waits or is managed.
+    /// True with one connection and no request that arrived early, waits or is managed.
     fn is_plain(&self) -> bool {
         self.state == State::Open
             && self.connections.len() == 1
@@ -53,7 +54,7 @@ impl TargetSession {
     }
 }
 
-/// A command that is delivered as it comes; `None`: it is none.
+/// Returns the entry of a command that is delivered on arrival; `None` for other requests.
 fn known(cid: u16, cmd_sn: SerialNumber, request: &Arrival) -> Option<(Key, Known)> {
     let Arrival::Command { task, initiator_task_tag, lun, attribute } = *request else {
         return None;
@@ -94,7 +95,7 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         let arrive = (0u32..9, 0u8..40).prop_map(|(ahead, kind)| {
-            // Mostly the next number, of a command.
+            // Mostly a command with the next number.
             let ahead = if ahead > 3 { 1 } else { ahead };
             let (immediate, reset) = (kind == 0, kind == 1);
             Step::Arrive { cid: 1 + u16::from(kind == 2), ahead, immediate, reset }
@@ -114,7 +115,7 @@ mod tests {
         core::iter::from_fn(|| session.poll()).collect()
     }
 
-    /// What a step of the driver is to this session.
+    /// Converts a step of the driver to an input of this session.
     fn input(step: &Step, session: &TargetSession, number: u32, managed: &[u64]) -> Option<Input> {
         let task = TaskId(number.into());
         Some(match *step {
@@ -151,9 +152,10 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: an answer is what the long way comes to, and leaves the session as that does.
-        /// Method: two sessions with the same steps, one of which never answers; what came ahead,
-        /// is managed or comes over a second connection stands in the way of it.
+        /// Goal: the fast path has the same result as the general path, and leaves the session in
+        /// the same state.
+        /// Method: two sessions with the same steps, one of which never uses the fast path; early
+        /// requests, management and a second connection prevent it.
         #[test]
         fn an_answer_is_the_long_way(
             first in (u32::MAX - 20)..u32::MAX, window_commands in 1u32..9,
@@ -193,7 +195,7 @@ mod tests {
         }
     }
 
-    /// Goal: what every command does is answered at once.
+    /// Goal: the steps of every command use the fast path.
     #[test]
     fn a_command_takes_the_short_way() {
         let limits = SessionLimits { window_commands: 4 };

@@ -7,15 +7,15 @@ use super::management::{Request, is_same_unit};
 use crate::pdu::{ManagementFunction, ManagementResponse};
 use lunar_wire::SerialNumber;
 
-/// A question under way.
+/// A query in progress.
 #[derive(Debug)]
 pub(super) struct Query {
     id: u64,
     request: Request,
     referenced_task_tag: u32,
     ref_cmd_sn: SerialNumber,
-    /// The executor has said that the unit is there; what is missing are commands with a lower
-    /// CmdSN.
+    /// True once the executor has confirmed that the unit exists; the query waits for commands with
+    /// a lower CmdSN.
     awaits_commands: bool,
 }
 
@@ -24,15 +24,15 @@ impl Query {
         &self.request
     }
 
-    /// It is needed though this connection is gone: the executor is still to answer.
+    /// True if the query must stay although this connection has ended: the executor's answer is
+    /// due.
     pub(super) fn lasts_without(&self, cid: u16) -> bool {
         self.request.cid != cid || !self.awaits_commands
     }
 }
 
 impl TargetSession {
-    /// It is this question's turn: the executor knows whether the unit exists, and what waits to be
-    /// told there.
+    /// Begins a query: the executor checks whether the unit exists, and returns its pending events.
     pub(super) fn query(
         &mut self,
         request: Request,
@@ -58,7 +58,7 @@ impl TargetSession {
         });
     }
 
-    /// The executor has answered. `false`: that was not about a question.
+    /// Handles the answer of the executor. `false` if it does not belong to a query.
     pub(super) fn queried(
         &mut self,
         id: u64,
@@ -84,9 +84,10 @@ impl TargetSession {
         true
     }
 
-    /// RFC 7144 §6.4.2: "If the specified task is in the task set, then … Function succeeded"; it
-    /// is, as long as it could have an effect. Of a command that has not come the number counts as
-    /// received, so that the answer stays true (RFC 7144 §6.3.3, RFC 7143 §11.6.1 b).
+    /// Answers QUERY TASK. RFC 7144 §6.4.2: "If the specified task is in the task set, then …
+    /// Function succeeded"; a task is in the set as long as it could have an effect. The number of
+    /// a command that has not arrived counts as received, so that the answer stays true
+    /// (RFC 7144 §6.3.3, RFC 7143 §11.6.1 b).
     fn query_task(&mut self, query: &Query) -> ManagementResponse {
         let Query { request, referenced_task_tag: tag, ref_cmd_sn, .. } = query;
         let mut tagged = self.tasks.iter().filter(|(_, known)| known.initiator_task_tag == *tag);
@@ -99,7 +100,7 @@ impl TargetSession {
             };
         }
         if tagged.next().is_some() {
-            // Allegiant to another connection, which is there: RFC 7144 §6.3.
+            // Allegiant to another, existing connection: RFC 7144 §6.3.
             return ManagementResponse::FUNCTION_REJECTED;
         }
         if ref_cmd_sn.before(request.cmd_sn) && self.window.may_come(*ref_cmd_sn) {
@@ -109,8 +110,8 @@ impl TargetSession {
         ManagementResponse::FUNCTION_COMPLETE
     }
 
-    /// Answers QUERY TASK SET where it can be: a command of lower CmdSN that is still on its way
-    /// would be in the task set by now, had it kept its order.
+    /// Answers QUERY TASK SET if possible: a late command of lower CmdSN would be in the task set
+    /// by now if it had kept its order.
     pub(super) fn step_queries(&mut self) {
         for query in core::mem::take(&mut self.managements.queries) {
             let lun = query.request.lun;

@@ -1,4 +1,4 @@
-//! What a session tells, and whom.
+//! Tests of the session's messages and their receivers.
 
 use super::{
     Arrival, DataDue, Input, Output, SessionLimits, TargetSession, ToConnection, ToSession,
@@ -57,7 +57,7 @@ fn deliver(ticket: u64, exp: u32, max: u32) -> ToConnection {
     ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn }
 }
 
-/// Goal: a command that may start is accepted without a word of its own; one that waits is told.
+/// Goal: a command that may start is accepted without a separate message; one that waits gets one.
 #[test]
 fn what_is_delivered_is_accepted() {
     let mut session = session(1);
@@ -70,8 +70,8 @@ fn what_is_delivered_is_accepted() {
     assert_eq!(arrives(&mut session, 1, 9), [refused]);
 }
 
-/// Goal: a connection that says nothing is not woken with each command of another one; but it is
-/// before what it told last would mean a closed window, and when another one is gone.
+/// Goal: an idle connection does not get a message for each command of another one; but it gets one
+/// before its last reported window would mean a closed window, and when another connection ends.
 #[test]
 fn windows_are_told_where_they_matter() {
     let mut session = session(2);
@@ -84,13 +84,13 @@ fn windows_are_told_where_they_matter() {
     assert_eq!(to_other, [&window(4, 6), &window(7, 9), &window(10, 12)]);
     let closed = tell(&mut session, Input::Connection(1, ToSession::ConnectionClosed));
     assert_eq!(closed, [(2, window(12, 15))]);
-    // What it does itself is always told to it.
+    // A connection always receives the results of its own messages.
     assert_eq!(arrives(&mut session, 2, 12), [(2, deliver(12, 13, 15))]);
     assert_eq!(ends(&mut session, 2, 12), [(2, window(13, 16))]);
 }
 
-/// Goal: resets of the target by an initiator that does not administer it are refused before they
-/// abort anything, and the session goes on; all other functions are carried out.
+/// Goal: target resets by an initiator that is not an administrator are refused before they abort
+/// anything, and the session continues; all other functions are carried out.
 #[test]
 fn resets_of_the_target_are_for_administrators() {
     for info in MANAGEMENT_FUNCTIONS {
@@ -131,8 +131,8 @@ fn resets_of_the_target_are_for_administrators() {
     }
 }
 
-/// Goal: a task that many functions hit is aborted once, and again only where the data that it has
-/// asked for is to be treated otherwise; each function is still answered when the task has ended.
+/// Goal: a task affected by many functions is aborted once, and again only if its requested data is
+/// to be treated differently; each function is still answered when the task has ended.
 #[test]
 fn a_task_that_is_being_aborted_is_not_told_again() {
     const RESETS: u64 = 100;
@@ -161,7 +161,7 @@ fn a_task_that_is_being_aborted_is_not_told_again() {
     assert_eq!(answers.count() as u64, RESETS);
 }
 
-/// Goal: a session that is ended again and again tells its connections once.
+/// Goal: a session that is ended repeatedly informs each connection once.
 #[test]
 fn a_connection_is_told_once_that_the_session_ends() {
     let mut session = session(2);

@@ -1,31 +1,30 @@
-//! The command window: which CmdSNs may come, which have come ahead of their turn.
-//! RFC 7143 §4.2.2.1.
+//! The command window: CmdSNs that may arrive, and CmdSNs that arrived early. RFC 7143 §4.2.2.1.
 
 use alloc::collections::BTreeMap;
 use lunar_wire::SerialNumber;
 
-/// What stands at a CmdSN that is not the next one.
+/// The entry at a CmdSN that is not the next one.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Arrived<T> {
     Request(T),
-    /// Counts as received; nothing is to be done. RFC 7143 §11.6.1.
+    /// The number counts as received without a request. RFC 7143 §11.6.1.
     Plugged,
 }
 
-/// ExpCmdSN, MaxCmdSN, and what came out of order. Holds at most `size` requests.
+/// ExpCmdSN, MaxCmdSN, and requests that arrived out of order. Holds at most `size` requests.
 #[derive(Debug)]
 pub(super) struct Window<T> {
     expected: SerialNumber,
     max: SerialNumber,
     size: u32,
-    /// Numbered requests that were taken out in order and have not ended.
+    /// Number of requests that were taken out in order and have not ended.
     active: u32,
     ahead: BTreeMap<u32, Arrived<T>>,
 }
 
 impl<T> Window<T> {
     pub(super) fn new(first: SerialNumber, size: u32) -> Self {
-        // Half the circle is the most that serial arithmetic can tell apart.
+        // Serial arithmetic can distinguish at most half the circle.
         let size = size.clamp(1, 1 << 30);
         Self {
             expected: first,
@@ -44,19 +43,19 @@ impl<T> Window<T> {
         self.max
     }
 
-    /// Inside the window, and not there already.
+    /// True if the number is inside the window and not yet used.
     pub(super) fn may_come(&self, cmd_sn: SerialNumber) -> bool {
         cmd_sn.within(self.expected, self.max) && !self.ahead.contains_key(&cmd_sn.0)
     }
 
-    /// The next number may come.
+    /// True if the next number may arrive.
     pub(super) fn is_open(&self) -> bool {
         !self.max.before(self.expected)
     }
 
-    /// Takes the next number for a request that has just come, as [`insert`](Self::insert) and
-    /// [`next`](Self::next) would; `false`: it is not the next one. To be asked
-    /// [`may_come`](Self::may_come) before.
+    /// Takes the next number for a request that has just arrived, like [`insert`](Self::insert) and
+    /// [`next`](Self::next); `false` if it is not the next one. Check [`may_come`](Self::may_come)
+    /// before.
     pub(super) fn pass(&mut self, cmd_sn: SerialNumber) -> bool {
         if cmd_sn != self.expected {
             return false;
@@ -67,19 +66,19 @@ impl<T> Window<T> {
         true
     }
 
-    /// To be asked [`may_come`](Self::may_come) before.
+    /// Stores an early request. Check [`may_come`](Self::may_come) before.
     pub(super) fn insert(&mut self, cmd_sn: SerialNumber, request: T) {
         self.ahead.insert(cmd_sn.0, Arrived::Request(request));
     }
 
-    /// The number counts as received; what stands there is let go.
+    /// Marks a number as received; a request stored there is dropped.
     pub(super) fn plug(&mut self, cmd_sn: SerialNumber) {
         if cmd_sn.within(self.expected, self.max) {
             self.ahead.insert(cmd_sn.0, Arrived::Plugged);
         }
     }
 
-    /// All numbers before `end` that have not come count as received.
+    /// Marks all missing numbers before `end` as received.
     pub(super) fn plug_before(&mut self, end: SerialNumber) {
         let mut cmd_sn = self.expected;
         while cmd_sn.before(end) && cmd_sn.within(self.expected, self.max) {
@@ -88,7 +87,7 @@ impl<T> Window<T> {
         }
     }
 
-    /// What stands at the next number, if it has come. A request occupies the window until
+    /// Takes the entry at the next number, if it has arrived. A request occupies the window until
     /// [`end`](Self::end).
     pub(super) fn next(&mut self) -> Option<Arrived<T>> {
         let arrived = self.ahead.remove(&self.expected.0)?;
@@ -103,7 +102,7 @@ impl<T> Window<T> {
         self.open();
     }
 
-    /// Lets go of what came ahead and matches: it counts as not received.
+    /// Drops matching early requests: they count as not received.
     pub(super) fn discard(&mut self, matches: impl Fn(&T) -> bool) {
         self.ahead.retain(|_, arrived| match arrived {
             Arrived::Request(request) => !matches(request),
@@ -111,12 +110,12 @@ impl<T> Window<T> {
         });
     }
 
-    /// Something came ahead of a number that is missing.
+    /// True if a request arrived ahead of a missing number.
     pub(super) fn has_gap(&self) -> bool {
         !self.ahead.is_empty()
     }
 
-    /// MaxCmdSN never moves back, and leaves room for what is active.
+    /// Opens the window: MaxCmdSN never moves back, and leaves room for active requests.
     fn open(&mut self) {
         let free = self.size.saturating_sub(self.active);
         let max = self.expected.minus(1).plus(free);
@@ -131,8 +130,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Goal: the window holds what it says, moves forward only, and never gives up its order.
-    /// Method: random arrivals and ends around the wrap, against a plain list.
+    /// Goal: the window holds its entries, only moves forward, and keeps the order.
+    /// Method: random arrivals and ends around the wrap, compared with a plain list.
     #[derive(Clone, Debug)]
     enum Step {
         Arrive(u32),
@@ -197,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Goal: plugging stays inside the window, however far the end is.
+    /// Goal: marking numbers as received stays inside the window, however far the end is.
     #[test]
     fn plugging_is_bounded() {
         let mut window: Window<()> = Window::new(SerialNumber(5), 4);

@@ -1,4 +1,4 @@
-//! What the link may do to the machines.
+//! Tests with link failures.
 
 use super::{Options, Pair, Rng, pattern, random_load, random_options, seeds, with_digests};
 use crate::connection::target::{CloseReason, Input as Serve};
@@ -6,7 +6,7 @@ use crate::sim::Answer;
 use std::time::Duration;
 use std::vec;
 
-/// Goal: a link cut at any byte, of the login or of I/O, leaves nothing behind on either side, and
+/// Goal: a link cut at any byte, during login or I/O, leaves nothing behind on either side, and
 /// every request has its answer. Method: random load over one or two connections, a cut after a
 /// random number of bytes; then a new session works.
 #[test]
@@ -54,9 +54,9 @@ fn a_cut_at_any_byte_leaves_nothing() {
     }
 }
 
-/// Goal: with both digests on, a flipped bit anywhere is noticed and never becomes data.
-/// Method: one bit of what is sent during I/O; commands reported GOOD must have the right data,
-/// and something must have failed.
+/// Goal: with both digests on, a flipped bit anywhere is detected and never becomes data.
+/// Method: one flipped bit during I/O; commands reported GOOD must have the right data, and
+/// something must have failed.
 #[test]
 fn a_flipped_bit_is_noticed() {
     let mut flipped = 0;
@@ -104,7 +104,7 @@ fn a_flipped_bit_is_noticed() {
     assert!(flipped > 20, "the flips must hit: {flipped}");
 }
 
-/// Goal: a peer that falls silent is noticed by both sides, in time, on the virtual clock.
+/// Goal: both sides detect a silent peer in time, on the virtual clock.
 #[test]
 fn silence_is_noticed() {
     for seed in seeds(5) {
@@ -126,8 +126,9 @@ fn silence_is_noticed() {
     }
 }
 
-/// Goal: an initiator that falls silent in the middle of its writes is let go for what it owes,
-/// with no ping; the unit serves the next one, and nothing is left. One that owes nothing stays.
+/// Goal: an initiator that falls silent during its writes is disconnected for the data it owes,
+/// without a ping; the unit serves the next initiator, and nothing is left. An initiator that owes
+/// nothing stays.
 /// Method: writes of random sizes, frozen after a random number of steps.
 #[test]
 fn a_write_that_stops_half_way_ends() {
@@ -147,7 +148,7 @@ fn a_write_that_stops_half_way_ends() {
         }
         pair.run_steps(rng.below(80));
         pair.freeze(link);
-        // What came before may count, at the least rate: it is little.
+        // Data that arrived before may count at the minimum rate: it is little.
         pair.pass(Duration::from_secs(seconds + 5));
         match pair.closed_by_target(link) {
             None => {}
@@ -166,7 +167,7 @@ fn a_write_that_stops_half_way_ends() {
     assert!(late > 20, "some must owe something: {late}");
 }
 
-/// Goal: the target's own pings are answered, so that an idle session lives for ever.
+/// Goal: the target's own pings are answered, so that an idle session stays alive.
 #[test]
 fn pings_of_the_target_are_answered() {
     let mut pair = Pair::new(1, Options::default());
@@ -177,7 +178,7 @@ fn pings_of_the_target_are_answered() {
     pair.assert_nothing_left();
 }
 
-/// Goal: nothing gets through during a login: both sides give up.
+/// Goal: if nothing is delivered during a login, both sides give up.
 #[test]
 fn a_login_that_gets_nowhere() {
     let mut pair = Pair::new(1, Options::default());

@@ -1,4 +1,4 @@
-//! Sessions: how they begin, are joined, replaced and ended.
+//! Sessions: begin, further connections, replacement and end.
 
 use super::{Options, Pair, Rng, pattern, random_load, random_options, seeds};
 use crate::connection::initiator::{CloseReason, Failure, Input, SendTargets};
@@ -14,7 +14,7 @@ fn credential(user: &str, secret: &str) -> Credential {
     Credential { user: user.into(), secret: Secret::new(secret.as_bytes()) }
 }
 
-/// Goal: CHAP with each hash, one-way and mutual; a wrong secret on either side is refused.
+/// Goal: CHAP works with each hash, one-way and mutual; a wrong secret on either side is refused.
 #[test]
 fn chap() {
     use ChapAlgorithm::{Md5, Sha1, Sha3_256, Sha256};
@@ -51,7 +51,7 @@ fn chap() {
     }
 }
 
-/// Goal: a discovery session tells the target and its address; it logs out.
+/// Goal: a discovery session returns the target and its address; it logs out.
 #[test]
 fn discovery() {
     for seed in seeds(5) {
@@ -89,8 +89,8 @@ fn pings() {
     }
 }
 
-/// Goal: a logout during I/O, of the session or of one of two connections: each command has one
-/// end, the rest goes on or all is gone.
+/// Goal: after a logout during I/O, of the session or of one of two connections, each command has
+/// exactly one result, and the rest continues or everything has ended.
 #[test]
 fn logout_during_io() {
     for seed in seeds(40) {
@@ -152,7 +152,7 @@ fn session_reinstatement() {
     }
 }
 
-/// Goal: a target that stops asks for a logout; what is in hand ends well, then all is gone.
+/// Goal: a target that stops requests a logout; open commands end well, then everything has ended.
 #[test]
 fn a_target_stops() {
     for seed in seeds(20) {

@@ -9,8 +9,8 @@ use lunar_wire::{Lun, SerialNumber};
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-/// Goal: functions on tasks in any state end them cleanly: each command has one end, no PDU of an
-/// aborted task follows the response of the function, the session goes on.
+/// Goal: functions on tasks in any state end them cleanly: each command has exactly one result, no
+/// PDU of an aborted task follows the response of the function, and the session continues.
 #[test]
 fn functions_during_io() {
     for seed in seeds(60) {
@@ -76,7 +76,7 @@ fn functions_during_io() {
     }
 }
 
-/// The answer is one that the function may have.
+/// True if the function may have this answer.
 fn is_fine(function: ManagementFunction, level_2: bool, answer: &Answer) -> bool {
     use ManagementResponse as Response;
     if function.info().is_none_or(|info| info.level == 2) && !level_2 {
@@ -97,8 +97,8 @@ fn is_fine(function: ManagementFunction, level_2: bool, answer: &Answer) -> bool
     expected.contains(response) && *information == if event { EVENT } else { [0; 3] }
 }
 
-/// Lays the wire's order beside what the functions meant: after the response of one, no Data-In
-/// and no SCSI Response of a command that has an older CmdSN.
+/// Compares the order of PDUs with the affected tasks: after the response of a function, there is
+/// no Data-In and no SCSI Response of a command with an older CmdSN.
 fn assert_fenced(pair: &Pair, seed: u64) {
     let (mut sent, mut requests) = (Vec::new(), BTreeMap::new());
     let mut over: Vec<u32> = Vec::new();

@@ -1,4 +1,4 @@
-//! The machines of both roles against one another.
+//! The machines of both roles against each other.
 
 mod faults;
 mod life;
@@ -28,7 +28,7 @@ const BOTH: [Digest; 2] = [Digest::Crc32c, Digest::None];
 const REPORTING: [TaskReporting; 3] =
     [TaskReporting::FastAbort, TaskReporting::ResponseFence, TaskReporting::Rfc3720];
 
-/// Digests required on both sides.
+/// Requires digests on both sides.
 fn with_digests(mut options: Options) -> Options {
     for offer in [&mut options.initiator, &mut options.target] {
         offer.header_digest = vec![Digest::Crc32c];
@@ -37,8 +37,7 @@ fn with_digests(mut options: Options) -> Options {
     options
 }
 
-/// Both sides offer whatever chance has them offer, with small lengths so that little data makes
-/// many PDUs.
+/// Random offers on both sides, with small lengths so that little data makes many PDUs.
 fn random_options(rng: &mut Rng) -> Options {
     let mut options = Options::default();
     for offer in [&mut options.initiator, &mut options.target] {

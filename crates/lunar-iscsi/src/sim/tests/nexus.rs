@@ -1,4 +1,4 @@
-//! Functions that reach other sessions, and one that ends its own.
+//! Functions that affect other sessions, and one that ends its own session.
 
 use super::{Pair, Rng, random_load, random_options, seeds};
 use crate::connection::initiator::{Failure, Input, Management};
@@ -20,7 +20,7 @@ fn options(rng: &mut Rng) -> Options {
     options
 }
 
-/// Two sessions of one or two connections each; their links.
+/// Creates two sessions of one or two connections each; returns their links.
 fn two_sessions(pair: &mut Pair, rng: &mut Rng) -> [Vec<usize>; 2] {
     let mut links = [vec![pair.login()], Vec::new()];
     let other = pair.add_host("iqn.2026-01.example:other", [0x80, 0, 0, 8, 0, 0]);
@@ -42,7 +42,7 @@ fn manage(pair: &mut Pair, link: usize, function: ManagementFunction) -> TaskId 
     id
 }
 
-/// How many of these were aborted; all others were done well.
+/// Number of aborted commands; asserts that all others succeeded.
 fn aborted(pair: &mut Pair, ids: &[TaskId], seed: u64) -> usize {
     let ended = ids.iter().filter(|id| match pair.result(**id).0 {
         Ok(result) => {
@@ -58,7 +58,7 @@ fn aborted(pair: &mut Pair, ids: &[TaskId], seed: u64) -> usize {
 }
 
 /// Goal: with FastAbort, whatever one session's functions do to another's tasks, each command has
-/// one end at its initiator, and nothing hangs: neither data nor a response is waited for in vain.
+/// exactly one result at its initiator, and nothing hangs waiting for data or a response.
 #[test]
 fn third_parties_hear_of_the_end_of_their_tasks() {
     let mut total = 0;
@@ -96,8 +96,8 @@ fn third_parties_hear_of_the_end_of_their_tasks() {
     assert!(total > 0, "nothing was ever aborted");
 }
 
-/// Goal: I_T NEXUS RESET ends its own session and all its commands; the other session notices
-/// nothing. RFC 7144 §6.3.
+/// Goal: I_T NEXUS RESET ends its own session and all its commands; the other session is not
+/// affected. RFC 7144 §6.3.
 #[test]
 fn i_t_nexus_reset_is_of_one_session() {
     for seed in seeds(60) {
@@ -111,7 +111,7 @@ fn i_t_nexus_reset_is_of_one_session() {
         pair.run();
         for id in own {
             let result = pair.result(id).0;
-            // Those that wait for their numbers when the session ends are refused.
+            // Commands that wait for their numbers when the session ends are refused.
             let (Ok(_) | Err(Failure::Aborted | Failure::Lost | Failure::Refused(_))) = result
             else {
                 panic!("seed {seed}: {result:?}")

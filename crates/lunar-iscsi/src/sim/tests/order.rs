@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::vec::Vec;
 
 /// Goal: commands of all connections are started in CmdSN order, whatever arrives first.
-/// Method: three connections whose links and sessions hear by chance; each command has a block of
-/// its own, so that the executor's list can be laid beside the numbers on the wire.
+/// Method: three connections with random delivery on links and sessions; each command has its own
+/// block, so that the executor's list can be compared with the numbers on the wire.
 #[test]
 fn commands_start_in_order_over_all_connections() {
     for seed in seeds(20) {
@@ -43,8 +43,8 @@ fn commands_start_in_order_over_all_connections() {
     }
 }
 
-/// Goal: a window of 64 carries numbering past 2^32. Method: CmdSN starts just below; the number
-/// on the wire never leaves the window that the target last told.
+/// Goal: a window of 64 works across 2^32. Method: CmdSN starts just below; the number on the wire
+/// never leaves the last window sent by the target.
 #[test]
 fn a_full_window_wraps() {
     for seed in seeds(5) {
@@ -77,7 +77,7 @@ fn a_full_window_wraps() {
     }
 }
 
-/// Goal: immediate commands pass those that wait, and do not use up numbers.
+/// Goal: immediate commands overtake waiting ones, and do not use up numbers.
 #[test]
 fn immediate_commands_do_not_wait() {
     use crate::connection::initiator::{Command, Input};
@@ -108,9 +108,9 @@ fn immediate_commands_do_not_wait() {
     }
 }
 
-/// Goal: no status precedes the acknowledgement of its command, on whatever connection others go
-/// on. RFC 7143 §4.2.2.1. Method: three connections and sessions that hear of one another by
-/// chance; every status carries an ExpCmdSN past the CmdSN of its own command.
+/// Goal: no status precedes the acknowledgement of its command, whatever happens on other
+/// connections. RFC 7143 §4.2.2.1. Method: three connections and sessions with random delivery of
+/// messages; every status carries an ExpCmdSN past the CmdSN of its own command.
 #[test]
 fn no_status_precedes_its_acknowledgement() {
     for seed in seeds(20) {

@@ -1,12 +1,12 @@
-//! Data, whole and in its place.
+//! Data transfer: completeness and position.
 
 use super::{Options, Pair, Rng, pattern, random_load, random_options, seeds};
 use crate::connection::initiator::Residual;
 use crate::pdu::*;
 use std::vec;
 
-/// Goal: data written comes back, whatever was negotiated; nothing exceeds what was agreed.
-/// Method: random offers on both sides, random pieces on the link, sizes around every border.
+/// Goal: written data is read back, whatever was negotiated; nothing exceeds the negotiated limits.
+/// Method: random offers on both sides, random pieces on the link, sizes around every limit.
 #[test]
 fn every_size_around_the_borders_arrives_whole() {
     for seed in seeds(60) {
@@ -38,8 +38,8 @@ fn every_size_around_the_borders_arrives_whole() {
     }
 }
 
-/// Goal: no data segment is copied twice: each byte sent lies in the buffer of its owner, each
-/// byte received is put where it stays at once.
+/// Goal: no data segment is copied twice: each byte is sent from the buffer of its owner, and each
+/// received byte is put directly into its destination.
 #[test]
 fn no_data_segment_is_copied_twice() {
     for seed in seeds(20) {
@@ -56,7 +56,7 @@ fn no_data_segment_is_copied_twice() {
     }
 }
 
-/// Goal: residuals both ways, for reads and writes, as RFC 7143 §11.4.5 has them.
+/// Goal: residuals of reads and writes match RFC 7143 §11.4.5.
 #[test]
 fn residuals() {
     for seed in seeds(10) {
@@ -77,7 +77,7 @@ fn residuals() {
             let (result, buffer) = pair.result(id);
             let result = result.expect("a status");
             assert_eq!((result.status, result.data_in_bytes), (0, bytes), "{expected}");
-            // Without R and an expected length there is no residual to speak of but overflow.
+            // Without R and an expected length there is no residual except overflow.
             assert_eq!(result.residual, residual, "seed {seed}, {expected}");
             let have = bytes as usize;
             assert!(buffer[..have] == *pair.disk(1).bytes(0..have));
@@ -100,7 +100,7 @@ fn residuals() {
     }
 }
 
-/// Goal: sense data arrives whole; a refused write, with data on the way, leaves nothing.
+/// Goal: sense data arrives completely; a refused write with data on the way leaves nothing.
 #[test]
 fn refusals_carry_sense() {
     for seed in seeds(20) {
@@ -120,8 +120,7 @@ fn refusals_carry_sense() {
     }
 }
 
-/// Goal: commands in both directions carry data both ways at once: a bidirectional command to a
-/// unit that refuses it ends with both residuals.
+/// Goal: a bidirectional command to a unit that refuses it ends with both residuals.
 #[test]
 fn both_directions_refused() {
     let mut pair = Pair::new(1, Options::default());

@@ -50,7 +50,7 @@ fn segment(flags: TextFlags, tag: u32, text: &'static [u8]) -> TextSegment {
     TextSegment { flags, target_transfer_tag: tag, lun: Lun::ZERO, data: text.into() }
 }
 
-/// One request of one text; the steps it leads to.
+/// Sends one request; returns the resulting steps.
 fn ask(exchange: &mut TargetExchange, text: &'static [u8]) -> Vec<TextStep> {
     let segment = segment(TextFlags::FINAL, TAG_RESERVED, text);
     let mut steps = vec![];
@@ -71,7 +71,7 @@ fn records(count: usize) -> Vec<TargetRecord> {
         .collect()
 }
 
-/// What a driver answers that lists `all`, which are in the order of names.
+/// Returns the answer of a driver that lists `all`, which are in the order of names.
 fn page(all: &[TargetRecord], step: &TextStep) -> (Vec<TargetRecord>, bool) {
     let TextStep::ListTargets { only: None, after, text_bytes } = step else { panic!("{step:?}") };
     let behind = all.partition_point(|record| Some(&record.name) <= after.as_ref());
@@ -87,9 +87,9 @@ fn page(all: &[TargetRecord], step: &TextStep) -> (Vec<TargetRecord>, bool) {
 }
 
 proptest! {
-    /// Goal: a list of targets arrives whole whatever the initiator's segment length, each
-    /// response within it; no more is held than a response and a record, and nothing is left at
-    /// the target.
+    /// Goal: a list of targets arrives completely with any segment length of the initiator, and
+    /// each response fits; at most a response and a record are held, and nothing is left at the
+    /// target.
     #[test]
     fn send_targets_of_any_length(count in 0usize..200, segment_max in 1u32..9000) {
         let mut listed = records(count);
@@ -156,7 +156,7 @@ proptest! {
     }
 }
 
-/// Goal: Appendix C: what SendTargets may ask for in each session type.
+/// Goal: SendTargets accepts the values of Appendix C for each session type.
 #[test]
 fn send_targets_values() {
     let list = |name: &str| {
@@ -185,7 +185,7 @@ fn send_targets_values() {
     assert_eq!(ask(&mut discovery, b"SendTargets=iqn.X\0"), list("iqn.x"));
 }
 
-/// Goal: after each refusal the exchange is as new, and an empty list is an empty final answer.
+/// Goal: a refusal resets the exchange, and an empty list is an empty final answer.
 #[test]
 fn a_refusal_leaves_nothing() {
     let mut exchange = normal();
@@ -213,8 +213,8 @@ fn a_refusal_leaves_nothing() {
     assert!(!exchange.is_waiting_for_driver());
 }
 
-/// Goal: MaxRecvDataSegmentLength may change in full feature phase, once the sequence is over;
-/// a reset in between forgets it. RFC 7143 §6.4.
+/// Goal: MaxRecvDataSegmentLength may change in full feature phase, once the sequence is complete;
+/// a reset before that discards it. RFC 7143 §6.4.
 #[test]
 fn a_new_segment_length() {
     let mut exchange = normal();
@@ -245,8 +245,8 @@ fn a_new_segment_length() {
     assert_eq!(steps, [stale], "reset by the refusal");
 }
 
-/// Goal: a request with another Initiator Task Tag and the reserved Target Transfer Tag begins
-/// anew: what was said before counts no more, and its tag is worth nothing. RFC 7143 §6.4.
+/// Goal: a request with another Initiator Task Tag and the reserved Target Transfer Tag starts a
+/// new negotiation: earlier values are discarded, and the earlier tag is invalid. RFC 7143 §6.4.
 #[test]
 fn a_new_request_resets_the_negotiation() {
     let mut exchange = normal();
@@ -274,8 +274,8 @@ fn a_new_request_resets_the_negotiation() {
     assert_eq!(end(&mut exchange, 5, old), stale);
 }
 
-/// Goal: text in any number of pieces by the C bit is answered once, each piece with an empty
-/// response; T and C exclude each other.
+/// Goal: text split into any number of pieces by the C bit is answered once, each piece with an
+/// empty response; T and C exclude each other.
 #[test]
 fn pieces_by_the_c_bit() {
     let mut exchange = normal();
@@ -297,7 +297,7 @@ fn pieces_by_the_c_bit() {
     assert_eq!(steps, [TextStep::Reject(RejectReason::PROTOCOL_ERROR)]);
 }
 
-/// Goal: the initiator reads the examples of Appendix C, and refuses what contradicts itself.
+/// Goal: the initiator parses the examples of Appendix C, and refuses contradictory answers.
 #[test]
 fn answers_as_in_appendix_c() {
     let text = b"TargetName=iqn.1993-11.com.example:diskarray.sn.8675309\0\

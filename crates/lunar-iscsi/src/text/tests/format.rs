@@ -67,7 +67,7 @@ fn a_key_comes_once() {
     assert_eq!((seen.note(&address), seen.note(&address)), (Ok(()), Ok(())));
 }
 
-/// Goal: text of every awkward length is put together, and one byte too many is not held.
+/// Goal: text of every critical length is reassembled, and one byte too many is refused.
 #[test]
 fn lengths_around_the_limits() {
     for length in [0, 1, 8191, 8192, 8193, TEXT_BYTES_MAX - 1, TEXT_BYTES_MAX] {
@@ -85,7 +85,7 @@ fn lengths_around_the_limits() {
 }
 
 proptest! {
-    /// Goal: random bytes never panic, and what parses is not more than came.
+    /// Goal: random bytes never cause a panic, and the parsed pairs are not longer than the input.
     #[test]
     fn random_text(text in proptest::collection::vec(any::<u8>(), 0..4096)) {
         if let Ok(pairs) = parse(&text) {
@@ -94,7 +94,7 @@ proptest! {
         }
     }
 
-    /// Goal: what is written is read back.
+    /// Goal: written pairs are parsed unchanged.
     #[test]
     fn pairs_come_back(pairs in proptest::collection::vec(
         ("[A-Z][A-Za-z0-9.@_+-]{0,62}", "[a-z0-9:/=,~ -]{0,99}"), 0..PAIRS_MAX,
@@ -110,7 +110,7 @@ proptest! {
         prop_assert_eq!(back, sent);
     }
 
-    /// Goal: however a text is cut, it arrives whole.
+    /// Goal: a text arrives completely, however it is split.
     #[test]
     fn emitter_and_reassembler(
         text in proptest::collection::vec(any::<u8>(), 0..5000), segment_max in 1usize..600,

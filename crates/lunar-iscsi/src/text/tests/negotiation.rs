@@ -15,7 +15,7 @@ fn initiator(offer: Offer) -> Negotiation {
     Negotiation::new(Role::Initiator, offer, SessionType::Normal, true)
 }
 
-/// What `negotiation` answers to `text`, in which `;` stands for the zero byte.
+/// Returns the answers of `negotiation` to `text`, in which `;` stands for the zero byte.
 fn answer(negotiation: &mut Negotiation, text: &str) -> Result<String, Violation> {
     let text = text.replace(';', "\0");
     let mut answers = TextBuilder::new();
@@ -23,7 +23,7 @@ fn answer(negotiation: &mut Negotiation, text: &str) -> Result<String, Violation
     Ok(String::from_utf8(answers.into_bytes()).unwrap().replace('\0', ";"))
 }
 
-/// Goal: the target's answer to each kind of proposal, admissible and not. RFC 7143 §6.2, §13.
+/// Goal: the target answers each kind of proposal correctly, valid or not. RFC 7143 §6.2, §13.
 #[test]
 fn answers_of_a_target() {
     let offer = Offer { time_to_wait_seconds: 5, initial_r2t: true, ..Offer::target() };
@@ -72,8 +72,8 @@ fn answers_of_a_target() {
     }
 }
 
-/// Goal: no key of RFC 7143 is ever answered with NotUnderstood, whatever its value and whichever
-/// side is asked. RFC 7143 §6.2. Method: every key of the table, values of every kind.
+/// Goal: no key of RFC 7143 is ever answered with NotUnderstood, with any value and in either role.
+/// RFC 7143 §6.2. Method: every key of the table, values of every kind.
 #[test]
 fn known_keys_are_understood() {
     let values = ["", "0", "1", "Yes", "No", "None", "CRC32C", "1~2", "0x10", "FastAbort", "x,y"];
@@ -101,8 +101,7 @@ fn known_keys_are_understood() {
     }
 }
 
-/// Goal: what holds if nothing is negotiated, and how two values become one, key by key as
-/// RFC 7143 §13 writes it.
+/// Goal: defaults and result functions of every key match RFC 7143 §13.
 #[test]
 fn defaults_and_result_functions() {
     use crate::text::Rule::{And, FirstSupported, Maximum, Minimum, Or};
@@ -145,7 +144,7 @@ fn defaults_and_result_functions() {
     }
 }
 
-/// Goal: what a target must not put up with.
+/// Goal: violations of an initiator are refused.
 #[test]
 fn violations_of_an_initiator() {
     for text in [
@@ -164,7 +163,7 @@ fn violations_of_an_initiator() {
     }
 }
 
-/// Goal: FirstBurstLength never exceeds MaxBurstLength, whichever comes first. §13.14.
+/// Goal: FirstBurstLength never exceeds MaxBurstLength, in either order. §13.14.
 #[test]
 fn first_burst_in_any_order() {
     for texts in [
@@ -183,8 +182,8 @@ fn first_burst_in_any_order() {
     }
 }
 
-/// Goal: a MaxBurstLength that nobody names is its default, and no answer exceeds it; an initiator
-/// proposes both. §13.14.
+/// Goal: a MaxBurstLength that neither side sends has its default, and no answer exceeds it; an
+/// initiator proposes both. §13.14.
 #[test]
 fn first_burst_below_a_burst_unsaid() {
     let large = |offer| Offer { max_burst_bytes: 1 << 20, first_burst_bytes: 1 << 20, ..offer };
@@ -221,7 +220,7 @@ fn discovery_overrides() {
     assert_eq!(answers, "MaxConnections=1;ErrorRecoveryLevel=0;");
 }
 
-/// Goal: a target that answers outside the rules is caught; one that answers inside is not.
+/// Goal: invalid answers of a target are refused, valid ones are accepted.
 #[test]
 fn answers_to_an_initiator() {
     let offer = Offer {
@@ -263,7 +262,7 @@ fn answers_to_an_initiator() {
     assert_eq!(proposed().finish(), Err(Violation::Unacceptable("HeaderDigest")));
 }
 
-/// Goal: an answer that may be left out is not missed. RFC 7143 §6.2.2.
+/// Goal: an optional answer may be missing. RFC 7143 §6.2.2.
 #[test]
 fn optional_answers() {
     let offer = Offer { immediate_data: false, initial_r2t: true, ..Offer::initiator() };
@@ -273,7 +272,7 @@ fn optional_answers() {
     assert!(!session.immediate_data && session.initial_r2t);
 }
 
-/// Goal: several R2Ts at once only where recovery permits them. §13.19.
+/// Goal: several outstanding R2Ts are only allowed where recovery permits them. §13.19.
 #[test]
 fn one_r2t_with_recovery_in_order() {
     let offer = Offer { error_recovery_level: 1, ..Offer::target() };
@@ -282,7 +281,7 @@ fn one_r2t_with_recovery_in_order() {
     assert_eq!(target.finish().unwrap().0.max_outstanding_r2t, 1);
 }
 
-/// Goal: an empty list of digests means None; TaskReporting is proposed as §13.23 asks.
+/// Goal: an empty list of digests means None; TaskReporting is proposed as §13.23 requires.
 #[test]
 fn lists_that_say_too_little() {
     let offer = Offer {

@@ -75,7 +75,7 @@ impl<'a> Transcript<'a> {
         }
     }
 
-    /// Starts it with the first line that is no option.
+    /// Starts the login at the first line that is not an option.
     fn start(&mut self) {
         if self.login.is_none() {
             let mut login = InitiatorLogin::new(self.options());
@@ -165,8 +165,8 @@ fn failed(failure: &LoginFailure) -> String {
     )
 }
 
-/// Goal: an initiator of this crate says what the vectors say, and makes of the answers what they
-/// say.
+/// Goal: an initiator of this crate sends the requests of the vectors, and handles the answers as
+/// they specify.
 #[test]
 fn transcripts() {
     let mut transcript = Transcript::default();

@@ -1,4 +1,4 @@
-//! `testdata/negotiation.txt`: what becomes of keys and values.
+//! `testdata/negotiation.txt`: results of keys and values.
 
 use crate::vectors::{bytes_of, lines};
 use lunar_iscsi::login::SessionType;
@@ -16,7 +16,7 @@ fn offer(role: Role) -> Offer {
     }
 }
 
-/// An offer that wants `ours` of `key`.
+/// Builds an offer with the value `ours` of `key`.
 fn wanting(role: Role, key: &str, ours: &str) -> Offer {
     let mut offer = offer(role);
     let number = || ours.parse::<u32>().unwrap();
@@ -59,7 +59,7 @@ fn reporting(word: &str) -> TaskReporting {
     }
 }
 
-/// What holds of `key` in the end.
+/// The effective value of `key`.
 fn result(key: &str, session: &SessionParameters, connection: &ConnectionParameters) -> String {
     let yes = |value| if value { "Yes" } else { "No" }.to_string();
     let digest = |on| if on { "CRC32C" } else { "None" }.to_string();
@@ -88,7 +88,7 @@ fn result(key: &str, session: &SessionParameters, connection: &ConnectionParamet
     }
 }
 
-/// The other side says `key=said`; gives our answer and the result.
+/// Receives `key=said`; returns our answer and the result.
 fn receive(negotiation: &mut Negotiation, key: &str, said: &str) -> (String, String) {
     let mut text = TextBuilder::new();
     text.pair(key, said);
@@ -125,7 +125,7 @@ fn initiator(key: &str, ours: &str, answered: &str) -> String {
     result
 }
 
-/// Goal: negotiations and values come to what the vectors say.
+/// Goal: negotiations and values have the results of the vectors.
 #[test]
 fn rows() {
     let mut rows = 0;

@@ -10,7 +10,7 @@ use lunar_iscsi::pdu::{
 use lunar_wire::Field;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The fields of one line by name, as the bytes that stand for each.
+/// The fields of one line: the bytes of each, by name.
 type Fields<'a> = BTreeMap<&'a str, Vec<u8>>;
 
 fn take<T: Field>(fields: &mut Fields<'_>, name: &str) -> T {
@@ -79,8 +79,8 @@ fn check(name: &str, fields: &mut Fields<'_>, header: &[u8; HEADER_BYTES]) {
     }
 }
 
-/// Goal: the crate lays out every PDU as the vectors do, both ways.
-/// Method: each line is built from its fields and taken apart from its bytes.
+/// Goal: the crate encodes and decodes every PDU like the vectors.
+/// Method: each line is built from its fields and parsed from its bytes.
 #[test]
 fn headers() {
     let text = include_str!("../../../../../testdata/pdus.txt");

@@ -8,12 +8,12 @@ use alloc::vec;
 const A: NexusId = NexusId(1);
 const B: NexusId = NexusId(2);
 
-/// The ports of a nexus; each is of another initiator.
+/// The ports of a nexus; each belongs to another initiator.
 fn ports(nexus: NexusId) -> Arc<ItNexus> {
     claimed(&format!("iqn.i{}", nexus.0), nexus.0, None)
 }
 
-/// A nexus of the initiator that calls itself `name`, one for each `number`.
+/// A nexus of the initiator that claims the name `name`, one for each `number`.
 fn claimed(name: &str, number: u64, origin: Option<Origin>) -> Arc<ItNexus> {
     let [.., high, low] = number.to_be_bytes();
     let initiator = InitiatorPort { name: name.into(), isid: [0, 0, 0, 0, high, low] };
@@ -116,8 +116,8 @@ fn running_copies_are_limited_and_forgotten_ones_count() {
     assert!(results.copies.is_empty());
 }
 
-/// Goal: one initiator leaves room for the copies of others, whatever its ISID; nor do all of one
-/// origin take it, whatever their names.
+/// Goal: one initiator leaves room for the copies of others, whatever its ISID; so do all
+/// initiators of one origin, whatever their names.
 #[test]
 fn running_copies_are_shared() {
     let mut results = CopyResults::default();
@@ -138,8 +138,8 @@ fn running_copies_are_shared() {
     results.begin(NexusId(91), &claimed("iqn.c", 0, Some(Origin(8))), None).unwrap();
 }
 
-/// Goal: results of all nexuses together are bounded, and an initiator of many nexuses pushes out
-/// its own.
+/// Goal: the results of all nexuses together are bounded, and an initiator with many nexuses
+/// displaces its own.
 #[test]
 fn results_of_all_nexuses_are_limited() {
     let mut results = CopyResults::default();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The parameter list of REGISTER AND MOVE from initiator 1 to `destination`.
+/// Builds the parameter list of REGISTER AND MOVE from initiator 1 to `destination`.
 pub(super) fn move_list(
     action_key: u64,
     flags: u8,
@@ -30,7 +30,8 @@ fn move_with(reservations: &mut Reservations, number: u8, list: &[u8]) -> Result
     outcome
 }
 
-/// SPC-4 §5.12.8: to a stranger and to a registrant, with and without UNREG.
+/// Goal: a reservation moves to an unregistered nexus and to a registrant, with and without UNREG.
+/// SPC-4 §5.12.8.
 #[test]
 fn moving_a_reservation() {
     for kind in TYPES {
@@ -52,7 +53,7 @@ fn moving_a_reservation() {
     }
 }
 
-/// To a port nobody has registered through, also to the sender's own initiator there.
+/// Goal: a reservation moves to a port without registrations, also of the sender's own initiator.
 #[test]
 fn moving_to_another_port() {
     for to in [1, 4] {

@@ -21,8 +21,8 @@ impl Reservations {
     }
 }
 
-/// SPC-4 §6.16.3: "as if the same registration request had been received individually through each
-/// target port"; counted once, told nexus by nexus.
+/// Goal: ALL_TG_PT works "as if the same registration request had been received individually
+/// through each target port" (SPC-4 §6.16.3); counted once in PRGENERATION, reported per nexus.
 #[test]
 fn all_ports_are_registered_changed_and_unregistered() {
     for through in [nexus(1), far(1)] {
@@ -53,7 +53,7 @@ fn all_ports_are_registered_changed_and_unregistered() {
     }
 }
 
-/// Goal: a conflict at one port is one of the command, and nothing is changed.
+/// Goal: a conflict at one port is a conflict of the command, and nothing is changed.
 #[test]
 fn another_key_at_another_port() {
     let mut reservations = Reservations::new(true);
@@ -71,8 +71,8 @@ fn another_key_at_another_port() {
     assert_eq!(reservations.keys(), [9, 9], "the missing one is added");
 }
 
-/// A reservation that is held through one port goes when all are unregistered through the other;
-/// who stays registered is told.
+/// Goal: a reservation held through one port ends when all are unregistered through the other;
+/// remaining registrants are informed.
 #[test]
 fn unregistering_releases_what_another_port_holds() {
     for kind in TYPES {
@@ -92,7 +92,7 @@ fn unregistering_releases_what_another_port_holds() {
     }
 }
 
-/// All of the registrations find room, or none is made.
+/// Goal: all of the registrations are made, or none.
 #[test]
 fn room_for_all_ports_or_none() {
     let mut reservations = Reservations::new(true);

@@ -8,7 +8,7 @@ const FULL: Result<Outcome, Refusal> =
 const GOOD: Result<Outcome, Refusal> =
     Ok(Outcome { attentions: Vec::new(), abort: Vec::new(), save: false });
 
-/// The nexus of `name` with an ISID of this number.
+/// The nexus of `name` with an ISID made from this number.
 fn claimed(name: &str, number: usize, origin: Option<u128>) -> ItNexus {
     let [.., high, low] = number.to_be_bytes();
     let initiator = InitiatorPort { name: name.into(), isid: [0x80, 0, 0, 0, high, low] };
@@ -19,7 +19,7 @@ fn register(reservations: &mut Reservations, nexus: &ItNexus) -> Result<Outcome,
     reservations.out(nexus, &ports(), request(REGISTER, Type(0)), &list(0, 1, 0))
 }
 
-/// With as many registrations of "iqn.one" as one initiator may have.
+/// Returns reservations with the maximum number of registrations of "iqn.one".
 fn full_of_one() -> Reservations {
     let mut reservations = Reservations::new(true);
     for number in 0..REGISTRATIONS_OF_INITIATOR_MAX {
@@ -28,7 +28,7 @@ fn full_of_one() -> Reservations {
     reservations
 }
 
-/// Goal: an initiator that registers under ever other ISIDs leaves room for others.
+/// Goal: an initiator that registers with ever new ISIDs leaves room for others.
 #[test]
 fn one_initiator_does_not_take_all_registrations() {
     let mut reservations = full_of_one();
@@ -42,7 +42,7 @@ fn one_initiator_does_not_take_all_registrations() {
     assert_eq!(changed, GOOD, "a key is changed in place");
 }
 
-/// Goal: what is unregistered, preempted or cleared is free again.
+/// Goal: unregistered, preempted or cleared registrations free their room.
 #[test]
 fn registrations_that_go_are_free_again() {
     let further = claimed("iqn.one", 5000, None);
@@ -61,7 +61,7 @@ fn registrations_that_go_are_free_again() {
     }
 }
 
-/// Goal: who proves no name takes a share, whatever it calls itself.
+/// Goal: initiators without a proven name share the limit of their origin, whatever their names.
 #[test]
 fn one_origin_does_not_take_all_registrations() {
     let mut reservations = Reservations::new(true);
@@ -74,7 +74,7 @@ fn one_origin_does_not_take_all_registrations() {
     assert_eq!(register(&mut reservations, &claimed("iqn.proven", 0, None)), GOOD);
 }
 
-/// Goal: nobody uses up the share of a name that it only claims.
+/// Goal: claiming a name does not use up the share of that name.
 #[test]
 fn the_share_of_a_name_is_not_taken_by_claiming_it() {
     let mut reservations = Reservations::new(true);
@@ -86,7 +86,7 @@ fn the_share_of_a_name_is_not_taken_by_claiming_it() {
     assert_eq!(register(&mut reservations, &claimed("iqn.one", 5002, None)), GOOD);
 }
 
-/// Goal: registrations through all ports count each, and are made all or none.
+/// Goal: registrations through all ports count individually, and are made all or none.
 #[test]
 fn registrations_through_all_ports_count_each() {
     const ALL_TG_PT: u8 = 0x04;
@@ -106,8 +106,7 @@ fn registrations_through_all_ports_count_each() {
     assert_eq!(through_all(&mut reservations, 5000, Some(8)), GOOD);
 }
 
-/// Goal: a registration that REGISTER AND MOVE makes for another initiator counts for the one that
-/// asked.
+/// Goal: a registration that REGISTER AND MOVE makes for another initiator counts for the sender.
 #[test]
 fn a_moved_registration_counts_for_who_moved_it() {
     let mut reservations = full_of_one();
@@ -131,8 +130,8 @@ fn a_moved_registration_counts_for_who_moved_it() {
     assert_eq!(register(&mut reservations, &claimed("iqn.invented", 1, None)), GOOD);
 }
 
-/// Goal: registrations of a former run count for their names; what is kept does not say where they
-/// came from.
+/// Goal: registrations of an earlier run count for their names; the saved state does not contain
+/// their origins.
 #[test]
 fn loaded_registrations_count_for_their_names() {
     let persistent = |origin| {

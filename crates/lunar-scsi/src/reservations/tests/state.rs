@@ -1,8 +1,8 @@
-//! What survives a loss of power, and what is refused as such.
+//! Persistent state, and refused states.
 
 use super::*;
 
-/// Goal: APTPL is the last registration's word. Method: state in bytes after each step.
+/// Goal: the last registration decides about APTPL. Method: state in bytes after each step.
 #[test]
 fn what_is_saved_and_when() {
     let mut reservations = Reservations::new(true);
@@ -28,7 +28,7 @@ fn what_is_saved_and_when() {
     assert_eq!(restored.encode(), []);
 }
 
-/// Goal: bad state is refused, not believed. Method: each byte flipped, each prefix.
+/// Goal: damaged state is refused. Method: each byte flipped, each prefix.
 #[test]
 fn damaged_state_is_refused() {
     let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
@@ -45,7 +45,7 @@ fn damaged_state_is_refused() {
     assert!(Reservations::decode(&state, true).is_ok());
 }
 
-/// Goal: state with a right checksum and wrong contents is refused as well.
+/// Goal: state with a correct checksum and contradictory contents is refused as well.
 /// Method: break an invariant, encode, decode.
 #[test]
 fn contradicting_state_is_refused() {
@@ -71,8 +71,8 @@ fn contradicting_state_is_refused() {
     }
 }
 
-/// Goal: what the encoder never writes is refused too, under a right checksum.
-/// Method: patch the bytes, then put the checksum right.
+/// Goal: state that the encoder never writes is refused too, with a correct checksum.
+/// Method: patch the bytes, then correct the checksum.
 #[test]
 fn impossible_state_is_refused() {
     const TYPE: usize = 5;
@@ -111,7 +111,7 @@ fn impossible_state_is_refused() {
 }
 
 proptest! {
-    /// Hostile state never panics, with a right checksum neither.
+    /// Goal: hostile state never causes a panic, with or without a correct checksum.
     #[test]
     fn any_state_decodes_or_is_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Reservations::decode(&bytes, true);

@@ -1,5 +1,5 @@
-//! A command is judged again when its data has come: what has changed since counts, nothing that
-//! can make a difference goes unnoticed, and nothing is told or done by asking.
+//! Tests of the second check of a command when its data has arrived: changes in between count, no
+//! relevant change is missed, and the check itself reports and changes nothing.
 
 use crate::unit::support::{A, B, Bench, blocks, options, port};
 use lunar_scsi::commands::COMMANDS;
@@ -33,7 +33,7 @@ fn out(bench: &mut Bench, nexus: NexusId, action: u8, kind: u8, keys: [u64; 2]) 
     assert_eq!(done, Ok(Plan::Reply(vec![])));
 }
 
-/// The control page with this SWP.
+/// Builds the control page with this SWP.
 fn control_list(swp: bool) -> [u8; 16] {
     [0, 0, 0, 0, 10, 10, 0x22, 0x10, if swp { 8 } else { 0 }, 0, 0, 0, 0, 0, 0, 0]
 }
@@ -43,11 +43,11 @@ fn sanitize() -> LongOperation {
     LongOperation { kind, unrestricted_exit: false, work: Work::Zero }
 }
 
-/// What comes between a command of `A` and its data.
+/// An event between a command of `A` and its data.
 type Between = fn(&mut Bench);
 
-/// Goal: what comes between a write and its data counts, each thing for what it is, and it is
-/// noticed by the revision; a unit attention that comes with it waits for the next command.
+/// Goal: each event between a write and its data has its own effect, and the revision shows it; a
+/// unit attention established meanwhile waits for the next command.
 #[test]
 fn what_comes_before_the_data_counts() {
     let conflict = Refusal::ReservationConflict;
@@ -81,7 +81,7 @@ fn what_comes_before_the_data_counts() {
         out(&mut bench, B, 0, 0, [0, 0xb]);
         let cdb = blocks(0x2a, 0, 8, 8);
         if number > 0 {
-            // Else B may change nothing.
+            // Otherwise B may change nothing.
             out(&mut bench, A, 2, WRITE_EXCLUSIVE, [0xa, 0]);
         }
         let plan = bench.plan(&cdb);
@@ -96,7 +96,7 @@ fn what_comes_before_the_data_counts() {
     }
 }
 
-/// Goal: a command whose parameter list comes late is judged again as one that writes blocks is.
+/// Goal: a command whose parameter list arrives late is checked again like one that writes blocks.
 /// Method: every command with a parameter list, and a reservation between CDB and list.
 #[test]
 fn a_late_parameter_list_meets_the_reservation() {
@@ -121,7 +121,7 @@ fn a_late_parameter_list_meets_the_reservation() {
     }
 }
 
-/// One step of somebody at the unit.
+/// One event at the unit.
 #[derive(Clone, Debug)]
 enum Step {
     Send(NexusId, Vec<u8>, Vec<u8>),
@@ -208,7 +208,7 @@ fn take(bench: &mut Bench, step: Step) {
     }
 }
 
-/// What every command there is would be told now, sent by either nexus.
+/// Returns the results of all existing commands now, sent by either nexus.
 fn verdicts(bench: &Bench) -> Vec<Result<(), Refusal>> {
     let range = LbaRange { lba: 50, count: 1 };
     let mut verdicts = Vec::new();
@@ -224,9 +224,9 @@ fn verdicts(bench: &Bench) -> Vec<Result<(), Refusal>> {
 }
 
 proptest! {
-    /// Goal: while the revision is the same, so is every answer: a target that has seen that
-    /// nothing has changed need not ask.
-    /// Method: sequences of everything that may change an answer, for all commands and two nexuses.
+    /// Goal: while the revision is unchanged, all results are unchanged, so that a target need not
+    /// check again.
+    /// Method: sequences of all events that may change a result, for all commands and two nexuses.
     #[test]
     fn no_change_goes_unnoticed(steps in prop::collection::vec(steps(), 1..40)) {
         let mut bench = Bench::with_everything();
@@ -239,9 +239,9 @@ proptest! {
         }
     }
 
-    /// Goal: judging again comes to what judging comes to, but for unit attentions and the fields
-    /// of the command: a plan is never made for what would be refused, and what is judged again to
-    /// be a conflict was one.
+    /// Goal: the second check has the same result as the first, except for unit attentions and the
+    /// command's fields: no plan is made for a command that would be refused, and a conflict in the
+    /// second check is one in the first.
     #[test]
     fn judging_again_is_judging(
         steps in prop::collection::vec(steps(), 0..30), index in 0..COMMANDS.len(),

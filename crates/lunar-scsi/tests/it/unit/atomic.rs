@@ -51,7 +51,7 @@ fn what_they_do_not_allow_is_refused_at_its_field() {
     }
 }
 
-/// A unit whose device proves nothing has no such command.
+/// Goal: a unit whose device guarantees nothing does not have the command.
 #[test]
 fn it_is_offered_where_the_device_can() {
     let sense = Bench::thin().sense(&write_atomic(0, 0, 0, 8));

@@ -48,7 +48,7 @@ fn writes_of_all_lengths() {
     assert_eq!(plan, Plan::Write { range: range(0, 1), durable: true }, "write-through");
 }
 
-/// READ (6) has 21 bits of address, and a count of 0 means 256.
+/// Goal: READ (6) has an address of 21 bits, and a count of 0 means 256.
 #[test]
 fn six_byte_commands_have_their_own_rules() {
     let mut bench = Bench::thin();
@@ -60,8 +60,8 @@ fn six_byte_commands_have_their_own_rules() {
     assert_eq!(end, Sense::LBA_OUT_OF_RANGE.with_information(COUNT));
 }
 
-/// Goal: no block past the end is ever planned, and no arithmetic wraps. Method: every command
-/// with a range, at and around the end and at the largest addresses.
+/// Goal: no block past the end is ever planned, and no arithmetic wraps. Method: every command with
+/// a range, at and around the end and at the largest addresses.
 #[test]
 fn ranges_end_where_the_unit_ends() {
     let mut bench = Bench::thin();
@@ -235,7 +235,7 @@ fn capacity_in_sixteen_bytes() {
     assert_eq!(reply[12..16], [0, 0, 0, 0], "one block a physical block, fully provisioned");
 }
 
-/// GROUP NUMBER is ignored, DPO is a hint.
+/// Goal: GROUP NUMBER and DPO have no effect.
 #[test]
 fn hints_change_nothing() {
     let mut bench = Bench::thin();

@@ -43,8 +43,8 @@ fn descriptors_say_what_there_is() {
     assert_eq!(bench.reply(&read(DESCRIPTOR, 0, 0, 0)), []);
 }
 
-/// Goal: FreeBSD's CVE-2024-8178 and CVE-2024-43110: a READ BUFFER showed memory that nobody had
-/// written. Method: read before, beside and behind what was written.
+/// Goal: READ BUFFER never returns memory that was not written (FreeBSD's CVE-2024-8178 and
+/// CVE-2024-43110). Method: read before, beside and behind the written data.
 #[test]
 fn what_was_not_written_is_not_shown() {
     let mut bench = Bench::thin();
@@ -60,7 +60,7 @@ fn what_was_not_written_is_not_shown() {
     assert_eq!(bench.reply(&read(ECHO, 0, 0, 4096)), [7], "the longer one before is gone");
 }
 
-/// Goal: what one nexus wrote no other one reads, and neither does its successor.
+/// Goal: data written by one nexus is not visible to another one, nor to its successor.
 #[test]
 fn buffers_are_of_one_nexus() {
     let mut bench = Bench::thin();
@@ -82,8 +82,8 @@ fn buffers_are_of_one_nexus() {
     assert_eq!(bench.run(A, &read(DATA, 0, 0, 4096)), zeroes, "a reset clears them");
 }
 
-/// Goal: buffers take bounded memory however many nexuses there are, and one initiator with many
-/// leaves others theirs.
+/// Goal: buffers use bounded memory however many nexuses there are, and one initiator with many
+/// nexuses leaves others theirs.
 #[test]
 fn buffers_of_few_nexuses_are_kept() {
     const CROWD: std::ops::Range<u64> = 1000..1100;
@@ -91,7 +91,7 @@ fn buffers_of_few_nexuses_are_kept() {
         [(true, None, 4), (false, None, 16), (false, Some(Origin(7)), 8)]
     {
         let mut bench = Bench::thin();
-        // The last to log in is the last to give way.
+        // The last nexus to log in is the last to be displaced.
         bench.attach_named(NexusId(5000), "iqn.late", None);
         assert_eq!(bench.send_from(NexusId(5000), &write(ECHO, 0, 0, 1), &[9]), DONE);
         for number in CROWD {
@@ -137,7 +137,7 @@ fn beyond_the_end_is_refused() {
     }
 }
 
-/// Firmware, vendor specific buffers, error history: there are none.
+/// Goal: firmware, vendor specific buffers and error history are refused.
 #[test]
 fn other_modes_are_refused() {
     let mut bench = Bench::thin();

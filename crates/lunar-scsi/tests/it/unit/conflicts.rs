@@ -1,22 +1,22 @@
-//! The tables of SPC-4 and SBC-3 that say which commands a persistent reservation allows, row by
-//! row, against every command there is.
+//! The tables of SPC-4 and SBC-3 with the commands that a persistent reservation allows, row by
+//! row, compared with every command.
 
 use crate::unit::support::{A, B, Bench, options};
 use lunar_scsi::commands::{COMMANDS, Command};
 use lunar_scsi::plan::{NexusId, Plan, Refusal};
 use lunar_scsi::unit::{AtomicBlocks, UnitOptions};
 
-/// The columns of the tables: write exclusive and exclusive access from a nexus that does not hold
-/// the reservation; the types for registrants, or for all of them, from one that is registered,
-/// and from one that is not: write exclusive, exclusive access.
+/// Columns of the tables: write exclusive and exclusive access for a nexus that does not hold the
+/// reservation; the types for registrants, or for all of them, for a registered nexus; the same for
+/// an unregistered nexus: write exclusive, exclusive access.
 type Row = [bool; 5];
 
 const ALLOWED: Row = [true; 5];
 const UNDER_WRITE_EXCLUSIVE: Row = [true, false, true, true, false];
 const CONFLICT: Row = [false, false, true, false, false];
 
-/// SPC-4 table 66, SBC-3 table 13: one CDB, or two where a field decides. `None`: other tables
-/// (PERSISTENT RESERVE OUT), or another standard (RESERVE and RELEASE of SPC-2).
+/// Rows of SPC-4 table 66 and SBC-3 table 13: one CDB, or two if a field decides. `None`: other
+/// tables (PERSISTENT RESERVE OUT), or another standard (RESERVE and RELEASE of SPC-2).
 fn rows(command: &Command) -> Option<Vec<(Vec<u8>, Row)>> {
     let mut cdb = vec![0; command.cdb_bytes()];
     cdb[0] = command.opcode;
@@ -66,8 +66,8 @@ fn out(bench: &mut Bench, nexus: NexusId, action: u8, kind: u8, keys: [u64; 2]) 
     assert_eq!(bench.send_from(nexus, &cdb, &list), Ok(Plan::Reply(vec![])));
 }
 
-/// What a nexus that does not hold a reservation of this type may do with a command of this row,
-/// before and after it is registered.
+/// Returns whether a nexus that does not hold a reservation of this type may send a command of this
+/// row, before and after its registration.
 fn allowed(row: Row, kind: u8) -> [bool; 2] {
     let [write_exclusive, exclusive, registrant, under_write_exclusive, under_exclusive] = row;
     match kind {
@@ -78,8 +78,9 @@ fn allowed(row: Row, kind: u8) -> [bool; 2] {
     }
 }
 
-/// Goal: every command stands to every type as its row says; a command without a row is named.
-/// Method: another nexus than the holder, once it is registered too, then the holder.
+/// Goal: every command conflicts with every type according to its row; commands without a row are
+/// listed.
+/// Method: a nexus other than the holder, also after its registration, then the holder.
 #[test]
 fn every_command_by_its_row() {
     let atomic = AtomicBlocks { unit_blocks: 8, blocks_max: 8 };

@@ -1,4 +1,4 @@
-//! EXTENDED COPY (LID1) and RECEIVE COPY RESULTS: lists read, segments judged.
+//! EXTENDED COPY (LID1) and RECEIVE COPY RESULTS: decoded lists, checked segments.
 
 use crate::unit::support::{A, B, Bench, COUNT, options};
 use lunar_scsi::copy::{
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 const COPY: u8 = 0x83;
 const RESULTS: u8 = 0x84;
 
-/// What holds of every list that was read.
+/// Checks the invariants of every decoded list.
 pub fn check(list: &CopyList) {
     assert!(list.cscds.len() <= usize::from(CSCD_DESCRIPTORS_MAX));
     assert!(list.segments.len() <= usize::from(SEGMENT_DESCRIPTORS_MAX));
@@ -121,8 +121,8 @@ fn a_list_is_read() {
     assert!(!segment.counts_destination && !segment.concatenates);
 }
 
-/// Goal: whatever page 83h names the unit by and fits a descriptor, it is known by.
-/// Method: each designator of the page that belongs to the unit; and of the port.
+/// Goal: every designator of page 83h that fits a descriptor identifies the unit.
+/// Method: each designator of the page that belongs to the unit; and that of the port.
 #[test]
 fn designators_of_page_83_are_understood() {
     let page = Bench::thin().reply(&[0x12, 1, 0x83, 1, 0, 0]);
@@ -155,7 +155,7 @@ fn designators_of_page_83_are_understood() {
 fn names_are_used_as_list_id_usage_says() {
     let mut bytes = example();
     for (usage, name) in [(0x00, Some(0x5a)), (0x10, Some(0x5a)), (0x27, Some(0x5a))] {
-        bytes[1] = usage; // STR and PRIORITY change nothing
+        bytes[1] = usage; // STR and PRIORITY have no effect
         assert_eq!(read(&bytes).list_identifier, name);
     }
     bytes[1] = 0x18;
@@ -166,8 +166,8 @@ fn names_are_used_as_list_id_usage_says() {
     assert_eq!(refused(&bytes), Sense::invalid_field_in_parameter_list(1, Some(4)));
 }
 
-/// Goal: a list that ends too early is refused wherever it ends. Method: all lengths; lengths
-/// inside that do not fit.
+/// Goal: a list that ends too early is refused wherever it ends. Method: all lengths; wrong lengths
+/// inside.
 #[test]
 fn lengths_are_checked() {
     let whole = example();
@@ -178,7 +178,7 @@ fn lengths_are_checked() {
         let mut bytes = whole.clone();
         bytes[at] = value;
         let sense = refused(&bytes);
-        // Where a list is cut short its next part begins elsewhere, and is not what it says.
+        // The next part of a truncated list begins elsewhere, and is not of its type.
         let other = Sense::UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE;
         assert!(
             sense == Sense::PARAMETER_LIST_LENGTH_ERROR || sense.code == other.code,
@@ -212,12 +212,12 @@ fn as_many_descriptors_as_operating_parameters_says() {
     assert_eq!(sense, pointing(Sense::TOO_MANY_TARGET_DESCRIPTORS, 2));
     let sense = refused(&list(&cscds(1), &segments(SEGMENT_DESCRIPTORS_MAX + 1)));
     assert_eq!(sense, pointing(Sense::TOO_MANY_SEGMENT_DESCRIPTORS, 8));
-    // Of both too many: MAXIMUM DESCRIPTOR LIST LENGTH is exceeded.
+    // Too many of both: MAXIMUM DESCRIPTOR LIST LENGTH is exceeded.
     let both = list(&cscds(CSCD_DESCRIPTORS_MAX + 1), &segments(SEGMENT_DESCRIPTORS_MAX + 1));
     assert_eq!(refused(&both), Sense::PARAMETER_LIST_LENGTH_ERROR);
 }
 
-/// Every type but the two that OPERATING PARAMETERS lists.
+/// Goal: every type except the two listed by OPERATING PARAMETERS is refused.
 #[test]
 fn other_descriptors_are_refused_at_their_byte() {
     for kind in (0..=0xff).filter(|kind| *kind != 0xe4) {
@@ -251,7 +251,7 @@ fn fields_of_descriptors_are_checked() {
         (55, 21, invalid(55, None)),      // longer than there is room for
         (81, 0x04, invalid(81, Some(2))), // FCO
         (83, 0x17, invalid(82, None)),    // another length
-        (85, 0x02, unreachable(84)),      // a CSCD that is not there
+        (85, 0x02, unreachable(84)),      // a missing CSCD
         (86, 0xff, unreachable(86)),
     ] {
         let mut bytes = example();
@@ -277,7 +277,7 @@ fn segments_become_moves() {
     let (source, destination) =
         (LbaRange { lba: 100, count: 16 }, LbaRange { lba: 200, count: 16 });
     assert_eq!(found, Move { source, destination, bytes: 8192 });
-    // To the very end, and nothing at all right behind it.
+    // Up to the very end, and an empty range right behind it.
     let ends = |blocks, from, to| list(&[cscd([7; 16], 512)], &[segment(0, 0, blocks, from, to)]);
     assert!(judged(&ends(1, COUNT - 1, 0), &options(), &options()).is_ok());
     assert!(judged(&ends(0, COUNT, COUNT), &options(), &options()).is_ok());
@@ -307,8 +307,8 @@ fn segments_that_leave_a_unit_are_refused() {
     }
 }
 
-/// SPC-3 §6.3.7: between block lengths whole blocks of both are moved; where bytes are left over
-/// nothing is, since they are neither kept nor padded.
+/// Goal: between different block lengths only whole blocks of both are copied (SPC-3 §6.3.7); a
+/// segment with remaining bytes is refused, because these are neither kept nor padded.
 #[test]
 fn segments_between_block_lengths() {
     let bytes = |blocks, flags: u8, pads: u8| {
@@ -364,7 +364,7 @@ fn results_are_asked_for_by_name() {
     assert_eq!(held_data, Sense::invalid_field_in_cdb(1, Some(4)), "nothing is ever held");
 }
 
-/// What a READ or a WRITE would be refused for.
+/// Goal: a copy is refused for the same reasons as a READ or a WRITE.
 #[test]
 fn units_are_checked_as_for_reads_and_writes() {
     let bench = Bench::new(UnitOptions { read_only: true, ..options() });
@@ -382,7 +382,7 @@ fn units_are_checked_as_for_reads_and_writes() {
     assert_eq!(bench.unit.check_copy(B, Party::Source), Err(stopped.into()));
 }
 
-/// Lists that are nearly right: counts, types and lengths that mostly fit.
+/// Lists that are almost correct: counts, types and lengths that mostly fit.
 fn lists() -> impl Strategy<Value = Vec<u8>> {
     let cscd = (0..4_u8, prop_oneof![Just(512_u32), Just(4096), any::<u32>()])
         .prop_map(|(unit, block_bytes)| cscd([unit; 16], block_bytes));
@@ -410,7 +410,7 @@ fn lists() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Goal: no list leads outside the limits or a unit. Method: lists nearly right, and noise.
+    /// Goal: no list leads outside the limits or a unit. Method: almost correct lists, and noise.
     #[test]
     fn any_list_is_judged(
         near in lists(),

@@ -5,7 +5,7 @@ use lunar_scsi::plan::Plan;
 use lunar_scsi::sense::Sense;
 use lunar_scsi::unit::Context;
 
-/// SBC-3 §5.18: PLISTV and GLISTV say which lists follow; both are there, and empty.
+/// Goal: PLISTV and GLISTV report which lists follow (SBC-3 §5.18); both are present and empty.
 #[test]
 fn defect_lists_are_empty() {
     let mut bench = Bench::thin();
@@ -62,7 +62,7 @@ fn log_pages() {
     assert_eq!(bench.sense(&sense(0x58, 2, 255)), Sense::invalid_field_in_cdb(1, Some(1)));
 }
 
-/// The time of day, in milliseconds; 48 bits of it.
+/// Goal: the timestamp is the time of day in milliseconds, as 48 bits.
 #[test]
 fn the_timestamp_is_the_time_of_day() {
     let mut bench = Bench::thin();

@@ -1,4 +1,4 @@
-//! The order in which a command is judged, and the state that nexuses have.
+//! The order in which a command is checked, and the state of nexuses.
 
 use crate::unit::support::{A, B, Bench, blocks, options};
 use lunar_scsi::attention::Attention;
@@ -12,8 +12,8 @@ const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 96, 0];
 const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 252, 0];
 const LUNS: [u8; 12] = [0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
 
-/// A new nexus hears of the power-on before its first command, whatever that is; INQUIRY and
-/// REPORT LUNS go before it and leave it.
+/// Goal: a new nexus receives the power-on before its first command; INQUIRY and REPORT LUNS run
+/// first and leave it pending.
 #[test]
 fn attention_comes_first() {
     let mut bench = Bench::fresh(options());
@@ -71,7 +71,8 @@ fn operation_code_then_service_action_then_control() {
     }
 }
 
-/// Who resets the target and comes back knows; it is so once, and of nobody else.
+/// Goal: an initiator that returns after its own target reset is not informed of it, once; all
+/// others are.
 #[test]
 fn who_reset_the_target_knows() {
     let mut bench = Bench::thin();
@@ -113,7 +114,7 @@ fn control_and_length_of_every_command() {
     }
 }
 
-/// Reservations are judged before the medium, the medium before write protection, and that
+/// Goal: reservations are checked before the medium, the medium before write protection, and that
 /// before the fields.
 #[test]
 fn the_order_of_refusals() {
@@ -170,7 +171,7 @@ fn mode_commands_of_both_lengths() {
     assert_eq!(bench.sense(&[0x15, 0, 0, 0, 8, 0]), Sense::invalid_field_in_cdb(1, Some(4)));
 }
 
-/// A target that asks for a nexus it never attached made a mistake; nothing breaks by it.
+/// Goal: an unattached nexus is an internal error without further effects.
 #[test]
 fn an_unknown_nexus_is_our_fault() {
     let mut bench = Bench::thin();

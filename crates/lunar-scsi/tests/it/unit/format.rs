@@ -17,7 +17,7 @@ fn plan(work: Work, immediate: bool) -> Result<Plan, Refusal> {
     Ok(Plan::LongOperation { operation, by: A, immediate })
 }
 
-/// The list is as long as it says itself: the CDB has no field for it.
+/// Sends a list, which contains its own length: the CDB has no field for it.
 fn send(bench: &mut Bench, flags: u8, list: &[u8]) -> Result<Plan, Refusal> {
     match bench.plan(&[0x04, flags, 0, 0, 0, 0]) {
         Plan::Parameters { bytes, parked } => {
@@ -103,7 +103,7 @@ fn initialization_patterns() {
     }
 }
 
-/// While it runs, and after it failed: SBC-3 §4.10.
+/// Goal: commands are refused during the operation and after its failure: SBC-3 §4.10.
 #[test]
 fn formatting_and_a_corrupted_format() {
     let mut bench = Bench::thin();

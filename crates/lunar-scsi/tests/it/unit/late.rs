@@ -1,5 +1,5 @@
-//! A unit that comes to know nexuses with their first commands tells them what it would have told
-//! them had it known them since their logins.
+//! A unit that attaches nexuses as late as their first commands reports the same to them as if they
+//! had been attached since their logins.
 
 use crate::unit::support::{options, port};
 use lunar_scsi::attention::Attention;
@@ -20,15 +20,15 @@ const REPORT_LUNS: [u8; 12] = [0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
 struct Session {
     nexus: NexusId,
     options: NexusOptions,
-    /// The unit knows the nexus.
+    /// True if the nexus is attached.
     is_attached: bool,
-    /// Its loss was told the unit: by I_T NEXUS RESET.
+    /// True if its loss by I_T NEXUS RESET was reported to the unit.
     is_lost: bool,
-    /// The initiator's last session was lost.
+    /// True if the initiator's last session was lost.
     follows_lost: bool,
 }
 
-/// The sessions that a unit is asked by; the place in the list is the initiator's number.
+/// The sessions for a unit; the index is the initiator's number.
 #[derive(Debug, Default)]
 struct Sessions(RefCell<[Option<Session>; INITIATORS]>);
 
@@ -53,7 +53,7 @@ fn attach(session: &mut Session, unit: &mut BlockUnit) {
 struct Rig {
     unit: BlockUnit,
     sessions: Sessions,
-    /// Nexuses are attached when they log in.
+    /// True if nexuses are attached when they log in.
     early: bool,
     /// Initiators whose last session was lost.
     lost: [bool; INITIATORS],
@@ -70,15 +70,15 @@ enum Step {
     Reset(usize),
     /// I_T NEXUS RESET.
     NexusReset(usize),
-    /// The unit is asked what waits for this nexus: QUERY ASYNCHRONOUS EVENT.
+    /// Query the pending unit attention of this nexus: QUERY ASYNCHRONOUS EVENT.
     Ask(usize),
-    /// A command with its parameter list.
+    /// Send a command with its parameter list.
     Send(usize, Vec<u8>, Vec<u8>),
     BeginOperation(usize),
     EndOperation,
 }
 
-/// Unit attentions that an initiator was told, and how its command ended.
+/// Unit attentions that an initiator received, and the end of its command.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Told {
     attentions: Vec<u16>,
@@ -96,7 +96,7 @@ impl Rig {
         Self { unit, sessions, early, lost: [false; INITIATORS] }
     }
 
-    /// The nexus of an initiator, which the unit knows from now on.
+    /// Returns the nexus of an initiator, and attaches it.
     fn reach(&mut self, initiator: usize) -> Option<NexusId> {
         let mut sessions = self.sessions.0.borrow_mut();
         let session = sessions[initiator].as_mut()?;
@@ -119,8 +119,8 @@ impl Rig {
         self.lost[initiator] = lost || session.is_lost;
     }
 
-    /// Ends a session that the unit was told nothing of: what an earlier nexus was to be told still
-    /// waits. Who attached it early has to put that back.
+    /// Ends a session that was never reported to the unit: unit attentions of an earlier nexus stay
+    /// pending. A rig that attached the nexus early has to restore these.
     fn end_unnoticed(&mut self, initiator: usize) {
         let follows_lost = self.follows_lost(initiator);
         self.end(initiator, follows_lost);
@@ -140,7 +140,7 @@ impl Rig {
         }
     }
 
-    /// Sends until no unit attention comes any more.
+    /// Sends the command until there is no unit attention any more.
     fn send(&mut self, nexus: NexusId, cdb: &[u8], list: &[u8]) -> Told {
         let mut told = Told::default();
         loop {
@@ -148,7 +148,7 @@ impl Rig {
                 Err(Refusal::Check(Sense { key: SenseKey::UNIT_ATTENTION, code, .. })) => {
                     told.attentions.push(code);
                 }
-                // Which of the nexuses have tasks to be aborted is another matter.
+                // The list of nexuses whose tasks must be aborted may differ.
                 end => {
                     told.end = Some(end.map(|plan| matches!(plan, Plan::Reply(_))));
                     return told;
@@ -216,7 +216,7 @@ impl Rig {
     }
 }
 
-/// PERSISTENT RESERVE OUT of two keys; reserves for registrants only.
+/// PERSISTENT RESERVE OUT with two keys; reserves for registrants only.
 fn keyed(action: u8, key: u8, new: u8) -> (Vec<u8>, Vec<u8>) {
     let mut list = vec![0; 24];
     (list[7], list[15]) = (key, new);
@@ -265,15 +265,15 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Whether the unit attentions that a unit told late, of a nexus whose loss it remembered, are as
-/// good as those of a unit that knew the nexus all the while: the unit cannot tell which of them
-/// came before the login, and a reset or a nexus loss says all that came before it.
+/// True if the unit attentions of a nexus that was attached late, and whose loss the unit
+/// remembered, are equivalent to those of a nexus attached all the time: the unit cannot determine
+/// which of them came before the login, and a reset or a nexus loss implies all earlier ones.
 fn is_as_good(late: &[u16], early: &[u16]) -> bool {
     let says_all = |code: &u16| {
         let all = [Attention::POWER_ON_RESET, Attention::RESET_BY_FUNCTION, Attention::NEXUS_LOSS];
         all.contains(&Attention(*code))
     };
-    // Initiators whose nexus was lost are told of an operation that they may have missed.
+    // Initiators whose nexus was lost are informed of an operation that they may have missed.
     let may_be_told =
         |code: &u16| early.contains(code) || *code == Attention::MEDIUM_MAY_HAVE_CHANGED.0;
     let is_told =
@@ -281,9 +281,9 @@ fn is_as_good(late: &[u16], early: &[u16]) -> bool {
     late.iter().all(may_be_told) && early.iter().all(is_told)
 }
 
-/// Goal: a registered nexus whose session has sent no command yet is told of what becomes of its
-/// registration, and its tasks are to be aborted by PREEMPT AND ABORT: it may have sent commands
-/// that the unit has not seen.
+/// Goal: a registered nexus whose session has not sent a command yet is informed of changes to its
+/// registration, and PREEMPT AND ABORT aborts its tasks: it may have sent commands that the unit
+/// has not received.
 #[test]
 fn a_registered_nexus_need_not_have_sent_a_command() {
     const REGISTER_IGNORING: u8 = 6;
@@ -318,8 +318,8 @@ fn a_registered_nexus_need_not_have_sent_a_command() {
 }
 
 proptest! {
-    /// Goal: whatever the order of logins, announcements and first commands, a nexus is told the
-    /// same, and its commands end in the same way, as if the unit had known it since its login.
+    /// Goal: whatever the order of logins, announcements and first commands, a nexus gets the same
+    /// unit attentions, and its commands end in the same way, as if attached since its login.
     #[test]
     fn a_nexus_that_is_known_late_is_told_the_same(
         steps in prop::collection::vec(steps(), 1..60),
@@ -341,7 +341,7 @@ proptest! {
                     late.end(initiator, false);
                     continue;
                 }
-                // The unit has nothing of this nexus that could be lost.
+                // The unit has no state of this nexus that could be lost.
                 Step::NexusReset(initiator) if late.known(initiator).is_none() => continue,
                 _ => {}
             }

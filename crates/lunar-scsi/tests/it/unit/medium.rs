@@ -39,7 +39,7 @@ fn stopping_flushes_as_asked() {
     assert_eq!(bench.plan(&[0x1b, 1, 0, 0, 4, 0]), Plan::Reply(vec![]), "NO_FLUSH");
 }
 
-/// START and LOEJ are ignored with a power condition; the unit is as ready in all of them.
+/// Goal: START and LOEJ are ignored with a power condition; the unit is ready in all of them.
 #[test]
 fn power_conditions_are_entered_at_once() {
     let mut bench = Bench::removable();
@@ -51,7 +51,8 @@ fn power_conditions_are_entered_at_once() {
     }
 }
 
-/// Without LOEJ nothing is ejected, and a removable unit stays ready; what was written is durable.
+/// Goal: without LOEJ nothing is ejected, and a removable unit stays ready; written data is
+/// durable.
 #[test]
 fn a_removable_medium_stays_ready_without_loej() {
     let mut bench = Bench::removable();

@@ -1,4 +1,4 @@
-//! A block unit as a target uses it: CDBs in, plans and refusals out.
+//! Tests of a block unit as a target uses it: CDBs in, plans and refusals out.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod absent;

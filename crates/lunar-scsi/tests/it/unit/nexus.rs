@@ -1,5 +1,5 @@
-//! What belongs to one nexus: its loss by I_T NEXUS RESET, what waits to be told, and what a
-//! session's protocol level changes. SAM-5 §7, RFC 7144 §4.2, §6.3.
+//! State of one nexus: its loss by I_T NEXUS RESET, its pending events, and the effects of a
+//! session's protocol level. SAM-5 §7, RFC 7144 §4.2, §6.3.
 
 use crate::unit::support::{A, B, Bench};
 use lunar_scsi::plan::{NexusId, Plan, Refusal};
@@ -14,14 +14,14 @@ const PREVENT: [u8; 6] = [0x1e, 0, 0, 0, 1, 0];
 const EJECT: [u8; 6] = [0x1b, 0, 0, 0, 0x02, 0];
 const MODE_SELECT: [u8; 6] = [0x15, 0x10, 0, 0, 16, 0];
 
-/// Sets D_SENSE, for all but A a change of mode parameters.
+/// Sets D_SENSE, a change of mode parameters for all nexuses except A.
 fn change_modes(bench: &mut Bench) {
     let list = [0, 0, 0, 0, 10, 10, 0x26, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
     bench.send(&MODE_SELECT, &list).unwrap();
 }
 
-/// Goal: I_T nexus loss takes what is this nexus's alone, and nothing of another; its initiator is
-/// told, in this session or the one that follows.
+/// Goal: I_T nexus loss removes only state of this nexus; its initiator is informed, in this
+/// session or the next.
 #[test]
 fn nexus_loss_takes_what_is_the_nexuss_alone() {
     let mut bench = Bench::removable();
@@ -62,8 +62,9 @@ fn nexus_loss_and_reservations() {
     assert_eq!(bench.run(B, &write), Err(Refusal::ReservationConflict));
 }
 
-/// Goal: whoever was reset away is told of the loss when it is back, with what came meanwhile; a
-/// reset meanwhile says more; whoever logged out by itself is told of the power-on, as ever.
+/// Goal: an initiator that returns after I_T NEXUS RESET is informed of the loss and of later
+/// events; a reset meanwhile implies them; an initiator that logged out itself receives the
+/// power-on as usual.
 #[test]
 fn the_next_session_is_told() {
     let mut bench = Bench::thin();
@@ -85,14 +86,14 @@ fn the_next_session_is_told() {
     assert_eq!(bench.refusal(B, &TEST_UNIT_READY), Sense::POWER_ON_RESET);
 }
 
-/// A session of this initiator begins and is lost.
+/// Begins a session of this initiator and loses it.
 fn lose(bench: &mut Bench, nexus: NexusId, name: &str, origin: Option<Origin>) {
     bench.attach_named(nexus, name, origin);
     bench.unit.nexus_loss(nexus);
     bench.unit.detach(nexus);
 }
 
-/// Whether the initiator is told of the loss of its nexus, and not of a power-on.
+/// True if the initiator is informed of the loss of its nexus, and not of a power-on.
 fn is_remembered(bench: &mut Bench, nexus: NexusId, name: &str) -> bool {
     let isid = [0x80, 0, 0, 0, (nexus.0 >> 8) as u8, nexus.0 as u8];
     bench.unit.attach(
@@ -103,7 +104,7 @@ fn is_remembered(bench: &mut Bench, nexus: NexusId, name: &str) -> bool {
     bench.refusal(nexus, &TEST_UNIT_READY) == Sense::NEXUS_LOSS
 }
 
-/// Goal: initiators that never come back cost no memory without end.
+/// Goal: initiators that never return use bounded memory.
 #[test]
 fn the_lost_are_forgotten_in_the_end() {
     let mut bench = Bench::thin();
@@ -115,8 +116,8 @@ fn the_lost_are_forgotten_in_the_end() {
     assert_eq!(remembered.count(), 128);
 }
 
-/// Goal: an initiator that loses nexus after nexus under ever other ISIDs, or ever other names
-/// from one origin, does not make others look powered on.
+/// Goal: an initiator that loses many nexuses with ever new ISIDs, or ever new names from one
+/// origin, does not cause power-on reports for others.
 #[test]
 fn the_lost_of_others_are_remembered() {
     for origin in [None, Some(Origin(7))] {
@@ -130,8 +131,8 @@ fn the_lost_of_others_are_remembered() {
     }
 }
 
-/// Goal: QUERY ASYNCHRONOUS EVENT tells what a nexus would be told next and how much there is, and
-/// takes nothing away.
+/// Goal: QUERY ASYNCHRONOUS EVENT returns the next unit attention of a nexus and the number of
+/// pending ones, and clears none.
 #[test]
 fn pending_events() {
     let mut bench = Bench::thin();
@@ -147,8 +148,8 @@ fn pending_events() {
     assert_eq!(bench.unit.pending_event(NexusId(99)), None);
 }
 
-/// Goal: the iSCSI version descriptor is 0960h plus the session's protocol level, with a unit and
-/// without, and the functions of level 2 are named at level 2 only.
+/// Goal: the iSCSI version descriptor is 0960h plus the session's protocol level, with and without
+/// a unit, and the functions of level 2 are reported at level 2 only.
 #[test]
 fn what_the_protocol_level_changes() {
     let mut bench = Bench::thin();

@@ -1,4 +1,4 @@
-//! Two ports of one target: how they are told apart, and what their states let through.
+//! Two ports of one target: their identification, and the commands that their states allow.
 
 use crate::unit::support::options;
 use lunar_scsi::plan::{NexusId, Plan, Refusal};
@@ -20,7 +20,7 @@ struct Paths {
     ports: Vec<TargetPort>,
 }
 
-/// Initiator and port, both from 0.
+/// Initiator and port, both counted from 0.
 type At = (u8, usize);
 const EACH: [At; 4] = [(0, 0), (0, 1), (1, 0), (1, 1)];
 
@@ -71,7 +71,7 @@ impl Paths {
         }
     }
 
-    /// SET TARGET PORT GROUPS of these (state, group).
+    /// Sends SET TARGET PORT GROUPS of these (state, group).
     fn set(&mut self, at: At, groups: &[(u8, u16)]) -> Result<Plan, Refusal> {
         let mut list = vec![0; 4];
         for (state, group) in groups {
@@ -85,7 +85,7 @@ impl Paths {
         assert_eq!(self.set(at, groups), Ok(Plan::Reply(vec![])));
     }
 
-    /// Who has a unit attention waiting, in the order of `EACH`; they have heard it now.
+    /// Returns which nexuses have a pending unit attention, in the order of `EACH`, and clears it.
     fn told(&mut self) -> [bool; 4] {
         EACH.map(|at| match self.run(at, &READY, &[]) {
             Err(Refusal::Check(Sense::ASYMMETRIC_ACCESS_STATE_CHANGED)) => true,
@@ -100,7 +100,7 @@ impl Paths {
         })
     }
 
-    /// State, status code of each group as REPORT TARGET PORT GROUPS has them.
+    /// State and status code of each group from REPORT TARGET PORT GROUPS.
     fn states(&mut self, at: At) -> [(u8, u8); 2] {
         let report = self.reply(at, &report_cdb(0, 255));
         [4, 16].map(|group| (report[group], report[group + 5]))
@@ -115,7 +115,8 @@ fn report_cdb(format: u8, allocation: u8) -> [u8; 12] {
     [0xa3, 0x0a | (format << 5), 0, 0, 0, 0, 0, 0, 0, allocation, 0, 0]
 }
 
-/// Goal: both parameter data formats, byte by byte, cut like everything; any other is refused.
+/// Goal: both parameter data formats are correct, byte by byte, and truncated as usual; any other
+/// is refused.
 #[test]
 fn report_target_port_groups_bytes() {
     let mut paths = Paths::new();
@@ -140,8 +141,8 @@ fn report_target_port_groups_bytes() {
     }
 }
 
-/// Goal: a state that is set is seen through every port, and every nexus but the one that set it
-/// is told, once. Method: one nexus sets, all four are asked; setting the same again tells nobody.
+/// Goal: a state change is visible on every port, and every nexus except the sender is informed,
+/// once. Method: one nexus sets, all four are queried; setting the same state again informs none.
 #[test]
 fn everybody_else_is_told() {
     for by in EACH {
@@ -161,8 +162,8 @@ fn everybody_else_is_told() {
     }
 }
 
-/// SPC-4 §5.15.2.4: through a standby or unavailable port there are no blocks, the other port has
-/// them; the state can be looked at and set from there.
+/// Goal: a standby or unavailable port gives no access to blocks, the other port does; the state
+/// can be read and set on both. SPC-4 §5.15.2.4.
 #[test]
 fn what_comes_through() {
     for (state, refusal) in [
@@ -196,7 +197,7 @@ fn what_comes_through() {
     }
 }
 
-/// A refused list changes nothing: each fault behind a good descriptor.
+/// Goal: a refused list changes nothing. Method: each error after a valid descriptor.
 #[test]
 fn lists_that_are_no_configuration() {
     let mut paths = Paths::new();
@@ -223,7 +224,7 @@ fn lists_that_are_no_configuration() {
     assert_eq!(paths.told(), [false; 4]);
 }
 
-/// A reset and a lost nexus leave the states as they are: SPC-4 §5.15.2.9 lets them.
+/// Goal: a reset and a lost nexus keep the states, as SPC-4 §5.15.2.9 permits.
 #[test]
 fn states_stay_over_a_reset() {
     let mut paths = Paths::new();
@@ -234,7 +235,8 @@ fn states_stay_over_a_reset() {
     assert_eq!(paths.states((1, 0)), [(0, 0), (AccessState::ACTIVE_NON_OPTIMIZED.0, 1)]);
 }
 
-/// Reservations come first, as SPC-4's table says: setting is a write, reporting is free.
+/// Goal: reservations are checked first, as in SPC-4's table: setting is a write, reporting is
+/// allowed.
 #[test]
 fn reservations_and_port_groups() {
     let mut paths = Paths::new();

@@ -1,4 +1,4 @@
-//! Whatever comes as a CDB: no panic, and no plan outside the unit.
+//! Arbitrary CDBs: no panic, and no plan outside the unit.
 
 use crate::unit::support::{A, B, Bench, options};
 use lunar_scsi::commands::COMMANDS;
@@ -7,7 +7,7 @@ use lunar_scsi::unit::{Context, UnitOptions, absent_unit_plan};
 use lunar_wire::Lun;
 use proptest::prelude::*;
 
-/// Replies never exceed this: the longest is REPORT SUPPORTED OPERATION CODES.
+/// Maximum length of replies: the longest is REPORT SUPPORTED OPERATION CODES.
 const REPLY_BYTES_MAX: usize = 4096;
 
 fn check_range(options: &UnitOptions, range: LbaRange) {
@@ -56,8 +56,8 @@ fn check(options: &UnitOptions, plan: &Plan) {
     assert!(plan.data_out_bytes(options.block_bytes) <= longest);
 }
 
-/// CDBs that mean something more often than chance would have it: a command of the table, with
-/// random fields, some of them small.
+/// CDBs that are valid more often than random ones: a command of the table with random fields, some
+/// of them small.
 fn cdbs() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![Just(0), Just(0xff), 0..=8_u8, any::<u8>()];
     let likely = (0..COMMANDS.len(), prop::collection::vec(byte, 0..=32)).prop_map(
@@ -96,8 +96,8 @@ fn units() -> impl Strategy<Value = UnitOptions> {
 }
 
 proptest! {
-    /// Goal: hostile commands do no harm. Method: sequences of random CDBs and parameter lists
-    /// from two nexuses at units of random shape.
+    /// Goal: hostile commands do no harm. Method: sequences of random CDBs and parameter lists from
+    /// two nexuses at units of random shape.
     #[test]
     fn any_cdb_is_judged(
         unit in units(),
@@ -122,7 +122,7 @@ proptest! {
         }
     }
 
-    /// A parked command is the target's to keep; nothing breaks when it is another's.
+    /// Goal: a parked command of another unit or nexus does no harm.
     #[test]
     fn any_parked_command_is_judged(
         cdb in cdbs(),
@@ -136,7 +136,7 @@ proptest! {
         }
     }
 
-    /// The same where there is no unit.
+    /// Goal: the same holds for a LUN without a unit.
     #[test]
     fn any_cdb_is_judged_without_a_unit(cdb in cdbs(), lun in any::<[u8; 8]>()) {
         let port = crate::unit::support::port();
@@ -149,7 +149,7 @@ proptest! {
         }
     }
 
-    /// State is a file; files get damaged.
+    /// Goal: damaged state is refused.
     #[test]
     fn any_state_is_judged(state in prop::collection::vec(any::<u8>(), 0..=300)) {
         let mut bench = Bench::fresh(options());

@@ -54,7 +54,7 @@ fn unmap_of_nothing_is_no_error() {
     }
 }
 
-/// A descriptor that is cut short, by its own list or by the CDB, is ignored.
+/// Goal: a truncated descriptor, by its list or by the CDB, is ignored.
 #[test]
 fn unmap_ignores_what_is_cut_short() {
     let mut bench = Bench::thin();

@@ -36,8 +36,8 @@ fn luns_by_selection() {
     }
 }
 
-/// Fault: a short REPORT LUNS was made as long as the list and cut then; with 2,000 LUNs those of
-/// 16 hosts left another host 2 % of its requests.
+/// Fault: a short REPORT LUNS was built as long as the list and then truncated; with 2,000
+/// LUNs the commands of 16 hosts left another host 2 % of its requests.
 #[test]
 fn a_short_list_of_luns_is_not_made_longer() {
     let luns: Vec<Lun> = (0..2000).map(Lun::new).collect();
@@ -72,8 +72,8 @@ fn descriptors(reply: &[u8], size: usize) -> Vec<(u8, u16, u8, u16)> {
         .collect()
 }
 
-/// Goal: what is reported is what the table holds. Method: all commands, with and without
-/// timeouts, of units of each kind.
+/// Goal: the report matches the table. Method: all commands, with and without timeouts, of units of
+/// each kind.
 #[test]
 fn all_operation_codes() {
     let thick = UnitOptions { unmap_granularity_blocks: None, ..options() };
@@ -105,7 +105,7 @@ fn all_operation_codes() {
     }
 }
 
-/// Goal: each command can be asked for alone. Method: every one of the table, each way.
+/// Goal: each command can be reported alone. Method: every one of the table, each way.
 #[test]
 fn one_operation_code() {
     let mut bench = Bench::with_everything();
@@ -143,7 +143,7 @@ fn what_is_not_there_is_reported_so() {
     assert_eq!(bench.reply(&codes(0, 0, 0, 0)), []);
 }
 
-/// The table is sorted, nothing stands in it twice, and lengths are those of the group codes.
+/// Goal: the table is sorted and without duplicates, and lengths match the group codes.
 #[test]
 fn the_table_is_in_order() {
     assert!(COMMANDS.is_sorted_by_key(|command| (command.opcode, command.service_action)));
@@ -154,7 +154,7 @@ fn the_table_is_in_order() {
     }
     for command in COMMANDS {
         assert_eq!(lunar_scsi::cdb::length(command.opcode), Some(command.cdb_bytes()));
-        let later = command.standard == "SBC-4"; // whose sections move from draft to draft
+        let later = command.standard == "SBC-4"; // section numbers change from draft to draft
         assert!(command.timeout_seconds > 0 && (later || command.standard.contains('§')));
         assert!(!command.reservation.to_string().is_empty());
     }

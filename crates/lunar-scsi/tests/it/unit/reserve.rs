@@ -1,4 +1,4 @@
-//! Reservations as they judge commands: who is kept out of what.
+//! Conflicts of commands with reservations.
 
 use crate::unit::support::{A, B, Bench, blocks, options};
 use lunar_scsi::plan::{NexusId, Plan, Refusal};
@@ -17,7 +17,7 @@ fn out(bench: &mut Bench, nexus: NexusId, action: u8, kind: u8, keys: [u64; 2]) 
     bench.send_from(nexus, &cdb, &list).unwrap()
 }
 
-/// CDBs by how they stand to reservations: always free, free under persistent ones, reads, writes.
+/// CDBs by class: always allowed, allowed under persistent reservations, reads, writes.
 fn classes() -> [Vec<Vec<u8>>; 4] {
     let free = vec![vec![0x12, 0, 0, 0, 96, 0], vec![0x03, 0, 0, 0, 18, 0], vec![0x1e; 1]];
     let mut free = free;
@@ -54,7 +54,8 @@ fn check(bench: &mut Bench, nexus: NexusId, allowed: [bool; 4], what: &str) {
     }
 }
 
-/// The conflict table of SPC-4 and SBC-3. Method: every type, a stranger and a registrant.
+/// Goal: conflicts match the table of SPC-4 and SBC-3. Method: every type, an unregistered nexus
+/// and a registrant.
 #[test]
 fn who_may_do_what_under_persistent_reservations() {
     for kind in [1, 3, 5, 6, 7, 8] {
@@ -87,7 +88,7 @@ fn reserve_six_keeps_the_others_out() {
     bench.run(B, &READY).unwrap();
 }
 
-/// Logout and resets end RESERVE (6), and nobody is told of it but of the reset.
+/// Goal: logout and resets end RESERVE (6), with a unit attention only for the reset.
 #[test]
 fn reserve_six_ends_with_its_nexus_and_with_resets() {
     let mut bench = Bench::thin();
@@ -136,7 +137,7 @@ fn persistent_reserve_in_is_cut_to_the_allocation_length() {
     }
 }
 
-/// Goal: APTPL holds over a restart, and is refused where nothing is kept. Method: save, start
+/// Goal: APTPL survives a restart, and is refused if state is not kept. Method: save, create
 /// another unit from it.
 #[test]
 fn reservations_survive_where_state_is_kept() {
@@ -172,8 +173,8 @@ fn reservations_survive_where_state_is_kept() {
     assert_eq!(after.unit.persistent_state(), state);
 }
 
-/// Goal: of many nexuses exactly those are told, and have their tasks aborted, whose registrations
-/// are preempted, however the two kinds alternate.
+/// Goal: of many nexuses exactly those whose registrations are preempted are informed and have
+/// their tasks aborted, however the two kinds alternate.
 #[test]
 fn preempt_and_abort_of_many_nexuses() {
     const VICTIM: u64 = 0xb;
@@ -197,8 +198,8 @@ fn preempt_and_abort_of_many_nexuses() {
     }
 }
 
-/// Goal: where all units have no more room for registrations, one is refused and nothing changes;
-/// who is registered may go on.
+/// Goal: if the limit of all units is reached, a registration is refused and nothing changes;
+/// registered nexuses may continue.
 #[test]
 fn registrations_need_room_of_all_units() {
     let register = |bench: &mut Bench, nexus, keys: [u64; 2]| {

@@ -1,4 +1,4 @@
-//! What an initiator that does not administer a unit may not do to the others.
+//! Restrictions of an initiator that does not administer a unit.
 
 use crate::unit::support::{A, B, Bench, port};
 use lunar_scsi::commands::COMMANDS;
@@ -19,7 +19,7 @@ const SET_GROUPS: [u8; 12] = [0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0];
 const STOP: [u8; 6] = [0x1b, 0, 0, 0, 0, 0];
 const START: [u8; 6] = [0x1b, 0, 0, 0, 1, 0];
 
-/// A unit of all that any has; `B` does not administer it.
+/// Creates a unit with all features; `B` does not administer it.
 fn bench() -> Bench {
     restricted(Bench::with_everything())
 }
@@ -61,7 +61,7 @@ fn what_acts_on_all_is_for_administrators() {
     assert_eq!(bench.run(B, &READY), GOOD);
 }
 
-/// Goal: the table alone says which commands are denied. Method: every command with its other
+/// Goal: the table alone determines which commands are denied. Method: every command with its other
 /// fields 0, and with ones in each byte, from a nexus with and one without rights.
 #[test]
 fn the_table_says_which_commands_are_denied() {
@@ -94,8 +94,8 @@ fn select(ten: bool, byte_2: u8, byte_4: u8) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// Goal: who does not administer a unit changes no mode parameter of it; all of them are the same
-/// for everybody. What changes nothing is no change.
+/// Goal: an initiator that does not administer a unit cannot change its mode parameters, which all
+/// initiators share. A list without changes is accepted.
 #[test]
 fn mode_parameters_are_changed_by_administrators() {
     const D_SENSE: u8 = 0x04;
@@ -133,7 +133,7 @@ fn listed(bench: &mut Bench, nexus: lunar_scsi::plan::NexusId) -> Vec<(u8, u8)> 
     reply[4..].chunks(8).map(|at| (at[0], at[3])).collect()
 }
 
-/// Goal: what a nexus is told to be supported is what it may send.
+/// Goal: a nexus may send exactly the commands reported to it as supported.
 #[test]
 fn reports_are_for_the_nexus_that_asks() {
     let mut bench = bench();
@@ -155,8 +155,8 @@ fn reports_are_for_the_nexus_that_asks() {
     assert_eq!(bench.run(B, &functions), Ok(Plan::Reply(vec![0xda, 0, 0, 0])));
 }
 
-/// Goal: TPGS is 01b for who may not send SET TARGET PORT GROUPS, and nothing else of INQUIRY is
-/// another.
+/// Goal: TPGS is 01b for an initiator that may not send SET TARGET PORT GROUPS, and the rest of
+/// INQUIRY is unchanged.
 #[test]
 fn inquiry_offers_no_groups_that_may_not_be_set() {
     let mut bench = bench();
@@ -172,7 +172,7 @@ fn inquiry_offers_no_groups_that_may_not_be_set() {
     assert_eq!(bench.run(B, &[0x12, 0, 0, 0, 5, 0]).map(|_| ()), Ok(()), "cut before it");
 }
 
-/// Goal: a nexus is told when its rights to the unit change, and only then.
+/// Goal: a nexus is informed exactly when its rights to the unit change.
 #[test]
 fn a_change_of_rights_is_told() {
     let mut bench = bench();
@@ -186,7 +186,7 @@ fn a_change_of_rights_is_told() {
     bench.unit.set_rights(lunar_scsi::plan::NexusId(99), NONE);
 }
 
-/// Goal: a right that is taken away while a parameter list is on its way is gone.
+/// Goal: a right that is removed while a parameter list is on its way no longer applies.
 #[test]
 fn rights_are_judged_again_with_the_list() {
     let port = port();
@@ -199,7 +199,7 @@ fn rights_are_judged_again_with_the_list() {
     }
 }
 
-/// Goal: a unit attention comes first, then the right, then the reservation.
+/// Goal: a unit attention is checked first, then the right, then the reservation.
 #[test]
 fn rights_come_before_reservations() {
     let mut bench = bench();
@@ -210,7 +210,7 @@ fn rights_come_before_reservations() {
     assert_eq!(bench.refusal(B, &FORMAT), Sense::CAPACITY_DATA_HAS_CHANGED);
 }
 
-/// Everything that all share: mode parameters, states of port groups, what the medium answers.
+/// All shared state: mode parameters, states of port groups, responses of the medium.
 fn shared_state(bench: &mut Bench) -> [Vec<u8>; 4] {
     [
         bench.reply(&[0x5a, 0, 0x3f, 0xff, 0, 0, 0, 0xff, 0xff, 0]),
@@ -220,8 +220,8 @@ fn shared_state(bench: &mut Bench) -> [Vec<u8>; 4] {
     ]
 }
 
-/// A command of any kind, more often one that has uses for administrators only, with fields of
-/// which most are 0; and a parameter list, which for MODE SELECT may be a control mode page.
+/// A command of any kind, more often one with uses for administrators only, with fields that are
+/// mostly 0; and a parameter list, which for MODE SELECT may be a control mode page.
 fn commands() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let restricted: Vec<_> = (0..COMMANDS.len())
         .filter(|at| COMMANDS[*at].administration != Administration::Never)
@@ -250,14 +250,14 @@ fn commands() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
-    /// Goal: whatever a nexus without rights sends, what all share is as before, and nothing is
-    /// planned that erases the unit.
+    /// Goal: commands of a nexus without rights never change shared state, and no plan erases the
+    /// unit.
     #[test]
     fn nothing_that_all_share_is_changed(
         (cdb, mut list) in commands(),
         removable in any::<bool>(),
     ) {
-        // Reservations are the way of the standard to shut others out.
+        // Reservations are the standard's way to exclude others.
         prop_assume!(!matches!(cdb[0], 0x16 | 0x17 | 0x5f));
         let mut bench = if removable { bench() } else { restricted(Bench::thin()) };
         let before = shared_state(&mut bench);

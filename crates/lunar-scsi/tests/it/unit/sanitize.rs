@@ -1,4 +1,4 @@
-//! SANITIZE, and what a long operation means for all other commands.
+//! SANITIZE, and the effect of a long operation on all other commands.
 
 use crate::unit::support::{A, B, Bench, blocks, options};
 use lunar_scsi::commands::COMMANDS;
@@ -26,7 +26,7 @@ fn list(method: u8, pattern: &[u8]) -> Vec<u8> {
     [&[method, 0, high, low], pattern].concat()
 }
 
-/// Begins what is planned, as a target does.
+/// Begins the planned operation, like a target.
 pub fn begin(bench: &mut Bench, plan: Plan) -> Result<(), Sense> {
     match plan {
         Plan::LongOperation { operation, by, .. } => bench.unit.begin_operation(operation, by),
@@ -82,7 +82,7 @@ fn overwrite_lists_that_are_none() {
     assert!(bench.send(&cdb(OVERWRITE, 516), &whole_block).is_ok());
 }
 
-/// Goal: what is reserved is refused, and so is what is not here: ZNR, CRYPTOGRAPHIC ERASE.
+/// Goal: reserved fields and unsupported features are refused: ZNR, CRYPTOGRAPHIC ERASE.
 #[test]
 fn what_is_reserved_is_refused() {
     let mut bench = Bench::thin();
@@ -107,8 +107,8 @@ fn what_is_reserved_is_refused() {
     assert_eq!(refused, Sense::invalid_field_in_cdb(1, Some(4)), "nothing to deallocate");
 }
 
-/// Goal: while it runs, every command is refused but those that tell about the unit, and what they
-/// tell is how far it is. Method: the whole table.
+/// Goal: during the operation, every command is refused except those that report about the unit,
+/// and these report the progress. Method: the whole table.
 #[test]
 fn meanwhile_the_unit_tells_and_does_nothing() {
     let mut bench = Bench::removable();
@@ -152,7 +152,8 @@ fn meanwhile_the_unit_tells_and_does_nothing() {
     bench.plan(&blocks(0x28, 0, 0, 1));
 }
 
-/// Who comes while it runs learns of it from the answers, and has seen no block before.
+/// Goal: a nexus that logs in during the operation is not informed of the end: the answers report
+/// the operation, and it has seen no block before.
 #[test]
 fn who_comes_later_is_not_told_of_the_end() {
     let mut bench = Bench::thin();
@@ -166,8 +167,8 @@ fn who_comes_later_is_not_told_of_the_end() {
     bench.reply(&READY);
 }
 
-/// Goal: who had logged in before it began is told of its end, also where the unit comes to know
-/// that nexus after it.
+/// Goal: a nexus that logged in before the beginning is informed of the end, also if the unit
+/// attaches it afterwards.
 #[test]
 fn who_was_there_is_told_of_the_end_by_its_first_command() {
     let mut bench = Bench::thin();
@@ -191,7 +192,7 @@ fn who_was_there_is_told_of_the_end_by_its_first_command() {
     }
 }
 
-/// Neither a reset nor the loss of who asked ends it.
+/// Goal: neither a reset nor the loss of the requesting nexus ends the operation.
 #[test]
 fn resets_do_not_end_it() {
     let mut bench = Bench::thin();
@@ -203,8 +204,8 @@ fn resets_do_not_end_it() {
     assert!(bench.unit.operation().is_some());
 }
 
-/// Goal: of two only one begins, however far the other one was. Method: the second is planned, or
-/// waits for its list, when the first begins.
+/// Goal: only one of two operations begins, however far the other one was. Method: the second is
+/// planned, or waits for its list, when the first begins.
 #[test]
 fn one_at_a_time() {
     let mut bench = Bench::thin();
@@ -219,8 +220,8 @@ fn one_at_a_time() {
     assert_eq!(resumed, Err(running.into()));
 }
 
-/// Goal: after a failure the blocks stay out of reach until another SANITIZE ends well, or EXIT
-/// FAILURE MODE if AUSE allowed for that. SBC-3 §4.11.
+/// Goal: after a failure the blocks stay inaccessible until another SANITIZE succeeds, or EXIT
+/// FAILURE MODE if AUSE permits it. SBC-3 §4.11.
 #[test]
 fn failure_and_the_ways_out() {
     for unrestricted in [false, true] {
@@ -257,7 +258,7 @@ fn failure_and_the_ways_out() {
     }
 }
 
-/// A unit that takes up the state of `bench`'s, with one nexus.
+/// Creates a unit with the state of that of `bench`, with one nexus.
 fn restarted(bench: &Bench) -> Bench {
     let mut after = Bench::fresh(options());
     after.unit = BlockUnit::new(options());
@@ -268,7 +269,7 @@ fn restarted(bench: &Bench) -> Bench {
     after
 }
 
-/// Goal: an operation and its failure survive the process, its end as well.
+/// Goal: an operation, its failure and its end survive the process.
 #[test]
 fn it_survives_a_restart() {
     let mut bench = Bench::thin();

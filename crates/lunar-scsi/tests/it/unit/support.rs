@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub const A: NexusId = NexusId(1);
 pub const B: NexusId = NexusId(2);
-/// Blocks of the unit: more than 32 bits hold would hide mistakes of READ CAPACITY (10).
+/// Number of blocks of the unit: more than 32 bits would hide errors of READ CAPACITY (10).
 pub const COUNT: u64 = 0x20_0000;
 
 pub fn options() -> UnitOptions {
@@ -34,7 +34,7 @@ pub fn port() -> TargetPort {
     TargetPort { name: "iqn.2026-11.org.lunarsan:t".into(), portal_group_tag: 1, relative_id: 1 }
 }
 
-/// A unit under test, with what a target would know around it.
+/// A unit under test, with the context that a target provides.
 pub struct Bench {
     pub unit: BlockUnit,
     pub luns: Vec<Lun>,
@@ -44,7 +44,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// `A` and `B` are attached and have heard of the power-on.
+    /// Attaches `A` and `B`, which have received the power-on.
     pub fn new(options: UnitOptions) -> Self {
         let mut bench = Self::fresh(options);
         for nexus in [A, B] {
@@ -54,7 +54,7 @@ impl Bench {
         bench
     }
 
-    /// Nobody is attached.
+    /// Attaches no nexus.
     pub fn fresh(options: UnitOptions) -> Self {
         let luns = vec![Lun::new(0), Lun::new(1), Lun::new(300)];
         Self { unit: BlockUnit::new(options), luns, port: port(), protocol_level: 1 }
@@ -68,7 +68,7 @@ impl Bench {
         Self::new(UnitOptions { removable: true, ..options() })
     }
 
-    /// All that is offered to any unit.
+    /// A unit with all features.
     pub fn with_everything() -> Self {
         let atomic = Some(AtomicBlocks { unit_blocks: 8, blocks_max: 64 });
         Self::new(UnitOptions { removable: true, atomic, ..options() })
@@ -80,7 +80,7 @@ impl Bench {
         self.unit.attach(nexus, initiator, self.port.clone());
     }
 
-    /// Attaches a nexus of the initiator `name`, and lets it hear of the power-on.
+    /// Attaches a nexus of the initiator `name`, and takes the power-on.
     pub fn attach_named(&mut self, nexus: NexusId, name: &str, origin: Option<Origin>) {
         let isid = [0x80, 0, 0, 0, (nexus.0 >> 8) as u8, nexus.0 as u8];
         let initiator = InitiatorPort { name: name.into(), isid };
@@ -96,12 +96,12 @@ impl Bench {
         self.unit.plan(nexus, &context, cdb)
     }
 
-    /// The plan of a command that must not be refused.
+    /// Returns the plan of a command that must not be refused.
     pub fn plan(&mut self, cdb: &[u8]) -> Plan {
         self.run(A, cdb).unwrap_or_else(|refusal| panic!("{cdb:02x?} refused: {refusal:x?}"))
     }
 
-    /// The data-in of a command that must answer at once.
+    /// Returns the data-in of a command that must answer at once.
     pub fn reply(&mut self, cdb: &[u8]) -> Vec<u8> {
         match self.plan(cdb) {
             Plan::Reply(reply) => reply,
@@ -109,7 +109,7 @@ impl Bench {
         }
     }
 
-    /// The sense of a command that must be refused.
+    /// Returns the sense of a command that must be refused.
     pub fn refusal(&mut self, nexus: NexusId, cdb: &[u8]) -> Sense {
         match self.run(nexus, cdb) {
             Err(Refusal::Check(sense)) => sense,
@@ -117,12 +117,12 @@ impl Bench {
         }
     }
 
-    /// The sense of a command of `A` that must be refused.
+    /// Returns the sense of a command of `A` that must be refused.
     pub fn sense(&mut self, cdb: &[u8]) -> Sense {
         self.refusal(A, cdb)
     }
 
-    /// A command of `A` whose parameter list is `list`.
+    /// Runs a command of `A` whose parameter list is `list`.
     pub fn send(&mut self, cdb: &[u8], list: &[u8]) -> Result<Plan, Refusal> {
         self.send_from(A, cdb, list)
     }
@@ -139,7 +139,7 @@ impl Bench {
     }
 }
 
-/// A CDB of the layout its operation code has, with byte 1.
+/// Builds a CDB of the layout of its operation code, with `flags` as byte 1.
 pub fn blocks(opcode: u8, flags: u8, lba: u64, count: u64) -> Vec<u8> {
     let mut cdb = match opcode >> 5 {
         0 => vec![0; 6],

@@ -1,4 +1,4 @@
-//! The threshold of room: VPD page B2h, mode pages 01h and 1Ch/02h, the unit attention.
+//! The threshold of free space: VPD page B2h, mode pages 01h and 1Ch/02h, the unit attention.
 
 use crate::unit::support::{A, B, Bench, options};
 use lunar_scsi::plan::{Plan, Refusal};
@@ -21,7 +21,7 @@ fn mode_sense(page_control: u8, page: u8, subpage: u8) -> [u8; 6] {
     [0x1a, 0x08, page_control << 6 | page, subpage, 255, 0]
 }
 
-/// MODE SELECT (6) of one page.
+/// Sends MODE SELECT (6) of one page.
 fn mode_select(bench: &mut Bench, page: &[u8]) -> Result<Plan, Refusal> {
     let list = [&[0; 4], page].concat();
     bench.send(&[0x15, 0x10, 0, 0, list.len() as u8, 0], &list)
@@ -37,7 +37,8 @@ fn with_count(enabled: bool, count: u32) -> [u8; 24] {
     page
 }
 
-/// SBC-3 §6.3: log page 0Ch, of units that count their room, once it was looked at.
+/// Goal: log page 0Ch reports the space of units with a threshold, after the first measurement.
+/// SBC-3 §6.3.
 #[test]
 fn the_log_page_tells_the_room() {
     let log = |parameter| [0x4d, 0, 0x4c, 0, 0, 0, parameter, 0, 255, 0];
@@ -72,7 +73,7 @@ fn the_page_as_bytes() {
     assert_eq!(saved, Sense::SAVING_PARAMETERS_NOT_SUPPORTED);
 }
 
-/// SPC-4 §6.13: which pages a page code and a subpage code ask for.
+/// Goal: each page code and subpage code returns the right pages. SPC-4 §6.13.
 #[test]
 fn page_and_subpage_codes() {
     let mut bench = bench();
@@ -91,7 +92,8 @@ fn page_and_subpage_codes() {
     assert_eq!(sense, Sense::invalid_field_in_cdb(3, None), "without a threshold no such page");
 }
 
-/// SBC-3 §4.7.3.7: each nexus is told once for each crossing, with the place of the descriptor.
+/// Goal: each nexus is informed once per crossing, with the offset of the descriptor.
+/// SBC-3 §4.7.3.7.
 #[test]
 fn every_nexus_is_told_once() {
     let mut bench = bench();
@@ -156,7 +158,7 @@ fn what_cannot_change_of_it_is_refused_at_its_bit() {
         let mut page = with_count(true, 10);
         page[at] = value;
         let wrong = Sense::invalid_field_in_parameter_list(4 + at as u16, Some(bit));
-        // THRESHOLD RESOURCE 2 differs from 1 in two bits; the upper one is pointed at.
+        // THRESHOLD RESOURCE 2 differs from 1 in two bits; the pointer names the upper one.
         assert_eq!(mode_select(&mut bench(), &page), Err(wrong.into()), "byte {at}");
     }
     let mut long = DEFAULT.to_vec();

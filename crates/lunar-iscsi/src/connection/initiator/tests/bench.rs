@@ -1,4 +1,4 @@
-//! One connection, its session, and a hand that writes the target's PDUs.
+//! A test bench: one connection, its session, and helpers that build the PDUs of the target.
 
 use crate::connection::initiator::{
     Command, ConnectionLimits, ConnectionOptions, InitiatorConnection, Input, Output,
@@ -23,12 +23,12 @@ const STAT_SN: SerialNumber = SerialNumber(u32::MAX - 1);
 pub struct Bench {
     pub now: Time,
     pub session: InitiatorSession,
-    /// What the session says is heard at once, not when the machine has nothing to do.
+    /// True to deliver messages of the session at once, not only when the machine is idle.
     pub session_is_prompt: bool,
     pub machine: InitiatorConnection,
-    /// What the initiator sent and the test has not looked at.
+    /// PDUs that the initiator sent and the test has not examined.
     pub sent: VecDeque<Pdu>,
-    /// All other outputs that the test has not looked at.
+    /// All other outputs that the test has not examined.
     pub told: VecDeque<Output>,
     pub wait: Option<Time>,
     pub stat_sn: SerialNumber,
@@ -41,7 +41,7 @@ pub fn limits() -> ConnectionLimits {
 }
 
 impl Bench {
-    /// Logged in, all that was offered agreed to, a window of 16 commands.
+    /// Creates a bench after login, with all offers accepted and a window of 16 commands.
     pub fn with(offer: Offer, limits: ConnectionLimits) -> Self {
         let mut bench = Self::before_login(offer, limits);
         bench.log_in();
@@ -131,7 +131,7 @@ impl Bench {
         self.run();
     }
 
-    /// A PDU of the target arrives, with its data segment.
+    /// Delivers a PDU of the target with its data segment.
     pub fn target(&mut self, bhs: [u8; 48], data: &[u8]) {
         let pdu = Pdu::with_data(bhs, Bytes::copy_from_slice(data));
         let told = self.told.len();
@@ -170,7 +170,7 @@ impl Bench {
         }
     }
 
-    /// Whether the session said anything.
+    /// Delivers the messages of the session; returns whether there were any.
     fn hear_session(&mut self) -> bool {
         let mut said = false;
         while let Some(output) = self.session.poll() {
@@ -186,7 +186,7 @@ impl Bench {
         self.handle(Input::Execute(command(id, data_out, data_in_bytes_max)));
     }
 
-    /// The next PDU the initiator sent.
+    /// Takes the next PDU that the initiator sent.
     pub fn sent(&mut self, opcode: Opcode) -> Pdu {
         let pdu = self.sent.pop_front().expect("a PDU");
         assert_eq!(pdu.opcode(), opcode);
@@ -197,7 +197,7 @@ impl Bench {
         ScsiCommand::decode(&self.sent(Opcode::SCSI_COMMAND).bhs)
     }
 
-    /// A SCSI Response, with the numbers it should have.
+    /// Builds a SCSI Response with correct numbers.
     pub fn response(&mut self, tag: u32) -> ScsiResponse {
         ScsiResponse {
             first: FirstByte::plain(Opcode::SCSI_RESPONSE),
@@ -271,7 +271,7 @@ impl Bench {
         .encode()
     }
 
-    /// Takes what the driver was told, without `Receive`.
+    /// Takes the outputs to the driver, except `Receive`.
     pub fn told(&mut self) -> Vec<Output> {
         self.told.drain(..).filter(|told| !matches!(told, Output::Receive(_))).collect()
     }

@@ -1,5 +1,5 @@
-//! What a hostile target may send: each is noticed, nothing panics, everything in hand is
-//! reported and nothing is left.
+//! Attacks of a hostile target: each is detected, nothing panics, all open requests are reported
+//! and nothing remains.
 
 use super::bench::{Bench, limits};
 use crate::connection::initiator::{CloseReason, Failure, Input, Output, Violation};
@@ -11,7 +11,7 @@ use lunar_wire::U24;
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// A read (tag 0) and a write (tag 1) of 1,000 bytes each are in hand.
+/// Creates a bench with a read (tag 0) and a write (tag 1) of 1,000 bytes each open.
 fn bench() -> (Bench, u32, u32) {
     let offer = Offer { immediate_data: false, initial_r2t: true, ..Offer::initiator() };
     let mut bench = Bench::with(offer, limits());
@@ -22,7 +22,8 @@ fn bench() -> (Bench, u32, u32) {
     (bench, read, write)
 }
 
-/// The connection ended for a violation, both commands were reported lost, nothing is left.
+/// Checks that the connection ended for a violation, both commands were reported lost, and nothing
+/// remains.
 fn violation(bench: &mut Bench) -> Violation {
     let told = bench.told();
     let lost =
@@ -35,7 +36,7 @@ fn violation(bench: &mut Bench) -> Violation {
     bench.sent.clear();
     bench.assert_nothing_left();
     assert_eq!(bench.wait, None, "no timer is left");
-    // A closed machine takes everything and says nothing.
+    // A closed machine accepts every input and has no output.
     bench.handle(Input::Header(Header::new([0xff; 48])));
     bench.handle(Input::PeerClosed);
     bench.handle(Input::Deadline);
@@ -143,7 +144,7 @@ fn r2t_tricks() -> Vec<(&'static str, Trick)> {
     ]
 }
 
-/// Responses, and PDUs that have no place here.
+/// Wrong responses, and PDUs that are not allowed in this state.
 fn response_tricks() -> Vec<(&'static str, Trick)> {
     std::vec![
         ("a StatSN that skips", response_trick(|pdu| pdu.stat_sn = pdu.stat_sn.plus(1), &[])),
@@ -200,7 +201,7 @@ fn response_tricks() -> Vec<(&'static str, Trick)> {
     ]
 }
 
-/// Goal: every trick ends the connection, and nothing is left of it.
+/// Goal: every attack ends the connection, and nothing of it remains.
 #[test]
 fn every_trick_is_a_violation() {
     for (name, trick) in tricks() {
@@ -211,8 +212,8 @@ fn every_trick_is_a_violation() {
     }
 }
 
-/// Goal: no sequence of PDUs panics, hangs or grows. Method: from a seed, mostly sane PDUs with
-/// single bits flipped, for both tasks in hand.
+/// Goal: no sequence of PDUs causes a panic, an endless loop or growth. Method: from a seed, mostly
+/// valid PDUs with single flipped bits, for both open tasks.
 #[test]
 fn flipped_bits_never_panic() {
     let mut state = 0x1234_5678_u64;
@@ -244,7 +245,7 @@ fn flipped_bits_never_panic() {
     }
 }
 
-/// Goal: a login that never ends, or an answer that is none, ends the connection.
+/// Goal: a login that never ends, or an answer that is not a Login Response, ends the connection.
 #[test]
 fn a_silent_target_is_given_up() {
     let mut bench = Bench::before_login(Offer::initiator(), limits());
@@ -256,8 +257,8 @@ fn a_silent_target_is_given_up() {
     assert_eq!(bench.wait, None);
 }
 
-/// Goal: a connection that is closed over keys which old targets do not know ends for that reason;
-/// for any other where they were not named.
+/// Goal: a connection that is closed after keys that old targets do not support were proposed ends
+/// with that reason; without these keys it ends with another reason.
 #[test]
 fn a_login_is_closed_over_newer_keys() {
     let newer = Offer::initiator();
@@ -272,7 +273,7 @@ fn a_login_is_closed_over_newer_keys() {
     }
 }
 
-/// Goal: text that never ends meets its limit. Method: each answer asks to go on.
+/// Goal: endless text reaches its limit. Method: each answer asks to continue.
 #[test]
 fn endless_text_meets_a_limit() {
     let (mut bench, _, _) = bench();
@@ -302,8 +303,8 @@ fn endless_text_meets_a_limit() {
     };
 }
 
-/// Goal: a window that lies changes nothing: MaxCmdSN before ExpCmdSN − 1, ExpCmdSN of commands
-/// that were never sent.
+/// Goal: a false window changes nothing: MaxCmdSN before ExpCmdSN − 1, ExpCmdSN of commands that
+/// were never sent.
 #[test]
 fn a_window_that_lies_is_ignored() {
     let (mut bench, read, write) = bench();

@@ -1,4 +1,4 @@
-//! What RFC 7144 and TaskReporting=FastAbort (RFC 7143 §4.2.3.4) change for the initiator.
+//! Effects of RFC 7144 and TaskReporting=FastAbort (RFC 7143 §4.2.3.4) on the initiator.
 
 use super::bench::{Bench, command, limits};
 use crate::connection::initiator::{CommandResult, Failure, Input, Management, Output};
@@ -36,8 +36,8 @@ fn managed(bench: &mut Bench) -> (Result<Response, Failure>, [u8; 3]) {
     }
 }
 
-/// Goal: below level 2 its functions are not sent, priorities are zero on the wire, and what a
-/// target says in its fields is not believed. RFC 7144 §5.1.1, §5.2.1, §6.3.
+/// Goal: below level 2 its functions are not sent, priorities are zero on the wire, and its fields
+/// in PDUs of the target are ignored. RFC 7144 §5.1.1, §5.2.1, §6.3.
 #[test]
 fn nothing_of_it_at_level_one() {
     let mut bench = level_1();
@@ -74,7 +74,7 @@ fn status_of(bench: &mut Bench) -> (u8, u16) {
     }
 }
 
-/// Goal: priority and status qualifier travel at level 2.
+/// Goal: priority and status qualifier are transmitted at level 2.
 #[test]
 fn priority_and_status_qualifier() {
     let mut bench = Bench::new();
@@ -91,9 +91,9 @@ fn priority_and_status_qualifier() {
     bench.assert_nothing_left();
 }
 
-/// Goal: QUERY TASK names its task as ABORT TASK does, an immediate one with its own CmdSN
-/// (RFC 7144 §6.3.3), and ends nothing; one of a task that is over or was never sent is answered
-/// here.
+/// Goal: QUERY TASK refers to its task as ABORT TASK does, to an immediate one with its own CmdSN
+/// (RFC 7144 §6.3.3), and ends nothing; a query of a task that has ended or was never sent is
+/// answered locally.
 #[test]
 fn query_task() {
     let mut bench = Bench::new();
@@ -131,8 +131,8 @@ fn query_task() {
     bench.assert_nothing_left();
 }
 
-/// Goal: QUERY TASK SET and QUERY ASYNCHRONOUS EVENT hold up nothing and end nothing; what the
-/// latter brings is handed on.
+/// Goal: QUERY TASK SET and QUERY ASYNCHRONOUS EVENT neither delay nor end tasks; the information
+/// of the latter is passed on.
 #[test]
 fn questions_end_nothing() {
     let mut bench = Bench::new();
@@ -156,7 +156,7 @@ fn questions_end_nothing() {
     bench.assert_nothing_left();
 }
 
-/// Goal: I_T NEXUS RESET ends all tasks of the session, whatever their unit.
+/// Goal: I_T NEXUS RESET ends all tasks of the session, on every unit.
 #[test]
 fn i_t_nexus_reset() {
     let mut bench = Bench::new();
@@ -192,8 +192,9 @@ fn data_outs(bench: &mut Bench) -> Vec<DataOut> {
     data.map(|pdu| DataOut::decode(&pdu.bhs)).collect()
 }
 
-/// Goal: with FastAbort no data is sent for tasks that a function means, from the moment it is
-/// sent; others go on. Without it every R2T is answered. RFC 7143 §4.2.3.4 a), §4.2.3.3 a).
+/// Goal: with FastAbort no data is sent for tasks covered by a function once the function is sent;
+/// other tasks continue. Without FastAbort every R2T is answered. RFC 7143 §4.2.3.4 a), §4.2.3.3
+/// a).
 #[test]
 fn data_stops_with_the_function() {
     for (reporting, stops) in
@@ -279,7 +280,7 @@ fn terminated(bench: &mut Bench, lun: Lun, exp_cmd_sn: SerialNumber) -> AsyncMes
 }
 
 /// Goal: an Asynchronous Message 5 ends the tasks of its unit that the target had received, no data
-/// follows for them, and it is acknowledged by a NOP-Out that bears its LUN. RFC 7143 §11.9.1.
+/// follows for them, and the message is acknowledged by a NOP-Out with its LUN. RFC 7143 §11.9.1.
 #[test]
 fn terminated_tasks_end_and_are_acknowledged() {
     let mut bench = fast(TaskReporting::FastAbort);
@@ -314,8 +315,7 @@ fn terminated_tasks_end_and_are_acknowledged() {
     bench.assert_nothing_left();
 }
 
-/// Goal: that message has no meaning in a session that did not agree to it: it is told, not
-/// believed.
+/// Goal: in a session that did not negotiate FastAbort the message is reported but has no effect.
 #[test]
 fn terminated_without_agreement() {
     let mut bench = fast(TaskReporting::ResponseFence);

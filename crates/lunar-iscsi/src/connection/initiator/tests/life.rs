@@ -1,4 +1,4 @@
-//! From login to logout, and what happens besides.
+//! Life of a connection from login to logout.
 
 use super::bench::Bench;
 use crate::connection::initiator::{
@@ -29,7 +29,7 @@ impl Bench {
     }
 }
 
-/// Goal: the plain way through: login, a read with its status in a SCSI Response, logout.
+/// Goal: the simple case works: login, a read with its status in a SCSI Response, logout.
 #[test]
 fn login_command_logout() {
     let mut bench = Bench::new();
@@ -122,7 +122,7 @@ impl Bench {
 }
 
 /// Goal: a ping of the target is answered with its tag and unit, immediate and without a tag of
-/// ours; a NOP-In that only tells numbers is not.
+/// ours; a NOP-In that only reports numbers is not answered.
 #[test]
 fn a_ping_is_answered() {
     let mut bench = Bench::new();
@@ -138,7 +138,7 @@ fn a_ping_is_answered() {
     bench.assert_nothing_left();
 }
 
-/// Goal: our own ping comes back with its data, or the connection is broken.
+/// Goal: our own ping must come back with its data, or the connection ends.
 #[test]
 fn our_ping_comes_back() {
     let mut bench = Bench::new();
@@ -159,8 +159,8 @@ fn our_ping_comes_back() {
     bench.assert_nothing_left();
 }
 
-/// Goal: when nothing arrives a ping goes out; its answer starts the clock anew, silence ends
-/// the connection.
+/// Goal: when nothing arrives, a ping is sent; its answer restarts the timer, silence ends the
+/// connection.
 #[test]
 fn a_dead_target_is_noticed() {
     let mut bench = Bench::with(Offer::initiator(), ConnectionLimits::default());
@@ -181,8 +181,8 @@ fn a_dead_target_is_noticed() {
     bench.assert_nothing_left();
 }
 
-/// Goal: asked to log out, the initiator takes no new commands, lets those in hand end, and logs
-/// out then; or a second before the target's patience ends.
+/// Goal: when the target requests a logout, the initiator accepts no new commands, lets the open
+/// ones end, and then logs out; at the latest a second before the time limit of the target.
 #[test]
 fn asked_to_log_out() {
     for patient in [true, false] {
@@ -225,7 +225,7 @@ fn asked_to_log_out() {
     }
 }
 
-/// Goal: each request acknowledges all status that came before it. RFC 7143 §4.2.2.2.
+/// Goal: each request acknowledges all status received before it. RFC 7143 §4.2.2.2.
 #[test]
 fn status_is_acknowledged() {
     let mut bench = Bench::new();
@@ -243,9 +243,9 @@ fn status_is_acknowledged() {
     bench.assert_nothing_left();
 }
 
-/// Goal: told that a connection or the session will drop, the initiator tells its owner for how
-/// long it may not come back, and neither logs in again nor logs out by itself.
-/// RFC 7143 §11.9.1, events 2 and 3.
+/// Goal: when the target announces that a connection or the session will drop, the initiator
+/// reports to its owner how long it must wait before it returns, and neither logs in again nor logs
+/// out by itself. RFC 7143 §11.9.1, events 2 and 3.
 #[test]
 fn a_drop_is_told() {
     for event in [AsyncEvent::CONNECTION_WILL_DROP, AsyncEvent::SESSION_WILL_DROP] {
@@ -264,7 +264,7 @@ fn a_drop_is_told() {
     }
 }
 
-/// Goal: asked to negotiate, the initiator sends an empty Text Request.
+/// Goal: when the target requests a negotiation, the initiator sends an empty Text Request.
 #[test]
 fn asked_to_negotiate() {
     let mut bench = Bench::new();
@@ -297,8 +297,9 @@ impl Bench {
     }
 }
 
-/// Goal: SendTargets over two responses, cut in the middle of a word; the second request goes on
-/// under the same tag with the target's own; a second SendTargets waits for the first.
+/// Goal: SendTargets works over two responses, split in the middle of a word; the second request
+/// continues under the same tag with the tag of the target; a second SendTargets waits for the
+/// first.
 #[test]
 fn send_targets() {
     let mut bench = Bench::new();
@@ -339,8 +340,8 @@ fn send_targets() {
     bench.assert_nothing_left();
 }
 
-/// Goal: a rejected command fails, and its CmdSN is used up by a ping, unless the target counted
-/// it. RFC 7143 §7.3.
+/// Goal: a rejected command fails, and a ping uses up its CmdSN unless the target counted it.
+/// RFC 7143 §7.3.
 #[test]
 fn a_rejected_command_leaves_no_gap() {
     for counted in [false, true] {

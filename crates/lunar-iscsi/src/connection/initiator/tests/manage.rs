@@ -1,4 +1,4 @@
-//! Task management functions, and what comes of the tasks they end.
+//! Task management functions and their effect on tasks.
 
 use super::bench::{Bench, limits};
 use crate::connection::initiator::{Failure, Input, Management, Output};
@@ -19,7 +19,7 @@ impl Bench {
     }
 }
 
-/// Goal: ABORT TASK names tag, CmdSN and unit of its task, which ends with its response; the
+/// Goal: ABORT TASK carries the tag, CmdSN and unit of its task, which ends with the response; the
 /// function is reported after the task.
 #[test]
 fn abort_task() {
@@ -57,8 +57,8 @@ fn abort_task() {
     bench.assert_nothing_left();
 }
 
-/// Goal: ABORT TASK of a task that an immediate command made has a RefCmdSN equal to its own CmdSN,
-/// however far the numbers have gone since. RFC 7143 §11.5.5.
+/// Goal: ABORT TASK of a task of an immediate command has a RefCmdSN equal to its own CmdSN,
+/// however far the numbers have advanced since. RFC 7143 §11.5.5.
 #[test]
 fn abort_of_an_immediate_task() {
     let mut bench = Bench::new();
@@ -80,7 +80,7 @@ fn abort_of_an_immediate_task() {
     bench.assert_nothing_left();
 }
 
-/// Goal: a task that ends before its abort is answered ends as the target says.
+/// Goal: a task that ends before its abort is answered ends with the status of the target.
 #[test]
 fn a_response_may_overtake_the_abort() {
     let mut bench = Bench::new();
@@ -137,8 +137,8 @@ fn a_waiting_command_is_withdrawn() {
     bench.assert_nothing_left();
 }
 
-/// Goal: until a function on several tasks is answered, R2Ts of the tasks it meets are answered
-/// too, those that come behind its request included; then nothing more of them is sent.
+/// Goal: until a function on several tasks is answered, R2Ts of the tasks it covers are answered,
+/// including R2Ts that arrive after its request; then nothing more is sent for these tasks.
 /// RFC 7143 §4.2.3.3 a).
 #[test]
 fn data_goes_out_until_a_reset_is_answered() {
@@ -172,7 +172,7 @@ fn data_goes_out_until_a_reset_is_answered() {
     bench.assert_nothing_left();
 }
 
-/// Goal: LOGICAL UNIT RESET ends the tasks on its unit that were sent before it, no others.
+/// Goal: LOGICAL UNIT RESET ends exactly the tasks on its unit that were sent before it.
 #[test]
 fn a_reset_ends_the_older_tasks_of_its_unit() {
     let mut bench = Bench::new();
@@ -208,8 +208,8 @@ fn a_reset_ends_the_older_tasks_of_its_unit() {
     bench.assert_nothing_left();
 }
 
-/// Goal: a function on another connection ends tasks here as well; while data is being received
-/// for one, its buffer is kept until that is over, and late PDUs are no violation.
+/// Goal: a function on another connection ends tasks here as well; while data of a task arrives,
+/// its buffer is kept until the segment is complete, and late PDUs are no violation.
 #[test]
 fn tasks_ended_from_elsewhere() {
     use crate::session::initiator::ToConnection;

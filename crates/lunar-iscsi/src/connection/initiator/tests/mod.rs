@@ -1,4 +1,4 @@
-//! The machine against scripted PDUs: what a target does right, and what a hostile one may try.
+//! Tests of the machine with scripted PDUs of correct and of hostile targets.
 
 mod bench;
 mod hostile;

@@ -1,4 +1,4 @@
-//! Data in both directions.
+//! Data transfer in both directions.
 
 use super::bench::{Bench, limits};
 use crate::connection::initiator::{CommandResult, Input, Output, Residual};
@@ -39,8 +39,8 @@ fn completed(bench: &mut Bench) -> CommandResult {
     }
 }
 
-/// Goal: immediate and unsolicited data are exactly what was agreed, for every size around the
-/// borders. Method: each combination of InitialR2T and ImmediateData; the peer's
+/// Goal: immediate and unsolicited data are exactly as negotiated, for every size around the
+/// limits. Method: each combination of InitialR2T and ImmediateData; the peer's
 /// MaxRecvDataSegmentLength is 1,024, FirstBurstLength 4,096.
 #[test]
 fn a_write_opens_with_what_was_agreed() {
@@ -71,7 +71,7 @@ fn a_write_opens_with_what_was_agreed() {
 }
 
 /// Goal: unsolicited Data-Out follows in the order of the commands, also when the commands are sent
-/// before any of it. RFC 7143 §4.2.5.2.
+/// before any of their data. RFC 7143 §4.2.5.2.
 #[test]
 fn unsolicited_data_in_order() {
     let mut bench = Bench::with(offer(false, false), limits());
@@ -94,8 +94,8 @@ fn unsolicited_data_in_order() {
     bench.assert_nothing_left();
 }
 
-/// Goal: no data follows a Logout Request, neither what was on its way nor what is asked for later:
-/// the target has terminated its tasks. RFC 7143 §11.14.
+/// Goal: no data follows a Logout Request, neither queued data nor data requested later: the target
+/// has terminated its tasks. RFC 7143 §11.14.
 #[test]
 fn no_data_behind_a_logout() {
     let mut bench = Bench::with(offer(true, false), limits());
@@ -113,7 +113,7 @@ fn no_data_behind_a_logout() {
     assert_eq!(bench.sent.len(), 0);
 }
 
-/// Goal: a command that moves no data has neither R nor W, expects nothing, and is final.
+/// Goal: a command that moves no data has neither R nor W, expects zero bytes, and is final.
 /// RFC 7143 §11.3.1.
 #[test]
 fn a_command_without_data() {
@@ -129,7 +129,7 @@ fn a_command_without_data() {
     bench.assert_nothing_left();
 }
 
-/// Goal: Data-In of length 0 is taken, with a status and without, and counts in DataSN.
+/// Goal: Data-In of length 0 is accepted, with and without a status, and counts in DataSN.
 /// RFC 7143 §11.7.7.
 #[test]
 fn data_in_without_data() {
@@ -147,7 +147,7 @@ fn data_in_without_data() {
     bench.assert_nothing_left();
 }
 
-/// Goal: where the response is not "completed at target", status and residuals say nothing.
+/// Goal: if the response is not "completed at target", status and residuals have no meaning.
 /// RFC 7143 §11.4.2, §11.4.3.
 #[test]
 fn a_target_failure_has_no_residual() {
@@ -165,8 +165,8 @@ fn a_target_failure_has_no_residual() {
     bench.assert_nothing_left();
 }
 
-/// Goal: R2Ts are answered in their order, two may be open, the tags come back; also when both are
-/// there before any data is sent.
+/// Goal: R2Ts are answered in order, two may be open, and the tags come back; also when both arrive
+/// before any data is sent.
 #[test]
 fn ready_to_transfer_is_answered_in_order() {
     for together in [false, true] {
@@ -220,7 +220,7 @@ impl ConcatData for Vec<(DataOut, Vec<u8>)> {
     }
 }
 
-/// Goal: Data-In goes to its place, and its last PDU may bring the status and an underflow.
+/// Goal: Data-In is placed in its buffer, and its last PDU may carry the status and an underflow.
 #[test]
 fn status_with_the_data() {
     let mut bench = Bench::new();
@@ -248,7 +248,7 @@ fn status_with_the_data() {
     bench.assert_nothing_left();
 }
 
-/// Goal: sense data and an overflow arrive as such.
+/// Goal: sense data and an overflow are reported.
 #[test]
 fn check_condition_with_sense() {
     let mut bench = Bench::new();
@@ -296,7 +296,7 @@ fn both_directions() {
     bench.assert_nothing_left();
 }
 
-/// Goal: where order was not agreed, pieces may come in any order, but each once.
+/// Goal: without negotiated order, pieces may come in any order, but each only once.
 #[test]
 fn data_in_out_of_order() {
     let unordered =
@@ -313,8 +313,8 @@ fn data_in_out_of_order() {
     bench.assert_nothing_left();
 }
 
-/// Goal: commands wait while the window is closed and go out in order when it opens, over the
-/// wrap of CmdSN; immediate ones do not wait.
+/// Goal: commands wait while the window is closed and are sent in order when it opens, across the
+/// wrap of CmdSN; immediate commands do not wait.
 #[test]
 fn a_closed_window_holds_commands_back() {
     let mut bench = Bench::new();

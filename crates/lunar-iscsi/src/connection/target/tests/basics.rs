@@ -1,4 +1,4 @@
-//! Login, commands, data both ways, logout: the way through.
+//! Login, commands, data in both directions, logout.
 
 use super::requests::*;
 use super::rig::{Rig, pattern};
@@ -57,7 +57,8 @@ fn login_read_write_logout() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a long write is asked for in bursts, several at a time, and arrives whole.
+/// Goal: the data of a long write is requested in bursts, several at a time, and arrives
+/// completely.
 /// Method: immediate data, unsolicited data up to FirstBurstLength, then R2Ts answered in pieces.
 #[test]
 fn long_write_by_every_kind_of_data() {

@@ -1,4 +1,4 @@
-//! Data from the initiator that breaks a rule. RFC 7143 §4.2.5.2, §7.8, §7.9, §11.4.7.2, §11.7.
+//! Data-Out that violates a rule. RFC 7143 §4.2.5.2, §7.8, §7.9, §11.4.7.2, §11.7.
 
 use super::requests::*;
 use super::rig::{Rig, pattern};
@@ -18,7 +18,8 @@ const SERVICE_CRC: (u8, u8, u8) = (0x0b, 0x47, 0x05);
 const KEYS: &str = "MaxRecvDataSegmentLength=8192 FirstBurstLength=1024 MaxBurstLength=2048 \
                     InitialR2T=No ImmediateData=Yes MaxOutstandingR2T=2";
 
-/// The response is CHECK CONDITION with this sense key and code, and nothing of the write counts.
+/// Asserts that the response is CHECK CONDITION with this sense key and code, and that no data of
+/// the write counts.
 fn assert_check(pdu: &Pdu, sense: (u8, u8, u8)) {
     assert_eq!(pdu.opcode(), Opcode::SCSI_RESPONSE);
     let response = ScsiResponse::decode(&pdu.bhs);
@@ -33,7 +34,7 @@ fn rejects(sent: &[Pdu]) -> Vec<RejectReason> {
     rejects.map(|pdu| Reject::decode(&pdu.bhs).reason).collect()
 }
 
-/// A write of 2048 bytes with nothing sent yet, and the R2T for all of it.
+/// Starts a write of 2048 bytes and returns the R2T for all of it.
 fn asked(keys: &str) -> (Rig, TaskId, ReadyToTransfer) {
     let mut rig = Rig::normal(keys);
     rig.send(1, write(0, 5, 2048).encode(), &[]);
@@ -69,7 +70,7 @@ fn wrong_data_sn() {
     }
 }
 
-/// Goal: the answer to a bad sequence waits for the end of every sequence that was asked for.
+/// Goal: the response to a bad sequence waits for the end of every requested sequence.
 #[test]
 fn check_condition_waits_for_all_data() {
     let mut rig = Rig::normal(KEYS);
@@ -108,8 +109,8 @@ fn data_digest_error() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a command damaged with its immediate data does not count: the CmdSN is still expected,
-/// and a retry is carried out. RFC 7143 §7.3.
+/// Goal: a command with damaged immediate data does not count: its CmdSN is still expected, and a
+/// retry is carried out. RFC 7143 §7.3.
 #[test]
 fn damaged_immediate_data_leaves_a_gap() {
     let mut rig = Rig::normal(KEYS);
@@ -126,8 +127,8 @@ fn damaged_immediate_data_leaves_a_gap() {
     assert_eq!(ScsiResponse::decode(&rig.sent_one(1).bhs).status, 0);
 }
 
-/// Goal: each wrong Data-Out is discarded, ends the command as the RFC says, and is rejected
-/// where a field of it is wrong.
+/// Goal: each wrong Data-Out is discarded, ends the command as the RFC requires, and is rejected if
+/// one of its fields is wrong.
 #[test]
 fn wrong_fields() {
     type Case = (&'static str, fn(&mut DataOut), usize, (u8, u8, u8), RejectReason);
@@ -176,7 +177,7 @@ fn wrong_fields() {
     }
 }
 
-/// Goal: overlapping data is never taken. Method: the second PDU starts inside the first.
+/// Goal: overlapping data is never accepted. Method: the second PDU starts inside the first.
 #[test]
 fn overlapping_data() {
     let (mut rig, task, r2t) = asked(KEYS);
@@ -189,7 +190,7 @@ fn overlapping_data() {
     assert_check(&rig.sent_one(1), INCORRECT_AMOUNT);
 }
 
-/// Goal: the F bit ends a sequence: too early is an error, on an empty last PDU it is right.
+/// Goal: the F bit ends a sequence: too early is an error, on an empty last PDU it is valid.
 #[test]
 fn final_bit() {
     let (mut rig, _, r2t) = asked(KEYS);
@@ -205,7 +206,7 @@ fn final_bit() {
     rig.good(1, task);
 }
 
-/// Goal: a Data-Out without data is taken where it stands in its sequence, and counts in it.
+/// Goal: a Data-Out without data is accepted at its position in the sequence, and counts in DataSN.
 /// RFC 7143 §11.7.7.
 #[test]
 fn data_out_without_data() {
@@ -223,8 +224,8 @@ fn data_out_without_data() {
     rig.assert_nothing_left();
 }
 
-/// Goal: never more R2Ts are open than MaxOutstandingR2T; the next one comes with the end of one.
-/// RFC 7143 §13.17.
+/// Goal: the number of open R2Ts never exceeds MaxOutstandingR2T; the next one follows the end of
+/// one. RFC 7143 §13.17.
 #[test]
 fn open_sequences_are_counted() {
     for (agreed, keys) in [(2, KEYS), (1, "MaxBurstLength=2048 MaxOutstandingR2T=1")] {
@@ -252,8 +253,8 @@ fn open_sequences_are_counted() {
     }
 }
 
-/// Goal: a write without F whose data is all immediate waits for nothing. RFC 7143 §11.3.4 asks for
-/// F there; an initiator that forgets it is not left waiting.
+/// Goal: a write without F whose data is all immediate does not wait. RFC 7143 §11.3.4 requires F
+/// there; an initiator that omits it must not hang.
 #[test]
 fn all_data_immediate_without_f() {
     let mut rig = Rig::normal(KEYS);
@@ -266,7 +267,7 @@ fn all_data_immediate_without_f() {
     rig.assert_nothing_left();
 }
 
-/// Goal: unsolicited data only where it was agreed to, and no more than FirstBurstLength.
+/// Goal: unsolicited data is accepted only if negotiated, and at most FirstBurstLength.
 #[test]
 fn unsolicited_data_that_was_not_agreed_to() {
     let mut rig = Rig::normal("InitialR2T=Yes ImmediateData=No");
@@ -300,7 +301,7 @@ fn unsolicited_data_that_was_not_agreed_to() {
     rig.assert_nothing_left();
 }
 
-/// Goal: data for a task that is not known is discarded without a word.
+/// Goal: data for an unknown task is discarded without a response.
 #[test]
 fn data_for_nobody() {
     let mut rig = Rig::normal(KEYS);
@@ -311,8 +312,9 @@ fn data_for_nobody() {
     assert_eq!(rig.link(1).receives[1..], [Place::Discard; 2], "after the login's");
 }
 
-/// Goal: what is passed over but damaged is rejected too, RFC 7143 §7.8, unless its number says
-/// that it is to be ignored. Method: data for nobody, an acknowledgement with data, an old command.
+/// Goal: a damaged PDU that would be skipped is rejected too, RFC 7143 §7.8, unless its number
+/// requires that it is ignored. Method: data for no task, an acknowledgement with data, an old
+/// command.
 #[test]
 fn damaged_strays() {
     let mut rig = Rig::normal(KEYS);
@@ -332,8 +334,8 @@ fn damaged_strays() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a command that the executor refuses before its data is there: data on the way is
-/// swallowed, open R2Ts are waited for, then comes the response. RFC 7143 §11.4.2.
+/// Goal: if the executor refuses a command before its data arrives, arriving data is discarded and
+/// open R2Ts are awaited before the response. RFC 7143 §11.4.2.
 #[test]
 fn refused_before_the_data() {
     let (mut rig, task, r2t) = asked(KEYS);
@@ -355,8 +357,8 @@ fn refused_before_the_data() {
     rig.assert_nothing_left();
 }
 
-/// Goal: less is asked for than expected, never more. Method: the executor wants less, nothing,
-/// and more than the initiator has.
+/// Goal: the target requests at most the expected length. Method: the executor requests less,
+/// nothing, and more than the initiator has.
 #[test]
 fn wants_and_expected_length() {
     let mut rig = Rig::normal(KEYS);
@@ -379,7 +381,7 @@ fn wants_and_expected_length() {
     rig.assert_nothing_left();
 }
 
-/// Goal: more data-out than one command may have here is never received.
+/// Goal: data-out beyond the limit of one command is never received.
 #[test]
 fn a_command_too_long() {
     let mut rig = Rig::new();
@@ -394,8 +396,8 @@ fn a_command_too_long() {
     rig.assert_nothing_left();
 }
 
-/// Goal: sense data of a fault is the executor's, in whatever format; what the task ended with by
-/// itself before the executor heard of the fault does not count. Found: units with D_SENSE set
+/// Goal: the executor formats the sense data of a fault; if the task ended by itself before the
+/// executor received the fault, that result does not count. Fault: units with D_SENSE set
 /// answered such faults in fixed format.
 #[test]
 fn the_executor_lays_the_sense_out() {
@@ -418,7 +420,7 @@ fn the_executor_lays_the_sense_out() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a task that fails and is aborted while the executor ends it is aborted: no response.
+/// Goal: a failing task that is aborted while the executor ends it is aborted: no response.
 #[test]
 fn a_failing_task_is_aborted() {
     let mut rig = Rig::normal("InitialR2T=No");

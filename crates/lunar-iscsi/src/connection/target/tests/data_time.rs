@@ -1,4 +1,4 @@
-//! Data that does not come in time: the connection is closed, and not before. Decision 088.
+//! Late data: the connection is closed at the limit, and not earlier. Decision 088.
 
 use super::requests::*;
 use super::rig::Rig;
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
 const MOMENT: Duration = Duration::from_nanos(1);
 
-/// A session whose initiator is not pinged for as long as a test takes.
+/// Creates a session whose initiator is not pinged for the duration of a test.
 fn rig() -> Rig {
     with_keys(KEYS)
 }
@@ -35,7 +35,8 @@ fn with_keys(keys: &str) -> Rig {
     rig
 }
 
-/// Nothing happens until just before `span` is over; then the connection is closed for its data.
+/// Asserts that nothing happens until just before `span` has passed, and that the connection is
+/// then closed for late data.
 #[track_caller]
 fn closes_after(rig: &mut Rig, span: Duration) {
     rig.wait(span - MOMENT);
@@ -55,7 +56,7 @@ fn assert_late(rig: &mut Rig) {
     assert!(rig.ended, "its session ended with it");
 }
 
-/// A write that is started, and the R2T for all of it.
+/// Starts a write and returns the R2T for all of it.
 fn asked(rig: &mut Rig, number: u32, bytes: u32) -> (TaskId, ReadyToTransfer) {
     rig.send(1, write(number, 100 + number, bytes).encode(), &[]);
     let task = rig.started(1).id;
@@ -63,7 +64,7 @@ fn asked(rig: &mut Rig, number: u32, bytes: u32) -> (TaskId, ReadyToTransfer) {
     (task, ReadyToTransfer::decode(&rig.sent_one(1).bhs))
 }
 
-/// Goal: data that was asked for, and never comes.
+/// Goal: requested data that never arrives closes the connection.
 #[test]
 fn an_r2t_that_is_never_answered() {
     let mut rig = rig();
@@ -72,8 +73,8 @@ fn an_r2t_that_is_never_answered() {
     assert_eq!(rig.link(1).aborts, [task]);
 }
 
-/// Goal: unsolicited data that is announced and never comes; its command has its turn or waits for
-/// it, behind one that never comes.
+/// Goal: announced unsolicited data that never arrives closes the connection, whether its command
+/// was delivered or waits behind a missing one.
 #[test]
 fn unsolicited_data_that_never_comes() {
     for number in [0, 1] {
@@ -83,7 +84,8 @@ fn unsolicited_data_that_never_comes() {
     }
 }
 
-/// Goal: immediate data that is announced and never comes whole; its command has a buffer already.
+/// Goal: announced immediate data that never arrives completely closes the connection, although its
+/// command has a buffer.
 #[test]
 fn immediate_data_that_never_comes_whole() {
     let mut rig = rig();
@@ -93,8 +95,8 @@ fn immediate_data_that_never_comes_whole() {
     closes_after(&mut rig, LIMIT);
 }
 
-/// Goal: a command that has failed is answered once its data has come (RFC 7143 §11.4.2); if that
-/// never comes, it is as with any other.
+/// Goal: a failed command is answered once its data has arrived (RFC 7143 §11.4.2); if the data
+/// never arrives, the connection is closed as with any other command.
 #[test]
 fn a_failed_command_whose_data_never_ends() {
     let mut rig = rig();
@@ -105,7 +107,7 @@ fn a_failed_command_whose_data_never_ends() {
     closes_after(&mut rig, 20 * SECOND + Duration::from_nanos(512 * 1_000_000_000 / (64 << 10)));
 }
 
-/// Goal: an aborted task has a time of its own, and its connection goes on.
+/// Goal: an aborted task has its own time limit, and its connection continues.
 #[test]
 fn data_of_an_aborted_task_closes_nothing() {
     let mut rig = rig();
@@ -115,8 +117,8 @@ fn data_of_an_aborted_task_closes_nothing() {
     assert_eq!(rig.link(1).closed, None);
 }
 
-/// Goal: while nothing is asked for, no time passes: the executor may take as long as it wants
-/// before the first R2T and between two.
+/// Goal: no time passes while no data is due: the executor may take any time before the first R2T
+/// and between two.
 #[test]
 fn a_withheld_r2t_costs_no_time() {
     let mut rig = rig();
@@ -135,8 +137,8 @@ fn a_withheld_r2t_costs_no_time() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a peer that takes what was sent to it before is not late with what was asked for behind
-/// that; but taking single bytes does not help.
+/// Goal: a peer that accepts data sent earlier is not late with data requested later; but accepting
+/// single bytes does not help.
 #[test]
 fn a_peer_that_reads_is_not_late() {
     for (bytes, late) in [(2 * DATA_OUT_BYTES_PER_SECOND_MIN, false), (1, true)] {
@@ -152,7 +154,8 @@ fn a_peer_that_reads_is_not_late() {
     }
 }
 
-/// Goal: no other data of the connection keeps a task alive for ever that never gets its own.
+/// Goal: other data of the connection does not keep a task alive forever that never receives its
+/// own.
 #[test]
 fn a_starved_task_ends_at_last() {
     let mut rig = rig();
@@ -175,7 +178,7 @@ fn a_starved_task_ends_at_last() {
     assert_late(&mut rig);
 }
 
-/// What an initiator has been asked for and has not sent.
+/// Data that was requested from an initiator and not yet sent.
 struct Due {
     tag: u32,
     r2t: ReadyToTransfer,
@@ -183,7 +186,7 @@ struct Due {
     data_sn: u32,
 }
 
-/// Takes note of R2Ts.
+/// Records R2Ts.
 fn note(rig: &mut Rig, due: &mut VecDeque<Due>) {
     for pdu in rig.sent(1) {
         if pdu.opcode() == Opcode::READY_TO_TRANSFER {
@@ -193,7 +196,7 @@ fn note(rig: &mut Rig, due: &mut VecDeque<Due>) {
     }
 }
 
-/// Sends so much of it; `true`: that was the last.
+/// Sends `bytes` of the due data; `true` if these were the last.
 fn send(rig: &mut Rig, due: &mut Due, bytes: u32) -> bool {
     let left = due.r2t.desired_length_bytes - due.sent_bytes;
     let bytes = bytes.min(left);
@@ -212,9 +215,9 @@ fn seconds_for(bytes: u32, per_second: u64) -> Duration {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Goal: a slow initiator that is faster than the least rate is never cut off, however many
-    /// writes it has under way, in whatever order it serves them, and though each of them waits for
-    /// the others far longer than the limit.
+    /// Goal: a slow initiator above the minimum rate is never disconnected, however many writes it
+    /// has open, in whatever order it serves them, and although each write waits for the others far
+    /// longer than the limit.
     #[test]
     fn slow_and_honest(
         per_second in
@@ -251,8 +254,8 @@ proptest! {
         rig.assert_nothing_left();
     }
 
-    /// Goal: whole PDUs that are too small or too rare do not help: the time is bounded by what
-    /// they carry.
+    /// Goal: whole PDUs that are too small or too rare do not help: the time is limited by the
+    /// amount of data.
     #[test]
     fn drips_do_not_help(bytes in 1_u32..100_000, millis in 10_u64..29_000) {
         let interval = Duration::from_millis(millis);
@@ -283,8 +286,8 @@ proptest! {
     }
 }
 
-/// Goal: the time of a task that has been asked for several pieces is that of all of them: small
-/// bursts do not each have their own.
+/// Goal: a task whose data is requested in several pieces has one time limit for all: small bursts
+/// do not each have their own.
 #[test]
 fn small_bursts_have_one_time() {
     let mut rig = with_keys(SMALL_BURSTS);

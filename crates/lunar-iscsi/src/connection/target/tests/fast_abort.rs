@@ -23,7 +23,8 @@ fn fast(connections: u16) -> Rig {
     rig
 }
 
-/// A write of 1000 bytes on this connection, asked for its data: the task and its R2T's tag.
+/// Starts a write of 1000 bytes on this connection up to its R2T; returns the task and the R2T's
+/// tag.
 fn asked(rig: &mut Rig, cid: u16, number: u32, tag: u32) -> (TaskId, u32) {
     rig.send(cid, write(number, tag, 1000).encode(), &[]);
     let task = rig.started(cid).id;
@@ -31,7 +32,7 @@ fn asked(rig: &mut Rig, cid: u16, number: u32, tag: u32) -> (TaskId, u32) {
     (task, ReadyToTransfer::decode(&rig.sent_one(cid).bhs).target_transfer_tag)
 }
 
-/// The one Asynchronous Message among these.
+/// Returns the only Asynchronous Message among these PDUs.
 fn terminated(sent: &[Pdu]) -> AsyncMessage {
     let mut messages = sent.iter().filter(|pdu| pdu.opcode() == Opcode::ASYNC_MESSAGE);
     let message = AsyncMessage::decode(&messages.next().expect("a message").bhs);
@@ -41,7 +42,7 @@ fn terminated(sent: &[Pdu]) -> AsyncMessage {
     message
 }
 
-/// What an initiator answers to it.
+/// Builds the acknowledgement of an initiator for the message.
 fn acknowledgement(number: u32, message: &AsyncMessage) -> NopOut {
     NopOut { lun: message.lun, ..pong(number, TAG_RESERVED, message.stat_sn.next()) }
 }
@@ -52,8 +53,8 @@ fn answer(pdu: &Pdu) -> (u32, Response) {
     (answer.initiator_task_tag, answer.response)
 }
 
-/// Goal: on one connection nothing is waited for and no message is sent; the data that was asked
-/// for would be discarded.
+/// Goal: on one connection nothing is awaited and no message is sent; requested data would be
+/// discarded.
 #[test]
 fn one_connection_waits_for_nothing() {
     let mut rig = fast(1);
@@ -68,8 +69,8 @@ fn one_connection_waits_for_nothing() {
     rig.assert_nothing_left();
 }
 
-/// Goal: connections other than the issuing one are told, once for each unit, after the executor
-/// has done its part and before the answer, which waits for the acknowledgement.
+/// Goal: the other connections receive one message per unit, after the executor has finished and
+/// before the response, which waits for the acknowledgement.
 #[test]
 fn other_connections_are_told() {
     let mut rig = fast(3);
@@ -85,7 +86,7 @@ fn other_connections_are_told() {
     assert_eq!((message.lun, message.exp_cmd_sn), (Lun::new(1), cmd_sn(3)));
     assert!(rig.sent(3).is_empty(), "it has no task there");
     assert!(rig.sent(1).is_empty(), "the message is not acknowledged");
-    // A new command of the same Initiator Task Tag is not touched by data for the old one.
+    // Data for the old command does not affect a new command with the same Initiator Task Tag.
     rig.send(2, read(3, 5, 0).encode(), &[]);
     rig.send(2, data_out(5, ttt, 0, 0, true).encode(), &[1; 1000]);
     assert!(rig.sent(2).is_empty(), "discarded without a word");
@@ -101,8 +102,8 @@ fn other_connections_are_told() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a tag is freed by the acknowledgement: data for it afterwards is that of nobody, and is a
-/// fault of the command whose Initiator Task Tag it bears.
+/// Goal: the acknowledgement frees a tag: data for it afterwards belongs to no task, or is an error
+/// of the command whose Initiator Task Tag it carries.
 #[test]
 fn tags_are_freed_by_the_acknowledgement() {
     let mut rig = fast(2);
@@ -122,7 +123,7 @@ fn tags_are_freed_by_the_acknowledgement() {
     assert_eq!(rig.sent(2)[0].opcode(), Opcode::REJECT);
 }
 
-/// Goal: a reset of all units sends one message for each of them on each connection concerned.
+/// Goal: a reset of all units sends one message per unit on each affected connection.
 #[test]
 fn each_unit_has_its_message() {
     let mut rig = fast(2);
@@ -140,8 +141,8 @@ fn each_unit_has_its_message() {
     assert_eq!(units, [Lun::new(1), Lun::new(2)]);
 }
 
-/// Goal: another session's function is told of on every connection that lost tasks, also where
-/// there is only one; sessions that did not negotiate it are not told. RFC 7143 §4.2.3.5.
+/// Goal: a function of another session is reported on every connection that lost tasks, also if
+/// there is only one; sessions that did not negotiate this receive no message. RFC 7143 §4.2.3.5.
 #[test]
 fn third_parties_are_told() {
     let other = session::Input::AbortedByOther { id: 44, lun: Some(Lun::new(1)) };
@@ -153,7 +154,7 @@ fn third_parties_are_told() {
     rig.send(1, read(1, 6, 0).encode(), &[]);
     rig.good(1, task);
     let message = terminated(&rig.sent(1));
-    // It says that all active tasks of the unit end, and that command 1 has come.
+    // The message ends all active tasks of the unit, and shows that command 1 has arrived.
     assert_eq!((message.lun, message.exp_cmd_sn), (Lun::new(1), cmd_sn(2)));
     assert!(rig.link(1).started.is_empty(), "so that one ends as well");
     assert_eq!(rig.others_aborted, [(44, 2)]);
@@ -173,8 +174,8 @@ fn third_parties_are_told() {
     rig.assert_nothing_left();
 }
 
-/// Goal: an initiator that has always an immediate command under way does not keep another one's
-/// reset waiting for ever. Method: the next one comes before the last one has ended.
+/// Goal: an initiator that always has an immediate command open does not delay the reset of another
+/// one forever. Method: the next command comes before the last one has ended.
 #[test]
 fn immediate_commands_do_not_hold_up_a_reset() {
     let mut rig = fast(1);
@@ -197,19 +198,19 @@ fn immediate_commands_do_not_hold_up_a_reset() {
     rig.good(1, last);
 }
 
-/// A response that nothing may pass: a unit attention.
+/// A response that must not be overtaken: a unit attention.
 fn attention() -> Outcome {
     Outcome { status: 2, fenced: true, ..Outcome::default() }
 }
 
-/// Acknowledges everything on a connection with this NOP-In.
+/// Acknowledges everything on a connection by answering its latest NOP-In ping.
 fn answer_ping(rig: &mut Rig, cid: u16, number: u32, sent: &[Pdu]) {
     let ping = sent.iter().rfind(|pdu| pdu.opcode() == Opcode::NOP_IN).expect("a ping");
     let ping = NopIn::decode(&ping.bhs);
     rig.send(cid, pong(number, ping.target_transfer_tag, ping.stat_sn).encode(), &[]);
 }
 
-/// Goal: a unit attention, which may tell of aborted tasks, does not overtake earlier responses on
+/// Goal: a unit attention, which may report aborted tasks, does not overtake earlier responses on
 /// other connections, and later ones do not overtake it. RFC 7143 §4.2.2.3.3, §4.2.2.3.4 a).
 #[test]
 fn unit_attentions_are_fenced() {
@@ -240,7 +241,7 @@ fn unit_attentions_are_fenced() {
         assert_eq!(sent.len(), 2, "and a ping; the other response is held");
         assert!(rig.sent(1).is_empty());
         answer_ping(&mut rig, 2, 4, &sent);
-        // Then what was held, then the next attention, with its own fence.
+        // The held responses come first, then the next unit attention with its own fence.
         let sent = rig.sent(2);
         assert_eq!(ScsiResponse::decode(&sent[0].bhs).initiator_task_tag, 7);
         assert!(rig.sent(1).is_empty());
@@ -252,7 +253,7 @@ fn unit_attentions_are_fenced() {
     }
 }
 
-/// Goal: on one connection no fence is needed: the order is that of the stream.
+/// Goal: a session of one connection needs no fence: the stream keeps the order.
 #[test]
 fn one_connection_needs_no_fence() {
     let mut rig = fast(1);
@@ -265,8 +266,8 @@ fn one_connection_needs_no_fence() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a fence falls with its task, aborted before its response was sent, and with its
-/// connection; what it held goes on.
+/// Goal: a fence ends when its task is aborted before its response was sent, and when its
+/// connection ends; held responses are then sent.
 #[test]
 fn a_fence_falls_with_its_task() {
     for closes in [false, true] {
@@ -291,8 +292,8 @@ fn a_fence_falls_with_its_task() {
     }
 }
 
-/// Goal: a connection that ends while its answer is being acknowledged takes the fence with it:
-/// the others' responses go on.
+/// Goal: a connection that ends while its response awaits acknowledgement ends its fence: responses
+/// of the other connections continue.
 #[test]
 fn a_fence_falls_with_the_connection_that_asked() {
     let mut rig = fast(2);
@@ -311,8 +312,8 @@ fn a_fence_falls_with_the_connection_that_asked() {
     rig.assert_nothing_left();
 }
 
-/// Goal: data with a retired tag is judged before anything else of it: not even its length can do
-/// harm, and a new task with that tag goes on.
+/// Goal: data with a retired tag is discarded before any other check: not even its length does
+/// harm, and a new task with that tag continues.
 #[test]
 fn retired_data_is_never_taken() {
     let mut rig = fast(2);
@@ -331,8 +332,8 @@ fn retired_data_is_never_taken() {
 }
 
 /// Fault: the tags of terminated tasks were not counted as memory: sessions that acknowledged
-/// nothing held three times what the limit of all peers allows. And 4,096 of each connection were
-/// kept, more than it can ever have open at a time.
+/// nothing held three times the limit for all peers. And 4,096 tags per connection were kept, more
+/// than it can ever have open at a time.
 #[test]
 fn retired_tags_are_memory() {
     const WRITES: u32 = 120;
@@ -364,8 +365,8 @@ fn retired_tags_are_memory() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a tag is freed by the last of the data that was asked for with it, too: an initiator that
-/// sends it all need not be waited for.
+/// Goal: the last of the requested data also frees a tag: an initiator that sends all of it needs
+/// no further wait.
 #[test]
 fn tags_are_freed_by_the_last_of_their_data() {
     let mut rig = fast(2);
@@ -376,7 +377,7 @@ fn tags_are_freed_by_the_last_of_their_data() {
     let message = terminated(&rig.sent(2));
     rig.send(2, data_out(5, ttt, 0, 0, false).encode(), &[1; 500]);
     rig.send(2, data_out(5, ttt, 1, 500, true).encode(), &[1; 500]);
-    // The message has come, but its NOP-Out has not: that one would bear the unit.
+    // The message was sent but not acknowledged: the acknowledgement would carry the unit's LUN.
     rig.send(2, pong(1, TAG_RESERVED, message.stat_sn.next()).encode(), &[]);
     let ping = NopIn::decode(&rig.sent(1)[1].bhs);
     rig.send(1, pong(1, ping.target_transfer_tag, ping.stat_sn).encode(), &[]);

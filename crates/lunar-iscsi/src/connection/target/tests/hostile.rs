@@ -1,6 +1,6 @@
-//! Whatever a peer sends. Method: random sessions of up to three connections, most PDUs almost
-//! right, an executor that answers late and in any order; the rules that must hold for everything
-//! that comes out are checked after each step.
+//! Arbitrary input of a peer. Method: random sessions of up to three connections, with mostly
+//! almost correct PDUs and an executor that answers late and in any order; invariants of all
+//! outputs are checked after each step.
 
 use super::super::{Input, Outcome};
 use super::requests::*;
@@ -45,7 +45,7 @@ impl Random {
     }
 }
 
-/// What is true of everything a connection has sent.
+/// Checks the invariants of everything that a connection has sent.
 #[derive(Default)]
 struct Witness {
     next_stat_sn: u32,
@@ -102,7 +102,7 @@ struct Storm {
     cids: Vec<u16>,
     witnesses: BTreeMap<u16, Witness>,
     expected: BTreeMap<u32, u32>,
-    /// Tasks the executor works on.
+    /// Tasks that the executor is processing.
     executing: Vec<(u16, TaskId)>,
     good_writes: u32,
 }
@@ -154,7 +154,7 @@ impl Storm {
         self.finish();
     }
 
-    /// Mostly the next in order, so that gaps are filled in the end.
+    /// Returns a command number, mostly the next in order, so that gaps are filled eventually.
     fn number(&mut self) -> u32 {
         let expected = self.rig.session.as_ref().unwrap().window().0.since(cmd_sn(0));
         self.next = expected;
@@ -194,7 +194,7 @@ impl Storm {
         }
         if self.random.one_in(60) {
             let at = self.random.below(HEADER_BYTES as u32) as usize;
-            // AHS and length are the rig's to set.
+            // The rig sets AHS and length.
             if !(4..8).contains(&at) {
                 bhs[at] ^= 1 << self.random.below(8);
             }
@@ -207,7 +207,8 @@ impl Storm {
         self.send(cid, bhs, &data, digest_ok);
     }
 
-    /// The largest length any command of this tag had: an R2T may be of an earlier one.
+    /// Records the largest length of any command with this tag: an R2T may belong to an earlier
+    /// one.
     fn note_command(&mut self, bhs: &[u8; HEADER_BYTES]) {
         let pdu = ScsiCommand::decode(bhs);
         let expected = self.expected.entry(pdu.initiator_task_tag).or_default();
@@ -276,7 +277,7 @@ impl Storm {
             self.good_writes += u32::from(self.rig.link(cid).runs.contains(&task));
             let status = self.random.pick(&[0, 0, 0, 2]);
             let data_in = Bytes::from(pattern(self.random.pick(&[0, 512, 5000])));
-            // As the target has it: sense with each CHECK CONDITION.
+            // Sense data with each CHECK CONDITION, as from the real target.
             let sense = if status == 2 { Bytes::from_static(&[0x70; 18]) } else { Bytes::new() };
             let outcome = Outcome { status, sense, data_in, ..Outcome::default() };
             self.rig.done(cid, task, outcome);
@@ -333,7 +334,7 @@ impl Storm {
         assert!(tasks <= (WINDOW + 4 * 3) as usize, "{tasks} tasks");
     }
 
-    /// Everything is let go: nothing may be left.
+    /// Ends everything and checks that nothing is left.
     fn finish(&mut self) {
         for cid in self.cids.clone() {
             self.rig.input(cid, Input::PeerClosed);
@@ -358,7 +359,7 @@ impl Storm {
     }
 }
 
-/// Goal: no panic, no wrong number, nothing held beyond its bounds, nothing left at the end.
+/// Goal: no panic, no wrong number, nothing held beyond its limits, nothing left at the end.
 #[test]
 fn storms() {
     let mut written = 0;
@@ -371,7 +372,8 @@ fn storms() {
     assert!(written > 1500, "the storms reach execution: {written} tasks ran with their data");
 }
 
-/// Goal: the same for bytes that are no request at all. Method: random headers, random lengths.
+/// Goal: the same holds for bytes that are no valid requests. Method: random headers, random
+/// lengths.
 #[test]
 fn random_headers() {
     for seed in 0..2000 {
@@ -403,8 +405,7 @@ fn random_headers() {
     }
 }
 
-/// Goal: a response is never both short of its status and final. Method: a read through a storm's
-/// session is what it would be alone.
+/// Goal: a session works normally after garbage. Method: rejected and ignored PDUs, then a read.
 #[test]
 fn the_session_is_usable_after_garbage() {
     let mut rig = Rig::normal("");

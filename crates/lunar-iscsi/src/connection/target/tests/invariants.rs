@@ -1,4 +1,4 @@
-//! What is true of every PDU that a target sends, whatever the test: the rig looks at each.
+//! Invariants of every PDU that a target sends; the rig checks each PDU in all tests.
 
 use crate::framing::Pdu;
 use crate::pdu::{
@@ -50,8 +50,8 @@ pub(super) fn check(pdu: &Pdu) {
     }
 }
 
-/// RFC 7143 §11.4: flags that exclude one another, a status only with "command completed", sense
-/// behind its length.
+/// Checks a SCSI Response. RFC 7143 §11.4: exclusive flags, a status only with "command completed",
+/// sense data behind its length.
 fn check_response(pdu: &Pdu) {
     let response = ScsiResponse::decode(&pdu.bhs);
     let (flags, has) = (response.flags, |flag| response.flags.has(flag));
@@ -69,7 +69,8 @@ fn check_response(pdu: &Pdu) {
     }
 }
 
-/// RFC 7143 §11.7.3: S needs F and no sense; without S there is neither status nor residual.
+/// Checks a Data-In. RFC 7143 §11.7.3: S needs F and no sense; without S there is neither status
+/// nor residual.
 fn check_data_in(data_in: &DataIn) {
     let flags = data_in.flags;
     let (over, under) = (flags.has(DataInFlags::OVERFLOW), flags.has(DataInFlags::UNDERFLOW));

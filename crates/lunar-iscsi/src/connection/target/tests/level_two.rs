@@ -1,4 +1,4 @@
-//! iSCSIProtocolLevel 2 at the target, and that there is nothing of it at level 1. RFC 7144.
+//! iSCSIProtocolLevel 2 at the target, and its absence at level 1. RFC 7144.
 
 use super::super::{CloseReason, Outcome};
 use super::requests::*;
@@ -18,7 +18,7 @@ fn done(rig: &mut Rig, cid: u16) -> (u32, Response, [u8; 3]) {
     (answer.initiator_task_tag, answer.response, answer.information)
 }
 
-/// QUERY TASK of task `of` with the CmdSN of the `of_number`th command.
+/// Builds QUERY TASK of task `of` with the CmdSN of the `of_number`th command.
 fn query_task(number: u32, tag: u32, of: u32, of_number: u32) -> TaskManagementRequest {
     TaskManagementRequest {
         referenced_task_tag: of,
@@ -27,14 +27,14 @@ fn query_task(number: u32, tag: u32, of: u32, of_number: u32) -> TaskManagementR
     }
 }
 
-/// The executor says that the unit of the one question under way is there.
+/// Answers the only open query as the executor: the unit exists.
 fn unit_is_there(rig: &mut Rig) {
     let (id, ..) = rig.managed.pop().expect("a question");
     rig.managed(id);
 }
 
 /// Goal: at level 1, negotiated or not, each function of level 2 is answered "function not
-/// supported", the priority is ignored and the status qualifier zero. RFC 7144 §5.1.1, §5.2.1.
+/// supported", the priority is ignored and the status qualifier is zero. RFC 7144 §5.1.1, §5.2.1.
 #[test]
 fn nothing_of_it_at_level_one() {
     for keys in ["", "iSCSIProtocolLevel=1", "iSCSIProtocolLevel=0"] {
@@ -55,8 +55,8 @@ fn nothing_of_it_at_level_one() {
     }
 }
 
-/// Goal: the priority stands in the four high bits of byte 2 (RFC 7144 §5.1), and the executor's
-/// status qualifier goes out.
+/// Goal: the priority is read from the four high bits of byte 2 (RFC 7144 §5.1), and the executor's
+/// status qualifier is sent.
 #[test]
 fn priority_and_status_qualifier() {
     let mut rig = Rig::normal(LEVEL_2);
@@ -71,7 +71,7 @@ fn priority_and_status_qualifier() {
     rig.assert_nothing_left();
 }
 
-/// Goal: more commands than there is room for are told to wait a moment.
+/// Goal: TASK SET FULL carries the delay before a retry.
 #[test]
 fn task_set_full_says_how_long() {
     let mut rig = Rig::new();
@@ -86,8 +86,8 @@ fn task_set_full_says_how_long() {
     rig.assert_nothing_left();
 }
 
-/// Goal: QUERY TASK of a task that runs, of one that is over, of one of another unit, and of one
-/// of another connection or of task management. RFC 7144 §6.3, §6.4.2.
+/// Goal: QUERY TASK is answered correctly for a running task, one that has ended, one of another
+/// unit, and one of another connection or of task management. RFC 7144 §6.3, §6.4.2.
 #[test]
 fn query_task_finds_what_runs() {
     let keys = "iSCSIProtocolLevel=2 MaxConnections=2";
@@ -129,8 +129,8 @@ fn query_task_finds_what_runs() {
     rig.assert_nothing_left();
 }
 
-/// Goal: QUERY TASK of a command that never came: the answer stays true, for its number counts as
-/// received. RFC 7144 §6.3.3.
+/// Goal: the answer to QUERY TASK of a command that never arrived stays true, because its number
+/// then counts as received. RFC 7144 §6.3.3.
 #[test]
 fn query_task_of_a_command_that_did_not_come() {
     let mut rig = Rig::normal(LEVEL_2);
@@ -149,8 +149,9 @@ fn query_task_of_a_command_that_did_not_come() {
     rig.assert_nothing_left();
 }
 
-/// Goal: QUERY TASK SET counts this session's commands on the unit, over all connections; an
-/// immediate one waits for commands that it overtook, but not for others' end.
+/// Goal: QUERY TASK SET counts the session's commands on the unit, over all connections; an
+/// immediate query waits for the arrival of commands that it overtook, but not for the end of
+/// others.
 #[test]
 fn query_task_set() {
     let keys = "iSCSIProtocolLevel=2 MaxConnections=2";
@@ -179,7 +180,7 @@ fn query_task_set() {
     assert_eq!(done(&mut rig, 1), (7, Response::FUNCTION_SUCCEEDED, [0; 3]));
     let task = rig.started(2).id;
     rig.good(2, task);
-    // One that waits for ever is forgotten with its connection.
+    // A query that waits is forgotten with its connection.
     rig.send(1, query(4, 9), &[]);
     unit_is_there(&mut rig);
     assert!(rig.sent(1).is_empty());
@@ -190,7 +191,7 @@ fn query_task_set() {
     rig.assert_nothing_left();
 }
 
-/// Goal: QUERY ASYNCHRONOUS EVENT brings what the executor says, by the session's level.
+/// Goal: QUERY ASYNCHRONOUS EVENT returns the executor's answer, depending on the session's level.
 #[test]
 fn query_asynchronous_event() {
     let mut rig = Rig::normal(LEVEL_2);
@@ -204,8 +205,8 @@ fn query_asynchronous_event() {
     rig.assert_nothing_left();
 }
 
-/// Goal: I_T NEXUS RESET ends all tasks of the session whatever their unit, is answered, and then
-/// every connection goes. RFC 7144 §6.3.
+/// Goal: I_T NEXUS RESET ends all tasks of the session on every unit, is answered, and then every
+/// connection closes. RFC 7144 §6.3.
 #[test]
 fn i_t_nexus_reset() {
     let keys = "iSCSIProtocolLevel=2 MaxConnections=2 TaskReporting=RFC3720";
@@ -214,7 +215,7 @@ fn i_t_nexus_reset() {
     rig.send(1, read(0, 5, 0).encode(), &[]);
     let elsewhere = ScsiCommand { lun: Lun::new(9), ..read(1, 6, 0) };
     rig.send(2, elsewhere.encode(), &[]);
-    // A command that did not come is not waited for.
+    // The reset does not wait for a command that did not arrive.
     let reset =
         TaskManagementRequest { lun: Lun::ZERO, ..management(3, 7, Function::I_T_NEXUS_RESET) };
     rig.send(1, reset.encode(), &[]);
@@ -231,8 +232,8 @@ fn i_t_nexus_reset() {
     rig.assert_nothing_left();
 }
 
-/// Goal: TARGET COLD RESET is answered before the session that asked ends, also where the answer
-/// has to wait for acknowledgements. RFC 7143 §11.6.1.
+/// Goal: TARGET COLD RESET is answered before its session ends, also if the response has to wait
+/// for acknowledgements. RFC 7143 §11.6.1.
 #[test]
 fn target_cold_reset_is_answered() {
     let keys = "MaxConnections=2 TaskReporting=ResponseFence";

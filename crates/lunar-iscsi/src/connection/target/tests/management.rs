@@ -23,7 +23,7 @@ fn numbered(pdu: TaskManagementRequest) -> TaskManagementRequest {
     TaskManagementRequest { first: FirstByte::plain(Opcode::TASK_MANAGEMENT_REQUEST), ..pdu }
 }
 
-/// A write of 1000 bytes that has been asked for its data; its R2T's tag.
+/// Starts a write of 1000 bytes up to its R2T; returns the task and the R2T's tag.
 fn asked(rig: &mut Rig, number: u32, tag: u32) -> (TaskId, u32) {
     rig.send(1, write(number, tag, 1000).encode(), &[]);
     let task = rig.started(1).id;
@@ -31,7 +31,7 @@ fn asked(rig: &mut Rig, number: u32, tag: u32) -> (TaskId, u32) {
     (task, ReadyToTransfer::decode(&rig.sent_one(1).bhs).target_transfer_tag)
 }
 
-/// Goal: ABORT TASK is answered once the task is quiet, and the task is not.
+/// Goal: ABORT TASK is answered once the task has ended; the task gets no response.
 #[test]
 fn abort_task_waits_for_the_executor() {
     let mut rig = Rig::normal("");
@@ -46,7 +46,7 @@ fn abort_task_waits_for_the_executor() {
     rig.assert_nothing_left();
 }
 
-/// Goal: ABORT TASK does not wait for data: initiators stop sending it. What still comes is
+/// Goal: ABORT TASK does not wait for data, because initiators stop sending it. Late data is
 /// discarded.
 #[test]
 fn abort_task_of_a_write() {
@@ -59,7 +59,7 @@ fn abort_task_of_a_write() {
     rig.assert_nothing_left();
 }
 
-/// Goal: the three answers of RFC 7143 §11.6.1 for a task that is not there.
+/// Goal: the three responses of RFC 7143 §11.6.1 for a task that does not exist are sent.
 #[test]
 fn abort_task_of_nobody() {
     let mut rig = Rig::normal("");
@@ -71,7 +71,7 @@ fn abort_task_of_nobody() {
     assert_eq!(done(&mut rig, 1).1, Response::TASK_DOES_NOT_EXIST, "answered before");
     rig.send(1, abort_task(2, 6, 5, 0x1000_0000).encode(), &[]);
     assert_eq!(done(&mut rig, 1).1, Response::TASK_DOES_NOT_EXIST, "outside the window");
-    // The command with CmdSN 1 has not come: it counts as received from now on.
+    // The command with CmdSN 1 has not arrived: it counts as received from now on.
     rig.send(1, read(2, 8, 0).encode(), &[]);
     assert!(rig.link(1).started.is_empty());
     rig.send(1, abort_task(3, 6, 7, 1).encode(), &[]);
@@ -84,7 +84,7 @@ fn abort_task_of_nobody() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a command aborted before its turn never starts, and its number stays received.
+/// Goal: a command aborted before its delivery never starts, and its number stays received.
 #[test]
 fn abort_task_before_its_turn() {
     let mut rig = Rig::normal("");
@@ -100,8 +100,8 @@ fn abort_task_before_its_turn() {
     rig.assert_nothing_left();
 }
 
-/// Goal: functions that are not for tasks of another connection, of task management, of the
-/// wrong unit, of another level, or not known.
+/// Goal: functions are refused for tasks of another connection or of task management, for the wrong
+/// unit, for another level, or if unknown.
 #[test]
 fn functions_that_are_refused() {
     let mut rig = Rig::normal("MaxConnections=2");
@@ -131,7 +131,7 @@ fn functions_that_are_refused() {
     rig.assert_nothing_left();
 }
 
-/// Goal: LOGICAL UNIT RESET aborts this unit's tasks, waits for data it asked for, has the
+/// Goal: LOGICAL UNIT RESET aborts the tasks of its unit, waits for requested data, has the
 /// executor reset the unit, and only then lets later commands start. RFC 7143 §4.2.3.3.
 #[test]
 fn logical_unit_reset() {
@@ -160,7 +160,7 @@ fn logical_unit_reset() {
     rig.assert_nothing_left();
 }
 
-/// Goal: an initiator that stops sending data after a reset does not hold it up for ever.
+/// Goal: an initiator that stops sending data after a reset does not delay it forever.
 #[test]
 fn data_that_never_comes() {
     let mut rig = Rig::normal("");
@@ -174,8 +174,8 @@ fn data_that_never_comes() {
     rig.assert_nothing_left();
 }
 
-/// Goal: an immediate function that overtook commands waits for them; a target reset does not,
-/// and they count as received. RFC 7143 §4.2.3.3 b).
+/// Goal: an immediate function that overtook commands waits for them; a target reset does not, and
+/// they count as received. RFC 7143 §4.2.3.3 b).
 #[test]
 fn overtaken_commands() {
     let mut rig = Rig::normal("");
@@ -198,7 +198,7 @@ fn overtaken_commands() {
     assert_eq!(TaskManagementResponse::decode(&pdu.bhs).exp_cmd_sn, cmd_sn(5));
     rig.send(1, read(3, 9, 0).encode(), &[]);
     assert!(rig.link(1).started.is_empty());
-    // A number that cannot be reached yet neither waits nor fills the window for ever.
+    // A number that cannot be reached yet neither waits nor fills the window forever.
     rig.send(1, management(0x2000_0000, 9, Function::LOGICAL_UNIT_RESET).encode(), &[]);
     let (id, ..) = rig.managed.pop().unwrap();
     rig.managed(id);
@@ -206,8 +206,8 @@ fn overtaken_commands() {
     rig.assert_nothing_left();
 }
 
-/// Goal: functions that wait for commands go with their connection, or a session would keep those
-/// of all the connections it ever had. What came over another one is carried out.
+/// Goal: functions that wait for commands end with their connection; otherwise a session would keep
+/// those of all connections it ever had. Functions from other connections are carried out.
 #[test]
 fn functions_that_wait_go_with_their_connection() {
     let keys = "MaxConnections=2";
@@ -231,7 +231,7 @@ fn functions_that_wait_go_with_their_connection() {
 }
 
 /// Goal: with several connections, a reset is answered only after all earlier responses are
-/// acknowledged on all of them, and no response passes it. RFC 7143 §4.2.2.3.3.
+/// acknowledged on all of them, and no response overtakes it. RFC 7143 §4.2.2.3.3.
 #[test]
 fn responses_are_fenced() {
     let keys = "MaxConnections=2 TaskReporting=ResponseFence";
@@ -264,7 +264,8 @@ fn responses_are_fenced() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a fence does not wait for a connection that is gone, and a silent one goes in time.
+/// Goal: a fence does not wait for a connection that has ended, and a silent connection is closed
+/// in time.
 #[test]
 fn a_fence_outlives_no_connection() {
     let keys = "MaxConnections=3 TaskReporting=ResponseFence";
@@ -284,7 +285,7 @@ fn a_fence_outlives_no_connection() {
     assert!(rig.sent(1).is_empty());
     for _ in 0..6 {
         rig.wait(Duration::from_secs(10));
-        // This one lives.
+        // This connection is alive.
         let exp_stat_sn = SerialNumber(0);
         rig.send(1, pong(2, TAG_RESERVED, exp_stat_sn).encode(), &[]);
     }
@@ -295,7 +296,7 @@ fn a_fence_outlives_no_connection() {
     rig.assert_nothing_left();
 }
 
-/// Goal: another initiator's reset takes this session's tasks on that unit, and no others.
+/// Goal: a reset by another initiator aborts exactly this session's tasks on that unit.
 #[test]
 fn aborted_by_another_session() {
     let mut rig = Rig::normal("");

@@ -1,4 +1,4 @@
-//! The target's connection and session together, PDU by PDU.
+//! Tests of the target's connection and session together, with single PDUs.
 
 mod basics;
 mod data_out;

@@ -23,8 +23,9 @@ fn windowed(window_commands: u32) -> Rig {
     rig
 }
 
-/// Goal: what lies outside the window, or came before, is ignored without a word, with its data,
-/// and the connection stays usable. Method: libiscsi's CmdSN tests, and a duplicate of each kind.
+/// Goal: requests outside the window or with an old CmdSN are ignored with their data, without a
+/// response, and the connection stays usable. Method: libiscsi's CmdSN tests, and a duplicate of
+/// each kind.
 #[test]
 fn outside_the_window_is_ignored() {
     let mut rig = windowed(4);
@@ -50,7 +51,7 @@ fn outside_the_window_is_ignored() {
     rig.assert_nothing_left();
 }
 
-/// Goal: commands start in CmdSN order, whatever connection they come by.
+/// Goal: commands start in CmdSN order across connections.
 #[test]
 fn order_across_connections() {
     let mut rig = windowed(16);
@@ -97,7 +98,7 @@ fn window_closes_and_opens() {
     assert_eq!(rig.session.as_ref().unwrap().window(), (cmd_sn(4), cmd_sn(7)));
 }
 
-/// Goal: an initiator that was told of a closed window learns that it opened. RFC 7143 §11.4.11.
+/// Goal: an initiator that received a closed window is informed when it opens. RFC 7143 §11.4.11.
 #[test]
 fn an_open_window_is_told() {
     let mut rig = windowed(1);
@@ -117,7 +118,7 @@ fn an_open_window_is_told() {
     }
 }
 
-/// Goal: immediate requests come outside of the window, at once, and do not advance CmdSN; too
+/// Goal: immediate requests are accepted at once, outside the window, and do not advance CmdSN; too
 /// many are rejected. RFC 7143 §4.2.2.1.
 #[test]
 fn immediate_requests() {
@@ -152,8 +153,8 @@ fn immediate_requests() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a request is waited for until the session has said something of it, or it is gone; in
-/// whatever order that comes, no request is counted for ever, and none twice.
+/// Goal: a request counts as unjudged until the session has answered or the request is gone; in
+/// whatever order this happens, no request is counted forever, and none twice.
 #[test]
 fn unjudged_requests_are_counted_once() {
     let mut rig = windowed(1024);
@@ -178,7 +179,7 @@ fn unjudged_requests_are_counted_once() {
     let abort = |task| ToConnection::AbortTask { task, data: DataDue::Discarded };
     for number in 0..300 {
         let (Some((ticket, task)), true) = tell(header(number)) else { panic!("{number}") };
-        let (exp_cmd_sn, max_cmd_sn) = (cmd_sn(0), cmd_sn(400)); // as it was
+        let (exp_cmd_sn, max_cmd_sn) = (cmd_sn(0), cmd_sn(400)); // unchanged
         let deliver = ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn };
         let said = match number % 3 {
             0 => [abort(task), deliver],
@@ -194,7 +195,7 @@ fn unjudged_requests_are_counted_once() {
     assert_eq!(unjudged, Some(limit - 1), "of so many at once it has heard nothing");
 }
 
-/// Goal: whatever the limit, there is room for one immediate task management function and one other
+/// Goal: with every limit there is room for one immediate task management function and one other
 /// immediate request. RFC 7143 §4.2.2.1.
 #[test]
 fn immediate_requests_have_room() {
@@ -221,8 +222,8 @@ fn immediate_requests_have_room() {
     }
 }
 
-/// Goal: a task lives on the connection of its command: data that comes for it on another one is
-/// discarded and counts for nothing. RFC 7143 §4.2.5.1.
+/// Goal: a task belongs to the connection of its command: data for it on another connection is
+/// discarded and does not count. RFC 7143 §4.2.5.1.
 #[test]
 fn data_on_another_connection() {
     let mut rig = windowed(8);
@@ -243,7 +244,7 @@ fn data_on_another_connection() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a tag that is in use is refused and the task goes on.
+/// Goal: a command with a tag in use is refused, and the task with this tag continues.
 #[test]
 fn a_tag_in_use() {
     let mut rig = windowed(8);
@@ -260,7 +261,7 @@ fn a_tag_in_use() {
     rig.assert_nothing_left();
 }
 
-/// Goal: what waits for its turn is bounded. Method: pings with data behind a gap.
+/// Goal: data that waits for delivery is bounded. Method: pings with data behind a gap.
 #[test]
 fn waiting_data_is_bounded() {
     let mut rig = Rig::new();
@@ -274,7 +275,8 @@ fn waiting_data_is_bounded() {
     assert_eq!(rig.sent(1).len(), 2);
 }
 
-/// Goal: more tasks than a connection may have end with TASK SET FULL, not with memory.
+/// Goal: a command beyond the task limit of a connection ends with TASK SET FULL instead of using
+/// memory.
 #[test]
 fn too_many_tasks() {
     let mut rig = Rig::new();
@@ -286,8 +288,8 @@ fn too_many_tasks() {
     assert_eq!(ScsiResponse::decode(&rig.sent_one(1).bhs).status, 0x28);
 }
 
-/// Goal: a session whose only missing command went down with its connection ends, as no level of
-/// recovery was agreed to. A connection lost without a gap only takes its own tasks.
+/// Goal: a session ends if a missing command was lost with its connection, because no recovery
+/// level was negotiated. A connection lost without a gap only ends its own tasks.
 #[test]
 fn lost_connections() {
     let mut rig = windowed(8);
@@ -303,7 +305,7 @@ fn lost_connections() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a NOP-Out that is no ping has no number and no answer; a ping comes back with its data.
+/// Goal: a NOP-Out that is not a ping has no number and no answer; a ping comes back with its data.
 #[test]
 fn pings() {
     let mut rig = windowed(8);

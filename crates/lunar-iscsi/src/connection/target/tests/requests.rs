@@ -1,4 +1,4 @@
-//! Requests as an initiator would send them.
+//! Builders for the requests of an initiator.
 
 use super::rig::FIRST_CMD_SN;
 use crate::pdu::{
@@ -33,12 +33,12 @@ pub(super) fn read(number: u32, tag: u32, bytes: u32) -> ScsiCommand {
     command(number, tag, CommandFlags::FINAL | CommandFlags::READ, bytes)
 }
 
-/// A write without unsolicited Data-Out.
+/// Builds a write without unsolicited Data-Out.
 pub(super) fn write(number: u32, tag: u32, bytes: u32) -> ScsiCommand {
     command(number, tag, CommandFlags::FINAL | CommandFlags::WRITE, bytes)
 }
 
-/// A write that unsolicited Data-Out follows.
+/// Builds a write followed by unsolicited Data-Out.
 pub(super) fn write_unsolicited(number: u32, tag: u32, bytes: u32) -> ScsiCommand {
     command(number, tag, CommandFlags::WRITE, bytes)
 }
@@ -78,7 +78,7 @@ pub(super) fn management(
     }
 }
 
-/// ABORT TASK of task `of` with the CmdSN of the `of_number`th command.
+/// Builds ABORT TASK of task `of` with the CmdSN of the `of_number`th command.
 pub(super) fn abort_task(number: u32, tag: u32, of: u32, of_number: u32) -> TaskManagementRequest {
     TaskManagementRequest {
         referenced_task_tag: of,
@@ -101,7 +101,8 @@ pub(super) fn nop_out(number: u32, tag: u32) -> NopOut {
     }
 }
 
-/// Acknowledges everything before `exp_stat_sn`, answers the ping with tag `ttt`.
+/// Builds a NOP-Out that acknowledges everything before `exp_stat_sn` and answers the ping with tag
+/// `ttt`.
 pub(super) fn pong(number: u32, ttt: u32, exp_stat_sn: SerialNumber) -> NopOut {
     NopOut {
         first: FirstByte::immediate(Opcode::NOP_OUT),

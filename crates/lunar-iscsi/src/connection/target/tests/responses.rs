@@ -15,8 +15,8 @@ fn data_in(bytes: usize) -> Outcome {
     Outcome { data_in: Bytes::from(pattern(bytes)), ..Outcome::default() }
 }
 
-/// Goal: Data-In is cut at MaxRecvDataSegmentLength and at MaxBurstLength, F at the end of each
-/// sequence, DataSN without gaps, status only in the last.
+/// Goal: Data-In is split at MaxRecvDataSegmentLength and at MaxBurstLength, with F at the end of
+/// each sequence, DataSN without gaps, and the status only in the last PDU.
 #[test]
 fn sequences() {
     let mut rig = Rig::normal("MaxRecvDataSegmentLength=1024 MaxBurstLength=2560");
@@ -42,7 +42,7 @@ fn sequences() {
     }
 }
 
-/// Goal: residuals as RFC 7143 §11.4.5.2 counts them, in Data-In and in responses.
+/// Goal: residuals match RFC 7143 §11.4.5.2, in Data-In and in responses.
 #[test]
 fn residuals() {
     const R: CommandFlags = CommandFlags::READ;
@@ -88,8 +88,8 @@ fn residuals() {
     rig.assert_nothing_left();
 }
 
-/// Goal: the few bytes that are sent of a long answer do not keep all of it in memory, and what was
-/// left out beforehand is part of the residual.
+/// Goal: a short part of a long answer does not keep all of it in memory, and data that the
+/// executor left out is part of the residual.
 #[test]
 fn what_is_cut_off_is_not_kept() {
     let mut rig = Rig::normal("MaxRecvDataSegmentLength=65536");
@@ -109,7 +109,7 @@ fn what_is_cut_off_is_not_kept() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a status with sense comes in a SCSI Response of its own, behind the data there is.
+/// Goal: a status with sense is sent in its own SCSI Response, after the data.
 #[test]
 fn sense_behind_data() {
     let mut rig = Rig::normal("");
@@ -127,8 +127,8 @@ fn sense_behind_data() {
     assert_eq!(sent[1].data[2..], sense);
 }
 
-/// Goal: a bidirectional command with an extended CDB: R2T and Data-In share one count, two
-/// residuals, status in a SCSI Response. RFC 7143 §4.2.2.4, §11.4.6, §11.7.3.
+/// Goal: a bidirectional command with an extended CDB has one count for R2T and Data-In, two
+/// residuals, and its status in a SCSI Response. RFC 7143 §4.2.2.4, §11.4.6, §11.7.3.
 #[test]
 fn bidirectional() {
     let mut rig = Rig::normal("InitialR2T=Yes ImmediateData=No");
@@ -157,7 +157,7 @@ fn bidirectional() {
     assert_eq!(response.exp_data_sn, 1);
 }
 
-/// Goal: StatSN is taken by status and reject alone, and has no gap.
+/// Goal: only statuses and rejects consume a StatSN, without gaps.
 #[test]
 fn stat_sn_has_no_gap() {
     let mut rig = Rig::normal("");

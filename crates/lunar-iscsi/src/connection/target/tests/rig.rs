@@ -1,5 +1,5 @@
-//! Connections and their session, driven as a driver has to, with everything that comes out kept
-//! for the test to look at.
+//! Test rig: connections and their session, driven as the contract requires; all outputs are kept
+//! for the test.
 
 use super::super::{
     CloseReason, ConnectionLimits, Fault, Input, Outcome, Output, TargetConnection, TargetRecord,
@@ -22,10 +22,10 @@ use bytes::Bytes;
 use core::time::Duration;
 use lunar_wire::{Lun, SerialNumber, Time, U24};
 
-/// The CmdSN of the leading login, and so of the first command: close to the wrap.
+/// The CmdSN of the leading login and of the first command: close to the wrap.
 pub(crate) const FIRST_CMD_SN: SerialNumber = SerialNumber(0xffff_fffe);
 
-/// One connection and what came out of it.
+/// One connection and its outputs.
 pub(crate) struct Link {
     pub(crate) machine: TargetConnection,
     pub(crate) sent: Vec<Pdu>,
@@ -49,13 +49,13 @@ pub(crate) struct Rig {
     pub(crate) managed: Vec<(u64, ManagementFunction, Lun)>,
     pub(crate) others_aborted: Vec<(u64, u32)>,
     pub(crate) ended: bool,
-    /// Aborts are answered with Done at once.
+    /// True to answer aborts with Done at once.
     pub(crate) aborts_at_once: bool,
     pub(crate) offer: Offer,
     pub(crate) limits: ConnectionLimits,
     pub(crate) session_limits: SessionLimits,
     pub(crate) targets: Vec<TargetRecord>,
-    /// What a login is answered instead of being let in.
+    /// Answer to a login instead of admission.
     pub(crate) identified: Option<Identified>,
     inputs: VecDeque<(u16, Input)>,
 }
@@ -79,14 +79,14 @@ impl Rig {
         }
     }
 
-    /// A session of one connection, CID 1; `keys` are separated by spaces.
+    /// Creates a session of one connection, CID 1; `keys` are separated by spaces.
     pub(crate) fn normal(keys: &str) -> Self {
         let mut rig = Self::new();
         rig.login(1, keys);
         rig
     }
 
-    /// Logs a connection in with one request. Its responses are forgotten.
+    /// Logs a connection in with one request and discards the responses.
     pub(crate) fn login(&mut self, cid: u16, keys: &str) {
         self.connect(cid);
         let discovery = keys.contains("SessionType=Discovery");
@@ -104,7 +104,7 @@ impl Rig {
         assert!(link.closed.is_none());
     }
 
-    /// A connection that was just accepted.
+    /// Adds a newly accepted connection.
     pub(crate) fn connect(&mut self, cid: u16) {
         let mut machine = TargetConnection::new(self.limits.clone(), SerialNumber(u32::MAX));
         assert!(matches!(machine.poll(), Output::Wait(Some(_))), "a login has a deadline");
@@ -132,7 +132,7 @@ impl Rig {
         self.links.get_mut(&cid).unwrap()
     }
 
-    /// Hands one PDU over, header and payload, with a right digest.
+    /// Delivers one PDU, header and payload, with a correct digest.
     pub(crate) fn send(&mut self, cid: u16, bhs: [u8; HEADER_BYTES], data: &[u8]) {
         self.send_whole(cid, bhs, &[], data, true);
     }
@@ -167,7 +167,7 @@ impl Rig {
         self.input(cid, Input::Payload { data: control, digest_ok });
     }
 
-    /// Tells a connection something and follows all that comes of it.
+    /// Passes an input to a connection and processes all outputs.
     pub(crate) fn input(&mut self, cid: u16, input: Input) {
         self.inputs.push_back((cid, input));
         self.settle();
@@ -187,7 +187,7 @@ impl Rig {
         self.input(cid, Input::Done { task, outcome });
     }
 
-    /// The executor answers the oldest fault it was told of on this connection, if there is one.
+    /// Answers the oldest fault on this connection as the executor, if there is one.
     pub(crate) fn answer_fault(&mut self, cid: u16) {
         let link = self.link(cid);
         if !link.faults.is_empty() {
@@ -223,7 +223,7 @@ impl Rig {
         self.at_session(session::Input::Managed { id, response, information });
     }
 
-    /// Lets time pass, deadline by deadline.
+    /// Advances the time, deadline by deadline.
     pub(crate) fn wait(&mut self, span: Duration) {
         let end = self.now.after(span);
         loop {
@@ -245,26 +245,26 @@ impl Rig {
         self.now = end;
     }
 
-    /// What a connection sent since it was last asked.
+    /// Takes the PDUs that a connection has sent.
     pub(crate) fn sent(&mut self, cid: u16) -> Vec<Pdu> {
         core::mem::take(&mut self.link(cid).sent)
     }
 
-    /// The one PDU it sent.
+    /// Takes the only PDU that a connection has sent.
     pub(crate) fn sent_one(&mut self, cid: u16) -> Pdu {
         let mut sent = self.sent(cid);
         assert_eq!(sent.len(), 1, "{sent:?}");
         sent.remove(0)
     }
 
-    /// The one task that was started since last asked.
+    /// Takes the only task that was started.
     pub(crate) fn started(&mut self, cid: u16) -> Task {
         let mut started = core::mem::take(&mut self.link(cid).started);
         assert_eq!(started.len(), 1, "{started:?}");
         started.remove(0)
     }
 
-    /// No task, no timer, no buffer: nothing is left.
+    /// Asserts that no task, timer or buffer is left.
     pub(crate) fn assert_nothing_left(&mut self) {
         assert_eq!(self.session.as_ref().map_or(0, TargetSession::tasks), 0);
         for (cid, link) in &mut self.links {
@@ -385,7 +385,7 @@ impl Rig {
     }
 }
 
-/// CHECK CONDITION with fixed format sense data.
+/// Builds a CHECK CONDITION with fixed format sense data.
 pub(crate) fn failed(fault: Fault) -> Outcome {
     let (key, code) = fault.sense();
     let [code, qualifier] = code.to_be_bytes();
@@ -410,7 +410,7 @@ pub(crate) fn login_request(cid: u16, tsih: u16) -> LoginRequest {
     }
 }
 
-/// Bytes that show where they belong.
+/// Bytes that depend on their position.
 pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at / 7 + at) as u8).collect()
 }

@@ -26,7 +26,7 @@ fn records(count: usize) -> Vec<TargetRecord> {
     (0..count).map(record).collect()
 }
 
-/// Goal: SendTargets in a discovery session, over several responses when it does not fit one.
+/// Goal: SendTargets works in a discovery session, over several responses if it does not fit one.
 #[test]
 fn send_targets() {
     let mut rig = Rig::new();
@@ -58,8 +58,8 @@ fn send_targets() {
     assert!(number > 3);
 }
 
-/// Goal: one text at a time waits for its turn (RFC 7143 §11.10), so that one request which arrives
-/// is not answered with many lists. Named by: an answer to each of 128 requests was made at once.
+/// Goal: one text at a time waits for delivery (RFC 7143 §11.10), so that one arriving request does
+/// not trigger many lists. Fault: each of 128 requests was answered at once.
 #[test]
 fn one_text_waits_at_a_time() {
     let refused = |rig: &mut Rig, reason| {
@@ -81,7 +81,8 @@ fn one_text_waits_at_a_time() {
     }
 }
 
-/// Goal: in a discovery session, which anybody may have, no more text waits than a login has.
+/// Goal: in a discovery session, which is open to everybody, at most as much text waits as in a
+/// login.
 #[test]
 fn little_text_waits_in_discovery() {
     let mut rig = Rig::new();
@@ -94,8 +95,8 @@ fn little_text_waits_in_discovery() {
     assert!(rig.sent(1).is_empty());
 }
 
-/// Goal: a text that comes in pieces is refused once it is longer than the limit, in a login with a
-/// status of its own and in full feature phase with a Reject.
+/// Goal: a text in pieces that exceeds the limit is refused, in a login with a status of its own
+/// and in full feature phase with a Reject.
 #[test]
 fn a_text_in_pieces_has_a_limit() {
     let mut rig = Rig::new();
@@ -122,8 +123,8 @@ fn a_text_in_pieces_has_a_limit() {
     assert_eq!(Reject::decode(&rig.sent_one(1).bhs).reason, RejectReason::PROTOCOL_ERROR);
 }
 
-/// Goal: in a normal session only the session's own target; a bad key or value gets no success
-/// and the session survives.
+/// Goal: a normal session shows only its own target; a bad key or value gets no success, and the
+/// session survives.
 #[test]
 fn text_in_a_normal_session() {
     let mut rig = Rig::normal("");
@@ -142,7 +143,7 @@ fn text_in_a_normal_session() {
     assert_eq!(rig.link(1).listed, [Some("iqn.2026-01.example:t".to_string())]);
 }
 
-/// Goal: MaxRecvDataSegmentLength declared later counts from then on.
+/// Goal: a MaxRecvDataSegmentLength declared later applies from then on.
 #[test]
 fn a_longer_segment_is_declared() {
     let mut rig = Rig::normal("MaxRecvDataSegmentLength=512");
@@ -154,8 +155,7 @@ fn a_longer_segment_is_declared() {
     assert_eq!(rig.sent_one(1).data.len(), 1000);
 }
 
-/// Goal: a discovery session takes SendTargets and the logout of the session, nothing else.
-/// RFC 7143 §4.3.
+/// Goal: a discovery session accepts only SendTargets and the logout of the session. RFC 7143 §4.3.
 #[test]
 fn discovery_sessions_do_not_read() {
     let mut rig = Rig::normal(DISCOVERY);
@@ -181,7 +181,7 @@ fn discovery_sessions_do_not_read() {
     assert!(rig.ended);
 }
 
-/// Goal: a logout ends running tasks without a response, waits until they are quiet, answers,
+/// Goal: a logout ends running tasks without a response, waits until they have ended, answers, and
 /// closes. RFC 7143 §11.14.5.
 #[test]
 fn logout_with_tasks() {
@@ -206,7 +206,8 @@ fn logout_with_tasks() {
     rig.assert_nothing_left();
 }
 
-/// Goal: one connection of three logs itself out, another, one that is not there, the session.
+/// Goal: logouts of the connection itself, of another one, of a missing one, and of the session are
+/// correct.
 #[test]
 fn logouts_of_several_connections() {
     let keys = "MaxConnections=3";
@@ -239,7 +240,7 @@ fn logouts_of_several_connections() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a silent initiator is pinged, and given up when it does not answer; an answer keeps it.
+/// Goal: a silent initiator is pinged, and disconnected if it does not answer; an answer keeps it.
 #[test]
 fn silence() {
     let mut rig = Rig::normal("");
@@ -264,7 +265,7 @@ fn silence() {
     assert!(matches!(rig.link(1).closed, Some(CloseReason::TimedOut(_))));
 }
 
-/// Goal: a login that never ends is closed, also one that never begins.
+/// Goal: a login that never ends, or never begins, is closed.
 #[test]
 fn logins_that_never_end() {
     let mut rig = Rig::new();
@@ -280,8 +281,8 @@ fn logins_that_never_end() {
     assert!(matches!(rig.link(1).closed, Some(CloseReason::TimedOut(_))));
 }
 
-/// Goal: the connection closes behind a Login Response whose status is not success, whatever its
-/// class, and the session it asked for is not there. RFC 7143 §11.13.5.
+/// Goal: the connection closes after a Login Response whose status is not success, whatever its
+/// class, and its session does not exist. RFC 7143 §11.13.5.
 #[test]
 fn a_refused_login_is_closed() {
     let refused = |status: LoginStatus| Identified::Refuse(status);
@@ -308,7 +309,8 @@ fn a_refused_login_is_closed() {
     }
 }
 
-/// Goal: a target that stops asks for a logout, then tells, then closes; in a hurry it only tells.
+/// Goal: a target that stops requests a logout, then announces the drop, then closes; without time
+/// it only announces the drop.
 #[test]
 fn shutdown() {
     let mut rig = Rig::normal("");
@@ -333,8 +335,8 @@ fn shutdown() {
     assert!(rig.ended);
 }
 
-/// Goal: opcodes that do not belong here are rejected with the whole header, and the session
-/// goes on.
+/// Goal: opcodes that are not allowed here are rejected with the whole header, and the session
+/// continues.
 #[test]
 fn opcodes_that_do_not_belong() {
     let mut rig = Rig::normal("");
@@ -384,7 +386,7 @@ fn format_errors_end_the_session() {
             rig.send(1, management(0, 5, ManagementFunction::ABORT_TASK_SET).encode(), &[1; 4]);
         }),
     ];
-    // A command that waits for one that is lost now, and one that is being executed.
+    // One command that waits for a lost one, and one that is being executed.
     for number in [1, 0] {
         for (what, send) in cases {
             let mut rig = Rig::normal("MaxConnections=2");
@@ -408,7 +410,7 @@ fn header_digest_error() {
     assert!(rig.ended);
 }
 
-/// Goal: a connection that is replaced or lost closes only when its tasks are quiet.
+/// Goal: a connection that is replaced or lost closes only when its tasks have ended.
 #[test]
 fn tasks_are_quiet_before_the_end() {
     let mut rig = Rig::normal("");
@@ -425,7 +427,7 @@ fn tasks_are_quiet_before_the_end() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a command with a text and an unknown bit in its flags is still just a command.
+/// Goal: a command with reserved bits set is accepted.
 #[test]
 fn reserved_bits_are_passed_over() {
     let mut rig = Rig::normal("");
