@@ -81,7 +81,7 @@ final class MiniLogin {
             throw new EOFException("a key that it does not know");
         }
         if (!leading && pairs.stream().anyMatch(MiniLogin::isOfLeading)) {
-            // As LIO does.
+            // LIO does the same.
             return refuse(request, LoginStatus.INITIATOR_ERROR, text);
         }
         boolean first = pairs.stream().anyMatch(pair -> pair.key() == Key.INITIATOR_NAME);
