@@ -76,7 +76,7 @@ final class MirrorReader {
      */
     private void leaveOutLate(MemberReads reads, long address, int blocks) {
         while (reads.isAnyUnderWay() && reads.await(true) != null) {
-            // It has answered, like another one before it.
+            // This member has answered, after another one.
         }
         reads.late().forEach(bad -> repairOrLeaveOut(bad, address, blocks));
     }
