@@ -7,8 +7,8 @@ import org.lunarsan.iscsi.connection.Management;
 import org.lunarsan.iscsi.pdu.ManagementFunction;
 
 /**
- * Aborts commands that were not answered in time. Ends the session when the target does not
- * answer an ABORT TASK within the abort time.
+ * Aborts commands that were not answered in time. Ends the session when the target does not answer
+ * an ABORT TASK within the abort time.
  *
  * <p>Threads: any; only the writer calls {@link #watch}.
  */
@@ -51,10 +51,8 @@ final class Aborts {
 
     /**
      * Handles the completion of an ABORT TASK. A task that the target has ended completes before
-     * its
-     * abort. If the target does not know the task any more, or could not abort it, only the end of
-     * the
-     * session ends the task.
+     * its abort. If the target does not know the task any more, or could not abort it, only the end
+     * of the session ends the task.
      */
     void cameBack(Management management) {
         for (Abort abort : underWay) {

@@ -81,8 +81,7 @@ final class CallerBuffers {
 
     /**
      * True when any thread can read the buffer's memory for as long as the buffer is referenced.
-     * Data
-     * of any other buffer is copied, because a half-sent PDU cannot be withdrawn.
+     * Data of any other buffer is copied, because a half-sent PDU cannot be withdrawn.
      */
     static boolean isLasting(ByteBuffer buffer) {
         if (!buffer.isDirect()) {

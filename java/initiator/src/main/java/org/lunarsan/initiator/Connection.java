@@ -137,8 +137,7 @@ final class Connection {
 
     /**
      * Submits any request; {@link #settle} delivers its completion. Returns false if the request
-     * was
-     * not accepted; {@link Request#failure} holds the reason.
+     * was not accepted; {@link Request#failure} holds the reason.
      */
     boolean submit(Request request) {
         if (ReaderThread.isCurrent()) {

@@ -113,8 +113,7 @@ final class Disk {
 
     /**
      * Returns the session if the unit was examined in it, is the right one, and has reported no
-     * unit
-     * attention since; else null.
+     * unit attention since; else null.
      */
     Session readyNow() {
         Session session = keeper.now();
@@ -174,8 +173,7 @@ final class Disk {
 
     /**
      * Sends an order until it succeeds or time is up; {@code met} is the task of a first attempt,
-     * or
-     * null.
+     * or null.
      */
     void transferPatiently(Order order, Task met, long sentAfter) throws Failure {
         long sentLast = new Patient(this).send(order, met, sentAfter);
@@ -214,8 +212,7 @@ final class Disk {
             }
         }
         // The unit attention that reports a cache lost before this flush may have been returned to
-        // an
-        // earlier command: on another connection, or to a thread that has not yet processed it.
+        // an earlier command: on another connection, or to a thread that has not yet processed it.
         if (unflushed.isNeeded(flush) && !patient.answeredIn().hearOut()) {
             unflushed.lost(LossCause.ANSWERS);
         }
@@ -278,10 +275,8 @@ final class Disk {
 
     /**
      * Runs the first command of a session alone, because it returns the unit attentions that
-     * precede
-     * the session. A second command beside it could end well before they are seen, and the unit
-     * would be
-     * taken for one that has none.
+     * precede the session. A second command beside it could end well before they are seen, and the
+     * unit would be taken for one that has none.
      */
     private void begin(Unit unit, Session session) throws Failure {
         if (begun == session.number()) {

@@ -59,8 +59,7 @@ final class Doubts {
 
     /**
      * Records a write that was lost and will be sent again, or that continues after its caller gave
-     * it
-     * up. Returns its number, for {@link #replayed}.
+     * it up. Returns its number, for {@link #replayed}.
      */
     long replay(long lba, long blocks) {
         lock.lock();

@@ -17,29 +17,21 @@ import org.lunarsan.device.ReadOnlyDeviceException;
  * A LUN of an iSCSI target as a device.
  *
  * <p>Long transfers are cut into pieces of 256 KiB, or less if the target accepts less in one
- * command,
- * and the pieces run concurrently. When the session is lost, unanswered commands are sent again in
- * the
- * next one, up to {@link IscsiOptions.Builder#recoveryTime}; callers see only a delay. Before any
- * command is sent in a new session, the device checks by designators and block length that the unit
- * is
- * the one that was opened, and that it has not shrunk. Another unit, or one that has shrunk, is
- * never
- * used, and calls fail with {@link org.lunarsan.device.ChangedException}. A unit that has grown
- * continues with the number of blocks it had when it was opened.
+ * command, and the pieces run concurrently. When the session is lost, unanswered commands are sent
+ * again in the next one, up to {@link IscsiOptions.Builder#recoveryTime}; callers see only a delay.
+ * Before any command is sent in a new session, the device checks by designators and block length
+ * that the unit is the one that was opened, and that it has not shrunk. Another unit, or one that
+ * has shrunk, is never used, and calls fail with {@link org.lunarsan.device.ChangedException}. A
+ * unit that has grown continues with the number of blocks it had when it was opened.
  *
  * <p>A buffer belongs to the device until the call returns or its future is complete, whether the
  * device, {@link CompletableFuture#orTimeout} or other code completes the future. If other code
  * completes the future of a write, the write continues with a copy of its data and may still be
  * executed; later writes to its blocks wait until it has ended. The data of such a read are
- * discarded.
- * The state of a future that depends on the returned one says nothing about the buffer. Memory of
- * an
- * arena of {@code java.lang.foreign} that can be closed, and memory of a mapped file, is copied
- * before
- * it is written. A read into memory that is closed meanwhile fails; only calls that wait can read
- * into
- * memory of a confined arena.
+ * discarded. The state of a future that depends on the returned one says nothing about the buffer.
+ * Memory of an arena of {@code java.lang.foreign} that can be closed, and memory of a mapped file,
+ * is copied before it is written. A read into memory that is closed meanwhile fails; only calls
+ * that wait can read into memory of a confined arena.
  *
  * <p>If the target has a volatile write cache, a restart may lose writes that were acknowledged but
  * not flushed. The next flush then fails once, as do all flushes that ran meanwhile: a caller that
@@ -49,13 +41,10 @@ import org.lunarsan.device.ReadOnlyDeviceException;
  *
  * <p>Threads: any, platform or virtual. Calls of an interrupted thread do their work and keep the
  * interrupt status, except those that open: they end soon with
- * {@link IscsiException.Kind#INTERRUPTED}
- * and leave nothing open. Futures complete in the thread that reads the connection: dependent
- * actions
- * may use the calls of this device that return futures, and must not wait there; a call that waits
- * is
- * refused there with {@link IllegalStateException}. Concurrent calls share connections and system
- * calls.
+ * {@link IscsiException.Kind#INTERRUPTED} and leave nothing open. Futures complete in the thread
+ * that reads the connection: dependent actions may use the calls of this device that return
+ * futures, and must not wait there; a call that waits is refused there with
+ * {@link IllegalStateException}. Concurrent calls share connections and system calls.
  */
 public final class IscsiDevice implements AsyncDevice {
     private final IscsiUrl url;
@@ -63,8 +52,7 @@ public final class IscsiDevice implements AsyncDevice {
     private final String name;
     /**
      * Same value at each opening: session reinstatement (RFC 7143 §6.3.5) then ends the commands
-     * that
-     * were pending when the device was closed, before any newer command is sent.
+     * that were pending when the device was closed, before any newer command is sent.
      */
     private final long isid = Route.randomIsid();
     private final ReentrantLock life = new ReentrantLock();

@@ -11,8 +11,7 @@ import org.lunarsan.iscsi.scsi.Sense;
  *
  * <p>If {@link org.lunarsan.device} has an exception for the failure (a medium error, a lost
  * connection, a read-only device), that exception is thrown with this one as its cause; otherwise
- * this
- * one is thrown. {@link #in} finds it in both cases.
+ * this one is thrown. {@link #in} finds it in both cases.
  *
  * <p>Threads: as all exceptions.
  */
@@ -33,16 +32,14 @@ public final class IscsiException extends DeviceException {
         NOT_SENT,
         /**
          * The target did not answer the command in time. The outcome is unknown: the command is
-         * aborted,
-         * and later writes to the same blocks wait until the abort is done.
+         * aborted, and later writes to the same blocks wait until the abort is done.
          */
         TIMED_OUT,
         /** The unit is not the one that was opened, or has shrunk. No block was read or written. */
         CHANGED,
         /**
          * Acknowledged writes that were not yet durable may be lost, because the target lost its
-         * cache, for
-         * example by a restart.
+         * cache, for example by a restart.
          */
         CACHE_LOST,
         /** The target or this initiator did not accept the request. */

@@ -190,8 +190,7 @@ public final class IscsiOptions {
 
         /**
          * ISID, the initiator's part of the session identifier. By default 40 random bits, drawn
-         * once for
-         * each device and kept when it is opened again. RFC 7143 §11.12.5.
+         * once for each device and kept when it is opened again. RFC 7143 §11.12.5.
          *
          * @param value six bytes
          * @return this
@@ -219,8 +218,7 @@ public final class IscsiOptions {
 
         /**
          * CHAP name of this initiator. The secret comes from {@link #chapSecretFile} or the
-         * environment
-         * variable {@link #SECRET_VARIABLE}.
+         * environment variable {@link #SECRET_VARIABLE}.
          *
          * @param user the name
          * @return this
@@ -319,8 +317,8 @@ public final class IscsiOptions {
 
         /**
          * Number of connections of a session (MC/S), as far as the target supports them. If the
-         * target
-         * refuses or drops them repeatedly, sessions continue with fewer, which is logged once.
+         * target refuses or drops them repeatedly, sessions continue with fewer, which is logged
+         * once.
          *
          * @param count 1 to {@link #CONNECTIONS_MAX}
          * @return this
@@ -347,10 +345,8 @@ public final class IscsiOptions {
 
         /**
          * FirstBurstLength to propose: the limit of unsolicited data of a write (RFC 7143 §13.14);
-         * the
-         * target may choose less. The target has to solicit more data, which costs a round trip and
-         * saves
-         * memory of the target.
+         * the target may choose less. The target has to solicit more data, which costs a round trip
+         * and saves memory of the target.
          *
          * @param bytes {@link #FIRST_BURST_BYTES_MIN} to {@link #FIRST_BURST_BYTES}
          * @return this
@@ -366,9 +362,8 @@ public final class IscsiOptions {
         /**
          * iSCSIProtocolLevel to propose (RFC 7144 §7.1.1); the target may choose less. With
          * {@link #PROTOCOL_LEVEL_MIN} neither that key nor TaskReporting is sent: some older
-         * targets close the
-         * connection on unknown keys. The first login detects such a target and is repeated without
-         * them.
+         * targets close the connection on unknown keys. The first login detects such a target and
+         * is repeated without them.
          *
          * @param level {@link #PROTOCOL_LEVEL_MIN} or {@link #PROTOCOL_LEVEL_MAX}
          * @return this
@@ -382,8 +377,7 @@ public final class IscsiOptions {
 
         /**
          * Other portals of the same target, in the same portal group. A lost session is
-         * re-established
-         * through one of them when a login at the URL's portal fails.
+         * re-established through one of them when a login at the URL's portal fails.
          *
          * @param others in order of preference
          * @return this
@@ -406,8 +400,7 @@ public final class IscsiOptions {
 
         /**
          * Time for which a command waits for another session when an established one is lost. The
-         * first
-         * login is never retried.
+         * first login is never retried.
          *
          * @param time zero: do not wait
          * @return this

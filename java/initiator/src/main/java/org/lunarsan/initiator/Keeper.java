@@ -158,8 +158,7 @@ final class Keeper {
 
     /**
      * Re-establishes the session, at least until {@code until}. Returns false if there is a session
-     * or
-     * there will be none.
+     * or there will be none.
      */
     boolean keep(long until) {
         lock.lock();

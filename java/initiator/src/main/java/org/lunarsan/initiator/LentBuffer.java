@@ -56,8 +56,7 @@ final class LentBuffer {
 
     /**
      * Takes the caller's buffer back: nothing uses it after this call returns. {@code number} is
-     * that of
-     * a write in {@link Doubts}.
+     * that of a write in {@link Doubts}.
      */
     synchronized void takeBack(long number) {
         if (isBack) {

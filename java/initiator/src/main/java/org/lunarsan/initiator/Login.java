@@ -61,10 +61,8 @@ final class Login {
     /**
      * Rejects a socket that is connected to itself. If no server listens on a local port in the
      * ephemeral range, the system may choose this very port as the source port of the connection
-     * and
-     * connect the socket to itself (RFC 9293, simultaneous open). Closing the socket frees the port
-     * for
-     * the server.
+     * and connect the socket to itself (RFC 9293, simultaneous open). Closing the socket frees the
+     * port for the server.
      */
     static void refuseItself(SocketChannel channel) throws IOException {
         if (channel.getLocalAddress().equals(channel.getRemoteAddress())) {

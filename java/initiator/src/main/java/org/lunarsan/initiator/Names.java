@@ -10,8 +10,7 @@ import org.lunarsan.initiator.IscsiUrl.Portal;
 
 /**
  * Looks host names up in bounded time. A lookup by the system cannot be cancelled, so each runs in
- * a
- * thread of its own; concurrent lookups of the same name share one.
+ * a thread of its own; concurrent lookups of the same name share one.
  *
  * <p>Threads: any.
  */

@@ -9,8 +9,7 @@ import org.lunarsan.iscsi.scsi.Status;
  * is up. In each new session the unit is examined before the command is sent, to be sure that it is
  * the one that was opened. All commands of a disk can be repeated, and the tasks of a lost session
  * have ended when the target answers the next login (RFC 7143 §6.3.5), so no older write can
- * overwrite
- * a newer one.
+ * overwrite a newer one.
  *
  * <p>Threads: for one thread, which waits.
  */
@@ -137,10 +136,8 @@ final class Patient {
 
     /**
      * Records a write of unknown outcome. A write that was sent and not answered may be executed
-     * until
-     * the session is replaced; one that ended with an answered logout (RFC 7143 §11.14) has ended,
-     * but may
-     * have been executed or not.
+     * until the session is replaced; one that ended with an answered logout (RFC 7143 §11.14) has
+     * ended, but may have been executed or not.
      */
     private void noteDoubt(Order order, Task task, Session session) {
         if (!order.changes() || task.failure() == null) {
@@ -171,8 +168,7 @@ final class Patient {
 
     /**
      * Returns a session in which the unit was found to be the one that was opened. Each waiting
-     * thread
-     * examines the unit itself: a few dozen queries after a restart cost less than a lock.
+     * thread examines the unit itself: a few dozen queries after a restart cost less than a lock.
      */
     private Session ready() throws Failure {
         while (true) {
@@ -223,8 +219,7 @@ final class Patient {
 
     /**
      * Returns the number under which all waiting for this order happens, so that it does not wait
-     * for
-     * itself.
+     * for itself.
      */
     private long numberOf(Order order) {
         return own != Doubts.NEW ? own : order.givenUp();

@@ -16,8 +16,7 @@ import org.lunarsan.device.TransferFuture;
 final class Pieces {
     /**
      * The longest piece: the length of one data segment, and the usual FirstBurstLength. Pieces of
-     * a
-     * quarter to twice that length were measured to be no faster.
+     * a quarter to twice that length were measured to be no faster.
      */
     static final int PIECE_BYTES_MAX = Chunks.SEGMENT_BYTES_MAX;
 

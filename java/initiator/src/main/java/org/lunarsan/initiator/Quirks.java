@@ -8,27 +8,23 @@ package org.lunarsan.initiator;
 final class Quirks {
     /**
      * Number of further connections refused in a row, or lost while the session continues, after
-     * which
-     * sessions continue with the connections that work.
+     * which sessions continue with the connections that work.
      */
     static final int RETRIES_MAX = 8;
     /**
      * Number of sessions lost together with one of several connections, after which sessions have
-     * one
-     * connection. The target then probably requires commands in the order of their CmdSN on arrival
-     * (SPDK 23.01 does), although RFC 7143 §4.2.2.1 has targets put them in order.
+     * one connection. The target then probably requires commands in the order of their CmdSN on
+     * arrival (SPDK 23.01 does), although RFC 7143 §4.2.2.1 has targets put them in order.
      */
     static final int ORDER_LOSSES_MAX = 3;
     /**
      * Number of sessions in a row that ended with all connections soon after a further one began to
-     * log
-     * in, after which sessions have one connection.
+     * log in, after which sessions have one connection.
      */
     static final int JOIN_LOSSES_MAX = 3;
     /**
      * Time after the begin of a further login within which the end of a session counts as caused by
-     * it:
-     * a target that does not support further connections shows it at the login or the first
+     * it: a target that does not support further connections shows it at the login or the first
      * commands.
      */
     static final long JOIN_LOSS_NANOS = 5_000_000_000L;
@@ -101,8 +97,7 @@ final class Quirks {
 
     /**
      * Records that the target ended a session with all its connections, {@code nanosAfter}
-     * nanoseconds
-     * after one of them had begun to join it.
+     * nanoseconds after one of them had begun to join it.
      */
     void noteJoinedEnd(String portal, long nanosAfter, String why, long now) {
         synchronized (this) {
@@ -144,8 +139,7 @@ final class Quirks {
 
     /**
      * Records that the target repeatedly closed connections over TaskReporting and
-     * iSCSIProtocolLevel,
-     * and accepted a login without them.
+     * iSCSIProtocolLevel, and accepted a login without them.
      */
     synchronized void noteUnknownNewerKeys() {
         lacksNewerKeys = true;

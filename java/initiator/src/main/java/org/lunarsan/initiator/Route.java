@@ -71,9 +71,8 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
 
         /**
          * True when a session may follow. A login replaces the lost session only in the same portal
-         * group;
-         * in another one it makes another nexus (RFC 7143 §6.3.5), and the lost session would live
-         * on.
+         * group; in another one it makes another nexus (RFC 7143 §6.3.5), and the lost session
+         * would live on.
          */
         boolean allows(Session session) {
             return !isNext || group.equals(session.group());
@@ -82,10 +81,8 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
 
     /**
      * Logs in and follows redirections. Adds the configured connections, except to the first
-     * session of
-     * a device: see {@link Disk#open}. If there was a session and its portal refuses the login, the
-     * other
-     * portals are tried too.
+     * session of a device: see {@link Disk#open}. If there was a session and its portal refuses the
+     * login, the other portals are tried too.
      */
     Session logIn(long number, Follows follows, UnitAttentions attentions) throws Failure {
         try {
@@ -178,12 +175,10 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
 
     /**
      * Performs one leading login. If the target closes the connection instead of answering keys
-     * that
-     * are newer than some targets, the login is repeated, since a connection that failed by chance
-     * does
-     * not fail there again. If the repeated login ends in the same way, the next one leaves the
-     * keys out.
-     * If that one succeeds, later logins leave them out as well, until one fails.
+     * that are newer than some targets, the login is repeated, since a connection that failed by
+     * chance does not fail there again. If the repeated login ends in the same way, the next one
+     * leaves the keys out. If that one succeeds, later logins leave them out as well, until one
+     * fails.
      */
     private Session open(long number, String portal, InetSocketAddress address,
             UnitAttentions attentions, long until) throws Failure, LoginException {

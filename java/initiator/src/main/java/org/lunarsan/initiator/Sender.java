@@ -13,14 +13,11 @@ import org.lunarsan.iscsi.framing.Framer;
 
 /**
  * Sends on one connection. One thread at a time sends: a thread that has something to send and
- * finds
- * no other one sending. Other threads leave their PDUs to it. At queue depth 1 a caller writes
- * itself,
- * and many callers share a system call.
+ * finds no other one sending. Other threads leave their PDUs to it. At queue depth 1 a caller
+ * writes itself, and many callers share a system call.
  *
  * <p>The channel does not block, because an interrupt of a caller would close a blocking one. When
- * the
- * socket is full, sending is left to the writer thread, which can wait.
+ * the socket is full, sending is left to the writer thread, which can wait.
  *
  * <p>Threads: {@link #acquire} and {@link #again} any; all others only the thread that acquired it.
  */
@@ -152,8 +149,7 @@ final class Sender {
 
     /**
      * Makes the data of a task come from {@code copy}, which begins at {@code shift} of the
-     * caller's
-     * buffer, after this call returns. Threads: any.
+     * caller's buffer, after this call returns. Threads: any.
      */
     void moveDataOut(Task task, ByteBuffer copy, int shift) {
         lock.lock();

@@ -32,10 +32,8 @@ import org.lunarsan.iscsi.text.ConnectionParameters;
  * connection with the least pending data, and stays there (RFC 7143 §4.2.5.1).
  *
  * <p>A connection that is lost with pending commands ends the session, because at
- * ErrorRecoveryLevel 0
- * their outcome is unknown until a new session has replaced this one (RFC 7143 §7.1.4.4). A
- * connection
- * that was idle is made again while the session continues.
+ * ErrorRecoveryLevel 0 their outcome is unknown until a new session has replaced this one (RFC 7143
+ * §7.1.4.4). A connection that was idle is made again while the session continues.
  *
  * <p>Threads: any.
  */
@@ -289,10 +287,8 @@ final class Session {
 
     /**
      * Waits until all commands pending now have completed, and any unit attentions in their answers
-     * are
-     * recorded: another connection may have delivered newer answers earlier. Commands end by their
-     * answer,
-     * the command time or the end of the session.
+     * are recorded: another connection may have delivered newer answers earlier. Commands end by
+     * their answer, the command time or the end of the session.
      *
      * @return false if some answers are lost
      */
@@ -360,8 +356,7 @@ final class Session {
 
     /**
      * Ends the session without a logout, unless it is over. Runs {@code note} first, which records
-     * what
-     * the loss tells about the target: once the session is over, the next login may begin.
+     * what the loss tells about the target: once the session is over, the next login may begin.
      */
     private void end(Failure why, LongConsumer note) {
         synchronized (this) {

@@ -8,8 +8,7 @@ import org.lunarsan.iscsi.pdu.ServiceResponse;
 
 /**
  * A reusable slot for one command of one connection, and the thread or {@link Completion} that
- * waits
- * for it.
+ * waits for it.
  *
  * <p>Threads: the thread that took it from its {@link Tasks}, until it is submitted; then the
  * connection's; after completion the waiting thread again.

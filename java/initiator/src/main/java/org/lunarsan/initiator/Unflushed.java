@@ -32,8 +32,7 @@ final class Unflushed {
 
     /**
      * Records an acknowledged write that was sent after {@code sentAfter} resets. If a reset came
-     * between
-     * sending and acknowledgement, the write may be lost, whichever the target did first.
+     * between sending and acknowledgement, the write may be lost, whichever the target did first.
      */
     synchronized void acknowledged(long sentAfter, long resetsNow) {
         look(resetsNow);
@@ -46,8 +45,7 @@ final class Unflushed {
 
     /**
      * Begins a flush, which covers all writes acknowledged before. Returns null, once, if an
-     * earlier loss
-     * has to be reported.
+     * earlier loss has to be reported.
      */
     synchronized Flush begin(long resetsNow) {
         look(resetsNow);

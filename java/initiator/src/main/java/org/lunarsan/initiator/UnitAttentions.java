@@ -4,8 +4,7 @@ import org.lunarsan.iscsi.scsi.Sense;
 
 /**
  * The unit attentions and deferred errors of a unit, recorded as they arrive, whichever command
- * they
- * ended.
+ * they ended.
  *
  * <p>Threads: any, behind one short lock.
  */
@@ -39,8 +38,7 @@ final class UnitAttentions {
 
     /**
      * Records the sense data of a failed flush. Concurrent flushes may have been answered GOOD,
-     * because a
-     * target reports such an error once.
+     * because a target reports such an error once.
      */
     void seeFlush(Sense sense) {
         if (sense.key() == Sense.MEDIUM_ERROR || sense.key() == Sense.HARDWARE_ERROR) {
@@ -74,8 +72,7 @@ final class UnitAttentions {
 
     /**
      * Records that a command of session {@code session} succeeded, so the unit has no more to
-     * report
-     * about the begin of the session. A unit that reported nothing may have lost its cache.
+     * report about the begin of the session. A unit that reported nothing may have lost its cache.
      */
     synchronized void begun(long session) {
         if (resetIn != session && nexusLostIn != session) {

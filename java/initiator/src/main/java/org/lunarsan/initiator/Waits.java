@@ -9,8 +9,7 @@ import java.util.concurrent.locks.LockSupport;
 
 /**
  * Waits that an interrupt does not shorten, except {@link #getInterruptibly}. The interrupt status
- * is
- * kept for the caller.
+ * is kept for the caller.
  *
  * <p>Threads: no state.
  */

@@ -9,15 +9,12 @@ import java.util.concurrent.locks.LockSupport;
  * Wakes virtual threads whose answers arrived together, and has their next requests sent together.
  *
  * <p>Each unpark by the reader, a platform thread, costs a system call that wakes a carrier, which
- * then
- * runs that virtual thread, sends its next command alone, and sleeps again. So the threads are
- * handed
- * to a virtual thread: it holds the sender, unparks them in its carrier's own queue, yields behind
- * them, and sends what they have submitted.
+ * then runs that virtual thread, sends its next command alone, and sleeps again. So the threads are
+ * handed to a virtual thread: it holds the sender, unparks them in its carrier's own queue, yields
+ * behind them, and sends what they have submitted.
  *
  * <p>All carriers may be busy or pinned, perhaps by one of the threads to be woken. If a batch has
- * not
- * been woken within a millisecond, the reader wakes it itself.
+ * not been woken within a millisecond, the reader wakes it itself.
  *
  * <p>Threads: methods of the reader are marked; the others any.
  */

@@ -102,8 +102,7 @@ final class BuffersTest {
 
     /**
      * Fault: a buffer of a closed arena made the thread that reads or writes throw, and all users
-     * lost
-     * the session.
+     * lost the session.
      *
      * <p>Goal: such a buffer fails only the call that it was passed to.
      */
@@ -129,8 +128,7 @@ final class BuffersTest {
      * Fault: as above, if the arena is closed while the target executes the command.
      *
      * <p>Goal: a read fails with the reason, a write sends the data present at the call, and other
-     * users
-     * keep the session; also with digests.
+     * users keep the session; also with digests.
      */
     @Test
     void anArenaThatIsClosedMeanwhileFailsItsCall() throws Exception {
@@ -243,8 +241,7 @@ final class BuffersTest {
      * Fault: a buffer that was made shorter during its write ended the session.
      *
      * <p>Goal: position and limit at the call count; a length that is no whole number of blocks
-     * fails the
-     * call.
+     * fails the call.
      */
     @Test
     void aBufferMadeShorterChangesNothing() throws Exception {
@@ -280,12 +277,10 @@ final class BuffersTest {
 
     /**
      * Fault: a write that its caller gave up by orTimeout sent data that the caller put into the
-     * buffer
-     * afterwards.
+     * buffer afterwards.
      *
      * <p>Goal: the caller owns the buffer once the future is complete, however it was completed:
-     * the disk
-     * gets the data of the write whenever the target solicits it.
+     * the disk gets the data of the write whenever the target solicits it.
      */
     @Test
     void aWriteGivenUpSendsItsOwnData() throws Exception {
@@ -316,8 +311,7 @@ final class BuffersTest {
      * Fault: a write that its caller gave up could overwrite a later write.
      *
      * <p>Goal: a later write to the same blocks is not sent before the first has ended, in another
-     * session
-     * if need be; writes to other blocks do not wait.
+     * session if need be; writes to other blocks do not wait.
      */
     @Test
     void laterWritesWaitForOneGivenUp() throws Exception {

@@ -219,8 +219,7 @@ final class LoginsTest {
 
     /**
      * Goal: a socket that the system has connected to itself is refused, and its port is at once
-     * free
-     * for a server; another connection from the same address is accepted.
+     * free for a server; another connection from the same address is accepted.
      */
     @Test
     void nobodyIsConnectedToItself() throws Exception {

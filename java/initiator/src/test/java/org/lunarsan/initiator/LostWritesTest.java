@@ -30,8 +30,7 @@ final class LostWritesTest {
      * Fault: a write that the target could not make durable was reported as lost by a restart.
      *
      * <p>Goal: after a deferred error the next flush fails with the reason; the command that
-     * carried the
-     * error does not fail.
+     * carried the error does not fail.
      */
     @Test
     void deferredErrorsFailTheFlush() throws Exception {

@@ -42,12 +42,10 @@ final class QuirksTest {
 
     /**
      * Fault: with several connections configured, a target that closes connections at a gap in
-     * CmdSN
-     * lost one session after the other, without end.
+     * CmdSN lost one session after the other, without end.
      *
      * <p>Goal: after a few sessions the device continues with one connection, logs this once, and
-     * no call
-     * fails.
+     * no call fails.
      */
     @Test
     void aTargetThatWantsOrderIsUsedWithOneConnection() throws Exception {
@@ -78,8 +76,7 @@ final class QuirksTest {
      * Fault: a refused further connection was tried again every two seconds, for ever.
      *
      * <p>Goal: after {@link Quirks#RETRIES_MAX} failures the session continues with its other
-     * connections
-     * and logs this once; later sessions begin with the same number.
+     * connections and logs this once; later sessions begin with the same number.
      */
     @Test
     void aRefusedConnectionIsNotTriedForEver() throws Exception {
@@ -141,12 +138,10 @@ final class QuirksTest {
 
     /**
      * Fault: a target that ends the whole session at the login of a further connection caused an
-     * endless
-     * series of sessions, each lost again.
+     * endless series of sessions, each lost again.
      *
      * <p>Goal: after {@link Quirks#JOIN_LOSSES_MAX} of them the device continues with one
-     * connection, logs
-     * this once, and no call fails.
+     * connection, logs this once, and no call fails.
      */
     @Test
     void aTargetThatEndsJoinedSessionsIsUsedWithOneConnection() throws Exception {
@@ -222,8 +217,7 @@ final class QuirksTest {
      * Fault: targets that close the connection on unknown keys could not be used.
      *
      * <p>Goal: the first login detects such a target, which is then used without the keys of RFC
-     * 7144, also
-     * in later sessions; an option has the same effect from the start.
+     * 7144, also in later sessions; an option has the same effect from the start.
      */
     @Test
     void oldTargetsAreAskedWithoutNewKeys() throws Exception {
@@ -323,12 +317,10 @@ final class QuirksTest {
 
     /**
      * Fault: findings about a target were kept for good, also if the target was away and came back
-     * as a
-     * newer version.
+     * as a newer version.
      *
      * <p>Goal: after a failed login without TaskReporting and iSCSIProtocolLevel, the next login
-     * names
-     * them.
+     * names them.
      */
     @Test
     void newerKeysAreOfferedAnewWhenALoginFailed() throws Exception {

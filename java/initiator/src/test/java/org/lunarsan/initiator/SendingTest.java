@@ -62,8 +62,7 @@ final class SendingTest {
      * Fault: a defect of this initiator was logged in one line, without the exception.
      *
      * <p>Goal: a defect ends the session, is the cause of its callers' exceptions, and is logged
-     * with its
-     * stack trace.
+     * with its stack trace.
      */
     @Test
     void aDefectIsToldWithItsCause() throws Exception {

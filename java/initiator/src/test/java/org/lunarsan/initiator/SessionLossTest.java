@@ -398,12 +398,10 @@ final class SessionLossTest {
 
     /**
      * Fault: DefaultTime2Wait was counted from the next call: an idle device waited 2 s too long,
-     * and one
-     * with a shorter recovery time never came back.
+     * and one with a shorter recovery time never came back.
      *
      * <p>Goal: it is counted from the loss. A call long after the loss does not wait, one right
-     * after it
-     * fails when its time is over, and the next finds the session.
+     * after it fails when its time is over, and the next finds the session.
      */
     @Test
     void theWaitRunsFromTheLoss() throws Exception {
@@ -417,8 +415,7 @@ final class SessionLossTest {
                 () -> disk.read(0, new byte[512]));
         assertTrue(early.getMessage().contains("was not back after 1 s"), early.getMessage());
         // Nothing signals the passing of time, so wait: longer than a login that would wait from
-        // the first
-        // call, which would otherwise be found working.
+        // the first call, which would otherwise be found working.
         Waits.pause(cut + (wait * 1_000L + 500) * 1_000_000L - System.nanoTime());
         long asked = System.nanoTime();
         disk.read(0, new byte[512]);

@@ -9,8 +9,7 @@ import org.lunarsan.device.Operation;
 
 /**
  * The members of a pool as found: opened, their labels read and compared, each at its index.
- * Confined
- * to the thread that opens the pool.
+ * Confined to the thread that opens the pool.
  */
 final class Assembly {
     /** A member that was found. */

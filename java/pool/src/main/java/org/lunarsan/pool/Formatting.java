@@ -77,8 +77,7 @@ final class Formatting {
 
     /**
      * Writes the intent pages. If the contents of the members are unknown, all regions are marked:
-     * the
-     * first opening copies them, as after a power cut.
+     * the first opening copies them, as after a power cut.
      */
     private static void writeIntents(Device device, PoolLabel label, boolean marked)
             throws DeviceException {

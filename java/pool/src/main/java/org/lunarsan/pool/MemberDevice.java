@@ -15,9 +15,8 @@ import org.lunarsan.device.Operation;
 
 /**
  * A device during one opening of a pool. After {@link #shut} it passes no calls on: a call that
- * hung
- * while the pool was closed must not reach a device that another user has opened since. For any
- * thread.
+ * hung while the pool was closed must not reach a device that another user has opened since. For
+ * any thread.
  */
 final class MemberDevice extends ForwardingDevice {
     /** Time for which closing a pool waits for its members, at each step. */
@@ -169,8 +168,7 @@ final class MemberDevice extends ForwardingDevice {
 
     /**
      * Detects whether the device has lost a change that had ended before: afterwards
-     * {@link #losses()}
-     * counts such a loss. Flushes the device, unless all changes are durable.
+     * {@link #losses()} counts such a loss. Flushes the device, unless all changes are durable.
      *
      * @throws DeviceException when the flush fails
      */
@@ -248,8 +246,7 @@ final class MemberDevice extends ForwardingDevice {
 
     /**
      * Begins a read or a write; {@code given} receives the future of the device, by which the
-     * buffer can
-     * be taken back.
+     * buffer can be taken back.
      */
     CompletableFuture<Void> begin(Operation operation, long address, ByteBuffer buffer,
             Consumer<CompletableFuture<Void>> given) throws DeviceException {

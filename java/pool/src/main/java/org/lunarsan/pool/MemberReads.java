@@ -10,14 +10,12 @@ import org.lunarsan.device.Operation;
 
 /**
  * The reads of members that serve one read of a mirror. Each has separate memory, so that a late
- * one
- * has no effect on the others. For one thread at a time, except for the answers.
+ * one has no effect on the others. For one thread at a time, except for the answers.
  */
 final class MemberReads {
     /**
      * End of a read of a member: data from position to limit, or a failure. {@code lost}: the
-     * member had
-     * a loss that the mirror did not know when the read began.
+     * member had a loss that the mirror did not know when the read began.
      */
     record Answer(MirrorMember member, ByteBuffer data, DeviceException failure, boolean lost) {}
 

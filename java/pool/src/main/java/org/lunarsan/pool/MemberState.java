@@ -6,8 +6,7 @@ public enum MemberState {
     CURRENT,
     /**
      * The member is being copied to; it is written, and read where the copy is done. In a read-only
-     * pool
-     * the copy waits for an opening with write access.
+     * pool the copy waits for an opening with write access.
      */
     SYNCING,
     /** The member missed writes; it is neither read nor written. */

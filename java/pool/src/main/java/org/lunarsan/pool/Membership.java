@@ -20,10 +20,8 @@ import org.lunarsan.device.ReadOnlyDeviceException;
 
 /**
  * The states of the members of an open mirror, in memory and on their labels. The states change
- * only
- * behind the write lock, which is held while labels are written; users of members hold the read
- * lock.
- * For any thread.
+ * only behind the write lock, which is held while labels are written; users of members hold the
+ * read lock. For any thread.
  */
 final class Membership {
     private final String name;
@@ -155,14 +153,13 @@ final class Membership {
 
     /**
      * Leaves failed members out: their data does not count from now on. Leaves out those that may
-     * have
-     * lost acknowledged writes as well. Returns when the labels of the remaining members record
-     * this,
-     * durably. The last member stays in any case: if it has a loss too, the pool has the loss.
+     * have lost acknowledged writes as well. Returns when the labels of the remaining members
+     * record this, durably. The last member stays in any case: if it has a loss too, the pool has
+     * the loss.
      *
      * @return whether a current member is left that did not fail. Others may have been left out
-     *         since
-     * these failed, for failures of their own, so only now it is known which members have a change
+     *         since these failed, for failures of their own, so only now it is known which members
+     *         have a change
      */
     boolean leaveOut(List<MirrorMember> failed) throws DeviceException {
         lock.writeLock().lock();
@@ -201,8 +198,7 @@ final class Membership {
 
     /**
      * Leaves a member out that may have lost acknowledged writes. If all members have a loss, the
-     * pool
-     * has the loss, and one of them is kept as it is.
+     * pool has the loss, and one of them is kept as it is.
      *
      * @return whether data read from it must not be used
      */
@@ -224,8 +220,7 @@ final class Membership {
 
     /**
      * Handles the case that no member has all acknowledged writes. One member is kept as it is; the
-     * loss
-     * is counted, and stays unreported until a flush of a caller has failed. Behind the lock.
+     * loss is counted, and stays unreported until a flush of a caller has failed. Behind the lock.
      */
     private void latchLoss(MirrorMember kept, List<MirrorMember> among) {
         long others = among.stream().filter(one -> one != kept)
@@ -237,8 +232,7 @@ final class Membership {
 
     /**
      * Accepts the content of a member as the pool's. A member that is being copied to may have data
-     * that
-     * was lost here since the copy, and is copied to again.
+     * that was lost here since the copy, and is copied to again.
      *
      * @return number of its losses
      */
@@ -350,10 +344,8 @@ final class Membership {
 
     /**
      * Number of times that no member was left with all acknowledged writes. A loss of all members
-     * counts
-     * as soon as their devices count it, before the pool handles it: once for the first loss of
-     * each
-     * member, and for each later one, because writes between them may be lost by it.
+     * counts as soon as their devices count it, before the pool handles it: once for the first loss
+     * of each member, and for each later one, because writes between them may be lost by it.
      */
     long losses() {
         while (true) {
@@ -374,8 +366,7 @@ final class Membership {
 
     /**
      * Number of times that a member was left out that may have answered reads without blocks that
-     * it had
-     * lost, plus the doubted reads of the members.
+     * it had lost, plus the doubted reads of the members.
      */
     long doubtedReads() {
         return doubts + members.stream().filter(member -> member.device != null)
@@ -384,8 +375,7 @@ final class Membership {
 
     /**
      * Records on the labels of the others that members are not current, while the pool is closed.
-     * Behind
-     * the lock, alone.
+     * Behind the lock, alone.
      *
      * @param limit how long to wait for each label
      * @return false: no other member is left, or its label could not be written
@@ -417,8 +407,7 @@ final class Membership {
 
     /**
      * Makes some members the current ones, and all other present ones stale. Members whose labels
-     * cannot
-     * be written are not current either. Behind the lock, alone.
+     * cannot be written are not current either. Behind the lock, alone.
      */
     void setCurrent(List<MirrorMember> chosen) throws DeviceException {
         try {
@@ -444,8 +433,7 @@ final class Membership {
                     logLeftOut(member);
                     member.become(MemberState.STALE);
                     // Counted when the member is not read any more. Whatever its failure, it may
-                    // have lost writes before
-                    // that no flush of it has reported.
+                    // have lost writes before that no flush of it has reported.
                     doubts++;
                 }
             }
@@ -487,10 +475,8 @@ final class Membership {
 
     /**
      * Handles the loss of the source of a copy. In regions that no current member has, the content
-     * of the
-     * first one counts, and copies of such regions from the lost source are repeated. Regions that
-     * any
-     * current member has are copied from there, so that no read changes.
+     * of the first one counts, and copies of such regions from the lost source are repeated.
+     * Regions that any current member has are copied from there, so that no read changes.
      */
     private void promote(List<MirrorMember> current) {
         MirrorMember truth = current.getFirst();

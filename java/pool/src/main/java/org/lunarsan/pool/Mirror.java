@@ -17,10 +17,9 @@ import org.lunarsan.device.Operation;
  * An open mirror: changes blocks on its members.
  *
  * <p><b>Locks</b>, in this order. A range: one change at a time of any block. The membership: a
- * change
- * of blocks holds it shared from choosing the members to their last answer; a change of members'
- * states holds it alone, also while labels are written. So a write that a member missed is only
- * acknowledged after the labels of the others record this, durably.
+ * change of blocks holds it shared from choosing the members to their last answer; a change of
+ * members' states holds it alone, also while labels are written. So a write that a member missed is
+ * only acknowledged after the labels of the others record this, durably.
  */
 final class Mirror {
     /** Limit of bytes moved at once; a longer run of blocks is moved in parts. */
@@ -146,8 +145,7 @@ final class Mirror {
 
     /**
      * Writes to one member the data that the others have. The region is marked as for any change,
-     * since
-     * a power cut may leave the members different.
+     * since a power cut may leave the members different.
      */
     void rewrite(
             MirrorMember member, long address, long blocks, Parallel.Work<MirrorMember> work)
@@ -252,8 +250,7 @@ final class Mirror {
 
     /**
      * Flushes for a caller: all writes that had returned are durable, or the flush fails. Also
-     * fails once
-     * after a loss that no flush has reported, whichever call noticed it.
+     * fails once after a loss that no flush has reported, whichever call noticed it.
      */
     void flush() throws DeviceException {
         if (membership.isOpenedToRead()) {
@@ -357,8 +354,7 @@ final class Mirror {
 
     /**
      * Makes all writes durable and removes all marks except those of regions to be copied. The last
-     * flush.
-     * Behind the lock, alone.
+     * flush. Behind the lock, alone.
      *
      * @param limit for the flush, and for the page after it
      * @return members that failed or did not answer: marks stay

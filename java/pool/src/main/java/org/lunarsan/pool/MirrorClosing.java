@@ -10,9 +10,8 @@ import org.lunarsan.device.Operation;
 
 /**
  * Closes a mirror: waits for pending changes, flushes, removes the marks or leaves failed members
- * out,
- * and closes the members. Each step is bounded by a limit. Changes that did not end in time leave
- * their marks, and are reported. Confined to the thread that closes.
+ * out, and closes the members. Each step is bounded by a limit. Changes that did not end in time
+ * leave their marks, and are reported. Confined to the thread that closes.
  */
 final class MirrorClosing {
     private final Mirror mirror;
@@ -65,8 +64,7 @@ final class MirrorClosing {
 
     /**
      * Flushes for the last time. A member that fails may have lost writes that the others have: if
-     * it
-     * stayed current, the next opening could copy from it.
+     * it stayed current, the next opening could copy from it.
      */
     private void settle() {
         List<Parallel.Failed<MirrorMember>> failed = mirror.settle(limit);

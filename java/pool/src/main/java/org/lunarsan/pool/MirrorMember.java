@@ -168,14 +168,10 @@ final class MirrorMember implements Parallel.Busy {
 
     /**
      * A write of the same data to each member. A late member may continue the write after the
-     * caller got
-     * its buffer back: an {@code AsyncDevice} releases the buffer, any other device gets a copy
-     * from the
-     * beginning. Data outside of the heap is always copied: such memory may be freed, or confined
-     * to the
-     * caller. A failure of the copy fails the call before any member is written, which would be
-     * left out
-     * for it. For one call.
+     * caller got its buffer back: an {@code AsyncDevice} releases the buffer, any other device gets
+     * a copy from the beginning. Data outside of the heap is always copied: such memory may be
+     * freed, or confined to the caller. A failure of the copy fails the call before any member is
+     * written, which would be left out for it. For one call.
      */
     static final class Write implements Parallel.Work<MirrorMember> {
         private final long address;

@@ -117,8 +117,7 @@ final class MirrorReader {
 
     /**
      * Rewrites a bad block, which often makes it good again; if that fails too, leaves the member
-     * out.
-     * The caller has its data and gets no error; the failure is in the member's status.
+     * out. The caller has its data and gets no error; the failure is in the member's status.
      */
     private void repairOrLeaveOut(
             Parallel.Failed<MirrorMember> bad, long address, int blocks) {

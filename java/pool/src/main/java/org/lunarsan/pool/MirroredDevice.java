@@ -20,39 +20,31 @@ import org.lunarsan.device.Operation;
  * Keeps the same blocks on 2 to 64 devices: it works as long as one of them does.
  *
  * <p><b>Reading.</b> From the member that is likely to answer first, judged by its pending reads
- * and
- * its recent latency. If a member fails, another one is read. A block that could not be read is
+ * and its recent latency. If a member fails, another one is read. A block that could not be read is
  * rewritten from there, and the member is left out if that fails too.
  *
  * <p><b>Writing.</b> To all members at once. A member that fails is left out: the pool is degraded,
  * {@link #status()} reports it, and the write is acknowledged when the labels of the others record,
  * durably, that the member is stale. So no later opening takes it for current. If all fail, the
- * write
- * fails, and one is kept.
+ * write fails, and one is kept.
  *
  * <p><b>Late members.</b> A member that does not answer is left out
  * {@link MirrorOptions#memberMillisMax()} after another has answered, and is copied to
- * automatically
- * when it answers again.
+ * automatically when it answers again.
  *
  * <p><b>Lost writes.</b> Members with a volatile cache can lose acknowledged writes. A member with
- * a
- * loss is left out. If all have a loss, one is kept as it is, {@link #losses()} counts, and the
- * next
- * flush fails. The flush after that first rewrites, from the content of that member, the regions
- * that
- * no successful flush has covered: a device may consider blocks clean that a failed flush did not
- * write.
+ * a loss is left out. If all have a loss, one is kept as it is, {@link #losses()} counts, and the
+ * next flush fails. The flush after that first rewrites, from the content of that member, the
+ * regions that no successful flush has covered: a device may consider blocks clean that a failed
+ * flush did not write.
  *
  * <p><b>Power cuts.</b> Members can differ then where writes were pending. Their regions are marked
- * on
- * the members before the writes are sent, and copied in the background from one member to the
- * others
- * when the pool is opened; until that is done, such a region is read from that one member only.
+ * on the members before the writes are sent, and copied in the background from one member to the
+ * others when the pool is opened; until that is done, such a region is read from that one member
+ * only.
  *
  * <p>{@link #create(List)} labels the members once; then {@link #of(List)} takes them in any order.
- * For
- * any thread. It opens and closes its members.
+ * For any thread. It opens and closes its members.
  */
 public final class MirroredDevice implements Device {
     private final List<Device> given;
@@ -103,10 +95,8 @@ public final class MirroredDevice implements Device {
 
     /**
      * Creates a pool of labelled devices that can be opened with members missing. The missing ones
-     * are
-     * stale from then on: opening them alone elsewhere makes two pools out of one, of which only
-     * one can
-     * be kept.
+     * are stale from then on: opening them alone elsewhere makes two pools out of one, of which
+     * only one can be kept.
      *
      * @param members those present, closed, in any order
      * @return the pool, closed, with {@link MirrorOptions#DEFAULT}
@@ -129,8 +119,7 @@ public final class MirroredDevice implements Device {
 
     /**
      * Labels devices as the members of a new pool. Their data is lost, because their contents need
-     * not
-     * be equal; the pool copies the first to the others when it is opened.
+     * not be equal; the pool copies the first to the others when it is opened.
      *
      * @param members 2 to 64 devices of one block size, closed; the smallest determines the size
      * @return the id of the pool
@@ -143,11 +132,10 @@ public final class MirroredDevice implements Device {
 
     /**
      * Labels devices as {@link #create(List)} does, and unmaps all blocks of data: all members then
-     * hold
-     * zeroes, and the pool copies nothing when it is opened. As fast as unmapping is.
+     * hold zeroes, and the pool copies nothing when it is opened. As fast as unmapping is.
      *
      * @param members 2 to 64 devices of one block size, closed, each of which
-     * {@linkplain Device#unmapReadsZeroes() reads zeroes} after an unmap
+     *        {@linkplain Device#unmapReadsZeroes() reads zeroes} after an unmap
      * @return the id of the pool
      * @throws DeviceOpenException when a device does not fit or is a member of a pool already
      * @throws DeviceException when a device fails
@@ -191,15 +179,13 @@ public final class MirroredDevice implements Device {
 
     /**
      * Closes the pool within five times 10 seconds, whatever its members do: pending calls, the
-     * last
-     * flush, its marks, the labels when a member failed that flush, and the members.
+     * last flush, its marks, the labels when a member failed that flush, and the members.
      *
      * @throws DeviceException when pending calls or the last flush did not end or failed, or a
-     *         change that
-     * a member missed was not recorded. The message says which, that the next opening copies the
-     * marked
-     * regions, and which members are left out until {@link #resync()}. Also when a member cannot be
-     * closed. The pool is closed all the same
+     *         change that a member missed was not recorded. The message says which, that the next
+     *         opening copies the marked regions, and which members are left out until
+     *         {@link #resync()}. Also when a member cannot be closed. The pool is closed all the
+     *         same
      */
     @Override
     public void close() throws DeviceException {
@@ -236,8 +222,7 @@ public final class MirroredDevice implements Device {
 
     /**
      * Counts losses that concern every member: a member with a loss of its own is left out. Each
-     * loss is
-     * reported by a {@link #flush()} that fails, whichever call noticed it.
+     * loss is reported by a {@link #flush()} that fails, whichever call noticed it.
      */
     @Override
     public long losses() {
@@ -247,8 +232,7 @@ public final class MirroredDevice implements Device {
 
     /**
      * Counts each member that is left out: its device may have lost writes, and answered reads
-     * without
-     * them, before the loss was reported.
+     * without them, before the loss was reported.
      */
     @Override
     public long doubtedReads() {
@@ -258,8 +242,7 @@ public final class MirroredDevice implements Device {
 
     /**
      * True when it holds for all members. Otherwise an unmap does nothing, since members would
-     * differ
-     * after it.
+     * differ after it.
      */
     @Override
     public boolean unmapReadsZeroes() {
@@ -331,11 +314,10 @@ public final class MirroredDevice implements Device {
 
     /**
      * Brings stale members up to date, in the background, concurrently with reads and writes.
-     * Running
-     * copies continue.
+     * Running copies continue.
      *
      * @return completes when the members are current, or exceptionally with the first failure;
-     * {@link #status()} reports the progress. A read-only pool copies nothing
+     *         {@link #status()} reports the progress. A read-only pool copies nothing
      * @throws DeviceClosedException when the pool is not open
      */
     public CompletableFuture<Void> resync() throws DeviceClosedException {
@@ -371,10 +353,8 @@ public final class MirroredDevice implements Device {
 
     /**
      * Puts a new device in the place of a member that is stale or missing; {@link #resync()} then
-     * fills
-     * it. The pool opens it, and closes it with the others. Later pools have to be created with
-     * this
-     * device among the members.
+     * fills it. The pool opens it, and closes it with the others. Later pools have to be created
+     * with this device among the members.
      *
      * @param index the index, from 0
      * @param device closed, of the same block size, large enough, and no member of a pool

@@ -51,8 +51,7 @@ final class Parallel {
     /**
      * Does work on all members and waits for all. Blocking work runs in threads, the last in the
      * caller's. An interrupt is kept for the caller. Anything thrown is the failure of its member,
-     * also a
-     * lack of memory: the others may have done the work, so the members differ.
+     * also a lack of memory: the others may have done the work, so the members differ.
      *
      * @return the members that failed
      */
@@ -79,8 +78,7 @@ final class Parallel {
     /**
      * Does work as {@link #run}, but waits for each no longer than {@code limit} after another has
      * succeeded. Members that have not ended then fail with a {@link LateMemberException}; their
-     * work
-     * continues, but no further work begins on them.
+     * work continues, but no further work begins on them.
      *
      * @param members all different
      */
@@ -102,8 +100,8 @@ final class Parallel {
 
     /**
      * Does work as {@link #run}, all in threads, and waits no longer than {@code limit}. Members
-     * that have
-     * not ended then have failed; their work continues, but no further work begins on them.
+     * that have not ended then have failed; their work continues, but no further work begins on
+     * them.
      *
      * @param members all different
      */

@@ -10,8 +10,7 @@ public final class PoolLabels {
 
     /**
      * Clears the labels of a device, durably, so that it is no member of a pool any more. Its data
-     * stays,
-     * but no pool finds it again.
+     * stays, but no pool finds it again.
      *
      * @param device closed before and after
      * @throws DeviceException when the device is too small for labels or fails

@@ -9,8 +9,7 @@ import org.lunarsan.device.NoSpaceException;
 
 /**
  * Brings a member up to date that was left out as late: waits until its unanswered calls have
- * ended,
- * then copies to it repeatedly until it is current, in a thread of its own.
+ * ended, then copies to it repeatedly until it is current, in a thread of its own.
  */
 final class Recovery {
     /**
@@ -33,8 +32,7 @@ final class Recovery {
      * Begins a recovery; returns at once.
      *
      * @return completes when the member is current, or when nothing is left to do: the pool is
-     *         closed, or
-     * another copy to the member has begun
+     *         closed, or another copy to the member has begun
      */
     static CompletableFuture<Void> start(Mirror mirror, MirrorMember member) {
         Recovery recovery = new Recovery(mirror, member);

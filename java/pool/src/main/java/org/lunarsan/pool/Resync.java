@@ -12,12 +12,11 @@ import org.lunarsan.device.PoisonedException;
 
 /**
  * Copies to one member the regions that it misses, concurrently with reads and writes: one piece at
- * a
- * time is locked against changes, and every write goes to the member as well.
+ * a time is locked against changes, and every write goes to the member as well.
  *
  * <p>Runs in a thread of its own. A stale member becomes current at the end, when all of it is
- * durable
- * and the labels record it; if it is interrupted before, the copy begins again from the start.
+ * durable and the labels record it; if it is interrupted before, the copy begins again from the
+ * start.
  */
 final class Resync {
     /** Size of the range locked against changes at a time. */
@@ -64,9 +63,8 @@ final class Resync {
 
     /**
      * Accepts earlier losses of a stale member, whose lost data is copied with all other; its
-     * device
-     * reports them once. Waits for unanswered calls first: none may reach the member after newer
-     * data.
+     * device reports them once. Waits for unanswered calls first: none may reach the member after
+     * newer data.
      */
     private void acceptLosses() throws DeviceException {
         if (target.isCurrent()) {
@@ -140,8 +138,7 @@ final class Resync {
 
     /**
      * Returns members that could not be read although no other has the region, or one with a loss;
-     * empty:
-     * done; null: the region has to be secured first.
+     * empty: done; null: the region has to be secured first.
      */
     private List<MirrorMember> copy(int region, long address, int blocks) throws DeviceException {
         RangeLocks.Held held = mirror.ranges().acquire(address, blocks);

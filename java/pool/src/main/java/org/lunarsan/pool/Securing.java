@@ -10,8 +10,7 @@ import org.lunarsan.device.MediumException;
 /**
  * Rewrites unsecured regions of a mirror, one piece at a time, concurrently with reads and writes.
  * From then on their blocks are like any written ones: the next flush covers them, and a loss of
- * them
- * is reported. Confined to the thread that runs it; one runs at a time.
+ * them is reported. Confined to the thread that runs it; one runs at a time.
  */
 final class Securing {
     private static final int PIECE_BYTES = 1 << 20;
@@ -43,8 +42,7 @@ final class Securing {
 
     /**
      * Secures a region. Each further attempt follows a loss, or a member that was left out and
-     * whose
-     * regions another one has now.
+     * whose regions another one has now.
      *
      * @throws DeviceException when no current member can be written
      */
@@ -78,8 +76,7 @@ final class Securing {
 
     /**
      * Rewrites blocks from the member itself. Behind the lock of the blocks. A block that cannot be
-     * read
-     * stays as it is.
+     * read stays as it is.
      */
     private void writeAnew(MirrorMember member, long address, int blocks) throws DeviceException {
         ByteBuffer data = ByteBuffer.allocate(blocks * blockSize);

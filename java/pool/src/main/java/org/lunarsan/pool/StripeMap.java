@@ -29,8 +29,7 @@ record StripeMap(int members, long stripeBlocks) {
 
     /**
      * Returns the first block on a member at or after a block of the pool. A run of the pool is one
-     * run on
-     * each member, from the result for its beginning to that for its end.
+     * run on each member, from the result for its beginning to that for its end.
      */
     long firstFrom(int member, long address) {
         long row = address / stripeBlocks / members;

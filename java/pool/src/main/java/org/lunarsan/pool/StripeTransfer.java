@@ -13,8 +13,7 @@ import org.lunarsan.device.Operation;
  * commands cost more than a copy, it is a contiguous run of a member, through a buffer.
  *
  * <p>Confined to the caller's thread, except for its parcels, each of which belongs to the thread
- * that
- * works on it.
+ * that works on it.
  */
 final class StripeTransfer {
     /** Narrower stripes are gathered: 8 MiB of them would be more than 128 commands. */

@@ -17,16 +17,14 @@ import org.lunarsan.device.Operation;
 
 /**
  * Stripes blocks over 2 to 64 devices: as large as all of them together, and as fast for long runs
- * or
- * many concurrent calls. The loss of one member is the loss of the pool.
+ * or many concurrent calls. The loss of one member is the loss of the pool.
  *
  * <p>{@link #create(List, long)} labels the members once; then {@link #of(List)} takes them in any
  * order. All members transfer their parts of a run of blocks at the same time: stripe by stripe
- * from
- * the caller's memory, by futures if the member is an {@link AsyncDevice}, else in virtual threads.
- * Stripes of less than 64 KiB, or 512 KiB in the second case, are gathered in buffers of 1 MiB, at
- * most 16 for each pool. A failure names the blocks of the pool; its cause is the failure of the
- * member.
+ * from the caller's memory, by futures if the member is an {@link AsyncDevice}, else in virtual
+ * threads. Stripes of less than 64 KiB, or 512 KiB in the second case, are gathered in buffers of 1
+ * MiB, at most 16 for each pool. A failure names the blocks of the pool; its cause is the failure
+ * of the member.
  *
  * <p>For any thread. It opens and closes its members.
  */

@@ -4,12 +4,9 @@ import java.util.BitSet;
 
 /**
  * Regions of a mirror that only one member has, and for which its flush proves nothing. After a
- * failed
- * flush, a device may consider its blocks clean: reads return them, no later flush writes them, and
- * a
- * power cut undoes them. Such a region is rewritten from the content of the member before its mark
- * is
- * removed and before it is copied to another member.
+ * failed flush, a device may consider its blocks clean: reads return them, no later flush writes
+ * them, and a power cut undoes them. Such a region is rewritten from the content of the member
+ * before its mark is removed and before it is copied to another member.
  *
  * <p>Regions are urgent after a loss that the pool has seen: a flush succeeds only after they were
  * rewritten. The others wait for a copy: they were marked when the pool was opened, and a flush may

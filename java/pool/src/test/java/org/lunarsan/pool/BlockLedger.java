@@ -10,8 +10,7 @@ import java.util.Set;
 
 /**
  * The values that each block of a device may hold, derived from writes, flushes and reported
- * losses.
- * Blocks hold 0 at first. For one thread.
+ * losses. Blocks hold 0 at first. For one thread.
  */
 final class BlockLedger {
     /** The possible values of one block. */

@@ -21,8 +21,7 @@ import org.lunarsan.device.Operation;
 
 /**
  * Reads that a member answered after it had lost a write, before the loss was reported: a cache
- * above
- * must not keep them once the member is left out. The members count no losses.
+ * above must not keep them once the member is left out. The members count no losses.
  */
 @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class MirrorDoubtedReadsTest {

@@ -21,8 +21,8 @@ import org.lunarsan.device.Operation;
 
 /**
  * All members fail a flush and consider the unwritten blocks clean: reads return the blocks, no
- * later
- * flush writes them, and a power cut undoes them silently. A mirror keeps one such member as it is.
+ * later flush writes them, and a power cut undoes them silently. A mirror keeps one such member as
+ * it is.
  */
 @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class MirrorFailedFlushTest {
@@ -80,8 +80,7 @@ class MirrorFailedFlushTest {
 
     /**
      * Fault: the kept member never wrote the block, its mark was removed, and a power cut undid the
-     * write:
-     * members differed for good, and reads returned varying versions.
+     * write: members differed for good, and reads returned varying versions.
      */
     @Test
     void theMemberThatIsKeptHasItWritten() throws Exception {

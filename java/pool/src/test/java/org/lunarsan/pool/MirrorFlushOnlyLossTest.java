@@ -99,9 +99,8 @@ class MirrorFlushOnlyLossTest {
 
     /**
      * Fault: the only current member had an unreported loss; its content was copied to the other
-     * one, its
-     * label flush reported the loss, and the other stayed as the only member, seemingly without a
-     * loss.
+     * one, its label flush reported the loss, and the other stayed as the only member, seemingly
+     * without a loss.
      */
     @Test
     void aCopyFromTheOnlyMemberTakesNoLoss() throws Exception {
@@ -115,8 +114,8 @@ class MirrorFlushOnlyLossTest {
 
     /**
      * Fault: a member was copied to from one that had lost a write, though a third had it; the two
-     * that
-     * stayed differed. The message claimed a restart or reset of the member, which was not known.
+     * that stayed differed. The message claimed a restart or reset of the member, which was not
+     * known.
      */
     @Test
     void aCopyIsNotMadeOfWhatAnotherMemberLost() throws Exception {
@@ -142,8 +141,7 @@ class MirrorFlushOnlyLossTest {
 
     /**
      * Fault: an unreadable block was rewritten from a member that had lost it; then that member was
-     * left
-     * out, and the flush succeeded.
+     * left out, and the flush succeeded.
      */
     @Test
     void aRepairTakesNoLoss() throws Exception {
@@ -159,8 +157,7 @@ class MirrorFlushOnlyLossTest {
 
     /**
      * Fault: after a power cut, the copy of a marked region overwrote a newer write on a current
-     * member
-     * with the content of a source that had lost it; the flush succeeded.
+     * member with the content of a source that had lost it; the flush succeeded.
      */
     @Test
     void theCopyOfAMarkedRegionTakesNoLoss() throws Exception {

@@ -13,8 +13,8 @@ import org.lunarsan.device.MemoryDevice;
 
 /**
  * Members that lose acknowledged writes and stay open. Once, a mirror returned their old blocks
- * beside
- * the new ones, was closed with them as current members, and copied the old ones over the new.
+ * beside the new ones, was closed with them as current members, and copied the old ones over the
+ * new.
  */
 class MirrorLossTest {
     private static final int READS = 50;

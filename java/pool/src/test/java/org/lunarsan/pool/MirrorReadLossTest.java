@@ -69,8 +69,7 @@ class MirrorReadLossTest {
 
     /**
      * Fault: a member lost a write during a read, was left out, and was copied to before the reader
-     * checked
-     * for losses: the check found none, and the read returned the lost data.
+     * checked for losses: the check found none, and the read returned the lost data.
      */
     @Test
     void aLossThatWasMendedMeanwhileIsSeen() throws Exception {

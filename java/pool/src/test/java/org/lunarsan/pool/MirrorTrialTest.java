@@ -29,8 +29,7 @@ import org.lunarsan.device.testkit.Seed;
  * was reported.
  *
  * <p>Run with {@code -Dlunar.trial.writes=600000} for a long trial; {@code -Dlunar.seed=…} repeats
- * the
- * random choices of one, though not the order of its threads.
+ * the random choices of one, though not the order of its threads.
  */
 @Tag("trial")
 class MirrorTrialTest {

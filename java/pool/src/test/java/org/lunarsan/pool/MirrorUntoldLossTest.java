@@ -23,8 +23,7 @@ import org.lunarsan.device.PoisonedException;
 
 /**
  * A loss that is reported, once, to a flush of the pool itself instead of a caller's. A flush of
- * the
- * caller has to fail all the same.
+ * the caller has to fail all the same.
  */
 class MirrorUntoldLossTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
@@ -73,8 +72,8 @@ class MirrorUntoldLossTest {
 
     /**
      * Fault: the flush of an intent page consumed the reports of a loss of both members; the flush
-     * of the
-     * caller succeeded, no loss was counted, and a cache on top still returned the lost write.
+     * of the caller succeeded, no loss was counted, and a cache on top still returned the lost
+     * write.
      */
     @Test
     void theMarkOfAWriteTakesNoLoss() throws Exception {
@@ -96,8 +95,7 @@ class MirrorUntoldLossTest {
 
     /**
      * Fault: a second loss of all members, before the pool had noticed the first, was not counted:
-     * a cache
-     * on top returned data written between them.
+     * a cache on top returned data written between them.
      */
     @Test
     void everyLossCounts() throws Exception {
@@ -126,8 +124,7 @@ class MirrorUntoldLossTest {
 
     /**
      * Fault: a copy from the only member, which had lost its last write, made another one current
-     * that had
-     * counted no loss: the loss was never reported.
+     * that had counted no loss: the loss was never reported.
      */
     @Test
     void aCopyOfWhatIsLeftTakesNoLoss() throws Exception {
@@ -194,8 +191,7 @@ class MirrorUntoldLossTest {
 
     /**
      * Fault: if flushes of other users had received the reports of a loss of all members, a flush
-     * of the
-     * pool succeeded.
+     * of the pool succeeded.
      */
     @Test
     void aLossThatOthersWereToldOfFailsAFlush() throws Exception {

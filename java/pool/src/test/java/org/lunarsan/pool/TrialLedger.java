@@ -6,13 +6,11 @@ import java.util.List;
 
 /**
  * The versions that each block of a device may hold, while several threads write, flush and read.
- * Each
- * block has one writer. A version is a number unique to one write; 0 is the initial content.
+ * Each block has one writer. A version is a number unique to one write; 0 is the initial content.
  *
  * <p>A read returns the newest acknowledged version or a later one, which was not acknowledged or
- * is
- * pending. After a reported loss or a failed flush, it returns the version of the last successful
- * flush or any later one. For any thread.
+ * is pending. After a reported loss or a failed flush, it returns the version of the last
+ * successful flush or any later one. For any thread.
  */
 final class TrialLedger {
     /** Fills buffers that a device has given back: a block never holds it. */
@@ -105,8 +103,7 @@ final class TrialLedger {
 
     /**
      * Ends a write, or records that it was given up; unless it was done, it may have written each
-     * of its
-     * blocks. A write that is done follows all that were given up.
+     * of its blocks. A write that is done follows all that were given up.
      */
     synchronized void endWrite(
             int first, int count, boolean done, boolean givenUp, long lossesBefore) {

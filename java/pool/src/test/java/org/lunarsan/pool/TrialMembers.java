@@ -18,8 +18,8 @@ interface TrialMembers extends AutoCloseable {
 
     /**
      * Loses blocks that are considered clean but were never written. Called before the mirror is
-     * closed,
-     * with nothing pending, because another opening has no record of an earlier failed flush.
+     * closed, with nothing pending, because another opening has no record of an earlier failed
+     * flush.
      */
     default void loseClean() throws Exception {}
 

@@ -23,8 +23,7 @@ import org.lunarsan.device.QueueOptions;
 
 /**
  * One mirror on trial, from its first opening to its last check: threads that write, read and
- * flush,
- * concurrent to faults of its members, which only the thread of {@link #run} injects.
+ * flush, concurrent to faults of its members, which only the thread of {@link #run} injects.
  */
 final class TrialRound {
     /** Work done while no call is pending. */

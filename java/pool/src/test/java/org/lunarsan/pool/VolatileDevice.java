@@ -15,8 +15,7 @@ import org.lunarsan.device.PoisonedException;
 /**
  * A device with a volatile cache, which can lose power while it stays open, like a target behind a
  * re-established iSCSI session. Its flush can fail like that of a Linux page cache: unwritten
- * blocks
- * are considered clean from then on. For any thread.
+ * blocks are considered clean from then on. For any thread.
  */
 final class VolatileDevice extends ForwardingDevice {
     /** Content of blocks before the unflushed writes. */
@@ -118,8 +117,7 @@ final class VolatileDevice extends ForwardingDevice {
 
     /**
      * Loses each unflushed block with a chance of 1 in {@code oneIn}. Blocks considered clean are
-     * lost in
-     * any case, unreported.
+     * lost in any case, unreported.
      */
     synchronized void cutPower(Random random, int oneIn) throws DeviceException {
         evict(new Random(0), 1);

@@ -81,8 +81,7 @@ final class Server implements AutoCloseable {
 
     /**
      * Returns a free port below the ephemeral range, so that no client gets it before the server
-     * listens
-     * or listens again.
+     * listens or listens again.
      */
     static int freePort() throws IOException {
         int begin = Math.floorMod(ProcessHandle.current().pid() * 61, PORTS);

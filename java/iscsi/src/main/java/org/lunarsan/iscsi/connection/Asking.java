@@ -129,8 +129,7 @@ final class Asking {
 
     /**
      * Returns the response to a function on one task that the target does not know: RFC 7143
-     * §11.6.1,
-     * RFC 7144 §6.4.2.
+     * §11.6.1, RFC 7144 §6.4.2.
      */
     static int withoutTask(int function) {
         return function == ManagementFunction.QUERY_TASK ? ManagementResponse.FUNCTION_COMPLETE
@@ -175,8 +174,7 @@ final class Asking {
 
     /**
      * Queues a request of the machine if there is a free slot; the target may ping more often than
-     * we
-     * answer.
+     * we answer.
      */
     void ask(Request own) {
         if (core.slots.used() < room()) {

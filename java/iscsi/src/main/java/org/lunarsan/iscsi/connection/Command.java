@@ -14,8 +14,7 @@ import org.lunarsan.iscsi.pdu.TaskAttribute;
  * extend the class with state of the waiting caller.
  *
  * <p>Threads: as {@link Request}. While the command is pending, the driver's reader may write into
- * the
- * data-in range, and its writer reads the data-out range.
+ * the data-in range, and its writer reads the data-out range.
  */
 public non-sealed class Command extends Request {
     private static final byte[] NO_SENSE = new byte[0];
@@ -233,8 +232,7 @@ public non-sealed class Command extends Request {
 
     /**
      * The response, which tells whether the command reached the SCSI layer of the target; otherwise
-     * the
-     * status is invalid.
+     * the status is invalid.
      *
      * @return see {@link org.lunarsan.iscsi.pdu.ServiceResponse}
      */

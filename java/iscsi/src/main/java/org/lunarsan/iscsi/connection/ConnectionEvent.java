@@ -8,8 +8,7 @@ package org.lunarsan.iscsi.connection;
 public sealed interface ConnectionEvent {
     /**
      * An Asynchronous Message. The connection itself does what the protocol requires of the
-     * initiator in
-     * return. RFC 7143 §11.9.
+     * initiator in return. RFC 7143 §11.9.
      *
      * @param event see {@link org.lunarsan.iscsi.pdu.AsyncEvent}
      * @param lun for a SCSI event
@@ -25,8 +24,7 @@ public sealed interface ConnectionEvent {
 
     /**
      * The connection is closed: flush the sent PDUs, then close the socket. Reported once, as the
-     * last
-     * event.
+     * last event.
      *
      * @param reason the reason
      */

@@ -9,8 +9,7 @@ package org.lunarsan.iscsi.connection;
  * @param pingNanos time after a ping without any answer after which the target counts as dead
  * @param logoutNanos from the Logout Request to its response
  * @param requestsMax pending commands and other requests, including those that wait for the window;
- *        at
- * most {@link #REQUESTS_MAX}
+ *        at most {@link #REQUESTS_MAX}
  * @param textBytesMax text gathered over the Text Responses of one exchange
  */
 public record ConnectionLimits(long pingIntervalNanos, long pingNanos, long logoutNanos,

@@ -79,8 +79,7 @@ final class Core {
 
     /**
      * Checks a StatSN, each of which occurs once and in order: anything else means a lost response,
-     * which
-     * only session recovery repairs at ErrorRecoveryLevel 0. RFC 7143 §4.2.2.2.
+     * which only session recovery repairs at ErrorRecoveryLevel 0. RFC 7143 §4.2.2.2.
      */
     void onStatSn(int statSn) throws Violated {
         if (statSn != expStatSn) {
@@ -212,7 +211,7 @@ final class Core {
 
     /**
      * Withdraws the requests that still wait for a number: none may be sent after a Logout Request
-     * (RFC
+     * (RFC 7143 §11.14).
      */
     void withdrawAll(String why) {
         Failure failure = Failure.refused(why);

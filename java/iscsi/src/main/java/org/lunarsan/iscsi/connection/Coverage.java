@@ -52,8 +52,7 @@ final class Coverage {
 
     /**
      * Adds {@code bytes} at an offset of a transfer of {@code total} bytes; both numbers of the
-     * peer are
-     * unsigned. Returns why they do not fit, or null.
+     * peer are unsigned. Returns why they do not fit, or null.
      */
     String add(int offset, int bytes, int total, boolean inOrder) {
         if (Integer.toUnsignedLong(offset) + Integer.toUnsignedLong(bytes) > total) {

@@ -21,8 +21,7 @@ import org.lunarsan.iscsi.session.InitiatorSession;
  * <ul>
  * <li>The <b>reader</b> passes each header to {@link #onHeader}, puts the data segment at the place
  * that the call returns, then calls {@link #onPayload}. When its stream ends, for any reason, it
- * calls
- * {@link #readerStopped}.
+ * calls {@link #readerStopped}.
  * <li>The <b>writer</b> calls {@link #poll} until it returns false, sends the PDUs, and calls
  * {@link #sent} for each. When nothing is due, it waits until {@code wake} is called or
  * {@link #nanosToWait} have passed. When it stops, it returns its PDUs by {@link #sent}.
@@ -35,10 +34,8 @@ import org.lunarsan.iscsi.session.InitiatorSession;
  * {@link Request} is the slot of its own task, and a PDU is encoded into the writer's buffer.
  *
  * <p>Threads: any, behind the lock of this connection, which is held for a short time; within it
- * the
- * lock of the session is taken, never that of another connection. {@code wake} may be called while
- * it
- * is held.
+ * the lock of the session is taken, never that of another connection. {@code wake} may be called
+ * while it is held.
  */
 public final class InitiatorConnection {
     /** Returned by {@link #nanosToWait}: nothing is due. */
@@ -67,8 +64,7 @@ public final class InitiatorConnection {
      * @param established result of its login
      * @param limits limits of the connection
      * @param wake called when the writer may have something to do, from any thread, perhaps with
-     *        the lock
-     * of this connection held: it must neither block nor call this object
+     *        the lock of this connection held: it must neither block nor call this object
      */
     public InitiatorConnection(long now, InitiatorSession session, int cid,
             Established established, ConnectionLimits limits, Runnable wake) {
@@ -89,8 +85,7 @@ public final class InitiatorConnection {
      *
      * @param request owned by the caller until now
      * @return true if it was accepted; else {@link Request#failure} holds the reason, and the
-     *         request does
-     * not complete
+     *         request does not complete
      * @throws IllegalStateException when the request is already pending
      */
     public boolean submit(Request request) {
@@ -127,8 +122,7 @@ public final class InitiatorConnection {
      *
      * @param now nanoseconds on the clock of {@link System#nanoTime}
      * @param head receives the header segments at its position; at least
-     *        {@link Outgoing#HEADER_BYTES_MAX}
-     * bytes must be left
+     *        {@link Outgoing#HEADER_BYTES_MAX} bytes must be left
      * @param out receives the data segment; has to be passed to {@link #sent} afterwards
      * @return whether there was a PDU
      */
@@ -144,8 +138,7 @@ public final class InitiatorConnection {
 
     /**
      * Releases the data segment of a PDU that was sent or never will be: the writer does not use it
-     * any
-     * more.
+     * any more.
      *
      * @param out from {@link #poll}
      */
@@ -160,10 +153,8 @@ public final class InitiatorConnection {
 
     /**
      * Replaces the data-out buffer of a command, whether the command is pending or not: later
-     * results of
-     * {@link #poll} refer to the new buffer. The writer must not be inside of that call meanwhile,
-     * and has
-     * to handle the segments that it still holds.
+     * results of {@link #poll} refer to the new buffer. The writer must not be inside of that call
+     * meanwhile, and has to handle the segments that it still holds.
      *
      * @param command the command
      * @param buffer holds the same bytes
@@ -189,8 +180,7 @@ public final class InitiatorConnection {
 
     /**
      * Returns the time since anything arrived; for a driver that cannot call {@link #poll}, because
-     * its
-     * socket is full.
+     * its socket is full.
      *
      * @param now nanoseconds on the clock of {@link System#nanoTime}
      * @return nanoseconds
@@ -296,8 +286,7 @@ public final class InitiatorConnection {
      *
      * @param now nanoseconds on the clock of {@link System#nanoTime}
      * @param data the segment, from the position to the limit, for {@link Receive.Place#CONTROL};
-     *        ignored
-     * for other places
+     *        ignored for other places
      * @param digestOk whether the data digest matched, if there is one
      */
     public void onPayload(long now, ByteBuffer data, boolean digestOk) {
@@ -385,8 +374,7 @@ public final class InitiatorConnection {
 
     /**
      * Called when the target closed its side, or the socket failed: the reader has stopped, and
-     * fills no
-     * buffer.
+     * fills no buffer.
      */
     public void readerStopped() {
         synchronized (lock) {
@@ -401,8 +389,7 @@ public final class InitiatorConnection {
 
     /**
      * Called when the socket failed under the writer, or the driver gives up. Requests held by the
-     * reader
-     * or the writer complete when they release them.
+     * reader or the writer complete when they release them.
      */
     public void onLost() {
         synchronized (lock) {

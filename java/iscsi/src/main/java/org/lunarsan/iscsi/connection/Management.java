@@ -5,8 +5,7 @@ import org.lunarsan.iscsi.pdu.BasicHeader;
 /**
  * A task management function. RFC 7143 §11.5. TASK REASSIGN is refused, because it needs
  * ErrorRecoveryLevel 2, and so are those of RFC 7144 below iSCSIProtocolLevel 2. After I_T NEXUS
- * RESET
- * the target ends the session. The tasks that it ends complete before it does.
+ * RESET the target ends the session. The tasks that it ends complete before it does.
  *
  * <p>Threads: as {@link Request}.
  */

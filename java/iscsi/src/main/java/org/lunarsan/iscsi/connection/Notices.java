@@ -33,8 +33,7 @@ final class Notices {
     private static final long SECOND = 1_000_000_000L;
     /**
      * Longest time for which a connection that has to log out waits for its commands, even if the
-     * target
-     * would wait for hours: it accepts no others meanwhile.
+     * target would wait for hours: it accepts no others meanwhile.
      */
     private static final long DRAIN_NANOS_MAX = 60 * SECOND;
 
@@ -48,8 +47,7 @@ final class Notices {
 
     /**
      * Checks the header of a NOP-In; an answer to our ping consumes a StatSN, a ping does not. RFC
-     * 7143
-     * §11.19.
+     * 7143 §11.19.
      */
     void onNopInHeader(NopIn nop) throws Violated {
         core.onWindow(nop.expCmdSn(), nop.maxCmdSn());
@@ -116,8 +114,8 @@ final class Notices {
 
     /**
      * Ends the tasks of this connection that a completed function on several tasks concerns. PDUs
-     * that
-     * the target sent for them before may still arrive if the function ran on another connection.
+     * that the target sent for them before may still arrive if the function ran on another
+     * connection.
      */
     void endTasks(TasksEnded ended) {
         for (Command command : commandsInOrder()) {
@@ -151,8 +149,7 @@ final class Notices {
 
     /**
      * True if a command is older than a function. An immediate command has the CmdSN of the next
-     * one, so
-     * one sent just before the function has the function's own.
+     * one, so one sent just before the function has the function's own.
      */
     private static boolean isOlder(Command command, int before) {
         return SerialNumber.before(command.cmdSn, before)
@@ -260,10 +257,9 @@ final class Notices {
 
     /**
      * Ends the active tasks of a unit, which the target is terminating (RFC 7143 §11.9.1): nothing
-     * more is
-     * sent for them or answered to them, and a NOP-Out with the unit's LUN acknowledges the
-     * message.
-     * Commands that the target had not received when it sent the message are not among them.
+     * more is sent for them or answered to them, and a NOP-Out with the unit's LUN acknowledges the
+     * message. Commands that the target had not received when it sent the message are not among
+     * them.
      */
     private void onTerminated(AsyncMessage message) {
         if (!core.isFast()) {

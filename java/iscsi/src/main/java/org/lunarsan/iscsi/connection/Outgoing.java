@@ -7,18 +7,15 @@ import org.lunarsan.iscsi.pdu.BasicHeader;
 
 /**
  * The data segment of a PDU that {@link InitiatorConnection#poll} encoded. Its bytes are not
- * copied:
- * its request does not complete until {@link InitiatorConnection#sent} is called, so that the
- * caller
- * does not change them.
+ * copied: its request does not complete until {@link InitiatorConnection#sent} is called, so that
+ * the caller does not change them.
  *
  * <p>Threads: the writer's. To send several PDUs at once, it uses several objects.
  */
 public final class Outgoing {
     /**
      * Largest size of the header segments of one PDU with their digest, in bytes: the longest CDB
-     * and a
-     * bidirectional read length.
+     * and a bidirectional read length.
      */
     public static final int HEADER_BYTES_MAX = BasicHeader.HEADER_BYTES + 4
             + CommandSegments.CDB_BYTES_MAX + 8 + Digests.DIGEST_BYTES;

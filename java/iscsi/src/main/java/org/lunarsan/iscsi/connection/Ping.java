@@ -2,8 +2,7 @@ package org.lunarsan.iscsi.connection;
 
 /**
  * A ping of the target. It completes without a {@link #failure} if the target answered with the
- * same
- * data, up to the length that we can receive. RFC 7143 §11.18.
+ * same data, up to the length that we can receive. RFC 7143 §11.18.
  *
  * <p>Threads: as {@link Request}.
  */
@@ -13,8 +12,7 @@ public final class Ping extends Request {
     boolean keepAlive;
     /**
      * Set for a ping that takes the CmdSN of a command that the target rejected and so did not
-     * count: the
-     * gap would block all later commands. RFC 7143 §7.3.
+     * count: the gap would block all later commands. RFC 7143 §7.3.
      */
     boolean plug;
     int plugged;

@@ -98,8 +98,7 @@ final class Reading {
 
     /**
      * Processes a complete Data-In; one with a status ends the command. RFC 7143 §11.7.3: there is
-     * no
-     * sense, and the residual has the same offset as in a response.
+     * no sense, and the residual has the same offset as in a response.
      */
     void onDataInDone(Command command) throws Violated {
         if (!hasStatus) {
@@ -217,8 +216,7 @@ final class Reading {
 
     /**
      * Computes the length of data from the start of the data-in range. A command that ended well
-     * must have
-     * received all data except its residual: otherwise garbage would be taken for data.
+     * must have received all data except its residual: otherwise garbage would be taken for data.
      */
     private static void judgeData(Command command, Residual residual, int residualBytes)
             throws Violated {
@@ -235,8 +233,7 @@ final class Reading {
 
     /**
      * Returns the kind of residual. RFC 7143 §11.4.1: O and U exclude each other; without them the
-     * count
-     * is ignored.
+     * count is ignored.
      */
     private static Residual residual(int opcode, boolean overflow, boolean underflow)
             throws Violated {

@@ -4,10 +4,8 @@ import org.lunarsan.iscsi.pdu.BasicHeader;
 
 /**
  * A request to the target. The caller creates it, passes it to {@link InitiatorConnection#submit}
- * and
- * gets it back from {@link InitiatorConnection#pollCompleted}; then it can be reused. It is the
- * slot of
- * its own task, so that a reused request produces no garbage.
+ * and gets it back from {@link InitiatorConnection#pollCompleted}; then it can be reused. It is the
+ * slot of its own task, so that a reused request produces no garbage.
  *
  * <p>Threads: the caller's before {@code submit} and after completion; the connection's, behind its
  * lock, in between.

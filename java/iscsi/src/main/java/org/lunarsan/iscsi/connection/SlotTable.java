@@ -5,10 +5,8 @@ import java.util.Arrays;
 /**
  * Pending requests, indexed by their Initiator Task Tag. RFC 7143 §11.2.1.8 requires tags that are
  * unique in the session: six bits are the connection's, twelve are the slot, and fourteen count up
- * each
- * time that a slot is reused, so that a late answer is not taken for that of a newer request. Slots
- * are
- * reused in the order in which they became free.
+ * each time that a slot is reused, so that a late answer is not taken for that of a newer request.
+ * Slots are reused in the order in which they became free.
  *
  * <p>Threads: behind the lock of its connection.
  */

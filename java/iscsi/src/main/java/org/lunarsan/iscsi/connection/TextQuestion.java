@@ -7,8 +7,7 @@ import org.lunarsan.iscsi.text.TextBuilder;
 
 /**
  * A text exchange: keys and values for the target, and its answer. A connection runs one exchange
- * at a
- * time, others wait. RFC 7143 §11.10.
+ * at a time, others wait. RFC 7143 §11.10.
  *
  * <p>Threads: as {@link Request}.
  */
@@ -30,7 +29,7 @@ public final class TextQuestion extends Request {
      * Creates an exchange with any text.
      *
      * @param text keys and values, each pair ended by a zero byte; at most the target's
-     * MaxRecvDataSegmentLength
+     *        MaxRecvDataSegmentLength
      */
     public TextQuestion(TextBuilder text) {
         this.text = text.toBytes();
@@ -38,12 +37,10 @@ public final class TextQuestion extends Request {
 
     /**
      * Creates a query for targets; {@link org.lunarsan.iscsi.text.TargetRecord#parse} parses the
-     * answer.
-     * RFC 7143 Appendix C.
+     * answer. RFC 7143 Appendix C.
      *
      * @param which {@code All} in discovery sessions, the name of one, or nothing for the one that
-     *        this
-     * session is logged in to
+     *        this session is logged in to
      * @return the question
      */
     public static TextQuestion sendTargets(String which) {

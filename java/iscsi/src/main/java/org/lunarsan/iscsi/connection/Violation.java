@@ -4,8 +4,7 @@ import org.lunarsan.iscsi.pdu.Opcode;
 
 /**
  * A protocol violation by the target. At ErrorRecoveryLevel 0 each one ends the connection, which
- * is
- * the session recovery of RFC 7143 §7.1.4.4.
+ * is the session recovery of RFC 7143 §7.1.4.4.
  *
  * <p>Threads: immutable.
  */

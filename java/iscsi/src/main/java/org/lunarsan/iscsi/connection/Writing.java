@@ -74,8 +74,7 @@ final class Writing {
 
     /**
      * Encodes a command with as much immediate and unsolicited data as was negotiated: a target
-     * expects
-     * whole first bursts (RFC 7143 §4.2.5.2, §11.4.7.2, §13.10, §13.11, §13.14).
+     * expects whole first bursts (RFC 7143 §4.2.5.2, §11.4.7.2, §13.10, §13.11, §13.14).
      */
     private boolean sendCommand(Command command, ByteBuffer head, Outgoing out) {
         int total = command.dataOutBytes();
@@ -140,9 +139,8 @@ final class Writing {
 
     /**
      * Pauses the data of affected tasks. RFC 7143 §4.2.3.4 a): the initiator sends no more Data-Out
-     * PDUs
-     * for them on the issuing connection once the function is sent. If the function fails, they
-     * continue.
+     * PDUs for them on the issuing connection once the function is sent. If the function fails,
+     * they continue.
      */
     private void pause(Management by) {
         for (int at = 0; at < core.slots.capacity(); at++) {

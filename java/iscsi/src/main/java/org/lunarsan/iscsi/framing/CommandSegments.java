@@ -9,8 +9,7 @@ import org.lunarsan.iscsi.wire.Fields;
  * The content of the Additional Header Segments of a SCSI Command. RFC 7143 §11.2.2.
  *
  * <p>AHSLength comes from the peer and is checked against the segment, TotalAHSLength and the
- * limits
- * of its type before anything is read.
+ * limits of its type before anything is read.
  *
  * <p>Threads: immutable.
  */
@@ -98,12 +97,11 @@ public final class CommandSegments {
 
     /**
      * Encodes the segments that a command needs in addition to its header; nothing in the usual
-     * case of a
-     * CDB of at most 16 bytes.
+     * case of a CDB of at most 16 bytes.
      *
      * @param cdb at most {@link #CDB_BYTES_MAX} bytes
      * @param expectedReadBytes of a bidirectional command, as the bits of an {@code int};
-     * {@link #NO_READ_LENGTH} for all others
+     *        {@link #NO_READ_LENGTH} for all others
      * @param out destination
      * @return TotalAHSLength in words of four bytes
      */

@@ -9,12 +9,10 @@ import org.lunarsan.iscsi.wire.Fields;
  * Finds PDUs in a stream of bytes. RFC 7143 §11.2.
  *
  * <p>The caller passes bytes to {@link #next}, which returns an event. The deframer holds no
- * payload:
- * after {@link Event#PAYLOAD} the caller chooses the destination, by {@link #take},
- * {@link #discard},
- * or by receiving the bytes straight into their place and then calling {@link #received}. It keeps
- * one
- * header, at most {@link #HEADER_SEGMENTS_BYTES_MAX} bytes and its digest. It allocates nothing.
+ * payload: after {@link Event#PAYLOAD} the caller chooses the destination, by {@link #take},
+ * {@link #discard}, or by receiving the bytes straight into their place and then calling
+ * {@link #received}. It keeps one header, at most {@link #HEADER_SEGMENTS_BYTES_MAX} bytes and its
+ * digest. It allocates nothing.
  *
  * <p>Threads: confined to the reader of one connection.
  */
@@ -40,14 +38,12 @@ public final class Deframer {
         NEED_MORE,
         /**
          * A header is in {@link #header}; its digest matched, if there is one. With
-         * DataSegmentLength 0 that
-         * is the whole PDU, else a payload follows.
+         * DataSegmentLength 0 that is the whole PDU, else a payload follows.
          */
         HEADER,
         /**
          * A header digest did not match. The start of the next PDU is unknown: all further input is
-         * consumed
-         * silently. RFC 7143 §7.8.
+         * consumed silently. RFC 7143 §7.8.
          */
         HEADER_DIGEST_ERROR,
         /** DataSegmentLength is above the limit; all further input is consumed silently. */
@@ -100,8 +96,7 @@ public final class Deframer {
 
     /**
      * The last header: the Basic Header Segment, followed by all Additional Header Segments. Valid
-     * until
-     * the first byte of the next one.
+     * until the first byte of the next one.
      *
      * @return a view from 0 to the end of the segments
      */
@@ -120,8 +115,7 @@ public final class Deframer {
 
     /**
      * Copies payload from the input to its destination, limited by the missing bytes, the input and
-     * the
-     * destination.
+     * the destination.
      *
      * @param input its position moves past the consumed bytes
      * @param place its position moves past the written bytes
@@ -167,8 +161,7 @@ public final class Deframer {
 
     /**
      * Notes payload that was received, instead of through {@link #next}, into a place that cannot
-     * be read
-     * any more: the digest of this data segment is not checked, and its bytes are unusable.
+     * be read any more: the digest of this data segment is not checked, and its bytes are unusable.
      *
      * @param bytes its length, at most {@link #payloadMissing}
      * @throws IllegalArgumentException when it is longer

@@ -6,8 +6,7 @@ import org.lunarsan.iscsi.wire.Fields;
 
 /**
  * Adds digests and padding to the segments of outgoing PDUs. RFC 7143 §11.2.3, §11.2.4. It
- * allocates
- * nothing.
+ * allocates nothing.
  *
  * <p>Threads: confined to the writer of one connection.
  */

@@ -44,8 +44,7 @@ public final class InitiatorLogin {
 
     /**
      * Limit of the Login PDUs of one login. RFC 7143 §6.2 requires at least six exchanges; the
-     * limit
-     * leaves room for text in small pieces.
+     * limit leaves room for text in small pieces.
      */
     public static final int LOGIN_PDUS_MAX = 256;
 
@@ -134,8 +133,7 @@ public final class InitiatorLogin {
 
     /**
      * True when keys that RFC 3720 does not define were proposed, and the target has not answered
-     * since.
-     * Old targets close the connection over them.
+     * since. Old targets close the connection over them.
      *
      * @return whether it is so
      */
@@ -145,9 +143,8 @@ public final class InitiatorLogin {
 
     /**
      * Adds the names, which the first request of every connection carries, and the session type,
-     * which
-     * only the leading login declares: LIO refuses a further connection that does. RFC 7143 §6.3.1,
-     * §13.21.
+     * which only the leading login declares: LIO refuses a further connection that does. RFC 7143
+     * §6.3.1, §13.21.
      */
     private void open(TextBuilder text) throws TextViolation {
         text.key(Key.INITIATOR_NAME, options.initiatorName());

@@ -40,8 +40,7 @@ public record LoginOptions(String initiatorName, Optional<String> alias,
 
     /**
      * True if the login begins a session. A login that adds a connection, or replaces a lost one,
-     * names
-     * the session by its TSIH. RFC 7143 §11.12.6.
+     * names the session by its TSIH. RFC 7143 §11.12.6.
      *
      * @return whether it is the leading login
      */

@@ -22,8 +22,7 @@ public final class LoginRefusedException extends LoginException {
 
     /**
      * The hash of our CHAP response, if the refusal answers it. The target may know the name and
-     * secret
-     * with another hash only.
+     * secret with another hash only.
      *
      * @return the hash; empty if no response was pending
      */

@@ -2,8 +2,7 @@ package org.lunarsan.iscsi.login;
 
 /**
  * Thrown when the target broke a rule of the login, or did not prove itself. Another login will
- * most
- * likely end in the same way.
+ * most likely end in the same way.
  *
  * <p>Threads: immutable.
  */

@@ -84,8 +84,7 @@ public final class ManagementFunction {
 
     /**
      * True if it ends the tasks of all units that the session sees; its LUN field is reserved. RFC
-     * 7143
-     * §11.5.3, RFC 7144 §6.3.1.
+     * 7143 §11.5.3, RFC 7144 §6.3.1.
      *
      * @param function the function
      * @return whether it does

@@ -117,8 +117,7 @@ public final class VitalPage {
 
     /**
      * The designators of a {@link #DEVICE_IDENTIFICATION} page. Those that reach beyond the end of
-     * the
-     * page are left out.
+     * the page are left out.
      *
      * @return the designators in their order
      */

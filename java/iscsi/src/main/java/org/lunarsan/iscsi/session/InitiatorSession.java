@@ -11,15 +11,12 @@ import org.lunarsan.iscsi.wire.SerialNumber;
  * §4.2.2.1, §4.2.5.1.
  *
  * <p>It assigns CmdSN to requests of connections. A request is allegiant to its connection (RFC
- * 7143
- * §4.2.5.1), and takes its number when it is encoded, so that numbers ascend on every connection
- * without a queue here.
+ * 7143 §4.2.5.1), and takes its number when it is encoded, so that numbers ascend on every
+ * connection without a queue here.
  *
  * <p>Threads: any, behind one short lock that is taken last: a connection calls in while it holds
- * its
- * own, and nothing is called back under the lock. Effects of one connection's call on the others
- * are
- * queued as {@link SessionMessage}s, and their {@code wake} is called.
+ * its own, and nothing is called back under the lock. Effects of one connection's call on the
+ * others are queued as {@link SessionMessage}s, and their {@code wake} is called.
  */
 public final class InitiatorSession {
     /** The window is closed, or the session ends. */
@@ -85,11 +82,9 @@ public final class InitiatorSession {
      *
      * @param cid its connection ID
      * @param wake called when the connection may have something to send, from any thread, perhaps
-     *        with the
-     * lock of another connection held: it must neither block nor call this object
+     *        with the lock of another connection held: it must neither block nor call this object
      * @return the numbers of its login; empty when it is not allowed: the session ends, the CID is
-     *         in use,
-     * the leading login has not completed, or MaxConnections is reached
+     *         in use, the leading login has not completed, or MaxConnections is reached
      */
     public Optional<LoginNumbers> open(int cid, Runnable wake) {
         synchronized (lock) {
@@ -153,8 +148,7 @@ public final class InitiatorSession {
 
     /**
      * Takes the next CmdSN for a request that is not immediate. If there is none now, the
-     * connection is
-     * woken when that may have changed.
+     * connection is woken when that may have changed.
      *
      * @param cid the connection
      * @return the number, as an unsigned one of 32 bits, or {@link #NO_NUMBER}
@@ -189,8 +183,7 @@ public final class InitiatorSession {
 
     /**
      * Updates the window from a PDU, if it is newer. RFC 7143 §4.2.2.1: a MaxCmdSN below ExpCmdSN
-     * minus 1
-     * makes both invalid, and PDUs of several connections may arrive out of order.
+     * minus 1 makes both invalid, and PDUs of several connections may arrive out of order.
      *
      * @param newExpCmdSn ExpCmdSN as received
      * @param newMaxCmdSn MaxCmdSN as received
@@ -214,10 +207,8 @@ public final class InitiatorSession {
 
     /**
      * Holds numbers back before a task management function on several tasks: no connection gets a
-     * new
-     * CmdSN before {@link #release}, so that it is known for each command whether the function
-     * concerned
-     * it. RFC 7143 §11.5.1 lets resets end newer commands as well.
+     * new CmdSN before {@link #release}, so that it is known for each command whether the function
+     * concerned it. RFC 7143 §11.5.1 lets resets end newer commands as well.
      *
      * @param cid the connection of the function
      */
@@ -323,8 +314,7 @@ public final class InitiatorSession {
 
     /**
      * Returns the reason for the end of the session, which is over when no connection is left. A
-     * new one
-     * has to be made (session recovery, RFC 7143 §7.1.4.4).
+     * new one has to be made (session recovery, RFC 7143 §7.1.4.4).
      *
      * @return the reason; empty until the session is over
      */
@@ -347,8 +337,7 @@ public final class InitiatorSession {
 
     /**
      * True if a CmdSN was lost with its connection. It may never have reached the target, and would
-     * block
-     * all later ones: at ErrorRecoveryLevel 0 only a new session helps.
+     * block all later ones: at ErrorRecoveryLevel 0 only a new session helps.
      */
     private boolean leavesGap(Member member) {
         return member.numbered && !SerialNumber.before(member.lastCmdSn, expCmdSn);

@@ -8,9 +8,8 @@ import java.util.Set;
 
 /**
  * Assigns ISIDs, the initiator's part of a session identifier. No two sessions of this initiator
- * with
- * one target share one (the ISID rule, RFC 7143 §4.4.3), and the same few are reused for a target
- * (conservative reuse, §11.12.5), because persistent reservations depend on them.
+ * with one target share one (the ISID rule, RFC 7143 §4.4.3), and the same few are reused for a
+ * target (conservative reuse, §11.12.5), because persistent reservations depend on them.
  *
  * <p>Threads: any, behind one lock.
  */
@@ -27,8 +26,8 @@ public final class IsidPool {
      * Creates a pool for one initiator name.
      *
      * @param random 24 bits that distinguish this initiator's ISIDs from those of another one with
-     *        the same
-     * name: fresh from the operating system, or kept if reservations have to survive a restart
+     *        the same name: fresh from the operating system, or kept if reservations have to
+     *        survive a restart
      */
     public IsidPool(int random) {
         this.prefix = RANDOM_FORMAT | (long) (random & RANDOM_MASK) << 16;

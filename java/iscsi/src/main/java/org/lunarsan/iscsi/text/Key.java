@@ -7,8 +7,7 @@ import java.util.OptionalLong;
 
 /**
  * A key that this implementation supports: every key of RFC 7143 §12 and §13, and
- * iSCSIProtocolLevel
- * of RFC 7144 §7.1.1, in one table used by parsing and negotiation.
+ * iSCSIProtocolLevel of RFC 7144 §7.1.1, in one table used by parsing and negotiation.
  *
  * <p>Threads: immutable.
  */

@@ -12,8 +12,8 @@ import org.lunarsan.iscsi.text.TextViolation.Kind;
  *
  * <p>The initiator calls {@link #propose} once. Each side passes the other's pairs to
  * {@link #receive}, which writes the answers. When the login is over, {@link #sessionParameters}
- * and
- * {@link #connectionParameters} return the results. A key that is not agreed on keeps its default.
+ * and {@link #connectionParameters} return the results. A key that is not agreed on keeps its
+ * default.
  *
  * <p>Threads: for one thread.
  */
@@ -45,10 +45,8 @@ public final class Negotiation {
 
     /**
      * Writes all proposals and our MaxRecvDataSegmentLength. A key is proposed even if we want only
-     * its
-     * default (RFC 7143 §6.2: defaults should not be relied upon), except those that old targets do
-     * not
-     * support.
+     * its default (RFC 7143 §6.2: defaults should not be relied upon), except those that old
+     * targets do not support.
      *
      * @param text destination
      */
@@ -117,8 +115,7 @@ public final class Negotiation {
 
     /**
      * Answers a key that this implementation does not support: {@code NotUnderstood}, once. RFC
-     * 7143
-     * §6.2.
+     * 7143 §6.2.
      *
      * @param pair the pair
      * @param answers receives the answer
@@ -157,8 +154,7 @@ public final class Negotiation {
 
     /**
      * Processes a declaration. X#NodeArchitecture has no effect (RFC 7143 §13.26.2); the login
-     * handles the
-     * others itself.
+     * handles the others itself.
      */
     private void takeDeclaration(Key key, String value) throws TextViolation {
         if (key != Key.MAX_RECV_DATA_SEGMENT_LENGTH) {
@@ -187,8 +183,7 @@ public final class Negotiation {
     /**
      * Returns the answer to a proposal from which nothing is chosen: {@code Reject}, except for the
      * markers, for which RFC 7143 §13.25 also allows {@code No}. A target answers {@code No}, since
-     * an
-     * initiator that proposes markers supports that value, and continues without them.
+     * an initiator that proposes markers supports that value, and continues without them.
      */
     private String refusal(Key key, String value) {
         boolean marker = key.rule() == Rule.OBSOLETE && key.kind() instanceof ValueKind.YesNo;
@@ -399,8 +394,7 @@ public final class Negotiation {
 
         /**
          * Returns the TaskReporting values. RFC 7143 §13.23: a side that proposes any must propose
-         * RFC3720 and
-         * ResponseFence too. The former is the default in any case.
+         * RFC3720 and ResponseFence too. The former is the default in any case.
          */
         private List<Integer> reporting() {
             List<Integer> list = new ArrayList<>();

@@ -18,8 +18,7 @@ public final class Pairs {
 
     /**
      * Limit of the pairs of one negotiation (a login, or a text exchange); four times the number of
-     * all
-     * known keys. Bounds both the work and the {@code NotUnderstood} answers.
+     * all known keys. Bounds both the work and the {@code NotUnderstood} answers.
      */
     public static final int PAIRS_MAX = 160;
 
@@ -28,8 +27,7 @@ public final class Pairs {
 
     /**
      * Parses a complete text. Zero bytes after the last delimiter are tolerated, for peers that
-     * count
-     * their padding into the DataSegmentLength.
+     * count their padding into the DataSegmentLength.
      *
      * @param text the whole text
      * @return the pairs in their order
@@ -108,8 +106,7 @@ public final class Pairs {
 
     /**
      * True for a standard-label: a capital letter, then letters, digits, and {@code .-+@_};
-     * {@code X#} is
-     * accepted because RFC 3720 used it.
+     * {@code X#} is accepted because RFC 3720 used it.
      */
     private static boolean isKeyName(String name) {
         if (name.isEmpty() || name.length() > KEY_BYTES_MAX || !isCapital(name.charAt(0))) {

@@ -6,8 +6,7 @@ import org.lunarsan.iscsi.text.TextViolation.Kind;
 
 /**
  * Joins the data segments of PDUs with the C bit, and that of the final PDU without it. RFC 7143
- * §6.1,
- * §6.2.
+ * §6.1, §6.2.
  *
  * <p>Threads: for one thread.
  */

@@ -28,8 +28,7 @@ public enum Rule {
 
     /**
      * Obsolete, always rejected: with {@code Reject}, or by a target with {@code No} if that is a
-     * value.
-     * RFC 7143 §13.25.
+     * value. RFC 7143 §13.25.
      */
     OBSOLETE
 }

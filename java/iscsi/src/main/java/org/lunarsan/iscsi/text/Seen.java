@@ -32,7 +32,7 @@ public final class Seen {
      *
      * @param pair the pair
      * @throws TextViolation if the key was sent before (TargetAddress may be repeated), or after
-     * {@link Pairs#PAIRS_MAX} unknown ones
+     *         {@link Pairs#PAIRS_MAX} unknown ones
      */
     public void note(Pair pair) throws TextViolation {
         if (pair.key() == Key.TARGET_ADDRESS) {

@@ -35,8 +35,7 @@ public record TargetRecord(String name, List<Address> addresses) {
      * @param text the whole text
      * @return the records in the target's order
      * @throws TextViolation of the format; for an address before any name; for {@code SendTargets}
-     *         itself,
-     * which then is a refusal
+     *         itself, which then is a refusal
      */
     public static List<TargetRecord> parse(byte[] text) throws TextViolation {
         List<TargetRecord> records = new ArrayList<>();

@@ -77,8 +77,7 @@ public final class Values {
 
     /**
      * Parses a binary-value as hex-constant or base64-constant. Its length is checked before
-     * anything is
-     * decoded.
+     * anything is decoded.
      *
      * @param text the value
      * @param bytesMax limit of the decoded length

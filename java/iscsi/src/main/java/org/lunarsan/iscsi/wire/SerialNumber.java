@@ -2,8 +2,7 @@ package org.lunarsan.iscsi.wire;
 
 /**
  * Serial numbers that wrap: CmdSN, StatSN, DataSN. An {@code int} holds the 32 bits; they are
- * compared
- * by RFC 1982 arithmetic, as RFC 7143 §4.2.2.1 requires.
+ * compared by RFC 1982 arithmetic, as RFC 7143 §4.2.2.1 requires.
  *
  * <p>There is no total order: serial order is not transitive around the circle.
  *
@@ -15,8 +14,7 @@ public final class SerialNumber {
 
     /**
      * True if one number comes before another. Numbers exactly 2^31 apart are unordered: neither is
-     * before
-     * the other.
+     * before the other.
      *
      * @param one the one
      * @param other the other
@@ -39,8 +37,7 @@ public final class SerialNumber {
 
     /**
      * True if {@code first <= number <= last} on the circle. An empty window, whose last is its
-     * first less
-     * one, contains no number.
+     * first less one, contains no number.
      *
      * @param number the number
      * @param first first of the window
