@@ -13,7 +13,7 @@ final class QueuedRequest {
     final Operation operation;
     final long address;
     final long blocks;
-    /** As passed by the caller; null without data. */
+    /** Buffer of the caller; null without data. */
     final ByteBuffer buffer;
     /** The future of a transfer that its caller may give up; null: no other buffer is needed. */
     final LentTransfer transfer;

@@ -74,7 +74,7 @@ class MirroredDeviceTest {
         pool.write(5, filled(2, 1));
         assertEquals(PoolStatus.Health.DEGRADED, health());
         assertEquals(MemberState.STALE, state(0));
-        // As after a crash, without closing.
+        // The state after a crash, without closing.
         List<MemoryDevice> left = Members.snapshots(disks);
         pool.close();
         open(left);
