@@ -52,7 +52,7 @@ final class BlockCache {
             if (blocksMax == 0) {
                 return;
             }
-            // Not kept while it is filled: the caller's memory may be gone.
+            // Remove the block while it is filled: the caller's memory may be gone.
             byte[] block = blocks.remove(address);
             if (block == null) {
                 // The array of the evicted block is reused for the new one.

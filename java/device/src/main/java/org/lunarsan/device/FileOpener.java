@@ -30,7 +30,7 @@ final class FileOpener {
     private final String name;
     private final int blockSize;
     private final boolean readOnly;
-    /** Its entry among the open files. */
+    /** Key of this device's file among the open files. */
     private Object claimed;
     /** Makes a new file durable; replaced in tests. */
     FileDevice.Work force = file -> file.force(true);

@@ -18,7 +18,10 @@ import java.util.function.Supplier;
  * <p>Threads: any.
  */
 public abstract class TransferFuture extends CompletableFuture<Void> {
-    /** Not a monitor: a virtual thread may wait while holding it, and must not pin its carrier. */
+    /**
+     * A lock and not a monitor: a virtual thread may wait while holding it, and must not pin its
+     * carrier.
+     */
     private final ReentrantLock lock = new ReentrantLock();
     private final ByteBuffer caller;
     private final int limit;

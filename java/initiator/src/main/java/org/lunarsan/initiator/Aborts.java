@@ -17,7 +17,7 @@ final class Aborts {
     private final long abortNanos;
     private final ConcurrentLinkedQueue<Abort> underWay = new ConcurrentLinkedQueue<>();
 
-    /** An ABORT TASK under way. */
+    /** A pending ABORT TASK. */
     private record Abort(Management management, Task task, long use, long by) {
     }
 

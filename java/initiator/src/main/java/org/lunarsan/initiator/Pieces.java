@@ -84,7 +84,8 @@ final class Pieces {
 
         /** Completes this future when the last piece has ended. */
         Whole follow() {
-            // Not a dependent future, which would wrap the device's exception in another one.
+            // Completed directly: a dependent future would wrap the device's exception in another
+            // one.
             CompletableFuture.allOf(pieces).whenComplete((done, thrown) ->
                     end(thrown instanceof CompletionException failed
                             && failed.getCause() != null ? failed.getCause() : thrown));

@@ -129,8 +129,8 @@ final class Quirks {
     }
 
     /**
-     * Forgets earlier losses: the target was unreachable, so they say nothing about several
-     * connections.
+     * Forgets earlier losses, which prove nothing about several connections if the target was
+     * unreachable.
      */
     synchronized void forgetLosses() {
         losses.count = 0;

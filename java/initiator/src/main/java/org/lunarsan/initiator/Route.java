@@ -65,7 +65,7 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
         return ISID_RANDOM | RANDOM.nextLong() & 0xff_ffff_ffffL;
     }
 
-    /** Tells whether a session follows another one, and the portal group of that one. */
+    /** Predecessor of a session: whether there is one, and its portal group. */
     record Follows(boolean isNext, OptionalInt group) {
         static final Follows NOTHING = new Follows(false, OptionalInt.empty());
 

@@ -226,10 +226,7 @@ final class Session {
         }
     }
 
-    /**
-     * Processes a completed task of a connection: records what its end tells about session and
-     * unit.
-     */
+    /** Processes a completed task of a connection: records its findings about session and unit. */
     void judge(Connection connection, Task task) {
         var failure = task.failure();
         if (failure == null) {
@@ -356,7 +353,7 @@ final class Session {
 
     /**
      * Ends the session without a logout, unless it is over. Runs {@code note} first, which records
-     * what the loss tells about the target: once the session is over, the next login may begin.
+     * conclusions about the target: once the session is over, the next login may begin.
      */
     private void end(Failure why, LongConsumer note) {
         synchronized (this) {

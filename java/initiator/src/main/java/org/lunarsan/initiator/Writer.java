@@ -13,7 +13,7 @@ import org.lunarsan.iscsi.connection.InitiatorConnection;
  * The second thread of a connection: continues sending when the socket was full, and handles
  * timeouts.
  *
- * <p>Threads: its own; methods for other threads say so.
+ * <p>Threads: its own; methods for other threads are marked.
  */
 final class Writer implements Runnable {
     /** Enough for a thread that runs no callbacks. */

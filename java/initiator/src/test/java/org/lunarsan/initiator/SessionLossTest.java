@@ -231,7 +231,7 @@ final class SessionLossTest {
         assertEquals(2, target.sessions.get());
     }
 
-    /** Goal: the initiator begins a text exchange when asked to negotiate. */
+    /** Goal: the initiator begins a text exchange when the target requests a negotiation. */
     @Test
     void negotiatesWhenAsked() throws Exception {
         open(IscsiOptions.defaults());
@@ -379,7 +379,10 @@ final class SessionLossTest {
         }
     }
 
-    /** Goal: when the recovery time is over, all waiting calls fail and say what was tried. */
+    /**
+     * Goal: when the recovery time is over, all waiting calls fail with a message about the
+     * attempts.
+     */
     @Test
     void exhaustedTimeIsTold() throws Exception {
         open(IscsiOptions.builder().recoveryTime(Duration.ofMillis(300)).build());

@@ -285,7 +285,7 @@ final class Membership {
      * Records a failed flush of a caller: all writes since the last successful flush are in doubt.
      */
     void tellLosses() {
-        // Of two concurrent calls the lower number may stay: then one more flush fails.
+        // One of two concurrent calls may leave the lower number: then one more flush fails.
         lossesTold = losses;
     }
 

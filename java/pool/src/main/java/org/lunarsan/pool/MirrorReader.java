@@ -47,7 +47,7 @@ final class MirrorReader {
             }
             if (answer.lost() && !mirror.membership().isReadOnly()) {
                 mirror.membership().mistrust(answer.member());
-                // This member may be the one that is kept, as it is now, or may have been copied to
+                // The member may be the one that is kept as it is, or may have been copied to
                 // since.
                 tried.clear(answer.member().index);
                 continue;
@@ -76,7 +76,7 @@ final class MirrorReader {
      */
     private void leaveOutLate(MemberReads reads, long address, int blocks) {
         while (reads.isAnyUnderWay() && reads.await(true) != null) {
-            // This member has answered, after another one.
+            // The member has answered, after another one.
         }
         reads.late().forEach(bad -> repairOrLeaveOut(bad, address, blocks));
     }

@@ -114,7 +114,7 @@ final class Resync {
                 if (losses == PIECE_LOSSES_MAX) {
                     throw Membership.lossOf(bad.getFirst());
                 }
-                // This decides which member's content counts, for all that miss the region.
+                // Decides which member's content counts, for all members that miss the region.
                 mirror.membership().leaveOut(
                         bad.stream().filter(one -> !one.hasLost()).toList());
                 bad = copySecured(region, at, blocks);
@@ -203,8 +203,8 @@ final class Resync {
                 // Most devices report a loss only by a flush.
                 mirror.within(Operation.FLUSH, source, one -> one.device.checkLosses());
                 if (source.hasLost()) {
-                    // Not copied before the loss is reported: the target would be taken for
-                    // complete.
+                    // The data is not copied before the loss is reported: the target would be taken
+                    // for complete.
                     source.fail(Membership.lossOf(source));
                     return List.of(source);
                 }

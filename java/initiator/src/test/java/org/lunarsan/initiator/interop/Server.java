@@ -28,7 +28,7 @@ final class Server implements AutoCloseable {
     private final List<String> lines = new ArrayList<>();
     private final CompletableFuture<String> ready = new CompletableFuture<>();
 
-    /** Starts the process; the line that says that it is ready contains {@code sign}. */
+    /** Starts the process; a line that contains {@code sign} means that it is ready. */
     Server(String sign, List<String> command) throws IOException {
         process = new ProcessBuilder(command).redirectErrorStream(true).start();
         Thread.ofPlatform().daemon().start(() -> listen(sign));
@@ -52,7 +52,7 @@ final class Server implements AutoCloseable {
         ready.completeExceptionally(new IOException("it ended: " + log()));
     }
 
-    /** Returns the line that says that the server is ready. */
+    /** Returns the line that means that the server is ready. */
     String awaitReady() throws IOException {
         try {
             return ready.get(START_SECONDS_MAX, TimeUnit.SECONDS);

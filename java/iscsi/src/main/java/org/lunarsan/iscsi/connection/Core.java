@@ -192,7 +192,7 @@ final class Core {
     /** Ends one task that the target may still consider running. */
     void endTask(Command command) {
         if (command == receiving) {
-            // Its buffer is being filled; the command completes when that is over.
+            // The reader is filling the command's buffer; the command completes afterwards.
             receivingIsOver = true;
             return;
         }

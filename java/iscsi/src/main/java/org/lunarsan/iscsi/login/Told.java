@@ -39,7 +39,7 @@ final class Told {
             } else if (key.senders() == Senders.INITIATOR) {
                 throw new TextViolation(Kind.WRONG_SENDER, key.wireName());
             } else if (key != Key.TARGET_ADDRESS && key != Key.NODE_ARCHITECTURE) {
-                // These two are ignored here; RFC 7143 §13.8, §13.26.2.
+                // TargetAddress and X#NodeArchitecture are ignored here; RFC 7143 §13.8, §13.26.2.
                 rest.add(pair);
             }
         }

@@ -15,7 +15,7 @@ import org.lunarsan.iscsi.wire.Fields;
  * @param totalAhsWords TotalAHSLength, in words of four bytes
  * @param dataSegmentLength DataSegmentLength in bytes, without padding
  * @param isid ISID, six bytes
- * @param tsih TSIH; 0 asks for a new session
+ * @param tsih TSIH; 0 requests a new session
  * @param initiatorTaskTag Initiator Task Tag
  * @param cid CID
  * @param cmdSn CmdSN

@@ -8,7 +8,7 @@ public enum Ending {
     /** A logout of the session. */
     SESSION_LOGOUT,
 
-    /** Its login did not complete. */
+    /** The login did not complete. */
     NOT_JOINED,
 
     /** The transport failed, or the target became silent. */

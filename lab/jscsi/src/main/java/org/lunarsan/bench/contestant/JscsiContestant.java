@@ -66,7 +66,7 @@ public final class JscsiContestant implements Contestant {
      *
      * @param url {@code iscsi://HOST:PORT/TARGET/LUN}
      * @param segmentBytes MaxRecvDataSegmentLength
-     * @throws Exception when the login fails
+     * @throws Exception when it cannot
      */
     public JscsiContestant(String url, int segmentBytes) throws Exception {
         URI at = URI.create(url);
@@ -87,7 +87,7 @@ public final class JscsiContestant implements Contestant {
         }
         initiator.createSession(ID);
         blockSize = Math.toIntExact(initiator.getBlockSize(ID));
-        // It returns the last block's address instead of the count.
+        // It gives the last block's address for the count.
         blockCount = initiator.getCapacity(ID) + 1;
     }
 
