@@ -24,8 +24,8 @@ import java.util.Objects;
  * the last, {@link DeviceClosedException}, {@link ReadOnlyDeviceException}. A buffer of no bytes at
  * an address from 0 to {@link #blockCount()} is allowed and does nothing. {@code null} and a
  * read-only buffer to read into are programming errors and cause unchecked exceptions: a
- * {@link NullPointerException} names the argument. Memory of an arena that is closed, or that is
- * confined to a thread, may be unusable, since a device may use threads of its own. Such a call
+ * {@link NullPointerException} names the argument. A call with memory that cannot be used (of an
+ * arena that is closed, or that is confined to a thread, since a device may use threads of its own)
  * fails with an unchecked exception or a {@link DeviceException}; a write may have written some of
  * its blocks. The device continues to work.
  *

@@ -144,7 +144,8 @@ final class MemberDevice extends ForwardingDevice {
     }
 
     /**
-     * Refused after shutting: the flush would consume the report of a loss meant for the next user.
+     * Flushes the device, unless it is shut: the flush would consume the report of a loss that is
+     * meant for the next user.
      */
     private void flushDevice() throws DeviceException {
         long covered;

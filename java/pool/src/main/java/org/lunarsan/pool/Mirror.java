@@ -216,7 +216,7 @@ final class Mirror {
         return failed.failure() instanceof LateMemberException;
     }
 
-    /** Called before the marks of a change can be removed. */
+    /** Counts failures, before the marks of a change can be removed. */
     private void noteUntold(List<Parallel.Failed<MirrorMember>> failed) {
         if (!failed.isEmpty()) {
             untold.incrementAndGet();

@@ -153,7 +153,7 @@ public final class InitiatorConnection {
 
     /**
      * Replaces the data-out buffer of a command, whether the command is pending or not: later
-     * results of {@link #poll} refer to the new buffer. The writer must not be inside of that call
+     * results of {@link #poll} refer to the new buffer. The writer must not run {@link #poll}
      * meanwhile, and has to handle the segments that it still holds.
      *
      * @param command the command
