@@ -1,4 +1,4 @@
-/** The contract of a device, as tests. */
+/** The contract of devices, as tests. */
 module org.lunarsan.device.testkit {
     requires transitive org.lunarsan.device;
     requires transitive org.junit.jupiter.api;

@@ -1,4 +1,4 @@
-/** Programs that show how the devices are used. */
+/** Programs that show the use of devices. */
 module org.lunarsan.examples {
     requires org.lunarsan.device;
     requires org.lunarsan.initiator;

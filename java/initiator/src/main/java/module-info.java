@@ -1,4 +1,4 @@
-/** Disks of iSCSI targets as devices. */
+/** Provides disks of iSCSI targets as devices. */
 module org.lunarsan.initiator {
     requires transitive org.lunarsan.device;
     requires transitive org.lunarsan.iscsi;

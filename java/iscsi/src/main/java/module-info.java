@@ -1,6 +1,6 @@
 /**
- * RFC 7143 without I/O: PDUs, text keys, the login, sessions and connections in the initiator role.
- * It knows no socket, no thread and no clock; time comes in as an argument.
+ * RFC 7143 without I/O: PDUs, text keys, the login, and sessions and connections in the initiator
+ * role. Uses no sockets, threads or clocks; the time is passed in as an argument.
  */
 module org.lunarsan.iscsi {
     exports org.lunarsan.iscsi.connection;

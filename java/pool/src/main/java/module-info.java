@@ -1,4 +1,4 @@
-/** Devices joined: striped and mirrored. */
+/** Pools of devices: striped and mirrored. */
 module org.lunarsan.pool {
     requires transitive org.lunarsan.device;
 

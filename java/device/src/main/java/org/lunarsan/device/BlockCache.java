@@ -7,18 +7,19 @@ import java.util.concurrent.atomic.LongAdder;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * The blocks used last, and how to know that a block is still what was read or written.
+ * The most recently used blocks, with stamps that detect whether a block has changed since it was
+ * read or written.
  *
  * <p>For any thread: blocks are spread over shards, each behind its own lock. In a shard, blocks
- * share counters: how many changes of them have begun or ended, and how many are under way. Bytes
- * may be kept only if no other change began, ran or ended since they were read or sent; a stranger
- * that shares the counter only costs a chance to keep a block.
+ * share counters: the number of changes that have begun or ended, and the number of pending ones.
+ * Bytes may be kept only if no other change began, ran or ended since they were read or sent; a
+ * change of another block that shares the counter only prevents a block from being kept.
  */
 final class BlockCache {
     private static final int SHARDS = 16;
     private static final int COUNTERS = 64;
 
-    /** What {@link #beginWrite} says when another change is under way: never a valid stamp. */
+    /** Returned by {@link #beginWrite} when another change is pending: never a valid stamp. */
     private static final long NEVER = -1;
 
     private final int blockSize;
@@ -28,7 +29,7 @@ final class BlockCache {
     BlockCache(int blockSize, long blocksMax) {
         this.blockSize = blockSize;
         for (int index = 0; index < SHARDS; index++) {
-            // The rest goes to the first ones, so that even one block is kept somewhere.
+            // The first shards get the remainder, so that even a single block is kept.
             shards[index] = new Shard(blocksMax / SHARDS + (index < blocksMax % SHARDS ? 1 : 0));
         }
     }
@@ -37,7 +38,7 @@ final class BlockCache {
     private static final class Shard extends ReentrantLock {
         private static final long serialVersionUID = 1L;
 
-        /** In order of use, the one used longest ago first. */
+        /** In order of use, the least recently used first. */
         final transient LinkedHashMap<Long, byte[]> blocks = new LinkedHashMap<>(16, 0.75f, true);
         final long blocksMax;
         final long[] changes = new long[COUNTERS];
@@ -51,10 +52,10 @@ final class BlockCache {
             if (blocksMax == 0) {
                 return;
             }
-            // Not kept while it is filled: the caller's memory may be gone.
+            // Remove the block while it is filled: the caller's memory may be gone.
             byte[] block = blocks.remove(address);
             if (block == null) {
-                // The room of the one that leaves serves the one that comes.
+                // The array of the evicted block is reused for the new one.
                 block = blocks.size() < blocksMax ? new byte[blockSize] : removeOldest();
             }
             from.get(from.position(), block);
@@ -67,7 +68,7 @@ final class BlockCache {
         }
     }
 
-    /** Copies a block that is kept; false when it is not. */
+    /** Copies a block if it is kept; else returns false. */
     boolean get(long address, ByteBuffer into) {
         Shard shard = shard(address);
         shard.lock();
@@ -83,7 +84,7 @@ final class BlockCache {
         }
     }
 
-    /** Taken before a block is read from the device. */
+    /** Returns a stamp; call before a block is read from the device. */
     long stamp(long address) {
         Shard shard = shard(address);
         shard.lock();
@@ -95,7 +96,7 @@ final class BlockCache {
         }
     }
 
-    /** Keeps what was read, if nothing changed since the stamp was taken. */
+    /** Keeps a block that was read, if nothing changed since the stamp was taken. */
     void putRead(long address, ByteBuffer block, long stamp) {
         Shard shard = shard(address);
         shard.lock();
@@ -108,7 +109,7 @@ final class BlockCache {
         }
     }
 
-    /** A write of a block is about to be sent; the stamp goes to {@link #endWrite}. */
+    /** Begins a write of a block; pass the stamp to {@link #endWrite}. */
     long beginWrite(long address) {
         Shard shard = shard(address);
         shard.lock();
@@ -122,7 +123,7 @@ final class BlockCache {
         }
     }
 
-    /** A write has ended; null when it failed. */
+    /** Ends a write; {@code block} is null when it failed. */
     void endWrite(long address, ByteBuffer block, long stamp) {
         Shard shard = shard(address);
         shard.lock();
@@ -141,7 +142,7 @@ final class BlockCache {
         }
     }
 
-    /** An unmap may have any length, so it counts as a change of every block. */
+    /** Begins an unmap, which may have any length, and so counts as a change of every block. */
     void beginUnmap(long address, long count) {
         for (Shard shard : shards) {
             shard.lock();
@@ -157,7 +158,7 @@ final class BlockCache {
         drop(address, count);
     }
 
-    /** An unmap has ended. Nothing of its blocks was kept meanwhile. */
+    /** Ends an unmap. None of its blocks was kept meanwhile. */
     void endUnmap() {
         for (Shard shard : shards) {
             shard.lock();
@@ -172,7 +173,7 @@ final class BlockCache {
         }
     }
 
-    /** Drops all, also what changes and reads that are under way would keep. */
+    /** Drops all blocks, and prevents pending changes and reads from keeping theirs. */
     void forget() {
         for (Shard shard : shards) {
             shard.lock();
@@ -187,7 +188,10 @@ final class BlockCache {
         }
     }
 
-    /** Drops a range: looks for each of its blocks, or at all that are kept if those are less. */
+    /**
+     * Drops a range: looks up each of its blocks, or iterates over all kept ones if those are
+     * fewer.
+     */
     private void drop(long address, long count) {
         if (count <= size()) {
             for (long block = address; block < address + count; block++) {
@@ -214,7 +218,7 @@ final class BlockCache {
         }
     }
 
-    /** How many blocks are kept. */
+    /** Number of kept blocks. */
     long size() {
         long size = 0;
         for (Shard shard : shards) {
@@ -225,7 +229,7 @@ final class BlockCache {
         return size;
     }
 
-    /** How many blocks unmaps have looked at or for. */
+    /** Number of blocks that unmaps have visited. */
     long visited() {
         return visited.sum();
     }
@@ -238,7 +242,7 @@ final class BlockCache {
         return (int) (mix(address) >>> 32) & (COUNTERS - 1);
     }
 
-    /** Spreads neighbours: the multiplier is 2^64 by the golden ratio. */
+    /** Spreads neighbouring blocks: the multiplier is 2^64 divided by the golden ratio. */
     private static long mix(long address) {
         return address * 0x9E3779B97F4A7C15L;
     }

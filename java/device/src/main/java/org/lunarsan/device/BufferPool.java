@@ -4,19 +4,19 @@ import java.nio.ByteBuffer;
 import java.util.concurrent.ArrayBlockingQueue;
 
 /**
- * Buffers outside of the heap, kept by size and used again, so that sockets and files need not copy
- * what is in them. Longer ones than 4 MiB are of the heap and not kept. For any thread.
+ * A pool of buffers outside of the heap, kept by size and reused, so that sockets and files need
+ * not copy their content. Buffers longer than 4 MiB are on the heap and not kept. For any thread.
  */
 public final class BufferPool {
     private static final int BYTES_MIN = 4096;
-    /** Of all kept buffers of one size. */
+    /** Limit of the bytes of all kept buffers of one size. */
     private static final int KEPT_BYTES_MAX = 4 << 20;
     private static final int KEPT_MAX = 16;
 
-    /** By size: {@link #BYTES_MIN} and its doubles. */
+    /** Indexed by size: {@link #BYTES_MIN} and its doubles. */
     private final ArrayBlockingQueue<ByteBuffer>[] kept;
 
-    /** An empty pool. */
+    /** Creates an empty pool. */
     @SuppressWarnings("unchecked")
     public BufferPool() {
         int sizes = index(KEPT_BYTES_MAX) + 1;
@@ -35,7 +35,7 @@ public final class BufferPool {
     /**
      * Takes a buffer, with any content.
      *
-     * @param bytes how many remain in it, from position 0 on
+     * @param bytes its remaining bytes, from position 0
      * @return for one user, until it is given back
      */
     public ByteBuffer take(int bytes) {
@@ -45,7 +45,7 @@ public final class BufferPool {
         }
         ByteBuffer buffer = kept[index].poll();
         if (buffer == null) {
-            // Outside of the heap: sockets and files would copy it there.
+            // Direct memory: sockets and files would copy heap memory to it.
             try {
                 buffer = ByteBuffer.allocateDirect(BYTES_MIN << index);
             } catch (OutOfMemoryError full) {
@@ -56,10 +56,10 @@ public final class BufferPool {
     }
 
     /**
-     * Takes a buffer with a copy of what remains of another; throws what that throws when it cannot
-     * be read.
+     * Takes a buffer with a copy of the remaining bytes of another; throws the exception of a
+     * buffer that cannot be read.
      *
-     * @param data stays as it is
+     * @param data unchanged
      * @return for one user, until it is given back
      */
     public ByteBuffer copyOf(ByteBuffer data) {
@@ -77,9 +77,9 @@ public final class BufferPool {
     }
 
     /**
-     * Gives a buffer back: nobody uses it any more.
+     * Gives a buffer back, which must not be used any more.
      *
-     * @param buffer one that was taken from here
+     * @param buffer one that was taken from this pool
      */
     public void give(ByteBuffer buffer) {
         if (buffer.isDirect()) {

@@ -5,37 +5,37 @@ import java.util.Objects;
 import java.util.concurrent.atomic.LongAdder;
 
 /**
- * Keeps the blocks used last in memory, in front of another device. Writes go through: a write that
- * returned has reached the device inside, and durable is what that says.
+ * Keeps the most recently used blocks in memory, in front of another device. Writes go through: a
+ * write that returned has reached the inner device, which determines its durability.
  *
  * <p>A read of blocks that are all kept does no I/O; otherwise one read from the first to the last
- * that is missing. What a write or unmap touched is kept anew after it succeeded, dropped when it
- * failed, and dropped when another write was under way at the same blocks, for nobody can say then
- * which of both came last.
+ * missing block. Blocks of a write or unmap are kept anew after success, dropped after a failure,
+ * and dropped when another write to the same blocks was pending, because the order of both is
+ * unknown then.
  *
- * <p>After a {@link #flush()} that failed, when the device inside {@linkplain #losses() may have
- * lost} writes, and when {@linkplain #doubtedReads() reads from it are doubted}, nothing is kept:
- * reads show what is there.
+ * <p>After a failed {@link #flush()}, when the inner device {@linkplain #losses() may have lost}
+ * writes, and when {@linkplain #doubtedReads() reads from it are doubted}, all blocks are dropped:
+ * reads return the content of the device.
  *
- * <p>For any thread. Nobody else may write to the device inside: that would not be noticed. The
- * memory taken is at most {@code bytesMax} of blocks and some 100 bytes for each.
+ * <p>For any thread. No other code may write to the inner device: such writes would not be
+ * detected. The cache takes at most {@code bytesMax} for blocks and some 100 bytes for each.
  */
 public final class CachedDevice extends ForwardingDevice {
     private final long bytesMax;
     private final LongAdder hits = new LongAdder();
     private final LongAdder misses = new LongAdder();
-    /** Null until it is opened. */
+    /** Null until the device is opened. */
     private volatile BlockCache cache;
-    /** Of the device inside, when the cache was empty. */
+    /** Losses of the inner device when the cache was last emptied. */
     private volatile long losses;
-    /** Likewise. */
+    /** Doubted reads of the inner device at that time. */
     private volatile long doubtedReads;
 
     /**
-     * A cache that is empty.
+     * Creates an empty cache.
      *
-     * @param inner the device inside, closed
-     * @param bytesMax bytes of blocks to be kept; less than one block keeps nothing
+     * @param inner the inner device, closed
+     * @param bytesMax limit of the kept blocks in bytes; less than one block keeps nothing
      * @throws IllegalArgumentException when it is negative
      */
     public CachedDevice(Device inner, long bytesMax) {
@@ -63,18 +63,18 @@ public final class CachedDevice extends ForwardingDevice {
     }
 
     /**
-     * How many blocks were read from memory.
+     * Number of blocks that were read from memory.
      *
-     * @return the count since this object was made
+     * @return the count since this object was created
      */
     public long hits() {
         return hits.sum();
     }
 
     /**
-     * How many blocks were read from the device inside.
+     * Number of blocks that were read from the inner device.
      *
-     * @return the count since this object was made
+     * @return the count since this object was created
      */
     public long misses() {
         return misses.sum();
@@ -136,12 +136,12 @@ public final class CachedDevice extends ForwardingDevice {
         }
     }
 
-    /** Memory that the caller has freed since cannot be kept: the write is done all the same. */
+    /** Memory that the caller has freed since cannot be kept; the write is done all the same. */
     private static void endWrite(BlockCache kept, long address, ByteBuffer block, long stamp) {
         try {
             kept.endWrite(address, block, stamp);
         } catch (RuntimeException unusable) {
-            // Counted as ended, and dropped.
+            // The write was counted as ended, and the block dropped.
         }
     }
 
@@ -171,8 +171,8 @@ public final class CachedDevice extends ForwardingDevice {
     }
 
     /**
-     * What was kept may be on no device. Changes under way stay known: what is read beside them is
-     * not kept.
+     * Drops all blocks, which may not be on the device. Pending changes stay recorded: blocks read
+     * beside them are not kept.
      */
     private synchronized void forget() {
         if (cache != null) {

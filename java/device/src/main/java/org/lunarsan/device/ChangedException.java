@@ -1,21 +1,21 @@
 package org.lunarsan.device;
 
 /**
- * Another device is found under the name of the one that was opened, or it has shrunk. Nothing was
- * read or written. To try again is of no use: open the device again if this is right.
+ * Thrown when the device is not the one that was opened, or has shrunk. Nothing was read or
+ * written, and a retry does not help: open the device again if the change is intended.
  */
 public class ChangedException extends DeviceException {
     private static final long serialVersionUID = 1L;
 
     /**
-     * A failure that concerns some blocks.
+     * Creates a failure that concerns some blocks.
      *
      * @param device the name of the device
-     * @param operation what it was asked to do
+     * @param operation the operation
      * @param address the first block, or {@link #NO_ADDRESS}
-     * @param blocks how many
-     * @param what what failed and, where it helps, what to do
-     * @param cause what is behind it, or null
+     * @param blocks number of blocks
+     * @param what the failure and, if helpful, advice
+     * @param cause the cause, or null
      */
     public ChangedException(
             String device,
@@ -28,12 +28,12 @@ public class ChangedException extends DeviceException {
     }
 
     /**
-     * A failure that concerns the device as a whole.
+     * Creates a failure that concerns the device as a whole.
      *
      * @param device the name of the device
-     * @param operation what it was asked to do
-     * @param what what failed and, where it helps, what to do
-     * @param cause what is behind it, or null
+     * @param operation the operation
+     * @param what the failure and, if helpful, advice
+     * @param cause the cause, or null
      */
     public ChangedException(
             String device, Operation operation, String what, Throwable cause) {

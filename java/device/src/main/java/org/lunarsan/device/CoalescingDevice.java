@@ -4,30 +4,30 @@ import java.nio.ByteBuffer;
 import java.util.Objects;
 
 /**
- * A queue in front of another device: requests are ordered, joined and read ahead as
- * {@link QueueingDevice} says.
+ * A queue in front of another device, which orders, joins and prefetches requests as described for
+ * {@link QueueingDevice}.
  *
- * <p>For any thread. It owns the device inside: opens it, closes it, and has its name. A blocking
- * device becomes an {@link AsyncDevice} with a bounded queue by it; over an {@link AsyncDevice} no
- * data is copied but that of requests that are joined.
+ * <p>For any thread. It owns the inner device: opens it, closes it, and has its name. It turns a
+ * blocking device into an {@link AsyncDevice} with a bounded queue; over an {@link AsyncDevice} it
+ * copies only the data of joined requests.
  */
 public final class CoalescingDevice extends QueueingDevice {
     private final Device inner;
 
     /**
-     * With {@link QueueOptions#DEFAULT}.
+     * Creates a queue with {@link QueueOptions#DEFAULT}.
      *
-     * @param inner the device inside, closed
+     * @param inner the inner device, closed
      */
     public CoalescingDevice(Device inner) {
         this(inner, QueueOptions.DEFAULT);
     }
 
     /**
-     * With options.
+     * Creates a queue with options.
      *
-     * @param inner the device inside, closed
-     * @param options how to queue
+     * @param inner the inner device, closed
+     * @param options options of the queue
      */
     public CoalescingDevice(Device inner, QueueOptions options) {
         super(Objects.requireNonNull(inner, "inner").name(), options);

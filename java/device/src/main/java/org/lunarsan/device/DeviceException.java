@@ -3,36 +3,37 @@ package org.lunarsan.device;
 import java.io.IOException;
 
 /**
- * A device refused or failed: which one, at what, at which blocks, and why.
+ * Thrown when a device refused or failed. Names the device, the operation, the blocks and the
+ * reason.
  *
- * <p>Its subclasses are the kinds that a caller may want to tell apart. They are open: a device
- * that knows more (the sense data of a SCSI device) extends the kind that fits. An exception is
- * immutable but for what {@link Throwable} allows, and may be passed between threads.
+ * <p>Its subclasses are kinds that a caller may distinguish. They can be extended: a device with
+ * more information (the sense data of a SCSI device) extends the matching kind. An exception is
+ * immutable, except as {@link Throwable} allows, and may be passed between threads.
  */
 public class DeviceException extends IOException {
     private static final long serialVersionUID = 1L;
 
-    /** {@link #address()} of a failure that concerns no block. */
+    /** Returned by {@link #address()} for a failure that concerns no block. */
     public static final long NO_ADDRESS = -1;
 
     /** The name of the device. */
     private final String device;
-    /** What it was asked to do. */
+    /** The operation. */
     private final Operation operation;
     /** The first block. */
     private final long address;
-    /** How many blocks. */
+    /** Number of blocks. */
     private final long blocks;
 
     /**
-     * A failure that concerns some blocks.
+     * Creates a failure that concerns some blocks.
      *
      * @param device the name of the device
-     * @param operation what it was asked to do
+     * @param operation the operation
      * @param address the first block, or {@link #NO_ADDRESS}
-     * @param blocks how many
-     * @param what what failed and, where it helps, what to do
-     * @param cause what is behind it, or null
+     * @param blocks number of blocks
+     * @param what the failure and, if helpful, advice
+     * @param cause the cause, or null
      */
     public DeviceException(
             String device,
@@ -49,12 +50,12 @@ public class DeviceException extends IOException {
     }
 
     /**
-     * A failure that concerns the device as a whole.
+     * Creates a failure that concerns the device as a whole.
      *
      * @param device the name of the device
-     * @param operation what it was asked to do
-     * @param what what failed and, where it helps, what to do
-     * @param cause what is behind it, or null
+     * @param operation the operation
+     * @param what the failure and, if helpful, advice
+     * @param cause the cause, or null
      */
     public DeviceException(String device, Operation operation, String what, Throwable cause) {
         this(device, operation, NO_ADDRESS, 0, what, cause);
@@ -70,7 +71,7 @@ public class DeviceException extends IOException {
     }
 
     /**
-     * What the device was asked to do.
+     * The operation that was refused or failed.
      *
      * @return the operation
      */
@@ -79,7 +80,7 @@ public class DeviceException extends IOException {
     }
 
     /**
-     * The first block of what it was asked for, as the caller gave it.
+     * The first block of the request, as passed by the caller.
      *
      * @return a block, or {@link #NO_ADDRESS} when no block is concerned
      */
@@ -88,7 +89,7 @@ public class DeviceException extends IOException {
     }
 
     /**
-     * How many blocks it was asked for.
+     * Number of blocks of the request.
      *
      * @return the count; 0 when no block is concerned
      */
@@ -96,7 +97,7 @@ public class DeviceException extends IOException {
         return blocks;
     }
 
-    /** Device, operation, blocks, and what failed: {@code disk.img: read of blocks 8+2: …}. */
+    /** Formats device, operation, blocks, and failure: {@code disk.img: read of blocks 8+2: …}. */
     @Override
     public String getMessage() {
         String where = operation == Operation.OPEN || operation == Operation.FLUSH

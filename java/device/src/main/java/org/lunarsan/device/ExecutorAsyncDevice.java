@@ -54,7 +54,10 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
         return start(() -> unmap(address, blocks));
     }
 
-    /** How many blocks a buffer has; of a device that was never opened, which refuses it, none. */
+    /**
+     * Returns the number of blocks of a buffer; 0 for a device that was never opened, which refuses
+     * it.
+     */
     private long blocks(ByteBuffer buffer) {
         try {
             return buffer.remaining() / blockSize();
@@ -63,7 +66,7 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
         }
     }
 
-    /** A write that later ones wait for if it is given up while it is under way. */
+    /** A write for which later ones wait if it is given up while pending. */
     private final class Write extends LentTransfer {
         private final long address;
         private final GivenUpWrites.Range range;
@@ -101,7 +104,7 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
         }
     }
 
-    /** What a request does. */
+    /** The work of a request. */
     private interface Work {
         void run() throws DeviceException;
     }
@@ -118,7 +121,7 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
         return done;
     }
 
-    /** Tells how the work ended: a failure, or null. */
+    /** Starts work; {@code ended} receives its failure, or null. */
     private void start(Work work, Consumer<Throwable> ended) {
         try {
             executor.execute(() -> {

@@ -4,16 +4,16 @@ import java.time.Duration;
 import java.util.Objects;
 
 /**
- * What {@link FaultyDevice} does wrong, and when. The bounds add up: all must hold. A value; for
+ * A fault of a {@link FaultyDevice}: its effect, and conditions that all must hold. A value; for
  * any thread.
  *
- * @param effect what happens
+ * @param effect the effect
  * @param operation only on this one; null: on any that reads or writes, flushes or unmaps
  * @param address only on operations that touch a block from this one on
- * @param blocks so many from there; 0: on any block, and on operations without blocks
- * @param passes not on the first so many operations that fit
- * @param times so many times, then never again; -1: without end
- * @param perMillion by chance, drawn from the seed of the device: so many in a million that fit
+ * @param blocks number of these blocks; 0: on any block, and on operations without blocks
+ * @param passes number of matching operations that pass first
+ * @param times number of occurrences; -1: without limit
+ * @param perMillion chance per million of matching operations, drawn from the seed of the device
  */
 public record Fault(
         Effect effect,
@@ -25,14 +25,14 @@ public record Fault(
         int perMillion) {
     private static final int ALWAYS = 1_000_000;
 
-    /** What happens to an operation. */
+    /** Effect on an operation. */
     public sealed interface Effect {}
 
     /**
-     * It fails at once; the device inside does not see it. A failed flush poisons, as a real one
-     * does.
+     * The operation fails at once; the inner device does not see it. A failed flush poisons, as a
+     * real one does.
      *
-     * @param kind makes the exception
+     * @param kind creates the exception
      */
     public record Fail(Kind kind) implements Effect {
         /** Refuses null. */
@@ -42,9 +42,9 @@ public record Fault(
     }
 
     /**
-     * It begins later.
+     * The operation begins later.
      *
-     * @param time how much
+     * @param time the delay
      */
     public record Delay(Duration time) implements Effect {
         /** Refuses null. */
@@ -53,31 +53,33 @@ public record Fault(
         }
     }
 
-    /** It begins when {@link FaultyDevice#release()} is called, or the device is closed. */
+    /**
+     * The operation begins when {@link FaultyDevice#release()} is called, or the device is closed.
+     */
     public record Hang() implements Effect {}
 
     /**
-     * Of a write, so many blocks from its beginning are written, then it fails as
-     * {@link MediumException}. Other operations fail at once.
+     * The first blocks of a write are written, then it fails with {@link MediumException}. Other
+     * operations fail at once.
      *
-     * @param writtenBlocks blocks that are written
+     * @param writtenBlocks number of blocks that are written
      */
     public record Tear(long writtenBlocks) implements Effect {}
 
-    /** One bit is changed of what is read or written; the operation succeeds. */
+    /** One bit of the data is changed; the operation succeeds. */
     public record Flip() implements Effect {}
 
-    /** Makes the exception of a failure: the constructor of a {@link DeviceException}. */
+    /** Creates the exception of a failure: the constructor of a {@link DeviceException}. */
     @FunctionalInterface
     public interface Kind {
         /**
-         * An exception.
+         * Creates an exception.
          *
          * @param device the name of the device
-         * @param operation what it was asked to do
+         * @param operation the operation
          * @param address the first block
-         * @param blocks how many
-         * @param what what failed
+         * @param blocks number of blocks
+         * @param what the failure
          * @param cause null
          * @return the exception to be thrown
          */
@@ -90,15 +92,15 @@ public record Fault(
                 Throwable cause);
     }
 
-    /** Checks. */
+    /** Checks the values. */
     public Fault {
         Objects.requireNonNull(effect, "effect");
     }
 
     /**
-     * An effect on every operation.
+     * Returns a fault of every operation.
      *
-     * @param effect what happens
+     * @param effect the effect
      * @return the fault
      */
     public static Fault of(Effect effect) {
@@ -106,7 +108,7 @@ public record Fault(
     }
 
     /**
-     * Every operation fails as of a bad medium.
+     * Returns a fault that fails every operation like a bad medium.
      *
      * @return the fault
      */
@@ -115,9 +117,9 @@ public record Fault(
     }
 
     /**
-     * Only on one kind of operation.
+     * Restricts the fault to one kind of operation.
      *
-     * @param only which
+     * @param only the operation
      * @return the narrower fault
      */
     public Fault on(Operation only) {
@@ -125,10 +127,10 @@ public record Fault(
     }
 
     /**
-     * Only on operations that touch one of these blocks.
+     * Restricts the fault to operations that touch one of these blocks.
      *
      * @param first the first block
-     * @param count how many
+     * @param count number of blocks
      * @return the narrower fault
      */
     public Fault at(long first, long count) {
@@ -136,9 +138,9 @@ public record Fault(
     }
 
     /**
-     * Not on the first operations that fit.
+     * Lets the first matching operations pass.
      *
-     * @param count how many pass
+     * @param count number of operations
      * @return the narrower fault
      */
     public Fault after(long count) {
@@ -146,9 +148,9 @@ public record Fault(
     }
 
     /**
-     * So many times, then never again.
+     * Limits the number of occurrences.
      *
-     * @param count how often
+     * @param count the limit
      * @return the narrower fault
      */
     public Fault times(long count) {
@@ -156,16 +158,16 @@ public record Fault(
     }
 
     /**
-     * By chance.
+     * Makes the fault occur by chance.
      *
-     * @param chance so many in a million operations that fit
+     * @param chance occurrences per million matching operations
      * @return the narrower fault
      */
     public Fault perMillion(int chance) {
         return new Fault(effect, operation, address, blocks, passes, times, chance);
     }
 
-    /** Whether the bounds of operation and blocks hold. */
+    /** True if the conditions for operation and blocks hold. */
     boolean fits(Operation asked, long first, long count) {
         if (operation != null && operation != asked) {
             return false;

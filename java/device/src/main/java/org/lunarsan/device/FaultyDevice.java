@@ -13,15 +13,15 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * A device that does what the one inside does, but for the faults injected into it. For tests.
+ * A device that forwards to the inner one, with injected faults. For tests.
  *
- * <p>For any thread. With a seed and one caller the same faults come at the same operations in
- * every run. Misuse is refused first: no fault hides a refusal. It also counts what it is asked.
+ * <p>For any thread. With a seed and one caller the same faults occur at the same operations in
+ * every run. Misuse is refused first: no fault hides a refusal. It also counts operations.
  */
 public final class FaultyDevice extends ForwardingDevice {
     private static final int MILLION = 1_000_000;
 
-    /** Guards all below. */
+    /** Guards all fields below. */
     private final ReentrantLock lock = new ReentrantLock();
 
     private final Condition changed = lock.newCondition();
@@ -30,12 +30,12 @@ public final class FaultyDevice extends ForwardingDevice {
     private final Random random;
     private long fired;
     private long releases;
-    /** Not released yet. */
+    /** Number of hanging operations that were not released yet. */
     private int hanging;
     private boolean open;
     private boolean poisoned;
 
-    /** A fault and how often it may still pass and come. */
+    /** A fault with its remaining passes and occurrences. */
     private static final class Armed {
         final Fault fault;
         long passes;
@@ -49,9 +49,9 @@ public final class FaultyDevice extends ForwardingDevice {
     }
 
     /**
-     * Without faults yet.
+     * Creates a device without faults.
      *
-     * @param inner the device inside, closed
+     * @param inner the inner device, closed
      * @param seed of the faults by chance
      */
     public FaultyDevice(Device inner, long seed) {
@@ -60,16 +60,16 @@ public final class FaultyDevice extends ForwardingDevice {
     }
 
     /**
-     * Adds a fault. Of several that fit an operation the first has its effect.
+     * Adds a fault. If several match an operation, only the first has its effect.
      *
-     * @param fault what and when
+     * @param fault the fault
      */
     public void inject(Fault fault) {
         Objects.requireNonNull(fault, "fault");
         locked(() -> faults.add(new Armed(fault)));
     }
 
-    /** Takes all faults and the poison away. What hangs goes on hanging. */
+    /** Removes all faults and the poison. Hanging operations stay hanging. */
     public void heal() {
         locked(() -> {
             faults.clear();
@@ -77,11 +77,12 @@ public final class FaultyDevice extends ForwardingDevice {
         });
     }
 
-    /** Lets all go on that hang now. */
+    /** Releases all operations that hang now. */
     public void release() {
         locked(() -> {
             releases++;
-            // Not when they run: who waits for the next one that hangs must not find these.
+            // Reset here and not when they run: a wait for the next hanging operation must not
+            // count these.
             hanging = 0;
             changed.signalAll();
         });
@@ -90,7 +91,7 @@ public final class FaultyDevice extends ForwardingDevice {
     /**
      * Waits until operations hang.
      *
-     * @param count so many at least
+     * @param count the minimum number
      * @throws InterruptedException when interrupted
      */
     public void awaitHanging(int count) throws InterruptedException {
@@ -105,9 +106,9 @@ public final class FaultyDevice extends ForwardingDevice {
     }
 
     /**
-     * How often an operation was asked for, refused ones not counted.
+     * Number of calls of an operation, without refused ones.
      *
-     * @param operation which
+     * @param operation the operation
      * @return the count
      */
     public long seen(Operation operation) {
@@ -120,7 +121,8 @@ public final class FaultyDevice extends ForwardingDevice {
     }
 
     /**
-     * How many faults had their effect. What hangs counts as soon as it can be released.
+     * Number of faults that had their effect. A hanging operation counts as soon as it can be
+     * released.
      *
      * @return the count
      */
@@ -201,8 +203,8 @@ public final class FaultyDevice extends ForwardingDevice {
     }
 
     /**
-     * The effect that is due, or null; a poisoned device refuses before any. What has to hang hangs
-     * here: to whoever sees that it came it can be released.
+     * Returns the effect that is due, or null; a poisoned device refuses before any. An operation
+     * that has to hang does so here: as soon as its fault is counted, it can be released.
      */
     private Fault.Effect draw(Operation operation, long address, long blocks, boolean named)
             throws DeviceException {
@@ -236,7 +238,7 @@ public final class FaultyDevice extends ForwardingDevice {
         }
     }
 
-    /** With the lock held. */
+    /** Throws if the device is poisoned. With the lock held. */
     private void refusePoisoned(Operation operation, long address, long blocks)
             throws PoisonedException {
         if (poisoned && (operation == Operation.WRITE || operation == Operation.FLUSH
@@ -246,7 +248,7 @@ public final class FaultyDevice extends ForwardingDevice {
         }
     }
 
-    /** Waits or fails as the effect says; what hangs has done so. */
+    /** Waits or fails as the effect requires; hanging is already over. */
     private void meet(Fault.Effect effect, Operation operation, long address, long blocks)
             throws DeviceException {
         switch (effect) {
@@ -270,7 +272,7 @@ public final class FaultyDevice extends ForwardingDevice {
         return kind.make(name(), operation, address, blocks, "a fault was injected", null);
     }
 
-    /** Waits for the time to pass, or for the device to be closed. */
+    /** Waits until the time has passed, or the device is closed. */
     private void delay(Duration time) {
         lock.lock();
         boolean interrupted = false;
@@ -291,7 +293,7 @@ public final class FaultyDevice extends ForwardingDevice {
         }
     }
 
-    /** With the lock held. */
+    /** Waits for a release. With the lock held. */
     private void hang(Operation operation, long address, long blocks) throws DeviceException {
         long before = releases;
         hanging++;

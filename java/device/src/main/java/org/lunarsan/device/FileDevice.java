@@ -10,28 +10,28 @@ import java.util.Objects;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * A file, or what the operating system shows as one (a partition), as a device.
+ * A file, or a file of the operating system (a partition), as a device.
  *
  * <p><b>Shape.</b> The size is the file's when it is opened; it must be a whole number of blocks.
- * {@link #create(Path, int, long)} makes a sparse file.
+ * {@link #create(Path, int, long)} creates a sparse file.
  *
  * <p><b>One opener.</b> An open device holds a lock on the file, exclusive or, when it is
- * read-only, shared. It keeps out other processes that ask for a lock, as this class does.
+ * read-only, shared. The lock excludes other processes that lock the file, as this class does.
  *
  * <p><b>Durability.</b> A write is in the cache of the system until {@link #flush()}, which is
- * {@link FileChannel#force(boolean)}. After a flush that failed, writes and flushes throw
+ * {@link FileChannel#force(boolean)}. After a failed flush, writes and flushes throw
  * {@link PoisonedException} until the device is opened again.
  *
  * <p><b>Unmap</b> writes zeroes: the JDK cannot punch holes. It takes as long as a write and frees
- * no room.
+ * no space.
  *
  * <p>For any thread. The JDK closes a channel when a thread that uses it is interrupted; this class
- * opens it again and repeats what was cut off, so interrupts are kept for the caller but fail
- * nothing on an open device. Who is interrupted cannot make or open one.
+ * opens it again and repeats the interrupted operation, so interrupts are kept for the caller but
+ * fail nothing on an open device. An interrupted thread cannot create or open one.
  */
 public final class FileDevice implements Device {
     /**
-     * The most that is given to the system at once: the JDK copies heap buffers through memory
+     * Limit of the bytes passed to the system at once: the JDK copies heap buffers through memory
      * outside of the heap that it then keeps.
      */
     private static final int TRANSFER_BYTES_MAX = 1 << 20;
@@ -43,17 +43,17 @@ public final class FileDevice implements Device {
     private final String name;
     private final int blockSize;
     private final boolean readOnly;
-    /** Guards opening and closing, also again after an interrupt. */
+    /** Guards opening and closing, also reopening after an interrupt. */
     private final ReentrantLock opening = new ReentrantLock();
-    /** One flush at a time: none begins between a failure of another and the poison. */
+    /** Serializes flushes: none begins between a failure of another and the poison. */
     private final ReentrantLock flushing = new ReentrantLock();
     /** Null while the device is closed. */
     private volatile FileChannel channel;
-    /** How often it was opened: what began before goes on in no later opening. */
+    /** Number of openings: an operation that began before does not continue in a later opening. */
     private volatile int openings;
     private volatile Geometry geometry;
     private volatile boolean poisoned;
-    /** What a flush does; another in tests. */
+    /** The implementation of a flush; replaced in tests. */
     Work force = file -> file.force(false);
 
     private FileDevice(Path path, int blockSize, boolean readOnly) {
@@ -64,7 +64,7 @@ public final class FileDevice implements Device {
     }
 
     /**
-     * A file to read and write.
+     * Creates a device of a file to read and write.
      *
      * @param path an existing file
      * @param blockSize bytes of a block: 512, 1024, 2048 or 4096
@@ -75,7 +75,7 @@ public final class FileDevice implements Device {
     }
 
     /**
-     * A file to read.
+     * Creates a device of a file to read.
      *
      * @param path an existing file
      * @param blockSize bytes of a block: 512, 1024, 2048 or 4096
@@ -86,13 +86,14 @@ public final class FileDevice implements Device {
     }
 
     /**
-     * A new file of zeroes, sparse where the file system can. When it cannot be made, none is left.
+     * Creates a new file of zeroes, sparse if the file system supports it. If this fails, no file
+     * is left.
      *
      * @param path a file that does not exist yet
      * @param blockSize bytes of a block: 512, 1024, 2048 or 4096
-     * @param blockCount how many blocks
+     * @param blockCount number of blocks
      * @return the device, closed
-     * @throws DeviceException when the shape is impossible, the file exists or cannot be made
+     * @throws DeviceException when the shape is impossible, the file exists or cannot be created
      */
     public static FileDevice create(Path path, int blockSize, long blockCount)
             throws DeviceException {
@@ -212,7 +213,7 @@ public final class FileDevice implements Device {
         }
         flushing.lock();
         try {
-            // The system tells a failure once: who asks again is told that all is well.
+            // The system reports a failure once: another flush would succeed.
             checkPoison(Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
             run(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, force);
         } catch (PoisonedException before) {
@@ -242,7 +243,7 @@ public final class FileDevice implements Device {
         });
     }
 
-    /** What is done with the channel; it may be begun again from the start. */
+    /** An operation on the channel, which may be repeated from the start. */
     interface Work {
         void run(FileChannel file) throws IOException;
     }
@@ -276,12 +277,14 @@ public final class FileDevice implements Device {
         }
     }
 
-    /** Replaces a channel that an interrupt closed, unless that is done or the device is closed. */
+    /**
+     * Replaces a channel that an interrupt closed, unless that was done or the device is closed.
+     */
     private void openAgain(FileChannel lost) throws DeviceException {
         opening.lock();
         try {
             if (channel == lost) {
-                // Waits for whoever closes it: until then it holds its lock.
+                // Waits for the thread that closes it, since it holds its lock until then.
                 FileOpener.closeQuietly(lost);
                 channel = opener.openAndLock();
             }
@@ -292,7 +295,7 @@ public final class FileDevice implements Device {
 
     private DeviceException failure(
             Operation operation, long address, long blocks, IOException failure) {
-        // The JDK has no type for it, only the words of the system.
+        // The JDK has no exception type for this, only the message of the system.
         String words = String.valueOf(failure.getMessage());
         String what = failure.toString();
         boolean full = words.contains("No space left") || words.contains("not enough space")

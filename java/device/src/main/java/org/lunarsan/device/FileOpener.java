@@ -16,13 +16,13 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Makes, claims, opens and locks the file of a {@link FileDevice}, and says why when it cannot. Its
- * device calls it behind the lock under which it opens and closes.
+ * Creates, claims, opens and locks the file of a {@link FileDevice}, with messages for failures.
+ * The device calls it behind the lock under which it opens and closes.
  */
 final class FileOpener {
     /**
-     * The files that are open, by what the system calls them. To close any channel of a file drops
-     * all locks that this process has on it: so a second one is never opened.
+     * Keys of the open files. Closing any channel of a file drops all locks of this process on it,
+     * so a second one is never opened.
      */
     private static final Set<Object> OPEN = ConcurrentHashMap.newKeySet();
 
@@ -30,9 +30,9 @@ final class FileOpener {
     private final String name;
     private final int blockSize;
     private final boolean readOnly;
-    /** Its entry among the open files. */
+    /** Key of this device's file among the open files. */
     private Object claimed;
-    /** What makes a new file durable; another in tests. */
+    /** Makes a new file durable; replaced in tests. */
     FileDevice.Work force = file -> file.force(true);
 
     FileOpener(Path path, int blockSize, boolean readOnly) {
@@ -42,7 +42,7 @@ final class FileOpener {
         this.readOnly = readOnly;
     }
 
-    /** Makes a new file of zeroes. */
+    /** Creates a new file of zeroes. */
     void create(long blockCount) throws DeviceException {
         Geometry shape = Geometry.of(name, blockSize, blockCount);
         OpenOption[] options = {
@@ -56,7 +56,7 @@ final class FileOpener {
         } catch (IOException failure) {
             throw cannotOpen("the file cannot be made: " + failure, failure);
         }
-        // From here on the file is ours: it is whole, or it goes again.
+        // From here on the file is ours: it is completed or deleted.
         boolean whole = false;
         try {
             lengthen(made, shape.bytes());
@@ -70,7 +70,7 @@ final class FileOpener {
         }
     }
 
-    /** Makes it so long and durable, and closes it. */
+    /** Sets the length of the file, makes it durable, and closes it. */
     private void lengthen(FileChannel made, long bytes) throws IOException {
         try (made) {
             made.write(ByteBuffer.allocate(1), bytes - 1);
@@ -82,11 +82,13 @@ final class FileOpener {
         try {
             Files.deleteIfExists(path);
         } catch (IOException ignored) {
-            // The failure that led here is the one to tell.
+            // The failure that led here is reported.
         }
     }
 
-    /** No other device of this process has it open, until {@link #unclaim()}. */
+    /**
+     * Claims the file, so that no other device of this process opens it, until {@link #unclaim()}.
+     */
     void claim() throws DeviceOpenException {
         Object file;
         try {
@@ -109,7 +111,7 @@ final class FileOpener {
         OPEN.remove(claimed);
     }
 
-    /** The shape of the file that was opened. */
+    /** Returns the shape of the opened file. */
     Geometry shapeOf(FileChannel opened) throws DeviceException {
         long bytes;
         try {
@@ -164,7 +166,7 @@ final class FileOpener {
         try {
             opened.close();
         } catch (IOException ignored) {
-            // The failure that led here is the one to tell.
+            // The failure that led here is reported.
         }
     }
 }

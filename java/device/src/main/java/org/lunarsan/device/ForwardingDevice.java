@@ -4,26 +4,26 @@ import java.nio.ByteBuffer;
 import java.util.Objects;
 
 /**
- * A device that does what the one inside does. Decorators extend it and override what they change.
+ * A device that forwards all calls to an inner one. Decorators extend it and override methods.
  *
- * <p>It owns the device inside: opens it, closes it, and has its name. Its thread rule is that of
+ * <p>It owns the inner device: opens it, closes it, and has its name. Its thread rule is that of
  * {@link Device}.
  */
 public abstract class ForwardingDevice implements Device {
-    /** The device inside. */
+    /** The inner device. */
     private final Device inner;
 
     /**
-     * Around a device, which is closed now.
+     * Wraps a device, which is closed.
      *
-     * @param inner the device inside
+     * @param inner the inner device
      */
     protected ForwardingDevice(Device inner) {
         this.inner = Objects.requireNonNull(inner, "inner");
     }
 
     /**
-     * The device inside.
+     * The inner device.
      *
      * @return never null
      */

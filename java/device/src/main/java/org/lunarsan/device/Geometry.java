@@ -9,7 +9,7 @@ import java.util.Objects;
  * thread.
  *
  * @param blockSize bytes of a block: 512, 1024, 2048 or 4096
- * @param blockCount how many blocks, at least 1
+ * @param blockCount number of blocks, at least 1
  */
 public record Geometry(int blockSize, long blockCount) {
     /** The shortest block, in bytes. */
@@ -19,10 +19,10 @@ public record Geometry(int blockSize, long blockCount) {
     public static final int BLOCK_BYTES_MAX = 4096;
 
     /**
-     * A shape.
+     * Checks the shape.
      *
-     * @throws IllegalArgumentException when no device can have it; for a shape that comes from
-     *     outside of the program there is {@link #of(String, int, long)}
+     * @throws IllegalArgumentException when it is impossible; for a shape from outside of the
+     *         program use {@link #of(String, int, long)}
      */
     public Geometry {
         String wrong = fault(blockSize, blockCount);
@@ -32,13 +32,13 @@ public record Geometry(int blockSize, long blockCount) {
     }
 
     /**
-     * A shape that a file or a peer named.
+     * Creates a shape from values of a file or a peer.
      *
      * @param device the name of the device
      * @param blockSize bytes of a block
-     * @param blockCount how many blocks
+     * @param blockCount number of blocks
      * @return the shape
-     * @throws DeviceOpenException when no device can have it
+     * @throws DeviceOpenException when the shape is impossible
      */
     public static Geometry of(String device, int blockSize, long blockCount)
             throws DeviceOpenException {
@@ -74,7 +74,7 @@ public record Geometry(int blockSize, long blockCount) {
     }
 
     /**
-     * Where a block begins.
+     * Offset of a block.
      *
      * @param address a block, from 0 to {@link #blockCount()}
      * @return bytes from the beginning of the device
@@ -87,10 +87,10 @@ public record Geometry(int blockSize, long blockCount) {
      * Checks a run of blocks.
      *
      * @param device the name of the device
-     * @param operation what it was asked to do
+     * @param operation the operation
      * @param address the first block
-     * @param blocks how many
-     * @throws OutOfRangeException when one of them is none of this device
+     * @param blocks number of blocks
+     * @throws OutOfRangeException when one of them is outside of the device
      */
     public void checkRange(String device, Operation operation, long address, long blocks)
             throws OutOfRangeException {
@@ -106,10 +106,10 @@ public record Geometry(int blockSize, long blockCount) {
      * @param device the name of the device
      * @param operation {@link Operation#READ} or {@link Operation#WRITE}
      * @param address the first block
-     * @param buffer what remains of it is meant
-     * @return how many blocks
+     * @param buffer its remaining bytes are checked
+     * @return number of blocks
      * @throws UnalignedException when it is no whole number of blocks
-     * @throws OutOfRangeException when one of the blocks is none of this device
+     * @throws OutOfRangeException when one of the blocks is outside of the device
      * @throws ReadOnlyBufferException when a read-only buffer is to be read into
      */
     public int checkBuffer(String device, Operation operation, long address, ByteBuffer buffer)

@@ -6,15 +6,15 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * The blocks of writes that are under way though their callers have given them up. Later changes to
- * these blocks wait, or the older data could replace theirs. For any thread.
+ * The blocks of pending writes that their callers have given up. Later changes of these blocks
+ * wait, because otherwise the older data could replace theirs. For any thread.
  */
 final class GivenUpWrites {
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition removed = lock.newCondition();
     /** Guarded by the lock. */
     private final List<Range> ranges = new ArrayList<>();
-    /** As many as there are ranges; most calls look at nothing else. */
+    /** Number of ranges; most calls read nothing else. */
     private volatile int count;
 
     /** Blocks of one write. */
@@ -42,7 +42,7 @@ final class GivenUpWrites {
         }
     }
 
-    /** The write has ended. No effect when the range was not added. */
+    /** Removes a write that has ended. No effect when the range was not added. */
     void remove(Range range) {
         if (count == 0) {
             return;
@@ -58,7 +58,7 @@ final class GivenUpWrites {
         }
     }
 
-    /** Returns when no write of any of these blocks is under way that was given up before. */
+    /** Returns when no abandoned write of any of these blocks is pending. */
     void await(long address, long blocks) {
         if (count == 0) {
             return;

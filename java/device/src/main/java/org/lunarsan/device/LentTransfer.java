@@ -7,21 +7,21 @@ import java.util.concurrent.CompletionException;
 import java.util.function.Function;
 
 /**
- * The future of a transfer that another device does. A blocking call cannot be told to leave a
- * buffer, so it gets a buffer of the pool; the caller's buffer is touched only while data is copied
- * between them. An {@link AsyncDevice} gets the caller's buffer itself, and gives it up when asked.
+ * The future of a transfer by another device. A blocking call cannot release a buffer early, so it
+ * gets a buffer of the pool; the caller's buffer is used only while data is copied between them. An
+ * {@link AsyncDevice} gets the caller's buffer itself, and releases it on request.
  *
- * <p>A transfer that is given up before it begins is not done.
+ * <p>A transfer that is given up before it begins is skipped.
  *
  * <p>Threads: the worker that does the transfer, and any that completes the future.
  */
 class LentTransfer extends TransferFuture {
-    /** Of all such transfers; off-heap, where the JDK need not copy what it moves. */
+    /** Shared by all such transfers; off-heap, so that the JDK need not copy the data. */
     private static final BufferPool POOL = new BufferPool();
 
-    /** A view of its own: the caller may change position and limit once the buffer is back. */
+    /** A separate view: the caller may change position and limit once it has the buffer back. */
     private final ByteBuffer view;
-    /** What the device inside does with the caller's buffer; null: it does not have it. */
+    /** The transfer of the inner device with the caller's buffer; null: none. */
     private CompletableFuture<Void> inner;
 
     LentTransfer(ByteBuffer caller) {
@@ -29,12 +29,12 @@ class LentTransfer extends TransferFuture {
         view = caller.duplicate();
     }
 
-    /** A call that waits, with data from position to limit. */
+    /** A blocking call, with data from position to limit. */
     interface Call {
         void run(ByteBuffer data) throws DeviceException;
     }
 
-    /** Reads by a call that waits. */
+    /** Reads by a blocking call. */
     final void read(Call call) throws DeviceException {
         if (view.isReadOnly()) {
             throw new ReadOnlyBufferException();
@@ -51,7 +51,7 @@ class LentTransfer extends TransferFuture {
         }
     }
 
-    /** Writes by a call that waits. */
+    /** Writes by a blocking call. */
     final void write(Call call) throws DeviceException {
         ByteBuffer data = POOL.take(view.remaining());
         try {
@@ -70,7 +70,7 @@ class LentTransfer extends TransferFuture {
         }
     }
 
-    /** Waits as a call that waits; an interrupt is kept, since the device still uses the buffer. */
+    /** Waits like a blocking call; an interrupt is kept, since the device still uses the buffer. */
     static void await(CompletableFuture<Void> future) throws DeviceException {
         try {
             future.join();
@@ -91,7 +91,7 @@ class LentTransfer extends TransferFuture {
         });
     }
 
-    /** Copies what was read to the caller, unless the transfer was given up. */
+    /** Copies the data of a read to the caller, unless the transfer was given up. */
     final void fill(ByteBuffer data) {
         whileLent(() -> view.duplicate().put(data));
     }

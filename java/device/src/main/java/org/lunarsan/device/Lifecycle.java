@@ -1,6 +1,6 @@
 package org.lunarsan.device;
 
-/** Whether a device is open. For any thread. */
+/** Tracks whether a device is open. For any thread. */
 final class Lifecycle {
     private final String device;
     private volatile boolean open;
@@ -9,7 +9,7 @@ final class Lifecycle {
         this.device = device;
     }
 
-    /** From closed to open. */
+    /** Changes the state from closed to open. */
     synchronized void open() throws DeviceOpenException {
         if (open) {
             throw alreadyOpen(device);
@@ -17,7 +17,7 @@ final class Lifecycle {
         open = true;
     }
 
-    /** To closed; false when it was. */
+    /** Changes the state to closed; false when it was closed. */
     synchronized boolean close() {
         boolean was = open;
         open = false;

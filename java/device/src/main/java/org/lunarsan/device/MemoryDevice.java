@@ -9,12 +9,12 @@ import java.util.concurrent.locks.ReadWriteLock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 
 /**
- * A device in memory: sparse, of up to 2<sup>63</sup>-1 bytes, gone with the object. What was
- * written stays while it is closed.
+ * A device in memory: sparse, of up to 2<sup>63</sup>-1 bytes. Its content lasts as long as the
+ * object, also while the device is closed.
  *
- * <p>For any thread. Memory is taken in chunks of 64 KiB when they are written, and given back by
- * {@link #unmap(long, long)} of whole chunks. A block is never torn, by reads either. There is
- * nothing to flush.
+ * <p>For any thread. Memory is allocated in chunks of 64 KiB when they are written, and freed by
+ * {@link #unmap(long, long)} of whole chunks. A block is never torn, not even by reads. Flushes do
+ * nothing.
  */
 public final class MemoryDevice implements Device {
     private static final int CHUNK_BYTES = 64 << 10;
@@ -29,14 +29,14 @@ public final class MemoryDevice implements Device {
     private final Geometry geometry;
     private final Lifecycle life;
     private final ConcurrentHashMap<Long, byte[]> chunks = new ConcurrentHashMap<>();
-    /** A chunk is found, changed and dropped under the lock of its number. */
+    /** Locks by chunk number, held while a chunk is found, changed or dropped. */
     private final ReadWriteLock[] locks = new ReadWriteLock[LOCKS];
 
     /**
-     * A device of zeroes, which is closed and takes no memory yet.
+     * Creates a device of zeroes, which is closed and takes no memory yet.
      *
      * @param blockSize bytes of a block: 512, 1024, 2048 or 4096
-     * @param blockCount how many blocks, at least 1
+     * @param blockCount number of blocks, at least 1
      * @throws IllegalArgumentException for another shape
      */
     public MemoryDevice(int blockSize, long blockCount) {
@@ -44,9 +44,9 @@ public final class MemoryDevice implements Device {
     }
 
     /**
-     * A device of zeroes with a name of its own.
+     * Creates a device of zeroes with a name.
      *
-     * @param name what to call it in messages
+     * @param name name for messages
      * @param geometry its shape
      */
     public MemoryDevice(String name, Geometry geometry) {
@@ -59,7 +59,7 @@ public final class MemoryDevice implements Device {
     }
 
     /**
-     * A copy of what it holds now. Of writes under way at the same time, some blocks may be in it.
+     * Returns a copy of the current content. It may contain some blocks of concurrent writes.
      *
      * @return a closed device of the same shape and name
      */
@@ -81,7 +81,7 @@ public final class MemoryDevice implements Device {
     }
 
     /**
-     * The memory that written chunks take now.
+     * Memory of the written chunks.
      *
      * @return bytes
      */
@@ -186,7 +186,7 @@ public final class MemoryDevice implements Device {
         }
     }
 
-    /** Zeroes what lies between two offsets in one chunk. */
+    /** Zeroes the bytes between two offsets in one chunk. */
     private void clear(long number, long begin, long end) {
         long base = number * CHUNK_BYTES;
         int from = (int) Math.max(begin - base, 0);

@@ -2,7 +2,7 @@ package org.lunarsan.device;
 
 import java.util.Locale;
 
-/** What a device was asked to do. A value; for any thread. */
+/** An operation of a device. A value; for any thread. */
 public enum Operation {
     /** {@link Device#open()}. */
     OPEN,
@@ -17,7 +17,7 @@ public enum Operation {
     /** {@link Device#unmap(long, long)}. */
     UNMAP;
 
-    /** In lower case, for messages. */
+    /** Returns the name in lower case, for messages. */
     @Override
     public String toString() {
         return name().toLowerCase(Locale.ROOT);

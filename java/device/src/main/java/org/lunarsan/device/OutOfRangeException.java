@@ -1,20 +1,18 @@
 package org.lunarsan.device;
 
-/**
- * A block lies before the first or past the last. Nothing was done.
- */
+/** Thrown when a block lies before the first or past the last. Nothing was done. */
 public class OutOfRangeException extends DeviceException {
     private static final long serialVersionUID = 1L;
 
     /**
-     * A failure that concerns some blocks.
+     * Creates a failure that concerns some blocks.
      *
      * @param device the name of the device
-     * @param operation what it was asked to do
+     * @param operation the operation
      * @param address the first block, or {@link #NO_ADDRESS}
-     * @param blocks how many
-     * @param what what failed and, where it helps, what to do
-     * @param cause what is behind it, or null
+     * @param blocks number of blocks
+     * @param what the failure and, if helpful, advice
+     * @param cause the cause, or null
      */
     public OutOfRangeException(
             String device,
@@ -27,12 +25,12 @@ public class OutOfRangeException extends DeviceException {
     }
 
     /**
-     * A failure that concerns the device as a whole.
+     * Creates a failure that concerns the device as a whole.
      *
      * @param device the name of the device
-     * @param operation what it was asked to do
-     * @param what what failed and, where it helps, what to do
-     * @param cause what is behind it, or null
+     * @param operation the operation
+     * @param what the failure and, if helpful, advice
+     * @param cause the cause, or null
      */
     public OutOfRangeException(
             String device, Operation operation, String what, Throwable cause) {

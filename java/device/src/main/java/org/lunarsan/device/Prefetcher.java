@@ -6,31 +6,31 @@ import java.util.LinkedList;
 import java.util.List;
 
 /**
- * Sees who reads sequentially, and keeps what was read ahead for them. Confined to the lock of its
+ * Detects sequential readers, and keeps the blocks prefetched for them. Confined to the lock of its
  * device; no I/O.
  *
- * <p>A reader is sequential when it goes on where it stopped for the second time. Then the next
- * blocks are read ahead, and again whenever less than that is left before it.
+ * <p>A reader is sequential when it continues at its last end for the second time. Then the next
+ * blocks are prefetched, and again whenever less than that is left before it.
  */
 final class Prefetcher {
-    /** Readers that are told apart. */
+    /** Number of readers that are distinguished. */
     private static final int STREAMS_MAX = 8;
 
-    /** So often a reader goes on where it stopped before anything is read ahead. */
+    /** Number of times a reader must continue at its last end before anything is prefetched. */
     private static final int HITS_MIN = 2;
 
     private static final int SEGMENTS_MAX = 2;
 
     private final Geometry geometry;
     private final long blocksAhead;
-    /** The one used last comes first. */
+    /** The most recently used first. */
     private final LinkedList<Stream> streams = new LinkedList<>();
 
     /** One sequential reader. */
     private static final class Stream {
         long next;
         int hits;
-        /** What was read ahead or is being read, in order. */
+        /** Segments that were or are being prefetched, in order. */
         final List<QueuedRequest> segments = new ArrayList<>();
     }
 
@@ -43,7 +43,7 @@ final class Prefetcher {
         return blocksAhead == 0;
     }
 
-    /** What was or is being read ahead and has all blocks of a read; null when nothing has. */
+    /** Returns the segment that has all blocks of a read; null when there is none. */
     QueuedRequest find(QueuedRequest read) {
         for (Stream stream : streams) {
             for (QueuedRequest segment : stream.segments) {
@@ -55,7 +55,7 @@ final class Prefetcher {
         return null;
     }
 
-    /** Notes a read; what should be read ahead now, or null. */
+    /** Records a read; returns the segment to be prefetched now, or null. */
     QueuedRequest note(QueuedRequest read) {
         Stream stream = streamAt(read.address);
         stream.next = read.end();
@@ -97,19 +97,19 @@ final class Prefetcher {
         return found;
     }
 
-    /** Forgets what a change makes wrong. */
+    /** Drops the segments that a change invalidates. */
     void drop(QueuedRequest change) {
         for (Stream stream : streams) {
             stream.segments.removeIf(segment -> segment.goesBefore(change));
         }
     }
 
-    /** Forgets all that was read ahead or is being read; readers stay known. */
+    /** Drops all segments; readers stay known. */
     void forget() {
         streams.forEach(stream -> stream.segments.clear());
     }
 
-    /** Forgets what could not be read. */
+    /** Drops a segment that could not be read. */
     void failed(QueuedRequest segment) {
         streams.forEach(stream -> stream.segments.remove(segment));
     }

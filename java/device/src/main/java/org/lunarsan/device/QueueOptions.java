@@ -1,22 +1,21 @@
 package org.lunarsan.device;
 
 /**
- * How a {@link QueueingDevice} queues. A value; for any thread.
+ * Options of a {@link QueueingDevice}. A value; for any thread.
  *
- * @param depth how many transfers the device does at the same time, at least 1
- * @param requestsMax how many requests may be unfinished, waiting ones and those under way; who
- *     comes with one more waits
+ * @param depth limit of concurrent transfers of the device, at least 1
+ * @param requestsMax limit of unfinished requests, waiting or running; further callers wait
  * @param transferBytesMax requests are joined up to this many bytes; 0: never
- * @param prefetchBytes how much is read ahead of a sequential reader at once; 0: nothing. Twice as
- *     much is kept for each of up to 8 readers. Nobody else may write to a device whose blocks are
- *     read ahead: that would not be noticed
+ * @param prefetchBytes bytes prefetched at once for a sequential reader; 0: none. Twice as much is
+ *        kept for each of up to 8 readers. No other code may write to a device whose blocks are
+ *        prefetched: such writes would not be detected
  */
 public record QueueOptions(int depth, int requestsMax, int transferBytesMax, int prefetchBytes) {
-    /** 8 transfers, 256 requests, joined up to 1 MiB, nothing is read ahead. */
+    /** 8 transfers, 256 requests, joined up to 1 MiB, no prefetching. */
     public static final QueueOptions DEFAULT = new QueueOptions(8, 256, 1 << 20, 0);
 
     /**
-     * Checks.
+     * Checks the options.
      *
      * @throws IllegalArgumentException when a number is too small
      */
@@ -29,9 +28,9 @@ public record QueueOptions(int depth, int requestsMax, int transferBytesMax, int
     }
 
     /**
-     * Another depth.
+     * Returns the options with another depth.
      *
-     * @param transfers at the same time
+     * @param transfers limit of concurrent transfers
      * @return the options with it
      */
     public QueueOptions withDepth(int transfers) {
@@ -39,9 +38,9 @@ public record QueueOptions(int depth, int requestsMax, int transferBytesMax, int
     }
 
     /**
-     * Another bound of the queue.
+     * Returns the options with another limit of requests.
      *
-     * @param requests unfinished at the same time
+     * @param requests limit of unfinished requests
      * @return the options with it
      */
     public QueueOptions withRequestsMax(int requests) {
@@ -49,7 +48,7 @@ public record QueueOptions(int depth, int requestsMax, int transferBytesMax, int
     }
 
     /**
-     * Another longest transfer.
+     * Returns the options with another limit of joined transfers.
      *
      * @param bytes of a joined transfer
      * @return the options with it
@@ -59,9 +58,9 @@ public record QueueOptions(int depth, int requestsMax, int transferBytesMax, int
     }
 
     /**
-     * Another length to be read ahead.
+     * Returns the options with another prefetch length.
      *
-     * @param bytes to be read ahead at once
+     * @param bytes prefetched at once
      * @return the options with it
      */
     public QueueOptions withPrefetchBytes(int bytes) {

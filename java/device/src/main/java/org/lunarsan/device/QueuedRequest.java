@@ -6,29 +6,29 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * A request in the queue. Its mutable state is guarded by the lock of the queue, but for the
- * buffer, which belongs to whoever works on the request.
+ * A request in the queue. Its mutable state is guarded by the lock of the queue, except the buffer,
+ * which belongs to the thread that works on the request.
  */
 final class QueuedRequest {
     final Operation operation;
     final long address;
     final long blocks;
-    /** As the caller gave it; null without data. */
+    /** Buffer of the caller; null without data. */
     final ByteBuffer buffer;
     /** The future of a transfer that its caller may give up; null: no other buffer is needed. */
     final LentTransfer transfer;
     final CompletableFuture<Void> done;
-    /** Reads ahead: the device asked for it itself. */
+    /** Set for a prefetch by the device itself. */
     final boolean ahead;
 
-    /** How many earlier ones have to end first. */
+    /** Number of earlier requests that have to end first. */
     int blockers;
-    /** Those that wait for this one. */
+    /** Requests that wait for this one. */
     List<QueuedRequest> dependents = List.of();
     boolean started;
-    /** Of one that reads ahead: its data is there. */
+    /** Set when the data of a prefetch is available. */
     boolean complete;
-    /** Reads that are served from what this one reads ahead. */
+    /** Reads that are served from this prefetch. */
     List<QueuedRequest> served = List.of();
 
     private QueuedRequest(Operation operation, long address, long blocks, ByteBuffer buffer,
@@ -42,23 +42,23 @@ final class QueuedRequest {
         this.ahead = ahead;
     }
 
-    /** A request without data. */
+    /** Creates a request without data. */
     static QueuedRequest plain(Operation operation, long address, long blocks) {
         return new QueuedRequest(operation, address, blocks, null, null, false);
     }
 
-    /** A read or write whose caller has the future, and may complete it at any time. */
+    /** Creates a read or write whose caller has the future, and may complete it at any time. */
     static QueuedRequest async(Operation operation, long address, long blocks, ByteBuffer buffer) {
         return new QueuedRequest(
                 operation, address, blocks, buffer, new LentTransfer(buffer), false);
     }
 
-    /** A read or write whose caller waits until it has ended. */
+    /** Creates a read or write whose caller waits until it has ended. */
     static QueuedRequest waited(Operation operation, long address, long blocks, ByteBuffer buffer) {
         return new QueuedRequest(operation, address, blocks, buffer, null, false);
     }
 
-    /** A read into memory of the device. */
+    /** Creates a read into memory of the device. */
     static QueuedRequest ahead(long address, long blocks, ByteBuffer buffer) {
         return new QueuedRequest(Operation.READ, address, blocks, buffer, null, true);
     }
@@ -71,7 +71,7 @@ final class QueuedRequest {
         return address <= other.address && other.end() <= end();
     }
 
-    /** Whether a later request has to wait for this one. */
+    /** True if a later request has to wait for this one. */
     boolean goesBefore(QueuedRequest later) {
         if (operation == Operation.READ && later.operation == Operation.READ) {
             return false;
@@ -97,7 +97,7 @@ final class QueuedRequest {
         served.add(read);
     }
 
-    /** Ends it with a failure, or well. */
+    /** Ends the request with a failure, or null. */
     void end(Throwable failure) {
         if (transfer != null) {
             transfer.end(failure);
@@ -120,7 +120,7 @@ final class QueuedRequest {
         return true;
     }
 
-    /** Copies what was read for several requests at once to this one. */
+    /** Copies this request's part of the data read for several requests at once. */
     void takeFrom(ByteBuffer data, long first, int blockSize) {
         int at = Math.toIntExact((address - first) * blockSize);
         ByteBuffer part = data.slice(at, Math.toIntExact(blocks * blockSize));

@@ -9,32 +9,32 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * A queue in front of what moves blocks: the abstract device that the jSCSI paper plans for its
- * version 2.0. An implementation supplies open, close and the four transfers; this class supplies
- * order, joining, reading ahead, and the bounds.
+ * A queue in front of an implementation that transfers blocks: the abstract device that the jSCSI
+ * paper plans for its version 2.0. An implementation supplies open, close and the four transfers;
+ * this class supplies order, joining, prefetching, and limits.
  *
- * <p><b>Order.</b> Requests take effect as if done in the order in which they came, where that can
- * be seen: a read finds every write that came before it, of overlapping writes the later one wins,
- * and a flush covers every write that came before it, also when nobody has waited for any of them.
- * Others overtake each other.
+ * <p><b>Order.</b> Requests take effect as if done in the order of their arrival, as far as that is
+ * observable: a read finds every write that came before it, of overlapping writes the later one
+ * wins, and a flush covers every write that came before it, even if no caller has waited for any of
+ * them. Other requests may overtake each other.
  *
  * <p><b>Joining.</b> While all transfers are busy, waiting reads of neighbouring blocks become one
- * transfer, and so do writes. Nothing waits in the hope of a neighbour. When a joined transfer
- * fails, each request is done alone, so that a bad block fails those who asked for it.
+ * transfer, and so do writes. No request waits for a possible neighbour. If a joined transfer
+ * fails, each request is done alone, so that a bad block fails only the requests for it.
  *
- * <p><b>Reading ahead.</b> See {@link QueueOptions#prefetchBytes()}. A failure to read ahead is
- * told to nobody, the blocks are read when they are asked for. When the device
+ * <p><b>Prefetching.</b> See {@link QueueOptions#prefetchBytes()}. A failed prefetch is not
+ * reported; the blocks are read when they are requested. When the device
  * {@linkplain #losses() may have lost} writes, {@linkplain #doubtedReads() reads are doubted}, or a
- * flush failed, what was read ahead is forgotten.
+ * flush failed, prefetched blocks are dropped.
  *
- * <p><b>Buffers.</b> A transfer that is given up before it begins is not done. The four transfers
+ * <p><b>Buffers.</b> A transfer that is given up before it begins is skipped. The four transfers
  * get the buffers of callers that wait, and otherwise memory of this class: the data of
- * {@link #readAsync} and {@link #writeAsync} is copied once, unless an {@link AsyncDevice} is
- * inside, which gives up buffers when it is asked to.
+ * {@link #readAsync} and {@link #writeAsync} is copied once, unless the inner device is an
+ * {@link AsyncDevice}, which releases buffers on request.
  *
  * <p><b>Threads.</b> For any thread. Transfers run on virtual threads, at most
  * {@link QueueOptions#depth()} at once. Callers wait when {@link QueueOptions#requestsMax()}
- * requests are unfinished. Closing fails what has not begun.
+ * requests are unfinished. Closing fails requests that have not begun.
  */
 public abstract class QueueingDevice implements AsyncDevice {
     private final String name;
@@ -45,9 +45,9 @@ public abstract class QueueingDevice implements AsyncDevice {
     // Guarded by the lock.
     private RequestQueue queue;
     private Prefetcher prefetcher;
-    /** Of the device, when what is read ahead was looked at last. */
+    /** Losses of the device when the prefetched blocks were last checked. */
     private long lossesSeen;
-    /** Likewise. */
+    /** Doubted reads of the device at that time. */
     private long doubtedReadsSeen;
     private int workers;
     private boolean opening;
@@ -56,10 +56,10 @@ public abstract class QueueingDevice implements AsyncDevice {
     private volatile boolean open;
 
     /**
-     * A closed device.
+     * Creates a closed device.
      *
-     * @param name what to call it in messages
-     * @param options how to queue
+     * @param name name for messages
+     * @param options options of the queue
      */
     protected QueueingDevice(String name, QueueOptions options) {
         this.name = Objects.requireNonNull(name, "name");
@@ -68,7 +68,7 @@ public abstract class QueueingDevice implements AsyncDevice {
     }
 
     /**
-     * Opens what moves the blocks.
+     * Opens the implementation.
      *
      * @return its shape
      * @throws DeviceException when it cannot be opened
@@ -76,7 +76,7 @@ public abstract class QueueingDevice implements AsyncDevice {
     protected abstract Geometry openTransfers() throws DeviceException;
 
     /**
-     * Closes what moves the blocks. Transfers under way end soon, with or without success.
+     * Closes the implementation. Pending transfers end soon, with or without success.
      *
      * @throws DeviceException when it fails
      */
@@ -86,7 +86,7 @@ public abstract class QueueingDevice implements AsyncDevice {
      * Reads blocks. Called by several threads.
      *
      * @param address the first block, checked
-     * @param into what remains of it is filled; its position may be changed
+     * @param into its remaining bytes are filled; its position may be changed
      * @throws DeviceException when it fails
      */
     protected abstract void readBlocks(long address, ByteBuffer into) throws DeviceException;
@@ -95,13 +95,13 @@ public abstract class QueueingDevice implements AsyncDevice {
      * Writes blocks. Called by several threads, never for overlapping blocks.
      *
      * @param address the first block, checked
-     * @param from what remains of it is written; its position may be changed
+     * @param from its remaining bytes are written; its position may be changed
      * @throws DeviceException when it fails
      */
     protected abstract void writeBlocks(long address, ByteBuffer from) throws DeviceException;
 
     /**
-     * Makes all writes durable whose calls returned before. No other write is under way.
+     * Makes all writes durable whose calls returned before. No other write is pending.
      *
      * @throws DeviceException when it fails
      */
@@ -111,12 +111,15 @@ public abstract class QueueingDevice implements AsyncDevice {
      * Unmaps blocks.
      *
      * @param address the first block, checked
-     * @param blocks how many, at least 1
+     * @param blocks number of blocks, at least 1
      * @throws DeviceException when it fails
      */
     protected abstract void unmapBlocks(long address, long blocks) throws DeviceException;
 
-    /** What moves the blocks, if callers' buffers may be lent to it; null: blocking calls do. */
+    /**
+     * Returns the inner device if callers' buffers may be lent to it; null: blocking calls are
+     * used.
+     */
     AsyncDevice asyncInside() {
         return null;
     }
@@ -237,7 +240,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         return blocks == 0 ? CompletableFuture.completedFuture(null) : submit(request);
     }
 
-    /** Makes a request with data. */
+    /** Creates a request with data. */
     private interface Maker {
         QueuedRequest make(Operation operation, long address, long blocks, ByteBuffer buffer);
     }
@@ -262,7 +265,7 @@ public abstract class QueueingDevice implements AsyncDevice {
 
     private CompletableFuture<Void> submit(QueuedRequest request) {
         room.acquireUninterruptibly();
-        // Not behind the lock: a device may wait for itself there.
+        // Called without the lock: a device may wait for its own queue here.
         boolean prefetches = options.prefetchBytes() > 0 && request.operation == Operation.READ;
         long losses = prefetches ? losses() : 0;
         long doubtedReads = prefetches ? doubtedReads() : 0;
@@ -290,7 +293,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         return request.done;
     }
 
-    /** What was read ahead may be wrong by what the device counts. With the lock held. */
+    /** Drops prefetched blocks that may be wrong according to the counts. With the lock held. */
     private void forgetWrong(long losses, long doubtedReads) {
         if (losses != lossesSeen || doubtedReads != doubtedReadsSeen) {
             lossesSeen = losses;
@@ -299,7 +302,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         }
     }
 
-    /** What was read ahead and has all blocks of the request; null: the request is queued. */
+    /** Returns the prefetched segment for the request; null: the request is queued. */
     private QueuedRequest enqueue(QueuedRequest request) {
         if (prefetcher.isOff() || request.operation == Operation.FLUSH) {
             queue.add(request);
@@ -324,7 +327,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         return ready ? segment : null;
     }
 
-    /** Ends a read with what was read ahead; a buffer that cannot be filled fails its own read. */
+    /** Ends a read from prefetched data; a buffer that cannot be filled fails only its own read. */
     private void serve(QueuedRequest read, QueuedRequest segment) {
         Throwable failure = null;
         try {
@@ -335,7 +338,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         settle(read, failure);
     }
 
-    /** As many as are allowed and have something to do. With the lock held. */
+    /** Starts workers, as many as allowed and needed. With the lock held. */
     private void startWorkers() {
         while (workers < options.depth() && queue.hasReady()) {
             List<QueuedRequest> run = queue.next(joinedBlocksMax());
@@ -348,7 +351,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         return options.transferBytesMax() / blockSize();
     }
 
-    /** Does a run of requests; then others take over what has become ready. */
+    /** Does a run of requests; then starts workers for requests that have become ready. */
     private void work(List<QueuedRequest> run) {
         Outcome[] outcomes = Transfers.run(this, run);
         QueuedRequest ahead = run.getFirst().ahead ? run.getFirst() : null;
@@ -359,7 +362,7 @@ public abstract class QueueingDevice implements AsyncDevice {
             served = forget(ahead);
             ofServed = Transfers.each(this, served);
         }
-        // Futures complete when this worker no longer counts: what hangs on them may take long.
+        // Complete futures when this worker no longer counts: dependent actions may take long.
         lock.lock();
         try {
             if (ahead != null && outcomes[0].failure() == null) {
@@ -368,7 +371,7 @@ public abstract class QueueingDevice implements AsyncDevice {
                 ahead.served = List.of();
             }
             if (run.getFirst().operation == Operation.FLUSH && outcomes[0].failure() != null) {
-                // The device may not have what was written before, and read ahead since.
+                // The device may not have earlier writes that were prefetched since.
                 prefetcher.forget();
             }
             run.forEach(queue::finished);
@@ -405,7 +408,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         }
     }
 
-    /** How a transfer ended: a failure, or null. */
+    /** Result of a transfer: a failure, or null. */
     record Outcome(Throwable failure) {}
 
     private void settle(QueuedRequest request, Throwable failure) {

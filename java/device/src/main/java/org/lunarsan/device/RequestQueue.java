@@ -9,16 +9,17 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * The order of requests, and which may be done as one. Confined to the lock of its device; no I/O.
+ * Determines the order of requests, and which are done as one. Confined to the lock of its device;
+ * no I/O.
  *
- * <p>A request waits for every earlier unfinished one that changes blocks it touches or touches
- * blocks it changes, so reads find what was written before, and of two writes to the same blocks
- * the later one wins. A flush waits for all earlier changes, and later changes wait for it.
+ * <p>A request waits for every earlier unfinished one that changes its blocks, or whose blocks it
+ * changes, so reads find earlier writes, and of two writes to the same blocks the later one wins. A
+ * flush waits for all earlier changes, and later changes wait for it.
  */
 final class RequestQueue {
-    /** In the order of arrival, waiting or under way. */
+    /** In the order of arrival, waiting or running. */
     private final LinkedHashSet<QueuedRequest> unfinished = new LinkedHashSet<>();
-    /** Those that wait for nothing but a worker; started ones among them are passed over. */
+    /** Requests that wait only for a worker; started ones among them are skipped. */
     private final ArrayDeque<QueuedRequest> ready = new ArrayDeque<>();
     /** Ready reads and writes by their first block, to find neighbours. */
     private final Map<Operation, TreeMap<Long, QueuedRequest>> neighbours = new HashMap<>();
@@ -59,7 +60,10 @@ final class RequestQueue {
         return !ready.isEmpty();
     }
 
-    /** The next to be done, with its ready neighbours up to so many blocks; empty when none is. */
+    /**
+     * Returns the next request with its ready neighbours, up to {@code blocksMax} blocks; empty if
+     * none is ready.
+     */
     List<QueuedRequest> next(long blocksMax) {
         if (!hasReady()) {
             return List.of();
@@ -110,7 +114,7 @@ final class RequestQueue {
         }
     }
 
-    /** It has ended; those that waited for it alone become ready. */
+    /** Removes an ended request; requests that waited for it alone become ready. */
     void finished(QueuedRequest request) {
         unfinished.remove(request);
         for (QueuedRequest dependent : request.dependents) {
@@ -120,7 +124,7 @@ final class RequestQueue {
         }
     }
 
-    /** Takes out all that have not begun. */
+    /** Removes and returns all requests that have not begun. */
     List<QueuedRequest> takeWaiting() {
         List<QueuedRequest> waiting = new ArrayList<>();
         for (QueuedRequest request : unfinished) {

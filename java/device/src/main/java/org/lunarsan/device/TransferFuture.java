@@ -8,31 +8,34 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 
 /**
- * The future of a read or write of an {@link AsyncDevice}. Whoever completes it, the device, a time
+ * The future of a read or write of an {@link AsyncDevice}. Any completion, by the device, a time
  * limit ({@link CompletableFuture#orTimeout}) or the caller, takes the buffer back from the device
  * first: once the future is complete, the device neither reads nor writes the buffer.
  *
- * <p>A device extends it to say how it gives up the buffer, and completes it by
- * {@link #end(Throwable)} alone. Dependent futures are ordinary ones.
+ * <p>A device extends it with its way to release the buffer, and completes it only by
+ * {@link #end(Throwable)}. Dependent futures are ordinary ones.
  *
  * <p>Threads: any.
  */
 public abstract class TransferFuture extends CompletableFuture<Void> {
-    /** No monitor: a virtual thread may wait with it held, and must not hold its carrier. */
+    /**
+     * A lock and not a monitor: a virtual thread may wait while holding it, and must not pin its
+     * carrier.
+     */
     private final ReentrantLock lock = new ReentrantLock();
     private final ByteBuffer caller;
     private final int limit;
     private boolean isBack;
-    /** Somebody else completes it: what the device says after that counts no more. */
+    /** Set when other code completes the future: the device's result does not count any more. */
     private boolean isGivenUp;
     private boolean isEnded;
-    /** How it ended; null: well. */
+    /** The failure of the transfer; null: success. */
     private Throwable failure;
 
     /**
-     * The future of a transfer from or to what remains of a buffer.
+     * Creates the future of a transfer from or to the remaining bytes of a buffer.
      *
-     * @param caller the buffer as the caller gave it; its position becomes its limit on success
+     * @param caller the buffer as passed by the caller; its position becomes its limit on success
      */
     protected TransferFuture(ByteBuffer caller) {
         this.caller = Objects.requireNonNull(caller, "caller");
@@ -40,14 +43,14 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
     }
 
     /**
-     * Gives up the caller's buffer: once it has returned, nothing uses the buffer. It must be quick
-     * whatever the device does, for it runs in the thread that completes the future, such as the
-     * timer thread of the JDK. Called once at most, with the lock of this future held, and never
-     * after {@link #end}.
+     * Releases the caller's buffer: nothing uses it after this call has returned. It must be quick
+     * in any state of the device, because it runs in the thread that completes the future, such as
+     * the timer thread of the JDK. Called at most once, with the lock of this future held, and
+     * never after {@link #end}.
      */
     protected abstract void detach();
 
-    /** Takes the buffer back from the device, and does not complete the future. */
+    /** Takes the buffer back from the device, without completing the future. */
     public final void takeBack() {
         lock.lock();
         try {
@@ -61,8 +64,9 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
     }
 
     /**
-     * Takes the buffer back for somebody else who completes the future. Who comes first says how
-     * it ends: else a read that was given up could succeed, with nothing in its buffer.
+     * Takes the buffer back for other code that completes the future. The first completion
+     * determines the result: otherwise a read that was given up could succeed, with nothing in its
+     * buffer.
      *
      * @return false when the transfer has ended before, and the future with it
      */
@@ -81,7 +85,7 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
         return false;
     }
 
-    /** Completes it as the transfer ended. */
+    /** Completes the future with the result of the transfer. */
     private void finish() {
         if (failure == null) {
             super.complete(null);
@@ -91,7 +95,7 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
     }
 
     /**
-     * Takes the buffer of any future of an {@link AsyncDevice} back. One that is no
+     * Takes the buffer of any future of an {@link AsyncDevice} back. A future that is no
      * {@code TransferFuture} is cancelled for it.
      *
      * @param future of a read or write
@@ -105,10 +109,10 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
     }
 
     /**
-     * Runs something that uses the caller's buffer, unless the buffer was taken back. Taking the
-     * buffer back waits until it has returned, so it must be quick whatever the device does.
+     * Runs code that uses the caller's buffer, unless the buffer was taken back. Taking the buffer
+     * back waits until it has returned, so it must be quick in any state of the device.
      *
-     * @param use what is done with the buffer
+     * @param use the code
      * @return false when the buffer was taken back, and nothing was done
      */
     protected final boolean whileLent(Runnable use) {
@@ -125,7 +129,7 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
     }
 
     /**
-     * Whether the device still has the buffer, which it may lose at any time.
+     * True while the device has the buffer, which it may lose at any time.
      *
      * @return false when the buffer was taken back, or the transfer has ended
      */
@@ -140,14 +144,14 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
 
     /** Called when the transfer has ended, whether or not its buffer was taken back before. */
     protected void ended() {
-        // Nothing is kept.
+        // Nothing to do by default.
     }
 
     /**
-     * Completes the future for the device: the transfer has ended, and uses the buffer no more. No
-     * effect on the future when somebody else completes it.
+     * Completes the future for the device: the transfer has ended, and does not use the buffer any
+     * more. No effect on the future when other code completes it.
      *
-     * @param why what failed; null when all was transferred
+     * @param why the failure; null when all was transferred
      */
     protected final void end(Throwable why) {
         boolean others;
@@ -197,7 +201,7 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
         try {
             return super.completeAsync(by, executor);
         } catch (RuntimeException refused) {
-            // Nobody else completes it any more.
+            // No other code completes the future any more.
             super.completeExceptionally(refused);
             throw refused;
         }

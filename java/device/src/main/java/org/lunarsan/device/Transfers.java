@@ -5,11 +5,14 @@ import java.util.Arrays;
 import java.util.List;
 import org.lunarsan.device.QueueingDevice.Outcome;
 
-/** Does what workers take from the queue: one request, or neighbours as one transfer. */
+/**
+ * Performs the requests that workers take from the queue: one request, or neighbours as one
+ * transfer.
+ */
 final class Transfers {
     private Transfers() {}
 
-    /** Does a run of requests; how each of them ended. */
+    /** Does a run of requests; returns the outcome of each. */
     static Outcome[] run(QueueingDevice device, List<QueuedRequest> run) {
         if (run.size() > 1 && joined(device, run)) {
             Outcome[] outcomes = new Outcome[run.size()];
@@ -34,7 +37,7 @@ final class Transfers {
             }
             return new Outcome(null);
         } catch (Throwable failure) {
-            // Also a lack of memory: whoever waits for the request has to be told.
+            // Including a lack of memory, since the waiting caller needs a result.
             return new Outcome(failure);
         }
     }

@@ -22,7 +22,7 @@ class BlockCacheTest {
         return cache.get(address, ByteBuffer.allocate(512));
     }
 
-    /** Fault: an unmap of 8 blocks walked the whole cache, twice: 21 ms in one of 1 GiB. */
+    /** Fault: an unmap of 8 blocks iterated over the whole cache, twice: 21 ms in one of 1 GiB. */
     @Test
     void aShortUnmapLooksForItsBlocksOnly() {
         BlockCache cache = filled();
@@ -34,7 +34,7 @@ class BlockCacheTest {
         assertTrue(!holds(cache, 1000) && !holds(cache, 1007));
     }
 
-    /** Goal: an unmap of more blocks than are kept looks at those that are kept only. */
+    /** Goal: an unmap of more blocks than are kept visits only the kept ones. */
     @Test
     void aLongUnmapLooksAtKeptBlocksOnly() {
         BlockCache cache = filled();

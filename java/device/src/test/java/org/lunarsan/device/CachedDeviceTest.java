@@ -39,7 +39,7 @@ class CachedDeviceTest {
         return blocks;
     }
 
-    /** Goal: the second read of a block, and one after a write, ask nobody. */
+    /** Goal: the second read of a block, and one after a write, do no I/O. */
     @Test
     void answersFromMemory() throws Exception {
         assertEquals(0, first(5));
@@ -52,7 +52,7 @@ class CachedDeviceTest {
         assertEquals(1, cached.misses());
     }
 
-    /** Goal: after a flush that failed, reads show what is there, and not what was kept. */
+    /** Goal: after a failed flush, reads return the content of the device, not kept blocks. */
     @Test
     void forgetsWhatWasNotFlushed() throws Exception {
         cached.write(7, blocks(1, 1));
@@ -63,7 +63,7 @@ class CachedDeviceTest {
         assertEquals(2, first(7));
     }
 
-    /** Goal: likewise when the device inside may have lost what it had taken. */
+    /** Goal: the same when the inner device may have lost writes. */
     @Test
     void forgetsWhatWasLost() throws Exception {
         AtomicLong losses = new AtomicLong();
@@ -100,7 +100,7 @@ class CachedDeviceTest {
         assertEquals(3, cached.misses());
     }
 
-    /** Goal: a write that failed leaves nothing in memory: the device is asked again. */
+    /** Goal: a failed write leaves nothing in memory: the blocks are read from the device again. */
     @Test
     void forgetsWhatFailed() throws Exception {
         cached.write(7, blocks(1, 2));
@@ -116,7 +116,7 @@ class CachedDeviceTest {
         assertEquals(0, first(7));
     }
 
-    /** Goal: what is kept stays within the bytes allowed. */
+    /** Goal: the kept blocks stay within the allowed bytes. */
     @Test
     void keepsNoMoreThanAllowed() throws Exception {
         for (int round = 0; round < 2; round++) {
@@ -145,7 +145,7 @@ class CachedDeviceTest {
         assertEquals(64, kept);
     }
 
-    /** Goal: a read that was under way while the block was written is not kept. */
+    /** Goal: a block whose read overlapped with a write is not kept. */
     @Test
     void doesNotKeepWhatIsOld() throws Exception {
         disk.inject(Fault.of(new Fault.Hang()).on(Operation.WRITE).times(1));
@@ -164,8 +164,9 @@ class CachedDeviceTest {
     }
 
     /**
-     * Fault: so was one whose write had begun before a flush failed: the cache forgot with all else
-     * that the write was under way, kept what it replaced, and served it for ever.
+     * Fault: the same for a write that had begun before a flush failed: the cache dropped the
+     * record of the pending write as well, kept the block that it replaced, and returned it for
+     * ever.
      */
     @Test
     void doesNotKeepWhatIsOldAfterAFailedFlush() throws Exception {
@@ -186,7 +187,7 @@ class CachedDeviceTest {
         assertEquals(1, first(3));
     }
 
-    /** The first read or write stops between having been done and saying so. */
+    /** Holds the first read or write between its completion and its return. */
     private static final class Late extends ForwardingDevice {
         private final CountDownLatch done = new CountDownLatch(1);
         private final CountDownLatch goOn = new CountDownLatch(1);
@@ -219,7 +220,7 @@ class CachedDeviceTest {
         }
     }
 
-    /** Goal: what was read before a write and comes back after it is not kept. */
+    /** Goal: data that was read before a write and returns after it is not kept. */
     @Test
     void doesNotKeepWhatComesBackLate() throws Exception {
         Late late = new Late();
@@ -239,7 +240,7 @@ class CachedDeviceTest {
         }
     }
 
-    /** Goal: of two writes at once the one that says so last need not be the later one. */
+    /** Goal: of two concurrent writes the one that returns last need not be the later one. */
     @Test
     void keepsNeitherOfTwoWritesAtOnce() throws Exception {
         Late late = new Late();
@@ -257,7 +258,7 @@ class CachedDeviceTest {
         }
     }
 
-    /** Goal: closing forgets everything. */
+    /** Goal: closing drops everything. */
     @Test
     void forgetsWhenClosed() throws Exception {
         cached.write(1, blocks(1, 1));

@@ -32,7 +32,7 @@ class CoalescingDeviceTest {
         queue.close();
     }
 
-    /** A read hangs in the only worker; all others wait. */
+    /** Makes a read hang in the only worker; all others wait. */
     private void block() throws Exception {
         disk.inject(Fault.of(new Fault.Hang()).on(Operation.READ).at(4000, 1).times(1));
         read(4000, 1);
@@ -60,7 +60,7 @@ class CoalescingDeviceTest {
         return QueueOptions.DEFAULT.withDepth(1);
     }
 
-    /** Goal: waiting neighbours become one transfer, before and after, in whatever order. */
+    /** Goal: waiting neighbours become one transfer, before and after, in any order. */
     @Test
     void joinsNeighbours() throws Exception {
         open(oneAtATime());
@@ -93,7 +93,7 @@ class CoalescingDeviceTest {
         assertEquals(3, disk.seen(Operation.WRITE));
     }
 
-    /** Goal: requests to the same blocks keep their order, without anybody waiting for them. */
+    /** Goal: requests to the same blocks keep their order, even if no caller waits for them. */
     @Test
     void keepsTheOrderOfOverlapping() throws Exception {
         open(QueueOptions.DEFAULT);
@@ -137,7 +137,7 @@ class CoalescingDeviceTest {
         later.join();
     }
 
-    /** Goal: of a joined transfer that fails, only those fail who asked for the bad block. */
+    /** Goal: a bad block in a joined transfer fails only the requests for it. */
     @Test
     void failsOnlyWhoAskedForTheBadBlock() throws Exception {
         open(oneAtATime());
@@ -158,7 +158,7 @@ class CoalescingDeviceTest {
         }
     }
 
-    /** Goal: whoever comes when the queue is full waits until there is room. */
+    /** Goal: a caller waits while the queue is full. */
     @Test
     void boundsTheQueue() throws Exception {
         open(oneAtATime().withRequestsMax(3));
@@ -166,7 +166,7 @@ class CoalescingDeviceTest {
         read(1, 1);
         read(5, 1);
         Thread fourth = Thread.ofPlatform().start(() -> read(9, 1));
-        // Nothing else makes it wait: the only worker hangs, and holds no lock.
+        // There is no other reason to wait: the only worker hangs, and holds no lock.
         while (fourth.isAlive() && fourth.getState() != Thread.State.WAITING) {
             Thread.onSpinWait();
         }
@@ -176,7 +176,7 @@ class CoalescingDeviceTest {
         goOn();
     }
 
-    /** Goal: a sequential reader is served from what was read ahead, up to the end. */
+    /** Goal: a sequential reader is served from prefetched blocks, up to the end. */
     @Test
     void readsAhead() throws Exception {
         open(QueueOptions.DEFAULT.withPrefetchBytes(64 * 512));
@@ -192,7 +192,7 @@ class CoalescingDeviceTest {
         assertTrue(reads < 80, reads + " reads for 4096 blocks");
     }
 
-    /** Goal: a reader here and there causes no reading ahead. */
+    /** Goal: a random reader causes no prefetching. */
     @Test
     void readsNothingAheadOfRandomReaders() throws Exception {
         open(QueueOptions.DEFAULT.withPrefetchBytes(64 * 512));
@@ -202,7 +202,7 @@ class CoalescingDeviceTest {
         assertEquals(200, disk.seen(Operation.READ));
     }
 
-    /** Goal: what was read ahead and then written is read anew. */
+    /** Goal: blocks that were prefetched and then written are read anew. */
     @Test
     void writesDropWhatWasReadAhead() throws Exception {
         open(QueueOptions.DEFAULT.withPrefetchBytes(64 * 512));
@@ -223,8 +223,8 @@ class CoalescingDeviceTest {
     }
 
     /**
-     * Fault: what was read ahead outlived the power of the device: a read found writes that the
-     * device had lost, and had reported as lost.
+     * Fault: prefetched blocks survived a power loss of the device: a read returned writes that the
+     * device had lost and reported as lost.
      */
     @Test
     void aReportedLossDropsWhatWasReadAhead() throws Exception {
@@ -250,7 +250,7 @@ class CoalescingDeviceTest {
         assertEquals(0, after.get(0), "served from what was read ahead");
     }
 
-    /** Goal: likewise when reads are doubted that the device answered. */
+    /** Goal: the same when reads that the device answered are doubted. */
     @Test
     void doubtedReadsDropWhatWasReadAhead() throws Exception {
         AtomicLong doubted = new AtomicLong();
@@ -272,7 +272,7 @@ class CoalescingDeviceTest {
         assertEquals(0, after.get(0), "served from what was read ahead");
     }
 
-    /** Fault: likewise after a flush that failed, which a device need not count as a loss. */
+    /** Fault: the same after a failed flush, which a device need not count as a loss. */
     @Test
     void aFailedFlushDropsWhatWasReadAhead() throws Exception {
         open(QueueOptions.DEFAULT.withPrefetchBytes(512 * 32));
@@ -288,7 +288,10 @@ class CoalescingDeviceTest {
         assertEquals(0, after.get(0), "served from what was read ahead");
     }
 
-    /** Ends when what is read ahead of the reader is there: the last read waited for it. */
+    /**
+     * Returns when the blocks prefetched for the reader are available: the last read waited for
+     * them.
+     */
     private void readSequentially(int first, int blocks) {
         for (int block = first; block < first + blocks; block++) {
             read(block, 1);
@@ -296,7 +299,7 @@ class CoalescingDeviceTest {
         }
     }
 
-    /** Goal: a bad block in what is read ahead fails nobody but who asks for it. */
+    /** Goal: a bad block in a prefetch fails only the request for that block. */
     @Test
     void failuresAheadAreNobodysYet() throws Exception {
         open(QueueOptions.DEFAULT.withPrefetchBytes(64 * 512));
@@ -311,7 +314,7 @@ class CoalescingDeviceTest {
         queue.read(41, found);
     }
 
-    /** Goal: a transfer that throws what no device should fails its requests, and only these. */
+    /** Goal: a transfer that throws an unexpected exception fails only its requests. */
     @Test
     void failsRequestsWhateverIsThrown() throws Exception {
         Device broken = new ForwardingDevice(disk) {
@@ -335,7 +338,7 @@ class CoalescingDeviceTest {
         queue.read(0, new byte[512]);
     }
 
-    /** Goal: closing fails what has not begun, and nobody waits for ever. */
+    /** Goal: closing fails requests that have not begun, and no caller waits for ever. */
     @Test
     void closingFailsWhatWaits() throws Exception {
         open(oneAtATime());

@@ -29,7 +29,7 @@ class FaultyDeviceTest {
         return blocks;
     }
 
-    /** Goal: a fault comes on its operation, its blocks, its turn, and as often as it says. */
+    /** Goal: a fault occurs at its operation, blocks and turn, as often as configured. */
     @Test
     void comesWhenItShould() throws Exception {
         FaultyDevice device = device(0);
@@ -59,7 +59,7 @@ class FaultyDeviceTest {
         assertEquals(0, found[1024]);
     }
 
-    /** Goal: a flip changes one bit of what is read or written, and not the caller's buffer. */
+    /** Goal: a flip changes one bit of the data read or written, and not the caller's buffer. */
     @Test
     void flips() throws Exception {
         FaultyDevice device = device(3);
@@ -114,7 +114,7 @@ class FaultyDeviceTest {
         assertEquals(0, device.seen(Operation.WRITE));
     }
 
-    /** Goal: what hangs goes on after release, and ends as closed after close. */
+    /** Goal: a hanging operation continues after release, and ends as closed after close. */
     @Test
     void hangs() throws Exception {
         FaultyDevice device = device(0);
@@ -131,7 +131,7 @@ class FaultyDeviceTest {
         assertEquals(DeviceClosedException.class, failure.getClass());
     }
 
-    /** Goal: what was released is not found hanging any more, though it has not gone on yet. */
+    /** Goal: a released operation does not count as hanging, even before it has continued. */
     @Test
     void whatWasReleasedHangsNoMore() throws Exception {
         AtomicReference<Runnable> atName = new AtomicReference<>(() -> { });
@@ -149,7 +149,8 @@ class FaultyDeviceTest {
         CompletableFuture<Void> first =
                 AsyncDevice.of(device).readAsync(0, ByteBuffer.allocate(512));
         device.awaitHanging(1);
-        // A poisoned device asks for its name with its lock held: nobody else goes on meanwhile.
+        // A poisoned device calls name() with its lock held: no other operation continues
+        // meanwhile.
         AtomicReference<CompletableFuture<Void>> second = new AtomicReference<>();
         atName.set(() -> {
             device.release();
@@ -162,12 +163,12 @@ class FaultyDeviceTest {
         second.get().get(1, TimeUnit.MINUTES);
     }
 
-    /** Goal: as soon as a hang counts among the faults that came, it can be released. */
+    /** Goal: a hanging operation can be released as soon as its fault is counted. */
     @Test
     void whatCameCanBeReleased() throws Exception {
         FaultyDevice device = device(0);
         device.inject(Fault.of(new Fault.Hang()).on(Operation.FLUSH));
-        // The wrong moment is short: as many rounds as there is time for.
+        // The critical moment is short: run as many rounds as there is time for.
         long until = System.nanoTime() + 1_000_000_000L;
         for (int round = 1; round == 1 || until - System.nanoTime() > 0; round++) {
             CompletableFuture<Void> flush = AsyncDevice.of(device).flushAsync();
@@ -179,7 +180,7 @@ class FaultyDeviceTest {
         }
     }
 
-    /** Goal: chance follows the seed: the same faults in every run, about as many as asked for. */
+    /** Goal: chance follows the seed: the same faults in every run, about as many as configured. */
     @Test
     void followsTheSeed() throws Exception {
         assertEquals(run(1), run(1));

@@ -27,7 +27,7 @@ class FileDeviceTest {
         assertThrows(DeviceClosedException.class, () -> device.read(0, new byte[0]));
     }
 
-    /** Goal: what cannot be opened is refused in words that say why. */
+    /** Goal: a file that cannot be opened is refused with a message that says why. */
     @Test
     void saysWhyItCannotBeOpened() throws Exception {
         assertCannotOpen(FileDevice.of(folder.resolve("none"), 512), "no such file");
@@ -44,7 +44,7 @@ class FileDeviceTest {
                 () -> FileDevice.create(folder.resolve("new"), 512, Long.MAX_VALUE));
     }
 
-    /** Goal: two devices never have the same file open to write; two readers may. */
+    /** Goal: two devices never have the same file open for writing; two readers may. */
     @Test
     void keepsOthersOut() throws Exception {
         Path path = folder.resolve("disk");
@@ -58,7 +58,7 @@ class FileDeviceTest {
         second.close();
     }
 
-    /** Goal: interrupts in the middle of a call fail nobody, and the lock is held after them. */
+    /** Goal: interrupts in the middle of a call fail no call, and the lock is held after them. */
     @Test
     void survivesInterrupts() throws Exception {
         Path path = folder.resolve("disk");
@@ -90,7 +90,7 @@ class FileDeviceTest {
         }
     }
 
-    /** Goal: of two flushes at once, of which the first fails, the second is not acknowledged. */
+    /** Goal: of two concurrent flushes, of which the first fails, the second does not succeed. */
     @Test
     void aFailedFlushPoisonsThoseBesideIt() throws Exception {
         try (FileDevice device = FileDevice.create(folder.resolve("disk"), 512, 4)) {
@@ -104,7 +104,7 @@ class FileDeviceTest {
                     await(goOn);
                     throw new IOException("bad sectors");
                 }
-                // As the system does: a failure is told once.
+                // Like the system, which reports a failure once.
             };
             AtomicReference<Throwable> first = new AtomicReference<>();
             AtomicReference<Throwable> second = new AtomicReference<>();
@@ -176,7 +176,10 @@ class FileDeviceTest {
         }
     }
 
-    /** Goal: what began before a device was closed does not go on in its next opening. */
+    /**
+     * Goal: an operation that began before a device was closed does not continue in its next
+     * opening.
+     */
     @Test
     void operationsEndWithTheirOpening() throws Exception {
         FileDevice device = FileDevice.create(folder.resolve("disk"), 512, 4);
@@ -207,7 +210,7 @@ class FileDeviceTest {
         }
     }
 
-    /** Goal: a device opened to read refuses to write, and says that it does. */
+    /** Goal: a device opened for reading refuses writes, and reports that it is read-only. */
     @Test
     void readOnlyRefusesWrites() throws Exception {
         Path path = Files.write(folder.resolve("disk"), new byte[1024]);
@@ -222,7 +225,7 @@ class FileDeviceTest {
         }
     }
 
-    /** Goal: a file that somebody cut short fails the blocks that are gone, and no others. */
+    /** Goal: a truncated file fails only for the missing blocks. */
     @Test
     void tellsThatTheFileEnds() throws Exception {
         Path path = folder.resolve("disk");
@@ -239,7 +242,7 @@ class FileDeviceTest {
         }
     }
 
-    /** Goal: a created file has the size asked for; its shape is not known before it is opened. */
+    /** Goal: a created file has the requested size; its shape is unknown before it is opened. */
     @Test
     void createsFilesOfTheRightSize() throws Exception {
         Path path = folder.resolve("disk");
@@ -252,7 +255,7 @@ class FileDeviceTest {
         assertEquals(1L << 20, device.blockCount());
     }
 
-    /** Goal: a file that cannot be made whole is not left behind, whatever fails. */
+    /** Goal: a file that cannot be completed is not left behind, whatever fails. */
     @Test
     void leavesNoPartOfANewFile() throws Exception {
         Path path = folder.resolve("disk");
@@ -274,7 +277,7 @@ class FileDeviceTest {
         assertEquals(4096, Files.size(path));
     }
 
-    /** Goal: what was there before stays as it was, whatever fails. */
+    /** Goal: an existing file stays unchanged, whatever fails. */
     @Test
     void leavesWhatWasThere() throws Exception {
         Path path = Files.writeString(folder.resolve("disk"), "of somebody else");

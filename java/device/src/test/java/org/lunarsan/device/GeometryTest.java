@@ -6,7 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import org.junit.jupiter.api.Test;
 
 class GeometryTest {
-    /** Goal: shapes that no device can have are refused, with the words of the kind asked for. */
+    /** Goal: impossible shapes are refused, with the requested kind of exception. */
     @Test
     void refusesImpossibleShapes() {
         for (int size : new int[] {0, -512, 1, 511, 513, 1536, 256, 8192, Integer.MIN_VALUE}) {
@@ -20,7 +20,7 @@ class GeometryTest {
         }
     }
 
-    /** Goal: no sum overflows: ranges are judged as with numbers without end. */
+    /** Goal: no sum overflows: ranges are checked as with unbounded numbers. */
     @Test
     void judgesRangesWithoutOverflow() throws Exception {
         Geometry shape = new Geometry(512, 10);
@@ -37,7 +37,7 @@ class GeometryTest {
         }
     }
 
-    /** Goal: a message says device, operation, blocks and reason. */
+    /** Goal: a message names device, operation, blocks and reason. */
     @Test
     void messagesSayWhere() {
         DeviceException failure =

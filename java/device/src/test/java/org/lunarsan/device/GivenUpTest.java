@@ -18,10 +18,10 @@ import java.util.function.Function;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Transfers that their callers give up while the device inside hangs. */
+/** Transfers that their callers give up while the inner device hangs. */
 @Timeout(value = 60, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class GivenUpTest {
-    /** Every device of this module that returns futures. */
+    /** Every asynchronous device of this module. */
     private static final List<Function<Device, AsyncDevice>> KINDS = List.of(
             AsyncDevice::of,
             CoalescingDevice::new,
@@ -29,7 +29,7 @@ class GivenUpTest {
             inner -> new CoalescingDevice(
                     inner, QueueOptions.DEFAULT.withPrefetchBytes(8 << 10)));
 
-    /** Tells when reads have ended. */
+    /** Counts reads that have ended. */
     private static final class Counting extends ForwardingDevice {
         final Semaphore reads = new Semaphore(0);
 
@@ -44,7 +44,7 @@ class GivenUpTest {
         }
     }
 
-    /** A device over one that hangs where it is told to. */
+    /** A device over one that hangs on demand. */
     private interface Scene {
         void play(FaultyDevice disk, Counting memory, AsyncDevice device) throws Exception;
     }
@@ -83,10 +83,11 @@ class GivenUpTest {
     }
 
     /**
-     * Fault: after orTimeout the device inside wrote what the caller had put into its buffer since.
+     * Fault: after orTimeout the inner device wrote data that the caller had put into its buffer
+     * since.
      *
-     * <p>Goal: the future ends in its time though the device hangs, and the disk gets the data as
-     * it was; a later write to one of the blocks waits for it and wins, others do not wait.
+     * <p>Goal: the future ends in time though the device hangs, and the disk gets the original
+     * data; a later write to one of the blocks waits for it and wins, others do not wait.
      */
     @Test
     void aWriteUnderWayGoesOnWithItsOwnData() throws Exception {
@@ -111,10 +112,7 @@ class GivenUpTest {
         });
     }
 
-    /**
-     * Fault: an older write that had been given up could replace what a later call that waits had
-     * written.
-     */
+    /** Fault: an older write that had been given up could overwrite a later blocking write. */
     @Test
     void callsThatWaitComeAfterAWriteGivenUp() throws Exception {
         withEachKind((disk, memory, device) -> {
@@ -156,7 +154,7 @@ class GivenUpTest {
         });
     }
 
-    /** Fault: after orTimeout a read went on into the buffer of its caller. */
+    /** Fault: after orTimeout a read continued into the buffer of its caller. */
     @Test
     void aReadUnderWayEndsUnheard() throws Exception {
         withEachKind((disk, memory, device) -> {
@@ -175,7 +173,7 @@ class GivenUpTest {
         });
     }
 
-    /** Goal: what was given up before it began is never begun. */
+    /** Goal: a transfer that is given up before it begins is never begun. */
     @Test
     void whatHasNotBegunIsNotDone() throws Exception {
         FaultyDevice disk = new FaultyDevice(new MemoryDevice(512, 4096), 0);

@@ -6,7 +6,7 @@ import java.util.Arrays;
 import org.junit.jupiter.api.Test;
 
 class MemoryDeviceTest {
-    /** Goal: a device of 2^62 bytes takes memory for what is written, and gives it back. */
+    /** Goal: a device of 2^62 bytes takes memory only for written blocks, and frees it. */
     @Test
     void isSparse() throws Exception {
         long blocks = 1L << 53;
@@ -32,7 +32,7 @@ class MemoryDeviceTest {
         }
     }
 
-    /** Goal: a snapshot does not change with the device it is of. */
+    /** Goal: a snapshot does not change with its device. */
     @Test
     void snapshotsStay() throws Exception {
         try (MemoryDevice device = new MemoryDevice(512, 8)) {

@@ -9,11 +9,11 @@ import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What is null is named where it comes in. */
+/** Null arguments are reported by name where they are passed. */
 class NullsTest {
     @TempDir Path folder;
 
-    /** What refuses null. */
+    /** A call that rejects null. */
     private interface Call {
         void run() throws Exception;
     }
@@ -34,7 +34,7 @@ class NullsTest {
         return new MemoryDevice(512, 8);
     }
 
-    /** Goal: each device names a buffer that is missing, open or not. */
+    /** Goal: each device names a null buffer, open or not. */
     @Test
     void buffersAreNamed() throws Exception {
         for (Device device : List.of(memory(),
@@ -56,7 +56,7 @@ class NullsTest {
                 () -> new Geometry(512, 8).checkBuffer("disk", Operation.READ, 0, null));
     }
 
-    /** Goal: so is what devices are made of. */
+    /** Goal: null arguments of constructors and factories are named. */
     @Test
     void partsAreNamed() {
         Geometry shape = new Geometry(512, 8);

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Test;
 class TransferFutureTest {
     private final ByteBuffer buffer = ByteBuffer.allocate(512);
 
-    /** A read whose device ends it when it is told to. */
+    /** A read that the test ends. */
     private class Read extends TransferFuture {
         Read() {
             super(buffer);
@@ -31,7 +31,7 @@ class TransferFutureTest {
     }
 
     /**
-     * Fault: a device that ended a read between its buffer being taken back and its future being
+     * Fault: a device that ended a read after its buffer was taken back and before its future was
      * completed made it succeed, with nothing in the buffer.
      */
     @Test
@@ -50,8 +50,8 @@ class TransferFutureTest {
     }
 
     /**
-     * Fault: and a write that was given up before it began, which is not done then, succeeded: it
-     * was lost in silence, and a flush that succeeded changed nothing.
+     * Fault: likewise, a write that was given up before it began, and was skipped, succeeded: it
+     * was lost silently, and a successful flush did not change that.
      */
     @Test
     void aWriteThatWasNotDoneDoesNotSucceed() throws Exception {
@@ -76,8 +76,8 @@ class TransferFutureTest {
     }
 
     /**
-     * Fault: likewise a future that was given up after the end of its transfer failed, with its
-     * buffer's position at the limit: a caller who tried again wrote nothing.
+     * Fault: likewise, a future that was given up after the end of its transfer failed, with its
+     * buffer's position at the limit: a caller that tried again wrote nothing.
      */
     @Test
     void whatHasEndedIsNotGivenUp() throws Exception {
@@ -96,7 +96,7 @@ class TransferFutureTest {
         assertEquals(512, buffer.position());
     }
 
-    /** Goal: so it is with a transfer that failed: the device's failure is told. */
+    /** Goal: the same for a failed transfer: the device's failure is reported. */
     @Test
     void whatHasFailedIsNotGivenUp() {
         Read read = new Read() {
@@ -111,7 +111,7 @@ class TransferFutureTest {
         assertEquals(0, buffer.position());
     }
 
-    /** Goal: a future that no executor takes does not stay open for ever. */
+    /** Goal: a future whose task an executor rejects does not stay open for ever. */
     @Test
     void aRefusedTaskEndsIt() {
         Read read = new Read();

@@ -10,15 +10,15 @@ import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.PoisonedException;
 
 /**
- * Copies with several transfers under way: while one part waits for the device, the file is read or
- * written for another.
+ * Copies with several concurrent transfers: while one part waits for the device, the file is read
+ * or written for another.
  *
  * <p>Threads: for one thread.
  */
 final class Copier {
     private static final int PART_BYTES = 1 << 20;
     private static final int PARTS = 8;
-    /** Copies are begun at most this often. */
+    /** Limit of the attempts of a copy. */
     private static final int TRIES_MAX = 8;
 
     private final FileChannel file;
@@ -40,9 +40,9 @@ final class Copier {
     }
 
     /**
-     * Copies the file to the first blocks of the device and makes it durable; what the last block
-     * has behind it stays. Writes everything again when the device may have lost what it had not
-     * yet made durable, as it may when a session ends.
+     * Copies the file to the first blocks of the device and makes it durable; the rest of the last
+     * block stays unchanged. Writes everything again when the device may have lost writes that were
+     * not yet durable, as it may when a session ends.
      */
     long toLun() throws IOException {
         long size = file.size();
@@ -94,7 +94,7 @@ final class Copier {
         part.limit(ragged == 0 ? bytes : bytes - ragged + blockSize).position(part.limit());
     }
 
-    /** All blocks of the device to the file, zeroes as holes. */
+    /** Copies all blocks of the device to the file, zeroes as holes. */
     long toFile() throws IOException {
         long size = device.blockCount() * blockSize;
         file.truncate(0);
@@ -152,7 +152,7 @@ final class Copier {
         }
     }
 
-    /** Nothing is under way any more, however it ended. */
+    /** Waits until no transfer is pending, and throws the first failure. */
     private void awaitAll() throws IOException {
         IOException first = null;
         for (int turn = 0; turn < PARTS; turn++) {

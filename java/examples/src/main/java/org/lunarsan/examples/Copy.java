@@ -26,12 +26,12 @@ public final class Copy {
     private final boolean terminal;
     private final Opener opener;
 
-    /** Opens the LUN that a URL names; not a target's in tests. */
+    /** Opens the LUN that a URL names; replaced in tests. */
     interface Opener {
         AsyncDevice open(String url, IscsiOptions options) throws IOException;
     }
 
-    /** Who runs it may look at a terminal. */
+    /** Creates the program; {@code terminal} tells whether progress is shown on a terminal. */
     Copy(PrintStream out, PrintStream err, boolean terminal, Opener opener) {
         this.out = out;
         this.err = err;
@@ -40,18 +40,17 @@ public final class Copy {
     }
 
     /**
-     * Runs it, and ends the process with 0 when it is done, 1 when it failed, 2 when it was asked
-     * for the wrong way.
+     * Runs the program, and ends the process with 0 on success, 1 on failure, 2 on wrong usage.
      *
      * @param arguments as {@code --help} explains them
      */
     public static void main(String[] arguments) {
-        // The JDK knows it of standard input and output only.
+        // The JDK reports this for standard input and output only.
         boolean terminal = System.console() != null;
         System.exit(new Copy(System.out, System.err, terminal, IscsiDevice::open).run(arguments));
     }
 
-    /** Runs it; the exit status. */
+    /** Runs the program; returns the exit status. */
     int run(String... arguments) {
         CopyOptions options;
         try {
@@ -85,7 +84,7 @@ public final class Copy {
                         .protocolLevel(options.protocolLevel());
         options.mutual().ifPresent(
                 mutual -> session.mutualChapSecretFile(mutual.user(), mutual.secretFile()));
-        // The file first: a wrong path should not cost a login.
+        // Open the file first: a wrong path should not cost a login.
         try (FileChannel file = writes ? FileChannel.open(path, StandardOpenOption.READ)
                 : FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.WRITE);
                 AsyncDevice disk = opener.open(url, session.build())) {

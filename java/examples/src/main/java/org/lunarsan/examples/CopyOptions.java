@@ -11,7 +11,7 @@ import org.lunarsan.initiator.IscsiUrl;
 import org.lunarsan.initiator.IscsiUrlException;
 
 /**
- * What was typed.
+ * The options of the command line.
  *
  * <p>Threads: immutable.
  *
@@ -19,9 +19,9 @@ import org.lunarsan.initiator.IscsiUrlException;
  * @param destination likewise; one of both is a URL
  * @param connections of the session
  * @param protocolLevel iSCSIProtocolLevel to propose
- * @param mutual what the target must prove to be
- * @param json one document at the end, and no progress
- * @param help only the help is wanted
+ * @param mutual credentials required of the target
+ * @param json whether to print one document at the end, and no progress
+ * @param help whether to print only the help
  */
 record CopyOptions(String source, String destination, int connections, int protocolLevel,
         Optional<Mutual> mutual, boolean json, boolean help) {
@@ -47,7 +47,7 @@ record CopyOptions(String source, String destination, int connections, int proto
             """;
 
 
-    /** It was asked for the wrong way. */
+    /** Thrown for wrong usage. */
     static final class Usage extends Exception {
         private static final long serialVersionUID = 1L;
 
@@ -57,7 +57,7 @@ record CopyOptions(String source, String destination, int connections, int proto
     }
 
     /**
-     * What the target must prove to be.
+     * Credentials required of the target.
      *
      * @param user its name
      * @param secretFile the file with its secret

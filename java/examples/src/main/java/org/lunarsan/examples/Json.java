@@ -3,7 +3,7 @@ package org.lunarsan.examples;
 import java.util.Locale;
 
 /**
- * As much JSON as one document needs. RFC 8259.
+ * The part of JSON that one document needs. RFC 8259.
  *
  * <p>Threads: no state.
  */

@@ -3,8 +3,7 @@ package org.lunarsan.examples;
 import java.io.PrintStream;
 
 /**
- * How far a copy is: on a terminal one line that is written over, elsewhere only what was reached
- * in the end.
+ * Progress of a copy: on a terminal one line that is overwritten, elsewhere only the final state.
  *
  * <p>Threads: for one thread.
  */
@@ -12,23 +11,23 @@ final class Progress {
     private static final long PAUSE_NANOS = 200_000_000L;
     private static final double SECOND_NANOS = 1e9;
     private static final long WHOLE = 100;
-    /** What is left of a longer line before. */
+    /** Overwrites the rest of a longer previous line. */
     private static final String BEHIND = "  ";
 
     private final PrintStream out;
     private final boolean terminal;
     private final long begun = System.nanoTime();
     private long told = begun;
-    /** A line on the terminal is not ended. */
+    /** Set while a line on the terminal is not ended. */
     private boolean unended;
 
-    /** To {@code out}; null: to nobody. */
+    /** Creates a progress display on {@code out}; null: none. */
     Progress(PrintStream out, boolean terminal) {
         this.out = out;
         this.terminal = terminal;
     }
 
-    /** So much is under way or done. */
+    /** Shows the number of bytes that are pending or done. */
     void at(long bytes, long all) {
         long now = System.nanoTime();
         if (out != null && terminal && now - told >= PAUSE_NANOS) {
@@ -39,7 +38,7 @@ final class Progress {
         }
     }
 
-    /** All is done, which may be too soon for a line before this one. */
+    /** Shows the completed copy, which may be too fast for any earlier line. */
     void done(long bytes) {
         if (out != null) {
             String whole = words(bytes, bytes);
@@ -48,7 +47,7 @@ final class Progress {
         }
     }
 
-    /** Nothing follows: a line that was begun is ended as it is. */
+    /** Ends a line that was begun, because nothing follows. */
     void failed() {
         if (unended) {
             out.println();

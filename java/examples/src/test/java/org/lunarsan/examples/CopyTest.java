@@ -26,7 +26,7 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.device.PoisonedException;
 import org.lunarsan.initiator.IscsiDevice;
 
-/** The program, as far as it needs no target. */
+/** The program, as far as it can be tested without a target. */
 final class CopyTest {
     private final ByteArrayOutputStream out = new ByteArrayOutputStream();
     private final ByteArrayOutputStream err = new ByteArrayOutputStream();
@@ -53,7 +53,9 @@ final class CopyTest {
         return disk;
     }
 
-    /** Goal: the last word of progress is the whole, however fast it was, on a terminal or not. */
+    /**
+     * Goal: the last line of progress shows the whole, however fast the copy, on a terminal or not.
+     */
     @Test
     void progressEndsWithTheWhole(@TempDir Path folder) throws IOException {
         String url = "iscsi://host/target/0";
@@ -74,7 +76,7 @@ final class CopyTest {
         assertEquals("", told());
     }
 
-    /** Goal: a copy that failed does not say that it is whole. */
+    /** Goal: a failed copy does not show the whole. */
     @Test
     void progressOfAFailureEndsAsItIs(@TempDir Path folder) throws IOException {
         Path file = Files.write(folder.resolve("file"), new byte[4096]);
@@ -85,7 +87,7 @@ final class CopyTest {
         }
     }
 
-    /** Goal: wrong usage exits with 2 and one line, a secret is not repeated. */
+    /** Goal: wrong usage exits with 2 and one line, without repeating a secret. */
     @Test
     void wrongUsageIsTold() {
         String url = "iscsi://host/target/0";
@@ -104,14 +106,14 @@ final class CopyTest {
         }
     }
 
-    /** Goal: the help is on standard output. */
+    /** Goal: the help is printed to standard output. */
     @Test
     void helpIsGiven() {
         assertEquals(0, run("--help"));
         assertTrue(out.toString(StandardCharsets.UTF_8).contains("example:"));
     }
 
-    /** Goal: a failure exits with 1, and with --json it is one document. */
+    /** Goal: a failure exits with 1, and with --json prints one document. */
     @Test
     void failuresAreTold(@TempDir Path folder) {
         String none = folder.resolve("none").toString();
@@ -122,7 +124,7 @@ final class CopyTest {
         assertEquals("\"a\\\"\\\\\\u000a\"", Json.text("a\"\\\n"));
     }
 
-    /** Goal: files of ragged sizes arrive whole, come back, and leave what is behind them. */
+    /** Goal: files of uneven sizes are copied completely there and back; blocks after them stay. */
     @Test
     void filesComeBack(@TempDir Path folder) throws IOException {
         Path source = folder.resolve("source");
@@ -149,7 +151,7 @@ final class CopyTest {
         }
     }
 
-    /** Loses all that was written before a flush, the first {@code losses} times. */
+    /** Loses all writes before a flush, the first {@code losses} times. */
     private static final class LosingDevice extends ForwardingDevice {
         private int losses;
 
@@ -171,8 +173,8 @@ final class CopyTest {
     }
 
     /**
-     * Fault: a session that was lost in the middle failed the copy to a LUN with a write cache. It
-     * ends when the cache is lost each time.
+     * Fault: a session that was lost in the middle failed the copy to a LUN with a write cache. The
+     * copy gives up if the cache is lost each time.
      */
     @Test
     void whatACacheLostIsCopiedAgain(@TempDir Path folder) throws IOException {

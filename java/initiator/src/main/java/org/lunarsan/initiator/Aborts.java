@@ -7,17 +7,17 @@ import org.lunarsan.iscsi.connection.Management;
 import org.lunarsan.iscsi.pdu.ManagementFunction;
 
 /**
- * What was not answered in time is aborted. A target that does not say within its time what became
- * of that loses the session.
+ * Aborts commands that were not answered in time. Ends the session when the target does not answer
+ * an ABORT TASK within the abort time.
  *
- * <p>Threads: any; {@link #watch} is the writer's.
+ * <p>Threads: any; only the writer calls {@link #watch}.
  */
 final class Aborts {
     private final Connection home;
     private final long abortNanos;
     private final ConcurrentLinkedQueue<Abort> underWay = new ConcurrentLinkedQueue<>();
 
-    /** An ABORT TASK under way. */
+    /** A pending ABORT TASK. */
     private record Abort(Management management, Task task, long use, long by) {
     }
 
@@ -26,7 +26,7 @@ final class Aborts {
         this.abortNanos = abortNanos;
     }
 
-    /** Looks whether anything is overdue. */
+    /** Aborts every command that is overdue, and checks the pending aborts. */
     void watch(long now) {
         for (Tasks.Use late = home.tasks().overdue(now); late != null;
                 late = home.tasks().overdue(now)) {
@@ -37,7 +37,7 @@ final class Aborts {
             if (!home.submit(management)) {
                 underWay.remove(abort);
                 if (!home.isClosed()) {
-                    // It leaves this connection, which takes nothing new, or too much is in hand.
+                    // The connection is leaving and accepts no requests, or has too many pending.
                     end("has not answered a command, which cannot be aborted");
                 }
             }
@@ -50,8 +50,9 @@ final class Aborts {
     }
 
     /**
-     * An ABORT TASK is over. A task that the target has ended came back before; one that it does
-     * not know any more, or could not abort, has no end but that of the session.
+     * Handles the completion of an ABORT TASK. A task that the target has ended completes before
+     * its abort. If the target does not know the task any more, or could not abort it, only the end
+     * of the session ends the task.
      */
     void cameBack(Management management) {
         for (Abort abort : underWay) {

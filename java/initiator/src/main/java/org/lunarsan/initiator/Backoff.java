@@ -3,28 +3,29 @@ package org.lunarsan.initiator;
 import java.time.Duration;
 
 /**
- * Pauses between logins: they double up to a limit, each spread by chance between a half and the
- * whole, so that the initiators of a target that comes back do not come all at once.
+ * Pauses between logins. They double up to a limit, and each is drawn at random between half and
+ * the whole of the current pause, so that the initiators of a restarted target do not all log in at
+ * once.
  *
  * <p>Threads: for one thread.
  */
 final class Backoff {
     /** The first pause, doubled each time. */
     static final Duration PAUSE_MIN = Duration.ofMillis(50);
-    /** The longest. */
+    /** The longest pause. */
     static final Duration PAUSE_MAX = Duration.ofSeconds(2);
 
     private long pause = PAUSE_MIN.toNanos();
     private long random;
 
-    /** From the shortest pause on. */
+    /** Starts with the shortest pause. */
     Backoff(long entropy) {
         random = entropy | 1;
     }
 
-    /** The next pause in nanoseconds. */
+    /** Returns the next pause in nanoseconds. */
     long next() {
-        // xorshift64: all that is wanted is that two initiators differ.
+        // xorshift64: the pauses of two initiators only have to differ.
         random ^= random << 13;
         random ^= random >>> 7;
         random ^= random << 17;

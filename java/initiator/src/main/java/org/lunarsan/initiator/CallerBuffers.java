@@ -7,13 +7,13 @@ import java.nio.Buffer;
 import java.nio.ByteBuffer;
 
 /**
- * What is to be known of a caller's buffer before other threads use it: memory of an arena may be
- * closed at any time, or belong to one thread; a mapped file may become shorter.
+ * Checks a caller's buffer before other threads use it. Memory of an arena may be closed at any
+ * time or belong to one thread; a mapped file may become shorter.
  *
  * <p>Threads: no state.
  */
 final class CallerBuffers {
-    /** By name: {@code java.lang.foreign} is a preview before Java 22. */
+    /** Named by a string: {@code java.lang.foreign} is a preview before Java 22. */
     private static final String SEGMENT = "java.lang.foreign.MemorySegment";
     private static final MethodHandle OF_BUFFER = handle("ofBuffer", true,
             MethodType.methodType(type(SEGMENT), Buffer.class),
@@ -27,10 +27,13 @@ final class CallerBuffers {
     private static final MethodHandle IS_ACCESSIBLE_BY = handle("isAccessibleBy", false,
             MethodType.methodType(boolean.class, Thread.class),
             MethodType.methodType(boolean.class, Object.class, Thread.class));
-    /** Never started, and owner of nothing. */
+    /** A thread that is never started and owns no memory. */
     private static final Thread OTHER = new Thread(() -> { });
 
-    /** Whether a scope can never be closed, as far as the JDK's name of it tells. */
+    /**
+     * True for scopes that can never be closed, judged by the names that the JDK gives their
+     * classes.
+     */
     private static final ClassValue<Boolean> STAYS_OPEN = new ClassValue<>() {
         @Override
         protected Boolean computeValue(Class<?> scope) {
@@ -64,7 +67,7 @@ final class CallerBuffers {
     }
 
     /**
-     * Reads the first and the last byte.
+     * Reads the first and the last byte of the buffer.
      *
      * @throws IllegalStateException when its arena is closed
      * @throws WrongThreadException when it belongs to another thread
@@ -77,8 +80,8 @@ final class CallerBuffers {
     }
 
     /**
-     * Whether its memory stays readable, by any thread, as long as anybody knows it. Where that is
-     * not sure, data is copied: what is half sent cannot be taken back.
+     * True when any thread can read the buffer's memory for as long as the buffer is referenced.
+     * Data of any other buffer is copied, because a half-sent PDU cannot be withdrawn.
      */
     static boolean isLasting(ByteBuffer buffer) {
         if (!buffer.isDirect()) {
@@ -93,7 +96,7 @@ final class CallerBuffers {
         }
     }
 
-    /** Whether only one thread may use it. */
+    /** True when only one thread may use the buffer. */
     static boolean isConfined(ByteBuffer buffer) {
         if (!buffer.isDirect()) {
             return false;
@@ -110,7 +113,7 @@ final class CallerBuffers {
         return odd instanceof RuntimeException known ? known : new IllegalStateException(odd);
     }
 
-    /** The same bytes in memory of our own. */
+    /** Returns a copy of the remaining bytes in heap memory. */
     static ByteBuffer copyOf(ByteBuffer buffer) {
         return ByteBuffer.allocate(buffer.remaining()).put(buffer.duplicate()).flip();
     }

@@ -18,15 +18,15 @@ import org.lunarsan.iscsi.login.Established;
 import org.lunarsan.iscsi.pdu.AsyncEvent;
 
 /**
- * One connection of a session at work: it drives the protocol's machine over a socket, with one
- * thread that reads and one that writes and watches the time. Who has something to send and finds
- * nobody sending sends it himself.
+ * One connection of a session in full feature phase. Drives the protocol state machine over a
+ * socket, with one thread that reads and one that writes and watches the timeouts. A thread that
+ * submits a request sends it itself if no other thread is sending.
  *
  * <p>Threads: any.
  */
 final class Connection {
     private static final long FAR_NANOS = Long.MAX_VALUE / 2;
-    /** Text that is gathered in one exchange: the targets of a portal. */
+    /** Limit of the text gathered in one exchange: the targets of a portal. */
     private static final int TEXT_BYTES_MAX = 1 << 20;
 
     private final Session session;
@@ -42,13 +42,15 @@ final class Connection {
     private final long commandNanos;
     private final Aborts aborts;
     private final ReentrantLock eventLock = new ReentrantLock();
-    /** The target wants to be left, or we leave it. */
+    /** Set when the target requests a logout or we log out. */
     private volatile boolean leaving;
     private volatile boolean over;
-    /** Why it is over, in words. */
+    /** Reason for the end, for messages. */
     private volatile Failure cause;
 
-    /** A connection that has just logged in over {@code channel}; {@link #start} comes next. */
+    /**
+     * Creates a connection that has just logged in over {@code channel}; call {@link #start} next.
+     */
     Connection(Session session, int cid, SocketChannel channel, Established established)
             throws IOException {
         IscsiOptions options = session.options();
@@ -97,17 +99,17 @@ final class Connection {
         return cid;
     }
 
-    /** It takes requests. */
+    /** True while the connection accepts requests. */
     boolean isUp() {
         return !leaving && !over;
     }
 
-    /** It is gone. */
+    /** True when the connection is lost or closed. */
     boolean isOver() {
         return over;
     }
 
-    /** What it had in hand has come back, or is about to. */
+    /** True when all its requests have completed or are about to complete. */
     boolean isClosed() {
         return machine.isClosed();
     }
@@ -116,32 +118,33 @@ final class Connection {
         return machine.isIdle();
     }
 
-    /** Why it is over. */
+    /** Returns the reason why the connection is over. */
     Failure cause() {
         Failure known = cause;
         return known != null ? known : Failure.of(Kind.SESSION_LOST,
                 "the connection to " + session.portal() + " is over");
     }
 
-    /** How long a command may take. */
+    /** Time limit of a command in nanoseconds. */
     long commandNanos() {
         return commandNanos;
     }
 
-    /** When a command that begins now is overdue. */
+    /** Returns the time at which a command that begins now is overdue. */
     long deadline() {
         return System.nanoTime() + commandNanos;
     }
 
     /**
-     * Sends any request; what becomes of it is told to {@link #settle}'s callees. False: it was
-     * not taken, and {@link Request#failure} says why not.
+     * Submits any request; {@link #settle} delivers its completion. Returns false if the request
+     * was not accepted; {@link Request#failure} holds the reason.
      */
     boolean submit(Request request) {
         if (ReaderThread.isCurrent()) {
             return machine.submit(request);
         }
-        // Virtual threads that were woken together send together; nobody else waits for them.
+        // Virtual threads that were woken together send together; other threads do not wait for
+        // them.
         boolean sends = sender.acquire()
                 || !Thread.currentThread().isVirtual() && waker.takeOver();
         boolean taken = machine.submit(request);
@@ -153,17 +156,20 @@ final class Connection {
         return taken;
     }
 
-    /** The data of a task is in {@code copy} now; it began at {@code shift} in the caller's. */
+    /**
+     * Replaces the data of a task by {@code copy}, which begins at {@code shift} of the caller's
+     * buffer.
+     */
     void moveDataOut(Task task, ByteBuffer copy, int shift) {
         sender.moveDataOut(task, copy, shift);
     }
 
-    /** What comes for a task is thrown away from now on. */
+    /** Discards data that arrives for a task from now on. */
     void discardDataIn(Task task) {
         reader.discard(task);
     }
 
-    /** The machine may have something to send; perhaps with its lock held. */
+    /** Called when the machine may have something to send, possibly with its lock held. */
     void wake() {
         if (Thread.currentThread() instanceof ReaderThread thread) {
             thread.note(this);
@@ -172,7 +178,7 @@ final class Connection {
         }
     }
 
-    /** Sends what there is, if nobody does. */
+    /** Sends all that is due, unless another thread is sending. */
     void send() {
         do {
             if (sender.acquire()) {
@@ -191,14 +197,15 @@ final class Connection {
             sender.abandon();
             broke(broken);
         } catch (RuntimeException | Error bug) {
-            // Whoever waits is told by what comes back; the thread at hand may be another's.
+            // Waiting threads learn of the failure from their completions; this thread may be
+            // another caller's.
             sender.abandon();
             failed(bug);
         }
         settle();
     }
 
-    /** The sender, for {@link Waker}. */
+    /** The sender as {@link Waker} uses it. */
     private final class Holding implements Waker.Sending {
         @Override
         public boolean hold() {
@@ -211,7 +218,9 @@ final class Connection {
         }
     }
 
-    /** Sends what callbacks in a reader asked of this connection, and tells what came of it. */
+    /**
+     * Sends the requests that callbacks in a reader have submitted, and sets the writer's timer.
+     */
     void sendNoted() {
         if (waker.takeOver()) {
             sendAcquired();
@@ -225,20 +234,21 @@ final class Connection {
         }
     }
 
-    /** Takes what the machine gives back, and tells whom it concerns. */
+    /** Takes events and completed requests from the machine, and notifies their owners. */
     void settle() {
         takeEvents();
         for (Request request = machine.pollCompleted(); request != null;
                 request = machine.pollCompleted()) {
             if (request.failure() != null) {
-                // Whoever finds what is lost finds the cause as well.
+                // Take the cause of a loss first: a caller that sees the lost request must also
+                // find its cause.
                 takeEvents();
             }
             cameBack(request);
         }
     }
 
-    /** One thread at a time. */
+    /** Handles pending events, one thread at a time. */
     private void takeEvents() {
         eventLock.lock();
         try {
@@ -267,7 +277,7 @@ final class Connection {
         if (ReaderThread.isCurrent()) {
             task.runCompletion();
         } else {
-            // What depends on it must not run in whatever thread has just sent something.
+            // The completion must not run in the thread that happened to send.
             Thread.startVirtualThread(task::runCompletion);
         }
     }
@@ -303,14 +313,16 @@ final class Connection {
         cause = cause == null ? why : cause;
     }
 
-    /** The socket failed. */
+    /** Handles a failure of the socket. */
     void broke(Exception broken) {
         note(Failure.of(Kind.SESSION_LOST, "the connection to " + session.portal()
                 + " failed: " + broken.getMessage(), broken));
         machine.onLost();
     }
 
-    /** We did: nothing of this connection can be trusted. */
+    /**
+     * Handles a defect of this initiator: the state of the connection cannot be trusted any more.
+     */
     void failed(Throwable bug) {
         note(Failure.of(Kind.SESSION_LOST, "a defect of this initiator: " + bug, bug));
         Log.warn(() -> session.portal() + ": a defect of this initiator: " + bug, bug);
@@ -319,7 +331,7 @@ final class Connection {
         close();
     }
 
-    /** Ends it for this reason. */
+    /** Ends the connection for this reason. */
     void drop(Failure why) {
         note(why);
         machine.onLost();
@@ -332,14 +344,14 @@ final class Connection {
         try {
             channel.close();
         } catch (IOException alreadyBroken) {
-            // It is gone either way.
+            // The connection is over in any case.
         }
         reader.wakeUp();
         writer.wake();
         tasks.close();
     }
 
-    /** The reader reads no more; what it still held has come back. */
+    /** Called when the reader has stopped and its pending requests have completed. */
     void readerStopped(Throwable why) {
         if (why instanceof IOException broken && !over) {
             String portal = session.portal();

@@ -13,7 +13,7 @@ import org.lunarsan.iscsi.text.TargetRecord;
 import org.lunarsan.iscsi.text.TextViolation;
 
 /**
- * Asks a portal which targets this initiator may see. RFC 7143 Appendix C.
+ * Queries a portal for the targets that this initiator may see. RFC 7143 Appendix C.
  *
  * <p>Threads: no state; calls wait.
  */
@@ -25,7 +25,7 @@ public final class Discovery {
      * A target.
      *
      * @param name its iSCSI name
-     * @param portals where it can be reached, in the target's order; none: where it was asked for
+     * @param portals its portals, in the target's order; if empty, the portal that was queried
      */
     public record Target(String name, List<TargetPortal> portals) {
     }
@@ -40,26 +40,26 @@ public final class Discovery {
     }
 
     /**
-     * Logs in to the portal, asks, and logs out. An interrupt ends it soon, as
-     * {@link IscsiException.Kind#INTERRUPTED}, and is kept for the caller.
+     * Logs in to the portal, sends SendTargets, and logs out. An interrupt ends the call soon with
+     * {@link IscsiException.Kind#INTERRUPTED}; the interrupt status stays set.
      *
-     * @param url {@code iscsi://[user@]host[:port]}; a target in it is not looked at
+     * @param url {@code iscsi://[user@]host[:port]}; a target in it is ignored
      * @return the targets in the portal's order
-     * @throws IscsiUrlException when it is no such URL
-     * @throws DeviceException when it fails
+     * @throws IscsiUrlException when the URL is not valid
+     * @throws DeviceException when the query fails
      */
     public static List<Target> sendTargets(String url) throws DeviceException {
         return sendTargets(url, IscsiOptions.defaults());
     }
 
     /**
-     * The same, with options.
+     * Same as {@link #sendTargets(String)}, with options.
      *
-     * @param url {@code iscsi://[user@]host[:port]}; a target in it is not looked at
-     * @param options who we are
+     * @param url {@code iscsi://[user@]host[:port]}; a target in it is ignored
+     * @param options options of the initiator
      * @return the targets in the portal's order
-     * @throws IscsiUrlException when it is no such URL
-     * @throws DeviceException when it fails
+     * @throws IscsiUrlException when the URL is not valid
+     * @throws DeviceException when the query fails
      */
     public static List<Target> sendTargets(String url, IscsiOptions options)
             throws DeviceException {

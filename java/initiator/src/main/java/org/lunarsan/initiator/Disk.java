@@ -10,15 +10,15 @@ import org.lunarsan.iscsi.scsi.Inquiry;
 import org.lunarsan.iscsi.wire.Lun;
 
 /**
- * A unit of a target as an open disk, whatever becomes of its sessions. Commands that end well in a
- * session that stands take the short way here; all others go through {@link Patient}.
+ * A unit of a target as an open disk, across all its sessions. Commands that end well in an
+ * established session take the fast path here; {@link Patient} handles all others.
  *
  * <p>Threads: any.
  */
 final class Disk {
-    /** For how long it is taken for true that another unit answers. */
+    /** Time for which the finding that another unit answers is cached. */
     private static final long WRONG_NANOS = 1_000_000_000L;
-    /** Between two looks whether commands have ended, at closing. */
+    /** Interval at which closing checks whether commands have ended. */
     private static final long DRAIN_LOOK_NANOS = 1_000_000L;
 
     private final String name;
@@ -31,12 +31,15 @@ final class Disk {
     private final Fingerprint fingerprint;
     private volatile CachingMode mode;
     private volatile Examined examined;
-    /** Of whoever asks the unit first in a session. */
+    /** Held by the first thread that queries the unit in a session. */
     private final ReentrantLock beginning = new ReentrantLock();
-    /** The last session in which it was asked. */
+    /** Number of the last session in which the unit was queried. */
     private volatile long begun;
 
-    /** The unit was looked at in this session after so many unit attentions; it may be wrong. */
+    /**
+     * Result of examining the unit in a session, valid for this count of unit attentions.
+     * {@code wrong}: why the unit cannot be used, or null.
+     */
     private record Examined(long session, long attentions, Failure wrong, long at) {
         boolean holds(Session now, long attentionsNow) {
             return session == now.number() && attentions == attentionsNow;
@@ -57,7 +60,7 @@ final class Disk {
         attentions.onLost(() -> unflushed.lost(LossCause.WRITE_ERROR));
     }
 
-    /** Logs in and asks the unit what it is and what it can. */
+    /** Logs in and queries the unit's identity and limits. */
     static Disk open(IscsiUrl url, IscsiOptions options, long isid) throws Failure {
         IscsiUrl.Unit unit = url.unit().orElseThrow(() -> Failure.of(Kind.LOGIN,
                 "the URL names no target").hint("write iscsi://HOST/TARGET/LUN"));
@@ -87,8 +90,8 @@ final class Disk {
     }
 
     /**
-     * Adds the connections that are wanted. A target may end the session because of one; the device
-     * is open then, and makes sessions until one lasts.
+     * Adds further connections. If a target ends the session because of one, the device is open all
+     * the same and creates sessions until one lasts.
      */
     private static void addConnections(Session session, IscsiOptions options) throws Failure {
         session.addConnections(System.nanoTime() + options.loginTime.toNanos());
@@ -108,7 +111,10 @@ final class Disk {
         }
     }
 
-    /** The session, if the unit was found in it to be the right one, and has said nothing since. */
+    /**
+     * Returns the session if the unit was examined in it, is the right one, and has reported no
+     * unit attention since; else null.
+     */
     Session readyNow() {
         Session session = keeper.now();
         Examined last = examined;
@@ -117,7 +123,10 @@ final class Disk {
         return ready ? session : null;
     }
 
-    /** A task to read or write in, if nothing has to be waited for but a place; else null. */
+    /**
+     * Returns a task for a read or write if nothing but a free task has to be waited for; else
+     * null.
+     */
     Task takeNow(boolean write, long lba, int blocks, boolean mayWait) {
         Session session = readyNow();
         if (session == null || write && doubts.concern(lba, blocks, Doubts.NEW)) {
@@ -127,17 +136,17 @@ final class Disk {
         return mayWait ? session.take(bytes) : session.tryTake(bytes);
     }
 
-    /** Has a task read or write; its data is still to be said. */
+    /** Encodes a read or write in a task, without its data. */
     void encode(Task task, boolean write, long lba, int blocks) {
         Order.encode(task.cdb(), write, lba, blocks);
         task.lun(lun);
     }
 
-    /** The same with its data. */
+    /** Encodes a read or write in a task, with its data. */
     private void fill(Task task, boolean write, long lba, int blocks, ByteBuffer data, int at) {
         int bytes = blocks * shape.geometry().blockSize();
         encode(task, write, lba, blocks);
-        // A view of its own, that no caller can make shorter meanwhile.
+        // Use a separate view, whose limit no caller can change meanwhile.
         ByteBuffer view = data.duplicate();
         if (write) {
             task.dataOut(view, at, bytes);
@@ -146,7 +155,7 @@ final class Disk {
         }
     }
 
-    /** Reads or writes blocks of one command, and waits. */
+    /** Reads or writes blocks by one command, and waits for it. */
     void transfer(boolean write, long lba, int blocks, ByteBuffer data, int at) throws Failure {
         long sentAfter = attentions.resets();
         Task task = takeNow(write, lba, blocks, true);
@@ -162,7 +171,10 @@ final class Disk {
         transferPatiently(Order.transfer(write, lba, blocks, data, at, bytes), task, sentAfter);
     }
 
-    /** The same, as often as it takes; {@code met} is what came of a first try, or null. */
+    /**
+     * Sends an order until it succeeds or time is up; {@code met} is the task of a first attempt,
+     * or null.
+     */
     void transferPatiently(Order order, Task met, long sentAfter) throws Failure {
         long sentLast = new Patient(this).send(order, met, sentAfter);
         if (order.changes()) {
@@ -170,7 +182,7 @@ final class Disk {
         }
     }
 
-    /** A task that ended well is over. */
+    /** Releases a task that ended well. */
     void done(Task task, boolean write, long sentAfter) {
         task.home.tasks().give(task);
         if (write) {
@@ -194,13 +206,13 @@ final class Disk {
         try {
             patient.send(Order.plain(shape.synchronizeCache()), null, 0);
         } catch (Failure failure) {
-            // A unit without a cache may not know the command; then there is nothing to flush.
+            // A unit without a cache may not support the command; then there is nothing to flush.
             if (!Unit.isIllegal(failure) || mode.hasWriteCache()) {
                 throw failure;
             }
         }
-        // A command that the target had met before may still bring the news that the cache was lost
-        // before this flush: on another connection, or to a thread that has not looked at it yet.
+        // The unit attention that reports a cache lost before this flush may have been returned to
+        // an earlier command: on another connection, or to a thread that has not yet processed it.
         if (unflushed.isNeeded(flush) && !patient.answeredIn().hearOut()) {
             unflushed.lost(LossCause.ANSWERS);
         }
@@ -209,7 +221,7 @@ final class Disk {
         }
     }
 
-    /** How often acknowledged writes may have been lost. */
+    /** Number of times that acknowledged writes may have been lost. */
     long losses() {
         return unflushed.losses(attentions.resets());
     }
@@ -221,12 +233,14 @@ final class Disk {
                 .hint("write again what was written since the last flush that succeeded");
     }
 
-    /** Says that blocks are no longer wanted. */
+    /** Tells the unit that blocks are no longer needed. */
     void unmap(long lba, long blocks) throws Failure {
         shape.unmap(lba, blocks, order -> acknowledged(new Patient(this).send(order, null, 0)));
     }
 
-    /** What the unit was found to be in this session; empty: it has to be asked. */
+    /**
+     * Returns the session if the unit was found valid in it; empty if the unit has to be examined.
+     */
     Optional<Session> verdict(Session session) throws Failure {
         Examined last = examined;
         if (last == null || !last.holds(session, attentions.count())) {
@@ -235,18 +249,18 @@ final class Disk {
         if (last.wrong == null) {
             return Optional.of(session);
         }
-        // While it is not used it would not tell that the right one is back.
+        // An unused unit would not report that the right one is back: examine it again.
         if (System.nanoTime() - last.at > WRONG_NANOS) {
             return Optional.empty();
         }
         throw last.wrong;
     }
 
-    /** Asks the unit who it is, once it has said what it has to say of itself. */
+    /** Queries the identity of the unit, after it has reported its pending unit attentions. */
     void examine(Session session) throws Failure {
         Unit unit = new Unit(session, lun);
         begin(unit, session);
-        // What the unit tells from here on is looked at again.
+        // Count attentions from here on: a later one causes another examination.
         long before = attentions.count();
         Inquiry identity = unit.identity();
         Capacity capacity = unit.capacity();
@@ -260,8 +274,9 @@ final class Disk {
     }
 
     /**
-     * The first command of a session meets what the unit has to say of its beginning. A second one
-     * beside it may end well before that is told, and would be taken for a unit that says nothing.
+     * Runs the first command of a session alone, because it returns the unit attentions that
+     * precede the session. A second command beside it could end well before they are seen, and the
+     * unit would be taken for one that has none.
      */
     private void begin(Unit unit, Session session) throws Failure {
         if (begun == session.number()) {
@@ -278,7 +293,10 @@ final class Disk {
         }
     }
 
-    /** Ends it: commands have so long to end, the target as long to answer the logout. */
+    /**
+     * Closes the disk. Waits up to the logout time for commands to end, and as long again for the
+     * answer to the logout.
+     */
     void close() {
         Session last = keeper.close();
         if (last == null) {

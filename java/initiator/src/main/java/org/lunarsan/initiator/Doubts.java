@@ -7,28 +7,30 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * Writes whose fate is not known, and who has to wait for them.
+ * Writes of unknown outcome, and the later writes that have to wait for them.
  *
- * <p>A write whose session was lost may still be executed until the target has answered the login
- * that takes the place of the lost session (RFC 7143 §6.3.5). A later write to the same blocks
- * could be overwritten by it, so it waits until then. And it waits until the lost write was sent
- * again and answered: else that, late, would overwrite what is newer. Of several that were lost the
- * older goes first.
+ * <p>The target may still execute a write of a lost session until it has answered the login that
+ * replaces the session (RFC 7143 §6.3.5). This could overwrite a later write to the same blocks, so
+ * the later write waits until then. It also waits until the lost write was sent again and answered:
+ * otherwise the resent write would overwrite newer data. Of several lost writes the oldest goes
+ * first.
  *
  * <p>Threads: any.
  */
 final class Doubts {
-    /** A write that was not lost: it waits for all. */
+    /** Number of a write that was not lost: it waits for all lost ones. */
     static final long NEW = Long.MAX_VALUE;
 
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition settled = lock.newCondition();
-    /** At most what was sent before it was lost, which connections limit. */
+    /** Bounded by the number of writes in flight on the lost connections. */
     private final List<Doubt> doubts = new ArrayList<>();
     private final List<Replay> replays = new ArrayList<>();
-    /** As many as there are: nearly always none, and then nobody takes the lock. */
+    /**
+     * Number of entries in both lists. It is nearly always 0, and then no caller takes the lock.
+     */
     private volatile int count;
-    /** Sessions with smaller numbers have ended at the target too. */
+    /** Sessions with smaller numbers have also ended at the target. */
     private long first;
     private long nextReplay;
 
@@ -42,7 +44,7 @@ final class Doubts {
         return lba < otherLba + otherBlocks && otherLba < lba + blocks;
     }
 
-    /** A write of session {@code session} was lost with it. */
+    /** Records that a write was lost with session {@code session}. */
     void hold(long session, long lba, long blocks) {
         lock.lock();
         try {
@@ -56,8 +58,8 @@ final class Doubts {
     }
 
     /**
-     * A write was lost and will be sent again, or its caller has given it up while it goes on;
-     * gives its number, for {@link #replayed}.
+     * Records a write that was lost and will be sent again, or that continues after its caller gave
+     * it up. Returns its number, for {@link #replayed}.
      */
     long replay(long lba, long blocks) {
         lock.lock();
@@ -70,7 +72,7 @@ final class Doubts {
         }
     }
 
-    /** It was answered, or given up. */
+    /** Removes a write that was answered or given up. */
     void replayed(long number) {
         lock.lock();
         try {
@@ -81,7 +83,7 @@ final class Doubts {
         }
     }
 
-    /** Session {@code session} has taken the place of all before it. */
+    /** Records that session {@code session} has replaced all earlier ones. */
     void replaced(long session) {
         lock.lock();
         try {
@@ -98,7 +100,9 @@ final class Doubts {
         settled.signalAll();
     }
 
-    /** Whether a write to these blocks has to wait; its own number, or {@link #NEW}. */
+    /**
+     * True when a write to these blocks has to wait. {@code own}: its own number, or {@link #NEW}.
+     */
     boolean concern(long lba, long blocks, long own) {
         if (count == 0) {
             return false;
@@ -114,12 +118,12 @@ final class Doubts {
         }
     }
 
-    /** Anything is in doubt. */
+    /** True when any write is in doubt. */
     boolean isAny() {
         return count > 0;
     }
 
-    /** Waits for so long, or until something is settled. */
+    /** Waits for {@code nanos}, or until a write is settled. */
     void awaitChange(long nanos) {
         boolean interrupted = false;
         lock.lock();

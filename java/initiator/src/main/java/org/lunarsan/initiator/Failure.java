@@ -4,8 +4,8 @@ import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.scsi.Sense;
 
 /**
- * What went wrong below the device: it knows the kind and the words, and not yet which blocks of
- * which device are concerned. It bears no stack trace: {@link IscsiException} does.
+ * A failure below the device: kind and message, without the blocks and the device concerned. It has
+ * no stack trace; {@link IscsiException} has one.
  *
  * <p>Threads: immutable.
  */
@@ -36,32 +36,32 @@ final class Failure extends Exception {
         return new Failure(kind, what, null, NO_STATUS, null, why);
     }
 
-    /** Any SCSI status but GOOD; {@code sense} may be null. */
+    /** A failure with any SCSI status but GOOD; {@code sense} may be null. */
     static Failure status(Kind kind, String what, int status, Sense sense) {
         return new Failure(kind, what, null, status, sense, null);
     }
 
-    /** The thread that asked was interrupted, and its interrupt is kept. */
+    /** The calling thread was interrupted; its interrupt status stays set. */
     static Failure interrupted() {
         return of(Kind.INTERRUPTED, "the thread that asked for it was interrupted");
     }
 
-    /** With advice. */
+    /** Returns the same failure with advice. */
     Failure hint(String advice) {
         return new Failure(kind, getMessage(), advice, status, sense, getCause());
     }
 
-    /** The same of another kind. */
+    /** Returns the same failure with another kind. */
     Failure as(Kind other) {
         return new Failure(other, getMessage(), hint, status, sense, getCause());
     }
 
-    /** The same in other words. */
+    /** Returns the same failure with another message. */
     Failure saying(String what) {
         return new Failure(kind, what, hint, status, sense, getCause());
     }
 
-    /** It happened to a command that had no effect. */
+    /** Returns the same failure for a command that had no effect. */
     Failure notSent() {
         return as(Kind.NOT_SENT);
     }
@@ -89,8 +89,8 @@ final class Failure extends Exception {
     }
 
     /**
-     * The session is gone, or the command did not reach the target whole: sent again, perhaps in
-     * another session, it may be served.
+     * True when the session is gone or the command did not reach the target whole. The command may
+     * succeed if it is sent again, perhaps in another session.
      */
     boolean isLost() {
         return kind == Kind.SESSION_LOST || kind == Kind.NOT_SENT;

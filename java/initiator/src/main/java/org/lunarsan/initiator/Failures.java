@@ -15,7 +15,7 @@ import org.lunarsan.device.ReadOnlyDeviceException;
 import org.lunarsan.iscsi.scsi.Sense;
 
 /**
- * Makes the exceptions of devices out of what went wrong in a session.
+ * Converts failures of a session to the exceptions of devices.
  *
  * <p>Threads: no state.
  */
@@ -23,7 +23,10 @@ final class Failures {
     private Failures() {
     }
 
-    /** What to throw for an operation on some blocks; none: {@link DeviceException#NO_ADDRESS}. */
+    /**
+     * Returns the exception for an operation on some blocks. {@code address} is
+     * {@link DeviceException#NO_ADDRESS} if the operation has none.
+     */
     static DeviceException told(String device, Operation operation, long address, long blocks,
             Failure failure) {
         IscsiException cause = cause(device, operation, address, blocks, failure);
@@ -59,7 +62,7 @@ final class Failures {
         return new MediumException(device, operation, address, blocks, what, cause);
     }
 
-    /** Where the sense names a block of those that were asked for, it is that one. */
+    /** Uses the block that the sense data name if it is one of those requested. */
     private static IscsiException cause(String device, Operation operation, long address,
             long blocks, Failure failure) {
         Sense sense = failure.sense();

@@ -10,19 +10,19 @@ import org.lunarsan.iscsi.scsi.VitalPage;
 import org.lunarsan.iscsi.scsi.VitalPage.Designator;
 
 /**
- * What a unit is known by: what may not differ when it is met again.
+ * Properties that identify a unit, and may not differ when a new session finds it again.
  *
  * <p>Threads: immutable.
  *
  * @param designators of the unit itself, in order. SPC-4 §7.8.6
- * @param product who has no designators is known by product and serial number; else empty
+ * @param product product and serial number of a unit without designators; else empty
  * @param blockBytes length of a block
- * @param blockCount how many
+ * @param blockCount number of blocks
  */
 record Fingerprint(List<Designator> designators, String product, int blockBytes, long blockCount) {
     private static final int OF_THE_UNIT = 0;
 
-    /** Asks for the designators, and where there are none for the serial number. */
+    /** Queries the designators, or the serial number of a unit without designators. */
     static Fingerprint of(Unit unit, Inquiry identity, Capacity capacity) throws Failure {
         Optional<VitalPage> page = unit.vitalPage(VitalPage.DEVICE_IDENTIFICATION);
         List<Designator> designators = page.map(VitalPage::designators).orElse(List.of()).stream()
@@ -38,7 +38,7 @@ record Fingerprint(List<Designator> designators, String product, int blockBytes,
         return new Fingerprint(designators, product, capacity.blockBytes(), capacity.blockCount());
     }
 
-    /** Why {@code now} is not what this was, or has become too small; null: it is. */
+    /** Returns why {@code now} is another unit or has become too small, or null if it matches. */
     Failure differs(Fingerprint now) {
         if (!designators.equals(now.designators) || !product.equals(now.product)) {
             return changed("another unit answers under this name: " + now.knownBy()

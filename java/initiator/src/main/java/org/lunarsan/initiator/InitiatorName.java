@@ -7,7 +7,7 @@ import java.nio.file.Path;
 import java.util.Locale;
 import java.util.UUID;
 
-/** Our iSCSI name. RFC 7143 §4.2.7. Threads: no state. */
+/** The iSCSI name of this initiator. RFC 7143 §4.2.7. Threads: no state. */
 final class InitiatorName {
     private static final String PREFIX = "iqn.2026-11.org.lunarsan:";
     private static final Path HOST_NAME = Path.of("/proc/sys/kernel/hostname");
@@ -16,7 +16,7 @@ final class InitiatorName {
     private InitiatorName() {
     }
 
-    /** Named after this host, or by chance where the host has no name that fits. */
+    /** Derives the name from this host's name, or draws a random one if that does not fit. */
     static String ofThisHost() {
         String name = PREFIX + hostName().strip().toLowerCase(Locale.ROOT);
         return isOne(name) && name.length() > PREFIX.length() ? name

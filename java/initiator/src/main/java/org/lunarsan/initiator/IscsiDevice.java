@@ -16,50 +16,49 @@ import org.lunarsan.device.ReadOnlyDeviceException;
 /**
  * A LUN of an iSCSI target as a device.
  *
- * <p>Long transfers are cut into pieces of 256 KiB, or of what the target takes in one command if
- * that is less, and the pieces run side by side.
- * When the session is lost, what was not answered is sent again in the next one, up to
- * {@link IscsiOptions.Builder#recoveryTime}: the caller sees latency. Before anything is sent, the
- * unit is asked whether it is the one that was opened, by its designators and block length, and
- * still as large; another one, or one that has shrunk, is never used, and fails calls with
- * {@link org.lunarsan.device.ChangedException}. One that has grown goes on with the blocks it had
- * when it was opened.
+ * <p>Long transfers are cut into pieces of 256 KiB, or less if the target accepts less in one
+ * command, and the pieces run concurrently. When the session is lost, unanswered commands are sent
+ * again in the next one, up to {@link IscsiOptions.Builder#recoveryTime}; callers see only a delay.
+ * Before any command is sent in a new session, the device checks by designators and block length
+ * that the unit is the one that was opened, and that it has not shrunk. Another unit, or one that
+ * has shrunk, is never used, and calls fail with {@link org.lunarsan.device.ChangedException}. A
+ * unit that has grown continues with the number of blocks it had when it was opened.
  *
- * <p>A buffer belongs to the device until the call returns, or its future is complete, however that
- * is completed: by the device, {@link CompletableFuture#orTimeout} or anybody else. A write whose
- * future is completed by somebody else goes on with a copy of its data, and may still be executed;
- * later writes to its blocks wait until it has ended. A read ends unheard. A future that depends on
- * the one that was returned says nothing of the buffer.
- * Memory of an arena of {@code java.lang.foreign} that can be closed, and that of a mapped file, is
- * copied before it is written. A read into memory that is closed meanwhile fails; memory of a
- * confined arena can be read into by calls that wait only.
+ * <p>A buffer belongs to the device until the call returns or its future is complete, whether the
+ * device, {@link CompletableFuture#orTimeout} or other code completes the future. If other code
+ * completes the future of a write, the write continues with a copy of its data and may still be
+ * executed; later writes to its blocks wait until it has ended. The data of such a read are
+ * discarded. The state of a future that depends on the returned one says nothing about the buffer.
+ * Memory of an arena of {@code java.lang.foreign} that can be closed, and memory of a mapped file,
+ * is copied before it is written. A read into memory that is closed meanwhile fails; only calls
+ * that wait can read into memory of a confined arena.
  *
- * <p>Where the target has a volatile write cache, a restart may lose what was acknowledged but not
- * flushed. The next flush then fails once, as do all that ran meanwhile: who gets
- * {@link org.lunarsan.device.PoisonedException} has to write again what it wrote since the last
- * flush that succeeded. It is told once, to one caller: users that share a device share that news,
- * and {@link #losses()} counts for each of them.
+ * <p>If the target has a volatile write cache, a restart may lose writes that were acknowledged but
+ * not flushed. The next flush then fails once, as do all flushes that ran meanwhile: a caller that
+ * gets {@link org.lunarsan.device.PoisonedException} has to repeat its writes since the last flush
+ * that succeeded. The loss is reported once, to one caller. Users that share a device have to share
+ * the report; {@link #losses()} counts losses for each of them.
  *
- * <p>Threads: any, platform or virtual. Calls of a thread that is interrupted do their work and
- * keep the interrupt, but for those that open: they end soon, as
- * {@link IscsiException.Kind#INTERRUPTED}, and leave nothing behind. Futures complete in the thread
- * that reads the connection: what depends on them may ask this device again by the calls that
- * return futures, and must not wait there; a call that waits is refused there with
- * {@link IllegalStateException}. Many calls at once share connections and system calls.
+ * <p>Threads: any, platform or virtual. Calls of an interrupted thread do their work and keep the
+ * interrupt status, except those that open: they end soon with
+ * {@link IscsiException.Kind#INTERRUPTED} and leave nothing open. Futures complete in the thread
+ * that reads the connection: dependent actions may use the calls of this device that return
+ * futures, and must not wait there; a call that waits is refused there with
+ * {@link IllegalStateException}. Concurrent calls share connections and system calls.
  */
 public final class IscsiDevice implements AsyncDevice {
     private final IscsiUrl url;
     private final IscsiOptions options;
     private final String name;
     /**
-     * The same each time it is opened: what was under way when it was closed has then ended before
-     * anything newer is sent, by the reinstatement of the session (RFC 7143 §6.3.5).
+     * Same value at each opening: session reinstatement (RFC 7143 §6.3.5) then ends the commands
+     * that were pending when the device was closed, before any newer command is sent.
      */
     private final long isid = Route.randomIsid();
     private final ReentrantLock life = new ReentrantLock();
-    /** Null while it is closed. */
+    /** Null while the device is closed. */
     private volatile Disk disk;
-    /** As it was found last. */
+    /** Shape at the last opening. */
     private volatile Shape shape;
 
     private IscsiDevice(IscsiUrl url, IscsiOptions options) {
@@ -72,22 +71,22 @@ public final class IscsiDevice implements AsyncDevice {
      * Opens the LUN that a URL names.
      *
      * @param url {@code iscsi://[user@]host[:port]/target/lun}
-     * @return open
-     * @throws IscsiUrlException when it is no such URL, or names no LUN
-     * @throws DeviceException when it cannot be opened
+     * @return the open device
+     * @throws IscsiUrlException when the URL is not valid, or names no LUN
+     * @throws DeviceException when the device cannot be opened
      */
     public static IscsiDevice open(String url) throws DeviceException {
         return open(url, IscsiOptions.defaults());
     }
 
     /**
-     * The same, with options.
+     * Same as {@link #open(String)}, with options.
      *
      * @param url {@code iscsi://[user@]host[:port]/target/lun}
-     * @param options who we are
-     * @return open
-     * @throws IscsiUrlException when it is no such URL, or names no LUN
-     * @throws DeviceException when it cannot be opened
+     * @param options options of the initiator
+     * @return the open device
+     * @throws IscsiUrlException when the URL is not valid, or names no LUN
+     * @throws DeviceException when the device cannot be opened
      */
     public static IscsiDevice open(String url, IscsiOptions options) throws DeviceException {
         Objects.requireNonNull(url, "url");
@@ -97,11 +96,11 @@ public final class IscsiDevice implements AsyncDevice {
     }
 
     /**
-     * A device that is not open yet.
+     * Returns a device that is not open yet.
      *
      * @param url the URL of a LUN
-     * @param options who we are
-     * @return closed
+     * @param options options of the initiator
+     * @return the closed device
      * @throws IscsiUrlException when the URL names no LUN
      */
     public static IscsiDevice of(IscsiUrl url, IscsiOptions options) {
@@ -141,7 +140,7 @@ public final class IscsiDevice implements AsyncDevice {
     @Override
     public void close() {
         if (disk != null) {
-            // Before anything is changed: else nobody could close it any more.
+            // Check before any state changes: otherwise no later call could close the disk.
             refuseToWaitInReader();
         }
         life.lock();
@@ -162,7 +161,7 @@ public final class IscsiDevice implements AsyncDevice {
     }
 
     /**
-     * Where it leads.
+     * The URL of the device.
      *
      * @return the URL
      */
@@ -198,9 +197,9 @@ public final class IscsiDevice implements AsyncDevice {
     }
 
     /**
-     * Whether acknowledged writes may still be in a volatile cache (WCE).
+     * True when acknowledged writes may still be in a volatile cache (WCE).
      *
-     * @return false when it is closed
+     * @return false when the device is closed
      */
     public boolean hasWriteCache() {
         Disk open = disk;
@@ -208,7 +207,7 @@ public final class IscsiDevice implements AsyncDevice {
     }
 
     /**
-     * How many connections are logged in.
+     * Number of connections that are logged in.
      *
      * @return 0 while the session is lost, or the device is closed
      */
@@ -218,7 +217,7 @@ public final class IscsiDevice implements AsyncDevice {
         return session == null ? 0 : session.connections();
     }
 
-    /** Whether writes to these blocks wait for one whose fate is not known. */
+    /** True when writes to these blocks wait for a write of unknown outcome. */
     boolean isInDoubt(long address, long blocks) {
         Disk open = disk;
         return open != null && open.doubts().concern(address, blocks, Doubts.NEW);
@@ -269,7 +268,10 @@ public final class IscsiDevice implements AsyncDevice {
         buffer.limit(limit).position(limit);
     }
 
-    /** For a buffer that our threads may not use, or might come to be unable to read. */
+    /**
+     * Transfers through a copy, for a buffer that our threads may not use or that may become
+     * unreadable.
+     */
     private void transferCopy(Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
         if (operation == Operation.WRITE) {
@@ -282,7 +284,7 @@ public final class IscsiDevice implements AsyncDevice {
         }
     }
 
-    /** Refuses misuse; gives how many blocks are meant. */
+    /** Rejects invalid arguments; returns the number of blocks. */
     private int check(Disk open, Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
         Objects.requireNonNull(buffer, "buffer");
@@ -392,7 +394,7 @@ public final class IscsiDevice implements AsyncDevice {
         return inThread(() -> unmap(address, blocks));
     }
 
-    /** What a thread does for a future. */
+    /** A call that runs in a thread of its own and completes a future. */
     private interface Work {
         void run() throws DeviceException;
     }
@@ -416,7 +418,7 @@ public final class IscsiDevice implements AsyncDevice {
     }
 
     /**
-     * The shape of the device, in one value.
+     * The geometry of the device.
      *
      * @return block size and count
      * @throws IllegalStateException before the first {@link #open()}

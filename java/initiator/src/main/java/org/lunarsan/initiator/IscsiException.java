@@ -7,12 +7,11 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.iscsi.scsi.Sense;
 
 /**
- * What a session or its target has to say of a failure: the kind, the SCSI status and sense, and
- * what to do.
+ * Details of a failure of a session or its target: kind, SCSI status, sense data, and advice.
  *
- * <p>Where {@link org.lunarsan.device} has a kind for the failure (a medium error, a lost
- * connection, a device that is read-only), that kind is thrown and this is its cause; else this
- * itself is thrown. {@link #in} finds it either way.
+ * <p>If {@link org.lunarsan.device} has an exception for the failure (a medium error, a lost
+ * connection, a read-only device), that exception is thrown with this one as its cause; otherwise
+ * this one is thrown. {@link #in} finds it in both cases.
  *
  * <p>Threads: as all exceptions.
  */
@@ -21,39 +20,42 @@ public final class IscsiException extends DeviceException {
 
     /** The kind of a failure. */
     public enum Kind {
-        /** No TCP connection to the portal. */
+        /** No TCP connection to the portal could be made. */
         CONNECT,
-        /** The target refused who we are, or did not prove who it is. */
+        /** The target rejected the credentials of this initiator, or did not prove its own. */
         AUTHENTICATION,
         /** The target refused the login for another reason. */
         LOGIN,
-        /** The session is gone. Whether commands in flight had an effect is not known. */
+        /** The session is gone. The outcome of commands in flight is unknown. */
         SESSION_LOST,
         /** The command had no effect: it was not sent, or the target discarded it. */
         NOT_SENT,
         /**
-         * The target did not answer the command in time. Whether it had an effect is not known: it
-         * is aborted, and what is written to the same blocks from now on waits until that is done.
+         * The target did not answer the command in time. The outcome is unknown: the command is
+         * aborted, and later writes to the same blocks wait until the abort is done.
          */
         TIMED_OUT,
-        /** The unit is not the one that was opened, or has shrunk. Nothing was read or written. */
+        /** The unit is not the one that was opened, or has shrunk. No block was read or written. */
         CHANGED,
         /**
-         * Writes that were acknowledged before they were made durable may be lost, because the
-         * target's cache was, for example by a restart.
+         * Acknowledged writes that were not yet durable may be lost, because the target lost its
+         * cache, for example by a restart.
          */
         CACHE_LOST,
-        /** The target did not take the request, or we did not. */
+        /** The target or this initiator did not accept the request. */
         REFUSED,
-        /** CHECK CONDITION; {@link #sense} says why. */
+        /** CHECK CONDITION; {@link #sense} holds the reason. */
         SENSE,
-        /** Any other SCSI status but GOOD; {@link #status} is it. */
+        /** Any other SCSI status but GOOD; {@link #status} returns it. */
         STATUS,
-        /** The target answered something that cannot be. */
+        /** The target sent an invalid answer. */
         PROTOCOL,
-        /** The device is closed, or was meanwhile. */
+        /** The device is closed, or was closed during the call. */
         CLOSED,
-        /** The calling thread was interrupted while it opened or discovered; it still is. */
+        /**
+         * The calling thread was interrupted during opening or discovery; its interrupt status
+         * stays set.
+         */
         INTERRUPTED
     }
 
@@ -63,9 +65,9 @@ public final class IscsiException extends DeviceException {
     private final int status;
     /** The sense data, or null. */
     private final transient Sense sense;
-    /** What to do, or null. */
+    /** Advice, or null. */
     private final String hint;
-    /** What failed and what to do, without the device. */
+    /** Failure and advice, without the device. */
     private final String what;
 
     IscsiException(String device, Operation operation, long address, long blocks,
@@ -83,10 +85,10 @@ public final class IscsiException extends DeviceException {
     }
 
     /**
-     * Finds it in an exception that a device threw.
+     * Finds an {@code IscsiException} in an exception that a device threw.
      *
      * @param thrown the exception
-     * @return itself, or the nearest of its causes that is one
+     * @return the exception itself, or the nearest of its causes that is one
      */
     public static Optional<IscsiException> in(Throwable thrown) {
         Throwable look = thrown;
@@ -124,9 +126,9 @@ public final class IscsiException extends DeviceException {
     }
 
     /**
-     * What to do.
+     * Advice on how to proceed.
      *
-     * @return an advice, if there is one
+     * @return the advice, if there is any
      */
     public Optional<String> hint() {
         return Optional.ofNullable(hint);

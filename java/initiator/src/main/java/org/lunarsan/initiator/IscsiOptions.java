@@ -13,53 +13,53 @@ import org.lunarsan.iscsi.text.Digest;
 import org.lunarsan.iscsi.text.Offer;
 
 /**
- * Who we are to targets, what we insist on, and how long we wait: for each wait there is a name.
- * What is said of digests and of the CHAP user in a URL comes before what is said here.
+ * Options of the initiator: identity, credentials, requirements and timeouts. Digests and the CHAP
+ * user in a URL take precedence over the options.
  *
  * <p>Threads: immutable; its {@link Builder} is for one thread.
  */
 public final class IscsiOptions {
-    /** The environment variable with the CHAP secret, where no other is named. */
+    /** Environment variable with the CHAP secret, used if no other source is given. */
     public static final String SECRET_VARIABLE = "LUNAR_CHAP_SECRET";
 
-    /** How long a login may take, from the first SYN to full feature phase. */
+    /** Default time limit of a login, from the first SYN to full feature phase. */
     public static final Duration LOGIN_TIME = Duration.ofSeconds(15);
 
-    /** How long a command waits for a lost session to come back. */
+    /** Default time for which a command waits for a lost session to be re-established. */
     public static final Duration RECOVERY_TIME = Duration.ofSeconds(60);
 
-    /** How long a target may take to answer a command. */
+    /** Default time limit for the target to answer a command. */
     public static final Duration COMMAND_TIME = Duration.ofSeconds(180);
 
-    /** When nothing has arrived for so long, the target is pinged. */
+    /** Default idle time after which the target is pinged. */
     public static final Duration PING_INTERVAL = Duration.ofSeconds(5);
 
-    /** A pinged target that sends nothing for so long is taken for dead. */
+    /** Default time after a ping without any answer after which the target counts as dead. */
     public static final Duration PING_TIME = Duration.ofSeconds(5);
 
-    /** How long a target may take to answer a logout, and to end commands before it. */
+    /** Default time limit for the answer to a logout, and for commands to end before it. */
     public static final Duration LOGOUT_TIME = Duration.ofSeconds(5);
 
-    /** How long a target may take to say what became of a command that was aborted. */
+    /** Default time limit for the target to answer an ABORT TASK. */
     public static final Duration ABORT_TIME = Duration.ofSeconds(30);
 
-    /** Most commands in flight on one connection, unless told otherwise. */
+    /** Default limit of commands in flight on one connection. */
     public static final int QUEUE_DEPTH = 128;
 
-    /** Most that can be asked for. */
+    /** Largest limit of commands in flight on one connection. */
     public static final int QUEUE_DEPTH_MAX = 1000;
-    /** Bytes of a first burst, unless told otherwise, and at most. */
+    /** Default and largest first burst in bytes. */
     public static final int FIRST_BURST_BYTES = 256 << 10;
-    /** Bytes of a first burst, at least: RFC 7143 §13.14. */
+    /** Smallest first burst in bytes: RFC 7143 §13.14. */
     public static final int FIRST_BURST_BYTES_MIN = 512;
 
-    /** iSCSIProtocolLevel of RFC 7143 alone, the least. RFC 7144 §7.1.1. */
+    /** Smallest iSCSIProtocolLevel: RFC 7143 alone. RFC 7144 §7.1.1. */
     public static final int PROTOCOL_LEVEL_MIN = Offer.PROTOCOL_LEVEL_RFC_7143;
 
-    /** iSCSIProtocolLevel of RFC 7144, unless told otherwise, and at most. */
+    /** Default and largest iSCSIProtocolLevel: RFC 7144. */
     public static final int PROTOCOL_LEVEL_MAX = Offer.PROTOCOL_LEVEL_MAX;
 
-    /** Most connections of a session that can be asked for. */
+    /** Largest number of connections of a session. */
     public static final int CONNECTIONS_MAX = 16;
 
     final String initiatorName;
@@ -115,8 +115,8 @@ public final class IscsiOptions {
     }
 
     /**
-     * What holds where nothing is said: no digests, one connection, CHAP only for a URL that names
-     * a user.
+     * Returns the default options: no digests, one connection, CHAP only for a URL that names a
+     * user.
      *
      * @return the options
      */
@@ -125,15 +125,15 @@ public final class IscsiOptions {
     }
 
     /**
-     * A builder that holds the defaults.
+     * Returns a builder that holds the defaults.
      *
-     * @return a fresh one
+     * @return a new builder
      */
     public static Builder builder() {
         return new Builder();
     }
 
-    /** Without secrets. */
+    /** Describes the options without secrets. */
     @Override
     public String toString() {
         return "IscsiOptions(" + initiatorName + chapUser.map(user -> ", CHAP " + user).orElse("")
@@ -141,7 +141,8 @@ public final class IscsiOptions {
     }
 
     /**
-     * Makes {@link IscsiOptions}. Waits are positive, or zero where that is said to mean something.
+     * Builds {@link IscsiOptions}. Times are positive, or zero if the method documents a meaning
+     * for it.
      *
      * <p>Threads: for one thread.
      */
@@ -188,8 +189,8 @@ public final class IscsiOptions {
         }
 
         /**
-         * Our part of the session identifier; by default 40 random bits, drawn once for each
-         * device, however often it is opened. RFC 7143 §11.12.5.
+         * ISID, the initiator's part of the session identifier. By default 40 random bits, drawn
+         * once for each device and kept when it is opened again. RFC 7143 §11.12.5.
          *
          * @param value six bytes
          * @return this
@@ -201,7 +202,7 @@ public final class IscsiOptions {
         }
 
         /**
-         * What to log in as (CHAP_N), and its secret.
+         * CHAP name (CHAP_N) and secret of this initiator.
          *
          * @param user the name
          * @param secret at least 12 bytes; copied
@@ -216,8 +217,8 @@ public final class IscsiOptions {
         }
 
         /**
-         * What to log in as. The secret comes from {@link #chapSecretFile} or the environment
-         * variable {@link #SECRET_VARIABLE}.
+         * CHAP name of this initiator. The secret comes from {@link #chapSecretFile} or the
+         * environment variable {@link #SECRET_VARIABLE}.
          *
          * @param user the name
          * @return this
@@ -228,7 +229,7 @@ public final class IscsiOptions {
         }
 
         /**
-         * The file with our secret; one newline at its end is not part of it.
+         * File with the CHAP secret of this initiator, without one newline at its end.
          *
          * @param file read at each first login
          * @return this
@@ -239,7 +240,7 @@ public final class IscsiOptions {
         }
 
         /**
-         * What the target must prove to be (mutual CHAP).
+         * CHAP name and secret that the target must prove (mutual CHAP).
          *
          * @param user the target's name
          * @param secret the target's secret; copied
@@ -254,7 +255,7 @@ public final class IscsiOptions {
         }
 
         /**
-         * What the target must prove to be, with its secret in a file.
+         * CHAP name that the target must prove, with its secret in a file.
          *
          * @param user the target's name
          * @param file the file with the target's secret
@@ -282,9 +283,9 @@ public final class IscsiOptions {
         }
 
         /**
-         * Whether secrets shorter than 12 bytes (96 bits) are taken. They can be found by trying.
+         * Allows secrets shorter than 12 bytes (96 bits), which can be found by brute force.
          *
-         * @param allow false unless told otherwise
+         * @param allow the default is false
          * @return this
          */
         public Builder allowShortSecrets(boolean allow) {
@@ -293,7 +294,7 @@ public final class IscsiOptions {
         }
 
         /**
-         * HeaderDigest values in order of preference. One value alone is insisted on.
+         * HeaderDigest values in order of preference. A single value is required of the target.
          *
          * @param digests at least one
          * @return this
@@ -304,7 +305,7 @@ public final class IscsiOptions {
         }
 
         /**
-         * DataDigest values likewise.
+         * DataDigest values in order of preference. A single value is required of the target.
          *
          * @param digests at least one
          * @return this
@@ -315,8 +316,9 @@ public final class IscsiOptions {
         }
 
         /**
-         * Connections of a session (MC/S), as far as the target allows and bears them: where it
-         * refuses or drops them again and again, sessions go on with fewer, which is logged once.
+         * Number of connections of a session (MC/S), as far as the target supports them. If the
+         * target refuses or drops them repeatedly, sessions continue with fewer, which is logged
+         * once.
          *
          * @param count 1 to {@link #CONNECTIONS_MAX}
          * @return this
@@ -329,7 +331,7 @@ public final class IscsiOptions {
         }
 
         /**
-         * Most commands in flight on one connection; who asks for more waits.
+         * Limit of commands in flight on one connection; further callers wait.
          *
          * @param commands 1 to {@link #QUEUE_DEPTH_MAX}
          * @return this
@@ -342,9 +344,9 @@ public final class IscsiOptions {
         }
 
         /**
-         * FirstBurstLength to propose: what a write sends unasked, at most (RFC 7143 §13.14); the
-         * target may take less. More has to be asked for by the target, which costs a round trip,
-         * and spares its memory.
+         * FirstBurstLength to propose: the limit of unsolicited data of a write (RFC 7143 §13.14);
+         * the target may choose less. The target has to solicit more data, which costs a round trip
+         * and saves memory of the target.
          *
          * @param bytes {@link #FIRST_BURST_BYTES_MIN} to {@link #FIRST_BURST_BYTES}
          * @return this
@@ -358,10 +360,10 @@ public final class IscsiOptions {
         }
 
         /**
-         * iSCSIProtocolLevel to propose (RFC 7144 §7.1.1); the target may take less. With
+         * iSCSIProtocolLevel to propose (RFC 7144 §7.1.1); the target may choose less. With
          * {@link #PROTOCOL_LEVEL_MIN} neither that key nor TaskReporting is sent: some older
-         * targets close the connection on keys that they do not know. Such a target is found out by
-         * the first login, which is then tried once more without them.
+         * targets close the connection on unknown keys. The first login detects such a target and
+         * is repeated without them.
          *
          * @param level {@link #PROTOCOL_LEVEL_MIN} or {@link #PROTOCOL_LEVEL_MAX}
          * @return this
@@ -374,8 +376,8 @@ public final class IscsiOptions {
         }
 
         /**
-         * Other portals of the same target, in the same portal group. A lost session is made again
-         * through one of them when the portal of the URL does not let us in.
+         * Other portals of the same target, in the same portal group. A lost session is
+         * re-established through one of them when a login at the URL's portal fails.
          *
          * @param others in order of preference
          * @return this
@@ -386,7 +388,7 @@ public final class IscsiOptions {
         }
 
         /**
-         * How long a login may take, from the first SYN to full feature phase.
+         * Time limit of a login, from the first SYN to full feature phase.
          *
          * @param time more than zero
          * @return this
@@ -397,10 +399,10 @@ public final class IscsiOptions {
         }
 
         /**
-         * When a session that was established is lost, how long a command waits for another one.
-         * The first login is never tried again.
+         * Time for which a command waits for another session when an established one is lost. The
+         * first login is never retried.
          *
-         * @param time zero: not at all
+         * @param time zero: do not wait
          * @return this
          */
         public Builder recoveryTime(Duration time) {
@@ -409,9 +411,9 @@ public final class IscsiOptions {
         }
 
         /**
-         * When the target has not answered a command for so long, the command fails and is aborted.
+         * Time after which an unanswered command fails and is aborted.
          *
-         * @param time zero: it may take as long as it likes
+         * @param time zero: no limit
          * @return this
          */
         public Builder commandTime(Duration time) {
@@ -420,7 +422,7 @@ public final class IscsiOptions {
         }
 
         /**
-         * When nothing has arrived for so long, the target is pinged.
+         * Idle time after which the target is pinged.
          *
          * @param time zero: never
          * @return this
@@ -431,7 +433,7 @@ public final class IscsiOptions {
         }
 
         /**
-         * A pinged target that sends nothing for so long is taken for dead.
+         * Time after a ping without any answer after which the target counts as dead.
          *
          * @param time more than zero
          * @return this
@@ -442,7 +444,7 @@ public final class IscsiOptions {
         }
 
         /**
-         * How long closing waits for commands under way, and then for the answer to the logout.
+         * Time for which closing waits for pending commands, and then for the answer to the logout.
          *
          * @param time more than zero
          * @return this
@@ -453,7 +455,7 @@ public final class IscsiOptions {
         }
 
         /**
-         * A target that does not say within this what became of an ABORT TASK loses the session.
+         * Time limit for the answer to an ABORT TASK. The session ends when it has passed.
          *
          * @param time more than zero
          * @return this
@@ -464,9 +466,9 @@ public final class IscsiOptions {
         }
 
         /**
-         * The options.
+         * Builds the options.
          *
-         * @return with the values set so far
+         * @return options with the values set so far
          */
         public IscsiOptions build() {
             return new IscsiOptions(this);

@@ -10,20 +10,21 @@ import org.lunarsan.iscsi.text.Digest;
 import org.lunarsan.iscsi.wire.Lun;
 
 /**
- * An {@code iscsi://} URL: a portal, or a LUN of a target. The form of libiscsi and QEMU, without
- * secrets: {@code iscsi://[user@]host[:port][/target/lun][?header_digest=…&data_digest=…]}.
+ * An {@code iscsi://} URL of a portal or of a LUN of a target. Its form is that of libiscsi and
+ * QEMU, without secrets:
+ * {@code iscsi://[user@]host[:port][/target/lun][?header_digest=…&data_digest=…]}.
  *
  * <p>Threads: immutable.
  *
  * @param user CHAP user, if named
- * @param portal where to go
- * @param unit the LUN meant; empty in the URL of a portal
- * @param headerDigest what HeaderDigest to insist on
- * @param dataDigest what DataDigest to insist on
+ * @param portal the portal
+ * @param unit the LUN; empty in the URL of a portal
+ * @param headerDigest HeaderDigest to require
+ * @param dataDigest DataDigest to require
  */
 public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit,
         Optional<Digest> headerDigest, Optional<Digest> dataDigest) {
-    /** The port of iSCSI where none is named. RFC 7143 §4.2.7; IANA. */
+    /** Default port of iSCSI. RFC 7143 §4.2.7; IANA. */
     public static final int PORT_DEFAULT = 3260;
 
     /** The longest iSCSI name in bytes. RFC 7143 §4.2.7.1. */
@@ -121,7 +122,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
     }
 
     /**
-     * Whether a text claims to be such a URL.
+     * True when a text begins like an {@code iscsi://} URL.
      *
      * @param text any text
      * @return whether it begins with the scheme
@@ -132,15 +133,15 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
     }
 
     /**
-     * Reads a URL.
+     * Parses a URL.
      *
      * @param text the text
      * @return the URL
-     * @throws IscsiUrlException when it is none, or holds a secret
+     * @throws IscsiUrlException when the URL is not valid, or holds a secret
      */
     public static IscsiUrl parse(String text) {
         Objects.requireNonNull(text, "text");
-        // First of all, so that no message below can repeat a secret.
+        // First, so that no message below can repeat a secret.
         refuseSecret(text);
         if (!isOne(text)) {
             throw wrong("`" + text + "` does not begin with " + SCHEME,
@@ -168,7 +169,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
         return url;
     }
 
-    /** libiscsi's form {@code user%secret@} would put the secret into process lists. */
+    /** The form {@code user%secret@} of libiscsi would put the secret into process lists. */
     private static void refuseSecret(String text) {
         int scheme = text.indexOf("://");
         String authority = scheme < 0 ? text : text.substring(scheme + 3);
@@ -177,7 +178,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
         if (at >= 0) {
             user = authority.substring(0, at);
         } else {
-            // `%` in brackets is the zone of a link-local address.
+            // `%` in brackets begins the zone of a link-local address.
             user = authority.startsWith("[") ? "" : authority.split("[/?]", 2)[0];
         }
         if (user.indexOf('%') >= 0 || at >= 0 && user.indexOf(':') >= 0) {
@@ -204,7 +205,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
             return false;
         }
         try {
-            // In brackets it is a literal or nothing: no name is looked up.
+            // Brackets allow only a literal: no name is looked up.
             InetAddress.getByName("[" + text + "]");
             return true;
         } catch (UnknownHostException none) {
@@ -264,7 +265,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
                 : new IscsiUrl(user, portal, unit, headerDigest, digest);
     }
 
-    /** As {@link #parse} reads it; the port always stands in it. */
+    /** Formats the URL so that {@link #parse} can read it; always with the port. */
     @Override
     public String toString() {
         StringBuilder text = new StringBuilder(SCHEME);

@@ -1,17 +1,17 @@
 package org.lunarsan.initiator;
 
 /**
- * A text that is no {@code iscsi://} URL: what is wrong with it, and what is meant. It never
- * repeats what may be a secret.
+ * Thrown for a text that is not a valid {@code iscsi://} URL. The message says what is wrong and
+ * gives advice; it never repeats a possible secret.
  *
  * <p>Threads: immutable.
  */
 public final class IscsiUrlException extends IllegalArgumentException {
     private static final long serialVersionUID = 1L;
 
-    /** What is wrong, alone. */
+    /** The error without the advice. */
     private final String what;
-    /** What to do. */
+    /** The advice. */
     private final String hint;
 
     IscsiUrlException(String what, String hint) {
@@ -21,16 +21,16 @@ public final class IscsiUrlException extends IllegalArgumentException {
     }
 
     /**
-     * What is wrong.
+     * The error.
      *
-     * @return without the advice
+     * @return the error without the advice
      */
     public String what() {
         return what;
     }
 
     /**
-     * What to do.
+     * The advice.
      *
      * @return an advice
      */

@@ -8,17 +8,16 @@ import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.initiator.IscsiException.Kind;
 
 /**
- * The sessions of one device, one after the other: another is made when one is lost, as long as
- * somebody waits for it.
+ * The successive sessions of one device. Re-establishes a lost session while callers wait.
  *
- * <p>Threads: any. Logins run in a thread of their own, which no caller can interrupt: only that of
- * the first one ends with whom it is for.
+ * <p>Threads: any. Logins run in a thread of their own, which callers cannot interrupt; only the
+ * thread of the first login ends together with its caller.
  */
 final class Keeper {
-    /** The first login may take its time and so much more, where a name server does not answer. */
+    /** Added to the login time of the first login, for a name server that does not answer. */
     private static final long NAME_SERVER_NANOS = 5_000_000_000L;
     private static final long SECOND_NANOS = 1_000_000_000L;
-    /** What an interrupted login may take to end: its socket is closed, its session left. */
+    /** Time for an interrupted login to end: its socket is closed, its session logged out. */
     private static final long CANCEL_NANOS = 4 * Session.HASTY_NANOS;
 
     private final Route route;
@@ -26,24 +25,24 @@ final class Keeper {
     private final Doubts doubts;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
-    /** The last session. It may be over. */
+    /** The last session; it may be over. */
     private volatile Session session;
-    /** Where every session has to be. */
+    /** Portal group of every session. */
     private OptionalInt group = OptionalInt.empty();
-    /** The target does not let us in any more. */
+    /** Set when the target rejects the credentials of this initiator. */
     private Failure refused;
-    /** Logged out; no session follows. */
+    /** Set after the logout; no session follows. */
     private volatile boolean closed;
-    /** Somebody logs in, for those who wait until then. */
+    /** True while a thread logs in; callers wait until {@code wantedUntil}. */
     private boolean working;
     private long wantedUntil;
     private long number;
-    /** Logins since the last session was lost, and how the last of them failed. */
+    /** Number of logins since the last session was lost, and failure of the last login. */
     private int tries;
     private Failure failure;
-    /** The first of them is not tried before so many seconds have passed since the loss. */
+    /** Seconds between the loss and the first of these logins. */
     private int waitsSeconds;
-    /** When that is, on the clock of {@link System#nanoTime}. */
+    /** Earliest time of that login, on the clock of {@link System#nanoTime}. */
     private long triesFrom;
 
     Keeper(Route route, UnitAttentions attentions, Doubts doubts) {
@@ -52,7 +51,9 @@ final class Keeper {
         this.doubts = doubts;
     }
 
-    /** Makes the first session. A login that fails is not tried again; an interrupt ends it. */
+    /**
+     * Establishes the first session. A failed login is not retried; an interrupt ends the login.
+     */
     Session connect() throws Failure {
         CompletableFuture<Session> made = new CompletableFuture<>();
         number = 1;
@@ -85,7 +86,7 @@ final class Keeper {
         }
     }
 
-    /** Ends a login, and its session should it have one just now. */
+    /** Cancels a login, and logs its session out if it has just succeeded. */
     private static void cancel(CompletableFuture<Session> made, Thread login, Failure why) {
         if (!made.completeExceptionally(why) && !made.isCompletedExceptionally()) {
             made.join().leave();
@@ -103,13 +104,13 @@ final class Keeper {
         return route;
     }
 
-    /** The session, if it is not lost; does not wait. */
+    /** Returns the session if it is not lost, else null; does not wait. */
     Session now() {
         Session last = session;
         return closed || last == null || last.isOver() ? null : last;
     }
 
-    /** The last session there was. */
+    /** Returns the last session, which may be over. */
     Session last() {
         return session;
     }
@@ -118,7 +119,7 @@ final class Keeper {
         return closed;
     }
 
-    /** A session that is not lost, for as long as the patience lasts. */
+    /** Returns a session that is not lost; waits for as long as the patience lasts. */
     Session await(Patience patience) throws Failure {
         while (true) {
             Session now = now();
@@ -155,7 +156,10 @@ final class Keeper {
         return Failure.of(Kind.CLOSED, "the device was closed");
     }
 
-    /** Has another session made, at least until then; false: there is one, or will be none. */
+    /**
+     * Re-establishes the session, at least until {@code until}. Returns false if there is a session
+     * or there will be none.
+     */
     boolean keep(long until) {
         lock.lock();
         try {
@@ -166,7 +170,8 @@ final class Keeper {
                 wantedUntil = wantedUntil - until > 0 ? wantedUntil : until;
                 return true;
             }
-            // RFC 7143 §13.15: so long after the loss, however long nobody wanted a session.
+            // RFC 7143 §13.15: DefaultTime2Wait counts from the loss, even if no caller needed a
+            // session since.
             waitsSeconds = refused != null ? 0
                     : session.established().session().timeToWaitSeconds();
             triesFrom = session.overSince() + waitsSeconds * SECOND_NANOS;
@@ -183,7 +188,7 @@ final class Keeper {
         return true;
     }
 
-    /** Waits until where things stand has changed; false: it has not until then. */
+    /** Waits until the login has ended; false if it has not by then. */
     private boolean awaitChange(long until) {
         boolean interrupted = Thread.interrupted();
         lock.lock();
@@ -221,7 +226,7 @@ final class Keeper {
         }
     }
 
-    /** The next login, if anybody still waits for it. */
+    /** True when the next login is to be made: a caller still waits. */
     private boolean isWanted() {
         lock.lock();
         try {
@@ -236,7 +241,7 @@ final class Keeper {
         }
     }
 
-    /** Whether it is not to be tried again. */
+    /** Logs in once. True when no login is to follow. */
     private boolean logInOnce() {
         try {
             Session next = route.logIn(number, new Route.Follows(true, group), attentions);
@@ -245,7 +250,7 @@ final class Keeper {
         } catch (Failure failed) {
             return failed(failed);
         } catch (RuntimeException | Error defect) {
-            // What it meets it will meet again: with pauses, like any other failure.
+            // The defect will occur again: pause as after any other failure.
             Log.warn(() -> "a defect of this initiator in a login: " + defect, defect);
             return failed(thrown(defect));
         }
@@ -259,7 +264,7 @@ final class Keeper {
         try {
             tries++;
             failure = failed;
-            // Asked again it says the same, and may hold it against us.
+            // The target would reject the same credentials again, and may lock the user out.
             refused = failed.kind() == Kind.AUTHENTICATION ? failed : null;
             return refused != null;
         } finally {
@@ -297,7 +302,7 @@ final class Keeper {
         }
     }
 
-    /** No session follows. Returns the last, if it was not lost. */
+    /** Ends the series of sessions. Returns the last one if it was not lost, else null. */
     Session close() {
         lock.lock();
         try {
@@ -311,7 +316,7 @@ final class Keeper {
         }
     }
 
-    /** What was done to get another session. */
+    /** Describes the attempts to get another session, for messages. */
     String tried() {
         lock.lock();
         try {

@@ -3,24 +3,26 @@ package org.lunarsan.initiator;
 import java.nio.ByteBuffer;
 
 /**
- * The buffer of one command, lent by a caller until its future is complete. Taken back before that,
- * the command goes on: a write with a copy of the data, a read with what comes thrown away.
+ * The buffer of one command, lent by a caller until its future is complete. If the caller takes the
+ * buffer back earlier, the command continues: a write with a copy of the data, a read with incoming
+ * data discarded.
  *
- * <p>Threads: any, behind its lock, in which those of a connection's sender or reader are taken.
+ * <p>Threads: any, behind its lock, within which the locks of a connection's sender or reader are
+ * taken.
  */
 final class LentBuffer {
     private final boolean write;
     private final int bytes;
-    /** A view of its own: what a caller does to position and limit meanwhile does not matter. */
+    /** A separate view, unaffected by changes of the caller's position and limit. */
     private ByteBuffer data;
     private int at;
-    /** The task that uses it. */
+    /** The task that uses the buffer. */
     private Task user;
     private boolean isBack;
-    /** The number of a write that was given up among those that later ones wait for. */
+    /** Number of an abandoned write in {@link Doubts}, for which later writes wait. */
     private long givenUp = Doubts.NEW;
 
-    /** What remains of {@code buffer}. */
+    /** Lends the remaining bytes of {@code buffer}. */
     LentBuffer(boolean write, ByteBuffer buffer) {
         this.write = write;
         data = buffer.duplicate();
@@ -32,7 +34,7 @@ final class LentBuffer {
         return bytes;
     }
 
-    /** Has a task use it, until {@link #release}. */
+    /** Gives the buffer to a task, until {@link #release}. */
     synchronized void lend(Task task) {
         user = task;
         if (write) {
@@ -42,17 +44,20 @@ final class LentBuffer {
         }
     }
 
-    /** The task came back; to be called before anybody else may have it. */
+    /** Ends the use by a task that has completed; call it before the task is reused. */
     synchronized void release() {
         user = null;
     }
 
-    /** See {@link Doubts#replay}; {@link Doubts#NEW} before it is given up. */
+    /** See {@link Doubts#replay}; {@link Doubts#NEW} until the caller gives the write up. */
     synchronized long givenUp() {
         return givenUp;
     }
 
-    /** From when this returns on, nothing uses the caller's buffer. {@code number}: of a write. */
+    /**
+     * Takes the caller's buffer back: nothing uses it after this call returns. {@code number} is
+     * that of a write in {@link Doubts}.
+     */
     synchronized void takeBack(long number) {
         if (isBack) {
             return;
@@ -61,7 +66,7 @@ final class LentBuffer {
         givenUp = number;
         ByteBuffer before = data;
         int shift = at;
-        // A read may be sent again, and wants a place then.
+        // A read may be sent again and then needs a buffer.
         data = ByteBuffer.allocate(bytes);
         at = 0;
         if (write) {

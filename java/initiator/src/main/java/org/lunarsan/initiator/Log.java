@@ -3,8 +3,8 @@ package org.lunarsan.initiator;
 import java.util.function.Supplier;
 
 /**
- * What happens to sessions, told to the platform's logger {@code org.lunarsan.initiator}. Secrets
- * and data are never among it.
+ * Writes events of sessions to the platform logger {@code org.lunarsan.initiator}. Messages never
+ * contain secrets or data.
  *
  * <p>Threads: any.
  */
@@ -18,7 +18,7 @@ final class Log {
         LOGGER.log(System.Logger.Level.WARNING, what);
     }
 
-    /** With the stack trace of what was thrown. */
+    /** Logs a warning with a stack trace. */
     static void warn(Supplier<String> what, Throwable thrown) {
         LOGGER.log(System.Logger.Level.WARNING, what, thrown);
     }

@@ -22,8 +22,8 @@ import org.lunarsan.iscsi.login.LoginStep;
 import org.lunarsan.iscsi.pdu.BasicHeader;
 
 /**
- * The login of one connection over a socket, PDU by PDU, until its time is over. Nothing behind its
- * last PDU is read. To interrupt its thread closes the socket, as with any channel that blocks.
+ * The login of one connection over a socket, PDU by PDU, with a deadline. Reads nothing beyond the
+ * last login PDU. An interrupt of its thread closes the socket, as with any blocking channel.
  *
  * <p>Threads: for one thread, which waits.
  */
@@ -34,13 +34,16 @@ final class Login {
     private final long until;
     private boolean closedOverNewerKeys;
 
-    /** To {@code portal}, until then on the clock of {@link System#nanoTime}. */
+    /**
+     * Creates a login to {@code portal}; {@code until} is its deadline on the clock of
+     * {@link System#nanoTime}.
+     */
     Login(String portal, long until) {
         this.portal = portal;
         this.until = until;
     }
 
-    /** A socket to this address. */
+    /** Connects a socket to this address. */
     SocketChannel connect(InetSocketAddress address) throws Failure {
         SocketChannel channel = null;
         try {
@@ -56,24 +59,24 @@ final class Login {
     }
 
     /**
-     * Where nobody listens on a port of this machine from which the system gives out ports, it
-     * gives sooner or later this very one to who asks for it, and connects the socket to itself
-     * (RFC 9293, simultaneous open). Then nobody is there, and the port is free for who should
-     * be, once the socket is closed.
+     * Rejects a socket that is connected to itself. If no server listens on a local port in the
+     * ephemeral range, the system may choose this very port as the source port of the connection
+     * and connect the socket to itself (RFC 9293, simultaneous open). Closing the socket frees the
+     * port for the server.
      */
     static void refuseItself(SocketChannel channel) throws IOException {
         if (channel.getLocalAddress().equals(channel.getRemoteAddress())) {
-            // No TIME-WAIT, which would keep the port.
+            // Avoid TIME-WAIT, which would keep the port in use.
             channel.setOption(StandardSocketOptions.SO_LINGER, 0);
             throw new ConnectException("Connection refused");
         }
     }
 
-    /** Logs in. A {@link LoginException} is what the target has to say against it. */
+    /** Logs in. Throws {@link LoginException} when the target refuses. */
     Established run(SocketChannel channel, LoginOptions options) throws Failure, LoginException {
         AtomicBoolean ended = new AtomicBoolean();
         Thread watch = Thread.ofVirtual().name("iscsi " + portal + " login watch").start(() -> {
-            // Nothing else ends a write that the target does not take.
+            // Only closing the channel ends a write that the target does not accept.
             for (long left = left(); left > 0 && !ended.get(); left = left()) {
                 LockSupport.parkNanos(left);
             }
@@ -93,7 +96,9 @@ final class Login {
         }
     }
 
-    /** The target closed the connection in place of an answer to keys that it may not know. */
+    /**
+     * True when the target closed the connection instead of answering keys that it may not support.
+     */
     boolean wasClosedOverNewerKeys() {
         return closedOverNewerKeys;
     }
@@ -151,7 +156,7 @@ final class Login {
         fill(channel, in, new byte[4 * BasicHeader.totalAhsWords(header, 0)]);
         int length = BasicHeader.dataSegmentLength(header, 0);
         if (length > InitiatorLogin.LOGIN_SEGMENT_BYTES_MAX) {
-            // The machine says what is wrong with it.
+            // The state machine reports the violation.
             return login.receive(header, ByteBuffer.allocate(0));
         }
         byte[] data = new byte[length + Digests.paddingBytes(length)];
@@ -202,7 +207,7 @@ final class Login {
         try {
             channel.close();
         } catch (IOException gone) {
-            // It is of no use either way.
+            // The channel is not used any more.
         }
     }
 }

@@ -9,20 +9,20 @@ import java.util.concurrent.ExecutionException;
 import org.lunarsan.initiator.IscsiUrl.Portal;
 
 /**
- * Looks host names up, in bounded time: what the system offers cannot be ended. Each runs in a
- * thread of its own, which all who ask for the same name meanwhile share.
+ * Looks host names up in bounded time. A lookup by the system cannot be cancelled, so each runs in
+ * a thread of its own; concurrent lookups of the same name share one.
  *
  * <p>Threads: any.
  */
 final class Names {
-    /** What the system is configured to ask. */
+    /** Uses the resolver of the system. */
     static final Names SYSTEM = new Names(InetAddress::getAllByName);
 
     private final Resolver resolver;
     private final ConcurrentHashMap<String, CompletableFuture<List<InetAddress>>> underWay =
             new ConcurrentHashMap<>();
 
-    /** Whom to ask; waits. */
+    /** A resolver; calls wait. */
     interface Resolver {
         InetAddress[] addresses(String host) throws UnknownHostException;
     }
@@ -31,7 +31,9 @@ final class Names {
         this.resolver = resolver;
     }
 
-    /** The addresses of a portal's host, waited for until then, or an interrupt. */
+    /**
+     * Returns the addresses of a portal's host. Waits until {@code until}, or until an interrupt.
+     */
     List<InetAddress> addresses(Portal portal, long until) throws Failure {
         String host = portal.host();
         CompletableFuture<List<InetAddress>> asked = new CompletableFuture<>();

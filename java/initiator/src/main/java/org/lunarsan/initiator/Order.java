@@ -4,50 +4,50 @@ import java.nio.ByteBuffer;
 import org.lunarsan.iscsi.scsi.Cdb;
 
 /**
- * A command that may be executed twice, as often as it is sent: all that a disk is asked for.
+ * A command that may be executed any number of times; all commands of a disk are of this kind.
  *
- * <p>Threads: immutable, but for the bytes of its buffer.
+ * <p>Threads: immutable, except for the bytes of its buffer.
  *
  * @param cdb 16 bytes
  * @param data the buffer, or null
  * @param lent the buffer, if a caller may take it back; then {@code data} is null
- * @param at where the data begins in it
- * @param bytes how much
- * @param out whether the data is for the target
- * @param changes whether blocks of the disk are changed
- * @param lba the first of them
- * @param blocks how many
+ * @param at offset of the data in the buffer
+ * @param bytes length of the data
+ * @param out whether the data goes to the target
+ * @param changes whether the command changes blocks of the disk
+ * @param lba the first of these blocks
+ * @param blocks number of these blocks
  */
 record Order(byte[] cdb, ByteBuffer data, LentBuffer lent, int at, int bytes, boolean out,
         boolean changes, long lba, long blocks) {
     private static final int CDB_BYTES = 16;
 
-    /** With a buffer that stays. */
+    /** Creates a command with a buffer that its caller cannot take back. */
     Order(byte[] cdb, ByteBuffer data, int at, int bytes, boolean out, boolean changes, long lba,
             long blocks) {
         this(cdb, data, null, at, bytes, out, changes, lba, blocks);
     }
 
-    /** READ or WRITE of some blocks. */
+    /** Creates a READ or WRITE of blocks. */
     static Order transfer(boolean write, long lba, int blocks, ByteBuffer data, int at, int bytes) {
         byte[] cdb = new byte[CDB_BYTES];
         encode(cdb, write, lba, blocks);
         return new Order(cdb, data, at, bytes, write, write, lba, blocks);
     }
 
-    /** The same, with a buffer that its caller may take back. */
+    /** Creates a READ or WRITE with a buffer that its caller may take back. */
     static Order lent(boolean write, long lba, int blocks, LentBuffer lent) {
         byte[] cdb = new byte[CDB_BYTES];
         encode(cdb, write, lba, blocks);
         return new Order(cdb, null, lent, 0, lent.bytes(), write, write, lba, blocks);
     }
 
-    /** A command without data that changes nothing. */
+    /** Creates a command without data that changes nothing. */
     static Order plain(byte[] cdb) {
         return new Order(cdb, null, 0, 0, false, false, 0, 0);
     }
 
-    /** READ (16) or WRITE (16). */
+    /** Encodes a READ (16) or WRITE (16). */
     static void encode(byte[] cdb, boolean write, long lba, int blocks) {
         if (write) {
             Cdb.write16(cdb, 0, lba, blocks);
@@ -56,7 +56,7 @@ record Order(byte[] cdb, ByteBuffer data, LentBuffer lent, int at, int bytes, bo
         }
     }
 
-    /** Has a task do it. */
+    /** Encodes the command in a task. */
     void fill(Task task, long lun) {
         task.clear();
         task.lun(lun);
@@ -70,14 +70,14 @@ record Order(byte[] cdb, ByteBuffer data, LentBuffer lent, int at, int bytes, bo
         }
     }
 
-    /** The task came back. */
+    /** Ends the use of the buffer by a task that has completed. */
     void release() {
         if (lent != null) {
             lent.release();
         }
     }
 
-    /** Its number in {@link Doubts}, if its caller has given it up. */
+    /** Returns the number of the write in {@link Doubts} if its caller has given it up. */
     long givenUp() {
         return lent == null ? Doubts.NEW : lent.givenUp();
     }

@@ -7,12 +7,12 @@ import org.lunarsan.iscsi.scsi.Sense;
 import org.lunarsan.iscsi.scsi.Status;
 
 /**
- * How a command ended: may it be sent again, and if not, what is to be said.
+ * Decides by the end of a command whether it succeeded, is sent again, or failed.
  *
- * <p>Threads: for one thread; one for each command that did not simply end well.
+ * <p>Threads: for one thread; one object for each command that did not simply end well.
  */
 final class Outcome {
-    /** How often a command is sent after a unit attention, damaged data or a busy target. */
+    /** Limit of attempts after unit attentions, damaged data or a busy target. */
     private static final int TRIES_MAX = 8;
     /** The first pause when a target is busy; doubled each time. */
     private static final long BUSY_PAUSE_NANOS = 10_000_000L;
@@ -21,19 +21,19 @@ final class Outcome {
 
     private int tries;
 
-    /** What to do. */
+    /** Decision about a command. */
     enum Verdict {
-        /** It ended well. */
+        /** The command ended well. */
         GOOD,
-        /** Send it again. */
+        /** The command is to be sent again. */
         AGAIN
     }
 
     /**
-     * Looks at how a task ended; pauses when the target is busy.
+     * Judges how a task ended; pauses when the target is busy.
      *
-     * @throws Failure when it failed; one that {@link Failure#isLost} may be sent again once there
-     *     is a session that takes it
+     * @throws Failure when the task failed; if {@link Failure#isLost}, the command may be sent
+     *         again once there is a session that accepts it
      */
     Verdict judge(Task task) throws Failure {
         Session session = task.home.session();
@@ -63,7 +63,7 @@ final class Outcome {
                 }
             }
             default -> {
-                // Told below.
+                // Handled below.
             }
         }
         String words = status == Status.RESERVATION_CONFLICT
@@ -72,7 +72,7 @@ final class Outcome {
         throw Failure.status(Kind.STATUS, command(task) + ": " + words, status, null);
     }
 
-    /** The session has changed: what was met in the last one counts no more. */
+    /** Resets the count of attempts for a new session. */
     void reset() {
         tries = 0;
     }
@@ -88,7 +88,7 @@ final class Outcome {
         var failure = task.failure();
         return switch (failure.kind()) {
             case REFUSED -> Failure.of(Kind.NOT_SENT, "not sent: " + failure.what());
-            // It has ended for good, and all that a disk is asked for may be repeated.
+            // The command has ended for good, and all commands of a disk may be repeated.
             case ABORTED -> Failure.of(Kind.NOT_SENT, portal + " has aborted " + command(task));
             case REJECTED -> rejected(task, portal);
             case LOGGED_OUT, LOST -> task.home.cause();
@@ -97,7 +97,7 @@ final class Outcome {
 
     private static Failure rejected(Task task, String portal) {
         String why = task.failure().what();
-        // It arrived damaged and was discarded (RFC 7143 §7.8): it had no effect.
+        // The command arrived damaged and was discarded (RFC 7143 §7.8): it had no effect.
         boolean damaged = why.endsWith(RejectReason.name(RejectReason.DATA_DIGEST_ERROR));
         return Failure.of(damaged ? Kind.NOT_SENT : Kind.REFUSED,
                 portal + ", " + command(task) + ": " + why);
@@ -119,12 +119,12 @@ final class Outcome {
                 && task.response() == ServiceResponse.COMMAND_COMPLETED;
     }
 
-    /** The sense of a check condition; {@link Sense#UNREADABLE} where there is none. */
+    /** Returns the sense data of a check condition; {@link Sense#UNREADABLE} if there are none. */
     static Sense sense(Task task) {
         return Sense.decode(task.sense());
     }
 
-    /** A unit attention, the error of a command before, or data that arrived damaged. */
+    /** True for a unit attention, a deferred error, or data that arrived damaged. */
     private static boolean passes(Sense sense) {
         // SPC-4 §4.5.7: a command that ends with a deferred error was not executed.
         return sense.key() == Sense.UNIT_ATTENTION || sense.isDeferred()

@@ -4,26 +4,28 @@ import java.time.Duration;
 import org.lunarsan.initiator.IscsiException.Kind;
 
 /**
- * The patience of one command: from the first loss it meets, it waits so long for sessions.
+ * Time for which one command waits for sessions, counted from the first loss that it meets.
  *
  * <p>Threads: for one thread.
  */
 final class Patience {
     private final long recovery;
     private boolean begun;
-    /** On the clock of {@link System#nanoTime}, once it has begun. */
+    /** Deadline on the clock of {@link System#nanoTime}, once a wait has begun. */
     private long until;
     /** The first loss. */
     private Failure loss;
     private int losses;
-    /** The command may have had an effect. */
+    /** Set when the command may have had an effect. */
     private boolean sent;
 
     Patience(Duration recovery) {
         this.recovery = recovery.toNanos();
     }
 
-    /** A session was lost, or is found lost. Throws the loss when there is no time left. */
+    /**
+     * Records that a session was lost or found lost. Throws the loss when there is no time left.
+     */
     void lost(Failure failure, long now) throws Failure {
         losses++;
         sent |= failure.kind() == Kind.SESSION_LOST;
@@ -37,22 +39,25 @@ final class Patience {
         }
     }
 
-    /** Whether a wait has begun. */
+    /** True when a wait has begun. */
     boolean hasBegun() {
         return begun;
     }
 
-    /** When it ends, once it has begun. */
+    /** Returns the deadline, once a wait has begun. */
     long until() {
         return until;
     }
 
-    /** A command of this patience may have been executed. */
+    /** True when the command may have been executed. */
     boolean wasSent() {
         return sent;
     }
 
-    /** The time has passed. {@code tried}: what was done meanwhile. */
+    /**
+     * Returns the failure for a deadline that has passed. {@code tried}: the attempts made
+     * meanwhile.
+     */
     Failure over(String tried) {
         Failure first = loss == null ? Failure.of(Kind.SESSION_LOST, "lost") : loss;
         Failure failure = first.as(sent ? Kind.SESSION_LOST : Kind.NOT_SENT);

@@ -5,23 +5,24 @@ import org.lunarsan.iscsi.scsi.Sense;
 import org.lunarsan.iscsi.scsi.Status;
 
 /**
- * Sends one command as often as it takes, in as many sessions as it takes, as long as its patience
- * lasts. Before anything is sent in a new session, the unit is asked whether it is the one that was
- * opened. All that a disk is asked for can be done twice, and the tasks of a lost session have
- * ended when the target answers the next login (RFC 7143 §6.3.5), so nothing goes back.
+ * Sends one command repeatedly, in as many sessions as needed, until it succeeds, fails or its time
+ * is up. In each new session the unit is examined before the command is sent, to be sure that it is
+ * the one that was opened. All commands of a disk can be repeated, and the tasks of a lost session
+ * have ended when the target answers the next login (RFC 7143 §6.3.5), so no older write can
+ * overwrite a newer one.
  *
  * <p>Threads: for one thread, which waits.
  */
 final class Patient {
-    /** How often a unit is asked who it is because it told of another change meanwhile. */
+    /** Limit of repeated examinations of a unit that reports further changes meanwhile. */
     private static final int CHECKS_MAX = 16;
-    /** Between two looks at a unit that is not ready yet. */
+    /** Pause before a unit that is not ready is examined again. */
     private static final long READY_PAUSE_NANOS = 100_000_000L;
-    /** Before a command is sent again that a session which goes on did not take. */
+    /** Pause before a command is sent again that a live session did not accept. */
     private static final long REFUSED_PAUSE_NANOS = 50_000_000L;
-    /** How long a write waits for one in doubt, besides the time there is for a lost session. */
+    /** Time for which a write waits for one in doubt, in addition to the recovery time. */
     private static final long DOUBT_NANOS = 45_000_000_000L;
-    /** How often it looks after the session meanwhile. */
+    /** Interval at which the session is checked meanwhile. */
     private static final long DOUBT_LOOK_NANOS = 1_000_000_000L;
 
     private final Disk disk;
@@ -29,11 +30,11 @@ final class Patient {
     private final Patience patience;
     private final Outcome outcome = new Outcome();
     private int checks;
-    /** After so many resets the command was sent last. */
+    /** Number of resets when the command was last sent. */
     private long after;
-    /** The session in which it was sent last. */
+    /** The session in which the command was last sent. */
     private Session sentIn;
-    /** Its number among writes that were lost, once it was. */
+    /** Number of the write in {@link Doubts}, once it was lost. */
     private long own = Doubts.NEW;
 
     Patient(Disk disk) {
@@ -43,11 +44,11 @@ final class Patient {
     }
 
     /**
-     * Sends it.
+     * Sends the order.
      *
-     * @param met a task that came back with what came of a first try; null: there was none
-     * @param sentAfter after how many resets that was sent
-     * @return after how many resets the command was sent that was answered
+     * @param met the completed task of a first attempt; null if there was none
+     * @param sentAfter number of resets when that attempt was sent
+     * @return number of resets when the attempt that was answered was sent
      */
     long send(Order order, Task met, long sentAfter) throws Failure {
         after = sentAfter;
@@ -64,12 +65,15 @@ final class Patient {
         }
     }
 
-    /** The session in which it was answered, if it was sent here. */
+    /** Returns the session in which the command was answered, if it was sent here. */
     Session answeredIn() {
         return sentIn;
     }
 
-    /** Waits for what has to be waited for, and for the answer; null: look again. */
+    /**
+     * Waits for the session and earlier writes, then sends the order and waits for its end. Returns
+     * null if the state has to be checked again.
+     */
     private Task sendOnce(Order order) throws Failure {
         Session session = ready();
         checks = 0;
@@ -83,14 +87,14 @@ final class Patient {
             return null;
         }
         order.fill(task, disk.lun());
-        // Only now: looking at the unit may have found that there was one.
+        // Read the count only now: the examination of the unit may have found another reset.
         after = disk.attentions().resets();
         sentIn = session;
         task.execute();
         return task;
     }
 
-    /** Looks at what came of it; the task is given back. */
+    /** Judges a completed task and releases it. */
     private Outcome.Verdict judge(Order order, Task task) throws Failure {
         Session session = task.home.session();
         try {
@@ -115,7 +119,7 @@ final class Patient {
         }
     }
 
-    /** The caller's mistake, and of this command alone. */
+    /** Caller error that affects this command only. */
     private static Failure unusable(Throwable why) {
         return Failure.of(Kind.REFUSED, "the buffer cannot be used any more: " + why, why)
                 .hint("a buffer of an arena has to stay open until the call or its future ends");
@@ -131,8 +135,9 @@ final class Patient {
     }
 
     /**
-     * A write that was sent and not answered may be executed until the session is replaced; or it
-     * ended with a logout that the target answered (RFC 7143 §11.14), executed or not.
+     * Records a write of unknown outcome. A write that was sent and not answered may be executed
+     * until the session is replaced; one that ended with an answered logout (RFC 7143 §11.14) has
+     * ended, but may have been executed or not.
      */
     private void noteDoubt(Order order, Task task, Session session) {
         if (!order.changes() || task.failure() == null) {
@@ -149,7 +154,10 @@ final class Patient {
         }
     }
 
-    /** A session was lost, or takes nothing for now. Throws when there is no time left. */
+    /**
+     * Handles a session that was lost or accepts nothing for now. Throws when there is no time
+     * left.
+     */
     private void lost(Failure failure, Session session) throws Failure {
         patience.lost(failure, System.nanoTime());
         if (!session.isOver()) {
@@ -159,8 +167,8 @@ final class Patient {
     }
 
     /**
-     * A session in which the unit was found to be the one that was opened. Whoever waits asks for
-     * itself: a few dozen questions after a restart cost less than a lock.
+     * Returns a session in which the unit was found to be the one that was opened. Each waiting
+     * thread examines the unit itself: a few dozen queries after a restart cost less than a lock.
      */
     private Session ready() throws Failure {
         while (true) {
@@ -187,7 +195,7 @@ final class Patient {
         }
     }
 
-    /** Waits a moment for a unit that comes up. */
+    /** Pauses for a unit that is not ready yet. */
     private void pause(Failure failure) throws Failure {
         if (patience.until() - System.nanoTime() <= 0) {
             throw patience.over("the unit is not ready: " + failure.getMessage());
@@ -195,7 +203,7 @@ final class Patient {
         Waits.pause(READY_PAUSE_NANOS);
     }
 
-    /** A target that has just started may say so of a unit. */
+    /** True for answers that a target may give for a unit shortly after a restart. */
     private static boolean isPassing(Failure failure) {
         Sense sense = failure.sense();
         if (sense != null) {
@@ -209,18 +217,21 @@ final class Patient {
         return disk.doubts().concern(order.lba(), order.blocks(), numberOf(order));
     }
 
-    /** What waits for it does so under one number, lest it wait for itself. */
+    /**
+     * Returns the number under which all waiting for this order happens, so that it does not wait
+     * for itself.
+     */
     private long numberOf(Order order) {
         return own != Doubts.NEW ? own : order.givenUp();
     }
 
-    /** A write waits for earlier ones that may still be executed. */
+    /** Waits until no earlier write to the same blocks may still be executed. */
     private void awaitDoubts(Order order) throws Failure {
         String why = "a write to the same blocks may still be executed by the target";
         long whole = DOUBT_NANOS + keeper.route().options().recoveryTime.toNanos();
         long until = patience.hasBegun() ? patience.until() : System.nanoTime() + whole;
         while (!keeper.isClosed() && isInDoubt(order)) {
-            // Nobody else may need the session whose end is waited for.
+            // No other caller may need the session whose end is waited for.
             keeper.keep(until);
             long left = until - System.nanoTime();
             if (left <= 0) {

@@ -7,28 +7,30 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.TransferFuture;
 
 /**
- * A long transfer as several commands side by side. While one piece is on the wire the target is at
- * the next, and no piece of a write has to be asked for where the target takes a first burst as
- * long. Each is recovered and sent again by itself; the whole has ended when the last of them has.
+ * A long transfer as several concurrent commands. The target works on one piece while another is on
+ * the wire, and no piece of a write has to be solicited if the target accepts a first burst of that
+ * length. Each piece is recovered and sent again by itself; the transfer ends with its last piece.
  *
  * <p>Threads: no state.
  */
 final class Pieces {
     /**
-     * The longest piece: what goes in one data segment, and the usual FirstBurstLength. Pieces of a
-     * quarter to twice of it were measured to be no faster.
+     * The longest piece: the length of one data segment, and the usual FirstBurstLength. Pieces of
+     * a quarter to twice that length were measured to be no faster.
      */
     static final int PIECE_BYTES_MAX = Chunks.SEGMENT_BYTES_MAX;
 
     private Pieces() {
     }
 
-    /** Blocks of one piece, at most, where the target takes so many in one command. */
+    /**
+     * Returns the largest number of blocks of one piece, within the target's limit for one command.
+     */
     static int blocksMax(int transferBlocks, int blockBytes) {
         return Math.min(transferBlocks, PIECE_BYTES_MAX / blockBytes);
     }
 
-    /** Begins all of them. The buffer's position stays, and each piece has a view of its own. */
+    /** Begins all pieces. The buffer's position stays, and each piece has a separate view. */
     private static Transfer[] begin(Disk disk, boolean write, long address, ByteBuffer buffer,
             int blocks) {
         int most = disk.shape().pieceBlocks();
@@ -45,7 +47,7 @@ final class Pieces {
         return pieces;
     }
 
-    /** Transfers them all, and waits; an interrupt does not shorten it. */
+    /** Transfers all pieces and waits; an interrupt does not shorten the wait. */
     static void execute(Disk disk, boolean write, long address, ByteBuffer buffer, int blocks)
             throws DeviceException {
         boolean interrupted = Thread.interrupted();
@@ -69,7 +71,9 @@ final class Pieces {
         };
     }
 
-    /** The future of them all, as that of a short transfer: it fails with what a piece met. */
+    /**
+     * The future of all pieces, as that of a short transfer: it fails with the failure of a piece.
+     */
     private static final class Whole extends TransferFuture {
         private final Transfer[] pieces;
 
@@ -78,9 +82,10 @@ final class Pieces {
             this.pieces = pieces;
         }
 
-        /** Completes it when the last piece has ended. */
+        /** Completes this future when the last piece has ended. */
         Whole follow() {
-            // By hand: a dependent future would fail with an exception around that of the device.
+            // Completed directly: a dependent future would wrap the device's exception in another
+            // one.
             CompletableFuture.allOf(pieces).whenComplete((done, thrown) ->
                     end(thrown instanceof CompletionException failed
                             && failed.getCause() != null ? failed.getCause() : thrown));
@@ -95,7 +100,7 @@ final class Pieces {
         }
     }
 
-    /** Begins them all, with {@code data} that is that of {@code caller} or a copy of it. */
+    /** Begins all pieces; {@code data} is the memory of {@code caller} or a copy of it. */
     static CompletableFuture<Void> whole(Disk disk, boolean write, long address, int blocks,
             ByteBuffer data, ByteBuffer caller) {
         return new Whole(caller, begin(disk, write, address, data, blocks)).follow();

@@ -1,33 +1,34 @@
 package org.lunarsan.initiator;
 
 /**
- * What the sessions of a device have found out about their target, kept for those that follow.
+ * Quirks of a target that the sessions of a device have found, kept for later sessions.
  *
  * <p>Threads: any, behind one short lock.
  */
 final class Quirks {
     /**
-     * Further connections that are refused, or lost while the session goes on, in a row; then
-     * sessions go on with those that work.
+     * Number of further connections refused in a row, or lost while the session continues, after
+     * which sessions continue with the connections that work.
      */
     static final int RETRIES_MAX = 8;
     /**
-     * Sessions that end because one of several connections is lost. After so many the target is
-     * taken for one that wants commands in the order of their CmdSN (SPDK 23.01 does), though RFC
-     * 7143 §4.2.2.1 has targets put them in order, and sessions have one connection from then on.
+     * Number of sessions lost together with one of several connections, after which sessions have
+     * one connection. The target then probably requires commands in the order of their CmdSN on
+     * arrival (SPDK 23.01 does), although RFC 7143 §4.2.2.1 has targets put them in order.
      */
     static final int ORDER_LOSSES_MAX = 3;
     /**
-     * Sessions in a row that end with all connections, soon after a further one began to log in.
-     * After so many, sessions have one connection.
+     * Number of sessions in a row that ended with all connections soon after a further one began to
+     * log in, after which sessions have one connection.
      */
     static final int JOIN_LOSSES_MAX = 3;
     /**
-     * A session that ends so soon after a further connection began to log in may end because of it:
-     * a target that does not bear one shows it at its login or at its first commands.
+     * Time after the begin of a further login within which the end of a session counts as caused by
+     * it: a target that does not support further connections shows it at the login or the first
+     * commands.
      */
     static final long JOIN_LOSS_NANOS = 5_000_000_000L;
-    /** Failures count together that lie no farther apart than so long. */
+    /** Longest interval between failures that are counted together. */
     static final long TOGETHER_NANOS = 600_000_000_000L;
 
     private final int connectionsWanted;
@@ -38,12 +39,12 @@ final class Quirks {
     private boolean lacksNewerKeys;
     private boolean toldOfFewer;
 
-    /** Failures that come soon after one another. */
+    /** Counts failures that occur soon after one another. */
     private static final class Failures {
         private int count;
         private long last;
 
-        /** One more; how many there are. */
+        /** Counts one more failure; returns the count. */
         int add(long now) {
             count = count > 0 && now - last > TOGETHER_NANOS ? 1 : count + 1;
             last = now;
@@ -51,19 +52,20 @@ final class Quirks {
         }
     }
 
-    /** Nothing was found yet. */
+    /** Creates a record without findings. */
     Quirks(IscsiOptions options) {
         connectionsWanted = options.connections;
         connections = options.connections;
     }
 
-    /** How many connections a session has, at most. */
+    /** Returns the largest number of connections of a session. */
     synchronized int connections() {
         return connections;
     }
 
     /**
-     * A further connection was refused, or lost while {@code standing} others go on.
+     * Records that a further connection was refused, or lost while {@code standing} others
+     * continue.
      *
      * @return whether another is to be tried
      */
@@ -80,7 +82,7 @@ final class Quirks {
         return false;
     }
 
-    /** A session ended because one of its several connections was lost. */
+    /** Records that a session ended because one of its several connections was lost. */
     void noteLoss(String portal, String why, long now) {
         synchronized (this) {
             if (losses.add(now) < ORDER_LOSSES_MAX) {
@@ -94,8 +96,8 @@ final class Quirks {
     }
 
     /**
-     * The target ended a session of several connections with all of them, so long after one of them
-     * had begun to join it.
+     * Records that the target ended a session with all its connections, {@code nanosAfter}
+     * nanoseconds after one of them had begun to join it.
      */
     void noteJoinedEnd(String portal, long nanosAfter, String why, long now) {
         synchronized (this) {
@@ -119,33 +121,36 @@ final class Quirks {
                 + " connections until the device is opened again: " + why);
     }
 
-    /** True for the first time that a session has fewer connections than it should. */
+    /** Returns true at the first call only: a session has fewer connections than configured. */
     synchronized boolean tellsOfFewer() {
         boolean first = !toldOfFewer;
         toldOfFewer = true;
         return first;
     }
 
-    /** The target was away. What was lost before says nothing about several connections. */
+    /**
+     * Forgets earlier losses, which prove nothing about several connections if the target was
+     * unreachable.
+     */
     synchronized void forgetLosses() {
         losses.count = 0;
         joinLosses.count = 0;
     }
 
     /**
-     * The target closed connections in a row over TaskReporting and iSCSIProtocolLevel, and let us
-     * in without them.
+     * Records that the target repeatedly closed connections over TaskReporting and
+     * iSCSIProtocolLevel, and accepted a login without them.
      */
     synchronized void noteUnknownNewerKeys() {
         lacksNewerKeys = true;
     }
 
-    /** A login has failed: the keys are offered to the next one anew. */
+    /** Records a failed login: the next one offers the keys again. */
     synchronized void forgetUnknownNewerKeys() {
         lacksNewerKeys = false;
     }
 
-    /** Whether TaskReporting and iSCSIProtocolLevel are left out. */
+    /** True when TaskReporting and iSCSIProtocolLevel are left out. */
     synchronized boolean lacksNewerKeys() {
         return lacksNewerKeys;
     }

@@ -15,15 +15,15 @@ import org.lunarsan.iscsi.framing.Deframer;
 import org.lunarsan.iscsi.pdu.BasicHeader;
 
 /**
- * What comes in on one connection: many PDUs out of one read, long data straight into the caller's
- * buffer where that is a direct one.
+ * Receives on one connection. Takes many PDUs from one read, and reads long data straight into the
+ * caller's buffer if that is a direct one.
  *
  * <p>Threads: its {@link ReaderThread}.
  */
 final class Reader implements Runnable {
-    /** Permanent room: the answer to a 4 KiB read, whole. */
+    /** Size of the permanent input buffer: the whole answer to a 4 KiB read. */
     private static final int INPUT_BYTES = 8192;
-    /** So much missing is worth a read straight into its place. */
+    /** Number of missing bytes from which data is read straight into its destination. */
     private static final int SCATTER_BYTES_MIN = 4096;
     private static final Consumer<SelectionKey> NOTHING = key -> { };
     private static final ByteBuffer EMPTY = ByteBuffer.allocate(0);
@@ -38,13 +38,13 @@ final class Reader implements Runnable {
     private final ByteBuffer small = ByteBuffer.allocateDirect(INPUT_BYTES);
     private final ByteBuffer[] scatter = new ByteBuffer[2];
     private ByteBuffer input = small;
-    /** Where the payload in hand goes; null: nowhere. */
+    /** Destination of the current payload; null: discarded. */
     private ByteBuffer place;
-    /** Whose it is, or null. */
+    /** Task of the current payload, or null. */
     private Task receiving;
     /** Held while a caller's buffer may be written to. */
     private final ReentrantLock lock = new ReentrantLock(true);
-    /** The stream makes no sense any more. */
+    /** Set when the byte stream cannot be parsed any more. */
     private boolean lost;
 
     Reader(Connection connection, SocketChannel channel, InitiatorConnection machine,
@@ -58,7 +58,7 @@ final class Reader implements Runnable {
         channel.register(selector, SelectionKey.OP_READ);
     }
 
-    /** From any thread: it looks whether its connection is over. */
+    /** Makes the reader check whether its connection is over. Threads: any. */
     void wakeUp() {
         selector.wakeup();
     }
@@ -91,7 +91,7 @@ final class Reader implements Runnable {
         }
     }
 
-    /** Until there is something to read, or to do for those who were to be woken. */
+    /** Waits until there is something to read, or until an overdue wake-up has to be done here. */
     private void await() throws IOException {
         if (waker.isBusy()) {
             selector.select(NOTHING, Waker.PATIENCE_MILLIS);
@@ -101,7 +101,7 @@ final class Reader implements Runnable {
         }
     }
 
-    /** Reads until there is no more for now. */
+    /** Reads until no more data is available. */
     private void read(ReaderThread thread) throws IOException {
         boolean full = true;
         while (full && !connection.isOver() && !lost) {
@@ -133,7 +133,7 @@ final class Reader implements Runnable {
         return receiveInput();
     }
 
-    /** Long data straight into its place. */
+    /** Reads long data straight into its destination. */
     private int scatter() throws IOException {
         int at = place.position();
         scatter[0] = place;
@@ -162,7 +162,7 @@ final class Reader implements Runnable {
     private int receiveInput() throws IOException {
         int bytes = channel.read(input);
         if (!input.hasRemaining() && input == small) {
-            // Much is coming.
+            // More data is available: use a chunk.
             input = Chunks.take();
             input.put(small.flip());
             bytes += Math.max(channel.read(input), 0);
@@ -171,7 +171,7 @@ final class Reader implements Runnable {
         return bytes;
     }
 
-    /** The chunk is given back where nothing is under way. */
+    /** Gives the chunk back when nothing is pending. */
     private void fitInput(boolean full) {
         if (input != small && !full && connection.isIdle()) {
             Chunks.give(input);
@@ -239,7 +239,7 @@ final class Reader implements Runnable {
         deframer.discard(bytes);
     }
 
-    /** The caller's buffer cannot be used: a mistake of that call, of which no other hears. */
+    /** Handles a caller's buffer that cannot be used: only the call with that buffer fails. */
     private void lose(Throwable unusable) {
         if (receiving == null) {
             throw new IllegalStateException("data for us cannot be received", unusable);
@@ -249,7 +249,7 @@ final class Reader implements Runnable {
         place = null;
     }
 
-    /** From any thread: from when this returns on, what comes for a task is thrown away. */
+    /** Discards data that arrives for a task after this call returns. Threads: any. */
     void discard(Task task) {
         lock.lock();
         try {
@@ -274,7 +274,7 @@ final class Reader implements Runnable {
         try {
             selector.close();
         } catch (IOException nothingToDo) {
-            // It was the last use.
+            // The selector is not used any more.
         }
     }
 }

@@ -4,18 +4,18 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * The thread that reads one connection. What is asked for by a callback in it is not sent at once:
- * it leaves at the end of what was read together, in one write for each connection concerned; and
- * virtual threads that wait are woken then, together.
+ * The thread that reads one connection. Requests that callbacks submit in it are not sent at once,
+ * but after all PDUs of one read, in one write for each connection concerned. Virtual threads that
+ * wait for answers are woken together at the same point.
  *
- * <p>Threads: its own, but for the constructor.
+ * <p>Threads: its own, except for the constructor.
  */
 final class ReaderThread extends Thread {
-    /** Enough for what runs here, callbacks of callers included. */
+    /** Enough for all code that runs here, including callbacks of callers. */
     private static final long STACK_BYTES = 256 * 1024;
 
     private final List<Connection> noted = new ArrayList<>(1);
-    /** Virtual threads whose answers are there. */
+    /** Virtual threads whose answers have arrived. */
     private final List<Thread> answered = new ArrayList<>(1);
 
     ReaderThread(Runnable work, String name) {
@@ -23,24 +23,24 @@ final class ReaderThread extends Thread {
         setDaemon(true);
     }
 
-    /** Whether this is one: what waits for an answer here would wait for itself. */
+    /** True in a reader thread: a call that waits for an answer would deadlock here. */
     static boolean isCurrent() {
         return Thread.currentThread() instanceof ReaderThread;
     }
 
-    /** This connection may have something to send. */
+    /** Notes that this connection may have something to send. */
     void note(Connection connection) {
         if (!noted.contains(connection)) {
             noted.add(connection);
         }
     }
 
-    /** This virtual thread is woken together with others. */
+    /** Notes a virtual thread that is woken together with others. */
     void answered(Thread waiter) {
         answered.add(waiter);
     }
 
-    /** Has them woken. */
+    /** Wakes the noted virtual threads. */
     void wakeAnswered(Waker waker, long now) {
         if (!answered.isEmpty()) {
             waker.wake(answered, now);
@@ -48,7 +48,7 @@ final class ReaderThread extends Thread {
         }
     }
 
-    /** Has them send it. */
+    /** Has the noted connections send. */
     void sendNoted() {
         while (!noted.isEmpty()) {
             noted.removeLast().sendNoted();

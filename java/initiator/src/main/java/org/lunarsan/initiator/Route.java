@@ -23,26 +23,28 @@ import org.lunarsan.iscsi.text.Offer;
 import org.lunarsan.iscsi.text.SessionType;
 
 /**
- * Where sessions lead, and how they are made: the same each time, with one ISID, so that a later
- * session takes the place of an earlier one.
+ * Establishes the sessions of a device, always with the same parameters and ISID, so that a later
+ * session replaces an earlier one.
  *
- * <p>Threads: immutable, but for the quirks. Logins wait.
+ * <p>Threads: immutable, except for the quirks. Logins wait.
  *
- * @param url where to
+ * @param url the URL of the device
  * @param target name of the target; empty: a discovery session
- * @param options who we are
- * @param chap what we prove, and what the target must
+ * @param options options of the initiator
+ * @param chap credentials of the initiator, and those required of the target
  * @param isid ISID of all sessions
- * @param quirks what is known of the target
- * @param older whether logins leave out the keys that RFC 3720 does not know
+ * @param quirks findings about the target
+ * @param older whether logins leave out the keys that RFC 3720 does not define
  */
 record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
         Optional<ChapAnswer> chap, long isid, Quirks quirks, boolean older) {
-    /** How often a login may be sent elsewhere. */
+    /** Limit of redirections of one login. */
     static final int REDIRECTS_MAX = 4;
-    /** MaxConnections that every login proposes, unless more are wanted. */
+    /** MaxConnections that every login proposes, unless more are configured. */
     static final int CONNECTIONS_OFFERED = 8;
-    /** Logins in a row that are closed over newer keys before one leaves them out. */
+    /**
+     * Number of logins in a row that the target closes over newer keys before one leaves them out.
+     */
     static final int OFFERS_MAX = 2;
 
     private static final SecureRandom RANDOM = new SecureRandom();
@@ -50,7 +52,7 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     private static final long ISID_RANDOM = 0x80L << 40;
     private static final int TAG_UNKNOWN = -1;
 
-    /** The way to what {@code url} names. */
+    /** Creates the route to the target that {@code url} names. */
     static Route to(IscsiUrl url, Optional<String> target, IscsiOptions options, long isid)
             throws Failure {
         return new Route(url, target, options, Secrets.answer(url, options),
@@ -58,18 +60,19 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
                 options.protocolLevel <= IscsiOptions.PROTOCOL_LEVEL_MIN);
     }
 
-    /** An ISID that nobody else has, for all sessions of one device. */
+    /** Returns a random ISID, for all sessions of one device. */
     static long randomIsid() {
         return ISID_RANDOM | RANDOM.nextLong() & 0xff_ffff_ffffL;
     }
 
-    /** Whether a session follows another, and in which portal group that was. */
+    /** Predecessor of a session: whether there is one, and its portal group. */
     record Follows(boolean isNext, OptionalInt group) {
         static final Follows NOTHING = new Follows(false, OptionalInt.empty());
 
         /**
-         * A login takes the place of the lost session in the same portal group only, for another
-         * is another nexus (RFC 7143 §6.3.5): there the lost session would live on.
+         * True when a session may follow. A login replaces the lost session only in the same portal
+         * group; in another one it makes another nexus (RFC 7143 §6.3.5), and the lost session
+         * would live on.
          */
         boolean allows(Session session) {
             return !isNext || group.equals(session.group());
@@ -77,9 +80,9 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     }
 
     /**
-     * Logs in, and adds the connections that are wanted, to the first session of a device only when
-     * its unit was asked what it is: see {@link Disk#open}. Redirects are followed. When there has
-     * been a session, and its portal does not let us in, the other portals are tried too.
+     * Logs in and follows redirections. Adds the configured connections, except to the first
+     * session of a device: see {@link Disk#open}. If there was a session and its portal refuses the
+     * login, the other portals are tried too.
      */
     Session logIn(long number, Follows follows, UnitAttentions attentions) throws Failure {
         try {
@@ -132,7 +135,7 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     }
 
     private static Portal elsewhere(TargetMovedException moved) throws Failure {
-        // Behind a comma stands the portal group, which the login tells anyway.
+        // The portal group after a comma is ignored: the login reports it as well.
         String address = moved.address().split(",", 2)[0];
         try {
             return Portal.parse(address);
@@ -141,7 +144,10 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
         }
     }
 
-    /** Logs in at the first address of the host that takes us in the right portal group. */
+    /**
+     * Logs in at the first address of the host that accepts the login and is in the right portal
+     * group.
+     */
     private Session reach(Portal portal, long number, Follows follows,
             UnitAttentions attentions, long until) throws Failure, LoginException {
         Failure last = null;
@@ -168,10 +174,11 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     }
 
     /**
-     * One leading login. Where the target closes the connection instead of answering the keys that
-     * are newer than some targets, the login is repeated: a connection that was cut there by chance
-     * is not cut there again. Where the repeated one ends like that too, the next one leaves the
-     * keys out. If that succeeds later logins leave them out as well, until one fails.
+     * Performs one leading login. If the target closes the connection instead of answering keys
+     * that are newer than some targets, the login is repeated, since a connection that failed by
+     * chance does not fail there again. If the repeated login ends in the same way, the next one
+     * leaves the keys out. If that one succeeds, later logins leave them out as well, until one
+     * fails.
      */
     private Session open(long number, String portal, InetSocketAddress address,
             UnitAttentions attentions, long until) throws Failure, LoginException {
@@ -194,7 +201,7 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
         return session;
     }
 
-    /** The same, for a target that does not know the newer keys. */
+    /** Returns the same route, for a target that does not support the newer keys. */
     private Route withoutNewerKeys() {
         return new Route(url, target, options, chap, isid, quirks, true);
     }
@@ -212,11 +219,12 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
         return tag == TAG_UNKNOWN ? "without a tag" : Integer.toString(tag);
     }
 
-    /** What a connection of this CID says of us and wants, under these numbers. */
+    /** Returns the login parameters of a connection with this CID and these numbers. */
     LoginOptions loginOptions(int cid, LoginNumbers numbers) {
         byte[] entropy = new byte[Challenge.ENTROPY_BYTES];
         RANDOM.nextBytes(entropy);
-        // The longer of both waits counts (RFC 7143 §13.15): how long is for the target to say.
+        // The longer of both waits applies (RFC 7143 §13.15): propose 0 and leave the choice to the
+        // target.
         Offer offer = Offer.initiator().toBuilder()
                 .maxConnections(Math.max(options.connections, CONNECTIONS_OFFERED))
                 .timeToWaitSeconds(0)
@@ -242,7 +250,7 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
                 || status == LoginStatus.INITIATOR_ERROR;
         if (proofRefused && refused instanceof LoginRefusedException by
                 && by.provenBy().equals(Optional.of(ChapAlgorithm.SHA256))) {
-            // tgt 1.0.85 computes SHA-1 under the number that IANA gave to SHA-256.
+            // tgt 1.0.85 computes SHA-1 under the number that IANA assigned to SHA-256.
             return Failure.of(Kind.AUTHENTICATION, what, refused)
                     .hint("check the CHAP user and secret; to a target that computes another hash"
                             + " than SHA-256 (tgt does), MD5 alone proves them");

@@ -13,20 +13,20 @@ import org.lunarsan.iscsi.login.Credential;
 import org.lunarsan.iscsi.login.Secret;
 
 /**
- * Where CHAP secrets come from: the options, a file, or the environment; never a URL.
+ * Reads CHAP secrets from the options, a file, or the environment; never from a URL.
  *
  * <p>Threads: no state.
  */
 final class Secrets {
-    /** 96 bits. RFC 7143 §9.2.1. */
+    /** Smallest length of a secret: 96 bits. RFC 7143 §9.2.1. */
     static final int SECRET_BYTES_MIN = 12;
-    /** The longest that is read from a file. */
+    /** Largest length of a secret read from a file. */
     static final int SECRET_BYTES_MAX = 255;
 
     private Secrets() {
     }
 
-    /** What to prove, and what to have proven; empty without a user. */
+    /** Returns the credentials to prove and to require; empty without a user. */
     static Optional<ChapAnswer> answer(IscsiUrl url, IscsiOptions options) throws Failure {
         Optional<String> user = options.chapUser.or(url::user);
         if (options.chapUser.isPresent() && url.user().isPresent()

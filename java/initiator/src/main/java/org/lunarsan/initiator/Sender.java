@@ -12,33 +12,33 @@ import org.lunarsan.iscsi.connection.Outgoing;
 import org.lunarsan.iscsi.framing.Framer;
 
 /**
- * What goes out on one connection. One thread at a time sends, whoever has something and finds
- * nobody at it; others leave theirs for it to be taken along. So a caller at depth 1 writes
- * himself, and many callers share a system call.
+ * Sends on one connection. One thread at a time sends: a thread that has something to send and
+ * finds no other one sending. Other threads leave their PDUs to it. At queue depth 1 a caller
+ * writes itself, and many callers share a system call.
  *
- * <p>The channel does not block: a caller that is interrupted in a write would close a blocking
- * one. Where the socket takes no more, the sending is left to the writer thread, which can wait.
+ * <p>The channel does not block, because an interrupt of a caller would close a blocking one. When
+ * the socket is full, sending is left to the writer thread, which can wait.
  *
- * <p>Threads: {@link #acquire}, {@link #again} any; the rest is of the one who acquired it.
+ * <p>Threads: {@link #acquire} and {@link #again} any; all others only the thread that acquired it.
  */
 final class Sender {
-    /** How a round of sending ended. */
+    /** Result of a round of sending. */
     enum Sent {
-        /** All is out. */
+        /** All data was sent. */
         ALL,
-        /** The socket takes no more: the writer goes on, and nobody else may send meanwhile. */
+        /** The socket is full: the writer continues, and no other thread may send meanwhile. */
         STALLED
     }
 
-    /** Permanent room: some hundred headers. */
+    /** Size of the permanent staging buffer: some hundred headers. */
     private static final int STAGING_BYTES = 8192;
-    /** Data of direct buffers is sent from there when it is so long; else it is copied. */
+    /** Length from which data of direct buffers is sent without a copy; shorter data is copied. */
     private static final int GATHER_BYTES_MIN = 16_384;
-    /** About so much is sent at once. */
+    /** Approximate limit of the bytes sent at once. */
     private static final int ROUND_BYTES = Chunks.SEGMENT_BYTES_MAX;
-    /** PDUs whose data is sent from where it is, at once. */
+    /** Limit of PDUs per round whose data is sent without a copy. */
     private static final int GATHERED_MAX = 16;
-    /** Header and tail of one PDU. */
+    /** Length of the header and tail of one PDU. */
     private static final int HEAD_BYTES = Outgoing.HEADER_BYTES_MAX + Framer.TAIL_BYTES_MAX;
 
     private static final ByteBuffer[] NOTHING = new ByteBuffer[0];
@@ -61,12 +61,12 @@ final class Sender {
     private final List<ByteBuffer> gather = new ArrayList<>(1);
     private ByteBuffer[] gathered = NOTHING;
     private int gatheredAt;
-    /** Those of {@code gather} that are callers' buffers. */
+    /** The views in {@code gather} that refer to callers' buffers. */
     private final List<Lent> lent = new ArrayList<>(1);
-    /** Held while callers' buffers may be read, and not while the socket takes no more. */
+    /** Held while callers' buffers may be read, and released while the socket is full. */
     private final ReentrantLock lock = new ReentrantLock(true);
 
-    /** A data segment that is sent from where it is. */
+    /** A data segment that is sent from the caller's buffer. */
     private record Lent(Task task, ByteBuffer view) {
     }
 
@@ -76,27 +76,30 @@ final class Sender {
         this.framer = framer;
     }
 
-    /** True: this thread sends from now on, until {@link #release} says that it may stop. */
+    /**
+     * Acquires the right to send. If true, this thread sends until {@link #release} allows it to
+     * stop.
+     */
     boolean acquire() {
         return state.compareAndSet(IDLE, BUSY);
     }
 
-    /** Whoever sends looks again before it stops; false: nobody sends. */
+    /** Makes the sending thread check again before it stops. False: no thread sends. */
     boolean again() {
         return state.compareAndSet(BUSY, AGAIN) || state.get() == AGAIN;
     }
 
-    /** Before a look at what there is to send: what came until now is seen by it. */
+    /** Called before checking for something to send: everything submitted until now is seen. */
     private void look() {
         state.set(BUSY);
     }
 
-    /** After all is out; false: there is more. */
+    /** Called after all data was sent. False: there may be more. */
     private boolean release() {
         return state.compareAndSet(BUSY, IDLE);
     }
 
-    /** Nobody sends any more, ever. */
+    /** Stops all sending for good. */
     void abandon() {
         lock.lock();
         try {
@@ -110,7 +113,7 @@ final class Sender {
         }
     }
 
-    /** Sends all there is, and lets go; or what the socket takes. */
+    /** Sends all that is due and releases the sender, or stops when the socket is full. */
     Sent send() throws IOException {
         if (round(false) == Round.STALLED) {
             return Sent.STALLED;
@@ -128,10 +131,10 @@ final class Sender {
         return Sent.ALL;
     }
 
-    /** How one round ended. */
+    /** Result of one round. */
     private enum Round { DONE, NOTHING_DUE, STALLED }
 
-    /** What is staged, with what is due if wanted. */
+    /** Sends the staged data, after adding PDUs that are due if {@code fills}. */
     private Round round(boolean fills) throws IOException {
         lock.lock();
         try {
@@ -145,8 +148,8 @@ final class Sender {
     }
 
     /**
-     * From any thread: from when this returns on, the data of a task is taken from {@code copy}; it
-     * began at {@code shift} in the caller's buffer.
+     * Makes the data of a task come from {@code copy}, which begins at {@code shift} of the
+     * caller's buffer, after this call returns. Threads: any.
      */
     void moveDataOut(Task task, ByteBuffer copy, int shift) {
         lock.lock();
@@ -172,14 +175,14 @@ final class Sender {
         }
     }
 
-    /** Encodes what is due, as much as fits; whether there was anything. */
+    /** Encodes PDUs that are due, as many as fit. True if there were any. */
     private boolean fill() {
         long now = System.nanoTime();
         boolean any = false;
         while (stagedBytes < ROUND_BYTES && held.size() < GATHERED_MAX && makeRoom(HEAD_BYTES)) {
             int at = staging.position();
             Outgoing out = spare.isEmpty() ? new Outgoing() : spare.removeLast();
-            // Held from now on: whatever is thrown here, its buffer is given back.
+            // Held from now on: if anything below throws, its buffer is still given back.
             held.add(out);
             if (!machine.poll(now, staging, out)) {
                 spare.add(held.removeLast());
@@ -226,7 +229,7 @@ final class Sender {
         }
     }
 
-    /** So many bytes can be staged one behind the other; always true. */
+    /** Makes room for {@code bytes} consecutive staged bytes; always true. */
     private boolean makeRoom(int bytes) {
         if (staging.remaining() < bytes) {
             endSection();
@@ -245,7 +248,7 @@ final class Sender {
         }
     }
 
-    /** Writes what is staged; false when the socket takes no more. */
+    /** Writes the staged data. False when the socket is full. */
     private boolean flush() throws IOException {
         if (gather.isEmpty()) {
             return flushStaging();
@@ -266,7 +269,7 @@ final class Sender {
         return true;
     }
 
-    /** Nearly always: some headers and short data, one behind the other. */
+    /** The usual case: some headers and short data in one contiguous range. */
     private boolean flushStaging() throws IOException {
         int end = staging.position();
         while (section < end) {

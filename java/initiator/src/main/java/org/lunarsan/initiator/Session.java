@@ -29,12 +29,11 @@ import org.lunarsan.iscsi.text.ConnectionParameters;
 
 /**
  * One session, from its login to its end, over one or more connections. Each command goes to the
- * connection with the least data under way, and stays there (RFC 7143 §4.2.5.1).
+ * connection with the least pending data, and stays there (RFC 7143 §4.2.5.1).
  *
- * <p>A connection that is lost with commands under way takes the session along, for at
- * ErrorRecoveryLevel 0 nobody knows what becomes of them before a new session has taken the place
- * of this one (RFC 7143 §7.1.4.4). One that had nothing to do is made again while the session goes
- * on.
+ * <p>A connection that is lost with pending commands ends the session, because at
+ * ErrorRecoveryLevel 0 their outcome is unknown until a new session has replaced this one (RFC 7143
+ * §7.1.4.4). A connection that was idle is made again while the session continues.
  *
  * <p>Threads: any.
  */
@@ -43,10 +42,10 @@ final class Session {
     private static final int LEADING = 0;
     /** CmdSN of the leading login. */
     private static final int CMD_SN_FIRST = 1;
-    /** Between two looks whether commands have come back: doubled each time, up to a limit. */
+    /** Interval at which pending commands are checked: doubled each time, up to a limit. */
     private static final long HEARING_NANOS_MIN = 20_000;
     private static final long HEARING_NANOS_MAX = 1_000_000;
-    /** So long a thread that is interrupted waits for the answer to a logout. */
+    /** Time for which an interrupted thread waits for the answer to a logout. */
     static final long HASTY_NANOS = 250_000_000L;
     private static final byte SYNCHRONIZE_CACHE_16 = (byte) 0x91;
 
@@ -58,22 +57,22 @@ final class Session {
     private final InitiatorSession machine;
     private final CopyOnWriteArrayList<Connection> connections = new CopyOnWriteArrayList<>();
     private final Map<Request, CompletableFuture<Request>> asked = new ConcurrentHashMap<>();
-    /** A thread makes connections again. */
+    /** Set while a thread makes connections again. */
     private final AtomicBoolean joining = new AtomicBoolean();
-    /** Why the last of several connections went, until that thread has looked. */
+    /** Failure of the connection lost last, until that thread has seen it. */
     private final AtomicReference<Failure> lost = new AtomicReference<>();
     private final AtomicInteger nextCid = new AtomicInteger(LEADING);
     private volatile Established established;
     private volatile boolean over;
-    /** How many connections there were when the first of them was lost; 0: none was. */
+    /** Number of connections when the first of them was lost; 0: none was lost. */
     private final AtomicInteger lostAmong = new AtomicInteger();
-    /** On the clock of {@link System#nanoTime}, once it is over. */
+    /** Time of the end on the clock of {@link System#nanoTime}, once the session is over. */
     private volatile long overSince;
     private volatile boolean loggingOut;
-    /** When a further connection began last to log in, on the same clock, once one has. */
+    /** Time at which the last further connection began to log in, on the same clock. */
     private volatile long joinedSince;
     private volatile boolean hasBeenJoined;
-    /** A connection went with commands under way: what the target said to them is not known. */
+    /** Set when a connection was lost with pending commands: the target's answers are unknown. */
     private volatile boolean lostAnswers;
     private volatile Failure cause;
 
@@ -95,7 +94,7 @@ final class Session {
         return session;
     }
 
-    /** Adds connections, as many as are wanted and the target bears; fewer are no error. */
+    /** Adds connections, up to the configured number and the target's limit; fewer are no error. */
     void addConnections(long until) {
         for (int have = connections.size(); have < connectionsMax() && !over; have++) {
             try {
@@ -114,12 +113,12 @@ final class Session {
         return Math.min(route.quirks().connections(), allowed);
     }
 
-    /** A further connection was refused or lost; whether another is to be tried. */
+    /** Records a further connection that was refused or lost. True if another is to be tried. */
     private boolean joinFailed(String why) {
         return route.quirks().noteRetry(portal, connections.size(), why, System.nanoTime());
     }
 
-    /** One more connection. */
+    /** Logs one connection in. */
     private void join(Login login) throws Failure, LoginException {
         int cid = nextCid.getAndIncrement();
         AtomicReference<Connection> made = new AtomicReference<>();
@@ -159,7 +158,7 @@ final class Session {
         }
     }
 
-    /** A data segment of ours is never longer than a chunk, whatever the target would take. */
+    /** Limits our data segments to the length of a chunk, whatever the target accepts. */
     private static Established capped(Established made) {
         ConnectionParameters told = made.connection();
         int most = Math.min(told.sendDataSegmentBytesMax(), Chunks.SEGMENT_BYTES_MAX);
@@ -169,7 +168,10 @@ final class Session {
                 made.targetAlias());
     }
 
-    /** A place for a command on the connection with the least to do; null: it takes nothing now. */
+    /**
+     * Takes a task on the connection with the least pending data; null: no connection accepts any
+     * now.
+     */
     Task take(long dataBytes) {
         for (Connection chosen = choose(); chosen != null; chosen = choose()) {
             Task task = chosen.tasks().take(dataBytes);
@@ -180,7 +182,7 @@ final class Session {
         return null;
     }
 
-    /** Likewise, without waiting. */
+    /** Takes a task as {@link #take} does, without waiting. */
     Task tryTake(long dataBytes) {
         Connection chosen = choose();
         return chosen == null ? null : chosen.tasks().tryTake(dataBytes);
@@ -202,7 +204,7 @@ final class Session {
         return best;
     }
 
-    /** Asks for anything but a command; completes when it came back. */
+    /** Submits any request but a command; the future completes when the request does. */
     CompletableFuture<Request> ask(Request request) throws Failure {
         Connection connection = choose();
         if (connection == null) {
@@ -224,7 +226,7 @@ final class Session {
         }
     }
 
-    /** A task of one of its connections came back: notes what it says of the session and unit. */
+    /** Processes a completed task of a connection: records its findings about session and unit. */
     void judge(Connection connection, Task task) {
         var failure = task.failure();
         if (failure == null) {
@@ -245,14 +247,14 @@ final class Session {
         }
     }
 
-    /** Whether it had several connections when the first one was lost, or has now. */
+    /** True if there were several connections when the first was lost, or are now. */
     private boolean hadSeveral() {
         return Math.max(lostAmong.get(), connections.size()) > 1;
     }
 
-    /** A connection is gone. */
+    /** Handles the end of a connection. */
     void connectionOver(Connection connection, CloseReason reason) {
-        // Before it is no longer found: what it had in hand may not have come back yet.
+        // Check before the connection is removed: its pending requests may not have completed yet.
         if (!underWay(List.of(connection)).isEmpty()) {
             lostAnswers = true;
         }
@@ -265,7 +267,7 @@ final class Session {
                     return;
                 }
                 if (lostAnswers && hadSeveral()) {
-                    // Before any of its commands came back.
+                    // Record the loss before any of the commands completes.
                     route.quirks().noteLoss(portal, why.getMessage(), now);
                 } else if (hasBeenJoined && reason instanceof CloseReason.PeerClosed) {
                     route.quirks().noteJoinedEnd(portal, now - joinedSince, why.getMessage(), now);
@@ -281,11 +283,11 @@ final class Session {
     }
 
     /**
-     * Waits until all that is under way now has come back, and so has said what it had to say of
-     * the unit: another connection may have brought something newer earlier. Commands end by their
-     * answer, the command time or the end of the session.
+     * Waits until all commands pending now have completed, and any unit attentions in their answers
+     * are recorded: another connection may have delivered newer answers earlier. Commands end by
+     * their answer, the command time or the end of the session.
      *
-     * @return false: some answers are lost
+     * @return false if some answers are lost
      */
     boolean hearOut() {
         long pause = HEARING_NANOS_MIN;
@@ -316,12 +318,13 @@ final class Session {
         }
     }
 
-    /** Makes connections until there are as many as before, or the target has refused enough. */
+    /** Makes connections until the limit is reached or the target has refused too often. */
     private void joinAgain() {
         Backoff backoff = new Backoff(System.nanoTime());
         do {
             Waits.pause(backoff.next());
-            // Those that went together are one failure; with the session they are none.
+            // Connections lost together count as one failure; those lost with the session do not
+            // count.
             Failure gone = lost.getAndSet(null);
             if (over || gone != null && !joinFailed(gone.getMessage())) {
                 return;
@@ -343,14 +346,14 @@ final class Session {
         return !over && !loggingOut && connections.size() < connectionsMax();
     }
 
-    /** Ends it without a logout, unless it is over. */
+    /** Ends the session without a logout, unless it is over. */
     void end(Failure why) {
         end(why, now -> { });
     }
 
     /**
-     * Ends it without a logout, unless it is over. What the loss says of the target is noted
-     * first: as soon as it is over, the next login may begin.
+     * Ends the session without a logout, unless it is over. Runs {@code note} first, which records
+     * conclusions about the target: once the session is over, the next login may begin.
      */
     private void end(Failure why, LongConsumer note) {
         synchronized (this) {
@@ -365,7 +368,9 @@ final class Session {
         machine.end();
     }
 
-    /** Logs out, and waits at most so long for the answer; then it is over in any case. */
+    /**
+     * Logs out and waits up to {@code nanos} for the answer; the session is over then in any case.
+     */
     void logOut(long nanos) {
         loggingOut = true;
         long until = System.nanoTime() + nanos;
@@ -385,7 +390,7 @@ final class Session {
         }
     }
 
-    /** Logs out one that is of no use; a thread that is interrupted does so in haste. */
+    /** Logs out a session that is not needed; an interrupted thread waits only a short time. */
     void leave() {
         if (Thread.currentThread().isInterrupted()) {
             leaveInHaste();
@@ -398,12 +403,12 @@ final class Session {
         logOut(Math.min(HASTY_NANOS, options().logoutTime.toNanos()));
     }
 
-    /** How many connections take commands. */
+    /** Number of connections that accept commands. */
     int connections() {
         return (int) connections.stream().filter(Connection::isUp).count();
     }
 
-    /** Nothing is under way. */
+    /** True when no command is pending. */
     boolean isIdle() {
         return connections.stream().allMatch(each -> each.tasks().outstandingBytes() == 0);
     }
@@ -412,12 +417,15 @@ final class Session {
         return over;
     }
 
-    /** When it ended, on the clock of {@link System#nanoTime}; it has to be over. */
+    /**
+     * Returns the time of the end on the clock of {@link System#nanoTime}; the session must be
+     * over.
+     */
     long overSince() {
         return overSince;
     }
 
-    /** Why it is over. */
+    /** Returns the reason for the end. */
     Failure why() {
         Failure known = cause;
         return known != null ? known
@@ -432,7 +440,7 @@ final class Session {
         return established;
     }
 
-    /** The portal group that was reached. */
+    /** Returns the portal group that was reached. */
     OptionalInt group() {
         return established.portalGroupTag();
     }
@@ -445,12 +453,12 @@ final class Session {
         return route.options();
     }
 
-    /** The portal that was connected to, as it was named. */
+    /** Returns the portal that was connected to, as it was named. */
     String portal() {
         return portal;
     }
 
-    /** Its number among those of its device. */
+    /** Returns the session's number among those of its device. */
     long number() {
         return number;
     }

@@ -10,40 +10,40 @@ import org.lunarsan.iscsi.scsi.VitalPage.BlockLimits;
 import org.lunarsan.iscsi.scsi.VitalPage.Provisioning;
 
 /**
- * Size and limits of a unit, and how blocks are let go there.
+ * Size and limits of a unit, and its method of unmapping blocks.
  *
  * <p>Threads: immutable.
  *
  * @param geometry block size and count
- * @param transferBlocks blocks of one READ or WRITE, at most
- * @param unmapping how blocks are let go
- * @param unmapBlocks blocks of one such command, at most
+ * @param transferBlocks limit of blocks of one READ or WRITE
+ * @param unmapping how blocks are unmapped
+ * @param unmapBlocks limit of blocks of one command that unmaps
  * @param granularity blocks of a unit of allocation, at least 1
- * @param isThin blocks can be let go (LBPME)
+ * @param isThin whether the unit can unmap blocks (LBPME)
  */
 record Shape(Geometry geometry, int transferBlocks, Unmapping unmapping, int unmapBlocks,
         long granularity, boolean isThin) {
-    /** The longest transfer where the target names no limit, and the longest used in any case. */
+    /** The longest transfer in any case, also if the target has no limit. */
     static final int TRANSFER_BYTES_MAX = 8 << 20;
-    /** The longest WRITE SAME where the target names no limit. */
+    /** The longest WRITE SAME if the target has no limit. */
     static final int WRITE_SAME_BYTES_MAX = 32 << 20;
-    /** The longest UNMAP where the target names no limit. */
+    /** The longest UNMAP if the target has no limit. */
     static final int UNMAP_BLOCKS_MAX = 1 << 20;
 
     private static final int CDB_BYTES = 16;
     private static final int UNMAP_LIST_BYTES = 24;
 
-    /** How blocks are let go. */
+    /** Method of unmapping blocks. */
     enum Unmapping {
-        /** By WRITE SAME with zeroes that may deallocate: the blocks read as zeroes then. */
+        /** WRITE SAME with zeroes that may deallocate: the blocks read as zeroes afterwards. */
         ZEROES,
-        /** By UNMAP, of whole units of allocation: a hint. */
+        /** UNMAP of whole units of allocation: a hint. */
         HINT,
-        /** Not at all. */
+        /** Blocks cannot be unmapped. */
         NONE
     }
 
-    /** Asks the unit for its limits. */
+    /** Queries the limits of the unit. */
     static Shape of(Unit unit, Capacity capacity) throws Failure {
         int size = capacity.blockBytes();
         long count = capacity.blockCount();
@@ -70,33 +70,33 @@ record Shape(Geometry geometry, int transferBlocks, Unmapping unmapping, int unm
                 (int) most, Math.max(limits.unmapGranularityBlocks(), 1), capacity.isThin());
     }
 
-    /** What the target names, if it does and it is less. */
+    /** Returns the target's limit if there is one, but at most {@code most}. */
     private static long limit(long named, long most) {
         return named > 0 ? Math.min(named, most) : most;
     }
 
-    /** Blocks of one piece of a long transfer, at most. */
+    /** Returns the largest number of blocks of one piece of a long transfer. */
     int pieceBlocks() {
         return Pieces.blocksMax(transferBlocks, geometry.blockSize());
     }
 
-    /** SYNCHRONIZE CACHE (16) of all blocks. */
+    /** Encodes SYNCHRONIZE CACHE (16) of all blocks. */
     byte[] synchronizeCache() {
         byte[] cdb = new byte[CDB_BYTES];
         Cdb.synchronizeCache16(cdb, 0, 0);
         return cdb;
     }
 
-    /** Sends one command, and waits for it. */
+    /** Sends one command and waits for it. */
     interface Sending {
         void send(Order order) throws Failure;
     }
 
-    /** Lets blocks go, by one command after the other; by none where that is not known. */
+    /** Unmaps blocks by consecutive commands; does nothing if the unit cannot unmap. */
     void unmap(long lba, long blocks, Sending sending) throws Failure {
         switch (unmapping) {
             case ZEROES -> pieces(lba, lba + blocks, true, sending);
-            // The ragged ends stay as they are: no more than a hint was given.
+            // Partial units of allocation at both ends stay as they are: UNMAP is only a hint.
             case HINT -> pieces(roundUp(lba), (lba + blocks) / granularity * granularity, false,
                     sending);
             case NONE -> {

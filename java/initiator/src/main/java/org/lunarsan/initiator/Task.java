@@ -7,42 +7,45 @@ import org.lunarsan.iscsi.connection.Residual;
 import org.lunarsan.iscsi.pdu.ServiceResponse;
 
 /**
- * A place for one command of one connection, used again and again, and who waits for it: a thread,
- * or a {@link Completion}.
+ * A reusable slot for one command of one connection, and the thread or {@link Completion} that
+ * waits for it.
  *
- * <p>Threads: of the one who took it from its {@link Tasks}, until it is submitted; then the
- * connection's; of the one who waits again when it came back.
+ * <p>Threads: the thread that took it from its {@link Tasks}, until it is submitted; then the
+ * connection's; after completion the waiting thread again.
  */
 final class Task extends Command {
-    /** There is none that is asked for. */
+    /** No use of a task. */
     static final long NO_USE = 0;
 
     private static final int STATUS_GOOD = 0;
-    /** Interrupts are kept, and nothing else is done. */
+    /** Action at an interrupt: none, the interrupt status is kept. */
     private static final Runnable KEEP = () -> { };
 
-    /** What is done when a task came back, where no thread waits. */
+    /** Called when a task has completed for which no thread waits. */
     interface Completion {
-        /** Called once, by a reader or a virtual thread. It gives the task back to its tasks. */
+        /** Called once, by a reader or a virtual thread. Has to give the task back to its tasks. */
         void completed(Task task);
     }
 
     final Connection home;
-    /** In the list of free ones. */
+    /** The next task in the list of free ones. */
     Task next;
-    /** The data-in buffer: its position and limit are the reader's. */
+    /** The data-in buffer; the reader owns its position and limit. */
     ByteBuffer view;
-    /** When it is aborted, on the clock of {@link System#nanoTime}; set before each use. */
+    /**
+     * Time at which the command is aborted, on the clock of {@link System#nanoTime}; set before
+     * each use.
+     */
     private long deadline;
-    /** Counts its uses, so that what was found out about one is not taken for the next. */
+    /** Number of the current use, so that a finding about one use is not applied to the next. */
     private volatile long use;
-    /** The use that was not answered in time, and for which ABORT TASK is asked for. */
+    /** Number of the use that was not answered in time, and is being aborted. */
     private volatile long expiredUse;
-    /** The caller's buffer could not be written to any more: not all is there. */
+    /** Set when the caller's buffer could not be written to: its data is incomplete. */
     private volatile Throwable broken;
-    /** What comes for it is thrown away. The reader's, behind its lock. */
+    /** Set when incoming data is discarded. Owned by the reader, behind its lock. */
     private boolean discards;
-    /** It is counted among the bytes under way. */
+    /** Number of bytes counted for the task among the pending ones. */
     long weight;
     private Completion completion;
     private Thread waiter;
@@ -52,27 +55,30 @@ final class Task extends Command {
         this.home = home;
     }
 
-    /** Data goes to {@code buffer} through {@code own}, whose position nobody else uses. */
+    /**
+     * Directs data-in to {@code buffer} through {@code own}, a view whose position no other code
+     * uses.
+     */
     Task into(ByteBuffer buffer, int at, int bytes, ByteBuffer own) {
         dataIn(buffer, at, bytes);
         view = own;
         return this;
     }
 
-    /** For the next one who takes it. */
+    /** Resets the task for its next use. */
     void renew() {
         broken = null;
         discards = false;
     }
 
-    /** The caller's buffer cannot be written to; the first reason counts. */
+    /** Records that the caller's buffer cannot be used; the first reason counts. */
     void broke(Throwable why) {
         if (broken == null) {
             broken = why;
         }
     }
 
-    /** Why the caller's buffer could not be used, or null. */
+    /** Returns why the caller's buffer could not be used, or null. */
     Throwable broken() {
         return broken;
     }
@@ -85,32 +91,34 @@ final class Task extends Command {
         return discards;
     }
 
-    /** This thread will wait. */
+    /** Makes this thread the waiting one. */
     void waitHere() {
         completion = null;
         waiter = Thread.currentThread();
         begin();
     }
 
-    /** Nobody will wait. */
+    /** Makes a completion run instead of a waiting thread. */
     void then(Completion what) {
         completion = what;
         waiter = null;
         begin();
     }
 
-    /** The watch looks at it from the last line on, so its time has to be set by then. */
+    /**
+     * The timeout check sees the task from the last line on, so the deadline has to be set first.
+     */
     private void begin() {
         deadline = home.deadline();
         use = use + 1;
         done = false;
     }
 
-    /** The use in hand, if that is overdue and was not found so before; else {@link #NO_USE}. */
+    /** Returns the current use if it is overdue for the first time; else {@link #NO_USE}. */
     long expire(long now) {
         long looked = use;
         boolean late = !done && expiredUse != looked && deadline - now <= 0;
-        // In between it may have come back and begun anew.
+        // The task may have completed and begun anew in between.
         if (!late || use != looked) {
             return NO_USE;
         }
@@ -118,23 +126,25 @@ final class Task extends Command {
         return looked;
     }
 
-    /** It was not answered in time, and ABORT TASK is asked for. */
+    /** True when the command was not answered in time and is being aborted. */
     boolean isExpired() {
         return expiredUse == use;
     }
 
-    /** The use that has not come back; else {@link #NO_USE}. */
+    /** Returns the use that has not completed; else {@link #NO_USE}. */
     long useUnderWay() {
         long looked = use;
         return done ? NO_USE : looked;
     }
 
-    /** This use of it has not come back. */
+    /** True when this use has not completed. */
     boolean isUnderWay(long which) {
         return use == which && !done;
     }
 
-    /** It came back. True: whoever waits knows; false: {@link #runCompletion} is to be called. */
+    /**
+     * Completes the task. True: the waiting thread was woken; false: call {@link #runCompletion}.
+     */
     boolean comeBack() {
         view = null;
         Thread waits = waiter;
@@ -157,7 +167,7 @@ final class Task extends Command {
         what.completed(this);
     }
 
-    /** It was not submitted after all; {@link #failure} says why. */
+    /** Resets a task that was not accepted; {@link #failure} holds the reason. */
     void refused() {
         view = null;
         waiter = null;
@@ -165,12 +175,15 @@ final class Task extends Command {
         done = true;
     }
 
-    /** Submits it and waits until it came back, or was not accepted. */
+    /** Submits the task and waits until it has completed or was not accepted. */
     void execute() {
         execute(KEEP);
     }
 
-    /** The same; at the first interrupt this is run, and then it is waited for all the same. */
+    /**
+     * Same as {@link #execute()}; runs {@code atInterrupt} at the first interrupt and continues to
+     * wait.
+     */
     void execute(Runnable atInterrupt) {
         waitHere();
         if (home.submit(this)) {
@@ -180,7 +193,7 @@ final class Task extends Command {
         }
     }
 
-    /** Waits until it came back; an interrupt does not shorten it. */
+    /** Waits until the task has completed; an interrupt does not shorten the wait. */
     private void await(Runnable atInterrupt) {
         boolean interrupted = false;
         while (!done) {
@@ -196,7 +209,7 @@ final class Task extends Command {
         }
     }
 
-    /** The target did it all, and has nothing to say of it. */
+    /** True when the target executed the whole command with status GOOD and no residual. */
     boolean isGood() {
         return broken == null && failure() == null
                 && response() == ServiceResponse.COMMAND_COMPLETED && status() == STATUS_GOOD

@@ -6,14 +6,16 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * The tasks of one connection: how many there may be at once, and the free ones.
+ * The tasks of one connection: limits their number and keeps the free ones.
  *
- * <p>Threads: any. Who takes one waits until there is one.
+ * <p>Threads: any. A thread that takes one waits until one is free.
  */
 final class Tasks {
-    /** What a command weighs besides its data. */
+    /** Bytes counted for a command in addition to its data. */
     private static final long COMMAND_BYTES = 512;
-    /** Whoever waits is let in when the connection is over, to find that out. */
+    /**
+     * Number of permits released when the connection is over, so that all waiting threads return.
+     */
     private static final int ALL = 1 << 20;
 
     private final Connection home;
@@ -30,18 +32,18 @@ final class Tasks {
         all = new Task[depth];
     }
 
-    /** Data and commands under way, in bytes. */
+    /** Returns the number of pending bytes: data and commands. */
     long outstandingBytes() {
         return outstandingBytes.get();
     }
 
-    /** Waits for a place; null when the connection is over. */
+    /** Takes a task, waiting for a free one; null when the connection is over. */
     Task take(long dataBytes) {
         places.acquireUninterruptibly();
         return taken(dataBytes);
     }
 
-    /** A place, if there is one; null when there is none, or the connection is over. */
+    /** Takes a task if one is free; null when none is, or the connection is over. */
     Task tryTake(long dataBytes) {
         return places.tryAcquire() ? taken(dataBytes) : null;
     }
@@ -68,7 +70,7 @@ final class Tasks {
         return task;
     }
 
-    /** A task that came back, or was not submitted, is free again. */
+    /** Frees a task that has completed or was not submitted. */
     void give(Task task) {
         task.clear();
         outstandingBytes.addAndGet(-task.weight);
@@ -80,16 +82,16 @@ final class Tasks {
         places.release();
     }
 
-    /** The connection is over: whoever waits for a place finds out. */
+    /** Releases all waiting threads: the connection is over. */
     void close() {
         places.release(ALL);
     }
 
-    /** A use of a task that was not answered in time, or not yet. */
+    /** One use of a task, pending or overdue. */
     record Use(Task task, long use) {
     }
 
-    /** One that was not answered in time, noted as such; null when there is none. */
+    /** Returns an overdue use and marks it as such; null if there is none. */
     synchronized Use overdue(long now) {
         for (int at = 0; at < made; at++) {
             Task task = all[at];
@@ -101,7 +103,7 @@ final class Tasks {
         return null;
     }
 
-    /** All that are under way now are added. */
+    /** Adds all uses that are pending now. */
     synchronized void addUnderWay(List<Use> uses) {
         for (int at = 0; at < made; at++) {
             long use = all[at].useUnderWay();
@@ -111,7 +113,7 @@ final class Tasks {
         }
     }
 
-    /** Where nothing is under way, nothing is kept: an idle connection is small. */
+    /** Drops all tasks if none is in use, so that an idle connection is small. */
     synchronized void trim() {
         if (freeCount == made) {
             Arrays.fill(all, 0, made, null);

@@ -5,8 +5,8 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.device.TransferFuture;
 
 /**
- * A read or write of blocks of one command for which no thread waits: the future of its caller.
- * When it meets trouble, a virtual thread goes on with it.
+ * A read or write by one command for which no thread waits; it is the future of its caller. If the
+ * first attempt does not succeed, a virtual thread continues it.
  *
  * <p>Threads: begun by one thread, completed by a reader or a virtual thread.
  */
@@ -17,10 +17,13 @@ final class Transfer extends TransferFuture implements Task.Completion {
     private final int blocks;
     private final LentBuffer data;
     private long sentAfter;
-    /** Its number among the writes that later ones wait for, once it is given up. */
+    /** Number of the abandoned write in {@link Doubts}, for which later writes wait. */
     private volatile long givenUp = Doubts.NEW;
 
-    /** What remains of {@code buffer}, which is that of {@code caller} or a copy of it. */
+    /**
+     * Creates a transfer of the remaining bytes of {@code buffer}, which is {@code caller} or a
+     * copy.
+     */
     Transfer(Disk disk, boolean write, long lba, int blocks, ByteBuffer buffer,
             ByteBuffer caller) {
         super(caller);
@@ -31,7 +34,9 @@ final class Transfer extends TransferFuture implements Task.Completion {
         data = new LentBuffer(write, buffer);
     }
 
-    /** Begins it; waits for a place at most, and not even that where a reader must not. */
+    /**
+     * Begins the transfer. Waits for a free task at most, and in a reader thread not even for that.
+     */
     Transfer begin() {
         sentAfter = disk.attentions().resets();
         Task task = disk.takeNow(write, lba, blocks, !ReaderThread.isCurrent());
@@ -75,7 +80,7 @@ final class Transfer extends TransferFuture implements Task.Completion {
         });
     }
 
-    /** A write that is given up may be executed until it has ended: later ones wait for it. */
+    /** An abandoned write may be executed until it has ended: later writes wait for it. */
     @Override
     protected void detach() {
         givenUp = write ? disk.doubts().replay(lba, blocks) : Doubts.NEW;

@@ -1,25 +1,28 @@
 package org.lunarsan.initiator;
 
 /**
- * The acknowledged writes of one disk that a volatile cache may still hold, and whether they may be
- * lost. Resets of the unit are counted elsewhere; each call is told how many there were.
+ * Tracks the acknowledged writes of one disk that a volatile cache may still hold, and whether they
+ * may be lost. Resets of the unit are counted elsewhere; each call receives their current number.
  *
  * <p>Threads: any, behind one short lock.
  */
 final class Unflushed {
-    /** How many resets were looked at. */
+    /** Number of resets already taken into account. */
     private long resets;
-    /** Writes acknowledged, and how many of the first of them are durable or told to be lost. */
+    /**
+     * Number of acknowledged writes, and how many of the first of them are durable or reported
+     * lost.
+     */
     private long acknowledged;
     private long settled;
-    /** How often writes may have been lost. */
+    /** Number of times that writes may have been lost. */
     private long losses;
-    /** Why it was the last time; null: for a reset, whose cause is known elsewhere. */
+    /** Cause of the last loss; null: a reset, whose cause is kept elsewhere. */
     private LossCause cause;
-    /** Nobody was told of the last loss yet. */
+    /** Set until the last loss was reported. */
     private boolean untold;
 
-    /** A flush that has begun. */
+    /** State at the begin of a flush. */
     record Flush(long covers, long losses) {
     }
 
@@ -28,8 +31,8 @@ final class Unflushed {
     }
 
     /**
-     * A write was acknowledged that had been sent after {@code sentAfter} resets. One that a reset
-     * came between may be lost, whichever came first.
+     * Records an acknowledged write that was sent after {@code sentAfter} resets. If a reset came
+     * between sending and acknowledgement, the write may be lost, whichever the target did first.
      */
     synchronized void acknowledged(long sentAfter, long resetsNow) {
         look(resetsNow);
@@ -41,8 +44,8 @@ final class Unflushed {
     }
 
     /**
-     * A flush begins; it covers what was acknowledged before. Null, once, when something was lost
-     * before.
+     * Begins a flush, which covers all writes acknowledged before. Returns null, once, if an
+     * earlier loss has to be reported.
      */
     synchronized Flush begin(long resetsNow) {
         look(resetsNow);
@@ -53,12 +56,12 @@ final class Unflushed {
         return new Flush(acknowledged, losses);
     }
 
-    /** There is anything that it has to make durable. */
+    /** True when there are writes that the flush has to make durable. */
     synchronized boolean isNeeded(Flush flush) {
         return flush.covers > settled;
     }
 
-    /** The target said that it is done. False when something was lost since it began. */
+    /** Ends a flush that the target has completed. False when writes were lost since it began. */
     synchronized boolean end(Flush flush, long resetsNow) {
         look(resetsNow);
         if (losses != flush.losses) {
@@ -69,20 +72,20 @@ final class Unflushed {
         return true;
     }
 
-    /** How often writes may have been lost. */
+    /** Returns the number of times that writes may have been lost. */
     synchronized long losses(long resetsNow) {
         look(resetsNow);
         return losses;
     }
 
-    /** What was acknowledged may be lost, for this cause; null: by a reset. */
+    /** Records that acknowledged writes may be lost, for this cause; null: by a reset. */
     synchronized void lost(LossCause why) {
         losses++;
         cause = why;
         untold = true;
     }
 
-    /** Why something was lost the last time, {@code ofReset} being the cause of the last reset. */
+    /** Returns the cause of the last loss; {@code ofReset} is the cause of the last reset. */
     synchronized LossCause cause(LossCause ofReset) {
         return cause == null ? ofReset : cause;
     }

@@ -12,23 +12,23 @@ import org.lunarsan.iscsi.scsi.Sense;
 import org.lunarsan.iscsi.scsi.VitalPage;
 
 /**
- * One LUN in one session, and what it tells of itself. Unit attentions are taken note of and the
- * command is sent again; a busy target is given time. What is lost with the session is not
- * repeated.
+ * One LUN in one session, with queries of its properties. Commands are repeated after unit
+ * attentions, which are recorded, and after pauses while the target is busy. Commands lost with the
+ * session are not repeated.
  *
  * <p>Threads: any; calls wait.
  */
 final class Unit {
-    /** Room for INQUIRY data and VPD pages. */
+    /** Buffer length for INQUIRY data and VPD pages. */
     private static final int INQUIRY_BYTES = 1024;
     private static final int CDB_BYTES = 16;
 
     private final Session session;
     private final long lun;
-    /** Nobody but one thread uses the session yet. */
+    /** Set while only one thread uses the session. */
     private final boolean opening;
 
-    /** In a session at work. Interrupts are kept, and shorten nothing. */
+    /** Creates a unit in an established session. Interrupts are kept and do not shorten waits. */
     Unit(Session session, long lun) {
         this(session, lun, false);
     }
@@ -39,7 +39,9 @@ final class Unit {
         this.opening = opening;
     }
 
-    /** In a session that is for the current thread alone, and ends when that is interrupted. */
+    /**
+     * Creates a unit in a session that only this thread uses and that ends when it is interrupted.
+     */
     static Unit ofOpening(Session session, long lun) {
         return new Unit(session, lun, true);
     }
@@ -51,7 +53,7 @@ final class Unit {
         command(cdb, 0);
     }
 
-    /** Standard INQUIRY data. */
+    /** Returns the standard INQUIRY data. */
     Inquiry identity() throws Failure {
         byte[] cdb = new byte[CDB_BYTES];
         Cdb.inquiry(cdb, INQUIRY_BYTES);
@@ -62,14 +64,14 @@ final class Unit {
         }
     }
 
-    /** A vital product data page; empty if the unit has no such page. */
+    /** Returns a vital product data page; empty if the unit has no such page. */
     Optional<VitalPage> vitalPage(int page) throws Failure {
         byte[] cdb = new byte[CDB_BYTES];
         Cdb.vitalPage(cdb, page, INQUIRY_BYTES);
         try {
             return VitalPage.decode(command(cdb, INQUIRY_BYTES), page);
         } catch (Failure failure) {
-            // istgt 0.4 refuses a page that it does not have without sense data.
+            // istgt 0.4 rejects a page that it does not have without sense data.
             if (isIllegal(failure) || Sense.UNREADABLE.equals(failure.sense())) {
                 return Optional.empty();
             }
@@ -77,7 +79,7 @@ final class Unit {
         }
     }
 
-    /** Size and block lengths. */
+    /** Returns size and block lengths. */
     Capacity capacity() throws Failure {
         byte[] cdb = new byte[CDB_BYTES];
         try {
@@ -98,7 +100,7 @@ final class Unit {
         }
     }
 
-    /** Caching and write protection, as far as the unit tells. */
+    /** Returns caching and write protection, as far as the unit reports them. */
     CachingMode mode() throws Failure {
         byte[] cdb = new byte[CDB_BYTES];
         Cdb.modeSenseCaching(cdb);
@@ -114,7 +116,7 @@ final class Unit {
         }
     }
 
-    /** Executes a command that must end GOOD; gives the data that came. */
+    /** Executes a command that must end GOOD; returns the data received. */
     private ByteBuffer command(byte[] cdb, int bytesMax) throws Failure {
         ByteBuffer data = ByteBuffer.allocate(bytesMax);
         Order order = new Order(cdb, data, 0, bytesMax, false, false, 0, 0);
@@ -141,7 +143,7 @@ final class Unit {
             task.execute();
             return;
         }
-        // It comes back when the session ends.
+        // The task completes when the session ends.
         task.execute(session::leaveInHaste);
         if (Thread.currentThread().isInterrupted()) {
             throw Failure.interrupted();
@@ -152,7 +154,7 @@ final class Unit {
         return Failure.of(Kind.PROTOCOL, odd.getMessage(), odd);
     }
 
-    /** The unit does not know the command, or this form of it. */
+    /** True when the unit does not support the command, or this form of it. */
     static boolean isIllegal(Failure failure) {
         return failure.sense() != null && failure.sense().key() == Sense.ILLEGAL_REQUEST;
     }

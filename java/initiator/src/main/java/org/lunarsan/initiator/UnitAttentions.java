@@ -3,7 +3,8 @@ package org.lunarsan.initiator;
 import org.lunarsan.iscsi.scsi.Sense;
 
 /**
- * What a unit said unasked: unit attentions, noted as they come in, whoever's command they ended.
+ * The unit attentions and deferred errors of a unit, recorded as they arrive, whichever command
+ * they ended.
  *
  * <p>Threads: any, behind one short lock.
  */
@@ -14,28 +15,30 @@ final class UnitAttentions {
      */
     private static final int RESETS_FIRST = 0x2900;
     private static final int RESETS_LAST = 0x2904;
-    /** NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED: what was written may be gone with it. */
+    /**
+     * NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED: written data may be gone with the medium.
+     */
     private static final int MEDIUM_MAY_HAVE_CHANGED = 0x2800;
-    /** I_T NEXUS LOSS OCCURRED: our session went, the unit and its cache did not. */
+    /** I_T NEXUS LOSS OCCURRED: the session was lost, the unit kept its cache. */
     private static final int NEXUS_LOSS = 0x2907;
 
     private volatile Runnable onLost = () -> { };
     private volatile long count;
     private volatile long resets;
     private volatile LossCause resetCause = LossCause.RESET;
-    /** The last session in which the unit told of a reset. */
+    /** The last session in which the unit reported a reset. */
     private long resetIn = -1;
-    /** The last session in which it told that no more than the nexus was lost. */
+    /** The last session in which the unit reported a mere loss of the nexus. */
     private long nexusLostIn = -1;
 
-    /** From now on this is run when what was acknowledged is told to have failed later. */
+    /** Sets the action to run when the unit reports that an acknowledged write has failed. */
     void onLost(Runnable what) {
         onLost = what;
     }
 
     /**
-     * A flush ended with this sense. Those beside it may be told that all is well, for a target
-     * tells such an error once.
+     * Records the sense data of a failed flush. Concurrent flushes may have been answered GOOD,
+     * because a target reports such an error once.
      */
     void seeFlush(Sense sense) {
         if (sense.key() == Sense.MEDIUM_ERROR || sense.key() == Sense.HARDWARE_ERROR) {
@@ -43,9 +46,9 @@ final class UnitAttentions {
         }
     }
 
-    /** A command of session {@code session} ended with this sense. */
+    /** Records the sense data with which a command of session {@code session} ended. */
     void see(Sense sense, long session) {
-        // SPC-4 §4.5.7: no error of this command. What was mended is no loss.
+        // SPC-4 §4.5.7: not an error of this command. A recovered error is no loss.
         if (sense.isDeferred() && sense.key() != Sense.RECOVERED_ERROR) {
             onLost.run();
         }
@@ -68,8 +71,8 @@ final class UnitAttentions {
     }
 
     /**
-     * The unit took a command of session {@code session}, so it has said what it had to say of how
-     * the session began. A unit that said nothing is not known to have kept its cache.
+     * Records that a command of session {@code session} succeeded, so the unit has no more to
+     * report about the begin of the session. A unit that reported nothing may have lost its cache.
      */
     synchronized void begun(long session) {
         if (resetIn != session && nexusLostIn != session) {
@@ -79,17 +82,17 @@ final class UnitAttentions {
         }
     }
 
-    /** How many there were. */
+    /** Number of unit attentions. */
     long count() {
         return count;
     }
 
-    /** How often a volatile cache may have been lost. */
+    /** Number of times that a volatile cache may have been lost. */
     long resets() {
         return resets;
     }
 
-    /** Why the last time. */
+    /** Cause of the last of these. */
     LossCause resetCause() {
         return resetCause;
     }

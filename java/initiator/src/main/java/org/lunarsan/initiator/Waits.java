@@ -8,7 +8,8 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * Waits that an interrupt does not shorten, but for one: it is the caller's, and is kept for it.
+ * Waits that an interrupt does not shorten, except {@link #getInterruptibly}. The interrupt status
+ * is kept for the caller.
  *
  * <p>Threads: no state.
  */
@@ -16,7 +17,7 @@ final class Waits {
     private Waits() {
     }
 
-    /** Waits for so long. */
+    /** Waits for {@code nanos}. */
     static void pause(long nanos) {
         boolean interrupted = Thread.interrupted();
         long until = System.nanoTime() + nanos;
@@ -29,7 +30,10 @@ final class Waits {
         }
     }
 
-    /** The same for one who was interrupted just now; the interrupt is given back. */
+    /**
+     * Waits as {@link #pause} does, in a thread that was just interrupted; restores its interrupt
+     * status.
+     */
     static void pauseInterrupted(long nanos) {
         pause(nanos);
         Thread.currentThread().interrupt();
@@ -51,7 +55,10 @@ final class Waits {
         }
     }
 
-    /** As {@link #get}, but an interrupt ends it: for one who waits for what nobody has yet. */
+    /**
+     * Waits as {@link #get} does, but ends at an interrupt: for a result that no other code owns
+     * yet.
+     */
     static <T> T getInterruptibly(Future<T> future, long nanos) throws Failure {
         try {
             return future.get(nanos, TimeUnit.NANOSECONDS);
@@ -63,7 +70,10 @@ final class Waits {
         }
     }
 
-    /** What a future completes with, waited for so long; null when it does not, or fails. */
+    /**
+     * Returns the result of a future, waiting up to {@code nanos}; null if there is none, or it
+     * failed.
+     */
     static <T> T get(Future<T> future, long nanos) {
         boolean interrupted = Thread.interrupted();
         long until = System.nanoTime() + nanos;

@@ -6,51 +6,50 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * Wakes virtual threads whose answers came in together, and has what they ask for next leave
- * together.
+ * Wakes virtual threads whose answers arrived together, and has their next requests sent together.
  *
- * <p>Each unparked by the reader, a platform thread, costs a system call that wakes a carrier,
- * which then runs that one, sends its next command alone, and sleeps again. So they are handed to
- * a virtual thread: it holds the sender, unparks them in its carrier's own queue, steps behind
- * them, and sends what they left.
+ * <p>Each unpark by the reader, a platform thread, costs a system call that wakes a carrier, which
+ * then runs that virtual thread, sends its next command alone, and sleeps again. So the threads are
+ * handed to a virtual thread: it holds the sender, unparks them in its carrier's own queue, yields
+ * behind them, and sends what they have submitted.
  *
- * <p>Carriers may all be busy or pinned, perhaps by one of those that are to be woken. What has
- * been handed over for a millisecond and not been done, the reader does itself.
+ * <p>All carriers may be busy or pinned, perhaps by one of the threads to be woken. If a batch has
+ * not been woken within a millisecond, the reader wakes it itself.
  *
- * <p>Threads: those of the reader are marked; the rest any.
+ * <p>Threads: methods of the reader are marked; the others any.
  */
 final class Waker implements Runnable {
-    /** For so long a virtual thread is given the time to run. */
+    /** Time within which the virtual thread has to run. */
     static final long PATIENCE_MILLIS = 1;
     private static final long PATIENCE_NANOS = PATIENCE_MILLIS * 1_000_000;
 
-    /** What is held back while they run, and then sent. */
+    /** The sender, held back while the woken threads run. */
     interface Sending {
-        /** Nobody else sends from now on; false: somebody does. */
+        /** Keeps other threads from sending. False: another thread is sending. */
         boolean hold();
 
-        /** Sends what there is, and lets go. */
+        /** Sends all that is due, and releases the sender. */
         void release();
     }
 
     private final Sending sending;
     private final AtomicReference<Thread[]> handed = new AtomicReference<>();
-    /** The sender is held, and whoever sets this back sends. */
+    /** Set while the sender is held; the thread that resets it sends. */
     private final AtomicBoolean holds = new AtomicBoolean();
     private volatile boolean closed;
-    /** How many batches were done; written by the virtual thread. */
+    /** Number of batches woken; written by the virtual thread. */
     private volatile long done;
-    /** How many were handed over, and when the last. Of the reader. */
+    /** Number of batches handed over, and time of the last. Owned by the reader. */
     private long given;
     private long givenAt;
-    /** Null until it is needed. Of the reader. */
+    /** Null until it is needed. Owned by the reader. */
     private Thread thread;
 
     Waker(Sending sending) {
         this.sending = sending;
     }
 
-    /** By the reader: wakes them; the list may be used again. */
+    /** Wakes the threads; the list may be reused afterwards. Called by the reader. */
     void wake(List<Thread> waiters, long now) {
         if (waiters.size() > 1 && !closed && handed.get() == null) {
             given++;
@@ -66,12 +65,12 @@ final class Waker implements Runnable {
         }
     }
 
-    /** By the reader: something was handed over and is not done. */
+    /** True when a batch was handed over and has not been woken. Called by the reader. */
     boolean isBusy() {
         return given != done;
     }
 
-    /** By the reader: does itself what was not done in time. */
+    /** Wakes a batch that was not woken in time. Called by the reader. */
     void lookAfter(long now) {
         if (isBusy() && now - givenAt >= PATIENCE_NANOS) {
             takeBack();
@@ -89,14 +88,16 @@ final class Waker implements Runnable {
         }
     }
 
-    /** By the reader, at its end: nothing is handed over any more. */
+    /** Ends the handing over of batches. Called by the reader at its end. */
     void close() {
         closed = true;
         takeBack();
         LockSupport.unpark(thread);
     }
 
-    /** Whoever does not want to wait until the woken have run: true, it holds the sender now. */
+    /**
+     * Takes the sender over, without waiting for the woken threads. True: the caller holds it now.
+     */
     boolean takeOver() {
         return holds.get() && holds.compareAndSet(true, false);
     }

@@ -10,15 +10,15 @@ import java.util.concurrent.locks.LockSupport;
 import org.lunarsan.iscsi.connection.InitiatorConnection;
 
 /**
- * The other thread of a connection: it goes on with a sending where the socket took no more, and
- * sees to what is due by time.
+ * The second thread of a connection: continues sending when the socket was full, and handles
+ * timeouts.
  *
- * <p>Threads: its own; what others may call says so.
+ * <p>Threads: its own; methods for other threads are marked.
  */
 final class Writer implements Runnable {
-    /** Enough for a thread that calls nothing of a caller. */
+    /** Enough for a thread that runs no callbacks. */
     private static final long STACK_BYTES = 256 * 1024;
-    /** Between two looks at the clock, at most. */
+    /** Longest interval between two checks of the timeouts. */
     private static final long TICK_NANOS = 1_000_000_000L;
     private static final long TICK_NANOS_MIN = 1_000_000L;
     private static final long FAR_NANOS = Long.MAX_VALUE / 2;
@@ -31,12 +31,12 @@ final class Writer implements Runnable {
     private final Thread thread;
     private final long commandNanos;
     private final long silenceNanos;
-    /** A silent target is pinged, so that only a dead one stays silent. */
+    /** Set when a silent target is pinged, so that only a dead one stays silent. */
     private final boolean pings;
-    /** The socket takes no more. Who sets it back sends from then on: this thread. */
+    /** Set while the socket is full. The thread that resets it sends from then on: this thread. */
     private final AtomicBoolean stalled = new AtomicBoolean();
     private volatile long stalledSince;
-    /** Until when it sleeps, unless it is woken. */
+    /** Time until which it sleeps, unless it is woken. */
     private volatile long wakes;
 
     Writer(Connection connection, SocketChannel channel, InitiatorConnection machine,
@@ -54,24 +54,27 @@ final class Writer implements Runnable {
         thread.setDaemon(true);
     }
 
-    /** To be started and waited for. */
+    /** Returns the thread, to start and join it. */
     Thread thread() {
         return thread;
     }
 
-    /** From any thread: there is something to send, or to look at. */
+    /** Wakes the thread, because there is something to send or to check. Threads: any. */
     void wake() {
         LockSupport.unpark(thread);
     }
 
-    /** From any thread: the same, if it would sleep until after this time. */
+    /** Wakes the thread if it would sleep until after this time. Threads: any. */
     void wakeBefore(long time) {
         if (time - wakes < 0) {
             wake();
         }
     }
 
-    /** From whoever holds the sender: the socket takes no more, and this thread goes on. */
+    /**
+     * Makes this thread continue sending, since the socket is full. Called by the holder of the
+     * sender.
+     */
     void stalled() {
         stalledSince = System.nanoTime();
         stalled.set(true);
@@ -93,7 +96,7 @@ final class Writer implements Runnable {
                 long now = System.nanoTime();
                 aborts.watch(now);
                 if (!stalled.get() && !connection.isOver()) {
-                    // Until it is known, whatever becomes due wakes it.
+                    // Until the wait is computed, anything that becomes due wakes this thread.
                     wakes = now + FAR_NANOS;
                     long wait = nanosToWait(now);
                     wakes = now + wait;
@@ -108,7 +111,7 @@ final class Writer implements Runnable {
         }
     }
 
-    /** What a sending that stalled still holds comes back; nothing is sent any more. */
+    /** Releases the buffers of a stalled round; nothing is sent any more. */
     private void letGo() {
         if (stalled.compareAndSet(true, false)) {
             sender.abandon();
@@ -129,9 +132,9 @@ final class Writer implements Runnable {
         return Math.max(wait, TICK_NANOS_MIN);
     }
 
-    /** Until all is out, or the connection is over; nobody else sends meanwhile. */
+    /** Sends until all is sent or the connection is over; no other thread sends meanwhile. */
     private void goOn() {
-        // Without it, what is held is the caller's who has just stalled, or lets it go.
+        // If false, the round belongs to the thread that has just stalled, or is released by it.
         boolean mine = false;
         try (Selector selector = channel.provider().openSelector()) {
             channel.register(selector, SelectionKey.OP_WRITE);
@@ -172,7 +175,7 @@ final class Writer implements Runnable {
         return Math.max(tick, TICK_NANOS_MIN) / TICK_NANOS_MIN;
     }
 
-    /** The machine's timers run where something is sent, and nothing is. */
+    /** Checks timeouts while stalled: the machine's timers only run when something is sent. */
     private void watchStalled(long now) throws IOException {
         aborts.watch(now);
         Session session = connection.session();

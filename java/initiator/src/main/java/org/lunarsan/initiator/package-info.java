@@ -16,28 +16,28 @@
  * }
  * }</pre>
  *
- * <p>{@link org.lunarsan.initiator.Discovery} asks a portal which targets there are,
- * {@link org.lunarsan.initiator.IscsiOptions} says who we are and how long we wait,
- * {@link org.lunarsan.initiator.IscsiUrl} reads URLs. A CHAP secret comes from a file or the
+ * <p>{@link org.lunarsan.initiator.Discovery} lists the targets of a portal,
+ * {@link org.lunarsan.initiator.IscsiOptions} holds identity, requirements and timeouts,
+ * {@link org.lunarsan.initiator.IscsiUrl} parses URLs. A CHAP secret comes from a file or the
  * environment variable {@code LUNAR_CHAP_SECRET}; never from the URL.
  *
  * <p><b>Reading and writing.</b> Any number of commands may be in flight, on several connections.
- * Direct buffers are read into and, when they are long, sent from without a copy. A lost connection
- * is made again, and what was not answered is sent again: all that a disk is asked for can be done
- * twice, and the tasks of a lost session have ended when the target answers the next login.
+ * Direct buffers are read into without a copy and, if long, sent without a copy. Lost connections
+ * are re-established, and unanswered commands are sent again: all commands of a disk can be
+ * repeated, and the tasks of a lost session have ended when the target answers the next login.
  *
- * <p><b>Buffers.</b> A buffer is the caller's again when the call returns or the future that it
+ * <p><b>Buffers.</b> The caller owns a buffer again when the call returns or the future that it
  * returned is complete, also by {@code orTimeout} or {@code cancel}.
  *
  * <p><b>Threads.</b> Everything may be called from any thread, platform or virtual. Each connection
- * has one thread that reads and one that writes and watches the time, both daemons; who finds
- * nobody sending sends his command himself. Futures complete in the reading thread.
+ * has one thread that reads and one that writes and handles timeouts, both daemons; a caller sends
+ * its command itself if no other thread is sending. Futures complete in the reading thread.
  *
- * <p><b>Waits.</b> None is without an end: logins, lost sessions, commands, aborts, silence and
- * logouts each have a time in {@link org.lunarsan.initiator.IscsiOptions}.
+ * <p><b>Waits.</b> All waits are bounded: logins, lost sessions, commands, aborts, silence and
+ * logouts each have a time limit in {@link org.lunarsan.initiator.IscsiOptions}.
  *
  * <p><b>Errors.</b> All failures are {@link org.lunarsan.device.DeviceException}s of the kind that
- * fits. {@link org.lunarsan.initiator.IscsiException#in} finds in them what the target said: SCSI
- * status, sense data, and what to do.
+ * fits. {@link org.lunarsan.initiator.IscsiException#in} finds the details in them: SCSI status,
+ * sense data, and advice.
  */
 package org.lunarsan.initiator;

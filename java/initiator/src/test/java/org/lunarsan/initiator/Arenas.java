@@ -43,7 +43,7 @@ final class Arenas implements AutoCloseable {
         }
     }
 
-    /** What its buffers hold is gone; may be called again. */
+    /** Frees the memory of its buffers; may be called again. */
     void end() {
         if (closed) {
             return;

@@ -14,7 +14,7 @@ final class BackoffTest {
     private static final long MIN = Backoff.PAUSE_MIN.toNanos();
     private static final long MAX = Backoff.PAUSE_MAX.toNanos();
 
-    /** Goal: pauses double from the least to the most, each between its half and its whole. */
+    /** Goal: pauses double from the minimum to the maximum, each between its half and its whole. */
     @Test
     void pausesDoubleUpToALimit() {
         Random random = new Random(SEED);
@@ -34,7 +34,7 @@ final class BackoffTest {
         }
     }
 
-    /** Goal: initiators that lose a target together do not come back together. */
+    /** Goal: initiators that lose a target together do not log in again at the same time. */
     @Test
     void initiatorsDiffer() {
         Random random = new Random(SEED);
@@ -52,7 +52,7 @@ final class BackoffTest {
         }
         assertTrue(thirds.size() > 990, () -> "only " + thirds.size() + " differ; seed " + SEED);
         long spread = most - least;
-        // All there is lies between 2 and 4 of the shortest.
+        // All possible third pauses lie between 2 and 4 times the shortest pause.
         assertTrue(spread > 2 * MIN * 9 / 10, () -> "they lie within " + spread + " ns; seed "
                 + SEED);
     }

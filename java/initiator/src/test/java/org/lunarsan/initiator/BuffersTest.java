@@ -26,13 +26,13 @@ import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.text.Digest;
 import org.lunarsan.iscsi.text.Offer;
 
-/** Buffers that callers close, take back or use wrongly, beside another user of the disk. */
+/** Buffers that callers close, take back or misuse while another user works on the disk. */
 final class BuffersTest {
     private static final int WRITE = 0x8a;
     private static final int READ = 0x88;
-    /** More than what is sent from where it is, and less than one piece. */
+    /** Longer than the limit for sending without a copy, and shorter than one piece. */
     private static final int LONG_BYTES = 64 << 10;
-    /** Of the other user: behind all others. */
+    /** First block of the other user, beyond those of all tests. */
     private static final int OTHER = 4000;
 
     private MiniTarget target;
@@ -52,7 +52,7 @@ final class BuffersTest {
         disk.write(OTHER, filled(9, 512));
     }
 
-    /** The other user lost nothing, least of all the session. */
+    /** Checks that the other user lost neither data nor the session. */
     @AfterEach
     void nobodyElseIsDisturbed() throws Exception {
         try {
@@ -82,7 +82,7 @@ final class BuffersTest {
         return thrown instanceof CompletionException wrapped ? wrapped.getCause() : thrown;
     }
 
-    /** Holds the first command of this opcode, its data included, until it is told to go on. */
+    /** Holds the first command of this opcode, with its data, until {@code goesOn} completes. */
     private final class Held {
         final CompletableFuture<Void> isMet = new CompletableFuture<>();
         final CompletableFuture<Void> goesOn = new CompletableFuture<>();
@@ -104,7 +104,7 @@ final class BuffersTest {
      * Fault: a buffer of a closed arena made the thread that reads or writes throw, and all users
      * lost the session.
      *
-     * <p>Goal: it fails the call that it was given to.
+     * <p>Goal: such a buffer fails only the call that it was passed to.
      */
     @Test
     void aClosedArenaFailsItsCall() throws Exception {
@@ -125,10 +125,10 @@ final class BuffersTest {
     }
 
     /**
-     * Fault: as above, where the arena is closed while the target is at the command.
+     * Fault: as above, if the arena is closed while the target executes the command.
      *
-     * <p>Goal: a read fails and says why, a write sends what was there when it was asked for, and
-     * others do not lose the session; with digests too.
+     * <p>Goal: a read fails with the reason, a write sends the data present at the call, and other
+     * users keep the session; also with digests.
      */
     @Test
     void anArenaThatIsClosedMeanwhileFailsItsCall() throws Exception {
@@ -151,7 +151,7 @@ final class BuffersTest {
         }
     }
 
-    /** The target takes data when it has asked for it; then the arena is closed. */
+    /** The target solicits the data of the write after the arena was closed. */
     private void writeOfAClosedArena(int bytes) throws Exception {
         target.offer = target.offer.toBuilder().initialR2t(true).immediateData(false).build();
         open(IscsiOptions.defaults());
@@ -185,8 +185,8 @@ final class BuffersTest {
     /**
      * Fault: a buffer of a confined arena ended the session of all users.
      *
-     * <p>Goal: calls that wait may use it, for they are made by its thread; so may writes that do
-     * not wait. What cannot be done, a read that another thread ends, is refused.
+     * <p>Goal: calls that wait may use such a buffer, because its own thread makes them; so may
+     * asynchronous writes. An asynchronous read, which another thread would complete, is refused.
      */
     @Test
     void aConfinedArenaIsUsedByItsThreadAlone() throws Exception {
@@ -216,7 +216,7 @@ final class BuffersTest {
         assertEquals(sessions, target.sessions.get());
     }
 
-    /** Goal: read-only buffers are written from, and not read into. */
+    /** Goal: read-only buffers can be written from, but not read into. */
     @Test
     void readOnlyBuffersAreWrittenOnly() throws Exception {
         for (int bytes : new int[] {512, LONG_BYTES, 1 << 20}) {
@@ -238,10 +238,10 @@ final class BuffersTest {
     }
 
     /**
-     * Fault: a buffer that was made shorter while its write was under way ended the session.
+     * Fault: a buffer that was made shorter during its write ended the session.
      *
-     * <p>Goal: what a buffer was when it was given counts; one that is no whole number of blocks
-     * fails its call.
+     * <p>Goal: position and limit at the call count; a length that is no whole number of blocks
+     * fails the call.
      */
     @Test
     void aBufferMadeShorterChangesNothing() throws Exception {
@@ -276,11 +276,11 @@ final class BuffersTest {
     }
 
     /**
-     * Fault: a write that its caller gave up by orTimeout sent what the caller put into the buffer
-     * afterwards.
+     * Fault: a write that its caller gave up by orTimeout sent data that the caller put into the
+     * buffer afterwards.
      *
-     * <p>Goal: once the future is complete the buffer is the caller's: the disk gets what was
-     * written, whenever the target asks for it, however the future was completed.
+     * <p>Goal: the caller owns the buffer once the future is complete, however it was completed:
+     * the disk gets the data of the write whenever the target solicits it.
      */
     @Test
     void aWriteGivenUpSendsItsOwnData() throws Exception {
@@ -308,10 +308,10 @@ final class BuffersTest {
     }
 
     /**
-     * Fault: a write that its caller gave up could overwrite what was written later.
+     * Fault: a write that its caller gave up could overwrite a later write.
      *
      * <p>Goal: a later write to the same blocks is not sent before the first has ended, in another
-     * session if need be; other blocks do not wait.
+     * session if need be; writes to other blocks do not wait.
      */
     @Test
     void laterWritesWaitForOneGivenUp() throws Exception {
@@ -321,7 +321,7 @@ final class BuffersTest {
                     disk.writeAsync(5, ByteBuffer.wrap(filled(1, 1024)));
             held.isMet.join();
             failure(first.orTimeout(1, TimeUnit.MILLISECONDS));
-            // Met while the thread of the target's connection is held: it is not sent.
+            // Check while the thread of the target's connection is held: the write is not sent.
             CompletableFuture<Void> later = disk.writeAsync(6, ByteBuffer.wrap(filled(2, 512)));
             CompletableFuture<Void> other = disk.writeAsync(9, ByteBuffer.wrap(filled(3, 512)));
             assertTrue(disk.isInDoubt(6, 1));
@@ -340,9 +340,9 @@ final class BuffersTest {
     }
 
     /**
-     * Fault: a write whose socket takes no more went on from the caller's buffer after orTimeout.
+     * Fault: a write stopped by a full socket continued from the caller's buffer after orTimeout.
      *
-     * <p>Goal: what was handed to the socket in part is sent on from a copy.
+     * <p>Goal: a PDU that was partly written to the socket is continued from a copy.
      */
     @Test
     void aWriteGivenUpWhileTheSocketIsFullSendsItsOwnData() throws Exception {
@@ -369,7 +369,7 @@ final class BuffersTest {
                 buffers[index].clear().put(filled(0x66, bytes));
             }
             goesOn.complete(null);
-            // The commands of one connection are met in their order, and this one comes last.
+            // A connection executes commands in order, and this one comes last.
             other.write(0, ByteBuffer.wrap(data[0], 0, 512));
             for (int index = 0; index < writes; index++) {
                 byte[] expected = data[index];
@@ -381,9 +381,9 @@ final class BuffersTest {
     }
 
     /**
-     * Fault: data of a read that its caller gave up came into the buffer later.
+     * Fault: data of a read that its caller gave up arrived in the buffer later.
      *
-     * <p>Goal: once the future is complete nothing comes into the buffer.
+     * <p>Goal: no data arrives in the buffer once the future is complete.
      */
     @Test
     void aReadGivenUpTouchesNothing() throws Exception {
@@ -400,7 +400,8 @@ final class BuffersTest {
                     assertEquals(0, buffer.position());
                     buffer.put(filled(0x11, bytes)).clear();
                     held.goesOn.complete(null);
-                    // On the one connection all that belongs to the read comes before this.
+                    // On the single connection all data of the abandoned read arrives before this
+                    // answer.
                     disk.read(OTHER, new byte[512]);
                     disk.read(OTHER, new byte[512]);
                     assertEquals(ByteBuffer.wrap(filled(0x11, bytes)), buffer);
@@ -409,7 +410,7 @@ final class BuffersTest {
         }
     }
 
-    /** How futures are completed by others than the device. */
+    /** Ways in which code other than the device completes a future. */
     private enum GivingUp {
         OR_TIMEOUT, COMPLETE_ON_TIMEOUT, CANCEL, COMPLETE, FAIL, OBTRUDE;
 
@@ -429,7 +430,7 @@ final class BuffersTest {
 
     private void awaitOnDisk(int lba, byte[] data) throws Exception {
         await(() -> Arrays.equals(data, onDisk(lba, data.length)));
-        // Nothing else comes afterwards: commands of one connection are executed in order here.
+        // No write follows: this target executes commands in order.
         disk.read(0, new byte[512]);
         assertArrayEquals(data, onDisk(lba, data.length));
         Arrays.fill(target.disk, lba * 512, lba * 512 + data.length, (byte) 0);
@@ -439,7 +440,7 @@ final class BuffersTest {
         boolean holds();
     }
 
-    /** Until it holds; nobody is told when a command of which nobody hears is done. */
+    /** Polls until the condition holds; no event signals the end of an abandoned command. */
     private static void await(Condition condition) {
         long until = System.nanoTime() + 60_000_000_000L;
         while (!condition.holds()) {

@@ -21,9 +21,11 @@ import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.pdu.TaskManagementRequest;
 
-/** Commands that are not answered, places for them, threads that may not wait, and closing. */
+/**
+ * Commands without an answer, limits of commands in flight, threads that may not wait, and closing.
+ */
 final class CommandTimeTest {
-    /** What opening asks has to be answered in that time as well. */
+    /** The queries of opening have to be answered within the command time as well. */
     private static IscsiOptions.Builder hasty() {
         return IscsiOptions.builder().commandTime(Duration.ofSeconds(5));
     }
@@ -32,7 +34,7 @@ final class CommandTimeTest {
         return pdu instanceof ScsiCommand command && command.cdb()[0] == (byte) 0x8a;
     }
 
-    /** Goal: a command that is not answered in time is aborted and told; the session goes on. */
+    /** Goal: a command that is not answered in time is aborted and fails; the session continues. */
     @Test
     void overdueCommandsAreAborted() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
@@ -57,7 +59,9 @@ final class CommandTimeTest {
         }
     }
 
-    /** Goal: a target that does not answer the abort either loses the session, not the next one. */
+    /**
+     * Goal: a target that does not answer the abort either loses the session; the next one works.
+     */
     @Test
     void unansweredAbortsEndTheSession() throws Exception {
         IscsiOptions options = hasty().abortTime(Duration.ofMillis(200)).build();
@@ -81,7 +85,7 @@ final class CommandTimeTest {
         }
     }
 
-    /** Writes; on a machine that stands still for a while that may be late too. */
+    /** Writes until it succeeds; on a machine that stalls for a while a write may be late too. */
     private static void insist(IscsiDevice disk) throws DeviceException {
         while (true) {
             try {
@@ -93,7 +97,7 @@ final class CommandTimeTest {
         }
     }
 
-    /** Goal: more requests than places wait for a place, and all are done. */
+    /** Goal: requests beyond the queue depth wait, and all complete. */
     @Test
     void placesAreWaitedFor() throws Exception {
         IscsiOptions narrow = IscsiOptions.builder().queueDepth(2).build();
@@ -124,7 +128,7 @@ final class CommandTimeTest {
         }
     }
 
-    /** Goal: a call that waits is refused where it would wait for itself. */
+    /** Goal: a call that waits is refused in a thread where it would deadlock. */
     @Test
     void readersMayNotWait() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
@@ -150,7 +154,7 @@ final class CommandTimeTest {
         }
     }
 
-    /** Goal: closing ends calls that wait for a target which says nothing more, in its time. */
+    /** Goal: closing ends, within its time limit, calls that wait for a silent target. */
     @Test
     void closingEndsAllWaits() throws Exception {
         IscsiOptions quick = IscsiOptions.builder().logoutTime(Duration.ofMillis(100)).build();

@@ -17,7 +17,7 @@ import org.lunarsan.iscsi.pdu.ScsiCommand;
 
 /** Several connections of one session. */
 final class ConnectionsTest {
-    /** Goal: all connections take commands, in one session; as many as the target allows. */
+    /** Goal: all connections of one session take commands, as many as the target allows. */
     @Test
     void allConnectionsTakeCommands() throws Exception {
         try (MiniTarget target = new MiniTarget(1024)) {
@@ -29,7 +29,7 @@ final class ConnectionsTest {
                     if (used.size() == 4) {
                         all.complete(null);
                     }
-                    // A connection that is always done by then would be given all commands.
+                    // A connection whose commands always end first would get all of them.
                     all.completeOnTimeout(null, 1, TimeUnit.MINUTES).join();
                 }
                 return false;
@@ -63,7 +63,7 @@ final class ConnectionsTest {
         assertArrayEquals(data, found);
     }
 
-    /** Goal: a connection that is lost while it has nothing to do is made again. */
+    /** Goal: a connection that is lost while idle is made again. */
     @Test
     void idleConnectionsComeBack() throws Exception {
         IscsiOptions three = IscsiOptions.builder().connections(3).build();

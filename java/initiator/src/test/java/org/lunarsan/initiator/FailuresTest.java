@@ -29,7 +29,7 @@ import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.scsi.Sense;
 import org.lunarsan.iscsi.scsi.Status;
 
-/** What a target says against a command, and what becomes of it. */
+/** Errors with which a target answers commands, and their effect on callers. */
 final class FailuresTest {
     private static final byte[] NOTHING = new byte[0];
 
@@ -50,7 +50,7 @@ final class FailuresTest {
         target.close();
     }
 
-    /** Answers every READ and WRITE by a step of the test. */
+    /** Has a step of the test answer every READ and WRITE. */
     private void onTransfer(Step step) {
         target.script = (wire, pdu, data) -> {
             boolean transfer = pdu instanceof ScsiCommand command
@@ -80,7 +80,7 @@ final class FailuresTest {
         return thrown;
     }
 
-    /** Goal: sense data becomes the kind of a device's failure, with the block at fault. */
+    /** Goal: sense data becomes the matching exception of a device, with the block at fault. */
     @Test
     void senseBecomesAKind() {
         onTransfer((wire, command) ->
@@ -111,7 +111,7 @@ final class FailuresTest {
         failing(MediumException.class);
     }
 
-    /** Goal: a reservation conflict is told in words, at once. */
+    /** Goal: a reservation conflict fails the call at once, with a message in words. */
     @Test
     void aReservationConflictIsTold() {
         AtomicInteger asked = new AtomicInteger();
@@ -128,7 +128,7 @@ final class FailuresTest {
         assertEquals(1, asked.get());
     }
 
-    /** Goal: unit attentions and a busy target pass unseen; without end they are told. */
+    /** Goal: unit attentions and a busy target are retried unseen; endless ones fail the call. */
     @Test
     void whatPassesIsSentAgain() throws Exception {
         disk.write(3, filled(7));
@@ -156,7 +156,7 @@ final class FailuresTest {
         assertTrue(IscsiException.in(endless).isPresent());
     }
 
-    /** Goal: less data than was asked for is never taken for data. */
+    /** Goal: an answer with less data than requested never counts as success. */
     @Test
     void missingDataIsNoData() throws Exception {
         onTransfer((wire, command) -> {
@@ -173,7 +173,7 @@ final class FailuresTest {
         });
         assertThrows(DisconnectedException.class, () -> disk.write(0, new byte[1024]));
         onTransfer((wire, command) -> {
-            // GOOD without any data and without a residual.
+            // Status GOOD without any data and without a residual.
             wire.expCmdSn = command.cmdSn() + 1;
             wire.respond(command, Status.GOOD, NOTHING, 0, 0);
             return true;
@@ -182,7 +182,7 @@ final class FailuresTest {
         assertTrue(lie.getMessage().contains("0 of 4096 bytes"), lie.getMessage());
     }
 
-    /** Goal: a failed call leaves its buffer's position, by whichever form it was asked. */
+    /** Goal: a failed call, synchronous or not, leaves its buffer's position unchanged. */
     @Test
     void failuresLeaveThePosition() {
         onTransfer((wire, command) ->
@@ -197,7 +197,7 @@ final class FailuresTest {
         assertEquals(2048, buffer.limit());
     }
 
-    /** Goal: a write-protected unit is known, and writes are refused before any I/O. */
+    /** Goal: write protection of a unit is detected, and writes are refused before any I/O. */
     @Test
     void writeProtectionIsKnown() throws Exception {
         try (MiniTarget other = new MiniTarget(64)) {
@@ -212,7 +212,7 @@ final class FailuresTest {
         }
     }
 
-    /** Goal: what is no disk, or has an impossible shape, is not opened. */
+    /** Goal: a unit that is no disk or has an impossible size is not opened. */
     @Test
     void impossibleUnitsAreNotOpened() throws Exception {
         for (int size : new int[] {0, 520, 8192, 1 << 20}) {

@@ -12,17 +12,17 @@ import java.util.List;
 import java.util.stream.LongStream;
 import org.junit.jupiter.api.Test;
 
-/** What reads leave for the collector, and what a session keeps while nothing is asked of it. */
+/** Garbage produced by reads, and memory kept by an idle session. */
 final class FootprintTest {
     private static final int BLOCK = 4096;
     private static final int READS = 3_000;
-    /** For one read: about 40 once all is compiled, some 160 before. */
+    /** Bytes per read: about 40 once all code is compiled, some 160 before. */
     private static final long GARBAGE_BYTES_MAX = 300;
     private static final int SESSIONS = 32;
-    /** What a connection keeps for itself is 16 KiB: what it reads into, and what it sends from. */
+    /** A connection itself keeps 16 KiB: its input buffer and its staging buffer. */
     private static final long DIRECT_BYTES_MAX = 64 << 10;
 
-    /** Goal: a read of 4 KiB leaves next to nothing, in the caller and in both our threads. */
+    /** Goal: a read of 4 KiB produces nearly no garbage, in the caller and in both our threads. */
     @Test
     void readsLeaveNextToNothing() throws Exception {
         ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
@@ -50,7 +50,7 @@ final class FootprintTest {
         }
     }
 
-    /** Those that wait or work for the one session there is with a target, and this one. */
+    /** Returns the threads of the only session with a target, and this thread. */
     private static long[] threadsOf(MiniTarget target) {
         LongStream theirs = Thread.getAllStackTraces().keySet().stream()
                 .filter(thread -> thread.getName().startsWith("iscsi " + target.portal()))
@@ -65,7 +65,7 @@ final class FootprintTest {
         try (MiniTarget target = new MiniTarget(4096)) {
             List<IscsiDevice> disks = new ArrayList<>();
             try {
-                // The chunks that all sessions share are there after the first of them.
+                // After the first sessions the chunks shared by all sessions are allocated.
                 open(target, disks, 4);
                 long before = direct();
                 open(target, disks, SESSIONS);

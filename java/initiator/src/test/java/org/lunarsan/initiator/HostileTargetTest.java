@@ -19,9 +19,9 @@ import org.lunarsan.iscsi.pdu.Opcode;
 import org.lunarsan.iscsi.pdu.ReadyToTransfer;
 import org.lunarsan.iscsi.pdu.ScsiCommand;
 
-/** Targets that break the protocol: the session ends, and nothing worse happens. */
+/** Targets that break the protocol: the effect is limited to the end of the session. */
 final class HostileTargetTest {
-    /** What a target does wrong at a command. */
+    /** A wrong answer of a target to a command. */
     private interface Wrong {
         void answer(Wire wire, ScsiCommand command) throws IOException;
     }
@@ -45,7 +45,7 @@ final class HostileTargetTest {
                 wire.maxCmdSn(), sequence, offset, 0), new byte[bytes]);
     }
 
-    /** Goal: R2Ts and Data-In that lie end the session; the command is done in the next. */
+    /** Goal: invalid R2Ts and Data-In end the session; the command succeeds in the next one. */
     @Test
     void liesEndTheSession() throws Exception {
         List<Wrong> writes = List.of(readyToTransfer(0, 1, 0, 4096, 0),
@@ -62,7 +62,7 @@ final class HostileTargetTest {
                 dataIn(0, 0x81, 0, 0, 512), readyToTransfer(0, 1, 0, 0, 512),
                 (wire, command) -> wire.respond(command, 0, new byte[0], 9, 0),
                 (wire, command) -> {
-                    // DataSegmentLength above what we declared.
+                    // A DataSegmentLength above the one that we declared.
                     ByteBuffer header = ByteBuffer.allocate(48);
                     header.put(0, (byte) Opcode.DATA_IN).putInt(4, 0xff_ffff)
                             .putInt(16, command.initiatorTaskTag());
@@ -108,7 +108,7 @@ final class HostileTargetTest {
         }
     }
 
-    /** Goal: several R2Ts at once, and the smallest bursts, move all data. */
+    /** Goal: several R2Ts at once, and the smallest bursts, transfer all data. */
     @Test
     void smallBurstsMoveAll() throws Exception {
         for (int segment : new int[] {512, 1000, 8192}) {
@@ -132,7 +132,7 @@ final class HostileTargetTest {
         }
     }
 
-    /** Goal: no bytes whatever, at any time, do more than end the session. */
+    /** Goal: random bytes at any time have no effect beyond the end of the session. */
     @Test
     void noiseIsSurvived() {
         Seed.run(random -> {
@@ -148,7 +148,7 @@ final class HostileTargetTest {
                         noisy = pdu instanceof ScsiCommand && random.nextInt(4) == 0
                                 && noises.decrementAndGet() >= 0;
                         random.nextBytes(noise);
-                        // Mostly a PDU that exists, of a length that does not end the stream.
+                        // Mostly an existing opcode, with a length that does not end the stream.
                         noise[0] = (byte) (0x20 + random.nextInt(32));
                         ByteBuffer.wrap(noise).putInt(4, random.nextInt(200));
                         if (random.nextBoolean() && pdu instanceof ScsiCommand command) {
@@ -177,7 +177,7 @@ final class HostileTargetTest {
         });
     }
 
-    /** The first login is not tried again by itself. */
+    /** Opens the device repeatedly, because the first login is not retried automatically. */
     private static IscsiDevice opened(MiniTarget target, IscsiOptions options) {
         while (true) {
             try {

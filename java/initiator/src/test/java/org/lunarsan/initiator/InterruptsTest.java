@@ -31,9 +31,9 @@ import org.lunarsan.iscsi.pdu.Pdu;
 import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.pdu.TextRequest;
 
-/** Threads that are interrupted while they open a device, or ask for targets. */
+/** Threads that are interrupted while they open a device or discover targets. */
 final class InterruptsTest {
-    /** Far beyond what the tests wait, so that nothing but the interrupt ends anything. */
+    /** Far beyond the waits of the tests, so that only the interrupt ends a call. */
     private static final Duration LONG = Duration.ofHours(1);
     private static final Duration LIMIT = Duration.ofSeconds(60);
     private static final IscsiOptions PATIENT = IscsiOptions.builder().loginTime(LONG)
@@ -43,12 +43,12 @@ final class InterruptsTest {
     @TempDir Path folder;
     private int dumps;
 
-    /** What is interrupted. */
+    /** The call that is interrupted. */
     private interface Asking {
         void ask() throws IOException;
     }
 
-    /** A thread that asks, and what came of it. */
+    /** A thread that makes a call, and the exception of the call. */
     private record Asked(Thread thread, CompletableFuture<Throwable> thrown) {
         static Asked by(Thread.Builder builder, Asking what) {
             CompletableFuture<Throwable> thrown = new CompletableFuture<>();
@@ -82,7 +82,7 @@ final class InterruptsTest {
                 () -> Discovery.sendTargets(url, PATIENT));
     }
 
-    /** Whether there is a thread, virtual ones too, of a session or login with this portal. */
+    /** True if there is a thread, platform or virtual, of a session or login with this portal. */
     private boolean hasThreads(String portal) throws IOException {
         Path dump = folder.resolve("threads" + dumps++);
         ManagementFactory.getPlatformMXBean(HotSpotDiagnosticMXBean.class)
@@ -90,7 +90,7 @@ final class InterruptsTest {
         return Files.readString(dump).contains("\"iscsi " + portal);
     }
 
-    /** Threads that have been told to end may be at it for a moment. */
+    /** Waits for the end of threads that may still be ending. */
     private void assertEnds(String portal) throws IOException {
         long until = System.nanoTime() + LIMIT.toNanos();
         while (hasThreads(portal)) {
@@ -99,7 +99,7 @@ final class InterruptsTest {
         }
     }
 
-    /** Goal: a login that is not answered ends with whom it is for: its socket and threads too. */
+    /** Goal: an unanswered login ends with its caller, including its socket and threads. */
     @Test
     void anUnansweredLoginEnds() throws Exception {
         try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
@@ -120,7 +120,7 @@ final class InterruptsTest {
         }
     }
 
-    /** Goal: a connection that is not taken is not waited for. */
+    /** Goal: a connection that is not accepted is not waited for. */
     @Test
     void anUntakenConnectionEnds() throws Exception {
         List<Socket> queued = new ArrayList<>();
@@ -155,7 +155,7 @@ final class InterruptsTest {
         }
     }
 
-    /** Goal: so does what is asked in the new session, even if the logout is not answered. */
+    /** Goal: a query in the new session ends as well, even if the logout is not answered. */
     @Test
     void anUnansweredQuestionEnds() throws Exception {
         for (Thread.Builder caller : callers()) {
@@ -198,7 +198,7 @@ final class InterruptsTest {
                 || pdu instanceof ScsiCommand command && command.cdb()[0] == READ_CAPACITY_16;
     }
 
-    /** Goal: who is interrupted already logs in nowhere; afterwards the same device opens. */
+    /** Goal: an interrupted thread does not log in; afterwards the same device can be opened. */
     @Test
     void theInterruptedDoNotBegin() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
@@ -215,7 +215,7 @@ final class InterruptsTest {
         }
     }
 
-    /** Goal: who waits for another thread that opens the device, or for a name, ends as well. */
+    /** Goal: a wait for another thread that opens the device, or for a name, ends as well. */
     @Test
     void nobodyWaitsForOthers() throws Exception {
         try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {

@@ -9,9 +9,9 @@ import java.util.List;
 import java.util.Optional;
 import org.junit.jupiter.api.Test;
 
-/** URLs, in the words of the Rust crate. */
+/** URLs, with the same cases as the Rust crate. */
 final class IscsiUrlTest {
-    /** Goal: what is written is read back as the same URL. */
+    /** Goal: a formatted URL is parsed to the same URL. */
     @Test
     void formsComeBack() {
         for (String text : List.of("iscsi://127.0.0.1:3260", "iscsi://[2001:db8::1]:3260",
@@ -24,7 +24,7 @@ final class IscsiUrlTest {
         }
     }
 
-    /** Goal: what is left out has its default. */
+    /** Goal: omitted parts have their defaults. */
     @Test
     void whatIsLeftOutHasItsDefault() {
         IscsiUrl url = IscsiUrl.parse("ISCSI://[::1]/iqn.2026-11.org.example:vm/7");
@@ -33,7 +33,7 @@ final class IscsiUrlTest {
         assertEquals(Optional.empty(), IscsiUrl.parse("iscsi://host/").unit());
     }
 
-    /** Goal: wrong ones are refused, with an advice. */
+    /** Goal: invalid URLs are rejected with advice. */
     @Test
     void wrongOnesAreRefused() {
         for (String text : List.of("", "iscsi://", "http://host", "iscsi:host", "iscsi://host:0",
@@ -51,7 +51,7 @@ final class IscsiUrlTest {
         }
     }
 
-    /** Goal: a secret in a URL is refused, and the message does not repeat it. */
+    /** Goal: a secret in a URL is rejected, and the message does not repeat it. */
     @Test
     void secretsAreRefusedUnseen() {
         for (String text : List.of("iscsi://user%hunter2hunter2@host/target/0",

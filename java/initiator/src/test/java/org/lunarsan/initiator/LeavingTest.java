@@ -26,7 +26,7 @@ import org.lunarsan.iscsi.pdu.Opcode;
 import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.scsi.Sense;
 
-/** Connections and sessions that are left while commands are under way; closing and opening. */
+/** Connections and sessions that end while commands are pending; closing and reopening. */
 final class LeavingTest {
     private static boolean isWrite(Object pdu) {
         return pdu instanceof ScsiCommand command && command.cdb()[0] == (byte) 0x8a;
@@ -38,7 +38,7 @@ final class LeavingTest {
                 new byte[0]);
     }
 
-    /** The first write is not answered; the target wants its connection to be left instead. */
+    /** Leaves the first write unanswered, and requests a logout of its connection instead. */
     private static void leaveAtWrite(MiniTarget target, int seconds) {
         AtomicReference<Wire> left = new AtomicReference<>();
         target.script = (wire, pdu, data) -> {
@@ -51,7 +51,7 @@ final class LeavingTest {
         };
     }
 
-    /** Goal: a logout of one connection leaves no blocks that cannot be written any more. */
+    /** Goal: after a logout of one connection its blocks can still be written. */
     @Test
     void aLogoutOfOneConnectionLeavesNoDoubt() throws Exception {
         IscsiOptions two = IscsiOptions.builder().connections(2).build();
@@ -66,7 +66,9 @@ final class LeavingTest {
         }
     }
 
-    /** Goal: what cannot be aborted because its connection is being left ends the session. */
+    /**
+     * Goal: a command that cannot be aborted because its connection is leaving ends the session.
+     */
     @Test
     void whatCannotBeAbortedEndsTheSession() throws Exception {
         IscsiOptions hasty = IscsiOptions.builder().commandTime(Duration.ofSeconds(5)).build();
@@ -81,7 +83,7 @@ final class LeavingTest {
         }
     }
 
-    /** Writes; on a machine that stands still for a while that may be late too. */
+    /** Writes until it succeeds; on a machine that stalls for a while a write may be late too. */
     private static void insist(IscsiDevice disk) throws DeviceException {
         while (true) {
             try {
@@ -93,7 +95,7 @@ final class LeavingTest {
         }
     }
 
-    /** Goal: opened again, a device takes the place of its last session; another one does not. */
+    /** Goal: a reopened device replaces its last session; another device does not. */
     @Test
     void openingAgainReplacesTheLastSession() throws Exception {
         List<Long> isids = new CopyOnWriteArrayList<>();
@@ -116,7 +118,9 @@ final class LeavingTest {
         }
     }
 
-    /** Goal: closing in a callback is refused and changes nothing: it can be closed elsewhere. */
+    /**
+     * Goal: closing in a callback is refused without effect: another thread can close the device.
+     */
     @Test
     void closingInACallbackLeaksNothing() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
@@ -143,7 +147,7 @@ final class LeavingTest {
         }
     }
 
-    /** Goal: a future of a long transfer fails with the same exception as one of a short one. */
+    /** Goal: a future of a long transfer fails with the same exception as that of a short one. */
     @Test
     void futuresFailAlike() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
@@ -163,7 +167,7 @@ final class LeavingTest {
         }
     }
 
-    /** Goal: the commands that let blocks go are made one by one, however many there are. */
+    /** Goal: commands that unmap blocks are built one by one, however many there are. */
     @Test
     void unmapsAreMadeOneByOne() {
         Failure enough = Failure.of(Kind.REFUSED, "enough");

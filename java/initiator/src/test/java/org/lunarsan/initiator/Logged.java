@@ -9,7 +9,7 @@ import java.util.logging.Level;
 import java.util.logging.LogRecord;
 import java.util.logging.Logger;
 
-/** What the initiator logs of one portal, from warnings on, until it is closed. */
+/** Captures the warnings and errors that the initiator logs for one portal, until it is closed. */
 final class Logged extends Handler implements AutoCloseable {
     private static final Logger LOGGER = Logger.getLogger("org.lunarsan.initiator");
 
@@ -20,7 +20,7 @@ final class Logged extends Handler implements AutoCloseable {
     private final Level before = LOGGER.getLevel();
     private final boolean parents = LOGGER.getUseParentHandlers();
 
-    /** {@code awaited}: what {@link #await} waits for. */
+    /** {@code awaited}: the text that {@link #await} waits for. */
     Logged(String portal, String awaited) {
         this.portal = portal;
         this.awaited = awaited;
@@ -39,19 +39,19 @@ final class Logged extends Handler implements AutoCloseable {
         }
     }
 
-    /** The first line with what is awaited. */
+    /** Returns the first line that contains the awaited text. */
     LogRecord await() throws Exception {
         return found.get(10, TimeUnit.MINUTES);
     }
 
-    /** How many lines have these words. */
+    /** Counts the lines that contain this text. */
     long count(String words) {
         return records.stream().filter(told -> told.getMessage().contains(words)).count();
     }
 
     @Override
     public void flush() {
-        // Nothing is kept back.
+        // Nothing is buffered.
     }
 
     @Override

@@ -42,7 +42,7 @@ import org.lunarsan.iscsi.pdu.LoginStatus;
 import org.lunarsan.iscsi.session.LoginNumbers;
 import org.lunarsan.iscsi.text.Digest;
 
-/** Logins: proofs, redirects, refusals, discovery. */
+/** Logins: authentication, redirects, refusals, discovery. */
 final class LoginsTest {
     private static final byte[] SECRET = bytes("hunter2-of-the-initiator");
     private static final byte[] OTHER = bytes("hunter3-of-the-target");
@@ -69,7 +69,7 @@ final class LoginsTest {
         return IscsiException.in(thrown).orElseThrow();
     }
 
-    /** Goal: each CHAP algorithm proves who we are, alone and mutually. */
+    /** Goal: each CHAP algorithm authenticates the initiator, alone and mutually. */
     @Test
     void allAlgorithmsProve() throws Exception {
         for (ChapAlgorithm algorithm : ChapAlgorithm.values()) {
@@ -85,7 +85,9 @@ final class LoginsTest {
         }
     }
 
-    /** Goal: a wrong secret, a wrong name and a target that cannot prove itself are refused. */
+    /**
+     * Goal: a wrong secret, a wrong name and a target that cannot authenticate itself are refused.
+     */
     @Test
     void wrongProofsAreRefused() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
@@ -105,7 +107,7 @@ final class LoginsTest {
         }
     }
 
-    /** Goal: who gave no proof is told once what failed, why, and what to do. */
+    /** Goal: without credentials the message says once what failed, why, and what to do. */
     @Test
     void aMissingProofIsToldOnce() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
@@ -124,7 +126,7 @@ final class LoginsTest {
         }
     }
 
-    /** Goal: secrets come from a file too; short, missing and equal ones are refused. */
+    /** Goal: secrets can come from a file; short, missing and equal secrets are refused. */
     @Test
     void secretsAreChecked(@TempDir Path folder) throws Exception {
         Path file = Files.writeString(folder.resolve("secret"), "hunter2-of-the-initiator\n");
@@ -144,7 +146,7 @@ final class LoginsTest {
         }
     }
 
-    /** Goal: digests are what was insisted on, by the URL before the options. */
+    /** Goal: the digests of the URL, else of the options, are required. */
     @Test
     void digestsAreInsistedOn() throws Exception {
         for (boolean both : new boolean[] {false, true}) {
@@ -161,7 +163,7 @@ final class LoginsTest {
         }
     }
 
-    /** Goal: redirects are followed, and not without end. */
+    /** Goal: redirects are followed up to a limit. */
     @Test
     void redirectsAreFollowed() throws Exception {
         try (MiniTarget first = new MiniTarget(64); MiniTarget second = new MiniTarget(64)) {
@@ -180,7 +182,7 @@ final class LoginsTest {
         }
     }
 
-    /** Goal: what a target has against us is told with its status. */
+    /** Goal: a refusal by the target is reported with its status. */
     @Test
     void refusalsAreTold() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
@@ -194,7 +196,7 @@ final class LoginsTest {
         }
     }
 
-    /** Goal: nobody there, and one who says nothing, are told in bounded time. */
+    /** Goal: a missing or silent target is reported in bounded time. */
     @Test
     void silenceIsNoLogin() throws Exception {
         InetAddress here = InetAddress.getLoopbackAddress();
@@ -206,7 +208,7 @@ final class LoginsTest {
                     assertThrows(DeviceException.class, () -> IscsiDevice.open(url, hasty));
             assertTrue(late.getMessage().contains("in time"), late.getMessage());
         }
-        // Bound, it is nobody else's; and nobody listens.
+        // A bound port belongs to no other socket, and no server listens on it.
         try (Socket bound = new Socket()) {
             bound.bind(new InetSocketAddress(here, 0));
             DeviceException none = assertThrows(DeviceException.class,
@@ -216,8 +218,8 @@ final class LoginsTest {
     }
 
     /**
-     * Goal: a socket that the system has connected to itself is nobody's, and its port is free at
-     * once for who should listen there; another connection from the same address is one.
+     * Goal: a socket that the system has connected to itself is refused, and its port is at once
+     * free for a server; another connection from the same address is accepted.
      */
     @Test
     void nobodyIsConnectedToItself() throws Exception {
@@ -241,7 +243,9 @@ final class LoginsTest {
         return "iscsi://127.0.0.1:" + port + "/" + MiniTarget.NAME + "/0";
     }
 
-    /** Goal: a target that takes nothing, and a name server that hangs, are left in time. */
+    /**
+     * Goal: waits for a target that accepts no data, and for a hanging name server, are bounded.
+     */
     @Test
     void noStepIsWaitedForWithoutEnd() throws Exception {
         CompletableFuture<Void> never = new CompletableFuture<>();
@@ -279,7 +283,7 @@ final class LoginsTest {
         }
     }
 
-    /** A moment later it takes nothing either. */
+    /** True if the socket still accepts nothing after a moment. */
     private static boolean isFull(SocketChannel channel) throws IOException {
         try (Selector selector = channel.provider().openSelector()) {
             channel.register(selector, SelectionKey.OP_WRITE);
@@ -287,7 +291,7 @@ final class LoginsTest {
         }
     }
 
-    /** Goal: discovery names the targets, and leaves nothing behind. */
+    /** Goal: discovery returns the targets, and leaves no session behind. */
     @Test
     void discoveryNamesTargets() throws IOException {
         try (MiniTarget target = new MiniTarget(64)) {

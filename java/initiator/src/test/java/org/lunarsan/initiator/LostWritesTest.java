@@ -22,15 +22,15 @@ import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.pdu.ScsiResponse;
 import org.lunarsan.iscsi.scsi.Sense;
 
-/** Acknowledged writes that a target has lost, or is wrongly thought to have lost. */
+/** Acknowledged writes that a target has lost, or seems to have lost. */
 final class LostWritesTest {
     private static final int WRITE_ERROR = 0x0c00;
 
     /**
-     * Fault: a write that the target could not make durable was said to be lost by a restart.
+     * Fault: a write that the target could not make durable was reported as lost by a restart.
      *
-     * <p>Goal: after a deferred error the next flush fails and says why; the command that brought
-     * the error does not fail.
+     * <p>Goal: after a deferred error the next flush fails with the reason; the command that
+     * carried the error does not fail.
      */
     @Test
     void deferredErrorsFailTheFlush() throws Exception {
@@ -53,7 +53,7 @@ final class LostWritesTest {
         }
     }
 
-    /** Goal: a flush that ran beside one that met an error is not told that all is well. */
+    /** Goal: a flush concurrent to one that met an error does not succeed. */
     @Test
     void flushesFailTogether() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
@@ -88,7 +88,7 @@ final class LostWritesTest {
         }
     }
 
-    /** Goal: many callers who find a new session at once do not take its greeting for none. */
+    /** Goal: callers that use a new session at once do not miss its first unit attention. */
     @Test
     void aLateGreetingIsNoReset() throws Exception {
         IscsiOptions two = IscsiOptions.builder().connections(2).build();
@@ -102,7 +102,8 @@ final class LostWritesTest {
                     boolean greets = pdu instanceof ScsiResponse response
                             && response.status() != 0 && greets(greetings);
                     if (greets) {
-                        // On this connection the news is late; the other one says GOOD meanwhile.
+                        // Delay the unit attention on this connection; the other one answers GOOD
+                        // meanwhile.
                         other.completeOnTimeout(null, 300,
                                 TimeUnit.MILLISECONDS).join();
                     } else if (greetings.get() > 0 && pdu instanceof ScsiResponse) {
@@ -122,7 +123,7 @@ final class LostWritesTest {
         }
     }
 
-    /** Goal: a flush does not overtake the news of a reset, which another connection brings. */
+    /** Goal: a flush does not succeed before a reset reported on another connection is seen. */
     @Test
     void aFlushDoesNotOvertakeAReset() throws Exception {
         flushBesideAnAnswerThatIsLate("the unit has reported a restart",
@@ -131,9 +132,9 @@ final class LostWritesTest {
     }
 
     /**
-     * Fault: the message said that the target has restarted, though only a connection was lost.
+     * Fault: the message reported a restart of the target, though only a connection was lost.
      *
-     * <p>Goal: a flush fails where the news of a reset may have been lost with its connection.
+     * <p>Goal: a flush fails if the report of a reset may have been lost with its connection.
      */
     @Test
     void aFlushDoesNotTrustLostAnswers() throws Exception {
@@ -141,12 +142,12 @@ final class LostWritesTest {
                 (wire, held) -> wire.cut());
     }
 
-    /** What becomes of a read that was met before a flush which was answered. */
+    /** Late answer to a read that the target received before an answered flush. */
     private interface Late {
         void answer(Wire wire, ScsiCommand held) throws IOException;
     }
 
-    /** The message of the flush has these words. */
+    /** Checks that the message of the flush contains these words. */
     private static void flushBesideAnAnswerThatIsLate(String words, Late late) throws Exception {
         IscsiOptions two = IscsiOptions.builder().connections(2).build();
         try (MiniTarget target = new MiniTarget(64)) {
@@ -164,8 +165,8 @@ final class LostWritesTest {
                     if (read) {
                         wire.expCmdSn = ((ScsiCommand) pdu).cmdSn() + 1;
                         isHeld.complete(null);
-                        // The flush, on the other connection, has its answer by now; if that
-                        // sufficed for it, it would end meanwhile.
+                        // By now the flush has its answer on the other connection; if that
+                        // sufficed, it would end meanwhile.
                         isAnswered.join();
                         flushed.completeOnTimeout(null, 300, TimeUnit.MILLISECONDS).join();
                         late.answer(wire, (ScsiCommand) pdu);
@@ -182,7 +183,7 @@ final class LostWritesTest {
                     return thrown;
                 });
                 isMet.join();
-                // Behind the flush on its connection, for the other one has more to do.
+                // Follows the flush on its connection, because the other one has more pending.
                 disk.read(2, new byte[512]);
                 isAnswered.complete(null);
                 Throwable told = flush.join();

@@ -26,7 +26,7 @@ import org.lunarsan.iscsi.text.TextBuilder;
 import org.lunarsan.iscsi.text.TextViolation;
 import org.lunarsan.iscsi.text.Use;
 
-/** The login of a {@link Wire}, from the target's side. Threads: those of its wire. */
+/** The login of a {@link Wire} on the target's side. Threads: those of its wire. */
 final class MiniLogin {
     private static final Set<Key> NAMES = Set.of(Key.INITIATOR_NAME, Key.INITIATOR_ALIAS,
             Key.TARGET_NAME, Key.SESSION_TYPE, Key.AUTH_METHOD);
@@ -42,7 +42,7 @@ final class MiniLogin {
         negotiation = new Negotiation(Role.TARGET, wire.target.offer, SessionType.NORMAL, leading);
     }
 
-    /** Answers one request; whether the login is through. */
+    /** Answers one request. True when the login is complete. */
     boolean answer(LoginRequest request, byte[] data) throws IOException {
         MiniTarget target = wire.target;
         TextBuilder text = new TextBuilder();
@@ -81,7 +81,7 @@ final class MiniLogin {
             throw new EOFException("a key that it does not know");
         }
         if (!leading && pairs.stream().anyMatch(MiniLogin::isOfLeading)) {
-            // As LIO does.
+            // LIO does the same.
             return refuse(request, LoginStatus.INITIATOR_ERROR, text);
         }
         boolean first = pairs.stream().anyMatch(pair -> pair.key() == Key.INITIATOR_NAME);
@@ -112,7 +112,7 @@ final class MiniLogin {
         return pair.key() != null && pair.key().use() == Use.LEADING_ONLY;
     }
 
-    /** One step of the security stage; whether it is through. */
+    /** Performs one step of the security stage. True when it is complete. */
     private boolean prove(List<Pair> pairs, TextBuilder text) {
         Map<Key, String> keys = pairs.stream().filter(pair -> pair.key() != null)
                 .collect(Collectors.toMap(Pair::key, Pair::value, (one, other) -> one));

@@ -17,28 +17,28 @@ import org.lunarsan.iscsi.text.Key;
 import org.lunarsan.iscsi.text.Offer;
 
 /**
- * A small target in this process, for what real ones do not do: it is told what to do wrong. A disk
- * in memory, one LUN, any number of connections.
+ * A small target in this process that can be scripted to misbehave as real ones do not. A disk in
+ * memory, one LUN, any number of connections.
  *
- * <p>Threads: one for each connection; settings are made before they matter.
+ * <p>Threads: one for each connection; settings have to be made before they are used.
  */
 final class MiniTarget implements AutoCloseable {
     static final String NAME = "iqn.2026-11.org.lunarsan.test:mini";
     static final int BLOCK_BYTES = 512;
 
-    /** What is done instead of what a good target does. */
+    /** Handles PDUs in place of a correct target. */
     interface Script {
-        /** Whether the PDU was dealt with. */
+        /** Returns true if it handled the PDU. */
         boolean handle(Wire wire, Pdu pdu, byte[] data) throws IOException;
     }
 
-    /** What is looked for before a PDU is sent. */
+    /** Called before a PDU is sent. */
     interface Censor {
-        /** Whether the PDU may be sent. */
+        /** Returns true if the PDU may be sent. */
         boolean allows(Wire wire, Pdu pdu) throws IOException;
     }
 
-    /** What initiators have to prove. */
+    /** Credentials of initiators and of the target. */
     record Chap(ChapAlgorithm algorithm, String user, String secret, String ownUser,
             String ownSecret) {
     }
@@ -50,16 +50,16 @@ final class MiniTarget implements AutoCloseable {
     final List<Wire> wires = new CopyOnWriteArrayList<>();
     volatile Script script = (wire, pdu, data) -> false;
     volatile Censor censor = (wire, pdu) -> true;
-    /** With DefaultTime2Wait as the RFC has it, 2 s; see {@link #withoutWait}. */
+    /** With the default DefaultTime2Wait of the RFC, 2 s; see {@link #withoutWait}. */
     volatile Offer offer = Offer.target();
-    /** Closes the connection on CmdSN that are not the next of the session, as SPDK does. */
+    /** Closes the connection at a CmdSN that is not the next of the session, as SPDK does. */
     volatile boolean wantsOrder;
-    /** Does not answer a login with these keys, and closes the connection. */
+    /** Closes the connection instead of answering a login with one of these keys. */
     volatile Set<Key> closesOn = Set.of();
     /** TSIH of sessions. */
     volatile int tsih = 7;
     volatile Optional<Chap> chap = Optional.empty();
-    /** Login status and, for a redirect, where to. */
+    /** Login status and, for a redirect, the address. */
     volatile int loginStatus;
     volatile String redirect;
     volatile String serial = "mini-1";
@@ -70,7 +70,7 @@ final class MiniTarget implements AutoCloseable {
     volatile boolean writeProtected;
     volatile boolean thin = true;
     volatile int transferBlocksMax;
-    /** What the unit says to a new session: additional code and qualifier; 0: nothing. */
+    /** Unit attention of a new session: additional sense code and qualifier; 0: none. */
     volatile int greeting = 0x2907;
     private final ServerSocket server;
     private volatile boolean closed;
@@ -109,7 +109,7 @@ final class MiniTarget implements AutoCloseable {
         }
     }
 
-    /** A login takes the place of the session with the same ISID. RFC 7143 §6.3.5. */
+    /** Cuts the session with the same ISID, which this login replaces. RFC 7143 §6.3.5. */
     void replace(long isid, Wire by) {
         for (Wire wire : wires) {
             if (wire != by && wire.isid == isid) {
@@ -118,7 +118,7 @@ final class MiniTarget implements AutoCloseable {
         }
     }
 
-    /** From the next session on, none waits between a loss and the next login. */
+    /** Sets DefaultTime2Wait to 0 for the next sessions. */
     MiniTarget withoutWait() {
         offer = offer.toBuilder().timeToWaitSeconds(0).build();
         return this;
@@ -129,12 +129,12 @@ final class MiniTarget implements AutoCloseable {
         wires.forEach(Wire::cut);
     }
 
-    /** Says a unit attention, or anything else, to the next command. */
+    /** Answers the next command with a unit attention or any other sense. */
     void say(int key, int code) {
         sense.add(senseOf(key, code, -1));
     }
 
-    /** Fixed sense data; {@code information} below 0: none. */
+    /** Builds fixed-format sense data; {@code information} below 0: none. */
     static byte[] senseOf(int key, int code, long information) {
         byte[] sense = new byte[18];
         sense[0] = (byte) (information < 0 ? 0x70 : 0xf0);

@@ -7,7 +7,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.testkit.AsyncDeviceContract;
 
-/** The contract of devices, over the small target of this module. Threads: as the contract. */
+/** The device contract, over the small target of this module. Threads: as the contract. */
 final class MiniTargetContractTest extends AsyncDeviceContract {
     private final List<MiniTarget> targets = new ArrayList<>();
 

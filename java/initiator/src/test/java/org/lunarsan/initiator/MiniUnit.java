@@ -8,7 +8,7 @@ import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.scsi.Sense;
 import org.lunarsan.iscsi.scsi.Status;
 
-/** The disk of a {@link MiniTarget}, as one wire meets it. Threads: that of its wire. */
+/** The disk of a {@link MiniTarget}, for one wire. Threads: that of its wire. */
 final class MiniUnit {
     private static final byte[] NOTHING = new byte[0];
     private static final int INVALID_FIELD = 0x2400;

@@ -13,12 +13,12 @@ import org.junit.jupiter.api.Test;
 import org.lunarsan.initiator.IscsiUrl.Portal;
 import org.lunarsan.iscsi.text.Digest;
 
-/** What is null is named where it comes in. */
+/** Null arguments are reported by name where they are passed. */
 final class NullsTest {
     private static final byte[] SECRET = new byte[16];
     private static final Path FILE = Path.of("secret");
 
-    /** What refuses null. */
+    /** A call that rejects null. */
     private interface Call {
         void run() throws Exception;
     }
@@ -37,7 +37,7 @@ final class NullsTest {
         assertNames("buffer", () -> device.writeAsync(0, null));
     }
 
-    /** Goal: a buffer, a URL, options that are missing are named, and nothing is sent. */
+    /** Goal: a null buffer, URL or options object is named, and nothing is sent. */
     @Test
     void argumentsOfDevicesAreNamed() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
@@ -65,7 +65,7 @@ final class NullsTest {
         assertNames("user", () -> new IscsiUrl(null, null, null, null, null));
     }
 
-    /** Goal: so is each argument of an option. */
+    /** Goal: each null argument of an option is named. */
     @Test
     void argumentsOfOptionsAreNamed() {
         IscsiOptions.Builder builder = IscsiOptions.builder();
@@ -86,7 +86,7 @@ final class NullsTest {
         assertNames("others", () -> builder.portals(Arrays.asList((Portal) null)));
     }
 
-    /** Goal: so is each wait. */
+    /** Goal: each null time is named. */
     @Test
     void waitsAreNamed() {
         List<BiConsumer<IscsiOptions.Builder, Duration>> waits = List.of(

@@ -19,7 +19,7 @@ import org.lunarsan.iscsi.pdu.Pdu;
 import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.scsi.Sense;
 
-/** Long transfers, which are cut into pieces that run side by side. */
+/** Long transfers, which are cut into concurrent pieces. */
 final class PiecesTest {
     private static final int UNRECOVERED_READ = 0x1100;
     private static final int READ = 0x88;
@@ -47,7 +47,7 @@ final class PiecesTest {
         return expected;
     }
 
-    /** Goal: the second piece is asked for before the first is answered. */
+    /** Goal: the second piece is sent before the first is answered. */
     @Test
     void piecesRunSideBySide() throws Exception {
         try (MiniTarget target = new MiniTarget(4096);
@@ -62,7 +62,7 @@ final class PiecesTest {
                 wire.expCmdSn = command.cmdSn() + 1;
                 held.add(command);
                 if (held.size() == 2) {
-                    // The later one first: nobody may take them for one another.
+                    // The later one first: the pieces must not be confused.
                     for (ScsiCommand each : held.reversed()) {
                         new MiniUnit(wire).execute(each, data);
                     }
@@ -72,13 +72,16 @@ final class PiecesTest {
             byte[] found = new byte[expected.length];
             disk.read(LBA, found);
             assertArrayEquals(expected, found);
-            // Which of them is sent first is for the threads to settle.
+            // Threads race for which of them is sent first.
             assertEquals(List.of(288, 512),
                     held.stream().map(PiecesTest::blocks).sorted().toList());
         }
     }
 
-    /** Goal: a piece that fails fails the whole, which has ended then, and the error names it. */
+    /**
+     * Goal: a failed piece fails the transfer once all pieces have ended; the error names the
+     * piece.
+     */
     @Test
     void aFailedPieceFailsTheWhole() throws Exception {
         try (MiniTarget target = new MiniTarget(4096);
@@ -97,7 +100,7 @@ final class PiecesTest {
                     answered.incrementAndGet();
                     new MiniUnit(wire).fail(held.getLast(),
                             MiniTarget.senseOf(Sense.MEDIUM_ERROR, UNRECOVERED_READ, -1));
-                    // If that sufficed for the whole, it would end meanwhile.
+                    // If one answer sufficed for the transfer, it would end meanwhile.
                     over.completeOnTimeout(null, 300, TimeUnit.MILLISECONDS).join();
                     answered.incrementAndGet();
                     new MiniUnit(wire).execute(held.getFirst(), data);
@@ -116,7 +119,7 @@ final class PiecesTest {
         }
     }
 
-    /** Goal: pieces that were lost with their session are sent again, each by itself. */
+    /** Goal: pieces lost with their session are sent again, each by itself. */
     @Test
     void lostPiecesAreSentAgain() throws Exception {
         try (MiniTarget target = new MiniTarget(4096);
@@ -139,7 +142,7 @@ final class PiecesTest {
         }
     }
 
-    /** The first piece may have been answered by then, or not. */
+    /** Cuts at the second command; the first piece may have been answered by then. */
     private static boolean cutsAtSecond(int opcode, AtomicInteger seen, Wire wire, Pdu pdu)
             throws IOException {
         if (opcode(pdu) == opcode && seen.incrementAndGet() == 2) {

@@ -8,7 +8,7 @@ import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.CoalescingDevice;
 import org.lunarsan.device.testkit.AsyncDeviceContract;
 
-/** A queue that lends the buffers of its callers to an {@link IscsiDevice} keeps the contract. */
+/** The device contract, over a queue that lends its callers' buffers to an {@link IscsiDevice}. */
 final class QueuedContractTest extends AsyncDeviceContract {
     private final List<MiniTarget> targets = new ArrayList<>();
 

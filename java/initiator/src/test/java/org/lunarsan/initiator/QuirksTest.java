@@ -22,7 +22,7 @@ import org.lunarsan.iscsi.pdu.LoginRequest;
 import org.lunarsan.iscsi.pdu.Pdu;
 import org.lunarsan.iscsi.text.Key;
 
-/** Targets that do not bear what the RFC lets an initiator do. */
+/** Targets that do not support everything that the RFC allows an initiator. */
 final class QuirksTest {
     private static final IscsiOptions FOUR = IscsiOptions.builder().connections(4).build();
     private static final String SETTLES = "sessions go on with";
@@ -41,11 +41,11 @@ final class QuirksTest {
     }
 
     /**
-     * Fault: a target that closes connections at a gap in CmdSN lost one session after the other,
-     * without end, where several connections were wanted.
+     * Fault: with several connections configured, a target that closes connections at a gap in
+     * CmdSN lost one session after the other, without end.
      *
-     * <p>Goal: after a few sessions the device goes on with one connection, says so once, and no
-     * caller is told of anything.
+     * <p>Goal: after a few sessions the device continues with one connection, logs this once, and
+     * no call fails.
      */
     @Test
     void aTargetThatWantsOrderIsUsedWithOneConnection() throws Exception {
@@ -73,10 +73,10 @@ final class QuirksTest {
     }
 
     /**
-     * Fault: a further connection that is refused was tried again every two seconds, for ever.
+     * Fault: a refused further connection was tried again every two seconds, for ever.
      *
-     * <p>Goal: after {@link Quirks#RETRIES_MAX} failures the session goes on with the
-     * connections that stand, and says so once; later sessions begin with as many.
+     * <p>Goal: after {@link Quirks#RETRIES_MAX} failures the session continues with its other
+     * connections and logs this once; later sessions begin with the same number.
      */
     @Test
     void aRefusedConnectionIsNotTriedForEver() throws Exception {
@@ -109,9 +109,9 @@ final class QuirksTest {
     }
 
     /**
-     * Fault: a further connection that is dropped as often as it is made was made for ever.
+     * Fault: a further connection that is dropped each time was made again for ever.
      *
-     * <p>Goal: as one that is refused.
+     * <p>Goal: it is handled like a refused one.
      */
     @Test
     void aDroppedConnectionIsNotMadeForEver() throws Exception {
@@ -137,11 +137,11 @@ final class QuirksTest {
     }
 
     /**
-     * Fault: a target that ends the whole session when a further connection has logged in had
-     * session after session made and lost, without end.
+     * Fault: a target that ends the whole session at the login of a further connection caused an
+     * endless series of sessions, each lost again.
      *
-     * <p>Goal: after {@link Quirks#JOIN_LOSSES_MAX} of them the device goes on with one connection,
-     * which is said once, and no caller is told of anything.
+     * <p>Goal: after {@link Quirks#JOIN_LOSSES_MAX} of them the device continues with one
+     * connection, logs this once, and no call fails.
      */
     @Test
     void aTargetThatEndsJoinedSessionsIsUsedWithOneConnection() throws Exception {
@@ -174,7 +174,7 @@ final class QuirksTest {
         }
     }
 
-    /** Goal: failures that are far apart, or of a target that was away, do not count together. */
+    /** Goal: failures that are far apart, or of an unreachable target, are not counted together. */
     @Test
     void onlyFailuresInARowCount() {
         Quirks quirks = new Quirks(FOUR);
@@ -214,10 +214,10 @@ final class QuirksTest {
     }
 
     /**
-     * Fault: targets that close the connection on keys which they do not know could not be used.
+     * Fault: targets that close the connection on unknown keys could not be used.
      *
-     * <p>Goal: such a target is found out by the first login and used without the keys of RFC 7144,
-     * which is kept for later sessions; an option says it from the start.
+     * <p>Goal: the first login detects such a target, which is then used without the keys of RFC
+     * 7144, also in later sessions; an option has the same effect from the start.
      */
     @Test
     void oldTargetsAreAskedWithoutNewKeys() throws Exception {
@@ -244,7 +244,7 @@ final class QuirksTest {
         }
     }
 
-    /** Goal: there are two levels. */
+    /** Goal: only the two existing levels are accepted. */
     @Test
     void aLevelThatIsNoneIsRefused() {
         for (int level : new int[] {-1, 0, 3}) {
@@ -253,7 +253,9 @@ final class QuirksTest {
         }
     }
 
-    /** Goal: a target that drops every login is not thought to be old, and not asked for ever. */
+    /**
+     * Goal: a target that drops every login is not taken for an old one, and not retried for ever.
+     */
     @Test
     void aTargetThatDropsEveryLoginIsTold() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
@@ -265,14 +267,14 @@ final class QuirksTest {
         }
     }
 
-    /** Cuts connections over which a login comes, and keeps whether it names newer keys. */
+    /** Cuts connections at a login, and records whether each login names newer keys. */
     private static final class CutLogins implements MiniTarget.Script {
         final List<Boolean> named = new CopyOnWriteArrayList<>();
         private final AtomicInteger left = new AtomicInteger();
-        /** Cuts no other logins. */
+        /** Restricts the cuts to logins with newer keys. */
         private volatile boolean namedOnly;
 
-        /** Cuts so many logins from now on. */
+        /** Cuts the next {@code logins} logins. */
         void cut(int logins, boolean withNewerKeysOnly) {
             namedOnly = withNewerKeysOnly;
             left.set(logins);
@@ -292,10 +294,10 @@ final class QuirksTest {
     }
 
     /**
-     * Fault: a single login that was cut by chance made the initiator leave out TaskReporting and
-     * iSCSIProtocolLevel for good, although the target knows them.
+     * Fault: a single login cut by chance made the initiator leave out TaskReporting and
+     * iSCSIProtocolLevel for good, although the target supports them.
      *
-     * <p>Goal: the login is repeated with them, at first and when a session is made again.
+     * <p>Goal: the login is repeated with these keys, both the first and later ones.
      */
     @Test
     void aLoginThatIsCutOnceSaysNothingOfNewerKeys() throws Exception {
@@ -314,11 +316,11 @@ final class QuirksTest {
     }
 
     /**
-     * Fault: what was once concluded of a target held for good, also when it was away and came
-     * back as a newer version.
+     * Fault: findings about a target were kept for good, also if the target was away and came back
+     * as a newer version.
      *
-     * <p>Goal: a login that fails without TaskReporting and iSCSIProtocolLevel has the next one
-     * name them.
+     * <p>Goal: after a failed login without TaskReporting and iSCSIProtocolLevel, the next login
+     * names them.
      */
     @Test
     void newerKeysAreOfferedAnewWhenALoginFailed() throws Exception {
@@ -337,9 +339,10 @@ final class QuirksTest {
     }
 
     /**
-     * Fault: discovery failed where the target gives a discovery session no TSIH.
+     * Fault: discovery failed if the target assigned no TSIH to a discovery session.
      *
-     * <p>Goal: the targets are told, with a warning; a normal session is refused without one.
+     * <p>Goal: the targets are returned, with a warning; a normal session without a TSIH is
+     * refused.
      */
     @Test
     void discoveryNeedsNoTsih() throws Exception {

@@ -15,11 +15,11 @@ import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.scsi.Sense;
 import org.lunarsan.iscsi.scsi.VitalPage.Designator;
 
-/** What recovery is made of, piece by piece. */
+/** The parts of recovery, each by itself. */
 final class RecoveryPartsTest {
     private static final long SECOND = 1_000_000_000L;
 
-    /** Goal: pauses grow to a limit and no further, and differ between initiators. */
+    /** Goal: pauses grow up to a limit, and differ between initiators. */
     @Test
     void pausesDoubleAndAreSpread() {
         Backoff first = new Backoff(1);
@@ -37,7 +37,10 @@ final class RecoveryPartsTest {
         assertTrue(differ > 90);
     }
 
-    /** Goal: no patience is no wait; the words say whether it was sent, and what was tried. */
+    /**
+     * Goal: zero patience means no wait; messages say whether the command was sent, and what was
+     * tried.
+     */
     @Test
     void withoutPatienceALossIsAnError() throws Failure {
         Failure lost = Failure.of(Kind.SESSION_LOST, "it closed the connection");
@@ -59,7 +62,7 @@ final class RecoveryPartsTest {
                 + "3 logins failed", over.getMessage());
     }
 
-    /** Goal: a write waits for those in doubt that it overlaps, until a login settles them. */
+    /** Goal: a write waits for writes in doubt that it overlaps, until a login settles them. */
     @Test
     void overlappingWritesWait() {
         Doubts doubts = new Doubts();
@@ -83,7 +86,10 @@ final class RecoveryPartsTest {
         assertFalse(doubts.isAny(), "told of late, its session was replaced long ago");
     }
 
-    /** Goal: a lost write is sent again before newer ones, older ones first, itself at once. */
+    /**
+     * Goal: a lost write goes before newer ones, of several the oldest first, and never waits for
+     * itself.
+     */
     @Test
     void lostWritesGoFirst() {
         Doubts doubts = new Doubts();
@@ -100,7 +106,7 @@ final class RecoveryPartsTest {
         assertFalse(doubts.isAny());
     }
 
-    /** Goal: a reset between an acknowledged write and the end of its flush is told once. */
+    /** Goal: a reset between an acknowledged write and the end of its flush is reported once. */
     @Test
     void whatMayBeLostIsToldOnce() {
         Unflushed disk = new Unflushed(1);
@@ -113,7 +119,7 @@ final class RecoveryPartsTest {
         assertNotNull(disk.begin(4), "told once");
     }
 
-    /** Goal: each flush that ran while something was lost fails; later writes wait for the next. */
+    /** Goal: each flush concurrent to a loss fails; later writes wait for the next flush. */
     @Test
     void allWhoFlushMeanwhileAreTold() {
         Unflushed disk = new Unflushed(0);
@@ -132,7 +138,7 @@ final class RecoveryPartsTest {
         assertFalse(late.end(begun, 1), "an acknowledgement from before the reset");
     }
 
-    /** Goal: an error told late fails the flushes under way and the next one, cache or none. */
+    /** Goal: a deferred error fails pending flushes and the next one, with or without a cache. */
     @Test
     void errorsToldLateFailFlushes() {
         Unflushed disk = new Unflushed(0);
@@ -152,7 +158,7 @@ final class RecoveryPartsTest {
         assertNotNull(disk.begin(0), "told once");
     }
 
-    /** Goal: only a session that begins with the loss of the nexus alone keeps the cache. */
+    /** Goal: only a session that begins with a mere nexus loss keeps the cache. */
     @Test
     void onlyANexusLossKeepsTheCache() {
         UnitAttentions unit = new UnitAttentions();
@@ -175,7 +181,7 @@ final class RecoveryPartsTest {
         return Sense.decode(MiniTarget.senseOf(Sense.UNIT_ATTENTION, code, -1));
     }
 
-    /** Goal: nothing but the same disk, as large as it was or larger, is taken for it. */
+    /** Goal: only the same disk, as large as before or larger, is accepted. */
     @Test
     void anotherDiskIsRefused() {
         Fingerprint opened = disk("naa1", 512, 1000);

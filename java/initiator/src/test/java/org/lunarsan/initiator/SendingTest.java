@@ -20,7 +20,7 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.scsi.Cdb;
 
-/** Sending where the socket takes no more, or where it fails, and the watch over commands. */
+/** Sending while the socket is full or fails, and command timeouts. */
 final class SendingTest {
     private static final long MINUTE = 60_000_000_000L;
 
@@ -34,7 +34,7 @@ final class SendingTest {
                 new UnitAttentions());
     }
 
-    /** Goal: a command that has just begun is not overdue by the time of the one before. */
+    /** Goal: a command that has just begun is not overdue by the deadline of the previous one. */
     @Test
     void timesAreOfOneUse() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
@@ -59,9 +59,9 @@ final class SendingTest {
     }
 
     /**
-     * Fault: a defect of this initiator was logged in one line, without what was thrown.
+     * Fault: a defect of this initiator was logged in one line, without the exception.
      *
-     * <p>Goal: it ends the session, is the cause of what all who use it are told, and is logged
+     * <p>Goal: a defect ends the session, is the cause of its callers' exceptions, and is logged
      * with its stack trace.
      */
     @Test
@@ -71,7 +71,7 @@ final class SendingTest {
             Session session = session(target);
             Task task = session.take(0);
             Cdb.testUnitReady(task.cdb());
-            // Without a stack trace, for the thread that it ends prints it.
+            // Without a stack trace, because the thread that it ends prints it.
             RuntimeException bug = new RuntimeException("made for this test", null, false, false) {
                 private static final long serialVersionUID = 1L;
             };
@@ -88,7 +88,7 @@ final class SendingTest {
         }
     }
 
-    /** Goal: commands are aborted in time, and the session left, where the socket is full. */
+    /** Goal: commands are aborted in time, and the session ends, while the socket is full. */
     @Test
     void timersRunWhileNothingIsTaken() throws Exception {
         IscsiOptions hasty = IscsiOptions.builder().commandTime(Duration.ofSeconds(5))
@@ -98,7 +98,7 @@ final class SendingTest {
             target.offer = target.offer.toBuilder().initialR2t(false).immediateData(true)
                     .firstBurstBytes(262_144).maxRecvDataSegmentBytes(262_144).build();
             try (IscsiDevice disk = IscsiDevice.open(target.url(), hasty)) {
-                // The unit is looked at now, not while nothing is taken.
+                // Examine the unit now, not while the socket is full.
                 disk.write(0, new byte[512]);
                 Wire first = target.wires.getLast();
                 target.script = (wire, pdu, data) -> {
@@ -112,7 +112,7 @@ final class SendingTest {
                     writes.add(disk.writeAsync(0, ByteBuffer.allocateDirect(262_144)));
                 }
                 Throwable why = writes.getFirst().handle((done, thrown) -> thrown).join();
-                // What had not expired would have been sent again, and well.
+                // A command that had not expired would have been sent again and succeeded.
                 assertEquals(Kind.TIMED_OUT,
                         IscsiException.in((DeviceException) why).orElseThrow().kind());
                 writes.forEach(each -> each.handle((done, thrown) -> thrown).join());

@@ -42,7 +42,7 @@ import org.lunarsan.iscsi.pdu.TextRequest;
 import org.lunarsan.iscsi.text.Digest;
 import org.lunarsan.iscsi.text.Offer;
 
-/** Sessions that are lost, and what becomes of commands and data. */
+/** Lost sessions, and their effect on commands and data. */
 final class SessionLossTest {
     private static final int BLOCKS = 512;
 
@@ -79,7 +79,7 @@ final class SessionLossTest {
         assertArrayEquals(expected, found);
     }
 
-    /** Goal: wherever the connection is cut, by whatever PDU, no write is lost or goes back. */
+    /** Goal: no write is lost or undone, at whatever PDU the connection is cut. */
     @Test
     void cutsAtAnyPduLoseNothing() {
         Seed.run(random -> {
@@ -114,7 +114,7 @@ final class SessionLossTest {
         });
     }
 
-    /** About one PDU in forty, of either direction, is where a connection ends. */
+    /** Cuts a connection at about one PDU in forty, in either direction. */
     private void cutAtRandom(long seed) {
         Random cuts = new Random(seed);
         AtomicInteger left = new AtomicInteger(40);
@@ -130,7 +130,7 @@ final class SessionLossTest {
             boolean cut = !(pdu instanceof LoginRequest)
                     && drawn(cuts, left);
             if (cut && cuts.nextBoolean()) {
-                // It is executed, and nobody hears of it.
+                // Execute the command, but lose the answer.
                 wire.handle(pdu, data);
             }
             if (cut) {
@@ -170,10 +170,10 @@ final class SessionLossTest {
         assertHolds(first, model);
     }
 
-    /** Goal: a target that falls silent is pinged, left, and found again. */
+    /** Goal: a silent target is pinged, left, and connected again. */
     @Test
     void silenceIsNoticed() throws Exception {
-        // No session but the mute one may miss the time.
+        // Only the silent session may exceed the time.
         open(IscsiOptions.builder().pingInterval(Duration.ofMillis(50))
                 .pingTime(Duration.ofSeconds(5)).build());
         disk.write(1, filled(3, 1));
@@ -190,7 +190,7 @@ final class SessionLossTest {
         assertTrue(target.sessions.get() > 1);
     }
 
-    /** Goal: an idle session stays, by pings that are answered, and answers the target's. */
+    /** Goal: answered pings keep an idle session, which also answers pings of the target. */
     @Test
     void pingsKeepAnIdleSession() throws Exception {
         CompletableFuture<Void> answered = new CompletableFuture<>();
@@ -213,7 +213,7 @@ final class SessionLossTest {
         disk.read(0, new byte[512]);
     }
 
-    /** Goal: asked to log out, the initiator does, and goes on in another session. */
+    /** Goal: the initiator logs out on request and continues in another session. */
     @Test
     void logoutsAreDoneWhenAsked() throws Exception {
         open(IscsiOptions.defaults());
@@ -231,7 +231,7 @@ final class SessionLossTest {
         assertEquals(2, target.sessions.get());
     }
 
-    /** Goal: asked to negotiate, the initiator begins an exchange of text. */
+    /** Goal: the initiator begins a text exchange when the target requests a negotiation. */
     @Test
     void negotiatesWhenAsked() throws Exception {
         open(IscsiOptions.defaults());
@@ -257,7 +257,7 @@ final class SessionLossTest {
                 wire.expCmdSn, wire.maxCmdSn(), event, 0, 0, 0, parameter3), new byte[0]);
     }
 
-    /** Goal: damaged headers and data end the session, not the data. */
+    /** Goal: damaged headers and data end the session; the data stays intact. */
     @Test
     void damagedPdusAreNotBelieved() throws Exception {
         open(IscsiOptions.builder().headerDigest(Digest.CRC32C).dataDigest(Digest.CRC32C).build());
@@ -277,7 +277,7 @@ final class SessionLossTest {
         assertEquals(3, target.sessions.get());
     }
 
-    /** Goal: a write whose data the target found damaged is sent again; other rejects are told. */
+    /** Goal: a write with damaged data is sent again; other rejects fail the call. */
     @Test
     void rejectsAreToldOrRepaired() throws Exception {
         open(IscsiOptions.defaults());
@@ -310,7 +310,7 @@ final class SessionLossTest {
                 wire.maxCmdSn(), 0), header.array());
     }
 
-    /** Goal: acknowledged writes that a reset may have lost fail the next flush, once. */
+    /** Goal: a reset that may have lost acknowledged writes fails the next flush, once. */
     @Test
     void aLostCacheIsTold() throws Exception {
         target.writeCache = true;
@@ -332,7 +332,7 @@ final class SessionLossTest {
         disk.flush();
     }
 
-    /** Goal: another unit, or a smaller one, is never used; the right one is taken again. */
+    /** Goal: another unit, or a smaller one, is never used; the right one is accepted again. */
     @Test
     void anotherUnitIsNotUsed() throws Exception {
         open(IscsiOptions.defaults());
@@ -363,7 +363,7 @@ final class SessionLossTest {
         }
     }
 
-    /** What a read is told, once it is not what it was; for a second that is taken for true. */
+    /** Returns the message of a read once it differs; a finding is cached for a second. */
     private String saidOnceLookedAt(String before) {
         while (true) {
             try {
@@ -379,7 +379,10 @@ final class SessionLossTest {
         }
     }
 
-    /** Goal: when the time is over, all who wait fail, in words that say what was tried. */
+    /**
+     * Goal: when the recovery time is over, all waiting calls fail with a message about the
+     * attempts.
+     */
     @Test
     void exhaustedTimeIsTold() throws Exception {
         open(IscsiOptions.builder().recoveryTime(Duration.ofMillis(300)).build());
@@ -398,10 +401,10 @@ final class SessionLossTest {
 
     /**
      * Fault: DefaultTime2Wait was counted from the next call: an idle device waited 2 s too long,
-     * and one whose recovery time is shorter never came back.
+     * and one with a shorter recovery time never came back.
      *
-     * <p>Goal: it is counted from the loss. A call long after it waits no more, one right after it
-     * fails when its time is over, and the next finds the session.
+     * <p>Goal: it is counted from the loss. A call long after the loss does not wait, one right
+     * after it fails when its time is over, and the next finds the session.
      */
     @Test
     void theWaitRunsFromTheLoss() throws Exception {
@@ -414,8 +417,8 @@ final class SessionLossTest {
         DisconnectedException early = assertThrows(DisconnectedException.class,
                 () -> disk.read(0, new byte[512]));
         assertTrue(early.getMessage().contains("was not back after 1 s"), early.getMessage());
-        // What the caller does is to come later: there is no event of the passing of time.
-        // Later than a login that waits from the first call: that would be found at work.
+        // Nothing signals the passing of time, so wait: longer than a login that would wait from
+        // the first call, which would otherwise be found working.
         Waits.pause(cut + (wait * 1_000L + 500) * 1_000_000L - System.nanoTime());
         long asked = System.nanoTime();
         disk.read(0, new byte[512]);
@@ -424,15 +427,15 @@ final class SessionLossTest {
     }
 
     /**
-     * Fault: a cache that may be lost was always said to be lost by a restart.
+     * Fault: a cache that may be lost was always reported as lost by a restart.
      *
-     * <p>Goal: the message says what is known: a loss of the session alone, or a reset.
+     * <p>Goal: the message gives the known cause: a loss of the session alone, or a reset.
      */
     @Test
     void theCauseOfALostCacheIsTold() throws Exception {
         target.writeCache = true;
         open(IscsiOptions.defaults());
-        // It says nothing to a new session: not that it was reset, and not that it was not.
+        // The unit reports nothing to a new session: neither a reset nor a nexus loss.
         target.greeting = 0;
         assertTrue(lostBy().contains("the session was lost, and the target has not told"));
         target.greeting = 0x2901;
@@ -450,7 +453,7 @@ final class SessionLossTest {
         return assertThrows(PoisonedException.class, disk::flush).getMessage();
     }
 
-    /** Goal: a target that does not let us in any more is not asked again and again. */
+    /** Goal: a target that refuses authorization is not tried again and again. */
     @Test
     void aRefusalIsToldAtOnce() throws Exception {
         open(IscsiOptions.defaults());
@@ -463,7 +466,10 @@ final class SessionLossTest {
         disk.read(0, new byte[512]);
     }
 
-    /** Goal: another portal group is another nexus: there no session follows a lost one. */
+    /**
+     * Goal: a login to another portal group makes another nexus: no session follows a lost one
+     * there.
+     */
     @Test
     void anotherPortalGroupDoesNotFollow() throws Exception {
         try (MiniTarget elsewhere = new MiniTarget(BLOCKS).withoutWait()) {

@@ -19,7 +19,7 @@ import java.util.concurrent.locks.LockSupport;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.iscsi.pdu.ScsiCommand;
 
-/** Virtual threads that wait, and how they are woken. */
+/** Waking of virtual threads that wait. */
 final class WakerTest {
     private static final long SEED = 20261123;
     private static final long LONG_NANOS = 1L << 40;
@@ -52,7 +52,7 @@ final class WakerTest {
         return waiters;
     }
 
-    /** Goal: those who wait are woken where no virtual thread gets to run. */
+    /** Goal: waiting threads are woken even if no virtual thread gets to run. */
     @Test
     void theReaderWakesWhereCarriersAreBusy() throws Exception {
         Counting sending = new Counting();
@@ -85,7 +85,7 @@ final class WakerTest {
         }
     }
 
-    /** Goal: those who are woken together send together, and what is held is let go once. */
+    /** Goal: threads woken together send together, and the sender is released once. */
     @Test
     void theWokenSendTogether() throws Exception {
         Counting sending = new Counting();
@@ -106,7 +106,7 @@ final class WakerTest {
         }
     }
 
-    /** Goal: many virtual threads read and write what they mean to, whatever sessions do. */
+    /** Goal: many virtual threads read and write correct data, whatever happens to sessions. */
     @Test
     void manyVirtualThreads() throws Exception {
         AtomicInteger commands = new AtomicInteger();
@@ -151,14 +151,14 @@ final class WakerTest {
         }
     }
 
-    /** Goal: a platform thread does not wait with its command until the woken have run. */
+    /** Goal: a platform thread does not wait with its command until the woken threads have run. */
     @Test
     void nobodyElseWaitsForTheWoken() throws Exception {
         Counting sending = new Counting();
         Waker waker = new Waker(sending);
         AtomicBoolean enough = new AtomicBoolean();
         List<Thread> waiters = new ArrayList<>();
-        // One more than can run at once: the waker does not get its turn again before.
+        // One more than can run at once: the waker does not run again before.
         for (int number = 0; number <= Runtime.getRuntime().availableProcessors(); number++) {
             waiters.add(Thread.startVirtualThread(() -> {
                 LockSupport.park();

@@ -35,8 +35,8 @@ import org.lunarsan.iscsi.text.SessionParameters;
 import org.lunarsan.iscsi.wire.SerialNumber;
 
 /**
- * One connection of a {@link MiniTarget}: it reads PDUs and answers them as a good target does,
- * unless the script of the target does something else.
+ * One connection of a {@link MiniTarget}. Reads PDUs and answers them as a correct target does,
+ * unless the target's script handles them.
  *
  * <p>Threads: its own; sending is behind its lock.
  */
@@ -63,7 +63,7 @@ final class Wire implements Runnable {
     private volatile boolean isCut;
     private MiniLogin login;
 
-    /** A write whose data is not there yet. */
+    /** A write whose data is incomplete. */
     static final class Writing {
         final ScsiCommand command;
         final byte[] data;
@@ -104,7 +104,7 @@ final class Wire implements Runnable {
         try {
             socket.close();
         } catch (IOException gone) {
-            // It is cut either way.
+            // The connection is cut in any case.
         }
     }
 
@@ -121,7 +121,7 @@ final class Wire implements Runnable {
         skipDigest(digests.data() && length > 0);
         Pdu pdu = Pdu.decode(bytes);
         if (isCut) {
-            // A read that was under way may still give what came just then.
+            // A pending read may still return data that has just arrived.
             throw new EOFException("cut");
         }
         if (!target.script.handle(this, pdu, data)) {
@@ -133,7 +133,7 @@ final class Wire implements Runnable {
         in.skipNBytes(there ? Digests.DIGEST_BYTES : 0);
     }
 
-    /** What a good target does. */
+    /** Handles a PDU as a correct target does. */
     void handle(Pdu pdu, byte[] data) throws IOException {
         switch (pdu) {
             case LoginRequest request -> logIn(request, data);
@@ -155,7 +155,7 @@ final class Wire implements Runnable {
         loggedIn = login.answer(request, data);
     }
 
-    /** The login is through, and will be told so: what it replaces is over before. */
+    /** Ends the session that this login replaces, before the login response is sent. */
     void established(LoginRequest request) {
         isid = request.isid();
         if (request.tsih() == 0) {
@@ -184,7 +184,7 @@ final class Wire implements Runnable {
         goOn(writing);
     }
 
-    /** Executes a write whose data is there, or asks for more of it. */
+    /** Executes a write whose data is complete, or solicits more. */
     void goOn(Writing writing) throws IOException {
         if (writing.received == writing.data.length) {
             writings.remove(writing.command.initiatorTaskTag());
@@ -247,7 +247,7 @@ final class Wire implements Runnable {
         throw new EOFException("logged out");
     }
 
-    /** Data-In of one command in pieces, then its response. */
+    /** Sends Data-In of one command in pieces, then its response. */
     void answerRead(ScsiCommand command, byte[] data, int status, byte[] sense)
             throws IOException {
         int wanted = command.expectedDataTransferLength();
@@ -278,7 +278,10 @@ final class Wire implements Runnable {
                 underflow), data.array());
     }
 
-    /** CmdSN over all connections of the session; in any order, unless the target wants one. */
+    /**
+     * Advances the CmdSN of all connections of the session; checks the order if the target requires
+     * it.
+     */
     private void count(int cmdSn) throws IOException {
         synchronized (target.wires) {
             if (target.wantsOrder && cmdSn != expCmdSn) {
@@ -320,7 +323,7 @@ final class Wire implements Runnable {
         out.flush();
     }
 
-    /** Bytes as they are. */
+    /** Sends bytes as they are. */
     synchronized void raw(byte[] bytes) throws IOException {
         out.write(bytes);
         out.flush();

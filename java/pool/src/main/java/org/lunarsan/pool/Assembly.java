@@ -8,20 +8,20 @@ import org.lunarsan.device.DeviceOpenException;
 import org.lunarsan.device.Operation;
 
 /**
- * The members of a pool as they were found: opened, their labels read and compared, each at its
- * place. Confined to the thread that opens the pool.
+ * The members of a pool as found: opened, their labels read and compared, each at its index.
+ * Confined to the thread that opens the pool.
  */
 final class Assembly {
-    /** A member that is there. */
+    /** A member that was found. */
     record Present(Device device, PoolLabel label) {}
 
     private final String pool;
     private final PoolKind kind;
     private final List<Device> opened = new ArrayList<>();
     private final List<DeviceException> failures = new ArrayList<>();
-    /** By place; null: missing. */
+    /** Indexed by member; null: missing. */
     private Present[] members;
-    /** One of the highest generation. */
+    /** A label of the highest generation. */
     private PoolLabel newest;
 
     private Assembly(String pool, PoolKind kind) {
@@ -30,9 +30,9 @@ final class Assembly {
     }
 
     /**
-     * Opens devices and finds out what they are. When that fails, all are closed again.
+     * Opens devices and identifies them by their labels. If that fails, closes all of them again.
      *
-     * @throws DeviceOpenException in words that say which device does not fit, and why
+     * @throws DeviceOpenException whose message says which device does not fit, and why
      */
     static Assembly open(String pool, PoolKind kind, List<Device> devices)
             throws DeviceException {
@@ -61,7 +61,8 @@ final class Assembly {
             } catch (DeviceException failure) {
                 failures.add(failure);
                 if (Thread.currentThread().isInterrupted()) {
-                    // It need not be missing: a device may not be opened by an interrupted thread.
+                    // The member need not be missing: an interrupted thread may be unable to open a
+                    // device.
                     throw refuse("the thread was interrupted while it opened " + device.name());
                 }
                 continue;
@@ -112,7 +113,7 @@ final class Assembly {
         refuseSplit();
     }
 
-    /** Two parts that each went on without the other cannot be joined: both have new data. */
+    /** Two parts that were each written without the other cannot be joined: both have new data. */
     private void refuseSplit() throws DeviceOpenException {
         for (Present present : members) {
             if (present == null) {
@@ -126,7 +127,7 @@ final class Assembly {
         }
     }
 
-    /** The members that are there and have all data, by the newest label. */
+    /** True when a member is present and has all data, according to the newest label. */
     boolean isCurrent(int index) {
         Present present = members[index];
         return present != null && newest.current().get(index)
@@ -141,12 +142,12 @@ final class Assembly {
         return members.length;
     }
 
-    /** Null: it is missing. */
+    /** Returns null if the member is missing. */
     Present member(int index) {
         return members[index];
     }
 
-    /** Refuses unless each member that ought to be current is there. */
+    /** Throws unless each member that should be current is present. */
     void requireAll() throws DeviceOpenException {
         for (int index = 0; index < members.length; index++) {
             if (members[index] == null && newest.current().get(index)) {
@@ -167,7 +168,7 @@ final class Assembly {
             try {
                 device.close();
             } catch (DeviceException ignored) {
-                // The pool is refused for another reason, which is told.
+                // The pool is refused for another reason, which is reported.
             }
         }
     }

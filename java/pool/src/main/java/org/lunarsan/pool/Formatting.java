@@ -10,14 +10,17 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.DeviceOpenException;
 import org.lunarsan.device.Operation;
 
-/** Makes a pool of devices: writes the first labels. No state; for any thread. */
+/** Makes a pool of devices by writing the first labels. No state; for any thread. */
 final class Formatting {
-    /** Of the intent pages of a new mirror: each page of a later write has a higher number. */
+    /**
+     * Last sequence number of the intent pages of a new mirror; pages of later writes have higher
+     * ones.
+     */
     static final long INTENT_SEQUENCE_LAST = 1;
 
     private Formatting() {}
 
-    /** A copy of what a caller gave; what is null in it is named. */
+    /** Copies the list of members; throws with a name for each null. */
     static List<Device> listed(List<? extends Device> members) {
         Objects.requireNonNull(members, "members");
         members.forEach(member -> Objects.requireNonNull(member, "a member"));
@@ -28,7 +31,7 @@ final class Formatting {
      * Labels devices, which are closed before and after.
      *
      * @param stripeBlocks blocks of a stripe; ignored for a mirror
-     * @param erase all data first, so that the members are the same
+     * @param erase whether to erase all data first, so that the members are equal
      * @throws DeviceOpenException when a device does not fit, or carries a label already
      */
     static UUID create(PoolKind kind, List<Device> devices, long stripeBlocks, boolean erase)
@@ -58,7 +61,7 @@ final class Formatting {
         }
     }
 
-    /** All data reads as zeroes then, durably, on each of them. */
+    /** Makes all data read as zeroes, durably, on each device. */
     private static void eraseAll(List<Device> devices, PoolLabel label) throws DeviceException {
         for (Device device : devices) {
             if (!device.unmapReadsZeroes()) {
@@ -73,8 +76,8 @@ final class Formatting {
     }
 
     /**
-     * When nobody knows what the members hold, all is marked: the first opening copies it, as after
-     * a cut.
+     * Writes the intent pages. If the contents of the members are unknown, all regions are marked:
+     * the first opening copies them, as after a power cut.
      */
     private static void writeIntents(Device device, PoolLabel label, boolean marked)
             throws DeviceException {

@@ -10,12 +10,12 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
 
 /**
- * Says on the members, before a write is sent, in which region it will be; and later that it is
- * over. After a power cut, members can differ only in regions that are marked.
+ * Records on the members, before a write is sent, the regions that it touches, and removes the
+ * marks later. After a power cut, members can differ only in marked regions.
  *
- * <p>For any thread. Marks are taken away when a region was not written for a whole flush interval
- * and all members were flushed since: lazily, so that a region that is written again and again is
- * marked once.
+ * <p>For any thread. A mark is removed when the region was not written for a whole flush interval
+ * and all members were flushed since. Marks are removed late so that a region with frequent writes
+ * is marked once.
  */
 final class IntentLog {
     private final UUID pool;
@@ -25,18 +25,18 @@ final class IntentLog {
     private final ReentrantLock lock = new ReentrantLock();
     /** Held while pages are written: one at a time. */
     private final ReentrantLock writing = new ReentrantLock();
-    /** The regions that are marked on all current members, durably. */
+    /** The regions that are marked durably on all current members. */
     private final BitSet durable;
-    /** Writes under way, by region. */
+    /** Number of pending writes, by region. */
     private final int[] underWay;
-    /** The flush interval in which a region was written last. */
+    /** The flush interval of the last write, by region. */
     private final int[] lastWrite;
     private int interval = 1;
-    /** The last interval that a good flush has ended. */
+    /** The last interval that ended with a successful flush. */
     private int covered;
-    /** How long a page waits for a member behind another. */
+    /** Time for which the write of a page waits for a member behind another. */
     private final Duration memberWait;
-    /** Of the last page; guarded by {@code writing}. */
+    /** Sequence number of the last page; guarded by {@code writing}. */
     private long sequence;
 
     IntentLog(
@@ -68,7 +68,7 @@ final class IntentLog {
         return regionBlocks;
     }
 
-    /** Marks the regions of a write before it is sent; {@link #end} follows in any case. */
+    /** Marks the regions of a write before it is sent; call {@link #end} in any case. */
     List<Parallel.Failed<MirrorMember>> begin(
             long address, long blocks, List<MirrorMember> current) {
         int first = region(address);
@@ -98,7 +98,7 @@ final class IntentLog {
                     return List.of();
                 }
                 next = (BitSet) durable.clone();
-                // Those of others too, who wait behind.
+                // Include the regions of concurrent writes, which wait for this page.
                 for (int region = 0; region < regions; region++) {
                     if (underWay[region] > 0) {
                         next.set(region);
@@ -119,7 +119,7 @@ final class IntentLog {
         }
     }
 
-    /** A copy has brought a region to a member, which was not flushed since. */
+    /** Records that a copy has written a region of a member, which was not flushed since. */
     void copied(int region) {
         lock.lock();
         try {
@@ -142,7 +142,7 @@ final class IntentLog {
         }
     }
 
-    /** A flush is about to be sent; the answer goes to {@link #flushed}. */
+    /** Begins a flush interval; pass the result to {@link #flushed}. */
     int beginFlush() {
         lock.lock();
         try {
@@ -153,10 +153,10 @@ final class IntentLog {
     }
 
     /**
-     * All current members were flushed. Takes marks away of regions that were cold already.
+     * Ends a flush of all current members. Removes the marks of regions that were idle before it.
      *
-     * @param flushed what {@link #beginFlush} said
-     * @param same whether all members have the same in a region
+     * @param flushed result of {@link #beginFlush}
+     * @param same whether all members are equal in a region
      */
     List<Parallel.Failed<MirrorMember>> flushed(
             int flushed, IntPredicate same, List<MirrorMember> current) {
@@ -170,7 +170,8 @@ final class IntentLog {
     }
 
     /**
-     * As {@link #flushed} after the last flush: what was written before it is cold enough.
+     * Ends the last flush as {@link #flushed} does, but also unmarks regions written shortly before
+     * it.
      *
      * @param limit how long to wait for members
      */
@@ -187,7 +188,7 @@ final class IntentLog {
         }
     }
 
-    /** Takes marks away that no member needs; gives those that stay, null when all do. */
+    /** Removes unneeded marks. Returns the remaining ones, or null if none was removed. */
     private BitSet unmark(int flushed, int coldBefore, IntPredicate same) {
         lock.lock();
         try {
@@ -197,7 +198,7 @@ final class IntentLog {
                     region = durable.nextSetBit(region + 1)) {
                 if (underWay[region] == 0 && lastWrite[region] < coldBefore
                         && same.test(region)) {
-                    // From now on a write there waits for a page of its own.
+                    // From now on a write to this region waits for another page.
                     durable.clear(region);
                     any = true;
                 }
@@ -212,7 +213,7 @@ final class IntentLog {
         return Parallel.runBehind(memberWait, Operation.WRITE, current, page(dirty));
     }
 
-    /** Durable on each before the next page is begun: else a cut could leave an older one. */
+    /** Flush each page before the next is begun: otherwise a power cut could leave an older one. */
     private Parallel.Work<MirrorMember> page(BitSet dirty) {
         IntentPage page = new IntentPage(pool, ++sequence, regions, dirty);
         return member -> {
@@ -222,7 +223,7 @@ final class IntentLog {
     }
 
     /**
-     * Gives a member the marks of the others, whatever it had. No write is under way.
+     * Writes the current marks to a member. No write is pending.
      *
      * @param limit how long to wait for it, for each page
      */
@@ -230,7 +231,8 @@ final class IntentLog {
         writing.lock();
         try {
             long first = sequence + 1;
-            // Both in any case: else the next page of the others went over their newest.
+            // Count both in any case: otherwise the next page would overwrite the newest of the
+            // other members.
             sequence += 2;
             for (int slot = 0; slot < 2; slot++) {
                 IntentPage page = new IntentPage(pool, first + slot, regions, durable);
@@ -248,7 +250,9 @@ final class IntentLog {
         }
     }
 
-    /** The regions that were written since the last good flush, or are being written. */
+    /**
+     * Returns the regions that were written since the last successful flush, or are being written.
+     */
     BitSet unflushed() {
         lock.lock();
         try {

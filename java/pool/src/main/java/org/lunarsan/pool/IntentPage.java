@@ -8,20 +8,20 @@ import java.util.Optional;
 import java.util.UUID;
 
 /**
- * The regions of a mirror in which its members may differ; docs/formats/pool.md has its bytes. A
- * value; for any thread.
+ * The regions of a mirror in which its members may differ; docs/formats/pool.md describes the
+ * bytes. A value; for any thread.
  *
  * @param pool the pool
- * @param sequence the higher of two pages is the valid one
- * @param regions how many regions there are
- * @param dirty those in which writes may be under way
+ * @param sequence sequence number; the higher of two pages is the valid one
+ * @param regions number of regions
+ * @param dirty the regions in which writes may be pending
  */
 record IntentPage(UUID pool, long sequence, int regions, BitSet dirty) {
     static final int BYTES = 4096;
 
     private static final int HEADER_BYTES = 40;
 
-    /** As many bits as there is room for. */
+    /** Limited by the bits that fit into a page. */
     static final int REGIONS_MAX = (BYTES - HEADER_BYTES - Integer.BYTES) * Byte.SIZE;
 
     private static final int VERSION = 1;
@@ -40,7 +40,7 @@ record IntentPage(UUID pool, long sequence, int regions, BitSet dirty) {
         return to.clear();
     }
 
-    /** Reads what may be anything; nothing unless it is a page of this pool. */
+    /** Decodes untrusted bytes; empty unless they are a page of this pool. */
     static Optional<IntentPage> decode(byte[] bytes, UUID pool, long regions) {
         ByteBuffer from = ByteBuffer.wrap(bytes).position(MAGIC.length);
         if (!Arrays.equals(bytes, 0, MAGIC.length, MAGIC, 0, MAGIC.length)

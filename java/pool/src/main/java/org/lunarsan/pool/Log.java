@@ -3,8 +3,8 @@ package org.lunarsan.pool;
 import java.util.function.Supplier;
 
 /**
- * What happens to pools, told to the platform's logger {@code org.lunarsan.pool}. A line names the
- * pool, the event and its consequence; data is never among it. For any thread.
+ * Writes events of pools to the platform logger {@code org.lunarsan.pool}. A line names the pool,
+ * the event and its consequence, and never contains data. For any thread.
  */
 final class Log {
     private static final System.Logger LOGGER = System.getLogger("org.lunarsan.pool");

@@ -6,13 +6,16 @@ import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.MediumException;
 
-/** Reads and writes what a pool keeps on a member beside data. No state; for any thread. */
+/** Reads and writes the metadata of a pool on a member. No state; for any thread. */
 final class MemberArea {
     private static final int COPIES = 2;
 
     private MemberArea() {}
 
-    /** The better of both labels: a valid one of the highest generation, else what is there. */
+    /**
+     * Returns the better of both labels: a valid one of the highest generation, else what was
+     * found.
+     */
     static PoolLabel.Found readLabel(Device device) throws DeviceException {
         PoolLayout layout = PoolLayout.of(device);
         if (layout.dataBlocksMax() < 1) {
@@ -52,7 +55,7 @@ final class MemberArea {
         return found instanceof PoolLabel.Unusable && than instanceof PoolLabel.None;
     }
 
-    /** Durable when it returns; cut off at any moment, one of both labels is whole. */
+    /** Writes the labels durably. At any power cut, one of both is intact. */
     static void writeLabel(Device device, PoolLabel label) throws DeviceException {
         PoolLayout layout = PoolLayout.of(device);
         for (int copy = 0; copy < COPIES; copy++) {
@@ -70,7 +73,7 @@ final class MemberArea {
         device.flush();
     }
 
-    /** The valid page; nothing when neither is whole. */
+    /** Returns the valid page; empty when neither is intact. */
     static Optional<IntentPage> readIntent(Device device, UUID pool, long regions)
             throws DeviceException {
         PoolLayout layout = PoolLayout.of(device);
@@ -80,7 +83,7 @@ final class MemberArea {
             try {
                 device.read(layout.intentPage(slot), bytes);
             } catch (MediumException unreadable) {
-                // It may have been the valid one: what it said is not known.
+                // The unreadable page may have been the valid one, and its content is unknown.
                 return Optional.empty();
             }
             Optional<IntentPage> page = IntentPage.decode(bytes, pool, regions);
@@ -92,7 +95,7 @@ final class MemberArea {
         return best;
     }
 
-    /** To the slot of its sequence; not durable before a flush. */
+    /** Writes a page to the slot of its sequence number; durable only after a flush. */
     static void writeIntent(Device device, IntentPage page) throws DeviceException {
         int slot = (int) (page.sequence() % COPIES);
         device.write(PoolLayout.of(device).intentPage(slot), page.encode());

@@ -14,32 +14,35 @@ import org.lunarsan.device.ForwardingDevice;
 import org.lunarsan.device.Operation;
 
 /**
- * A device for as long as one opening of a pool has it. Once shut it lets nothing through any more:
- * what hung while the pool was closed must not go on to a device that somebody else has opened
- * since. For any thread.
+ * A device during one opening of a pool. After {@link #shut} it passes no calls on: a call that
+ * hung while the pool was closed must not reach a device that another user has opened since. For
+ * any thread.
  */
 final class MemberDevice extends ForwardingDevice {
-    /** How long a pool that is closed waits for its members, at each step. */
+    /** Time for which closing a pool waits for its members, at each step. */
     static final Duration CLOSE_WAIT = Duration.ofSeconds(10);
 
-    /** The device inside; null: it can only be waited for. */
+    /** The wrapped device; null: it has only blocking calls. */
     private final AsyncDevice async;
     private final SharedFlush flushes = new SharedFlush(this::flushDevice);
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition left = lock.newCondition();
-    /** Calls under way, by the turn in which they began; guarded, as what follows, by the lock. */
+    /**
+     * Number of pending calls, by the epoch in which they began; guarded, like all below, by the
+     * lock.
+     */
     private final int[] inside = new int[2];
-    /** That of calls that begin now. */
+    /** Epoch of calls that begin now. */
     private int turn;
-    /** Somebody waits for the calls of the other turn. */
+    /** Set while a thread waits for the calls of the other epoch. */
     private boolean draining;
     private boolean shut;
-    /** Changes of blocks that have ended; guarded by the lock. */
+    /** Number of changes of blocks that have ended; guarded by the lock. */
     private long changes;
-    /** How many of the changes were made durable; guarded by the lock. */
+    /** Number of these changes that were made durable; guarded by the lock. */
     private long changesFlushed;
 
-    /** Around a device that is open. */
+    /** Wraps a device that is open. */
     MemberDevice(Device inner) {
         super(inner);
         async = inner instanceof AsyncDevice able ? able : null;
@@ -49,14 +52,14 @@ final class MemberDevice extends ForwardingDevice {
         return async != null;
     }
 
-    /** Nothing begins any more; what is under way goes on. */
+    /** Refuses all later calls; pending ones continue. */
     void shut() {
         lock.lock();
         shut = true;
         lock.unlock();
     }
 
-    /** Closes it, and returns when no call is under way any more. */
+    /** Closes the device, and returns when no call is pending. */
     @Override
     public void close() throws DeviceException {
         shut();
@@ -74,7 +77,7 @@ final class MemberDevice extends ForwardingDevice {
         }
     }
 
-    /** Returns when all calls have ended that are under way now. */
+    /** Returns when all calls that are pending now have ended. */
     void awaitPresent() {
         lock.lock();
         try {
@@ -94,7 +97,7 @@ final class MemberDevice extends ForwardingDevice {
         }
     }
 
-    /** A call is about to begin, which is waited for from now on; its turn, for {@link #leave}. */
+    /** Counts a call that is about to begin as pending. Returns its epoch, for {@link #leave}. */
     int hold() {
         lock.lock();
         try {
@@ -129,7 +132,7 @@ final class MemberDevice extends ForwardingDevice {
         }
     }
 
-    /** Counts a change of blocks, done or failed, before anybody learns of its end. */
+    /** Counts a change of blocks, successful or failed, before its end is reported. */
     private void leaveChange(int began) {
         lock.lock();
         try {
@@ -140,7 +143,10 @@ final class MemberDevice extends ForwardingDevice {
         }
     }
 
-    /** Not after somebody else has opened the device: the flush would take a report of loss. */
+    /**
+     * Flushes the device, unless it is shut: the flush would consume the report of a loss that is
+     * meant for the next user.
+     */
     private void flushDevice() throws DeviceException {
         long covered;
         lock.lock();
@@ -162,7 +168,7 @@ final class MemberDevice extends ForwardingDevice {
     }
 
     /**
-     * Finds out whether the device has lost a change that had ended before: afterwards
+     * Detects whether the device has lost a change that had ended before: afterwards
      * {@link #losses()} counts such a loss. Flushes the device, unless all changes are durable.
      *
      * @throws DeviceException when the flush fails
@@ -181,8 +187,8 @@ final class MemberDevice extends ForwardingDevice {
     }
 
     /**
-     * Counts also flushes that failed, whoever asked for them: most devices report a loss by the
-     * next flush, once.
+     * Counts also failed flushes of all callers: most devices report a loss once, by the next
+     * flush.
      */
     @Override
     public long losses() {
@@ -232,14 +238,17 @@ final class MemberDevice extends ForwardingDevice {
     /**
      * Begins a read or a write.
      *
-     * @return null when the device can only be waited for
+     * @return null when the device has only blocking calls
      */
     CompletableFuture<Void> begin(Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
         return begin(operation, address, buffer, device -> { });
     }
 
-    /** As above; {@code given} gets the future of the device, by which the buffer is taken back. */
+    /**
+     * Begins a read or a write; {@code given} receives the future of the device, by which the
+     * buffer can be taken back.
+     */
     CompletableFuture<Void> begin(Operation operation, long address, ByteBuffer buffer,
             Consumer<CompletableFuture<Void>> given) throws DeviceException {
         if (async == null) {

@@ -9,13 +9,13 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
 
 /**
- * The reads of a mirror's members that serve one read of a caller: each into memory of its own, so
- * that one that is late disturbs nobody. For one thread at a time, but for the answers.
+ * The reads of members that serve one read of a mirror. Each has separate memory, so that a late
+ * one has no effect on the others. For one thread at a time, except for the answers.
  */
 final class MemberReads {
     /**
-     * How a read of a member ended: with data from position to limit, or with a failure. Lost: the
-     * member has lost something that the mirror did not know when it asked, and may know since.
+     * End of a read of a member: data from position to limit, or a failure. {@code lost}: the
+     * member had a loss that the mirror did not know when the read began.
      */
     record Answer(MirrorMember member, ByteBuffer data, DeviceException failure, boolean lost) {}
 
@@ -55,7 +55,7 @@ final class MemberReads {
             member.read(address, data.duplicate());
             lost = member.device.losses() != lossesKnown;
         } catch (Throwable thrown) {
-            // Its buffer is ours: whatever it throws, it has failed.
+            // The buffer is ours: whatever is thrown, the member has failed.
             failure = Parallel.failure(member, Operation.READ, thrown);
         }
         answers.add(new Answer(member, data, failure, lost));
@@ -66,9 +66,9 @@ final class MemberReads {
     }
 
     /**
-     * Waits for any of them.
+     * Waits for any pending read.
      *
-     * @param bounded no longer than members have
+     * @param bounded whether to wait no longer than the member wait
      * @return null when none has ended by then
      */
     Answer await(boolean bounded) {
@@ -95,7 +95,7 @@ final class MemberReads {
         }
     }
 
-    /** Those that have not ended, though another has. */
+    /** Returns the reads that have not ended although another has. */
     List<Parallel.Failed<MirrorMember>> late() {
         for (Answer ended = answers.poll(); ended != null; ended = answers.poll()) {
             underWay.remove(ended.member);

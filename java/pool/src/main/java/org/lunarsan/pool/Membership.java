@@ -19,39 +19,39 @@ import org.lunarsan.device.PoisonedException;
 import org.lunarsan.device.ReadOnlyDeviceException;
 
 /**
- * What the members of an open mirror are good for, in memory and on their labels. It changes behind
- * its write lock only, which is held while labels are written; whoever uses members holds the read
- * lock. For any thread.
+ * The states of the members of an open mirror, in memory and on their labels. The states change
+ * only behind the write lock, which is held while labels are written; users of members hold the
+ * read lock. For any thread.
  */
 final class Membership {
     private final String name;
     private final ReentrantReadWriteLock lock = new ReentrantReadWriteLock(true);
-    /** By place. */
+    /** Indexed by member. */
     private volatile List<MirrorMember> members;
-    /** Without an index. */
+    /** The label without an index. */
     private volatile PoolLabel label;
     private final boolean openedToRead;
     private final Duration memberWait;
-    /** Brings a member that was late up to date, in the background. */
+    /** Brings a late member up to date, in the background. */
     private final Consumer<MirrorMember> recovery;
-    /** The regions that were written since the last good flush. */
+    /** Returns the regions written since the last successful flush. */
     private final Supplier<BitSet> unflushed;
     private final UnsecuredRegions unsecured = new UnsecuredRegions();
-    /** Changes behind the lock. */
+    /** Changed behind the lock. */
     private volatile long losses;
     private volatile long lossesTold;
-    /** How often reads of the pool have come into doubt; changes behind the lock. */
+    /** Number of times that earlier reads of the pool became doubtful; changed behind the lock. */
     private volatile long doubts;
-    /** Nobody begins anything, nobody is left out any more. */
+    /** Set when no call may begin and no member is left out any more. */
     private volatile boolean closing;
     private final CountDownLatch closed = new CountDownLatch(1);
 
     /**
-     * Of members that are open.
+     * Creates the membership of open members.
      *
-     * @param memberWait how long a member is waited for behind another
-     * @param recovery takes those that were left out since they were late; must not wait
-     * @param unflushed gives the regions that were written since the last good flush
+     * @param memberWait how long to wait for a member behind another
+     * @param recovery receives members that were left out as late; must not wait
+     * @param unflushed returns the regions written since the last successful flush
      */
     Membership(
             String name,
@@ -98,7 +98,7 @@ final class Membership {
         closed.countDown();
     }
 
-    /** Waits for some time; true: it ended early, since the pool is being closed. */
+    /** Waits for {@code time}. True: ended early, because the pool is being closed. */
     boolean awaitClosing(Duration time) throws InterruptedException {
         return closed.await(time.toNanos(), TimeUnit.NANOSECONDS);
     }
@@ -107,17 +107,19 @@ final class Membership {
         return members.stream().filter(MirrorMember::isCurrent).toList();
     }
 
-    /** Those that changes are sent to. */
+    /** Returns the members to which changes are sent. */
     List<MirrorMember> written() {
         return members.stream().filter(MirrorMember::isWritten).toList();
     }
 
-    /** A member took no writes when the pool was opened: nothing at all is written to any. */
+    /**
+     * True if a member was read-only when the pool was opened: nothing is written to any member.
+     */
     boolean isOpenedToRead() {
         return openedToRead;
     }
 
-    /** Also when a member takes no writes any more. */
+    /** True also if a member has become read-only since. */
     boolean isReadOnly() {
         return openedToRead || anyReadOnly();
     }
@@ -150,12 +152,14 @@ final class Membership {
     }
 
     /**
-     * Members have failed: nothing they have counts from now on. So it is with those that may have
-     * lost what they had acknowledged. Returns when the labels of the others say so, durably. The
-     * last one stays, whatever it did: when it has lost something too, the loss is one of the pool.
+     * Leaves failed members out: their data does not count from now on. Leaves out those that may
+     * have lost acknowledged writes as well. Returns when the labels of the remaining members
+     * record this, durably. The last member stays in any case: if it has a loss too, the pool has
+     * the loss.
      *
      * @return whether a current member is left that did not fail. Others may have been left out
-     *     since these failed, for failures of their own: only now it is known who has a change.
+     *         since these failed, for failures of their own, so only now it is known which members
+     *         have a change
      */
     boolean leaveOut(List<MirrorMember> failed) throws DeviceException {
         lock.writeLock().lock();
@@ -184,7 +188,7 @@ final class Membership {
             if (good.size() < before.size()) {
                 setCurrent(good, lost);
             }
-            // Also those count no more that could not be told of it.
+            // Members to which the new label could not be written do not count either.
             return !left.isEmpty() && current().stream().anyMatch(one -> !failed.contains(one));
         } finally {
             recoverLate();
@@ -193,10 +197,10 @@ final class Membership {
     }
 
     /**
-     * A member may have lost what it had acknowledged: it is left out like one that fails. Where
-     * every one has, the loss is one of the pool, and one of them counts as it is now.
+     * Leaves a member out that may have lost acknowledged writes. If all members have a loss, the
+     * pool has the loss, and one of them is kept as it is.
      *
-     * @return whether what was read from it is not to be used
+     * @return whether data read from it must not be used
      */
     boolean mistrust(MirrorMember member) throws DeviceException {
         lock.writeLock().lock();
@@ -215,8 +219,8 @@ final class Membership {
     }
 
     /**
-     * No member has all that was acknowledged. The member that is kept counts as it is now; the
-     * loss is counted, and stays untold until a flush of a caller has failed. Behind the lock.
+     * Handles the case that no member has all acknowledged writes. One member is kept as it is; the
+     * loss is counted, and stays unreported until a flush of a caller has failed. Behind the lock.
      */
     private void latchLoss(MirrorMember kept, List<MirrorMember> among) {
         long others = among.stream().filter(one -> one != kept)
@@ -227,10 +231,10 @@ final class Membership {
     }
 
     /**
-     * What the member shows counts from now on. A member that is copied to may have more: what was
-     * lost here since the copy.
+     * Accepts the content of a member as the pool's. A member that is being copied to may have data
+     * that was lost here since the copy, and is copied to again.
      *
-     * @return how often it had lost something
+     * @return number of its losses
      */
     private long keepAsItIs(MirrorMember kept) {
         BitSet regions = unflushed.get();
@@ -245,14 +249,14 @@ final class Membership {
     }
 
     /**
-     * A region was written anew, unless a member that was written has lost something since.
+     * Removes a region that was rewritten, unless a member that was written has had a loss since.
      *
-     * @param additions how often unsecured regions had been added before
+     * @param additions number of additions of unsecured regions before
      * @param written the members that were written
      */
     void secured(int region, int additions, Set<MirrorMember> written) throws DeviceException {
         for (MirrorMember member : written) {
-            // It is left out, or kept as it is: then more is unsecured.
+            // The member is left out, or kept as it is: then more is unsecured.
             mistrust(member);
         }
         lock.readLock().lock();
@@ -265,28 +269,30 @@ final class Membership {
         }
     }
 
-    /** Reads that were answered before may have found what is not there any more. */
+    /** Counts a doubt: reads answered before may have returned data that is gone now. */
     void doubtReads() {
         lock.writeLock().lock();
         doubts++;
         lock.writeLock().unlock();
     }
 
-    /** How many losses of the pool failed flushes of callers have told of. */
+    /** Number of losses of the pool that failed flushes of callers have reported. */
     long lossesTold() {
         return lossesTold;
     }
 
-    /** A flush of a caller has failed: nothing counts that was written since the last good one. */
+    /**
+     * Records a failed flush of a caller: all writes since the last successful flush are in doubt.
+     */
     void tellLosses() {
-        // Of two at once the lower number may stay: then one flush more fails.
+        // One of two concurrent calls may leave the lower number: then one more flush fails.
         lossesTold = losses;
     }
 
     /**
-     * Fails a flush that may not cover all that was written before it.
+     * Fails a flush that may not cover all writes before it.
      *
-     * @param told what {@link #lossesTold()} was when the flush began
+     * @param told value of {@link #lossesTold()} when the flush began
      */
     void refuseLosses(long told) throws PoisonedException {
         if (losses > told) {
@@ -296,12 +302,12 @@ final class Membership {
         }
     }
 
-    /** Whether a loss is known of which no flush has told. */
+    /** True when there is a loss that no flush has reported. */
     boolean hasUntoldLoss() {
         return losses > lossesTold;
     }
 
-    /** Has all members copied to that were left out since they were late. Behind the lock. */
+    /** Starts the recovery of all members that were left out as late. Behind the lock. */
     private void recoverLate() {
         for (MirrorMember member : members) {
             if (member.isLate() && member.state() == MemberState.STALE && !closing
@@ -312,7 +318,7 @@ final class Membership {
         }
     }
 
-    /** False: it was late again, and its recovery goes on. */
+    /** Ends a recovery. False: the member was late again, and its recovery continues. */
     boolean endRecovery(MirrorMember member) {
         lock.writeLock().lock();
         try {
@@ -329,7 +335,7 @@ final class Membership {
                 + "; the others go on, and what it has is stale");
     }
 
-    /** What a member that has lost something is told to have failed with. */
+    /** Returns the failure of a member that has a loss. */
     static PoisonedException lossOf(MirrorMember member) {
         return new PoisonedException(member.toString(), Operation.READ,
                 "what it had acknowledged and not flushed may be lost: its device counts a loss, or"
@@ -337,9 +343,9 @@ final class Membership {
     }
 
     /**
-     * How often no member was left that had kept all it had acknowledged. A loss of all members
-     * counts as soon as they know of it, before the pool does: once for the first of each, and for
-     * any later one, since what was written between them may be lost by that.
+     * Number of times that no member was left with all acknowledged writes. A loss of all members
+     * counts as soon as their devices count it, before the pool handles it: once for the first loss
+     * of each member, and for each later one, because writes between them may be lost by it.
      */
     long losses() {
         while (true) {
@@ -359,8 +365,8 @@ final class Membership {
     }
 
     /**
-     * How often a member was left out that may have answered reads with blocks that it had lost,
-     * and how often members doubted their own reads.
+     * Number of times that a member was left out that may have answered reads without blocks that
+     * it had lost, plus the doubted reads of the members.
      */
     long doubtedReads() {
         return doubts + members.stream().filter(member -> member.device != null)
@@ -368,11 +374,11 @@ final class Membership {
     }
 
     /**
-     * While the pool is closed: the labels of the others say that these are not current. Behind the
-     * lock, alone.
+     * Records on the labels of the others that members are not current, while the pool is closed.
+     * Behind the lock, alone.
      *
      * @param limit how long to wait for each label
-     * @return false: no other is left, or it could not be told
+     * @return false: no other member is left, or its label could not be written
      */
     boolean leaveOutClosing(List<MirrorMember> failed, Duration limit) {
         List<MirrorMember> rest = new ArrayList<>(current());
@@ -389,7 +395,7 @@ final class Membership {
                 member -> MemberArea.writeLabel(member.device, now.at(member.index))).isEmpty();
     }
 
-    /** Of members that all have failed: one that has every region, else the first. */
+    /** Chooses among failed members: one that has every region, else the first. */
     private static List<MirrorMember> keepOne(List<MirrorMember> members) {
         for (MirrorMember member : members) {
             if (member.holdsAll()) {
@@ -400,8 +406,8 @@ final class Membership {
     }
 
     /**
-     * Makes some members the current ones, and all other present ones stale; those that cannot be
-     * told are not current either. Behind the lock, alone.
+     * Makes some members the current ones, and all other present ones stale. Members whose labels
+     * cannot be written are not current either. Behind the lock, alone.
      */
     void setCurrent(List<MirrorMember> chosen) throws DeviceException {
         try {
@@ -412,9 +418,9 @@ final class Membership {
     }
 
     /**
-     * As {@link #setCurrent(List)}.
+     * Works as {@link #setCurrent(List)}.
      *
-     * @param lossCounted what the last member has lost is counted already
+     * @param lossCounted whether the losses of the last member are counted already
      */
     private void setCurrent(List<MirrorMember> chosen, boolean lossCounted)
             throws DeviceException {
@@ -426,8 +432,8 @@ final class Membership {
                 if (member.isCurrent() && !next.contains(member)) {
                     logLeftOut(member);
                     member.become(MemberState.STALE);
-                    // Counted when the member is not read any more. Whatever it failed with, it may
-                    // have lost writes before, and no flush of it has told.
+                    // Counted when the member is not read any more. Whatever its failure, it may
+                    // have lost writes before that no flush of it has reported.
                     doubts++;
                 }
             }
@@ -446,7 +452,7 @@ final class Membership {
                     throw PoolFailures.of(
                             name, Operation.WRITE, DeviceException.NO_ADDRESS, 0, failed);
                 }
-                // Its flush told of a loss, once: that is told to a caller, and the label tried
+                // The flush reported a loss, once: report it to a caller, and write the label
                 // again.
                 repeated = true;
                 if (lossCounted) {
@@ -461,16 +467,16 @@ final class Membership {
         promote(next);
     }
 
-    /** Notes what members failed with. */
+    /** Records the failures of members; returns these members. */
     static List<MirrorMember> told(List<Parallel.Failed<MirrorMember>> failed) {
         failed.forEach(bad -> bad.member().fail(bad.failure()));
         return failed.stream().map(Parallel.Failed::member).toList();
     }
 
     /**
-     * The one that the others were copied from may be gone: in regions that none of them has, what
-     * the first has is the truth. Whoever copied such a region from the one that is gone does it
-     * again. Regions that any of them has are copied from there, so that no read changes.
+     * Handles the loss of the source of a copy. In regions that no current member has, the content
+     * of the first one counts, and copies of such regions from the lost source are repeated.
+     * Regions that any current member has are copied from there, so that no read changes.
      */
     private void promote(List<MirrorMember> current) {
         MirrorMember truth = current.getFirst();
@@ -488,10 +494,10 @@ final class Membership {
         }
     }
 
-    /** Puts another device in the place of a member that is of no use. Behind the lock, alone. */
+    /** Puts another device in the place of a member that is not in use. Behind the lock, alone. */
     void replace(MirrorMember with) {
         List<MirrorMember> changed = new ArrayList<>(members);
-        // The sum never falls back to a number that a cache has seen.
+        // The sum must never return to a number that a cache has seen.
         MemberDevice before = members.get(with.index).device;
         doubts += 1 + (before == null ? 0 : before.doubtedReads());
         changed.set(with.index, with);

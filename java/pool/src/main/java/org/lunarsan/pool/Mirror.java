@@ -14,33 +14,36 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
 
 /**
- * An open mirror: how blocks are changed on its members.
+ * An open mirror: changes blocks on its members.
  *
  * <p><b>Locks</b>, in this order. A range: one change at a time of any block. The membership: a
- * change of blocks holds it shared from choosing the members to their last answer; changing what
- * members are good for holds it alone, also while labels are written. So no write is acknowledged
- * that a member missed before the labels of the others say, durably, that it did.
+ * change of blocks holds it shared from choosing the members to their last answer; a change of
+ * members' states holds it alone, also while labels are written. So a write that a member missed is
+ * only acknowledged after the labels of the others record this, durably.
  */
 final class Mirror {
-    /** The most that is moved at once; a longer run of blocks is moved in parts. */
+    /** Limit of bytes moved at once; a longer run of blocks is moved in parts. */
     static final int TRANSFER_BYTES_MAX = 16 << 20;
 
     private final RangeLocks ranges = new RangeLocks();
     private final Membership membership;
     private final IntentLog intents;
     private final MirrorReader reader = new MirrorReader(this);
-    /** Failures whose members were not left out yet: marks of what they missed must stay. */
+    /**
+     * Number of failures whose members were not left out yet: marks of the missed changes must
+     * stay.
+     */
     private final AtomicInteger untold = new AtomicInteger();
     private final BufferPool buffers = new BufferPool();
-    /** Held while unsecured regions are written anew; before all other locks. */
+    /** Held while unsecured regions are rewritten; acquired before all other locks. */
     private final ReentrantLock securing = new ReentrantLock();
     private final Duration memberWait;
     private volatile CompletableFuture<Void> recoveries = CompletableFuture.completedFuture(null);
 
     /**
-     * Of members that are open.
+     * Creates a mirror of open members.
      *
-     * @param memberWait how long a member is waited for behind another
+     * @param memberWait how long to wait for a member behind another
      */
     Mirror(
             String name,
@@ -62,21 +65,21 @@ final class Mirror {
         return memberWait;
     }
 
-    /** Behind the membership lock. */
+    /** Starts the recovery of a late member. Behind the membership lock. */
     private void recover(MirrorMember late) {
         recoveries = CompletableFuture.allOf(
                 recoveries.exceptionally(told -> null), Recovery.start(this, late));
     }
 
-    /** Completes when no member is brought up to date any more that was late. */
+    /** Returns a future that completes when no recovery of a late member is running. */
     CompletableFuture<Void> recoveries() {
         return recoveries;
     }
 
     /**
-     * Does something on one member that no other is waited for: within the time that members have.
+     * Does work on one member, within the member wait.
      *
-     * @throws LateMemberException when it takes longer; it goes on then
+     * @throws LateMemberException when it takes longer; the work continues
      */
     void within(
             Operation operation, MirrorMember member, Parallel.Work<MirrorMember> work)
@@ -88,7 +91,7 @@ final class Mirror {
         }
     }
 
-    /** Begins a copy to those of some members that are stale; they are written from now on. */
+    /** Begins copies to the stale ones of some members; they are written from now on. */
     List<MirrorMember> beginCopies(List<MirrorMember> members) {
         BitSet all = new BitSet();
         all.set(0, intents.regions());
@@ -131,7 +134,9 @@ final class Mirror {
         }
     }
 
-    /** Changes blocks on all members; returns when the change cannot be lost with one of them. */
+    /**
+     * Changes blocks on all members; returns when no loss of a single member can lose the change.
+     */
     void change(
             Operation operation, long address, long blocks, Parallel.Work<MirrorMember> work)
             throws DeviceException {
@@ -139,8 +144,8 @@ final class Mirror {
     }
 
     /**
-     * Changes blocks on one member to what the others have, as any change: marked before. A cut in
-     * the middle may leave them different.
+     * Writes to one member the data that the others have. The region is marked as for any change,
+     * since a power cut may leave the members different.
      */
     void rewrite(
             MirrorMember member, long address, long blocks, Parallel.Work<MirrorMember> work)
@@ -166,7 +171,10 @@ final class Mirror {
         }
     }
 
-    /** False: it was not sent, since a member could not be told of it, and has been left out. */
+    /**
+     * Attempts a change. False: it was not sent, because a member could not be marked and was left
+     * out.
+     */
     private boolean attempt(
             Operation operation,
             long address,
@@ -208,14 +216,14 @@ final class Mirror {
         return failed.failure() instanceof LateMemberException;
     }
 
-    /** Before the marks of a change can go. */
+    /** Counts failures, before the marks of a change can be removed. */
     private void noteUntold(List<Parallel.Failed<MirrorMember>> failed) {
         if (!failed.isEmpty()) {
             untold.incrementAndGet();
         }
     }
 
-    /** Leaves out who failed; throws when nobody else is left. */
+    /** Leaves failed members out; throws when no other one is left. */
     private void tell(
             Operation operation,
             long address,
@@ -227,7 +235,7 @@ final class Mirror {
         try {
             left = membership.leaveOut(Membership.told(failed));
         } catch (DeviceException untellable) {
-            // The marks stay: nobody's label says who missed it.
+            // The marks stay, because no label records which members missed the change.
             membership.refuseClosing(operation, address);
             DeviceException failure = PoolFailures.of(
                     membership.name(), operation, address, blocks, failed);
@@ -241,8 +249,8 @@ final class Mirror {
     }
 
     /**
-     * A flush of a caller: all that returned before is durable, or it fails. It also fails once
-     * after a loss of which no flush has told yet, whoever has noticed it.
+     * Flushes for a caller: all writes that had returned are durable, or the flush fails. Also
+     * fails once after a loss that no flush has reported, whichever call noticed it.
      */
     void flush() throws DeviceException {
         if (membership.isOpenedToRead()) {
@@ -314,7 +322,9 @@ final class Mirror {
         }
     }
 
-    /** With those whose flush succeeded, since another flush was told of their loss. */
+    /**
+     * Adds members whose flush succeeded because another flush received the report of their loss.
+     */
     private static List<Parallel.Failed<MirrorMember>> withLost(
             List<Parallel.Failed<MirrorMember>> failed, List<MirrorMember> current) {
         List<Parallel.Failed<MirrorMember>> all = new ArrayList<>(failed);
@@ -327,8 +337,8 @@ final class Mirror {
     }
 
     /**
-     * Whether all current members have a region, durably after a flush, and none of them may have
-     * missed a change.
+     * True if all current members have a region, durable after a flush, and none may have missed a
+     * change.
      */
     private boolean isSame(int region) {
         return untold.get() == 0
@@ -337,20 +347,20 @@ final class Mirror {
                         member -> !member.isCurrent() || member.holds(region, region));
     }
 
-    /** Whether a member missed a change that no label tells of: marks stay for it. */
+    /** True if a member missed a change that no label records: the marks for it stay. */
     boolean isUntold() {
         return untold.get() > 0;
     }
 
     /**
-     * The last flush: what was written is durable, and no mark stays but of what is to be copied.
-     * Behind the lock, alone.
+     * Makes all writes durable and removes all marks except those of regions to be copied. The last
+     * flush. Behind the lock, alone.
      *
      * @param limit for the flush, and for the page after it
-     * @return those that failed or did not answer: marks stay
+     * @return members that failed or did not answer: marks stay
      */
     List<Parallel.Failed<MirrorMember>> settle(Duration limit) {
-        // What was written and not flushed is marked.
+        // Writes that were not flushed are marked.
         if (membership.isOpenedToRead() || intents.dirtyCount() == 0) {
             return List.of();
         }

@@ -9,9 +9,9 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
 
 /**
- * Closes a mirror: waits for the changes under way, flushes, takes the marks away, or leaves out
- * who failed, and closes the members; for each of these no longer than a limit. What did not end in
- * time leaves its marks, and is told of. Confined to the thread that closes.
+ * Closes a mirror: waits for pending changes, flushes, removes the marks or leaves failed members
+ * out, and closes the members. Each step is bounded by a limit. Changes that did not end in time
+ * leave their marks, and are reported. Confined to the thread that closes.
  */
 final class MirrorClosing {
     private final Mirror mirror;
@@ -27,7 +27,7 @@ final class MirrorClosing {
     }
 
     /**
-     * Closes all, whatever fails.
+     * Closes everything, whatever fails.
      *
      * @throws DeviceException that says what did not end, and what is marked for the next opening
      */
@@ -63,8 +63,8 @@ final class MirrorClosing {
     }
 
     /**
-     * The last flush. Who fails it may have lost what others have: left current, the next opening
-     * could copy from there.
+     * Flushes for the last time. A member that fails may have lost writes that the others have: if
+     * it stayed current, the next opening could copy from it.
      */
     private void settle() {
         List<Parallel.Failed<MirrorMember>> failed = mirror.settle(limit);
@@ -78,7 +78,7 @@ final class MirrorClosing {
     private List<Parallel.Failed<MirrorMember>> closeMembers() {
         List<MirrorMember> there =
                 membership.members().stream().filter(member -> member.device != null).toList();
-        // First of all: what one of them gives up must not go on to another.
+        // First: a call given up on one member must not continue on another.
         there.forEach(member -> member.device.shut());
         return Parallel.runWithin(
                 limit, Operation.CLOSE, there, member -> member.device.close());

@@ -13,14 +13,16 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.device.TransferFuture;
 
 /**
- * A member of a mirror: its device, what it is good for, and how it does. For any thread; its state
- * changes only behind the membership lock of the mirror.
+ * A member of a mirror: its device, state and statistics. For any thread; the state changes only
+ * behind the membership lock of the mirror.
  */
 final class MirrorMember implements Parallel.Busy {
-    /** A new measurement counts one part in 2^3. */
+    /** Weight of a new latency measurement: one part in 2^3. */
     private static final int LATENCY_SHIFT = 3;
 
-    /** A member that is not asked seems faster by one part in 2^10, so that it is asked again. */
+    /**
+     * Latency of an unused member decays by one part in 2^10, so that the member is tried again.
+     */
     private static final int FORGET_SHIFT = 10;
 
     final int index;
@@ -31,20 +33,20 @@ final class MirrorMember implements Parallel.Busy {
     private volatile long latencyNanos;
     private volatile MemberState state;
     private volatile String lastFailure = "";
-    /** It was left out, or is to be, since it did not answer in time. */
+    /** Set when the member was left out, or is to be, because it did not answer in time. */
     private volatile boolean late;
     private volatile boolean recovering;
-    /** How often a copy of all of it was begun: only the last one goes on. */
+    /** Number of complete copies begun: only the last one continues. */
     private volatile int copies;
-    /** Losses of its device that are known to the mirror. */
+    /** Number of losses of its device that the mirror knows. */
     private volatile long lossesKnown;
-    /** Regions whose content is not that of the pool; guarded by itself. */
+    /** Regions in which the member differs from the pool; guarded by itself. */
     private final BitSet missing = new BitSet();
-    /** How often regions were added to them; guarded by them. */
+    /** Number of additions to these regions; guarded by them. */
     private int misses;
     private volatile boolean partial;
 
-    /** Of a device that is open, or null. */
+    /** Creates a member of an open device, or null. */
     MirrorMember(int index, Device device, MemberState state) {
         this.index = index;
         this.device = device == null ? null : new MemberDevice(device);
@@ -65,27 +67,30 @@ final class MirrorMember implements Parallel.Busy {
         return state == MemberState.CURRENT;
     }
 
-    /** Whether writes go to it. */
+    /** True when writes go to this member. */
     boolean isWritten() {
         return state == MemberState.CURRENT || state == MemberState.SYNCING;
     }
 
-    /** What it had acknowledged may be lost since, and others may have it. */
+    /** True when acknowledged writes may be lost since, and other members may have them. */
     boolean hasLost() {
         return device.losses() != lossesKnown;
     }
 
-    /** Losses of its device that the mirror has left behind. */
+    /** Returns the number of losses of its device that the mirror has handled. */
     long lossesKnown() {
         return lossesKnown;
     }
 
-    /** How often it may have lost something that it had acknowledged, and others may have. */
+    /** Returns the number of losses that the mirror has not handled. */
     long losses() {
         return device.losses() - lossesKnown;
     }
 
-    /** Nobody has what it lost: it counts as it is now. How often it had lost something. */
+    /**
+     * Accepts its content after losses that no other member can repair. Returns the number of
+     * losses.
+     */
     long acceptLosses() {
         long now = device.losses();
         long accepted = now - lossesKnown;
@@ -108,7 +113,7 @@ final class MirrorMember implements Parallel.Busy {
         return late;
     }
 
-    /** Whether a recovery brings it up to date; behind the membership lock. */
+    /** True when a recovery is running; behind the membership lock. */
     boolean isRecovering() {
         return recovering;
     }
@@ -117,7 +122,7 @@ final class MirrorMember implements Parallel.Busy {
         recovering = now;
     }
 
-    /** Of a copy that begins now, and ends all before it; behind the membership lock. */
+    /** Begins a complete copy, which ends all earlier ones; behind the membership lock. */
     void beginCopy(BitSet all) {
         copies++;
         late = false;
@@ -151,7 +156,7 @@ final class MirrorMember implements Parallel.Busy {
         }
     }
 
-    /** A read took so long; of two threads at once one may lose its measurement. */
+    /** Records the latency of a read; of two concurrent measurements one may be lost. */
     void measured(long nanos) {
         long before = latencyNanos;
         latencyNanos = before == 0 ? nanos : before + ((nanos - before) >> LATENCY_SHIFT);
@@ -162,18 +167,18 @@ final class MirrorMember implements Parallel.Busy {
     }
 
     /**
-     * A write of the same data to each member. A late member may go on with it when the caller has
-     * its buffer back: one that is an {@code AsyncDevice} gives the buffer up, any other is given a
-     * copy from the beginning. Data outside of the heap is copied in any case: such memory may be
-     * freed, or confined to the caller. That fails the call before any member is asked, which would
-     * be left out for it. For one call.
+     * A write of the same data to each member. A late member may continue the write after the
+     * caller got its buffer back: an {@code AsyncDevice} releases the buffer, any other device gets
+     * a copy from the beginning. Data outside of the heap is always copied: such memory may be
+     * freed, or confined to the caller. A failure of the copy fails the call before any member is
+     * written, which would be left out for it. For one call.
      */
     static final class Write implements Parallel.Work<MirrorMember> {
         private final long address;
         private final BufferPool buffers;
-        /** The caller's, of the heap, or the copy. */
+        /** The caller's heap buffer, or the copy. */
         private final ByteBuffer data;
-        /** Null: none is needed so far. */
+        /** Null while no copy is needed. */
         private ByteBuffer copy;
         private final List<CompletableFuture<Void>> lent = new ArrayList<>();
         private boolean givenUp;
@@ -185,7 +190,7 @@ final class MirrorMember implements Parallel.Busy {
             data = copy == null ? caller : copy;
         }
 
-        /** No member is waited for any more. */
+        /** Ends the write: no member is waited for any more. */
         void end() {
             if (copy != null && !givenUp) {
                 buffers.give(copy);
@@ -227,18 +232,18 @@ final class MirrorMember implements Parallel.Busy {
         return device == null ? "member " + index : device.name();
     }
 
-    /** How long a read is to be expected to take, in nanoseconds; 0: asked first. */
+    /** Returns the expected latency of a read in nanoseconds; 0: not measured, tried first. */
     double cost() {
         return (outstanding.get() + 1.0) * latencyNanos;
     }
 
     void notAsked() {
         long now = latencyNanos;
-        // At least 1, or it would never get below 2^10.
+        // At least 1, or the value would never fall below 2^10.
         latencyNanos = Math.max(now - Math.max(now >> FORGET_SHIFT, 1), 0);
     }
 
-    /** What a copy has to bring. */
+    /** Adds regions that have to be copied. */
     void miss(BitSet regions) {
         synchronized (missing) {
             missing.or(regions);
@@ -247,14 +252,14 @@ final class MirrorMember implements Parallel.Busy {
         }
     }
 
-    /** How often something was added to what it misses. */
+    /** Returns the number of additions to the missing regions. */
     int misses() {
         synchronized (missing) {
             return misses;
         }
     }
 
-    /** A region was copied to it; that counts unless it misses more since the copy began. */
+    /** Records that a region was copied, unless regions were added since the copy began. */
     void copied(int region, int missesBefore) {
         synchronized (missing) {
             if (misses == missesBefore) {
@@ -264,7 +269,7 @@ final class MirrorMember implements Parallel.Busy {
         }
     }
 
-    /** What it has in some regions counts as right. */
+    /** Accepts the member's content of some regions. */
     void has(BitSet regions) {
         synchronized (missing) {
             missing.andNot(regions);
@@ -278,14 +283,14 @@ final class MirrorMember implements Parallel.Busy {
         }
     }
 
-    /** The first region from one on that it does not have; -1: none. */
+    /** Returns the first missing region at or after {@code from}; -1: none. */
     int nextMissing(int from) {
         synchronized (missing) {
             return missing.nextSetBit(from);
         }
     }
 
-    /** Whether it has all of some regions. */
+    /** True when the member has all of some regions. */
     boolean holds(int first, int last) {
         if (!partial) {
             return true;

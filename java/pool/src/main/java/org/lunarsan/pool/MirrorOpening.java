@@ -15,7 +15,9 @@ final class MirrorOpening {
     private final Duration memberWait;
     private final List<MirrorMember> members = new ArrayList<>();
     private final List<MirrorMember> current = new ArrayList<>();
-    /** A member takes no writes: none is written, what is marked waits for another opening. */
+    /**
+     * Set when a member is read-only: none is written, and marked regions wait for another opening.
+     */
     private boolean readOnly;
     /** Regions that were marked for writes; not those of a new mirror. */
     private final BitSet written = new BitSet();
@@ -42,11 +44,11 @@ final class MirrorOpening {
         IntentLog intents = readIntents();
         Mirror mirror = new Mirror(name, found.label(), members, intents, memberWait);
         if (!readOnly) {
-            // Nobody knows whether a flush failed before the pool was left.
+            // A flush may have failed before the pool was last closed.
             mirror.membership().unsecured().add(written);
         }
         if (!readOnly && !placesOfCurrent().equals(found.label().current())) {
-            // Before anything is written that the missing ones miss.
+            // Before any write that the missing members miss.
             mirror.membership().setCurrent(current);
         }
         return mirror;
@@ -74,7 +76,10 @@ final class MirrorOpening {
         return places;
     }
 
-    /** What any current member has marked; all, when one cannot say what it has. */
+    /**
+     * Returns the regions that any current member has marked; all regions, if one has no valid
+     * page.
+     */
     private IntentLog readIntents() throws DeviceException {
         PoolLabel label = found.label();
         int regions = (int) PoolLayout.regions(label.dataBlocks(), label.unitBlocks());
@@ -96,7 +101,8 @@ final class MirrorOpening {
         IntentLog log = new IntentLog(
                 label.pool(), regions, label.unitBlocks(), dirty, sequence, memberWait);
         if (!dirty.isEmpty()) {
-            // One of them counts as right; of the others these regions are copied from it.
+            // The content of the first member counts; these regions are copied from it to the
+            // others.
             for (MirrorMember member : current) {
                 if (!readOnly) {
                     log.copyTo(member, Parallel.WITHOUT_END);

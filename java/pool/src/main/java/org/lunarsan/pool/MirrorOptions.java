@@ -3,24 +3,24 @@ package org.lunarsan.pool;
 import java.time.Duration;
 
 /**
- * How a {@link MirroredDevice} deals with its members. A value; for any thread.
+ * Options of a {@link MirroredDevice} for its members. A value; for any thread.
  *
- * @param memberMillisMax how long, in milliseconds, a mirror waits for a member when another has
- *     answered, and for the first member that it reads from before it asks another; 0: without end.
- *     A member that is later is left out: the callers go on without it. When the calls that it did
- *     not answer have ended, the mirror copies all data to it, in the background, until it is
- *     current again. While no member answers, the mirror waits as long as its members do. A late
- *     member may write from a heap buffer after the call has returned, and what the caller has
- *     put there since: nobody reads that, it is copied over before the member is read again
+ * @param memberMillisMax time limit in milliseconds for a member after another has answered, and
+ *        for the first member of a read before another is tried; 0: no limit. A later member is
+ *        left out, and callers continue without it. When its unanswered calls have ended, the
+ *        mirror copies all data to it in the background, until it is current again. While no member
+ *        answers, the mirror waits as long as its members do. A late member may write from a heap
+ *        buffer after the call has returned, and so write data that the caller has put there since;
+ *        such data is never read, and is overwritten by the copy before the member is read again
  */
 public record MirrorOptions(long memberMillisMax) {
-    /** Members are waited for at most 2 seconds longer than another. */
+    /** Limits the wait for a member to 2 seconds after another. */
     public static final MirrorOptions DEFAULT = new MirrorOptions(2000);
 
     /**
-     * Checks.
+     * Checks the options.
      *
-     * @throws IllegalArgumentException when the bound is negative
+     * @throws IllegalArgumentException when the limit is negative
      */
     public MirrorOptions {
         if (memberMillisMax < 0) {
@@ -30,9 +30,9 @@ public record MirrorOptions(long memberMillisMax) {
     }
 
     /**
-     * Another bound for members.
+     * Returns the options with another limit.
      *
-     * @param millis 0: without end
+     * @param millis 0: no limit
      * @return the options with it
      */
     public MirrorOptions withMemberMillisMax(long millis) {

@@ -9,8 +9,8 @@ import org.lunarsan.device.MediumException;
 import org.lunarsan.device.Operation;
 
 /**
- * Reads from an open mirror: from the member that seems to answer first, from others when it fails;
- * a bad block is written anew. For any thread.
+ * Reads from an open mirror: from the member that is likely to answer first, from others when it
+ * fails. A bad block is rewritten. For any thread.
  */
 final class MirrorReader {
     private final Mirror mirror;
@@ -34,7 +34,7 @@ final class MirrorReader {
             } else if (!reads.isAnyUnderWay()) {
                 throw unreadable(address, blocks, failed);
             }
-            // The last one is waited for as long as it takes.
+            // The last member has no time limit.
             MemberReads.Answer answer = reads.await(member != null);
             if (answer == null) {
                 continue;
@@ -47,7 +47,8 @@ final class MirrorReader {
             }
             if (answer.lost() && !mirror.membership().isReadOnly()) {
                 mirror.membership().mistrust(answer.member());
-                // What is left may be this one, as it is now, or copied to since.
+                // The member may be the one that is kept as it is, or may have been copied to
+                // since.
                 tried.clear(answer.member().index);
                 continue;
             }
@@ -69,10 +70,13 @@ final class MirrorReader {
         }
     }
 
-    /** Where all were late, the others have as long as any member has behind another. */
+    /**
+     * Leaves out members that stay late. If all were late, each has the member wait after the
+     * first.
+     */
     private void leaveOutLate(MemberReads reads, long address, int blocks) {
         while (reads.isAnyUnderWay() && reads.await(true) != null) {
-            // It has answered, as another one before it.
+            // The member has answered, after another one.
         }
         reads.late().forEach(bad -> repairOrLeaveOut(bad, address, blocks));
     }
@@ -87,7 +91,7 @@ final class MirrorReader {
         return PoolFailures.of(name, Operation.READ, address, blocks, failed);
     }
 
-    /** Null: none that was not tried has these blocks. */
+    /** Returns the best member that has these blocks and is not in {@code not}; null: none. */
     MirrorMember choose(long address, long blocks, BitSet not) {
         int first = mirror.intents().region(address);
         int last = mirror.intents().region(address + Math.max(blocks, 1) - 1);
@@ -112,8 +116,8 @@ final class MirrorReader {
     }
 
     /**
-     * A bad block is often good again when it is written; else the member is no good. The caller
-     * has its data, and is told of no failure here: it is in the member's status.
+     * Rewrites a bad block, which often makes it good again; if that fails too, leaves the member
+     * out. The caller has its data and gets no error; the failure is in the member's status.
      */
     private void repairOrLeaveOut(
             Parallel.Failed<MirrorMember> bad, long address, int blocks) {
@@ -133,7 +137,7 @@ final class MirrorReader {
         }
     }
 
-    /** Behind the lock of the blocks. */
+    /** Rewrites the blocks from another member. Behind the lock of the blocks. */
     private void repair(MirrorMember member, long address, int blocks) throws DeviceException {
         BitSet not = new BitSet();
         not.set(member.index);
@@ -145,15 +149,15 @@ final class MirrorReader {
                 ByteBuffer.allocate(blocks * mirror.membership().label().blockSize());
         try {
             mirror.within(Operation.READ, source, one -> one.read(address, data.duplicate()));
-            // Most devices tell of a loss by a flush only.
+            // Most devices report a loss only by a flush.
             mirror.within(Operation.FLUSH, source, one -> one.device.checkLosses());
         } catch (DeviceException asBad) {
-            // Nobody is better than the other: whoever reads these blocks is told.
+            // Neither member is better than the other: later reads of these blocks fail.
             source.fail(asBad);
             return;
         }
         if (source.hasLost()) {
-            // What it lost, the other may have in all other blocks.
+            // The other member may have the lost data in all other blocks.
             return;
         }
         mirror.within(Operation.WRITE, member, one -> one.write(address, data.duplicate()));

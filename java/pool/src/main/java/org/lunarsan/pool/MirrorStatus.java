@@ -3,7 +3,7 @@ package org.lunarsan.pool;
 import java.util.List;
 import java.util.UUID;
 
-/** What is told of a mirror. No state; for any thread. */
+/** Builds the status of a mirror. No state; for any thread. */
 final class MirrorStatus {
     private MirrorStatus() {}
 
@@ -29,7 +29,7 @@ final class MirrorStatus {
         if (members.stream().allMatch(member -> member.state() == MemberState.CURRENT)) {
             return PoolStatus.Health.HEALTHY;
         }
-        // In a pool that is read-only nothing is copied, whatever waits for it.
+        // A read-only pool copies nothing, even if a copy is needed.
         return !membership.isOpenedToRead()
                         && members.stream().anyMatch(one -> one.state() == MemberState.SYNCING)
                 ? PoolStatus.Health.SYNCING

@@ -17,30 +17,31 @@ import org.lunarsan.device.Geometry;
 import org.lunarsan.device.Operation;
 
 /**
- * The same blocks on 2 to 64 devices: it works as long as one of them does.
+ * Keeps the same blocks on 2 to 64 devices: it works as long as one of them does.
  *
- * <p><b>Reading.</b> From the member that is likely to answer first: by the reads under way on it
- * and how long its reads took lately. When a member fails, another is asked; a block that could not
- * be read is written anew from there, and the member left out when that fails too.
+ * <p><b>Reading.</b> From the member that is likely to answer first, judged by its pending reads
+ * and its recent latency. If a member fails, another one is read. A block that could not be read is
+ * rewritten from there, and the member is left out if that fails too.
  *
  * <p><b>Writing.</b> To all members at once. A member that fails is left out: the pool is degraded,
- * {@link #status()} says so, and the write is acknowledged when the labels of the others say,
- * durably, that the member is stale. So no later opening takes it for good. When all fail, the
+ * {@link #status()} reports it, and the write is acknowledged when the labels of the others record,
+ * durably, that the member is stale. So no later opening takes it for current. If all fail, the
  * write fails, and one is kept.
  *
  * <p><b>Late members.</b> A member that does not answer is left out
- * {@link MirrorOptions#memberMillisMax()} after another has answered, and is copied to, by itself,
- * when it answers again.
+ * {@link MirrorOptions#memberMillisMax()} after another has answered, and is copied to
+ * automatically when it answers again.
  *
- * <p><b>Lost writes.</b> Members with a volatile cache can lose what they had acknowledged. One
- * that has is left out. When all have, one is kept as it is, {@link #losses()} counts, and the next
- * flush fails. The flush after that first writes anew, from what the member shows, the regions
- * that no good flush has covered: a device may call blocks clean that a failed flush did not write.
+ * <p><b>Lost writes.</b> Members with a volatile cache can lose acknowledged writes. A member with
+ * a loss is left out. If all have a loss, one is kept as it is, {@link #losses()} counts, and the
+ * next flush fails. The flush after that first rewrites, from the content of that member, the
+ * regions that no successful flush has covered: a device may consider blocks clean that a failed
+ * flush did not write.
  *
- * <p><b>Power cuts.</b> Members can differ then where writes were under way. Their regions are
- * marked on the members before the writes are sent, and copied from one member to the others when
- * the pool is opened, in the background; until that is done, such a region is read from that one
- * member only.
+ * <p><b>Power cuts.</b> Members can differ then where writes were pending. Their regions are marked
+ * on the members before the writes are sent, and copied in the background from one member to the
+ * others when the pool is opened; until that is done, such a region is read from that one member
+ * only.
  *
  * <p>{@link #create(List)} labels the members once; then {@link #of(List)} takes them in any order.
  * For any thread. It opens and closes its members.
@@ -51,13 +52,13 @@ public final class MirroredDevice implements Device {
     private final MirrorOptions options;
     private final String name;
     /**
-     * How long closing waits for changes under way before it closes the members under them; and
+     * Time for which closing waits for pending changes before it closes the members under them; and
      * again for the last flush, for its marks, and for the members to be closed. Less in tests.
      */
     Duration closeWait = MemberDevice.CLOSE_WAIT;
     private final ReentrantLock opening = new ReentrantLock();
     private volatile Mirror mirror;
-    /** As of the last opening; null before. */
+    /** Geometry of the last opening; null before. */
     private volatile Geometry geometry;
     private volatile CompletableFuture<Void> copying = CompletableFuture.completedFuture(null);
 
@@ -71,7 +72,8 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * A pool of labelled devices. It is refused when a member that should have all data is missing.
+     * Creates a pool of labelled devices. Opening fails when a member that should have all data is
+     * missing.
      *
      * @param members all of them, closed, in any order; stale ones may be missing
      * @return the pool, closed, with {@link MirrorOptions#DEFAULT}
@@ -81,10 +83,10 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * As {@link #of(List)}, with options.
+     * Same as {@link #of(List)}, with options.
      *
      * @param members all of them, closed, in any order; stale ones may be missing
-     * @param options how to deal with them
+     * @param options options for the members
      * @return the pool, closed
      */
     public static MirroredDevice of(List<? extends Device> members, MirrorOptions options) {
@@ -92,11 +94,11 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * A pool of labelled devices that opens also when members are missing. Those are stale from
-     * then on: whoever opens the missing ones alone elsewhere makes two pools out of one, of which
+     * Creates a pool of labelled devices that can be opened with members missing. The missing ones
+     * are stale from then on: opening them alone elsewhere makes two pools out of one, of which
      * only one can be kept.
      *
-     * @param members those that are there, closed, in any order
+     * @param members those present, closed, in any order
      * @return the pool, closed, with {@link MirrorOptions#DEFAULT}
      */
     public static MirroredDevice ofThoseThere(List<? extends Device> members) {
@@ -104,10 +106,10 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * As {@link #ofThoseThere(List)}, with options.
+     * Same as {@link #ofThoseThere(List)}, with options.
      *
-     * @param members those that are there, closed, in any order
-     * @param options how to deal with them
+     * @param members those present, closed, in any order
+     * @param options options for the members
      * @return the pool, closed
      */
     public static MirroredDevice ofThoseThere(
@@ -116,10 +118,10 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * Labels devices as the members of a new pool. What they hold is lost, if only because nobody
-     * knows that it is the same; the pool copies the first to the others when it is opened.
+     * Labels devices as the members of a new pool. Their data is lost, because their contents need
+     * not be equal; the pool copies the first to the others when it is opened.
      *
-     * @param members 2 to 64 devices of one block size, closed; the smallest gives the size
+     * @param members 2 to 64 devices of one block size, closed; the smallest determines the size
      * @return the id of the pool
      * @throws DeviceOpenException when a device does not fit or is a member of a pool already
      * @throws DeviceException when a device fails
@@ -129,11 +131,11 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * As {@link #create(List)}, and unmaps all blocks of data: so all members hold zeroes, and the
-     * pool copies nothing when it is opened. As fast as unmapping is.
+     * Labels devices as {@link #create(List)} does, and unmaps all blocks of data: all members then
+     * hold zeroes, and the pool copies nothing when it is opened. As fast as unmapping is.
      *
      * @param members 2 to 64 devices of one block size, closed, each of which
-     *     {@linkplain Device#unmapReadsZeroes() reads zeroes} where it was unmapped
+     *        {@linkplain Device#unmapReadsZeroes() reads zeroes} after an unmap
      * @return the id of the pool
      * @throws DeviceOpenException when a device does not fit or is a member of a pool already
      * @throws DeviceException when a device fails
@@ -176,13 +178,14 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * Closes it within five times 10 seconds, whatever its members do: the calls under way, the
+     * Closes the pool within five times 10 seconds, whatever its members do: pending calls, the
      * last flush, its marks, the labels when a member failed that flush, and the members.
      *
-     * @throws DeviceException when calls under way or the last flush did not end or failed, or a
-     *     member missed a change unrecorded; it says which, that the next opening copies what is
-     *     marked, and who is left out until {@link #resync()}. Also when a member cannot be closed.
-     *     The pool is closed all the same
+     * @throws DeviceException when pending calls or the last flush did not end or failed, or a
+     *         change that a member missed was not recorded. The message says which, that the next
+     *         opening copies the marked regions, and which members are left out until
+     *         {@link #resync()}. Also when a member cannot be closed. The pool is closed all the
+     *         same
      */
     @Override
     public void close() throws DeviceException {
@@ -218,8 +221,8 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * What every member may have lost: one that lost something alone is left out. Each loss is told
-     * by a {@link #flush()} that fails, whichever call has noticed it.
+     * Counts losses that concern every member: a member with a loss of its own is left out. Each
+     * loss is reported by a {@link #flush()} that fails, whichever call noticed it.
      */
     @Override
     public long losses() {
@@ -229,7 +232,7 @@ public final class MirroredDevice implements Device {
 
     /**
      * Counts each member that is left out: its device may have lost writes, and answered reads
-     * without them, before anything told of it.
+     * without them, before the loss was reported.
      */
     @Override
     public long doubtedReads() {
@@ -237,7 +240,10 @@ public final class MirroredDevice implements Device {
         return now == null ? 0 : now.membership().doubtedReads();
     }
 
-    /** True when all members do. Otherwise an unmap does nothing: members would differ after it. */
+    /**
+     * True when it holds for all members. Otherwise an unmap does nothing, since members would
+     * differ after it.
+     */
     @Override
     public boolean unmapReadsZeroes() {
         Mirror now = mirror;
@@ -307,11 +313,11 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * Brings stale members up to date, in the background, beside reads and writes. One that is
-     * being copied to already goes on.
+     * Brings stale members up to date, in the background, concurrently with reads and writes.
+     * Running copies continue.
      *
-     * @return completes when they are current, or exceptionally with the first failure;
-     *     {@link #status()} tells how far it is. A pool that is read-only copies nothing
+     * @return completes when the members are current, or exceptionally with the first failure;
+     *         {@link #status()} reports the progress. A read-only pool copies nothing
      * @throws DeviceClosedException when the pool is not open
      */
     public CompletableFuture<Void> resync() throws DeviceClosedException {
@@ -333,7 +339,8 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * The copies under way now, also those that opening began, and those to members that were late.
+     * Returns a future of all running copies, including those begun by opening and those to late
+     * members.
      *
      * @return completes when they are done, or exceptionally with the first failure
      */
@@ -346,13 +353,13 @@ public final class MirroredDevice implements Device {
 
     /**
      * Puts a new device in the place of a member that is stale or missing; {@link #resync()} then
-     * fills it. The pool opens it, and closes it with the others. The next time the pool is made,
-     * it has to be among its members.
+     * fills it. The pool opens it, and closes it with the others. Later pools have to be created
+     * with this device among the members.
      *
-     * @param index the place, from 0
+     * @param index the index, from 0
      * @param device closed, of the same block size, large enough, and no member of a pool
-     * @throws DeviceOpenException when it does not fit, or the place is in use
-     * @throws DeviceException when it fails
+     * @throws DeviceOpenException when the device does not fit, or the index is in use
+     * @throws DeviceException when the device fails
      */
     public void replace(int index, Device device) throws DeviceException {
         Objects.requireNonNull(device, "device");
@@ -381,7 +388,7 @@ public final class MirroredDevice implements Device {
             }
             MemberArea.writeLabel(device, label);
             now.membership().replace(new MirrorMember(index, device, MemberState.STALE));
-            // A closing that did not wait for this may have missed it.
+            // A concurrent close that did not wait for this call may have missed the device.
             refuseClosing(now);
             done = true;
             closeReplaced(before);
@@ -410,9 +417,9 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * How it does.
+     * The status of the pool.
      *
-     * @return its health, and each member's
+     * @return health of the pool and status of each member
      */
     public PoolStatus status() {
         Mirror now = mirror;

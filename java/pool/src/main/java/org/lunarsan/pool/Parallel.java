@@ -13,45 +13,47 @@ import java.util.concurrent.TimeUnit;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
 
-/** Does the same on several members at once. No state; for any thread. */
+/** Does the same work on several members at once. No state; for any thread. */
 final class Parallel {
-    /** A limit that is none. */
+    /** A limit that is never reached. */
     static final Duration WITHOUT_END = Duration.ofNanos(Long.MAX_VALUE);
 
     private Parallel() {}
 
-    /** What is done on one member. */
+    /** The work on one member. */
     interface Work<T> {
         void run(T member) throws DeviceException;
 
-        /** Begins it without waiting for it; null: it has to be run. */
+        /** Begins the work without waiting for it; null: it has to be run. */
         default CompletableFuture<Void> begin(T member) throws DeviceException {
             return null;
         }
 
-        /** Some member was given up: what it does goes on, with all that it uses. */
+        /**
+         * Called when some member was given up: its work continues, with all resources that it
+         * uses.
+         */
         default void givenUp() {}
     }
 
-    /** A member that others may be given up behind. */
+    /** A member that allows others to be given up behind it. */
     interface Busy {
-        /** Whether it is one whose answer is enough. */
+        /** True if the success of this member suffices to bound the wait for others. */
         boolean isEnough();
 
-        /** A call is about to begin; to be run when it has ended. */
+        /** Called when a call is about to begin; run the result when it has ended. */
         Runnable enter();
     }
 
-    /** A member that failed, and with what. */
+    /** A member that failed, and its failure. */
     record Failed<T>(T member, DeviceException failure) {}
 
     /**
-     * Does it on all and waits for all; what has to be run is run in threads, the last in the
-     * caller's. An interrupt is kept for the caller. Whatever is thrown is the failure of its
-     * member, also a lack of memory: the others may have done it, so the members are not the same
-     * any more.
+     * Does work on all members and waits for all. Blocking work runs in threads, the last in the
+     * caller's. An interrupt is kept for the caller. Anything thrown is the failure of its member,
+     * also a lack of memory: the others may have done the work, so the members differ.
      *
-     * @return those that failed
+     * @return the members that failed
      */
     static <T> List<Failed<T>> run(Operation operation, List<T> members, Work<T> work) {
         Round<T> round = new Round<>(operation, work, members.size());
@@ -74,11 +76,11 @@ final class Parallel {
     }
 
     /**
-     * As {@link #run}, but waits for none longer than some time after another has done it. Those
-     * that have not ended then have failed, by a {@link LateMemberException}; what they do goes on,
-     * but nothing begins on them any more.
+     * Does work as {@link #run}, but waits for each no longer than {@code limit} after another has
+     * succeeded. Members that have not ended then fail with a {@link LateMemberException}; their
+     * work continues, but no further work begins on them.
      *
-     * @param members each a different one
+     * @param members all different
      */
     static <T> List<Failed<T>> runBehind(
             Duration limit, Operation operation, List<T> members, Work<T> work) {
@@ -97,10 +99,11 @@ final class Parallel {
     }
 
     /**
-     * As {@link #run}, all in threads, and waits no longer than some time. Those that have not
-     * ended then have failed; what they do goes on, but nothing begins on them any more.
+     * Does work as {@link #run}, all in threads, and waits no longer than {@code limit}. Members
+     * that have not ended then have failed; their work continues, but no further work begins on
+     * them.
      *
-     * @param members each a different one
+     * @param members all different
      */
     static <T> List<Failed<T>> runWithin(
             Duration limit, Operation operation, List<T> members, Work<T> work) {
@@ -113,15 +116,15 @@ final class Parallel {
         return round.giveUp(members, limit);
     }
 
-    /** Some members that do the same. */
+    /** One execution of the work on some members. */
     private static final class Round<T> {
         final Operation operation;
         final Work<T> work;
-        /** As many as have not ended. */
+        /** Counts the members that have not ended. */
         final CountDownLatch open;
-        /** Open until one has done it, or all have ended. */
+        /** Open until one has succeeded, or all have ended. */
         final CountDownLatch some = new CountDownLatch(1);
-        /** Those that have not ended; guarded by itself, as what follows. */
+        /** The members that have not ended; guarded by itself, like all below. */
         final Set<T> missing = Collections.newSetFromMap(new IdentityHashMap<>());
         final List<Failed<T>> failed = new ArrayList<>();
         boolean over;
@@ -132,7 +135,7 @@ final class Parallel {
             open = new CountDownLatch(members);
         }
 
-        /** False: it has to be run. */
+        /** Begins the work. False: it has to be run. */
         boolean begin(T member) {
             CompletableFuture<Void> begun;
             try {
@@ -165,7 +168,7 @@ final class Parallel {
             }
         }
 
-        /** Does it, unless it was given up; whoever waits for calls to end waits for this one. */
+        /** Does the work, unless it was given up; counts it as a pending call of the member. */
         void run(T member) {
             // Closing waits for the calls itself.
             Runnable leave = operation != Operation.CLOSE && member instanceof Busy busy
@@ -204,7 +207,7 @@ final class Parallel {
             }
         }
 
-        /** Those that failed, and those that have not ended. */
+        /** Returns the members that failed, and those that have not ended. */
         List<Failed<T>> giveUp(List<T> members, Duration limit) {
             synchronized (missing) {
                 over = true;
@@ -219,7 +222,7 @@ final class Parallel {
         }
     }
 
-    /** What was thrown, as the failure of a member. */
+    /** Converts a throwable to the failure of a member. */
     static DeviceException failure(Object member, Operation operation, Throwable thrown) {
         return switch (thrown) {
             case DeviceException known -> known;

@@ -5,25 +5,25 @@ import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.Semaphore;
 
 /**
- * Memory for pieces that are gathered from many places, or scattered to them: bounded, and used
- * again. For any thread; who takes one while all are in use waits.
+ * Bounded pool of reusable buffers for pieces that are gathered from, or scattered to, many places.
+ * For any thread; a thread that takes one while all are in use waits.
  */
 final class PieceBuffers {
-    /** Of one piece. */
+    /** Size of one piece. */
     static final int PIECE_BYTES = 1 << 20;
-    /** At the same time, and kept. */
+    /** Limit of buffers in use at the same time, and of those kept. */
     private static final int PIECES_MAX = 16;
 
     private final Semaphore room = new Semaphore(PIECES_MAX);
     private final ArrayBlockingQueue<ByteBuffer> kept = new ArrayBlockingQueue<>(PIECES_MAX);
 
-    /** A buffer of so many bytes; to be given back. */
+    /** Takes a buffer of this length; has to be given back. */
     ByteBuffer take(int bytes) {
         room.acquireUninterruptibly();
         ByteBuffer buffer = kept.poll();
         try {
             if (buffer == null) {
-                // Outside of the heap: sockets and files would copy it there.
+                // Direct memory: sockets and files would copy heap memory to it.
                 buffer = ByteBuffer.allocateDirect(PIECE_BYTES);
             }
         } finally {

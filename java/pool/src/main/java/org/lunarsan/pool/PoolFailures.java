@@ -12,11 +12,11 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.device.PoisonedException;
 import org.lunarsan.device.ReadOnlyDeviceException;
 
-/** What a pool says when its members fail. No state; for any thread. */
+/** Builds the failures of a pool from those of its members. No state; for any thread. */
 final class PoolFailures {
     private PoolFailures() {}
 
-    /** The failure of a pool, of the kind of its first member's. */
+    /** Returns the failure of a pool, of the kind of its first member's failure. */
     static <T> DeviceException of(
             String pool,
             Operation operation,
@@ -51,7 +51,7 @@ final class PoolFailures {
         };
     }
 
-    /** Before any member is asked, which would be left out for refusing. */
+    /** Refuses before any member is written, which would be left out for its refusal. */
     static void refuseReadOnly(Device pool, Operation operation, long address, long blocks)
             throws ReadOnlyDeviceException {
         if (pool.isReadOnly()) {

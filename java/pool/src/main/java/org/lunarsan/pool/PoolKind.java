@@ -1,8 +1,8 @@
 package org.lunarsan.pool;
 
-/** How a pool joins its members. A value; for any thread. */
+/** Method by which a pool joins its members. A value; for any thread. */
 public enum PoolKind {
-    /** Stripes in turn on all members; the loss of one is the loss of all. */
+    /** Stripes on all members in turn; the loss of one member is the loss of the pool. */
     STRIPED(1),
     /** The same blocks on all members. */
     MIRRORED(2);
@@ -13,12 +13,12 @@ public enum PoolKind {
         this.code = code;
     }
 
-    /** The byte in a label. */
+    /** Returns the byte in a label. */
     int code() {
         return code;
     }
 
-    /** The kind of a byte in a label; null when there is none. */
+    /** Returns the kind for a byte in a label, or null if there is none. */
     static PoolKind of(int code) {
         for (PoolKind kind : values()) {
             if (kind.code == code) {

@@ -12,15 +12,15 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.zip.CRC32C;
 
 /**
- * What a member of a pool says of itself and of the others; docs/formats/pool.md has its bytes. A
- * value; for any thread.
+ * The label of a member of a pool, which describes the member and the pool; docs/formats/pool.md
+ * describes the bytes. A value; for any thread.
  *
  * @param kind how the pool joins its members
  * @param pool the pool
- * @param index the place of this member, from 0
- * @param count how many members there are
+ * @param index the index of this member, from 0
+ * @param count number of members
  * @param blockSize bytes of a block of every member
- * @param dataBlocks how many blocks of each member hold data
+ * @param dataBlocks number of data blocks of each member
  * @param unitBlocks blocks of a stripe, or of a region of a mirror
  * @param generation raised whenever the members' states change
  * @param current the members that had all data in that generation
@@ -42,7 +42,9 @@ record PoolLabel(
     static final int MEMBERS_MAX = 64;
     static final int VERSION = 1;
 
-    /** How many generations back it can be told whether a label belongs to this history. */
+    /**
+     * Number of generations for which it can be decided whether a label belongs to this history.
+     */
     static final int HISTORY_MAX = 32;
 
     private static final byte[] MAGIC = "LunarPL\0".getBytes(StandardCharsets.US_ASCII);
@@ -53,23 +55,23 @@ record PoolLabel(
         history = List.copyOf(history);
     }
 
-    /** The first generation of a pool. */
+    /** Returns the history of the first generation of a pool. */
     static List<Long> newHistory() {
         return List.of(mark());
     }
 
-    /** Not 0, which means none. */
+    /** Never 0, which means none. */
     private static long mark() {
         return ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
     }
 
-    /** The label of another member of the same pool. */
+    /** Returns the label of another member of the same pool. */
     PoolLabel at(int member) {
         return new PoolLabel(kind, pool, member, count, blockSize, dataBlocks, unitBlocks,
                 generation, current, history);
     }
 
-    /** The next generation. */
+    /** Returns the label of the next generation. */
     PoolLabel next(BitSet newCurrent) {
         List<Long> marks = new ArrayList<>(history);
         marks.addFirst(mark());
@@ -78,13 +80,13 @@ record PoolLabel(
                 generation + 1, newCurrent, kept);
     }
 
-    /** Whether an older label, or one of the same age, comes from the same history. */
+    /** True if an older label, or one of the same generation, belongs to the same history. */
     boolean descendsFrom(PoolLabel older) {
         long back = generation - older.generation;
         return back >= history.size() || history.get((int) back).equals(older.history.getFirst());
     }
 
-    /** What all labels of a pool must agree in. */
+    /** True if all fields match that must be equal on all labels of a pool. */
     boolean isSamePool(PoolLabel other) {
         return kind == other.kind && pool.equals(other.pool) && count == other.count
                 && blockSize == other.blockSize && dataBlocks == other.dataBlocks
@@ -105,19 +107,19 @@ record PoolLabel(
         return to.clear();
     }
 
-    /** What stands where a label may be. */
+    /** Result of decoding a label. */
     sealed interface Found {}
 
     /** No label: other bytes. */
     record None() implements Found {}
 
-    /** It was one, or is of a later version. */
+    /** A damaged label, or one of a later version. */
     record Unusable(String why) implements Found {}
 
-    /** A label. */
+    /** A valid label. */
     record Valid(PoolLabel label) implements Found {}
 
-    /** Reads what may be anything. */
+    /** Decodes untrusted bytes. */
     static Found decode(byte[] bytes) {
         if (!Arrays.equals(bytes, 0, MAGIC.length, MAGIC, 0, MAGIC.length)) {
             return new None();
@@ -160,7 +162,9 @@ record PoolLabel(
                 generation, current, history));
     }
 
-    /** Whether this label may stand on a device: nothing it says lies past the end. */
+    /**
+     * Returns why this label does not fit a device; empty if all its blocks lie within the device.
+     */
     Optional<String> contradicts(PoolLayout layout) {
         if (blockSize != layout.blockSize()) {
             return Optional.of("it speaks of blocks of " + blockSize + " bytes, the device has "

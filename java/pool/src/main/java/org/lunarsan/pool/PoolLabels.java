@@ -9,11 +9,11 @@ public final class PoolLabels {
     private PoolLabels() {}
 
     /**
-     * Clears the labels of a device, durably: it is no member of a pool any more. Its data stays,
-     * but no pool finds it again.
+     * Clears the labels of a device, durably, so that it is no member of a pool any more. Its data
+     * stays, but no pool finds it again.
      *
      * @param device closed before and after
-     * @throws DeviceException when it is too small for labels or fails
+     * @throws DeviceException when the device is too small for labels or fails
      */
     public static void clear(Device device) throws DeviceException {
         Objects.requireNonNull(device, "device");

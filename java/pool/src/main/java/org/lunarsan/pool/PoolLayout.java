@@ -3,17 +3,16 @@ package org.lunarsan.pool;
 import org.lunarsan.device.Device;
 
 /**
- * Where on a member what lies: a label, two intent pages, data, and a label again. A value; for any
- * thread.
+ * Layout of a member: a label, two intent pages, data, and a second label. A value; for any thread.
  *
  * @param blockSize bytes of a block
  * @param blockCount blocks of the member
  */
 record PoolLayout(int blockSize, long blockCount) {
-    /** Data begins here; before it there is room for what later versions may need. */
+    /** Offset of the data; the space before it has room for later versions. */
     static final int FRONT_BYTES = 1 << 20;
 
-    /** The two pages that are written in turn. */
+    /** Position of the two pages that are written in turn. */
     private static final int INTENT_OFFSET = 64 << 10;
 
     private static final int INTENT_DISTANCE = 64 << 10;
@@ -26,12 +25,15 @@ record PoolLayout(int blockSize, long blockCount) {
         return FRONT_BYTES / blockSize;
     }
 
-    /** How many blocks of data the member could hold; not positive: it is too small. */
+    /**
+     * Returns the number of data blocks for which the member has room; not positive: it is too
+     * small.
+     */
     long dataBlocksMax() {
         return blockCount - dataStart() - PoolLabel.BYTES / blockSize;
     }
 
-    /** The first block of a label: of the one at the beginning, or of the one at the end. */
+    /** Returns the first block of the label at the beginning (0) or at the end (1). */
     long label(int copy) {
         return copy == 0 ? 0 : blockCount - PoolLabel.BYTES / blockSize;
     }
@@ -44,7 +46,10 @@ record PoolLayout(int blockSize, long blockCount) {
         return (dataBlocks - 1) / regionBlocks + 1;
     }
 
-    /** The smallest power of two, from 64 KiB on, of which a page of intents has room for all. */
+    /**
+     * Returns the smallest power of two, from 64 KiB on, for which an intent page covers all
+     * regions.
+     */
     static long regionBlocks(int blockSize, long dataBlocks) {
         long blocks = (64 << 10) / blockSize;
         while (regions(dataBlocks, blocks) > IntentPage.REGIONS_MAX) {

@@ -4,15 +4,15 @@ import java.util.List;
 import java.util.UUID;
 
 /**
- * How a pool does. A value; for any thread.
+ * Status of a pool. A value; for any thread.
  *
  * @param id the pool
  * @param kind how it joins its members
- * @param health what it is good for
- * @param generation how often its members' states were changed
- * @param members in the order of their places
- * @param dirtyRegions regions that a power cut now would leave to be compared; mirrors only
- * @param regions how many regions there are; 0 when it has none
+ * @param health its health
+ * @param generation number of changes of its members' states
+ * @param members in the order of their indexes
+ * @param dirtyRegions regions that would have to be copied after a power cut now; mirrors only
+ * @param regions number of regions; 0 when the pool has none
  */
 public record PoolStatus(
         UUID id,
@@ -22,21 +22,21 @@ public record PoolStatus(
         List<MemberStatus> members,
         long dirtyRegions,
         long regions) {
-    /** What a pool is good for. */
+    /** Health of a pool. */
     public enum Health {
         /** All members are current. */
         HEALTHY,
-        /** It works; a copy is under way. */
+        /** The pool works; a copy is running. */
         SYNCING,
-        /** It works without some members. */
+        /** The pool works without some members. */
         DEGRADED,
-        /** No member is current: everything is refused. */
+        /** No member is current: all calls fail. */
         FAILED,
-        /** It is not open. */
+        /** The pool is not open. */
         CLOSED
     }
 
-    /** Checks. */
+    /** Copies the list. */
     public PoolStatus {
         members = List.copyOf(members);
     }

@@ -7,15 +7,15 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * One change at a time of any block: else two writes to the same blocks could reach two members in
- * different orders, and they would differ for good. For any thread; who came first goes first.
+ * Serializes changes of the same blocks: otherwise two writes could reach two members in different
+ * orders, and these would differ for good. For any thread; first come, first served.
  */
 final class RangeLocks {
     private final ReentrantLock lock = new ReentrantLock();
-    /** Held ones and those that wait, in the order of arrival. */
+    /** Held and waiting ranges, in the order of arrival. */
     private final LinkedHashSet<Held> ranges = new LinkedHashSet<>();
 
-    /** A range that is held, by the thread that acquired it. */
+    /** A range that is held by the thread that acquired it. */
     final class Held {
         private final long first;
         private final long end;
@@ -34,7 +34,7 @@ final class RangeLocks {
         }
     }
 
-    /** Waits until nobody who came before holds one of these blocks. */
+    /** Waits until no earlier range overlaps with these blocks. */
     Held acquire(long first, long blocks) {
         lock.lock();
         try {

@@ -8,11 +8,13 @@ import org.lunarsan.device.MediumException;
 import org.lunarsan.device.NoSpaceException;
 
 /**
- * Brings a member up to date that was left out since it was late: when the calls that it had not
- * answered have ended, again and again until it is current, in a thread of its own.
+ * Brings a member up to date that was left out as late: waits until its unanswered calls have
+ * ended, then copies to it repeatedly until it is current, in a thread of its own.
  */
 final class Recovery {
-    /** Before another attempt, doubled each time up to the second: a member may fail at once. */
+    /**
+     * Pause before another attempt, doubled each time up to the maximum: a member may fail at once.
+     */
     private static final long WAIT_MILLIS_FIRST = 1000;
 
     private static final long WAIT_MILLIS_MAX = 60_000;
@@ -27,10 +29,10 @@ final class Recovery {
     }
 
     /**
-     * Begins; returns at once.
+     * Begins a recovery; returns at once.
      *
-     * @return completes when it is current, or when nothing is to be done any more: the pool is
-     *     closed, or somebody else copies to it
+     * @return completes when the member is current, or when nothing is left to do: the pool is
+     *         closed, or another copy to the member has begun
      */
     static CompletableFuture<Void> start(Mirror mirror, MirrorMember member) {
         Recovery recovery = new Recovery(mirror, member);
@@ -55,9 +57,9 @@ final class Recovery {
         }
     }
 
-    /** False: it failed, and another one may not. */
+    /** Attempts a recovery. False: it failed, and another attempt may succeed. */
     private boolean attempt() {
-        // What it did not answer must not reach it after newer data.
+        // Unanswered calls must not reach the member after newer data.
         member.device.awaitPresent();
         if (mirror.membership().isClosing()) {
             return true;

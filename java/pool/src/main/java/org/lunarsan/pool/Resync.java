@@ -11,22 +11,23 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.device.PoisonedException;
 
 /**
- * Copies to one member the regions that it misses, beside reads and writes: a piece at a time is
- * held against changes, and every write goes to the member as well.
+ * Copies to one member the regions that it misses, concurrently with reads and writes: one piece at
+ * a time is locked against changes, and every write goes to the member as well.
  *
  * <p>Runs in a thread of its own. A stale member becomes current at the end, when all of it is
- * durable and the labels say so; cut off before, it begins again from the start.
+ * durable and the labels record it; if it is interrupted before, the copy begins again from the
+ * start.
  */
 final class Resync {
-    /** What is held against changes at a time. */
+    /** Size of the range locked against changes at a time. */
     private static final int PIECE_BYTES = 1 << 20;
 
-    /** How often sources may lose something while one piece is copied: a flush may always fail. */
+    /** Limit of losses of sources while one piece is copied, because a flush may fail each time. */
     private static final int PIECE_LOSSES_MAX = 3;
 
     private final Mirror mirror;
     private final MirrorMember target;
-    /** Which copy to the target this is; another one ends this. */
+    /** Number of this copy to the target; a later copy ends this one. */
     private final int number;
     private final CompletableFuture<Void> done = new CompletableFuture<>();
 
@@ -36,7 +37,7 @@ final class Resync {
         this.number = target.copies();
     }
 
-    /** Copies what a member misses; it is in the state for that already. */
+    /** Copies the regions that a member misses; the member is in the right state already. */
     static CompletableFuture<Void> start(Mirror mirror, MirrorMember target) {
         Resync resync = new Resync(mirror, target);
         Thread.ofVirtual().name("resync of " + target.device.name()).start(resync::run);
@@ -61,8 +62,9 @@ final class Resync {
     }
 
     /**
-     * What a stale member had lost is copied with all the rest; its device says so once. Calls that
-     * it had not answered have ended then: none of them may reach it after newer data.
+     * Accepts earlier losses of a stale member, whose lost data is copied with all other; its
+     * device reports them once. Waits for unanswered calls first: none may reach the member after
+     * newer data.
      */
     private void acceptLosses() throws DeviceException {
         if (target.isCurrent()) {
@@ -83,14 +85,14 @@ final class Resync {
         }
     }
 
-    /** Behind the membership lock. */
+    /** Throws if the copy has to stop. Behind the membership lock. */
     private void refuseStopped(long address) throws DeviceClosedException {
         if (mirror.membership().isClosing() || !target.isWritten() || target.copies() != number) {
             throw stopped(address);
         }
     }
 
-    /** Until nothing is missing: it may become more while this goes on. */
+    /** Copies until no region is missing; further ones may be added meanwhile. */
     private void copyMissing() throws DeviceException {
         for (int region = target.nextMissing(0); region >= 0; region = target.nextMissing(0)) {
             int misses = target.misses();
@@ -112,7 +114,7 @@ final class Resync {
                 if (losses == PIECE_LOSSES_MAX) {
                     throw Membership.lossOf(bad.getFirst());
                 }
-                // Then it is decided who has the region, for all who miss it.
+                // Decides which member's content counts, for all members that miss the region.
                 mirror.membership().leaveOut(
                         bad.stream().filter(one -> !one.hasLost()).toList());
                 bad = copySecured(region, at, blocks);
@@ -120,7 +122,10 @@ final class Resync {
         }
     }
 
-    /** As {@link #copy(int, long, int)}, of a region whose source cannot lose it in silence. */
+    /**
+     * Copies as {@link #copy(int, long, int)} does, after the region was secured against a silent
+     * loss.
+     */
     private List<MirrorMember> copySecured(int region, long address, int blocks)
             throws DeviceException {
         List<MirrorMember> bad;
@@ -132,8 +137,8 @@ final class Resync {
     }
 
     /**
-     * Those that could not be read, though nobody else has the region, or one that has lost
-     * something; empty: it is done; null: it has to be secured before.
+     * Returns members that could not be read although no other has the region, or one with a loss;
+     * empty: done; null: the region has to be secured first.
      */
     private List<MirrorMember> copy(int region, long address, int blocks) throws DeviceException {
         RangeLocks.Held held = mirror.ranges().acquire(address, blocks);
@@ -171,7 +176,9 @@ final class Resync {
                 target.device.name(), Operation.WRITE, address, 0, what, null);
     }
 
-    /** Those that failed when nobody could be read, but the target is as good; else none. */
+    /**
+     * Returns the members that failed if none could be read and the target is as good; else none.
+     */
     private List<MirrorMember> readFromOthers(long address, int blocks, ByteBuffer data)
             throws DeviceException {
         BitSet not = new BitSet();
@@ -188,15 +195,16 @@ final class Resync {
                         : PoolFailures.of(target.device.name(), Operation.READ, address, blocks,
                                 failed);
             }
-            // Memory of its own: one that is late goes on with it.
+            // Separate memory, which a late read continues to use.
             ByteBuffer own = ByteBuffer.allocate(data.remaining());
             try {
                 mirror.within(Operation.READ, source,
                         one -> one.read(address, own.duplicate()));
-                // Most devices tell of a loss by a flush only.
+                // Most devices report a loss only by a flush.
                 mirror.within(Operation.FLUSH, source, one -> one.device.checkLosses());
                 if (source.hasLost()) {
-                    // Not copied before it is told: the target would pass for one that has all.
+                    // The data is not copied before the loss is reported: the target would be taken
+                    // for complete.
                     source.fail(Membership.lossOf(source));
                     return List.of(source);
                 }
@@ -215,7 +223,7 @@ final class Resync {
         }
     }
 
-    /** False: it misses more than was copied. */
+    /** Finishes the copy. False: the target misses further regions. */
     private boolean finish() throws DeviceException {
         mirror.membership().writeLock().lock();
         try {
@@ -226,7 +234,7 @@ final class Resync {
             if (target.isCurrent()) {
                 return true;
             }
-            // What was written to it since the flush above.
+            // Covers the writes to the target since the flush above.
             mirror.within(Operation.FLUSH, target, one -> one.device.flush());
             mirror.intents().copyTo(target, mirror.memberWait());
             if (target.hasLost()) {
@@ -246,7 +254,7 @@ final class Resync {
 
     private Throwable giveUp(Throwable failure) {
         if (target.copies() != number) {
-            // Another copy has begun since, which this must not end.
+            // A later copy has begun, which this one must not end.
             return failure;
         }
         target.fail(Parallel.failure(target, Operation.WRITE, failure));

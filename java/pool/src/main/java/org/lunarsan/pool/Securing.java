@@ -8,9 +8,9 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.MediumException;
 
 /**
- * Writes unsecured regions of a mirror anew, a piece at a time beside reads and writes. From then
- * on their blocks are as any that were written: the next flush covers them, and a loss of them is
- * told. Confined to the thread that runs it; one runs at a time.
+ * Rewrites unsecured regions of a mirror, one piece at a time, concurrently with reads and writes.
+ * From then on their blocks are like any written ones: the next flush covers them, and a loss of
+ * them is reported. Confined to the thread that runs it; one runs at a time.
  */
 final class Securing {
     private static final int PIECE_BYTES = 1 << 20;
@@ -35,14 +35,14 @@ final class Securing {
             any = true;
         }
         if (any) {
-            // They may have shown something else before.
+            // Earlier reads may have returned other data.
             mirror.membership().doubtReads();
         }
     }
 
     /**
-     * Secures a region. Each further attempt follows a loss or a member that was left out, whose
-     * regions another one has now.
+     * Secures a region. Each further attempt follows a loss, or a member that was left out and
+     * whose regions another one has now.
      *
      * @throws DeviceException when no current member can be written
      */
@@ -65,7 +65,7 @@ final class Securing {
             int blocks = (int) Math.min(piece, end - at);
             MirrorMember holder = mirror.reader().choose(address, blocks, NOBODY);
             if (holder == null) {
-                // Nobody has it: there is nothing to write, and nothing that a read shows.
+                // No member has the region: there is nothing to write, and reads fail.
                 continue;
             }
             written.add(holder);
@@ -74,7 +74,10 @@ final class Securing {
         return written;
     }
 
-    /** Behind the lock of the blocks. A block that cannot be read stays as it is. */
+    /**
+     * Rewrites blocks from the member itself. Behind the lock of the blocks. A block that cannot be
+     * read stays as it is.
+     */
     private void writeAnew(MirrorMember member, long address, int blocks) throws DeviceException {
         ByteBuffer data = ByteBuffer.allocate(blocks * blockSize);
         try {

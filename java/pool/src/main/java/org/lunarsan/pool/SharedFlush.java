@@ -5,9 +5,9 @@ import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.device.DeviceException;
 
 /**
- * Flushes a device, one flush at a time: callers that wait for one are served by the next together,
- * and fail together. A failure is counted before another flush begins: a device reports a loss by
- * one flush only, which may be any. For any thread.
+ * Flushes a device, one flush at a time: callers that wait for a flush share the next one, and its
+ * failure. A failure is counted before another flush begins, because a device reports a loss by one
+ * flush only, which may be any. For any thread.
  */
 final class SharedFlush {
     /** Flushes the device. */
@@ -15,7 +15,7 @@ final class SharedFlush {
         void run() throws DeviceException;
     }
 
-    /** One flush of the device, and those who are served by it. */
+    /** One flush of the device, shared by its callers. */
     private static final class Turn {
         boolean ended;
         Throwable failure;
@@ -24,9 +24,9 @@ final class SharedFlush {
     private final Flush flush;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
-    /** Under way; null: none. Guarded by the lock, as what follows. */
+    /** The running flush; null: none. Guarded by the lock, like all below. */
     private Turn running;
-    /** Not begun yet; null: nobody waits. */
+    /** The next flush, not begun yet; null: no caller waits. */
     private Turn next;
     private volatile long failures;
 
@@ -34,12 +34,12 @@ final class SharedFlush {
         this.flush = flush;
     }
 
-    /** How many flushes of the device failed. */
+    /** Number of flushes of the device that failed. */
     long failures() {
         return failures;
     }
 
-    /** Returns when a flush has ended that began after this was called. */
+    /** Returns when a flush has ended that began after this call. */
     void run() throws DeviceException {
         Turn mine = enter();
         if (mine.ended) {
@@ -67,7 +67,7 @@ final class SharedFlush {
         rethrow(failure);
     }
 
-    /** A turn that has ended, or one that the caller has to do. */
+    /** Returns a flush that has ended, or one that the caller has to run. */
     private Turn enter() {
         lock.lock();
         try {

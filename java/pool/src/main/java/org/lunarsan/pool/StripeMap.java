@@ -1,35 +1,35 @@
 package org.lunarsan.pool;
 
 /**
- * Which block of a striped pool lies where. A value; for any thread.
+ * Maps blocks of a striped pool to blocks of its members. A value; for any thread.
  *
- * @param members how many
+ * @param members number of members
  * @param stripeBlocks blocks of a stripe
  */
 record StripeMap(int members, long stripeBlocks) {
-    /** The member that a block lies on. */
+    /** Returns the member that holds a block. */
     int member(long address) {
         return (int) (address / stripeBlocks % members);
     }
 
-    /** Its block among the data of that member. */
+    /** Returns the block among the data of that member. */
     long block(long address) {
         return address / stripeBlocks / members * stripeBlocks + address % stripeBlocks;
     }
 
-    /** The block of the pool that lies at a block of a member. */
+    /** Returns the block of the pool that is stored at a block of a member. */
     long address(int member, long block) {
         return (block / stripeBlocks * members + member) * stripeBlocks + block % stripeBlocks;
     }
 
-    /** How many blocks from there on lie together, on that member, in that stripe. */
+    /** Returns the number of blocks from {@code address} to the end of its stripe. */
     long together(long address) {
         return stripeBlocks - address % stripeBlocks;
     }
 
     /**
-     * The first block on a member that lies at or after a block of the pool. Of a run of the pool
-     * each member has a run, from that of its beginning to that of its end.
+     * Returns the first block on a member at or after a block of the pool. A run of the pool is one
+     * run on each member, from the result for its beginning to that for its end.
      */
     long firstFrom(int member, long address) {
         long row = address / stripeBlocks / members;

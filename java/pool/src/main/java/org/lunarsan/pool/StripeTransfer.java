@@ -8,20 +8,21 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
 
 /**
- * A run of blocks of a striped pool, read or written: its parcels go to the members all at the same
- * time. A parcel is a stripe, straight from the caller's memory; of stripes so narrow that commands
- * cost more than a copy, it is what lies together on a member, through a buffer.
+ * A read or write of a run of blocks of a striped pool, sent to all members at the same time in
+ * parcels. A parcel is a stripe, straight from the caller's memory. If stripes are so narrow that
+ * commands cost more than a copy, it is a contiguous run of a member, through a buffer.
  *
- * <p>Confined to the caller's thread but for its parcels, each of which belongs to who works on it.
+ * <p>Confined to the caller's thread, except for its parcels, each of which belongs to the thread
+ * that works on it.
  */
 final class StripeTransfer {
-    /** Narrower stripes are gathered: 8 MiB in them would be more than 128 commands. */
+    /** Narrower stripes are gathered: 8 MiB of them would be more than 128 commands. */
     static final int DIRECT_BYTES_MIN = 64 << 10;
 
-    /** The same for members that can only be waited for: there, each transfer takes a thread. */
+    /** The same limit for members with only blocking calls, where each transfer takes a thread. */
     static final int DIRECT_BLOCKING_BYTES_MIN = 512 << 10;
 
-    /** Parcels of a member that can only be waited for that are under way at the same time. */
+    /** Limit of concurrent parcels of a member with only blocking calls. */
     private static final int LANES = 16;
 
     private final Operation operation;
@@ -39,7 +40,10 @@ final class StripeTransfer {
         blockSize = pool.label().blockSize();
     }
 
-    /** Blocks of a member, from one to before another; and what its thread does after it. */
+    /**
+     * Blocks of a member, from {@code first} to before {@code end}, and the next parcel of its
+     * thread.
+     */
     final class Parcel {
         final int member;
         final long first;
@@ -62,7 +66,7 @@ final class StripeTransfer {
         }
     }
 
-    /** Moves all of it; those that failed. */
+    /** Transfers all parcels; returns those that failed. */
     List<Parallel.Failed<Parcel>> run() {
         return Parallel.run(operation, parcels(), new Parallel.Work<>() {
             @Override
@@ -79,7 +83,7 @@ final class StripeTransfer {
         });
     }
 
-    /** One after the other of each member in turn, so that all of them begin soon. */
+    /** Builds the parcels, alternating between members, so that all of them begin soon. */
     private List<Parcel> parcels() {
         int members = pool.members().size();
         long blocks = data.remaining() / blockSize;
@@ -121,7 +125,10 @@ final class StripeTransfer {
         lanes[lane] = parcel;
     }
 
-    /** Where the parcel ends that begins at a block of a member, of a run there up to another. */
+    /**
+     * Returns the end of the parcel that begins at {@code first}, within a run that ends at
+     * {@code end}.
+     */
     private long end(int member, long first, long end) {
         long stripe = pool.map().stripeBlocks();
         int least = pool.members().get(member).isAsync()
@@ -133,14 +140,16 @@ final class StripeTransfer {
         return Math.min(end, first + PieceBuffers.PIECE_BYTES / blockSize);
     }
 
-    /** Null: it does not lie together in the caller's memory. */
+    /** Returns the parcel's slice of the caller's memory; null: it is not contiguous there. */
     private ByteBuffer direct(Parcel parcel) {
         return parcel.end - parcel.first <= pool.map().together(parcel.first)
                 ? piece(parcel, parcel.first)
                 : null;
     }
 
-    /** Of the caller's memory, for a block of a parcel and what lies together with it. */
+    /**
+     * Returns the slice of the caller's memory for a block of a parcel and the rest of its stripe.
+     */
     private ByteBuffer piece(Parcel parcel, long block) {
         long blocks = Math.min(pool.map().together(block), parcel.end - block);
         long at = pool.map().address(parcel.member, block) - address;

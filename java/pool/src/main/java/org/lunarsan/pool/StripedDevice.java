@@ -16,32 +16,32 @@ import org.lunarsan.device.Geometry;
 import org.lunarsan.device.Operation;
 
 /**
- * Stripes in turn on 2 to 64 devices: as large as all of them, and as fast where callers ask for
- * long runs or many at once. The loss of one member is the loss of the pool.
+ * Stripes blocks over 2 to 64 devices: as large as all of them together, and as fast for long runs
+ * or many concurrent calls. The loss of one member is the loss of the pool.
  *
  * <p>{@link #create(List, long)} labels the members once; then {@link #of(List)} takes them in any
- * order. Of a run of blocks each member does its part at the same time as the others: stripe by
- * stripe from the caller's memory, by futures where the member is an {@link AsyncDevice}, else in
- * virtual threads. Stripes of less than 64 KiB, or 512 KiB there, are gathered in buffers of
- * 1 MiB, at most 16 for each pool. A failure names the blocks of the pool; its cause is the failure
+ * order. All members transfer their parts of a run of blocks at the same time: stripe by stripe
+ * from the caller's memory, by futures if the member is an {@link AsyncDevice}, else in virtual
+ * threads. Stripes of less than 64 KiB, or 512 KiB in the second case, are gathered in buffers of 1
+ * MiB, at most 16 for each pool. A failure names the blocks of the pool; its cause is the failure
  * of the member.
  *
  * <p>For any thread. It opens and closes its members.
  */
 public final class StripedDevice implements Device {
-    /** What is sent to the members at once for one caller: a longer run is sent in parts. */
+    /** Limit of bytes sent to the members at once for one call: a longer run is sent in parts. */
     private static final int TRANSFER_BYTES_MAX = 64 << 20;
 
     private final List<Device> given;
     private final String name;
-    /** How long closing waits for members; less in tests. */
+    /** Time for which closing waits for members; less in tests. */
     Duration closeWait = MemberDevice.CLOSE_WAIT;
     private final ReentrantLock opening = new ReentrantLock();
     private volatile Opened opened;
-    /** As of the last opening; null before. */
+    /** Geometry of the last opening; null before. */
     private volatile Geometry geometry;
 
-    /** What is known while it is open. */
+    /** State of an open pool. */
     record Opened(
             PoolLabel label,
             List<MemberDevice> members,
@@ -49,7 +49,7 @@ public final class StripedDevice implements Device {
             long dataStart,
             PieceBuffers buffers) {}
 
-    /** The part of a run of blocks that lies on one member: one run there too. */
+    /** The part of a run of blocks on one member, which is one run there too. */
     private record Part(int member, long first, long end) {
         long blocks() {
             return end - first;
@@ -64,7 +64,7 @@ public final class StripedDevice implements Device {
     }
 
     /**
-     * A pool of labelled devices.
+     * Creates a pool of labelled devices.
      *
      * @param members all of them, closed, in any order
      * @return the pool, closed
@@ -74,7 +74,7 @@ public final class StripedDevice implements Device {
     }
 
     /**
-     * Labels devices as the members of a new pool. What they hold is lost.
+     * Labels devices as the members of a new pool. Their data is lost.
      *
      * @param members 2 to 64 devices of one block size, closed
      * @param stripeBlocks blocks of a stripe, at least 1; at most 2 GiB
@@ -178,9 +178,9 @@ public final class StripedDevice implements Device {
     }
 
     /**
-     * How it does.
+     * The status of the pool.
      *
-     * @return its members are current, or it would not be open
+     * @return the status; all members of an open pool are current
      */
     public PoolStatus status() {
         Opened now = opened;

@@ -3,14 +3,14 @@ package org.lunarsan.pool;
 import java.util.BitSet;
 
 /**
- * Regions of a mirror that one member alone has, where a flush of this member proves nothing. After
- * a flush that failed, a device may call its blocks clean: reads show them, no later flush writes
- * them, and a power cut undoes them. Such a region is written anew from what the member shows
- * before its mark is taken away and before it is copied to another member.
+ * Regions of a mirror that only one member has, and for which its flush proves nothing. After a
+ * failed flush, a device may consider its blocks clean: reads return them, no later flush writes
+ * them, and a power cut undoes them. Such a region is rewritten from the content of the member
+ * before its mark is removed and before it is copied to another member.
  *
- * <p>Urgent ones are those of a loss that the pool has seen: a flush succeeds when they are written
- * anew. The others wait for a copy: they were marked when the pool was opened, and nobody knows
- * whether a flush had failed.
+ * <p>Regions are urgent after a loss that the pool has seen: a flush succeeds only after they were
+ * rewritten. The others wait for a copy: they were marked when the pool was opened, and a flush may
+ * have failed before.
  *
  * <p>For any thread. Regions are added behind the membership lock, held alone.
  */
@@ -40,7 +40,7 @@ final class UnsecuredRegions {
         }
     }
 
-    /** The first urgent region from one on; -1: none. */
+    /** Returns the first urgent region at or after {@code from}; -1: none. */
     int nextUrgent(int from) {
         if (empty) {
             return -1;
@@ -50,12 +50,12 @@ final class UnsecuredRegions {
         }
     }
 
-    /** How often regions were added. */
+    /** Number of additions of regions. */
     synchronized int additions() {
         return additions;
     }
 
-    /** A region was written anew, unless regions were added since. */
+    /** Removes a region that was rewritten, unless regions were added since. */
     synchronized void remove(int region, int additionsBefore) {
         if (additions == additionsBefore) {
             regions.clear(region);

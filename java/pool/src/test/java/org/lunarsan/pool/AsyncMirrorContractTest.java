@@ -5,7 +5,7 @@ import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.testkit.AsyncDeviceContract;
 
-/** A mirror that is asked without waiting keeps both contracts. */
+/** Both device contracts, over asynchronous calls to a mirror. */
 class AsyncMirrorContractTest extends AsyncDeviceContract {
     @Override
     protected AsyncDevice make(int blockSize, long blockCount) throws Exception {

@@ -5,7 +5,7 @@ import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.testkit.AsyncDeviceContract;
 
-/** Stripes that are asked without waiting, as are their disks, keep both contracts. */
+/** Both device contracts, over asynchronous calls to a striped pool of asynchronous disks. */
 class AsyncStripesContractTest extends AsyncDeviceContract {
     @Override
     protected AsyncDevice make(int blockSize, long blockCount) throws Exception {

@@ -9,22 +9,22 @@ import java.util.List;
 import java.util.Set;
 
 /**
- * What each block of a device may hold, by what was written and flushed, and by the losses that
- * were reported. Blocks hold 0 at first. For one thread.
+ * The values that each block of a device may hold, derived from writes, flushes and reported
+ * losses. Blocks hold 0 at first. For one thread.
  */
 final class BlockLedger {
-    /** What one block may hold. */
+    /** The possible values of one block. */
     private static final class Block {
-        /** What a read may find now. */
+        /** Values that a read may return now. */
         Set<Integer> now = new HashSet<>(Set.of(0));
-        /** What it could hold when a flush succeeded last, and all that was written since. */
+        /** Values at the last successful flush, and all written since. */
         Set<Integer> afterLoss = new HashSet<>(Set.of(0));
     }
 
     private static final int EVENTS_MAX = 60;
 
     private final List<Block> blocks = new ArrayList<>();
-    /** What happened last, for the message of a failure. */
+    /** The last events, for the message of a failure. */
     private final ArrayDeque<String> events = new ArrayDeque<>();
 
     BlockLedger(int count) {
@@ -33,7 +33,7 @@ final class BlockLedger {
         }
     }
 
-    /** Notes something that explains a failure. */
+    /** Records an event that helps to explain a failure. */
     void note(String event) {
         events.add(event);
         if (events.size() > EVENTS_MAX) {
@@ -41,7 +41,7 @@ final class BlockLedger {
         }
     }
 
-    /** A write has ended; one that failed has written the block or not. */
+    /** Records the end of a write; a failed one may or may not have written the block. */
     void wrote(int address, int value, boolean done) {
         Block block = blocks.get(address);
         note((done ? "wrote " : "failed to write ") + value + " to " + address);
@@ -52,7 +52,7 @@ final class BlockLedger {
         block.afterLoss.add(value);
     }
 
-    /** A flush has succeeded. */
+    /** Records a successful flush. */
     void flushed() {
         note("flushed");
         for (Block block : blocks) {
@@ -60,13 +60,16 @@ final class BlockLedger {
         }
     }
 
-    /** A loss was reported, or a flush failed: nothing counts since the last good flush. */
+    /**
+     * Records a reported loss or a failed flush: writes since the last successful flush may be
+     * gone.
+     */
     void lost() {
         note("lost");
         blocks.forEach(block -> block.now = new HashSet<>(block.afterLoss));
     }
 
-    /** A read found a value, which is what all later reads find until the block is written. */
+    /** Records a value read, which all later reads return until the block is written. */
     void read(int address, int value) {
         Block block = blocks.get(address);
         assertTrue(block.now.contains(value), () -> "block " + address + " holds write " + value

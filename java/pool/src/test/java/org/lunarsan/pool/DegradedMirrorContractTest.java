@@ -4,7 +4,7 @@ import java.util.List;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.testkit.DeviceContract;
 
-/** A mirror of which one member is left keeps the contract. */
+/** The device contract, over a mirror with one member left. */
 class DegradedMirrorContractTest extends DeviceContract {
     @Override
     protected Device make(int blockSize, long blockCount) throws Exception {

@@ -9,7 +9,9 @@ import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.testkit.HangingContract;
 
-/** Transfers may be given up at pools whose members hang, asked with and without waiting. */
+/**
+ * Transfers to pools with hanging members can be given up, with blocking and asynchronous members.
+ */
 class HangingPoolsTest {
     private static final int STRIPE_BLOCKS = 8;
 
@@ -20,7 +22,7 @@ class HangingPoolsTest {
         }
     }
 
-    /** Waits for its members without end: none is left out while all hang for a test. */
+    /** Creates a mirror that waits for members without a limit: none is left out while all hang. */
     private static MirroredDevice mirror(List<? extends Device> members) throws DeviceException {
         Members.mirror(members);
         return MirroredDevice.of(members, MirrorOptions.DEFAULT.withMemberMillisMax(0));

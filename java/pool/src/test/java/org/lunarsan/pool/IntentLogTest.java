@@ -14,12 +14,12 @@ import org.lunarsan.device.FaultyDevice;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
-/** Which page is written where, and when marks go. */
+/** The order of intent pages in their slots, and the removal of marks. */
 class IntentLogTest {
     private static final UUID POOL = new UUID(1, 2);
     private static final int REGIONS = 8;
 
-    /** Goal: a page is never written over the newest, also when a copy of pages has failed. */
+    /** Goal: a page never overwrites the newest one, also after a failed copy of pages. */
     @Test
     void keepsTheNewestPageWhenACopyFails() throws Exception {
         for (int passes = 0; passes < 2; passes++) {
@@ -43,14 +43,14 @@ class IntentLogTest {
         }
     }
 
-    /** Of the page in a slot; 0: none. */
+    /** Returns the sequence number of the page in a slot; 0: none. */
     private static long sequence(Device disk, int slot) throws DeviceException {
         byte[] page = new byte[IntentPage.BYTES];
         disk.read(PoolLayout.of(disk).intentPage(slot), page);
         return IntentPage.decode(page, POOL, REGIONS).map(IntentPage::sequence).orElse(0L);
     }
 
-    /** Goal: the mark of a region that was just copied outlives a flush that began before. */
+    /** Goal: the mark of a region that was just copied survives a flush that began before. */
     @Test
     void keepsMarksUntilACopyIsFlushed() {
         BitSet marked = new BitSet();

@@ -15,10 +15,10 @@ import org.lunarsan.device.FaultyDevice;
 import org.lunarsan.device.Geometry;
 import org.lunarsan.device.MemoryDevice;
 
-/** Disks for pools, and what the tests of pools share. */
+/** Disks for pools, and helpers shared by the tests of pools. */
 final class Members {
     static final int BLOCK = 512;
-    /** Blocks of data of each member. */
+    /** Data blocks of each member. */
     static final int BLOCKS = 1024;
 
     private Members() {}
@@ -42,7 +42,7 @@ final class Members {
         return made;
     }
 
-    /** A new mirror of closed disks, whose first copy is done. */
+    /** Creates a mirror of closed disks and completes its first copy. */
     static void mirror(List<? extends Device> disks) throws DeviceException {
         MirroredDevice.create(disks);
         try (MirroredDevice pool = MirroredDevice.of(disks)) {
@@ -51,12 +51,12 @@ final class Members {
         }
     }
 
-    /** Closes a pool whose members may have lost their power, or cannot be told something. */
+    /** Closes a pool whose members may have lost power or rejected a label. */
     static void drop(MirroredDevice pool) {
         try {
             pool.close();
         } catch (DeviceException told) {
-            // It says what is marked for the next opening, which the test looks at.
+            // The exception lists the regions marked for the next opening, which the test checks.
         }
     }
 
@@ -81,7 +81,7 @@ final class Members {
         assertTrue(refusal.getMessage().contains(words), refusal::getMessage);
     }
 
-    /** The data of closed members, byte by byte. */
+    /** Checks that the data of closed members is equal, byte by byte. */
     static void assertSame(List<MemoryDevice> disks) throws DeviceException {
         byte[] first = data(disks.getFirst());
         for (MemoryDevice disk : disks) {

@@ -20,7 +20,7 @@ import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 import org.lunarsan.device.ReadOnlyDeviceException;
 
-/** Which devices make a pool. */
+/** Devices that make a pool, and those that do not. */
 class MembersTest {
     private final List<MemoryDevice> disks = Members.memories(3);
 
@@ -45,7 +45,10 @@ class MembersTest {
         disks.forEach(MembersTest::assertClosed);
     }
 
-    /** Goal: without label, foreign, twice there, missing, of another kind: refused in words. */
+    /**
+     * Goal: unlabelled, foreign, duplicate and missing members and other kinds are refused, with a
+     * message.
+     */
     @Test
     void refusesWhatDoesNotBelong() throws Exception {
         Members.mirror(disks);
@@ -72,7 +75,7 @@ class MembersTest {
         }
     }
 
-    /** Goal: a member that an interrupt kept closed is not missing: no mirror goes on without. */
+    /** Goal: a member that an interrupt kept closed does not count as missing. */
     @Test
     void anInterruptLeavesNoMemberOut() throws Exception {
         Members.mirror(disks);
@@ -96,7 +99,7 @@ class MembersTest {
         }
     }
 
-    /** Goal: what cannot become a pool is refused, members of another are not overwritten. */
+    /** Goal: impossible pools are refused, and members of another pool are not overwritten. */
     @Test
     void refusesToMakeImpossiblePools() throws Exception {
         Class<DeviceOpenException> refused = DeviceOpenException.class;
@@ -115,7 +118,7 @@ class MembersTest {
         Members.mirror(disks);
     }
 
-    /** Goal: either label is enough, a damaged one is not taken for none. */
+    /** Goal: either label suffices, and a damaged label is not taken for none. */
     @Test
     void oneLabelIsEnough() throws Exception {
         Members.mirror(disks);
@@ -140,7 +143,7 @@ class MembersTest {
         }
     }
 
-    /** Goal: a member that cannot be opened is missing, and the reason is told. */
+    /** Goal: a member that cannot be opened is missing, and the reason is reported. */
     @Test
     void tellsWhyAMemberIsMissing() throws Exception {
         Members.mirror(disks);
@@ -155,14 +158,14 @@ class MembersTest {
             assertEquals(PoolStatus.Health.DEGRADED, pool.status().health());
             assertEquals(MemberState.MISSING, pool.status().members().get(2).state());
         }
-        // It was written without the third from then on, which is stale.
+        // From then on the pool was written without the third member, which is stale.
         try (MirroredDevice pool = MirroredDevice.of(disks)) {
             pool.open();
             assertEquals(MemberState.STALE, pool.status().members().get(2).state());
         }
     }
 
-    /** Goal: a write to members that take none is refused, and leaves no member out. */
+    /** Goal: a write to a pool with read-only members is refused, and leaves no member out. */
     @Test
     void refusesWritesWhenMembersAreReadOnly() throws Exception {
         List<MemoryDevice> stripes = Members.memories(2);
@@ -211,7 +214,7 @@ class MembersTest {
             }
         }
         assertRefused(MirroredDevice.of(two), "was written without the others");
-        // Also when one of them went on for longer.
+        // Also if one of them was used for longer.
         MemoryDevice third = disks.get(2);
         try (MirroredDevice pool = MirroredDevice.ofThoseThere(List.of(two.get(0)))) {
             pool.open();

@@ -25,7 +25,7 @@ import org.lunarsan.device.ForwardingDevice;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
-/** Closing a mirror beside members that do not answer. */
+/** Closing a mirror while members do not answer. */
 @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class MirrorClosingTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
@@ -38,10 +38,10 @@ class MirrorClosingTest {
     }
 
     private static MirroredDevice opened(List<? extends Device> members) throws DeviceException {
-        // Without a bound for members: who hangs is there when the pool is closed.
+        // Without a time limit: a hanging member is still there when the pool is closed.
         MirroredDevice pool =
                 MirroredDevice.of(members, MirrorOptions.DEFAULT.withMemberMillisMax(0));
-        // Time enough for members that answer, on a machine that has much else to do.
+        // Time enough for members that answer, on a busy machine.
         pool.closeWait = Duration.ofSeconds(3);
         pool.open();
         return pool;
@@ -56,7 +56,7 @@ class MirrorClosingTest {
         Members.assertSame(disks);
     }
 
-    /** Goal: a member that hangs in the last flush does not hold up closing, which tells of it. */
+    /** Goal: a member that hangs in the last flush does not block closing, which reports it. */
     @Test
     void closesBesideAFlushThatHangs() throws Exception {
         for (int bad = 0; bad < 2; bad++) {
@@ -72,7 +72,7 @@ class MirrorClosingTest {
         }
     }
 
-    /** Goal: as beside a flush of a caller, and beside a write. */
+    /** Goal: the same for a member that hangs in a flush of a caller, or in a write. */
     @Test
     void closesBesideACallThatHangs() throws Exception {
         for (Operation hanging : List.of(Operation.FLUSH, Operation.WRITE)) {
@@ -93,7 +93,7 @@ class MirrorClosingTest {
         }
     }
 
-    /** A device that waits at one call for the test, whatever else is done with it. */
+    /** A device that blocks at one call until the test releases it, whatever else is called. */
     private static final class Stuck extends ForwardingDevice {
         final CountDownLatch entered = new CountDownLatch(1);
         final CountDownLatch free = new CountDownLatch(1);
@@ -137,7 +137,7 @@ class MirrorClosingTest {
         }
     }
 
-    /** Goal: a member whose closing hangs is told of, and the others are closed. */
+    /** Goal: a member that hangs while closing is reported, and the others are closed. */
     @Test
     void closesBesideAMemberThatCannotBeClosed() throws Exception {
         List<Stuck> members = disks.stream().map(Stuck::new).toList();
@@ -150,7 +150,7 @@ class MirrorClosingTest {
         pool.close();
     }
 
-    /** Goal: what hung while the pool was closed sends nothing to members that are open anew. */
+    /** Goal: a call that hung while the pool was closed sends nothing to reopened members. */
     @Test
     void sendsNothingAfterClosing() throws Exception {
         List<Stuck> members = disks.stream().map(Stuck::new).toList();

@@ -20,13 +20,13 @@ import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
 /**
- * Reads that a member answered after it had lost a write, before anything told of the loss: a cache
+ * Reads that a member answered after it had lost a write, before the loss was reported: a cache
  * above must not keep them once the member is left out. The members count no losses.
  */
 @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class MirrorDoubtedReadsTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
-    /** Blocks that the cache has room for. */
+    /** Number of blocks that fit into the cache. */
     private static final int ROOM = 16;
 
     private final List<VolatileDevice> caches = new ArrayList<>();
@@ -87,7 +87,7 @@ class MirrorDoubtedReadsTest {
         assertEquals(1, first(), "nothing tells of the loss yet");
     }
 
-    /** Fault: a cache went on serving the old block after the flush that told of the loss. */
+    /** Fault: a cache still returned the old block after the flush that reported the loss. */
     @Test
     void aFlushThatLeavesAMemberOutDropsThem() throws Exception {
         open(mirror(0));
@@ -96,7 +96,10 @@ class MirrorDoubtedReadsTest {
         assertEquals(2, first());
     }
 
-    /** Fault: likewise when the member is left out for another failure, before any flush tells. */
+    /**
+     * Fault: the same if the member is left out for another failure, before any flush reports the
+     * loss.
+     */
     @Test
     void anyOtherFailureThatLeavesAMemberOutDropsThem() throws Exception {
         open(mirror(0));
@@ -107,7 +110,7 @@ class MirrorDoubtedReadsTest {
         assertEquals(2, first());
     }
 
-    /** Goal: stripes, and a mirror as a member, pass the doubt on. */
+    /** Goal: a striped pool, and a mirror as a member, pass the doubt on. */
     @Test
     void poolsOfMirrorsPassItOn() throws Exception {
         List<MirroredDevice> mirrors = List.of(mirror(0), mirror(2));

@@ -20,14 +20,14 @@ import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
 /**
- * All members fail a flush, and call the blocks clean that they did not write: reads find the
- * blocks, no later flush writes them, and a power cut undoes them in silence. A mirror keeps one
- * such member as it is.
+ * All members fail a flush and consider the unwritten blocks clean: reads return the blocks, no
+ * later flush writes them, and a power cut undoes them silently. A mirror keeps one such member as
+ * it is.
  */
 @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class MirrorFailedFlushTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
-    /** In the last of the regions. */
+    /** A block in the last region. */
     private static final int LAST = 1000;
 
     private final List<MemoryDevice> disks = Members.memories(2);
@@ -55,13 +55,13 @@ class MirrorFailedFlushTest {
         return Members.read(pool, address, 1)[0];
     }
 
-    /** Block 0 holds 2 in the caches of all members, and 1 on their media. */
+    /** Fails a flush: block 0 holds 2 in the caches of all members, and 1 on their media. */
     private void failFlush() {
         caches.forEach(VolatileDevice::failNextFlush);
         assertThrows(DeviceException.class, pool::flush);
     }
 
-    /** The second flush takes the marks away. */
+    /** Flushes twice; the second flush removes the marks. */
     private void flushTwice() throws DeviceException {
         pool.flush();
         pool.flush();
@@ -79,8 +79,8 @@ class MirrorFailedFlushTest {
     }
 
     /**
-     * Fault: the member that was kept never wrote the block, its mark was taken away, and a power
-     * cut undid it: members differed for good, and each read found another version.
+     * Fault: the kept member never wrote the block, its mark was removed, and a power cut undid the
+     * write: members differed for good, and reads returned varying versions.
      */
     @Test
     void theMemberThatIsKeptHasItWritten() throws Exception {
@@ -94,7 +94,7 @@ class MirrorFailedFlushTest {
         assertSameAfterClosing();
     }
 
-    /** Fault: likewise before another member was copied to: a flush had succeeded. */
+    /** Fault: the same before another member was copied to, after a successful flush. */
     @Test
     void aFlushThatSucceedsCoversWhatTheOneBeforeDidNotWrite() throws Exception {
         pool.write(0, filled(2, 1));
@@ -106,7 +106,7 @@ class MirrorFailedFlushTest {
         assertSameAfterClosing();
     }
 
-    /** Fault: likewise when the member dropped the block after it had been copied from there. */
+    /** Fault: the same if the member dropped the block after it had been copied from there. */
     @Test
     void aCopyIsOfWhatTheMemberKeeps() throws Exception {
         pool.write(0, filled(2, 1));
@@ -119,7 +119,7 @@ class MirrorFailedFlushTest {
         assertSameAfterClosing();
     }
 
-    /** Fault: closing took the marks away, and the next opening knew of nothing. */
+    /** Fault: closing removed the marks, and the next opening had no record of the failed flush. */
     @Test
     void closingLeavesTheMarks() throws Exception {
         pool.write(0, filled(2, 1));
@@ -132,7 +132,10 @@ class MirrorFailedFlushTest {
         assertSameAfterClosing();
     }
 
-    /** Fault: the pool was lost before it had noted the failed flush; the next opening did not. */
+    /**
+     * Fault: the pool was lost before it had recorded the failed flush, and the next opening
+     * ignored it.
+     */
     @Test
     void anotherOpeningWritesWhatIsMarked() throws Exception {
         pool.write(0, filled(2, 1));
@@ -150,7 +153,7 @@ class MirrorFailedFlushTest {
         assertSameAfterClosing();
     }
 
-    /** Goal: a cache above drops what it read before the member had written it. */
+    /** Goal: a cache above drops data read before the member was rewritten. */
     @Test
     void aCacheAboveShowsWhatTheMemberKeeps() throws Exception {
         CachedDevice cached = new CachedDevice(pool, 1 << 20);
@@ -167,7 +170,7 @@ class MirrorFailedFlushTest {
         assertEquals(1, Members.read(cached, 0, 1)[0]);
     }
 
-    /** Goal: a block that cannot be read does not keep the others from being written. */
+    /** Goal: an unreadable block does not prevent the others from being rewritten. */
     @Test
     void aBadBlockIsPassedOver() throws Exception {
         pool.write(0, filled(2, 1));
@@ -179,7 +182,7 @@ class MirrorFailedFlushTest {
         assertEquals(2, block(0));
     }
 
-    /** Goal: each flush fails as long as the member cannot write, and the next one covers all. */
+    /** Goal: each flush fails while the member cannot write, and the next one covers all writes. */
     @Test
     void aFlushFailsUntilItIsWritten() throws Exception {
         pool.write(0, filled(2, 1));
@@ -194,8 +197,8 @@ class MirrorFailedFlushTest {
     }
 
     /**
-     * Fault: a member was copied to when the only current one lost a write in a region that had
-     * been copied before; the copy ended, and the two differed.
+     * Fault: during a copy, the only current member lost a write in a region that had been copied
+     * already; the copy ended, and the two members differed.
      */
     @Test
     void aLossWhileAMemberIsCopiedToIsCopiedToo() throws Exception {
@@ -217,7 +220,7 @@ class MirrorFailedFlushTest {
         assertSameAfterClosing();
     }
 
-    /** Goal: a new mirror, all of which is marked, is not written anew by a copy or a flush. */
+    /** Goal: a copy or a flush does not rewrite a new mirror, all regions of which are marked. */
     @Test
     void aNewMirrorIsNotWrittenAnew() throws Exception {
         List<MemoryDevice> fresh = Members.memories(2);
@@ -232,7 +235,7 @@ class MirrorFailedFlushTest {
         }
     }
 
-    /** Goal: a flush does not wait for what was marked at opening, only a copy does. */
+    /** Goal: only a copy waits for regions marked at opening, a flush does not. */
     @Test
     void aFlushDoesNotWaitForWhatWasMarkedBefore() throws Exception {
         pool.write(0, filled(2, 1));

@@ -23,13 +23,13 @@ import org.lunarsan.device.ForwardingDevice;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
-/** Members that fail at the same time, or in ways of which no device warns. */
+/** Members that fail at the same time, or in ways that no device reports. */
 class MirrorFailuresTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
 
     private final List<MemoryDevice> disks = Members.memories(2);
     private final List<FaultyDevice> members = Members.faulty(disks, 1);
-    /** Without a bound for members: who hangs does so until the test goes on. */
+    /** Without a time limit: a hanging member hangs until the test continues. */
     private final MirroredDevice pool =
             MirroredDevice.of(members, MirrorOptions.DEFAULT.withMemberMillisMax(0));
     private final AsyncDevice async = AsyncDevice.of(pool);
@@ -63,7 +63,10 @@ class MirrorFailuresTest {
         return Fault.of(new Fault.Fail(ChangedException::new)).on(operation);
     }
 
-    /** Goal: a member that is another device now is left out, and its pool goes on without it. */
+    /**
+     * Goal: a member that was replaced by another device is left out, and the pool continues
+     * without it.
+     */
     @Test
     void leavesOutAMemberThatIsAnotherNow() throws Exception {
         members.get(0).inject(changed(Operation.READ));
@@ -79,7 +82,10 @@ class MirrorFailuresTest {
         assertEquals(pool.name(), last.device());
     }
 
-    /** Goal: stripes, which cannot go on without a member, say of what kind its failure is. */
+    /**
+     * Goal: a striped pool, which cannot continue without a member, reports the kind of its
+     * failure.
+     */
     @Test
     void stripesTellThatAMemberIsAnotherNow() throws Exception {
         List<FaultyDevice> parts = Members.faulty(Members.memories(2), 1);
@@ -109,14 +115,14 @@ class MirrorFailuresTest {
         assertEquals(2, Members.read(pool, firstFailed ? 300 : 1, 1)[0], "acknowledged");
     }
 
-    /** Goal: a flush that failed on the only member that stays is not acknowledged. */
+    /** Goal: a flush that failed on the only remaining member is not acknowledged. */
     @Test
     void acknowledgesNoFlushThatNobodyDid() throws Exception {
         hang(Operation.FLUSH);
         members.get(1).inject(Fault.fail().on(Operation.FLUSH).times(1));
         CompletableFuture<Void> flush = async.flushAsync();
         members.get(0).awaitHanging(1);
-        // Else the flush of the write's mark could be the one that fails.
+        // Otherwise the flush of the write's mark could be the one that fails.
         awaitFired(1, 1);
         failWrites(0, 1);
         CompletableFuture<Void> write = async.writeAsync(1, ByteBuffer.wrap(filled(2, 1)));
@@ -149,7 +155,7 @@ class MirrorFailuresTest {
         awaitFired(0, 1);
         members.get(1).release();
         assertTrue(failed(write), "the pool was closed before it was known who has it");
-        // The members differ, and no label says so: that is no clean closing.
+        // The members differ, and no label records it: closing reports it.
         assertThrows(CompletionException.class, close::join);
         try (MirroredDevice again = MirroredDevice.of(disks)) {
             again.open();
@@ -158,7 +164,7 @@ class MirrorFailuresTest {
         Members.assertSame(disks);
     }
 
-    /** Goal: a device that took a place stays open, also when the one before cannot be closed. */
+    /** Goal: a replacement device stays open, even if the replaced one cannot be closed. */
     @Test
     void replacesAMemberThatCannotBeClosed() throws Exception {
         List<MemoryDevice> two = Members.memories(2);
@@ -223,7 +229,7 @@ class MirrorFailuresTest {
         }
     }
 
-    /** Goal: a member that throws what no device should has missed the write, and is left out. */
+    /** Goal: a member that throws an unexpected exception has missed the write, and is left out. */
     @Test
     void leavesOutAMemberThatThrowsAnything() throws Exception {
         for (Throwable thrown : List.of(

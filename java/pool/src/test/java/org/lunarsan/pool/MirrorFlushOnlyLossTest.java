@@ -20,13 +20,13 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.device.PoisonedException;
 
 /**
- * Members that count no losses: one failed flush is all that tells of a loss. No flush of the pool
- * itself may keep that from the caller.
+ * Members that count no losses: one failed flush is the only report of a loss. No flush by the pool
+ * itself may hide that report from the caller.
  */
 @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class MirrorFlushOnlyLossTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
-    /** A block in a region without a mark: a write there flushes the marks first. */
+    /** A block in an unmarked region: a write there flushes the marks first. */
     private static final int UNMARKED = 600;
 
     private final List<MemoryDevice> disks = Members.memories(3);
@@ -42,7 +42,7 @@ class MirrorFlushOnlyLossTest {
         pool.flush();
     }
 
-    /** Opens a mirror of labelled disks that waits for its members without end. */
+    /** Opens a mirror of labelled disks that waits for its members without a limit. */
     private void open(List<MemoryDevice> of) throws DeviceException {
         caches = of.stream().map(VolatileDevice::withoutCount).toList();
         members = Members.faulty(caches, 1);
@@ -75,7 +75,7 @@ class MirrorFlushOnlyLossTest {
         pool.flush();
     }
 
-    /** Fault: the flush of an intent page took the only report of a loss of all members. */
+    /** Fault: the flush of an intent page consumed the only report of a loss of all members. */
     @Test
     void theMarkOfAWriteTakesNoLoss() throws Exception {
         pool.write(0, filled(2, 1));
@@ -86,7 +86,7 @@ class MirrorFlushOnlyLossTest {
         assertToldOnce();
     }
 
-    /** Fault: likewise the flush of a label, which says that the other member failed. */
+    /** Fault: the same for the flush of a label that records the failure of the other member. */
     @Test
     void theLabelOfAnotherMemberTakesNoLoss() throws Exception {
         pool.write(0, filled(2, 1));
@@ -98,9 +98,9 @@ class MirrorFlushOnlyLossTest {
     }
 
     /**
-     * Fault: the only member had lost a write, and nothing had told of it; what it had left was
-     * copied to the other, its label was told of the loss, and the other stayed alone, as one that
-     * had lost nothing.
+     * Fault: the only current member had an unreported loss; its content was copied to the other
+     * one, its label flush reported the loss, and the other stayed as the only member, seemingly
+     * without a loss.
      */
     @Test
     void aCopyFromTheOnlyMemberTakesNoLoss() throws Exception {
@@ -114,8 +114,8 @@ class MirrorFlushOnlyLossTest {
 
     /**
      * Fault: a member was copied to from one that had lost a write, though a third had it; the two
-     * that stayed differed. The message said that the member was restarted or reset, which nobody
-     * knew.
+     * that stayed differed. The message claimed a restart or reset of the member, which was not
+     * known.
      */
     @Test
     void aCopyIsNotMadeOfWhatAnotherMemberLost() throws Exception {
@@ -140,8 +140,8 @@ class MirrorFlushOnlyLossTest {
     }
 
     /**
-     * Fault: a block that could not be read was written anew from a member that had lost it; then
-     * that member was left out, and the flush succeeded.
+     * Fault: an unreadable block was rewritten from a member that had lost it; then that member was
+     * left out, and the flush succeeded.
      */
     @Test
     void aRepairTakesNoLoss() throws Exception {
@@ -157,7 +157,7 @@ class MirrorFlushOnlyLossTest {
 
     /**
      * Fault: after a power cut, the copy of a marked region overwrote a newer write on a current
-     * member with what its source had lost; the flush succeeded.
+     * member with the content of a source that had lost it; the flush succeeded.
      */
     @Test
     void theCopyOfAMarkedRegionTakesNoLoss() throws Exception {
@@ -180,7 +180,7 @@ class MirrorFlushOnlyLossTest {
         assertEquals(2, Members.read(pool, UNMARKED, 1)[0]);
     }
 
-    /** Goal: a copy from a member whose flushes always fail ends, and is no loop without end. */
+    /** Goal: a copy from a member whose flushes always fail ends, instead of looping for ever. */
     @Test
     void aCopyFromAMemberThatCannotFlushFails() throws Exception {
         leaveOut(1);

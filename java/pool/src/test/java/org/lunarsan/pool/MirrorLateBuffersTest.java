@@ -23,14 +23,14 @@ import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 import org.lunarsan.device.TransferFuture;
 
-/** What a member that is late writes when the caller has its buffer back. */
+/** Data that a late member writes after the caller got its buffer back. */
 @Timeout(value = 60, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class MirrorLateBuffersTest {
     private static final byte FOREIGN = 0x66;
     /** The first block of data on a member. */
     private static final long DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
 
-    /** Notes where a foreign byte came to the disk. */
+    /** Records the addresses at which a foreign byte was written to the disk. */
     private static final class Watching extends ForwardingDevice {
         final Set<Long> foreign = ConcurrentHashMap.newKeySet();
 
@@ -40,7 +40,7 @@ class MirrorLateBuffersTest {
 
         @Override
         public void write(long address, ByteBuffer buffer) throws DeviceException {
-            // Labels before and behind the data, and pages of marks, have random bytes.
+            // Labels before and after the data, and intent pages, have random bytes.
             if (address >= DATA && address < DATA + Members.BLOCKS) {
                 for (int at = buffer.position(); at < buffer.limit(); at++) {
                     if (buffer.get(at) == FOREIGN) {
@@ -52,7 +52,7 @@ class MirrorLateBuffersTest {
         }
     }
 
-    /** Writes from its caller's buffer, in a thread, until that is taken back. */
+    /** Writes from its caller's buffer, in a thread, until the buffer is taken back. */
     private static final class Lending extends ForwardingDevice implements AsyncDevice {
         Lending(Device inner) {
             super(inner);
@@ -79,7 +79,7 @@ class MirrorLateBuffersTest {
                 own = ByteBuffer.wrap(data, at, bytes);
             }
 
-            /** The device inside hangs first, and looks at the data then. */
+            /** The wrapped device hangs first, and reads the data only then. */
             void write(long address) {
                 Throwable thrown = null;
                 try {
@@ -122,7 +122,7 @@ class MirrorLateBuffersTest {
                 List.of(kind.apply(late), disks.get(1)),
                 MirrorOptions.DEFAULT.withMemberMillisMax(100))) {
             pool.open();
-            // Its region is marked: the next write does nothing before that of the data.
+            // Marks the region: the next write writes only the data.
             pool.write(0, filled(1, 8));
             late.inject(Fault.of(new Fault.Hang()).on(hangs).at(DATA + 5, 3).times(1));
             byte[] mine = filled(2, 3);
@@ -138,14 +138,16 @@ class MirrorLateBuffersTest {
         Members.assertSame(disks);
     }
 
-    /** Fault: a member that was late wrote from the caller's array after the write had returned. */
+    /** Fault: a late member wrote from the caller's array after the write had returned. */
     @Test
     void aLateMemberWritesWhatItWasGiven() throws Exception {
         write(Operation.WRITE, device -> device);
         write(Operation.WRITE, AsyncDevice::of);
     }
 
-    /** Fault: likewise one that returns futures, which gives the buffer up when it is asked to. */
+    /**
+     * Fault: the same for an asynchronous member, which releases the buffer when it is taken back.
+     */
     @Test
     void aLateAsyncMemberGivesTheBufferUp() throws Exception {
         write(Operation.READ, Lending::new);

@@ -21,7 +21,7 @@ import org.lunarsan.device.FaultyDevice;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
-/** Members that do not answer, beside one that does. */
+/** Members that do not answer while another one does. */
 @Timeout(value = 60, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class MirrorLateMemberTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
@@ -56,7 +56,7 @@ class MirrorLateMemberTest {
         assertEquals("disk" + member + ": ", status.lastFailure().substring(0, 7));
     }
 
-    /** What it did not answer ends; it comes back by itself, with all that was written since. */
+    /** Releases the member, which becomes current automatically, with all writes made since. */
     private void assertComesBack(int member) throws Exception {
         members.get(member).release();
         pool.copies().join();
@@ -67,8 +67,8 @@ class MirrorLateMemberTest {
     }
 
     /**
-     * Fault: a member that did not answer held up every write for as long as its own patience
-     * lasts: 60 s over iSCSI.
+     * Fault: a member that did not answer delayed every write until its own timeout: 60 s over
+     * iSCSI.
      */
     @Test
     void aWriteGoesOnWithoutAMemberThatHangs() throws Exception {
@@ -84,7 +84,7 @@ class MirrorLateMemberTest {
         }
     }
 
-    /** Fault: likewise every flush. */
+    /** Fault: the same for every flush. */
     @Test
     void aFlushGoesOnWithoutAMemberThatHangs() throws Exception {
         for (int late = 0; late < 2; late++) {
@@ -97,7 +97,7 @@ class MirrorLateMemberTest {
         }
     }
 
-    /** Fault: likewise every read that happened to ask it first. */
+    /** Fault: the same for every read that tried the member first. */
     @Test
     void aReadGoesOnWithoutAMemberThatHangs() throws Exception {
         for (int late = 0; late < 2; late++) {
@@ -110,7 +110,7 @@ class MirrorLateMemberTest {
         }
     }
 
-    /** Goal: what a member reads when it is late reaches nobody's memory. */
+    /** Goal: data of a late read is not written into any caller's memory. */
     @Test
     void aLateReadLeavesTheCallersMemoryAlone() throws Exception {
         hang(0, Operation.READ);
@@ -123,7 +123,7 @@ class MirrorLateMemberTest {
         assertArrayEquals(filled(9, 1), mine);
     }
 
-    /** Goal: where no member answers there is nothing to go on with: the mirror waits for them. */
+    /** Goal: while no member answers, the mirror waits for them. */
     @Test
     void waitsWhileNoMemberAnswers() throws Exception {
         for (Operation operation : List.of(Operation.WRITE, Operation.READ, Operation.FLUSH)) {
@@ -138,7 +138,7 @@ class MirrorLateMemberTest {
             };
             members.get(0).awaitHanging(1);
             members.get(1).awaitHanging(1);
-            // Long enough for a bound that does not look at the others.
+            // Longer than a time limit that ignored the other members.
             assertThrows(TimeoutException.class,
                     () -> call.get(3 * BOUND_MILLIS, TimeUnit.MILLISECONDS));
             members.forEach(FaultyDevice::release);
@@ -147,7 +147,7 @@ class MirrorLateMemberTest {
         }
     }
 
-    /** Goal: a member that is late again while it is copied to comes back after that. */
+    /** Goal: a member that is late again while it is copied to becomes current afterwards. */
     @Test
     void aMemberThatIsLateAgainComesBack() throws Exception {
         hang(1, Operation.WRITE);

@@ -14,11 +14,11 @@ import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 import org.lunarsan.device.PoisonedException;
 
-/** Fault: a mirror logged nothing: members were left out, and writes lost, in silence. */
+/** Fault: a mirror logged nothing when members were left out or writes were lost. */
 class MirrorLogTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
 
-    /** With names that no other test has. */
+    /** With names that no other test uses. */
     private final List<MemoryDevice> disks = List.of(
             Members.memory("logged0", Members.BLOCK, Members.BLOCKS),
             Members.memory("logged1", Members.BLOCK, Members.BLOCKS));
@@ -43,7 +43,9 @@ class MirrorLogTest {
                 && line.contains(words)), () -> "no '" + words + "' in " + lines);
     }
 
-    /** Goal: a line says which member is left out and why, and when it is copied to. */
+    /**
+     * Goal: a line names a member that is left out with the reason; others report the copy to it.
+     */
     @Test
     void aMemberLeftOutIsLogged() throws Exception {
         members.get(1).inject(Fault.fail().on(Operation.WRITE).at(DATA, 1).times(1));
@@ -54,7 +56,7 @@ class MirrorLogTest {
         assertLogged("INFO", "the copy to member logged1 is done");
     }
 
-    /** Goal: a line says that writes are lost, and that the next flush fails. */
+    /** Goal: a line reports lost writes, and that the next flush fails. */
     @Test
     void aLossOfAllMembersIsLogged() throws Exception {
         pool.write(0, filled(1, 1));

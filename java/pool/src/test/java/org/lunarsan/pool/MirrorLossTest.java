@@ -12,9 +12,9 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.MemoryDevice;
 
 /**
- * Members that lose what they had acknowledged, and stay open: a mirror once served their old
- * blocks beside the new ones, was closed with them as current members, and copied the old ones over
- * the new.
+ * Members that lose acknowledged writes and stay open. Once, a mirror returned their old blocks
+ * beside the new ones, was closed with them as current members, and copied the old ones over the
+ * new.
  */
 class MirrorLossTest {
     private static final int READS = 50;
@@ -40,7 +40,7 @@ class MirrorLossTest {
         return found[0];
     }
 
-    /** Goal: after the power of one went, every read finds what was acknowledged. */
+    /** Goal: after one member lost power, every read returns the acknowledged data. */
     @Test
     void readsFindWhatWasAcknowledged() throws Exception {
         for (int lost = 0; lost < 2; lost++) {
@@ -58,7 +58,10 @@ class MirrorLossTest {
         Members.assertSame(disks);
     }
 
-    /** Goal: closed before anybody has seen it, the other is what the next opening copies from. */
+    /**
+     * Goal: if the pool is closed before the loss is seen, the next opening copies from the other
+     * member.
+     */
     @Test
     void closingLeavesOutWhoLost() throws Exception {
         for (int lost = 0; lost < 2; lost++) {
@@ -74,7 +77,7 @@ class MirrorLossTest {
         Members.assertSame(disks);
     }
 
-    /** Goal: when all have lost it, reads agree with one another, and the loss is told. */
+    /** Goal: if all members lost a write, reads agree with each other, and the loss is reported. */
     @Test
     void whatAllHaveLostIsTold() throws Exception {
         for (VolatileDevice member : members) {

@@ -18,7 +18,7 @@ import org.lunarsan.device.MediumException;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
-/** What is marked before which write, and what happens when it cannot be. */
+/** Marks set before writes, and failures to set them. */
 class MirrorMarksTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
 
@@ -49,7 +49,10 @@ class MirrorMarksTest {
         return Fault.fail().on(operation).at(DATA + block, 1);
     }
 
-    /** Goal: a block is written anew only where that is marked, so a cut in it is found again. */
+    /**
+     * Goal: a block is rewritten only in a marked region, so that a power cut during it is
+     * repaired.
+     */
     @Test
     void marksWhatItRepairs() throws Exception {
         int block = 700;
@@ -67,7 +70,7 @@ class MirrorMarksTest {
         second.release();
         read.join();
         try (MemoryDevice half = killed.get(1)) {
-            // The write had begun: nobody knows what the block holds.
+            // The write had begun: the content of the block is unknown.
             half.open();
             half.write(DATA + block, filled(9, 1));
         }
@@ -80,7 +83,7 @@ class MirrorMarksTest {
         Members.assertSame(killed);
     }
 
-    /** Goal: a read that has its data succeeds, also when the repair and all labels fail. */
+    /** Goal: a read that has its data succeeds, also if the repair and all labels fail. */
     @Test
     void readsThoughTheRepairFails() throws Exception {
         for (FaultyDevice member : members) {
@@ -95,7 +98,7 @@ class MirrorMarksTest {
         }
     }
 
-    /** Goal: a write whose mark nobody could record is not acknowledged, and not sent. */
+    /** Goal: a write that no member could mark is neither acknowledged nor sent. */
     @Test
     void acknowledgesNoWriteWithoutAMark() throws Exception {
         members.forEach(this::failPages);
@@ -108,7 +111,7 @@ class MirrorMarksTest {
             assertEquals(1, Members.read(disk, DATA + 300, 1)[0], "it was not sent");
         }
         assertEquals(PoolStatus.Health.DEGRADED, pool.status().health());
-        // The last one has no other to differ from, but it is asked all the same.
+        // The last member has no other one to differ from, but the write is tried all the same.
         MediumException again =
                 assertThrows(MediumException.class, () -> pool.write(300, filled(2, 1)));
         assertEquals(300, again.address());
@@ -120,7 +123,7 @@ class MirrorMarksTest {
         Members.assertSame(disks);
     }
 
-    /** Goal: also when no label can be written, the caller learns which blocks were not. */
+    /** Goal: if no label can be written either, the exception names the unwritten blocks. */
     @Test
     void namesTheBlocksWhenNoLabelCanBeWritten() throws Exception {
         for (FaultyDevice member : members) {
@@ -138,7 +141,7 @@ class MirrorMarksTest {
         }
     }
 
-    /** Goal: one member that cannot be marked is left out; the write reaches the others, marked. */
+    /** Goal: a member that cannot be marked is left out; the marked write reaches the others. */
     @Test
     void leavesOutWhoCannotBeMarked() throws Exception {
         failPages(members.get(1));
@@ -149,7 +152,7 @@ class MirrorMarksTest {
         assertEquals(2, Members.read(pool, 300, 1)[0]);
     }
 
-    /** Goal: blocks that only one member has, which fails, are an error and never old data. */
+    /** Goal: blocks that only one, failing member has return an error and never old data. */
     @Test
     void servesNoStaleDataForBlocksThatOneHas() throws Exception {
         members.get(1).inject(bad(Operation.WRITE, 40).times(1));
@@ -164,7 +167,7 @@ class MirrorMarksTest {
             String words = failure.getMessage();
             assertTrue(words.contains("disk0") && words.contains("" + (DATA + 40)), words);
         }
-        // Nor does a copy of what is left make it current.
+        // A copy of the remaining data does not make the member current either.
         assertThrows(RuntimeException.class, () -> pool.resync().join());
         assertEquals(MemberState.STALE, pool.status().members().get(1).state());
         members.get(0).heal();

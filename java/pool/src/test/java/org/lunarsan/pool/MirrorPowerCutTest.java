@@ -25,7 +25,7 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.device.testkit.PowerCutDevice;
 import org.lunarsan.device.testkit.Seed;
 
-/** The power is cut before each write to a member in turn, from the first of a run to its last. */
+/** Power cuts before each write to a member, from the first of a run to its last. */
 class MirrorPowerCutTest {
     private static final int ROUNDS = 8;
     private static final int PHASE_STEPS = 10;
@@ -33,11 +33,11 @@ class MirrorPowerCutTest {
     /** Blocks around the border of two regions, and a few in others. */
     private static final int[] PLACES = {120, 126, 130, 400, 1000};
 
-    /** One power for all members. */
+    /** The power of all members. */
     private static final class Power {
         final List<PowerCutDevice> members = new ArrayList<>();
         final long seed;
-        /** Writes until the cut. */
+        /** Number of writes until the cut. */
         long left;
         boolean cut;
         long seen;
@@ -74,12 +74,12 @@ class MirrorPowerCutTest {
         }
     }
 
-    /** Which values each block may have: the last flushed one, and those written since. */
+    /** Possible values of each block: the last flushed one, and those written since. */
     private final Map<Long, Set<Integer>> allowed = new TreeMap<>();
     private final Map<Long, Integer> last = new TreeMap<>();
     private int next;
 
-    /** Goal: whenever the power goes, what was flushed is there, and the members agree. */
+    /** Goal: after a power cut at any write, flushed data is there, and the members agree. */
     @Test
     void everyCutKeepsWhatWasFlushed() {
         Seed.run(random -> {
@@ -102,7 +102,7 @@ class MirrorPowerCutTest {
         }
     }
 
-    /** Runs until the power is cut, and checks what is left; how many writes there were. */
+    /** Runs until the power cut, and checks the remaining data. Returns the number of writes. */
     private long run(long seed, long cut) throws Exception {
         allowed.clear();
         last.clear();
@@ -119,13 +119,13 @@ class MirrorPowerCutTest {
         } catch (DeviceException | CompletionException failure) {
             assertTrue(power.isCut(), () -> "without a cut: " + failure);
         }
-        // What the pool was about to do when the power went is over before the disks are looked at.
+        // Closing ends the pool's background work before the disks are checked.
         Members.drop(pool);
         check(Members.snapshots(disks));
         return power.seen;
     }
 
-    /** Writes; then one member misses some, and is copied to; then writes again. */
+    /** Writes; lets one member miss some writes and copies to it; writes again. */
     private void work(Random random, MirroredDevice pool, List<FaultyDevice> members)
             throws DeviceException {
         pool.open();

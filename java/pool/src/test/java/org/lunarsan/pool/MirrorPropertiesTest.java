@@ -27,7 +27,7 @@ class MirrorPropertiesTest {
     private static final int ROUNDS = 60;
     private static final int STEPS = 120;
 
-    /** What each block may hold: the first number is what it does, once that is known. */
+    /** Possible values of each block; a single one once it is known. */
     private final List<Set<Integer>> model = new ArrayList<>();
     private int next;
 
@@ -39,7 +39,7 @@ class MirrorPropertiesTest {
         next = 0;
     }
 
-    /** Goal: with members that fail by chance, no read gives anything but the last write. */
+    /** Goal: with randomly failing members, reads return only the last write. */
     @Test
     void failuresLoseNothing() {
         Seed.run(random -> {
@@ -60,7 +60,8 @@ class MirrorPropertiesTest {
         for (int step = 0; step < STEPS; step++) {
             step(random, pool);
             if (pool.status().health() == PoolStatus.Health.FAILED) {
-                // Not even the last one could be told: as after any failure, it is opened again.
+                // No label could be written on any member: as after any failure, open the pool
+                // again.
                 members.forEach(FaultyDevice::heal);
                 Members.drop(pool);
                 pool.open();
@@ -74,7 +75,7 @@ class MirrorPropertiesTest {
         }
         members.forEach(FaultyDevice::heal);
         Members.drop(pool);
-        // Whoever is current has all of it, whoever is not is not read.
+        // A current member has all data, and any other one is not read.
         pool = MirroredDevice.of(disks);
         pool.open();
         checkAll(pool);
@@ -105,7 +106,7 @@ class MirrorPropertiesTest {
                 default -> write(pool, first, blocks);
             }
         } catch (DeviceException allFailed) {
-            // All members at once: what a write left is not known, and found out below.
+            // All members failed at once: the result of the write is unknown, and determined below.
             String words = allFailed.getMessage();
             assertTrue(words.contains("a member failed") || words.contains("no member"), words);
         }
@@ -117,7 +118,7 @@ class MirrorPropertiesTest {
         for (int block = 0; block < blocks; block++) {
             ByteBuffer.wrap(data).putInt(block * BLOCK, value);
             ByteBuffer.wrap(data).putInt((block + 1) * BLOCK - 4, value);
-            // Until it is acknowledged each block has the old or the new.
+            // Until the write is acknowledged, each block has the old or the new value.
             model.get(first + block).add(value);
         }
         pool.write(first, data);
@@ -135,7 +136,7 @@ class MirrorPropertiesTest {
             assertTrue(allowed.contains(value), "block " + (first + block) + " holds write "
                     + value + ", not one of " + allowed);
             assertEquals(value, bytes.getInt((block + 1) * BLOCK - 4), "a torn block");
-            // From now on it is known.
+            // From now on the value is known.
             model.set(first + block, new HashSet<>(Set.of(value)));
         }
     }
@@ -199,7 +200,7 @@ class MirrorPropertiesTest {
         Members.drop(pool);
     }
 
-    /** Goal: writes of many threads to the same blocks leave all members the same. */
+    /** Goal: concurrent writes to the same blocks leave all members equal. */
     @Test
     void overlappingWritesLeaveMembersTheSame() {
         Seed.run(random -> {

@@ -20,20 +20,20 @@ import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 import org.lunarsan.device.testkit.Seed;
 
-/** Many threads at the same blocks, while members fail and come back. */
+/** Many threads on the same blocks, while members fail and return. */
 class MirrorRacesTest {
     private static final int WRITERS = 6;
     private static final int READERS = 3;
     private static final int ROUNDS = 24;
-    /** Of each writer in each round; likewise reads. */
+    /** Number of writes of each writer in each round; likewise reads. */
     private static final int WRITES = 20;
     private static final int READS = 60;
-    /** Blocks from here on are fought for: around the border of two regions. */
+    /** First of the contended blocks, around the border of two regions. */
     private static final int FIRST = 120;
     private static final int AREA = 16;
     private static final int LENGTH_MAX = 6;
 
-    /** Before which tick a write had begun, and by which it had returned. */
+    /** Clock ticks before the write began and after it returned. */
     private record Write(long begun, long ended) {}
 
     private record Read(int block, long value, long begun, long ended) {}
@@ -60,7 +60,9 @@ class MirrorRacesTest {
         });
     }
 
-    /** Goal: members end the same; each block read is whole, and the last or one under way. */
+    /**
+     * Goal: members end equal; each block read is whole, and is the last write or a pending one.
+     */
     @Test
     void readersSeeOldOrNewWhileMembersComeAndGo() {
         Seed.run(random -> {
@@ -74,10 +76,10 @@ class MirrorRacesTest {
                 for (int round = 0; round < ROUNDS; round++) {
                     race(random.nextLong(), round, pool, members);
                     assertEquals(List.of(), List.copyOf(failures));
-                    // A write that had failed before may have left one out after that.
+                    // A write that had failed earlier may have left a member out after that.
                     pool.resync().join();
                     assertEquals(PoolStatus.Health.HEALTHY, pool.status().health());
-                    // Before later writes go over what differs.
+                    // Check before later writes overwrite a difference.
                     Members.assertSame(disks);
                 }
                 read(pool, FIRST, AREA + LENGTH_MAX);
@@ -86,7 +88,7 @@ class MirrorRacesTest {
         });
     }
 
-    /** In every other round a member fails and comes back. */
+    /** Runs one round; in every other one a member fails and returns. */
     private void race(
             long seed, int round, MirroredDevice pool, List<FaultyDevice> members)
             throws InterruptedException {
@@ -124,7 +126,7 @@ class MirrorRacesTest {
         }
     }
 
-    /** One fails, now in this way and now in that; then it is copied to. */
+    /** Makes a random member fail in random ways, then copies to it. */
     private void failAndReturn(Random random, MirroredDevice pool, List<FaultyDevice> members)
             throws Exception {
         FaultyDevice member = members.get(random.nextInt(members.size()));
@@ -142,7 +144,7 @@ class MirrorRacesTest {
         pool.resync().join();
     }
 
-    /** Some writes begin later: what is under way at once meets in any order. */
+    /** Delays some writes, so that concurrent ones reach the members in any order. */
     private static void dawdle(FaultyDevice member) {
         member.inject(Fault.of(new Fault.Delay(Duration.ofNanos(100_000)))
                 .on(Operation.WRITE).perMillion(300_000));

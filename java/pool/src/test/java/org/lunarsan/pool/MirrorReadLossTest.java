@@ -22,7 +22,9 @@ class MirrorReadLossTest {
     private final CountDownLatch copied = new CountDownLatch(1);
     private volatile Thread reader;
 
-    /** Loses its power at the first read of the reader, who then is slow to look at losses. */
+    /**
+     * A member that loses power at the first read of the reader, and delays the check for losses.
+     */
     private final class Cut extends ForwardingDevice {
         private final VolatileDevice cache;
 
@@ -45,7 +47,8 @@ class MirrorReadLossTest {
         @Override
         public long losses() {
             if (Thread.currentThread() == reader && cutOnRead.get() == cache) {
-                // Behind a lock the copy cannot go on meanwhile: then it is not waited for long.
+                // If the check holds a lock that the copy needs, the copy cannot continue: wait a
+                // limited time.
                 try {
                     copied.await(SLOW_MILLIS, TimeUnit.MILLISECONDS);
                 } catch (InterruptedException unexpected) {
@@ -65,8 +68,8 @@ class MirrorReadLossTest {
     }
 
     /**
-     * Fault: a member lost a write while it was read, was left out, and was copied to before the
-     * reader looked for losses: none was left to be seen, and the read found what was lost.
+     * Fault: a member lost a write during a read, was left out, and was copied to before the reader
+     * checked for losses: the check found none, and the read returned the lost data.
      */
     @Test
     void aLossThatWasMendedMeanwhileIsSeen() throws Exception {

@@ -24,9 +24,9 @@ import org.lunarsan.device.testkit.Seed;
 
 /**
  * Mirrors under faults of several members at once: power cuts of members with a volatile cache,
- * members that hang, that fail, and copies beside all that. Every read is held against a ledger of
- * what a block may hold: nothing is lost or stale after a flush that succeeded, unless the loss was
- * reported.
+ * hanging and failing members, and concurrent copies. Every read is checked against a ledger of the
+ * possible values of each block: after a successful flush no data is lost or stale, unless the loss
+ * was reported.
  *
  * <p>Run with {@code -Dlunar.trial.writes=600000} for a long trial; {@code -Dlunar.seed=…} repeats
  * the random choices of one, though not the order of its threads.
@@ -35,7 +35,7 @@ import org.lunarsan.device.testkit.Seed;
 class MirrorTrialTest {
     private static final int WRITES = Integer.getInteger("lunar.trial.writes", 6000);
     private static final int WRITES_OF_A_ROUND = 500;
-    /** Around borders of regions of 128 blocks, and in most of them. */
+    /** Around borders of regions of 128 blocks, and in most regions. */
     private static final int[] PLACES = {0, 3, 126, 127, 255, 300, 511, 600, 767, 900, 1020};
     private static final int LENGTH_MAX = 3;
     private static final long BOUND_MILLIS = 5;
@@ -94,7 +94,7 @@ class MirrorTrialTest {
             end();
         }
 
-        /** From the report of a loss on, all that was not flushed may be gone. */
+        /** Records reported losses: all data that was not flushed may be gone. */
         private void noteLosses() {
             long losses = top.losses();
             if (losses != lossesSeen) {
@@ -117,7 +117,7 @@ class MirrorTrialTest {
                 top.write(first, data.flip());
                 done = true;
             } catch (DeviceException failed) {
-                // It may have written any of its blocks.
+                // The write may have written any of its blocks.
             }
             for (int block = first; block < first + blocks; block++) {
                 ledger.wrote(block, written, done);
@@ -163,7 +163,7 @@ class MirrorTrialTest {
             return true;
         }
 
-        /** Of one member, or of several at once. */
+        /** Injects a fault into one member or several. */
         private void fault() throws DeviceException {
             int first = random.nextInt(members.size());
             int count = 1 + random.nextInt(members.size());
@@ -189,13 +189,13 @@ class MirrorTrialTest {
             }
         }
 
-        /** Another fault for the next member: one fails while another loses its power. */
+        /** Injects another fault for the next member: one fails while another loses power. */
         private int mixed(int member) {
             members.get(member).inject(Fault.fail().on(Operation.WRITE).times(1));
             return random.nextInt(8);
         }
 
-        /** Heals members, and copies to them; sometimes waits for that. */
+        /** Heals members, and copies to them; sometimes waits for the copies. */
         private void recover() throws DeviceException {
             members.forEach(FaultyDevice::heal);
             ledger.note("recover " + pool.status().members().stream()
@@ -213,16 +213,18 @@ class MirrorTrialTest {
             try {
                 pool.resync().join();
             } catch (CompletionException failed) {
-                // A member was bad in the middle of it.
+                // A member failed during the copy.
             }
         }
 
-        /** Closing flushes for nobody: what was not flushed may be gone. */
+        /**
+         * Reopens the pool. Closing is no flush for callers: data that was not flushed may be gone.
+         */
         private void reopen() throws DeviceException {
             try {
                 top.close();
             } catch (DeviceException told) {
-                // It says what it could not flush, and what the next opening copies.
+                // The exception lists what could not be flushed, and what the next opening copies.
             }
             ledger.lost();
             open();

@@ -22,12 +22,12 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.device.PoisonedException;
 
 /**
- * A loss that a flush of the pool itself is told of, not one of a caller: members tell of it once.
- * A flush of the caller fails all the same.
+ * A loss that is reported, once, to a flush of the pool itself instead of a caller's. A flush of
+ * the caller has to fail all the same.
  */
 class MirrorUntoldLossTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
-    /** In a region without a mark: a write there flushes the marks first. */
+    /** A block in an unmarked region: a write there flushes the marks first. */
     private static final int UNMARKED = 600;
 
     private final List<MemoryDevice> disks = Members.memories(2);
@@ -36,7 +36,7 @@ class MirrorUntoldLossTest {
     private final MirroredDevice pool = MirroredDevice.of(members);
     private final CachedDevice cached = new CachedDevice(pool, 1 << 20);
 
-    /** Block 0: 1 is flushed, 2 is not. */
+    /** Sets block 0: 1 is flushed, 2 is not. */
     @BeforeEach
     void open() throws Exception {
         Members.mirror(disks);
@@ -71,8 +71,9 @@ class MirrorUntoldLossTest {
     }
 
     /**
-     * Fault: the flush of an intent page took what both members told of their loss; the flush of
-     * the caller succeeded, nothing was counted, and a cache on top went on serving the lost write.
+     * Fault: the flush of an intent page consumed the reports of a loss of both members; the flush
+     * of the caller succeeded, no loss was counted, and a cache on top still returned the lost
+     * write.
      */
     @Test
     void theMarkOfAWriteTakesNoLoss() throws Exception {
@@ -81,7 +82,10 @@ class MirrorUntoldLossTest {
         assertToldOnce();
     }
 
-    /** Goal: a cache on top shows what is there as soon as all members know of their loss. */
+    /**
+     * Goal: a cache on top returns the actual content as soon as all members have counted their
+     * loss.
+     */
     @Test
     void aCacheOnTopShowsWhatIsThere() throws Exception {
         cutPower();
@@ -90,8 +94,8 @@ class MirrorUntoldLossTest {
     }
 
     /**
-     * Fault: a second loss of all members, before the pool had noticed the first, did not count: a
-     * cache on top served what was written between them.
+     * Fault: a second loss of all members, before the pool had noticed the first, was not counted:
+     * a cache on top returned data written between them.
      */
     @Test
     void everyLossCounts() throws Exception {
@@ -108,7 +112,7 @@ class MirrorUntoldLossTest {
         assertToldOnce();
     }
 
-    /** Fault: likewise for the flush of a label, that says that another member failed. */
+    /** Fault: the same for the flush of a label that records the failure of another member. */
     @Test
     void theLabelOfAnotherMemberTakesNoLoss() throws Exception {
         caches.get(1).cutPower();
@@ -119,8 +123,8 @@ class MirrorUntoldLossTest {
     }
 
     /**
-     * Fault: a copy from the only member, which had lost its last write, made another current that
-     * had lost nothing by its own count: the loss was told to nobody.
+     * Fault: a copy from the only member, which had lost its last write, made another one current
+     * that had counted no loss: the loss was never reported.
      */
     @Test
     void aCopyOfWhatIsLeftTakesNoLoss() throws Exception {
@@ -161,7 +165,7 @@ class MirrorUntoldLossTest {
         }
     }
 
-    /** Fault: a repaired block was read from a member that had lost it, and counted as good. */
+    /** Fault: a block was repaired from a member that had lost it, and considered good. */
     @Test
     void aRepairTakesNoLoss() throws Exception {
         Members.drop(pool);
@@ -186,8 +190,8 @@ class MirrorUntoldLossTest {
     }
 
     /**
-     * Fault: when flushes of others had been told of a loss of all members, a flush of the pool
-     * succeeded over it.
+     * Fault: if flushes of other users had received the reports of a loss of all members, a flush
+     * of the pool succeeded.
      */
     @Test
     void aLossThatOthersWereToldOfFailsAFlush() throws Exception {
@@ -198,7 +202,7 @@ class MirrorUntoldLossTest {
         pool.flush();
     }
 
-    /** Fault: likewise closing left such a member current, for the next opening to copy from. */
+    /** Fault: likewise, closing left such a member current, for the next opening to copy from. */
     @Test
     void closingLeavesOutAMemberThatOthersWereToldOf() throws Exception {
         caches.get(0).cutPower();
@@ -207,7 +211,7 @@ class MirrorUntoldLossTest {
         assertTrue(told.getMessage().contains("it is left out"), told::getMessage);
     }
 
-    /** Goal: each of two flushes that began before a loss fails, and none that begins later. */
+    /** Goal: of two flushes that began before a loss each fails, and no later one. */
     @Test
     void everyFlushThatBeganBeforeIsTold() throws Exception {
         cutPower();
@@ -217,7 +221,7 @@ class MirrorUntoldLossTest {
         pool.flush();
     }
 
-    /** Goal: closing tells of a loss of which no flush has told. */
+    /** Goal: closing reports a loss that no flush has reported. */
     @Test
     void closingTellsOfIt() throws Exception {
         cutPower();
@@ -226,7 +230,7 @@ class MirrorUntoldLossTest {
         assertTrue(told.getMessage().contains("no flush has told"), told::getMessage);
     }
 
-    /** Goal: stripes of mirrors pass the loss of a mirror on, once. */
+    /** Goal: a striped pool of mirrors passes the loss of a mirror on, once. */
     @Test
     void stripesOfMirrorsPassItOn() throws Exception {
         List<VolatileDevice> all = new ArrayList<>();

@@ -5,7 +5,7 @@ import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.testkit.DeviceContract;
 
-/** A mirror of disks that are asked without waiting keeps the contract. */
+/** The device contract, over a mirror of asynchronous disks. */
 class MirroredAsyncContractTest extends DeviceContract {
     @Override
     protected Device make(int blockSize, long blockCount) throws Exception {

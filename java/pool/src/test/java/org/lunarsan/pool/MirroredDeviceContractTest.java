@@ -6,7 +6,7 @@ import java.util.List;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.testkit.DeviceContract;
 
-/** A mirror of three keeps the contract. */
+/** The device contract, over a mirror of three disks. */
 class MirroredDeviceContractTest extends DeviceContract {
     private List<Device> disks;
 
@@ -24,14 +24,14 @@ class MirroredDeviceContractTest extends DeviceContract {
     protected Device reopen(Device used) throws Exception {
         used.close();
         Device again = MirroredDevice.of(disks);
-        // Its name tells the order in which they were given.
+        // The name depends on the order in which the members were given.
         again.open();
         return again;
     }
 
     @Override
     protected void assertNothingLeft() throws Exception {
-        // Closed in peace: no member is stale, nothing is to be copied.
+        // After a clean close no member is stale, and nothing is to be copied.
         try (MirroredDevice again = MirroredDevice.of(disks)) {
             again.open();
             assertEquals(PoolStatus.Health.HEALTHY, again.status().health());

@@ -26,7 +26,7 @@ import org.lunarsan.device.MediumException;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
-/** Members that fail, are left out, come back, and are copied to. */
+/** Members that fail, are left out, return, and are copied to. */
 class MirroredDeviceTest {
     private final List<MemoryDevice> disks = Members.memories(2);
     private List<FaultyDevice> members;
@@ -40,7 +40,7 @@ class MirroredDeviceTest {
 
     private void open(List<MemoryDevice> on) throws Exception {
         members = Members.faulty(on, 1);
-        // Without a bound for members: who hangs does so until the test goes on.
+        // Without a time limit: a hanging member hangs until the test continues.
         pool = MirroredDevice.of(members, MirrorOptions.DEFAULT.withMemberMillisMax(0));
         pool.open();
     }
@@ -66,7 +66,7 @@ class MirroredDeviceTest {
         return Fault.of(new Fault.Fail(DisconnectedException::new));
     }
 
-    /** Goal: a write that one member misses succeeds, and after a restart that one is stale. */
+    /** Goal: a write that one member misses succeeds, and after a restart that member is stale. */
     @Test
     void aMemberThatMissedAWriteIsStaleForGood() throws Exception {
         pool.write(5, filled(1, 1));
@@ -74,7 +74,7 @@ class MirroredDeviceTest {
         pool.write(5, filled(2, 1));
         assertEquals(PoolStatus.Health.DEGRADED, health());
         assertEquals(MemberState.STALE, state(0));
-        // As after a crash, without any closing.
+        // The state after a crash, without closing.
         List<MemoryDevice> left = Members.snapshots(disks);
         pool.close();
         open(left);
@@ -85,7 +85,7 @@ class MirroredDeviceTest {
         assertEquals(0, member(0).seen(Operation.WRITE));
     }
 
-    /** Goal: a write is acknowledged only when the survivor's label says who missed it. */
+    /** Goal: a write is acknowledged only when the survivor's label records who missed it. */
     @Test
     void acknowledgesWhenTheLabelIsDurable() throws Exception {
         pool.write(0, filled(1, 1));
@@ -100,7 +100,7 @@ class MirroredDeviceTest {
         });
         member(1).awaitHanging(1);
         assertFalse(write.isDone());
-        // Killed here, both are as good; the write was never acknowledged.
+        // After a crash here both members are equally good; the write was never acknowledged.
         List<MemoryDevice> killed = Members.snapshots(disks);
         member(1).release();
         write.join();
@@ -112,7 +112,9 @@ class MirroredDeviceTest {
         Members.assertSame(killed);
     }
 
-    /** Goal: killed between the writes to two members, both have the same after the next start. */
+    /**
+     * Goal: after a crash between the writes to two members, both are equal after the next start.
+     */
     @Test
     void membersAgreeAfterAKillBetweenWrites() throws Exception {
         for (int slow = 0; slow < 2; slow++) {
@@ -151,7 +153,8 @@ class MirroredDeviceTest {
         CompletableFuture<Void> first = async.writeAsync(100, ByteBuffer.wrap(filled(2, 1)));
         member(0).awaitHanging(1);
         CompletableFuture<Void> second = async.writeAsync(100, ByteBuffer.wrap(filled(3, 1)));
-        // Others go on meanwhile; as many as would do for the second if it did not wait.
+        // Other writes continue meanwhile; enough of them for the second one to end if it did not
+        // wait.
         for (int step = 0; step < 1000 && !second.isDone(); step++) {
             pool.write(step % 90, filled(4, 1));
         }
@@ -164,7 +167,7 @@ class MirroredDeviceTest {
         Members.assertSame(disks);
     }
 
-    /** Goal: reads that fail on one member are answered by the other, and the first left out. */
+    /** Goal: reads that fail on one member are served by the other, and the first is left out. */
     @Test
     void readsFromTheOther() throws Exception {
         pool.write(0, filled(7, 64));
@@ -176,7 +179,7 @@ class MirroredDeviceTest {
         assertTrue(pool.status().members().get(0).lastFailure().contains("injected"));
     }
 
-    /** Goal: a block that cannot be read is written anew, and the member stays. */
+    /** Goal: an unreadable block is rewritten, and the member stays. */
     @Test
     void repairsBadBlocks() throws Exception {
         pool.write(0, filled(7, 8));
@@ -195,7 +198,7 @@ class MirroredDeviceTest {
         assertEquals(PoolStatus.Health.HEALTHY, health());
     }
 
-    /** Goal: when all members fail, the caller is told, and one is kept. */
+    /** Goal: when all members fail, the call fails, and one member is kept. */
     @Test
     void keepsOneWhenAllFail() throws Exception {
         pool.write(9, filled(1, 1));
@@ -210,7 +213,7 @@ class MirroredDeviceTest {
         assertEquals(PoolStatus.Health.DEGRADED, health());
     }
 
-    /** Goal: a member whose flush fails is left out, and the flush is good by the other. */
+    /** Goal: a member whose flush fails is left out, and the flush succeeds by the other. */
     @Test
     void flushesByTheOther() throws Exception {
         pool.write(9, filled(1, 1));
@@ -220,13 +223,13 @@ class MirroredDeviceTest {
         assertEquals(1, Members.read(pool, 9, 1)[0]);
     }
 
-    /** Goal: a stale member is copied to beside writes, and has everything then. */
+    /** Goal: a stale member is copied to during writes, and has all data then. */
     @Test
     void resyncsUnderLoad() throws Exception {
         member(0).inject(lost().on(Operation.WRITE).at(2048, BLOCKS).times(1));
         pool.write(0, filled(1, BLOCKS));
         assertEquals(MemberState.STALE, state(0));
-        // The copy stops in the middle, until it was seen that reads and writes go on.
+        // The copy is held in the middle, until reads and writes were seen to continue.
         member(0).heal();
         member(0).inject(Fault.of(new Fault.Hang()).on(Operation.WRITE).at(2048 + 500, 1).times(1));
         CompletableFuture<Void> copy = pool.resync();
@@ -261,7 +264,7 @@ class MirroredDeviceTest {
         assertEquals(PoolStatus.Health.HEALTHY, health());
     }
 
-    /** Goal: a copy that is cut off leaves the member stale, and can be begun again. */
+    /** Goal: an interrupted copy leaves the member stale, and can be started again. */
     @Test
     void resyncCanBeBegunAgain() throws Exception {
         member(1).inject(lost().on(Operation.WRITE).at(2048, BLOCKS).times(1));
@@ -286,7 +289,7 @@ class MirroredDeviceTest {
         Members.assertSame(killed);
     }
 
-    /** Goal: a new device takes the place of a lost one, and is a member from then on. */
+    /** Goal: a new device replaces a lost one, and is a member from then on. */
     @Test
     void replacesAMember() throws Exception {
         pool.write(0, filled(4, 100));
@@ -307,13 +310,13 @@ class MirroredDeviceTest {
         assertEquals(PoolStatus.Health.HEALTHY, health());
         pool.close();
         Members.assertSame(List.of(disks.get(0), fresh));
-        // The old one has an older generation, and its place is taken.
+        // The old member has an older generation, and its index is taken.
         pool = MirroredDevice.of(List.of(disks.get(0), disks.get(1)));
         pool.open();
         assertEquals(MemberState.STALE, state(1));
     }
 
-    /** Goal: the slower member costs more, and less and less while it is not asked. */
+    /** Goal: the slower member costs more, and less and less while it is not used. */
     @Test
     void weighsByLatency() {
         MirrorMember fast = new MirrorMember(0, disks.get(0), MemberState.CURRENT);
@@ -332,7 +335,7 @@ class MirroredDeviceTest {
         assertTrue(asked > 100 && asked < 10_000, "asked again after " + asked);
     }
 
-    /** Goal: a read under way makes its member dearer, until it is over. */
+    /** Goal: a pending read raises the cost of its member until the read ends. */
     @Test
     void countsReadsUnderWay() throws Exception {
         MirrorMember busy = new MirrorMember(1, member(1), MemberState.CURRENT);
@@ -352,7 +355,7 @@ class MirroredDeviceTest {
         assertEquals(0, busy.status().outstanding());
     }
 
-    /** Goal: a member that hangs does not keep the pool from being closed. */
+    /** Goal: a hanging member does not prevent the pool from being closed. */
     @Test
     void closesBesideAMemberThatHangs() throws Exception {
         member(0).inject(Fault.of(new Fault.Hang()).on(Operation.READ).at(2048, BLOCKS));
@@ -369,7 +372,7 @@ class MirroredDeviceTest {
         again.close();
     }
 
-    /** Goal: marks are set once for many writes, and taken away when a region is cold. */
+    /** Goal: marks are set once for many writes, and removed when a region is idle. */
     @Test
     void marksRegionsLazily() throws Exception {
         pool.write(0, filled(1, 1));

@@ -17,7 +17,7 @@ import org.lunarsan.device.ForwardingDevice;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
-/** A mirror of disks that differ everywhere, as after a power cut while all was written. */
+/** A mirror of disks that differ everywhere, as after a power cut during writes to all blocks. */
 class NewMirrorTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
     private static final int REGION = (64 << 10) / Members.BLOCK;
@@ -43,7 +43,7 @@ class NewMirrorTest {
         pool.close();
     }
 
-    /** Goal: a new mirror copies its first member to the others, whatever they hold. */
+    /** Goal: a new mirror copies its first member to the others, whatever their content. */
     @Test
     void copiesTheFirstToTheOthers() throws Exception {
         pool.open();
@@ -55,7 +55,7 @@ class NewMirrorTest {
         Members.assertSame(disks);
     }
 
-    /** Goal: erased members are the same from the start, so nothing is copied; else refused. */
+    /** Goal: erased members are equal from the start, so nothing is copied; others are refused. */
     @Test
     void copiesNothingWhenErased() throws Exception {
         for (MemoryDevice disk : disks) {
@@ -81,7 +81,7 @@ class NewMirrorTest {
         Members.assertSame(disks);
     }
 
-    /** Goal: what was copied is marked until a flush that began after the copy. */
+    /** Goal: copied regions stay marked until a flush that began after the copy. */
     @Test
     void keepsMarksUntilTheCopyIsDurable() throws Exception {
         pool.open();
@@ -92,10 +92,10 @@ class NewMirrorTest {
         assertEquals(0, pool.status().dirtyRegions());
     }
 
-    /** Goal: members that lose the one they are copied from end the same, and stay. */
+    /** Goal: members that lose the source of their copies end equal, and stay. */
     @Test
     void agreesWhenTheSourceIsLost() throws Exception {
-        // Whoever is ahead must not be copied whole: the other would be copied from there.
+        // The most advanced member must not be complete: the other would be copied from there.
         members.get(2).inject(Fault.of(new Fault.Hang()).on(Operation.WRITE)
                 .at(DATA + (REGIONS - 1) * REGION, 1).times(1));
         members.get(1).inject(Fault.of(new Fault.Hang()).on(Operation.WRITE)
@@ -111,7 +111,7 @@ class NewMirrorTest {
         assertOthersAreTheSame();
     }
 
-    /** Goal: of what the lost one had, a copy counts more than what was never copied. */
+    /** Goal: data copied from the lost member counts more than data that was never copied. */
     @Test
     void keepsWhatAnyHasCopied() throws Exception {
         Assembly found = Assembly.open("pool", PoolKind.MIRRORED, List.copyOf(disks));

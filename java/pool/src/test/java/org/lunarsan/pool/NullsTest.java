@@ -10,9 +10,9 @@ import org.junit.jupiter.api.Test;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.MemoryDevice;
 
-/** What is null is named where it comes in. */
+/** Null arguments are reported by name where they are passed. */
 class NullsTest {
-    /** What refuses null. */
+    /** A call that rejects null. */
     private interface Call {
         void run() throws Exception;
     }
@@ -29,7 +29,7 @@ class NullsTest {
         assertNames("buffer", () -> device.write(0, (byte[]) null));
     }
 
-    /** Goal: pools name a buffer that is missing, open or not. */
+    /** Goal: pools name a null buffer, open or not. */
     @Test
     void buffersAreNamed() throws Exception {
         List<MemoryDevice> copies = Members.memories(2);
@@ -47,7 +47,7 @@ class NullsTest {
         assertNames("device", () -> mirror.replace(0, null));
     }
 
-    /** Goal: so are members, and a list of them. */
+    /** Goal: a null member, or list of members, is named. */
     @Test
     void membersAreNamed() {
         List<Device> one = Arrays.asList(Members.memories(1).getFirst(), null);

@@ -20,7 +20,7 @@ class PoolLabelTest {
                 List.of(77L, 66L));
     }
 
-    /** Goal: a label says again what it was told, and the bytes are those of the document. */
+    /** Goal: a label is decoded to its encoded fields, and the bytes are those of the document. */
     @Test
     void comesBack() {
         byte[] bytes = label().encode().array();
@@ -44,7 +44,7 @@ class PoolLabelTest {
         assertEquals(0, at.getLong(88));
     }
 
-    /** Goal: a label knows the generations that led to it from those that did not. */
+    /** Goal: a label recognizes the generations that led to it. */
     @Test
     void knowsItsHistory() {
         PoolLabel first = label();
@@ -65,7 +65,7 @@ class PoolLabelTest {
         assertInstanceOf(PoolLabel.Valid.class, PoolLabel.decode(next.encode().array()));
     }
 
-    /** Goal: any changed bit is noticed. */
+    /** Goal: any changed bit is detected. */
     @Test
     void noticesAnyChange() {
         byte[] bytes = label().encode().array();
@@ -77,7 +77,7 @@ class PoolLabelTest {
         assertInstanceOf(PoolLabel.Valid.class, PoolLabel.decode(bytes));
     }
 
-    /** Goal: hostile fields under a good checksum are refused, never an unchecked exception. */
+    /** Goal: hostile fields with a good checksum are rejected, without an unchecked exception. */
     @Test
     void survivesHostileFields() {
         Seed.run(random -> {
@@ -101,7 +101,7 @@ class PoolLabelTest {
         });
     }
 
-    /** Goal: a page of intents comes back, and one of another pool or shape does not. */
+    /** Goal: an intent page is decoded to its fields; one of another pool or shape is rejected. */
     @Test
     void intentsComeBack() {
         BitSet dirty = new BitSet();

@@ -7,22 +7,22 @@ import java.util.Random;
 import java.util.SplittableRandom;
 
 /**
- * Mirrors under faults of several members at once, with several threads that write, caches on top,
- * and transfers that are given up; {@code scripts/java-trial} runs it. Each read is held against
- * the versions that a block may hold, and at the end of a round the members against each other.
+ * Mirrors under faults of several members at once, with several writing threads, caches on top, and
+ * transfers that are given up; {@code scripts/java-trial} runs it. Each read is checked against the
+ * possible versions of a block, and at the end of a round the members are compared.
  *
  * <p>A seed repeats the random choices, though not the order of the threads.
  */
 final class PoolTrial {
-    /** What the members are, and how they fail. */
+    /** Kind of members, and their faults. */
     enum Mode {
         /** In memory; power cuts that members count, failures, hangs. */
         MEMORY,
-        /** Likewise, but only a failed flush tells of a power cut. */
+        /** Likewise, but only a failed flush reports a power cut. */
         SILENT,
-        /** Likewise, and flushes that fail leave blocks that count as clean. */
+        /** Likewise, and failed flushes leave blocks that are considered clean. */
         GATE,
-        /** Flushes that fail, below a page cache that calls its blocks clean then. */
+        /** Failed flushes below a page cache that then considers its blocks clean. */
         PAGES,
         /** Processes of {@code lunar serve} that are killed, stopped and cut off. */
         ISCSI
@@ -45,7 +45,10 @@ final class PoolTrial {
         return counts;
     }
 
-    /** Runs rounds until enough was written, or too much has gone wrong; how much has. */
+    /**
+     * Runs rounds until enough was written, or too many violations were found. Returns their
+     * number.
+     */
     int run(long seed, int writes) throws Exception {
         Random random = new Random(seed);
         int rounds = Math.max(1, writes / WRITES_OF_A_ROUND);
@@ -73,7 +76,7 @@ final class PoolTrial {
         };
     }
 
-    /** {@code MODE WRITES SEED BINARY}; a seed of "-" is drawn. */
+    /** Takes {@code MODE WRITES SEED BINARY}; "-" draws a random seed. */
     public static void main(String[] arguments) throws Exception {
         List<String> words = Arrays.asList(arguments);
         Mode mode = Mode.valueOf(words.get(0).toUpperCase(Locale.ROOT));

@@ -9,14 +9,14 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /**
- * A sample of the trial that {@code scripts/java-trial} runs at length, with a fixed seed; iSCSI
- * needs a build of {@code lunar}, and is left to that.
+ * A sample of the trial that {@code scripts/java-trial} runs at length, with a fixed seed; without
+ * iSCSI, which needs a build of {@code lunar}.
  */
 class PoolTrialTest {
     private static final int WRITES = 1000;
     private static final long SEED = 18;
 
-    /** Goal: no read finds what it must not find, and members end the same. */
+    /** Goal: no read returns invalid data, and members end equal. */
     @ParameterizedTest
     @EnumSource(mode = EnumSource.Mode.EXCLUDE, names = "ISCSI")
     void nothingFlushedIsLostInSilence(PoolTrial.Mode mode) throws Exception {
@@ -25,7 +25,7 @@ class PoolTrialTest {
         assertTrue(trial.counts().comparisons.sum() > 0);
     }
 
-    /** Goal: the ledger finds a stale block, one of noise, and one that was lost after a flush. */
+    /** Goal: the ledger detects a stale block, noise, and a block lost after a flush. */
     @Test
     void theLedgerFindsWhatIsWrong() {
         TrialLedger ledger = new TrialLedger(2);

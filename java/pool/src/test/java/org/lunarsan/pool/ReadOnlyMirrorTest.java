@@ -25,16 +25,16 @@ import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 import org.lunarsan.device.ReadOnlyDeviceException;
 
-/** Mirrors of which members take no writes, after a power cut in the middle of a write. */
+/** Mirrors with read-only members, after a power cut during a write. */
 class ReadOnlyMirrorTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
-    /** In a region that is marked, and different on both members. */
+    /** A block in a marked region that differs between the members. */
     private static final int TORN = 100;
-    /** In one that is not. */
+    /** A block in an unmarked region. */
     private static final int QUIET = 900;
 
     private final AtomicLong changes = new AtomicLong();
-    /** As a cut left them: the first has the write, the second has not. */
+    /** State after the power cut: the first disk has the write, the second has not. */
     private List<MemoryDevice> disks;
 
     @BeforeEach
@@ -61,7 +61,7 @@ class ReadOnlyMirrorTest {
         }
     }
 
-    /** Takes no writes, and counts those that are tried; flushes are none. */
+    /** Returns a read-only device that counts attempted writes; flushes are not counted. */
     private Device readOnly(Device inner) {
         return counting(inner, true);
     }
@@ -85,7 +85,10 @@ class ReadOnlyMirrorTest {
         };
     }
 
-    /** Goal: it opens for reading, gives one member's version of marked regions, writes nothing. */
+    /**
+     * Goal: the pool opens for reading, returns one member's version of marked regions, writes
+     * nothing.
+     */
     @Test
     void readsMarkedRegionsFromOneMember() throws Exception {
         for (int kind = 1; kind < 4; kind++) {
@@ -113,7 +116,7 @@ class ReadOnlyMirrorTest {
             }
             assertEquals(0, changes.get(), "writes tried");
         }
-        // Nothing was settled: the next one that may write settles it, in the same way.
+        // Nothing was copied: the next opening with write access does it, with the same result.
         try (MirroredDevice pool = MirroredDevice.of(disks)) {
             pool.open();
             assertEquals(2, Members.read(pool, TORN, 1)[0]);
@@ -123,7 +126,7 @@ class ReadOnlyMirrorTest {
         Members.assertSame(disks);
     }
 
-    /** Goal: the other member's version of a marked region is no substitute; elsewhere it is. */
+    /** Goal: a read never falls back to the other member in a marked region, only elsewhere. */
     @Test
     void neverMixesVersions() throws Exception {
         FaultyDevice first = new FaultyDevice(readOnly(disks.get(0)), 1);
@@ -145,7 +148,7 @@ class ReadOnlyMirrorTest {
         assertEquals(0, changes.get(), "writes tried");
     }
 
-    /** Goal: reading without a member does not make it stale: nobody missed anything. */
+    /** Goal: reading without a member does not make it stale, since it missed nothing. */
     @Test
     void opensDegradedWithoutWriting() throws Exception {
         try (MirroredDevice pool =

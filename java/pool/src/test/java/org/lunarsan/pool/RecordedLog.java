@@ -4,15 +4,15 @@ import java.util.List;
 import java.util.ResourceBundle;
 import java.util.concurrent.ConcurrentLinkedQueue;
 
-/** The platform's logger in the tests of this module: it keeps the lines of pools. */
+/** The platform logger in the tests of this module; records the lines of pools. */
 public final class RecordedLog extends System.LoggerFinder {
     private static final ConcurrentLinkedQueue<String> LINES = new ConcurrentLinkedQueue<>();
     private static final int LINES_MAX = 10_000;
 
-    /** For the service loader. */
+    /** Called by the service loader. */
     public RecordedLog() {}
 
-    /** Level and text of each line so far, oldest first. */
+    /** Returns level and text of each line so far, oldest first. */
     static List<String> lines() {
         return List.copyOf(LINES);
     }

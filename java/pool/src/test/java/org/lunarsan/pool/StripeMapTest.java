@@ -9,7 +9,7 @@ import java.util.Set;
 import org.junit.jupiter.api.Test;
 
 class StripeMapTest {
-    /** Goal: each block has one place, and the parts of a run are runs of just its blocks. */
+    /** Goal: each block has one place, and the parts of a run are runs of exactly its blocks. */
     @Test
     void everyRunFallsIntoRuns() {
         for (int members = 2; members <= 4; members++) {

@@ -27,7 +27,7 @@ import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 import org.lunarsan.device.testkit.Seed;
 
-/** How the data of a pool gets to its members: without copies, threads and limits that grow. */
+/** Transfer of a pool's data to its members: without copies, threads or growing limits. */
 @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class StripeTransferTest {
     private static final int BLOCK = Members.BLOCK;
@@ -35,7 +35,9 @@ class StripeTransferTest {
     private static final int WIDE = StripeTransfer.DIRECT_BYTES_MIN / BLOCK;
     private static final int NARROW = 8;
 
-    /** Answers only together: when so many transfers wait, all of them are done. */
+    /**
+     * Completes transfers only in batches: when {@code batch} transfers wait, all of them are done.
+     */
     private static final class Batching extends ForwardingDevice implements AsyncDevice {
         final List<ByteBuffer> given = new ArrayList<>();
         final AtomicInteger blocking = new AtomicInteger();
@@ -118,7 +120,7 @@ class StripeTransferTest {
         return bytes;
     }
 
-    /** Goal: all stripes of a write are under way at once, in the caller's own memory; so reads. */
+    /** Goal: all stripes of a write or read are pending at once, in the caller's own memory. */
     @Test
     void givesTheCallersMemoryToMembersAllAtOnce() {
         Seed.run(random -> {
@@ -127,7 +129,8 @@ class StripeTransferTest {
             try (StripedDevice pool = StripedDevice.of(members)) {
                 pool.open();
                 byte[] data = bytes(random, 64 * WIDE);
-                // None answers before it has all: who waits for one after the other waits for ever.
+                // A member answers only when it has all: sending one after the other would wait for
+                // ever.
                 members.forEach(member -> member.answerAfter(32));
                 pool.write(WIDE, data);
                 for (Batching member : members) {
@@ -146,7 +149,7 @@ class StripeTransferTest {
         });
     }
 
-    /** Goal: narrow stripes are gathered: a few long transfers, not thousands. */
+    /** Goal: narrow stripes are gathered into a few long transfers. */
     @Test
     void gathersNarrowStripes() {
         Seed.run(random -> {
@@ -167,7 +170,7 @@ class StripeTransferTest {
         });
     }
 
-    /** Goal: the same for members that can only be waited for, of any stripe and any run. */
+    /** Goal: members with only blocking calls transfer any stripe and any run. */
     @Test
     void movesAnyRun() {
         Seed.run(random -> {
@@ -193,7 +196,7 @@ class StripeTransferTest {
         });
     }
 
-    /** Goal: a failure names the pool's blocks, moves no position, and keeps no buffer. */
+    /** Goal: a failure names the pool's blocks, moves no position, and leaks no buffer. */
     @Test
     void failuresKeepNothing() throws Exception {
         for (int stripe : new int[] {NARROW, WIDE}) {
@@ -222,7 +225,7 @@ class StripeTransferTest {
         }
     }
 
-    /** Goal: a mirror, too, gives each member the caller's memory, and waits for all at once. */
+    /** Goal: a mirror gives each member the caller's memory too, and waits for all at once. */
     @Test
     void mirrorsTheCallersMemory() throws Exception {
         List<Batching> members = disks().stream().map(Batching::new).toList();
@@ -241,7 +244,7 @@ class StripeTransferTest {
         }
     }
 
-    /** Goal: a member that cannot be closed is told of, and does not hold up closing. */
+    /** Goal: a member that cannot be closed is reported, and does not block closing. */
     @Test
     void closesBesideAMemberThatHangs() throws Exception {
         CountDownLatch free = new CountDownLatch(1);

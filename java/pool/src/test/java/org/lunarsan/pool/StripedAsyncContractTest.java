@@ -5,7 +5,7 @@ import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.testkit.DeviceContract;
 
-/** Disks that are asked without waiting, in stripes too wide to be gathered, keep the contract. */
+/** The device contract, over asynchronous disks in stripes too wide to be gathered. */
 class StripedAsyncContractTest extends DeviceContract {
     @Override
     protected Device make(int blockSize, long blockCount) throws Exception {

@@ -3,7 +3,7 @@ package org.lunarsan.pool;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.LongAdder;
 
-/** What a trial has done so far. For any thread. */
+/** Counters of a trial. For any thread. */
 final class TrialCounts {
     final LongAdder writes = new LongAdder();
     final LongAdder writesFailed = new LongAdder();

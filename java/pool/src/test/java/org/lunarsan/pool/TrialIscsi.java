@@ -25,7 +25,7 @@ final class TrialIscsi implements TrialMembers {
     private static final int SIZE_BYTES =
             PoolLayout.FRONT_BYTES + Members.BLOCKS * Members.BLOCK + PoolLabel.BYTES;
 
-    /** One process, and how it is reached. */
+    /** One process, with its proxy and device. */
     private static final class Member {
         final Path file;
         final List<String> command;
@@ -110,7 +110,7 @@ final class TrialIscsi implements TrialMembers {
 
     @Override
     public void fault(Random random, TrialRound round) throws Exception {
-        // Two at once more often than one.
+        // Two members at once more often than one.
         int count = random.nextInt(3) == 0 ? 1 : COUNT;
         int first = random.nextInt(COUNT);
         int kind = random.nextInt(5);

@@ -6,11 +6,11 @@ import java.util.List;
 
 /**
  * The versions that each block of a device may hold, while several threads write, flush and read.
- * Each block has one writer. A version is a number that no other write has; 0 is written by nobody.
+ * Each block has one writer. A version is a number unique to one write; 0 is the initial content.
  *
- * <p>A read finds the newest acknowledged version or a later one, which was not acknowledged or is
- * under way. After a loss was reported or a flush failed, it finds the version of the last good
- * flush or any later one. For any thread.
+ * <p>A read returns the newest acknowledged version or a later one, which was not acknowledged or
+ * is pending. After a reported loss or a failed flush, it returns the version of the last
+ * successful flush or any later one. For any thread.
  */
 final class TrialLedger {
     /** Fills buffers that a device has given back: a block never holds it. */
@@ -19,7 +19,7 @@ final class TrialLedger {
     private static final int EVENTS_MAX = 1000;
     private static final int EVENTS_TOLD_MAX = 80;
 
-    /** A read found what it must not find. */
+    /** Thrown when a read returned invalid data. */
     static final class Violation extends AssertionError {
         private static final long serialVersionUID = 1L;
 
@@ -29,17 +29,17 @@ final class TrialLedger {
     }
 
     private static final class Block {
-        /** From the durable one on, oldest first. */
+        /** Versions from the durable one on, oldest first. */
         final List<Integer> versions = new ArrayList<>(List.of(0));
-        /** How many older ones were dropped. */
+        /** Number of older versions that were dropped. */
         long dropped;
-        /** The oldest that a read may find, counted from the first of all. */
+        /** Number of the oldest version that a read may return, counted from the first of all. */
         long low;
-        /** A write was given up that may still be under way: reads find it and the one before. */
+        /** Set while an abandoned write may be pending: reads return it or the version before. */
         boolean restless;
     }
 
-    /** Something that explains a violation; of no blocks: of all. */
+    /** An event that may explain a violation; without blocks: it concerns all. */
     private record Event(String what, int first, int count) {}
 
     /** A flush that has begun. */
@@ -52,11 +52,14 @@ final class TrialLedger {
     private final Block[] blocks;
     private final ArrayDeque<Event> events = new ArrayDeque<>();
     private long losses;
-    /** Good flushes. */
+    /** Number of successful flushes. */
     private long flushes;
-    /** No flush has succeeded since the last loss: what reads find may change. */
+    /** Set when no flush has succeeded since the last loss: results of reads may change. */
     private boolean doubtful;
-    /** Power cuts that nothing may have told of, and how many of them a good flush has followed. */
+    /**
+     * Number of power cuts that may be unreported, and number of those followed by a successful
+     * flush.
+     */
     private long cuts;
     private long cutsSettled;
 
@@ -78,7 +81,7 @@ final class TrialLedger {
         }
     }
 
-    /** What happened to a block, and to all, the latest last. */
+    /** Returns the events of a block, and those of all blocks, the latest last. */
     private List<String> history(int block) {
         List<String> found = events.stream()
                 .filter(event -> event.count == 0
@@ -87,7 +90,9 @@ final class TrialLedger {
         return found.subList(Math.max(0, found.size() - EVENTS_TOLD_MAX), found.size());
     }
 
-    /** A write of a new version begins; the number of losses so far goes to its end. */
+    /**
+     * Begins a write of a new version. Returns the number of losses so far, for {@link #endWrite}.
+     */
     synchronized long beginWrite(int first, int count, int version) {
         for (int block = first; block < first + count; block++) {
             blocks[block].versions.add(version);
@@ -97,8 +102,8 @@ final class TrialLedger {
     }
 
     /**
-     * A write has ended, or was given up; unless it was done it may have written each of its
-     * blocks. One that is done comes after all that were given up.
+     * Ends a write, or records that it was given up; unless it was done, it may have written each
+     * of its blocks. A write that is done follows all that were given up.
      */
     synchronized void endWrite(
             int first, int count, boolean done, boolean givenUp, long lossesBefore) {
@@ -143,7 +148,7 @@ final class TrialLedger {
         }
     }
 
-    /** All that was written since the last good flush may be gone. */
+    /** Records that all writes since the last successful flush may be gone. */
     synchronized void lost(String why) {
         note("lost: " + why);
         losses++;
@@ -153,7 +158,7 @@ final class TrialLedger {
         }
     }
 
-    /** A member is about to lose something, and nothing tells of it before the next flush. */
+    /** Records that a member is about to lose data, which only the next flush reports. */
     synchronized void cutUntold() {
         cuts++;
     }
@@ -171,9 +176,9 @@ final class TrialLedger {
     }
 
     /**
-     * A read has found versions.
+     * Checks the versions that a read returned.
      *
-     * @param own by the writer of the blocks, which writes nothing meanwhile
+     * @param own whether the caller is the writer of the blocks, which writes nothing meanwhile
      */
     synchronized void endRead(Look look, int[] found, boolean own) {
         for (int index = 0; index < found.length; index++) {
@@ -184,7 +189,7 @@ final class TrialLedger {
             boolean tolerated = !look.certain || !isCertain()
                     || look.losses != losses || look.cuts != cuts;
             long low = Math.min(look.lows[index], block.low);
-            // What was read before a flush may be older than the oldest that is left since.
+            // Data read before a flush may be older than the oldest version left since.
             boolean tooOld = at < 0
                     ? own && !(tolerated && look.flushes != flushes)
                     : !tolerated && block.dropped + at < low;

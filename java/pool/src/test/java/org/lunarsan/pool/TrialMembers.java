@@ -5,33 +5,34 @@ import java.util.List;
 import java.util.Random;
 import org.lunarsan.device.Device;
 
-/** The members of a mirror on trial, and what may happen to them. For one thread at a time. */
+/** The members of a mirror on trial, and their faults. For one thread at a time. */
 interface TrialMembers extends AutoCloseable {
-    /** Closed, labelled as the members of one mirror, whose first copy is done. */
+    /** Returns closed devices, labelled as the members of one mirror, whose first copy is done. */
     List<? extends Device> devices();
 
-    /** Something happens to one of them, or to several at once; the ledger is told of it. */
+    /** Injects a fault into one member or several, and reports it to the ledger. */
     void fault(Random random, TrialRound round) throws Exception;
 
-    /** All of them work again. */
+    /** Makes all members work again. */
     void heal() throws Exception;
 
     /**
-     * Before the mirror is closed, with nothing under way: what counts as clean and was never
-     * written is lost now. Another opening knows nothing of a flush that failed before.
+     * Loses blocks that are considered clean but were never written. Called before the mirror is
+     * closed, with nothing pending, because another opening has no record of an earlier failed
+     * flush.
      */
     default void loseClean() throws Exception {}
 
-    /** After a flush, and with nothing under way: what counts as flushed stays. */
+    /** Cuts power after a flush, with nothing pending: flushed data stays. */
     default void cutAfterFlush() throws Exception {}
 
-    /** The data of each, while they are closed. */
+    /** Returns the data of each member, while they are closed. */
     List<byte[]> contents() throws Exception;
 
-    /** How long a mirror waits for one of them behind another. */
+    /** Returns the time for which a mirror waits for a member behind another. */
     long memberMillisMax();
 
-    /** The most that passes between two faults. */
+    /** Returns the longest time between two faults. */
     int pauseMillisMax();
 
     @Override

@@ -15,15 +15,15 @@ import org.lunarsan.device.Operation;
 
 /** Members in memory with a volatile cache. */
 final class TrialMemory implements TrialMembers {
-    /** How members lose what they had acknowledged. */
+    /** Ways in which members lose acknowledged writes. */
     enum Kind {
         /** By power cuts, which they count. */
         COUNTED,
-        /** By power cuts, of which one failed flush tells. */
+        /** By power cuts, each reported by one failed flush. */
         SILENT,
-        /** By power cuts, and by flushes that fail and leave blocks that count as clean. */
+        /** By power cuts, and by failed flushes that leave blocks considered clean. */
         GATE,
-        /** By flushes alone, all members at once or one; power cuts follow a good flush. */
+        /** By failed flushes alone, of all members or one; power cuts follow a successful flush. */
         GATE_ONLY
     }
 
@@ -78,7 +78,8 @@ final class TrialMemory implements TrialMembers {
         switch (random.nextInt(4)) {
             case 0, 1 -> {
                 if (kind == Kind.GATE) {
-                    // What counts as clean is lost in silence: no read is beside a failed flush.
+                    // Blocks considered clean are lost silently: no read may run beside a failed
+                    // flush.
                     round.exclusively(() -> cut(random, round));
                 } else {
                     cut(random, round);
@@ -109,7 +110,7 @@ final class TrialMemory implements TrialMembers {
         }
     }
 
-    /** A cache above reads what is lost, before anything tells; a flush then does. */
+    /** Cuts power and lets a cache above read the lost data before a flush reports the loss. */
     private void checkCutThatWasRead(Random random, TrialRound round) throws Exception {
         cut(random, round);
         round.readPlaces(false);
@@ -119,7 +120,7 @@ final class TrialMemory implements TrialMembers {
 
     private void checkCutAfterFlush(TrialRound round) throws Exception {
         round.flushUntilGood();
-        // What the cache above shows counts.
+        // The content returned by the cache above counts.
         round.checkAll();
         round.note("power cut of all after a flush");
         cutAfterFlush();
@@ -127,7 +128,7 @@ final class TrialMemory implements TrialMembers {
         round.checkAll();
     }
 
-    /** The same for several at once: all hang, or all lose their connection. */
+    /** Injects the same fault into several members: all hang, or all lose their connection. */
     private void injectSame(Random random, TrialRound round) {
         Operation operation = OPERATIONS[random.nextInt(OPERATIONS.length)];
         Fault fault = switch (random.nextInt(3)) {

@@ -10,12 +10,12 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.ForwardingDevice;
 
 /**
- * A page cache that writes back by flushes, and calls its blocks clean when the flush after that
- * has failed; those that could not be written at all stay dirty. For any thread.
+ * A page cache that writes back by flushes, and considers its blocks clean when the subsequent
+ * flush has failed; blocks that could not be written at all stay dirty. For any thread.
  */
 final class TrialPageCache extends ForwardingDevice {
     private final Object flushing = new Object();
-    /** Guarded by itself, as the dirty ones. */
+    /** Guarded by itself, like the dirty ones. */
     private final Map<Long, byte[]> pages = new HashMap<>();
     private final Set<Long> dirty = new HashSet<>();
 
@@ -83,7 +83,7 @@ final class TrialPageCache extends ForwardingDevice {
         }
     }
 
-    /** Forgets the clean pages; nobody reads or writes meanwhile. */
+    /** Drops the clean pages; no call may run meanwhile. */
     void drop() {
         synchronized (pages) {
             pages.keySet().retainAll(dirty);

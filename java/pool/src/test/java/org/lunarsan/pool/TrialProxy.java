@@ -11,8 +11,8 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A TCP proxy of an iSCSI target whose connections can be cut. It makes DefaultTime2Wait 0, so that
- * sessions come back at once. Threads: three virtual ones for each connection.
+ * A TCP proxy of an iSCSI target whose connections can be cut. Sets DefaultTime2Wait to 0, so that
+ * sessions are re-established at once. Threads: three virtual ones for each connection.
  */
 final class TrialProxy implements AutoCloseable {
     private static final String WAIT = "DefaultTime2Wait=";
@@ -32,7 +32,7 @@ final class TrialProxy implements AutoCloseable {
         return server.getLocalPort();
     }
 
-    /** Breaks all connections; new ones may be refused until {@link #heal()}. */
+    /** Cuts all connections; new ones may be refused until {@link #heal()}. */
     void cut(boolean refuse) {
         refuses = refuse;
         open.forEach((client, target) -> {
@@ -51,7 +51,7 @@ final class TrialProxy implements AutoCloseable {
                 Socket client = server.accept();
                 Thread.ofVirtual().start(() -> relay(client));
             } catch (IOException over) {
-                // Closed, which the loop sees.
+                // The server socket is closed, which ends the loop.
             }
         }
     }
@@ -101,7 +101,7 @@ final class TrialProxy implements AutoCloseable {
         try {
             socket.close();
         } catch (IOException closed) {
-            // As good.
+            // The socket is closed in any case.
         }
     }
 

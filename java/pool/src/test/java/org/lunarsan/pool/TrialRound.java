@@ -22,18 +22,20 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.QueueOptions;
 
 /**
- * One mirror on trial, from its first opening to its last check: threads that write, read and flush
- * beside faults of its members. The thread that runs it is the only one that does the latter.
+ * One mirror on trial, from its first opening to its last check: threads that write, read and
+ * flush, concurrent to faults of its members, which only the thread of {@link #run} injects.
  */
 final class TrialRound {
-    /** Something done while no call is under way. */
+    /** Work done while no call is pending. */
     interface Alone {
         void run() throws Exception;
     }
 
     private static final int THREADS = 4;
     private static final int LENGTH_MAX = 3;
-    /** Around borders of regions of 128 blocks, and in most of them; each thread has its own. */
+    /**
+     * Around borders of regions of 128 blocks, and in most regions; each thread has its own blocks.
+     */
     private static final int[] PLACES = {0, 124, 252, 300, 511, 600, 764, 900, 1008};
     private static final int TRIES_MAX = 60;
     private static final long STALL_SECONDS_MAX = 180;
@@ -49,7 +51,7 @@ final class TrialRound {
     private final ReentrantReadWriteLock calls = new ReentrantReadWriteLock(true);
     private final Object lossLock = new Object();
 
-    // Changed while no call is under way.
+    // Changed while no call is pending.
     private MirroredDevice pool;
     private AsyncDevice front;
     private TrialPageCache pages;
@@ -83,7 +85,7 @@ final class TrialRound {
         }
     }
 
-    /** Runs it to its end; what it throws is what went wrong. */
+    /** Runs the round to its end; throws a violation or failure. */
     void run() throws Exception {
         open();
         List<Thread> threads = new ArrayList<>();
@@ -151,7 +153,7 @@ final class TrialRound {
                 TimeUnit.MILLISECONDS.toNanos(1 + random.nextInt(members.pauseMillisMax())));
     }
 
-    /** Does something while no call is under way; heals the members, so that calls end. */
+    /** Does work while no call is pending; heals the members, so that calls end. */
     void exclusively(Alone work) throws Exception {
         members.heal();
         if (!calls.writeLock().tryLock(STALL_SECONDS_MAX, TimeUnit.SECONDS)) {
@@ -172,23 +174,23 @@ final class TrialRound {
         }
     }
 
-    /** Copies to stale members, for some time at most; a fault may come to pass late. */
+    /** Copies to stale members, for a limited time, because a fault may take effect late. */
     private void resync() throws Exception {
         try {
             pool.resync().get(COPY_SECONDS_MAX, TimeUnit.SECONDS);
         } catch (ExecutionException | TimeoutException failed) {
-            // A member was bad in the middle of it.
+            // A member failed during the copy.
             members.heal();
         }
     }
 
-    /** Closing flushes for nobody: what was not flushed may be gone. */
+    /** Reopens the pool. Closing is no flush for callers: data that was not flushed may be gone. */
     private void reopen() throws Exception {
         members.loseClean();
         try {
             front.close();
         } catch (DeviceException told) {
-            // It says what it could not flush, and what the next opening copies.
+            // The exception lists what could not be flushed, and what the next opening copies.
         }
         ledger.lost("closed");
         open();
@@ -217,7 +219,7 @@ final class TrialRound {
         note("opened " + states());
     }
 
-    /** What callers have on top of the pool. */
+    /** Builds the layers on top of the pool. */
     private void stack(MirroredDevice bottom) {
         Device top = bottom;
         pages = null;
@@ -238,7 +240,7 @@ final class TrialRound {
                 .map(member -> member.state() + "/" + member.regionsToCopy()).toList();
     }
 
-    /** From the report of a loss on, all that was not flushed may be gone. */
+    /** Records reported losses: all data that was not flushed may be gone. */
     private void noteLosses() {
         synchronized (lossLock) {
             long now = front.losses();
@@ -278,7 +280,7 @@ final class TrialRound {
         }
     }
 
-    /** Reads every block and looks at what it holds; nobody else reads or writes. */
+    /** Reads and checks every block; no other call runs. */
     void checkAll() throws DeviceException {
         for (int first = 0; first < Members.BLOCKS; first += 64) {
             check(first, 64, true, ByteBuffer.allocate(64 * Members.BLOCK));
@@ -286,8 +288,8 @@ final class TrialRound {
     }
 
     /**
-     * Reads each block that is written, one by one, while no call is under way: those last that a
-     * cache has kept longest, or first.
+     * Reads each written block, one by one, while no call is pending. The order decides whether the
+     * oldest blocks of a cache are read last or first.
      */
     void readPlaces(boolean newestFirst) {
         for (int index = 0; index < PLACES.length; index++) {
@@ -358,7 +360,9 @@ final class TrialRound {
         front.close();
     }
 
-    /** It comes after all writes that were given up: none is under way when it has returned. */
+    /**
+     * Writes all blocks after the abandoned writes: none of those is pending when it has returned.
+     */
     private void writeLast() throws DeviceException {
         for (int place : PLACES) {
             int blocks = THREADS * LENGTH_MAX;
@@ -373,7 +377,7 @@ final class TrialRound {
         }
     }
 
-    /** Whether all members are current, and stay so while all is read and their power is cut. */
+    /** True if all members are current, and stay so while all blocks are read and power is cut. */
     private boolean isSettled() throws Exception {
         flushUntilGood();
         if (pool.status().health() != PoolStatus.Health.HEALTHY) {
@@ -386,11 +390,11 @@ final class TrialRound {
         return pool.status().health() == PoolStatus.Health.HEALTHY;
     }
 
-    /** One thread that writes to blocks of its own. */
+    /** One thread that writes to its own blocks. */
     private final class Worker {
         private final int number;
         private final Random random;
-        /** Of a read that was given up: the device must leave it alone. */
+        /** Buffer of an abandoned read, which the device must not touch. */
         private ByteBuffer givenUp;
 
         Worker(int number, Random random) {
@@ -423,7 +427,7 @@ final class TrialRound {
             }
         }
 
-        /** Blocks of one thread never meet those of another; regions do. */
+        /** Returns a random place; blocks of two threads never overlap, but share regions. */
         private int place(int thread) {
             return PLACES[random.nextInt(PLACES.length)] + thread * LENGTH_MAX;
         }

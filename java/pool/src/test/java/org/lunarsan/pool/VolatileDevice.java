@@ -13,14 +13,14 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.device.PoisonedException;
 
 /**
- * A device with a volatile cache, whose power may go while it stays open, as that of a target does
- * behind an iSCSI session that is made again. A flush of it can fail as that of a Linux page cache
- * does: what it did not write counts as clean from then on. For any thread.
+ * A device with a volatile cache, which can lose power while it stays open, like a target behind a
+ * re-established iSCSI session. Its flush can fail like that of a Linux page cache: unwritten
+ * blocks are considered clean from then on. For any thread.
  */
 final class VolatileDevice extends ForwardingDevice {
-    /** Blocks as they were before what was not flushed. */
+    /** Content of blocks before the unflushed writes. */
     private final Map<Long, byte[]> before = new HashMap<>();
-    /** Blocks as they are on the medium, where a failed flush has left others in the cache. */
+    /** Content on the medium of blocks that a failed flush left in the cache. */
     private final Map<Long, byte[]> unwritten = new HashMap<>();
     private final boolean countsLosses;
     private long losses;
@@ -36,7 +36,10 @@ final class VolatileDevice extends ForwardingDevice {
         this.countsLosses = countsLosses;
     }
 
-    /** Counts no losses: only one failed flush tells of a loss, as with most devices. */
+    /**
+     * Returns a device that counts no losses: one failed flush reports a loss, as with most
+     * devices.
+     */
     static VolatileDevice withoutCount(Device inner) {
         return new VolatileDevice(inner, false);
     }
@@ -88,17 +91,17 @@ final class VolatileDevice extends ForwardingDevice {
         return countsLosses ? losses : 0;
     }
 
-    /** The next flush writes nothing and fails; the blocks count as clean, and as the newest. */
+    /** Makes the next flush fail without writing; the blocks are then considered clean. */
     synchronized void failNextFlush() {
         failsNextFlush = true;
     }
 
-    /** Takes the last of {@link #failNextFlush} back. */
+    /** Undoes the last {@link #failNextFlush}. */
     synchronized void failNoFlush() {
         failsNextFlush = false;
     }
 
-    /** The cache drops blocks that count as clean, by a chance of one in some. */
+    /** Drops blocks considered clean from the cache, each with a chance of 1 in {@code oneIn}. */
     synchronized void evict(Random random, int oneIn) throws DeviceException {
         for (Long address : List.copyOf(unwritten.keySet())) {
             if (random.nextInt(oneIn) == 0) {
@@ -107,14 +110,14 @@ final class VolatileDevice extends ForwardingDevice {
         }
     }
 
-    /** What was not flushed is gone. */
+    /** Loses all data that was not flushed. */
     void cutPower() throws DeviceException {
         cutPower(new Random(0), 1);
     }
 
     /**
-     * Of what was not flushed, each block is gone by a chance of one in some. What counted as clean
-     * is gone in any case, and nothing tells of that.
+     * Loses each unflushed block with a chance of 1 in {@code oneIn}. Blocks considered clean are
+     * lost in any case, unreported.
      */
     synchronized void cutPower(Random random, int oneIn) throws DeviceException {
         evict(new Random(0), 1);

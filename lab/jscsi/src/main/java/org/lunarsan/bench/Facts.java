@@ -12,7 +12,7 @@ import java.util.Map;
 import org.lunarsan.bench.server.Programs;
 import org.lunarsan.bench.table.Contestants;
 
-/** What was measured on, and with. Threads: without state. */
+/** Collects facts about the machine and programs of a measurement. Threads: without state. */
 final class Facts {
     private static final Duration ASK_TIME = Duration.ofSeconds(10);
 

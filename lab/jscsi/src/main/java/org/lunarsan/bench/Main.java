@@ -20,10 +20,10 @@ import org.lunarsan.bench.table.Contestants;
 import org.lunarsan.bench.table.Table;
 
 /**
- * {@code make bench-java}: our Java initiator, the published jSCSI and libiscsi on the same
- * targets, as the jSCSI paper measured. {@code --help} tells the options.
+ * {@code make bench-java}: measures our Java initiator, the published jSCSI and libiscsi on the
+ * same targets, as the jSCSI paper did. {@code --help} explains the options.
  *
- * <p>Threads: one, and those of processes that it listens to.
+ * <p>Threads: one, and those that read the output of processes.
  */
 public final class Main {
     private static final int FAILED = 1;
@@ -33,9 +33,9 @@ public final class Main {
     }
 
     /**
-     * Runs it.
+     * Runs the bench.
      *
-     * @param arguments as {@code --help} tells
+     * @param arguments as explained by {@code --help}
      */
     public static void main(String[] arguments) {
         System.exit(exitCode(arguments));
@@ -68,7 +68,7 @@ public final class Main {
         }
     }
 
-    /** Two at once would measure each other. */
+    /** Two concurrent runs would disturb each other's measurements. */
     private static Report alone(Options options) throws IOException {
         Path path = Path.of(System.getProperty("java.io.tmpdir"), "lunar-bench-java.lock");
         try (FileChannel channel = FileChannel.open(path, StandardOpenOption.CREATE,

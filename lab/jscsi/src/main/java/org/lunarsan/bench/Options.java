@@ -14,7 +14,7 @@ import org.lunarsan.bench.table.Operation;
 import org.lunarsan.bench.table.Table;
 
 /**
- * What was asked for on the command line.
+ * The options of the command line.
  *
  * <p>Threads: immutable.
  */
@@ -52,12 +52,12 @@ final class Options {
     private static final int RUNS_MAX = 100_000;
     private static final double SECONDS_MAX = 3600;
     private static final double MILLIS = 1000;
-    /** With a value each. */
+    /** Options with a value. */
     private static final List<String> NAMES = List.of("parts", "runs", "rounds", "warm-up",
             "seconds", "servers", "contestants", "operations", "lunar", "source", "build", "json",
             "markdown");
 
-    /** Which of them name a place of this machine. */
+    /** Options that name a path of this machine. */
     private static final List<String> PATHS =
             List.of("lunar", "source", "build", "json", "markdown");
 
@@ -96,7 +96,7 @@ final class Options {
         return isStrict;
     }
 
-    /** As it can be typed again, without where things are. */
+    /** Returns the command line for another run, without paths. */
     String command() {
         String words = values.entrySet().stream().filter(one -> !PATHS.contains(one.getKey()))
                 .map(one -> "--" + one.getKey() + " " + one.getValue())

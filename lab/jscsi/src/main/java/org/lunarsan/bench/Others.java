@@ -8,19 +8,19 @@ import java.util.Locale;
 import java.util.stream.Stream;
 
 /**
- * How much of the processors others had meanwhile: what all spent (/proc/stat) without what this
- * process and those that it started and that have ended spent (/proc/self/stat).
+ * Measures the share of the processors that other processes used meanwhile: the total (/proc/stat)
+ * less the usage of this process and its ended children (/proc/self/stat).
  *
  * <p>Threads: for one.
  */
 final class Others {
-    /** More than this, and figures are not those of a quiet machine. */
+    /** Share above which figures are not those of a quiet machine. */
     private static final double QUIET = 0.05;
     private static final double PERCENT = 100;
-    /** Of the line "cpu": user, nice, system, idle, iowait, irq, softirq, steal. */
+    /** Fields of the line "cpu": user, nice, system, idle, iowait, irq, softirq, steal. */
     private static final List<Integer> BUSY = List.of(1, 2, 3, 6, 7, 8);
     private static final List<Integer> NOT_BUSY = List.of(4, 5);
-    /** Of /proc/self/stat after the name: utime, stime, cutime, cstime. */
+    /** Fields of /proc/self/stat after the name: utime, stime, cutime, cstime. */
     private static final List<Integer> OWN = List.of(11, 12, 13, 14);
 
     private final Ticks begun;
@@ -29,7 +29,7 @@ final class Others {
         begun = Ticks.now();
     }
 
-    /** All in the clock ticks of the kernel. */
+    /** Processor times in clock ticks of the kernel. */
     private record Ticks(long all, long busy, long own) {
         static Ticks now() throws IOException {
             String[] machine;
@@ -48,7 +48,7 @@ final class Others {
         }
     }
 
-    /** A sentence: how much they had since this was made, and what that means. */
+    /** Returns a sentence with the share since this object was created, and its meaning. */
     String text() throws IOException {
         Ticks now = Ticks.now();
         double share = Math.max(0.0, (now.busy() - begun.busy() - (now.own() - begun.own()))

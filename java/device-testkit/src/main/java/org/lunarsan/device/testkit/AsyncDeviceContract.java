@@ -23,12 +23,12 @@ import org.lunarsan.device.OutOfRangeException;
 import org.lunarsan.device.UnalignedException;
 
 /**
- * The contract of {@link AsyncDevice}, as tests, with all those of {@link DeviceContract}.
+ * The contract of {@link AsyncDevice}, as tests, together with that of {@link DeviceContract}.
  *
- * <p>JUnit makes an object for each test; the tests start threads of their own.
+ * <p>JUnit creates an object for each test; the tests start threads of their own.
  */
 public abstract class AsyncDeviceContract extends DeviceContract {
-    /** Blocks of a long transfer that is given up: more than a command of most devices. */
+    /** Blocks of a long transfer that is given up: more than one command of most devices. */
     private static final int GIVEN_UP_BLOCKS_MAX = 1024;
 
     private static final int GIVEN_UP_ROUNDS = 20;
@@ -49,7 +49,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         assertInstanceOf(kind, failure.getCause());
     }
 
-    /** Goal: refusals come by the future, never by the call. */
+    /** Goal: refusals are reported by the future, never by the call. */
     @Test
     void refusesByTheFuture() throws Exception {
         long end = device.blockCount();
@@ -67,7 +67,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         assertFails(DeviceClosedException.class, async().unmapAsync(0, 1));
     }
 
-    /** Goal: null, an error of the program, is refused by the call itself: no future hides it. */
+    /** Goal: null, a programming error, is refused by the call itself: no future hides it. */
     @Test
     void refusesNullByTheCall() {
         Class<NullPointerException> missing = NullPointerException.class;
@@ -76,8 +76,8 @@ public abstract class AsyncDeviceContract extends DeviceContract {
     }
 
     /**
-     * Goal: a buffer that cannot be used fails its future, and nothing else: with an unchecked
-     * exception or a {@link DeviceException}, as {@link BufferContract} says.
+     * Goal: a buffer that cannot be used fails only its future: with an unchecked exception or a
+     * {@link DeviceException}, as in {@link BufferContract}.
      */
     @Test
     @Timeout(value = 60, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
@@ -105,7 +105,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         device.flush();
     }
 
-    /** Throws what the call without a future would throw. */
+    /** Throws the exception that the blocking call would throw. */
     private static void joinAsCall(CompletableFuture<Void> future) throws DeviceException {
         try {
             future.join();
@@ -135,7 +135,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         assertNull(async().readAsync(device.blockCount(), ByteBuffer.allocate(0)).join());
     }
 
-    /** Runs a step with each way to give up and buffers of several lengths, each kind. */
+    /** Runs a step with each way to give up, and with buffers of several lengths and kinds. */
     private void withEachWay(GivenUp step) {
         int most = (int) Math.min(device.blockCount() - 1, GIVEN_UP_BLOCKS_MAX);
         Seed.run(random -> {
@@ -145,14 +145,14 @@ public abstract class AsyncDeviceContract extends DeviceContract {
                     int bytes = blocks * device.blockSize();
                     ByteBuffer buffer = round % 4 < 2
                             ? ByteBuffer.allocateDirect(bytes) : ByteBuffer.allocate(bytes);
-                    // From before it begins to after it has ended.
+                    // From before the transfer begins to after it has ended.
                     step.run(way, buffer, random.nextInt(4) * random.nextInt(50_000));
                 }
             }
         });
     }
 
-    /** What is done in one way. */
+    /** A step with one way to give up. */
     private interface GivenUp {
         void run(GivingUp way, ByteBuffer buffer, int nanos) throws Exception;
     }
@@ -171,11 +171,11 @@ public abstract class AsyncDeviceContract extends DeviceContract {
     }
 
     /**
-     * Fault: what a caller put into its buffer after orTimeout or cancel came to the disk; and a
-     * write that was given up could end after a later one to the same block.
+     * Fault: data that a caller put into its buffer after orTimeout or cancel was written to the
+     * disk; and a write that was given up could end after a later one to the same block.
      *
-     * <p>Goal: each block is as before, or as the write that was given up has it, and a later write
-     * wins. It waits for the first one, so that all is over when it returns.
+     * <p>Goal: each block is as before, or has the data of the abandoned write, and a later write
+     * wins. The later write waits for the first one, so that both are over when it returns.
      */
     @Test
     @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
@@ -205,9 +205,9 @@ public abstract class AsyncDeviceContract extends DeviceContract {
     }
 
     /**
-     * Fault: data of a read came into its buffer after orTimeout or cancel.
+     * Fault: data of a read arrived in its buffer after orTimeout or cancel.
      *
-     * <p>Goal: what the caller puts there then stays.
+     * <p>Goal: data that the caller puts there then stays.
      */
     @Test
     @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
@@ -222,7 +222,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
             fill(buffer, 0x11);
             buffers.add(buffer);
         });
-        // It ends what is under way.
+        // Closing ends pending transfers.
         device.close();
         for (ByteBuffer buffer : buffers) {
             byte[] expected = new byte[buffer.limit()];
@@ -232,7 +232,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         positions.forEach(position -> assertEquals(0, position));
     }
 
-    /** Goal: many requests under way at once all do what they should. */
+    /** Goal: many concurrent requests all do their work. */
     @Test
     void doesManyAtOnce() {
         Seed.run(random -> {
@@ -254,7 +254,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         });
     }
 
-    /** Goal: what hangs on a future may use the device again. */
+    /** Goal: actions that depend on a future may use the device again. */
     @Test
     void requestsMayFollowFromFutures() {
         CompletableFuture<Void> chain = CompletableFuture.completedFuture(null);
@@ -267,7 +267,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         assertEquals(50, found.get(0));
     }
 
-    /** Goal: closing completes every future, one way or the other. */
+    /** Goal: closing completes every future, with or without success. */
     @Test
     void closingCompletesAll() throws Exception {
         List<CompletableFuture<Void>> futures = new ArrayList<>();

@@ -14,14 +14,14 @@ import org.junit.jupiter.api.Timeout;
 import org.lunarsan.device.DeviceException;
 
 /**
- * Buffers that cannot be used: too short, read-only, of an arena that is closed or that another
- * thread is confined to. Each is a mistake of the caller. The call fails, with an unchecked
- * exception or a {@link DeviceException}; the device goes on as if it had never been made, but for
- * the blocks of a write that failed, each of which is old or new and reads the same from then on.
+ * Buffers that cannot be used: too short, read-only, of an arena that is closed or confined to
+ * another thread. Each is a mistake of the caller. The call fails, with an unchecked exception or a
+ * {@link DeviceException}, and has no other effect on the device, except for the blocks of a failed
+ * write, each of which is old or new and reads the same from then on.
  */
 @Timeout(value = 60, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 abstract class BufferContract extends ContractBase {
-    /** More than any queue, pool of buffers or set of permits that a failed call could use up. */
+    /** More than any queue, buffer pool or set of permits that failed calls could exhaust. */
     private static final int MISTAKES = 300;
 
     private static final int BLOCKS = 24;
@@ -32,7 +32,7 @@ abstract class BufferContract extends ContractBase {
         void run() throws Exception;
     }
 
-    /** Failed as a mistake may fail; null: it succeeded. */
+    /** Returns the failure of a call, which must be of an allowed kind; null: it succeeded. */
     static Throwable mistake(Call call) {
         try {
             call.run();
@@ -55,7 +55,7 @@ abstract class BufferContract extends ContractBase {
         return buffer;
     }
 
-    /** Of another thread, which is gone. */
+    /** Returns a buffer confined to another thread, which has ended. */
     private ByteBuffer confinedElsewhere(int blocks) throws InterruptedException {
         int bytes = blocks * device.blockSize();
         List<ByteBuffer> made = new ArrayList<>();
@@ -63,7 +63,7 @@ abstract class BufferContract extends ContractBase {
             try {
                 made.add(ForeignMemory.confined().allocate(bytes));
             } catch (RuntimeException noForeignMemory) {
-                // The caller makes one as well, and is skipped for the same reason.
+                // The caller makes the same call, and is skipped for the same reason.
             }
         });
         owner.start();
@@ -71,7 +71,7 @@ abstract class BufferContract extends ContractBase {
         return made.isEmpty() ? closedBuffer(blocks) : made.getFirst();
     }
 
-    /** Every block is one of both, whole, and reads the same again and again. */
+    /** Checks that every block has one of both values, whole, and reads the same each time. */
     private void assertOldOrNew(long address, int blocks, int before, int after) throws Exception {
         byte[] found = read(address, blocks);
         for (int block = 0; block < blocks; block++) {
@@ -90,7 +90,7 @@ abstract class BufferContract extends ContractBase {
     }
 
     /**
-     * Fault: a mirror took the exception that a closed buffer causes for a failure of its members:
+     * Fault: a mirror took the exception caused by a closed buffer for a failure of its members:
      * the write was acknowledged, and all members but one were left out, durably.
      */
     @Test
@@ -98,7 +98,7 @@ abstract class BufferContract extends ContractBase {
         assertFailsItsCallOnly("closed", closedBuffer(BLOCKS));
     }
 
-    /** Fault: as for a closed buffer, for one that only another thread may touch. */
+    /** Fault: the same for a buffer confined to another thread. */
     @Test
     void aBufferOfAnotherThreadFailsItsCallOnly() throws Exception {
         assertFailsItsCallOnly("another thread's", confinedElsewhere(BLOCKS));
@@ -117,8 +117,8 @@ abstract class BufferContract extends ContractBase {
     }
 
     /**
-     * Goal: a buffer that only the caller may touch works, or fails its call only: a device may use
-     * threads of its own.
+     * Goal: a buffer confined to the caller works, or fails only its call: a device may use threads
+     * of its own.
      */
     @Test
     void aBufferOfTheCallerAloneWorksOrFailsItsCallOnly() throws Exception {
@@ -144,7 +144,7 @@ abstract class BufferContract extends ContractBase {
         assertWorks(2);
     }
 
-    /** Goal: the same for buffers that are too short or read-only, which any JDK can make. */
+    /** Goal: the same for buffers that are too short or read-only, which any JDK supports. */
     @Test
     void aShortOrReadOnlyBufferFailsItsCallOnly() throws Exception {
         device.write(0, filled(1, BLOCKS));
@@ -162,8 +162,8 @@ abstract class BufferContract extends ContractBase {
     }
 
     /**
-     * Fault: a reader that waited for what was read ahead for another was never told when that
-     * one's buffer could not be filled.
+     * Fault: a reader that waited for blocks prefetched for another one waited for ever if the
+     * other's buffer could not be filled.
      */
     @Test
     void mistakesDoNoHarmToSequentialReaders() throws Exception {
@@ -190,7 +190,7 @@ abstract class BufferContract extends ContractBase {
         assertWorks(2);
     }
 
-    /** Goal: callers beside one that makes mistakes, at neighbouring blocks, notice nothing. */
+    /** Goal: callers of neighbouring blocks are not affected by another caller's mistakes. */
     @Test
     void mistakesDoNoHarmToNeighbours() throws Exception {
         ByteBuffer closed = closedBuffer(2);
@@ -209,7 +209,7 @@ abstract class BufferContract extends ContractBase {
         assertWorks(2);
     }
 
-    /** Goal: memory that is freed during a write fails that write only, if any. */
+    /** Goal: memory that is freed during a write fails at most that write. */
     @Test
     void memoryFreedDuringAWriteFailsItOnly() throws Exception {
         for (int count = 0; count < 40; count++) {

@@ -12,12 +12,12 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.device.DeviceClosedException;
 
-/** Many threads at once. */
+/** Tests with many threads at once. */
 abstract class ConcurrencyContract extends RefusalContract {
     private static final int THREADS = 12;
     private static final int STEPS = 60;
 
-    /** Goal: threads with parts of their own see only their own writes. */
+    /** Goal: threads with separate blocks see only their own writes. */
     @Test
     void keepsThreadsWithTheirOwnBlocksApart() {
         Seed.run(random -> {
@@ -43,7 +43,9 @@ abstract class ConcurrencyContract extends RefusalContract {
         });
     }
 
-    /** Goal: of overlapping writes every block is one writer's, whole, and all see the same. */
+    /**
+     * Goal: of overlapping writes every block is one writer's, whole, and all readers see the same.
+     */
     @Test
     void overlappingWritesLeaveWholeBlocks() {
         Seed.run(random -> {
@@ -72,7 +74,7 @@ abstract class ConcurrencyContract extends RefusalContract {
         });
     }
 
-    /** Goal: what one thread's write returned from, every other thread's next read finds. */
+    /** Goal: data of a write that returned is found by the next read of every other thread. */
     @Test
     void writesAreSeenByOtherThreads() throws Exception {
         AtomicReference<Long> last = new AtomicReference<>(0L);
@@ -90,13 +92,13 @@ abstract class ConcurrencyContract extends RefusalContract {
                 long atLeast = last.get();
                 long found = number(read(5, 1));
                 assertTrue(found >= atLeast, () -> found + " is older than " + atLeast);
-                // A virtual thread that never waits leaves no turn for the writer.
+                // A virtual thread that never waits would keep the writer from running.
                 Thread.yield();
             }
         });
     }
 
-    /** A block that begins with a number below 32768; both its bytes are written as one. */
+    /** Returns a block that begins with a number below 32768, as two bytes written together. */
     private byte[] numbered(long value) {
         byte[] block = filled(0, 1);
         block[0] = (byte) (value >> 7);
@@ -108,7 +110,7 @@ abstract class ConcurrencyContract extends RefusalContract {
         return (block[0] << 7) + block[1];
     }
 
-    /** Goal: flushes beside writes of many threads disturb nobody. */
+    /** Goal: flushes concurrent to writes of many threads disturb none. */
     @Test
     void flushesBesideWrites() throws Exception {
         together(THREADS, thread -> {
@@ -122,7 +124,7 @@ abstract class ConcurrencyContract extends RefusalContract {
         });
     }
 
-    /** Goal: unmapping beside writes to other blocks changes only what it is told. */
+    /** Goal: an unmap concurrent to writes of other blocks changes only its own blocks. */
     @Test
     void unmapsBesideWrites() throws Exception {
         together(8, thread -> {
@@ -137,7 +139,7 @@ abstract class ConcurrencyContract extends RefusalContract {
         });
     }
 
-    /** Goal: interrupted callers get their work done, keep the interrupt, and harm nobody. */
+    /** Goal: interrupted callers complete their work, keep the interrupt, and affect no other. */
     @Test
     void interruptsHarmNobody() throws Exception {
         together(THREADS, thread -> {
@@ -159,7 +161,7 @@ abstract class ConcurrencyContract extends RefusalContract {
         });
     }
 
-    /** Goal: closing beside callers ends every call, with its work done or as closed. */
+    /** Goal: closing ends every concurrent call, with its work done or as closed. */
     @Test
     void closesBesideCallers() throws Exception {
         CountDownLatch busy = new CountDownLatch(THREADS - 1);
@@ -178,7 +180,7 @@ abstract class ConcurrencyContract extends RefusalContract {
                         busy.countDown();
                         counted = true;
                     }
-                    // A virtual thread that never waits leaves no turn for the others.
+                    // A virtual thread that never waits would keep the others from running.
                     Thread.yield();
                 }
             } catch (DeviceClosedException expected) {

@@ -20,23 +20,24 @@ import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
 
-/** The device under test, and what the tests of the contract share. */
+/** The device under test, and helpers shared by the tests of the contract. */
 abstract class ContractBase {
     /** Open during each test. */
     protected Device device;
 
     /**
-     * Makes a device of zeroes.
+     * Creates a device of zeroes.
      *
      * @param blockSize bytes of a block
-     * @param blockCount how many blocks; a device that cannot have just so many may have more
+     * @param blockCount number of blocks; a device that cannot have exactly this number may have
+     *        more
      * @return closed; the contract opens and closes it
-     * @throws Exception when it cannot be made
+     * @throws Exception when it cannot be created
      */
     protected abstract Device make(int blockSize, long blockCount) throws Exception;
 
     /**
-     * Closes a device and opens its medium again. Whoever can opens it by another object.
+     * Closes a device and opens its medium again, by another object if possible.
      *
      * @param used open, and flushed
      * @return open
@@ -67,7 +68,7 @@ abstract class ContractBase {
     }
 
     /**
-     * How many blocks the device is asked to have.
+     * Number of blocks requested of the device.
      *
      * @return the count, at least 64
      */
@@ -76,7 +77,7 @@ abstract class ContractBase {
     }
 
     /**
-     * How many random operations the model is compared for. Slow devices do fewer.
+     * Number of random operations compared with the model; fewer for slow devices.
      *
      * @return the count
      */
@@ -85,7 +86,7 @@ abstract class ContractBase {
     }
 
     /**
-     * Called after a device was closed at the end of a test: asserts that nothing of it is left.
+     * Called after a device was closed at the end of a test: asserts that it left nothing behind.
      *
      * @throws Exception as any test may
      */
@@ -116,7 +117,7 @@ abstract class ContractBase {
     }
 
     byte[] read(long address, int blocks) throws DeviceException {
-        // What the device does not fill is found by the comparison.
+        // The comparison detects bytes that the device does not fill.
         byte[] bytes = filled(0x5A, blocks);
         device.read(address, bytes);
         return bytes;
@@ -127,7 +128,7 @@ abstract class ContractBase {
         assertArrayEquals(expected, found, () -> "blocks from " + address);
     }
 
-    /** A refusal of the right kind that names device, operation and first block. */
+    /** Checks for a refusal of the right kind that names device, operation and first block. */
     void assertRefused(
             Class<? extends DeviceException> kind,
             Operation operation,
@@ -139,7 +140,7 @@ abstract class ContractBase {
         assertEquals(address, refusal.address(), "the address in " + refusal.getMessage());
     }
 
-    /** What a thread of a test does. */
+    /** The work of a thread of a test. */
     interface Step {
         void run(int thread) throws Exception;
     }

@@ -11,23 +11,23 @@ import org.junit.jupiter.api.Test;
 import org.lunarsan.device.DeviceException;
 
 /**
- * The contract of {@link org.lunarsan.device.Device}, as tests. Every device passes them; a new one
- * supplies only {@link #make(int, long)}, and where they differ its block sizes and its count.
+ * The contract of {@link org.lunarsan.device.Device}, as tests. Every device has to pass them; a
+ * new one supplies only {@link #make(int, long)}, and its block sizes and count if they differ.
  *
- * <p>JUnit makes an object for each test; the tests start threads of their own.
+ * <p>JUnit creates an object for each test; the tests start threads of their own.
  */
 public abstract class DeviceContract extends ConcurrencyContract {
     /** For subclasses. */
     protected DeviceContract() {}
 
-    /** Goal: blocks that were never written are zeroes, here as it was promised to be made. */
+    /** Goal: blocks that were never written are zeroes in a device created by the test. */
     @Test
     void beginsWithZeroes() throws Exception {
         assertHolds(0, filled(0, 16));
         assertHolds(device.blockCount() - 16, filled(0, 16));
     }
 
-    /** Goal: what is written at the beginning, in the middle and at the end is read back. */
+    /** Goal: data written at the beginning, in the middle and at the end is read back. */
     @Test
     void readsBackWhatWasWritten() {
         Seed.run(random -> {
@@ -40,7 +40,7 @@ public abstract class DeviceContract extends ConcurrencyContract {
         });
     }
 
-    /** Goal: a write changes its own blocks, and not their neighbours. */
+    /** Goal: a write changes only its own blocks. */
     @Test
     void leavesNeighboursAlone() throws Exception {
         device.write(10, filled(1, 5));
@@ -52,7 +52,7 @@ public abstract class DeviceContract extends ConcurrencyContract {
         assertHolds(15, filled(0, 1));
     }
 
-    /** Goal: the whole device can be written and read as one. */
+    /** Goal: the whole device can be written and read by one call. */
     @Test
     void movesTheWholeDeviceAtOnce() {
         Seed.run(random -> {
@@ -91,7 +91,7 @@ public abstract class DeviceContract extends ConcurrencyContract {
         });
     }
 
-    /** Goal: only what remains of a buffer is moved, and its position is its limit then. */
+    /** Goal: only the remaining bytes of a buffer are moved, and its position is its limit then. */
     @Test
     void movesWhatRemainsOfABuffer() throws Exception {
         int size = device.blockSize();
@@ -116,7 +116,7 @@ public abstract class DeviceContract extends ConcurrencyContract {
         }
     }
 
-    /** Goal: a read-only buffer can be written, and the bytes written from stay as they are. */
+    /** Goal: a read-only buffer can be written from, and its bytes stay unchanged. */
     @Test
     void writesFromReadOnlyBuffers() {
         Seed.run(random -> {
@@ -131,7 +131,7 @@ public abstract class DeviceContract extends ConcurrencyContract {
         });
     }
 
-    /** Goal: the caller may do with its buffer what it likes once the call returned. */
+    /** Goal: the caller may reuse its buffer once the call has returned. */
     @Test
     void keepsNoBuffer() throws Exception {
         byte[] data = filled(5, 2);
@@ -170,7 +170,7 @@ public abstract class DeviceContract extends ConcurrencyContract {
         assertHolds(0, filled(1, 1));
     }
 
-    /** Goal: unmapped blocks are zeroes, or as before where that is not promised; no others. */
+    /** Goal: only unmapped blocks become zeroes, or stay as before if zeroes are not guaranteed. */
     @Test
     void unmapsWhatItIsTold() throws Exception {
         device.write(0, filled(4, 64));
@@ -195,7 +195,7 @@ public abstract class DeviceContract extends ConcurrencyContract {
         }
     }
 
-    /** Goal: thousands of random operations leave what a plain array holds. */
+    /** Goal: thousands of random operations leave the content of a plain array. */
     @Test
     void agreesWithAModel() {
         Seed.run(random -> {
@@ -219,7 +219,7 @@ public abstract class DeviceContract extends ConcurrencyContract {
             case 0 -> device.flush();
             case 1 -> {
                 device.unmap(first, blocks);
-                // Where zeroes are not promised, the model learns what it is.
+                // If zeroes are not guaranteed, the model takes the content from the device.
                 byte[] found = device.unmapReadsZeroes()
                         ? new byte[blocks * size]
                         : read(first, blocks);

@@ -7,12 +7,12 @@ import org.junit.jupiter.api.Assumptions;
 
 /**
  * Buffers over {@code java.lang.foreign}, by reflection: the API is final since Java 22, and this
- * module is compiled for 21, where it is a preview. A test that needs it is skipped where the JDK
- * does not have it.
+ * module is compiled for 21, where it is a preview. A test that needs it is skipped on a JDK
+ * without it.
  *
  * <p>Any access to a buffer of a closed arena throws {@link IllegalStateException}; to one of a
- * confined arena, {@link WrongThreadException} in every thread but the one that made it. Neither
- * can be seen from the buffer before.
+ * confined arena, {@link WrongThreadException} in every thread except its owner. Neither can be
+ * detected from the buffer before.
  */
 final class ForeignMemory {
     private final Object arena;
@@ -31,19 +31,19 @@ final class ForeignMemory {
         return new ForeignMemory(invoke("java.lang.foreign.Arena", "ofShared", null));
     }
 
-    /** Zeroes. */
+    /** Returns a buffer of zeroes. */
     ByteBuffer allocate(int bytes) {
         Object segment =
                 invoke("java.lang.foreign.SegmentAllocator", "allocate", arena, (long) bytes);
         return (ByteBuffer) invoke("java.lang.foreign.MemorySegment", "asByteBuffer", segment);
     }
 
-    /** From now on its buffers cannot be used. In the thread that made it, if it is confined. */
+    /** Makes its buffers unusable. For confined memory, call it in the owning thread. */
     void close() {
         invoke("java.lang.foreign.Arena", "close", arena);
     }
 
-    /** As {@link #close()}; when the memory is in use by a system call, again until it is not. */
+    /** Works as {@link #close()}; retries while a system call uses the memory. */
     void closeWhenUnused() {
         while (true) {
             try {

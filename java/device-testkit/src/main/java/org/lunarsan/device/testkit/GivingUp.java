@@ -4,11 +4,11 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** How futures are completed by others than the device. */
+/** Ways in which code other than the device completes a future. */
 enum GivingUp {
     OR_TIMEOUT, COMPLETE_ON_TIMEOUT, CANCEL, COMPLETE, FAIL, COMPLETE_ASYNC, OBTRUDE;
 
-    /** Completes a future; true: it is known that the device had not done so before. */
+    /** Completes a future; true if the device had certainly not completed it before. */
     boolean giveUp(CompletableFuture<Void> future) {
         switch (this) {
             case OR_TIMEOUT -> {

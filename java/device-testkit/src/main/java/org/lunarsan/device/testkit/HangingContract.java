@@ -24,20 +24,20 @@ import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
 /**
- * The contract of {@link AsyncDevice} where a transfer is given up while a device inside hangs, as
- * tests. They make the devices inside.
+ * The contract of {@link AsyncDevice} for transfers that are given up while an inner device hangs,
+ * as tests. The tests create the inner devices.
  *
- * <p>JUnit makes an object for each test; the tests start threads of their own.
+ * <p>JUnit creates an object for each test; the tests start threads of their own.
  */
 @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 public abstract class HangingContract {
     private static final int BLOCK = 512;
-    /** Blocks of each device inside: 2 MiB of data beside what pools keep for themselves. */
+    /** Blocks of each inner device: 2 MiB of data in addition to the metadata of pools. */
     private static final int INNER_BLOCKS = 8192;
     /** Blocks that a test writes. */
     private static final int AT = 8;
     private static final int LENGTH = 4;
-    /** Blocks that no test touches before it reads them: caches have none of them. */
+    /** Blocks that no test uses before it reads them, so that no cache has them. */
     private static final int COLD = 1024;
     private static final int COLD_STEP = 64;
 
@@ -48,16 +48,16 @@ public abstract class HangingContract {
     protected HangingContract() {}
 
     /**
-     * Makes the device under test.
+     * Creates the device under test.
      *
-     * @param inside the devices inside, closed and blank; each hangs where a test says so
+     * @param inside the inner devices, closed and blank; each hangs when a test requires it
      * @return closed; the contract opens and closes it
-     * @throws Exception when it cannot be made
+     * @throws Exception when it cannot be created
      */
     protected abstract AsyncDevice make(List<? extends Device> inside) throws Exception;
 
     /**
-     * How many devices are inside.
+     * Number of inner devices.
      *
      * @return the count, at least 1
      */
@@ -94,12 +94,12 @@ public abstract class HangingContract {
         }
     }
 
-    /** Has the next such operation of each device inside hang. */
+    /** Makes the next such operation of each inner device hang. */
     private void hang(Operation operation) {
         inside.forEach(one -> one.inject(Fault.of(new Fault.Hang()).on(operation).times(1)));
     }
 
-    /** Returns when any device inside hangs. */
+    /** Returns when any inner device hangs. */
     private void awaitHanging() throws InterruptedException {
         CountDownLatch any = new CountDownLatch(1);
         List<Thread> waiting = new ArrayList<>();
@@ -120,7 +120,7 @@ public abstract class HangingContract {
         }
     }
 
-    /** Nothing hangs any more, nor will. */
+    /** Releases all hanging operations, and makes no more hang. */
     private void goOn() {
         inside.forEach(FaultyDevice::heal);
         inside.forEach(FaultyDevice::release);
@@ -149,8 +149,8 @@ public abstract class HangingContract {
     }
 
     /**
-     * Goal: a write ends when it is given up, though a device inside hangs. The disk gets the data
-     * as it was, or none; later writes to these blocks wait and win, others do not wait.
+     * Goal: a write that is given up ends, even if an inner device hangs. The disk gets the
+     * original data, or none; later writes to these blocks wait and win, others do not wait.
      */
     @Test
     void aWriteGivenUpEndsInItsTime() throws Exception {
@@ -165,7 +165,7 @@ public abstract class HangingContract {
             assertTrue(write.isDone(), () -> way + " did not end it");
             assertEquals(0, buffer.position(), way::toString);
             fill(buffer, 0x66);
-            // Those that are to hang have their chance elsewhere otherwise.
+            // Operations that are to hang could otherwise do so elsewhere.
             inside.forEach(FaultyDevice::heal);
             CompletableFuture<Void> later =
                     device.writeAsync(AT + 2, ByteBuffer.wrap(filled(3, 1)));
@@ -209,7 +209,7 @@ public abstract class HangingContract {
             goOn();
         }
         device.flush();
-        // It ends what is under way.
+        // Closing ends pending transfers.
         device.close();
         for (ByteBuffer buffer : buffers) {
             assertEquals(ByteBuffer.wrap(filled(0x11, LENGTH)), buffer.clear());
@@ -217,7 +217,7 @@ public abstract class HangingContract {
         device.open();
     }
 
-    /** Goal: a flush and an unmap end when they are given up; the next ones do their work. */
+    /** Goal: a flush and an unmap that are given up end; the next ones do their work. */
     @Test
     void whatHasNoBufferEndsInItsTime() throws Exception {
         for (GivingUp way : GivingUp.values()) {
@@ -239,7 +239,7 @@ public abstract class HangingContract {
         }
     }
 
-    /** Goal: an interrupt ends no call that waits for a device that hangs, and is kept. */
+    /** Goal: an interrupt ends no call that waits for a hanging device, and is kept. */
     @Test
     void anInterruptIsKept() throws Exception {
         device.write(AT, filled(1, 1));
@@ -262,7 +262,7 @@ public abstract class HangingContract {
         assertEquals(2, found[0]);
     }
 
-    /** Goal: closing ends, whatever was given up before, and no write comes after it. */
+    /** Goal: closing ends, whatever was given up before, and no write follows. */
     @Test
     void closingEndsAfterSomethingWasGivenUp() throws Exception {
         device.write(AT, filled(1, LENGTH));

@@ -17,22 +17,22 @@ import org.lunarsan.device.Operation;
 
 /**
  * A device with a write cache that loses power: of the blocks that were written and not flushed,
- * any may reach the device inside, in any order, the last content or none.
+ * any may reach the inner device, in any order, with any of their contents or none.
  *
  * <p>For any thread; one operation at a time. After {@link #cut(Random)} every operation fails
- * until it is opened again.
+ * until the device is opened again.
  */
 public final class PowerCutDevice extends ForwardingDevice {
     private final ReentrantLock lock = new ReentrantLock();
-    /** What was written and not flushed: each block with its contents, oldest first. */
+    /** Unflushed blocks, each with its contents, oldest first. */
     private final TreeMap<Long, List<byte[]>> cache = new TreeMap<>();
     private boolean on;
     private boolean open;
 
     /**
-     * Around a device without loss.
+     * Wraps a device without loss.
      *
-     * @param inner the device inside, closed
+     * @param inner the inner device, closed
      */
     public PowerCutDevice(Device inner) {
         super(inner);
@@ -68,7 +68,7 @@ public final class PowerCutDevice extends ForwardingDevice {
      * Cuts the power: each block keeps any of its contents since the last flush.
      *
      * @param random decides which
-     * @throws DeviceException when the device inside fails
+     * @throws DeviceException when the inner device fails
      */
     public void cut(Random random) throws DeviceException {
         lock.lock();

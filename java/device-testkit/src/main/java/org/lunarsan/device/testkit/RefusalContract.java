@@ -15,9 +15,9 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.device.OutOfRangeException;
 import org.lunarsan.device.UnalignedException;
 
-/** Shape, life, and what is refused before any I/O. */
+/** Shape, life, and refusals before any I/O. */
 abstract class RefusalContract extends BufferContract {
-    /** Goal: it has the shape it was made with, and says what it is. */
+    /** Goal: the device has the requested shape, and reports it. */
     @Test
     void hasTheShapeItWasMadeWith() {
         assertEquals(blockSize(), device.blockSize());
@@ -43,7 +43,7 @@ abstract class RefusalContract extends BufferContract {
         }
     }
 
-    /** Goal: name, shape and content outlive close and open. */
+    /** Goal: name, shape and content survive close and open. */
     @Test
     void canBeOpenedAgain() throws Exception {
         String name = device.name();
@@ -56,7 +56,7 @@ abstract class RefusalContract extends BufferContract {
         assertHolds(3, filled(9, 2));
     }
 
-    /** Goal: a second owner is refused, and the first does not notice. */
+    /** Goal: a second owner is refused, and the first is not affected. */
     @Test
     void refusesToBeOpenedTwice() throws Exception {
         assertThrows(DeviceOpenException.class, device::open);
@@ -64,7 +64,7 @@ abstract class RefusalContract extends BufferContract {
         assertHolds(0, filled(1, 1));
     }
 
-    /** Goal: closing twice, or before anything was opened, does nothing. */
+    /** Goal: closing twice, or before opening, does nothing. */
     @Test
     void mayBeClosedTwice() throws Exception {
         device.close();
@@ -75,7 +75,7 @@ abstract class RefusalContract extends BufferContract {
         assertHolds(0, filled(0, 1));
     }
 
-    /** Goal: a closed device refuses everything, name and operation included. */
+    /** Goal: a closed device refuses everything, naming device and operation. */
     @Test
     void refusesAllWhenClosed() throws Exception {
         device.close();
@@ -122,7 +122,7 @@ abstract class RefusalContract extends BufferContract {
         assertHolds(end - 1, filled(0, 1));
     }
 
-    /** Goal: no address is so large that a product or a sum overflows into the device. */
+    /** Goal: for huge addresses no product or sum overflows into the device. */
     @Test
     void refusesHugeAddresses() {
         byte[] block = new byte[blockSize()];
@@ -153,7 +153,7 @@ abstract class RefusalContract extends BufferContract {
         }
     }
 
-    /** Goal: nothing may be read or written up to the very end, and nothing happens. */
+    /** Goal: reads and writes of no bytes are allowed up to the very end, and do nothing. */
     @Test
     void allowsNoBlocksAtAll() throws Exception {
         long end = device.blockCount();
@@ -169,7 +169,7 @@ abstract class RefusalContract extends BufferContract {
         device.flush();
     }
 
-    /** Goal: a buffer that cannot be read into is an error of the program. */
+    /** Goal: reading into a read-only buffer is a programming error. */
     @Test
     void refusesToReadIntoReadOnlyBuffers() {
         ByteBuffer buffer = ByteBuffer.allocate(blockSize()).asReadOnlyBuffer();
@@ -177,7 +177,7 @@ abstract class RefusalContract extends BufferContract {
         assertEquals(0, buffer.position());
     }
 
-    /** Goal: no buffer at all is an error of the program, for whoever calls. */
+    /** Goal: a null buffer is a programming error, for every call. */
     @Test
     void refusesNull() {
         Class<NullPointerException> missing = NullPointerException.class;
@@ -187,7 +187,7 @@ abstract class RefusalContract extends BufferContract {
         assertThrows(missing, () -> device.write(0, (byte[]) null));
     }
 
-    /** Goal: a refused call leaves the position of its buffer. */
+    /** Goal: a refused call leaves the position of its buffer unchanged. */
     @Test
     void leavesThePositionOfRefusedBuffers() {
         ByteBuffer buffer = ByteBuffer.allocate(3 * blockSize()).position(blockSize());

@@ -4,8 +4,7 @@ import java.util.Random;
 import java.util.SplittableRandom;
 
 /**
- * Where the randomness of tests comes from: the system property {@code lunar.seed}, or by chance.
- * For any thread.
+ * Source of randomness in tests: the system property {@code lunar.seed}, or chance. For any thread.
  */
 public final class Seed {
     /** The system property that repeats a run. */
@@ -24,9 +23,9 @@ public final class Seed {
     @FunctionalInterface
     public interface Property {
         /**
-         * Runs it.
+         * Runs the test.
          *
-         * @param random all its randomness comes from here
+         * @param random source of all its randomness
          * @throws Exception as any test may
          */
         void check(Random random) throws Exception;
@@ -42,9 +41,9 @@ public final class Seed {
     }
 
     /**
-     * Runs a property with a generator of the seed; when it fails, the message tells the seed.
+     * Runs a property with a generator of the seed; the message of a failure contains the seed.
      *
-     * @param property what is to hold
+     * @param property the property to check
      */
     public static void run(Property property) {
         try {

@@ -1,9 +1,9 @@
 /**
- * The contract of a device, as JUnit tests that any implementation can run, and what such tests
- * need.
+ * The contract of a device, as JUnit tests that any implementation can run, and helpers for such
+ * tests.
  *
  * <p><b>Entry point.</b> Extend {@link org.lunarsan.device.testkit.DeviceContract} in a test class
- * and say how a device is made; for an {@link org.lunarsan.device.AsyncDevice} extend
+ * and implement the creation of a device; for an {@link org.lunarsan.device.AsyncDevice} extend
  * {@link org.lunarsan.device.testkit.AsyncDeviceContract} instead, which runs both.
  *
  * <pre>{@code
@@ -15,16 +15,15 @@
  * }
  * }</pre>
  *
- * <p>What wraps other devices also extends
- * {@link org.lunarsan.device.testkit.HangingContract}: transfers are given up while a device inside
- * hangs.
+ * <p>Tests of wrappers also extend {@link org.lunarsan.device.testkit.HangingContract}, which gives
+ * transfers up while an inner device hangs.
  *
- * <p><b>Randomness.</b> All of it comes from one seed, {@link org.lunarsan.device.testkit.Seed},
- * which stands in the message of a test that fails and is set with {@code -Dlunar.seed=…}.
+ * <p><b>Randomness.</b> It comes from one seed, {@link org.lunarsan.device.testkit.Seed}, which is
+ * part of the message of a failed test and is set with {@code -Dlunar.seed=…}.
  *
  * <p><b>Threads.</b> Tests of the contract start threads of their own and wait for them.
  *
- * <p><b>Power cuts.</b> {@link org.lunarsan.device.testkit.PowerCutDevice} loses what was not
- * flushed, for tests of what builds on {@link org.lunarsan.device.Device#flush()}.
+ * <p><b>Power cuts.</b> {@link org.lunarsan.device.testkit.PowerCutDevice} loses unflushed writes,
+ * for tests of code that relies on {@link org.lunarsan.device.Device#flush()}.
  */
 package org.lunarsan.device.testkit;

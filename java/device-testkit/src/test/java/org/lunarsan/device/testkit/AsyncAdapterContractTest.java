@@ -3,7 +3,7 @@ package org.lunarsan.device.testkit;
 import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.MemoryDevice;
 
-/** A blocking device behind virtual threads keeps both contracts. */
+/** Both device contracts, over a blocking device behind virtual threads. */
 class AsyncAdapterContractTest extends AsyncDeviceContract {
     @Override
     protected AsyncDevice make(int blockSize, long blockCount) {

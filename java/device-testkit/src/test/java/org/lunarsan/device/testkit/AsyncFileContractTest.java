@@ -7,7 +7,7 @@ import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.CachedDevice;
 import org.lunarsan.device.FileDevice;
 
-/** A file behind a cache and virtual threads keeps both contracts. */
+/** Both device contracts, over a file behind a cache and virtual threads. */
 class AsyncFileContractTest extends AsyncDeviceContract {
     @TempDir Path folder;
 

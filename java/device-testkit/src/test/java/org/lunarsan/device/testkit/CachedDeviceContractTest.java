@@ -4,7 +4,7 @@ import org.lunarsan.device.CachedDevice;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.MemoryDevice;
 
-/** A cache that is smaller than the device keeps the contract. */
+/** The device contract, over a cache that is smaller than the device. */
 class CachedDeviceContractTest extends DeviceContract {
     @Override
     protected Device make(int blockSize, long blockCount) {

@@ -4,7 +4,7 @@ import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.CoalescingDevice;
 import org.lunarsan.device.MemoryDevice;
 
-/** A queue keeps both contracts. */
+/** Both device contracts, over a queue. */
 class CoalescingDeviceContractTest extends AsyncDeviceContract {
     @Override
     protected AsyncDevice make(int blockSize, long blockCount) {

@@ -4,7 +4,7 @@ import org.lunarsan.device.Device;
 import org.lunarsan.device.FaultyDevice;
 import org.lunarsan.device.MemoryDevice;
 
-/** Without faults, the device for faults keeps the contract. */
+/** The device contract, over a device for faults without faults. */
 class FaultyDeviceContractTest extends DeviceContract {
     @Override
     protected Device make(int blockSize, long blockCount) {

@@ -6,7 +6,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.FileDevice;
 
-/** A file keeps the contract. */
+/** The device contract, over a file. */
 class FileDeviceContractTest extends DeviceContract {
     @TempDir Path folder;
 

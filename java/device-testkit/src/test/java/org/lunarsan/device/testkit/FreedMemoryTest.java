@@ -17,9 +17,9 @@ class FreedMemoryTest {
     private static final int BLOCKS = 8;
 
     /**
-     * Fault: when the caller's memory was freed between the write to the device inside and the copy
-     * to the cache, the cache kept bytes of other blocks at that address, and no block near it ever
-     * again.
+     * Fault: when the caller's memory was freed between the write to the inner device and the copy
+     * to the cache, the cache kept bytes of other blocks at that address, and never kept a block
+     * near it again.
      */
     @Test
     void aCacheKeepsNothingOfFreedMemory() throws Exception {

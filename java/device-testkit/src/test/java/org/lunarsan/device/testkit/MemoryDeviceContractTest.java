@@ -3,7 +3,7 @@ package org.lunarsan.device.testkit;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.MemoryDevice;
 
-/** A device in memory keeps the contract. */
+/** The device contract, over a device in memory. */
 class MemoryDeviceContractTest extends DeviceContract {
     @Override
     protected Device make(int blockSize, long blockCount) {

@@ -3,7 +3,7 @@ package org.lunarsan.device.testkit;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.MemoryDevice;
 
-/** As long as there is power, the device that loses it keeps the contract. */
+/** The device contract, over a device for power cuts without a cut. */
 class PowerCutDeviceContractTest extends DeviceContract {
     @Override
     protected Device make(int blockSize, long blockCount) {

@@ -4,7 +4,7 @@ import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.CoalescingDevice;
 import org.lunarsan.device.MemoryDevice;
 
-/** A queue that lends the buffers of its callers to a device inside keeps both contracts. */
+/** Both device contracts, over a queue that lends its callers' buffers to an inner device. */
 class QueuedAsyncContractTest extends AsyncDeviceContract {
     @Override
     protected AsyncDevice make(int blockSize, long blockCount) {

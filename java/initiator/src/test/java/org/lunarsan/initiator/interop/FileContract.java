@@ -15,7 +15,7 @@ import org.lunarsan.initiator.IscsiDevice;
 import org.lunarsan.initiator.IscsiOptions;
 import org.lunarsan.initiator.IscsiUrl;
 
-/** The contract over a server that stays, whose file is made new for each device. */
+/** The device contract over a running server whose file is cleared for each device. */
 abstract class FileContract extends AsyncDeviceContract {
     static final int FILE_BYTES = 2048 * 512;
 
@@ -31,7 +31,7 @@ abstract class FileContract extends AsyncDeviceContract {
         }
     }
 
-    /** Zeroes, in place: the server has it open. */
+    /** Overwrites the file with zeroes in place, because the server has it open. */
     static Path zeroes(Path file) throws IOException {
         try (FileChannel channel = FileChannel.open(file, StandardOpenOption.CREATE,
                 StandardOpenOption.WRITE)) {

@@ -8,7 +8,7 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.List;
 
 /**
- * Debian's istgt as a peer: plain login and I/O. SendTargets makes it spin. Threads: for one
+ * Debian's istgt as a peer: plain login and I/O. SendTargets makes it loop. Threads: for one
  * thread.
  */
 final class Istgt implements AutoCloseable {
@@ -71,7 +71,7 @@ final class Istgt implements AutoCloseable {
         awaitListening();
     }
 
-    /** It refuses a file of accounts that others may read. */
+    /** istgt refuses a file of accounts that other users can read. */
     private static Path secret(Path path, String text) throws IOException {
         Files.deleteIfExists(path);
         Files.createFile(path, PosixFilePermissions.asFileAttribute(

@@ -6,7 +6,7 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 
-/** The contract of devices over istgt. */
+/** The device contract over istgt. */
 @Tag("interop")
 final class IstgtContractTest extends FileContract {
     private static Path folder;

@@ -14,7 +14,7 @@ final class Lunar implements AutoCloseable {
     private final int port;
     private Server server;
 
-    /** {@code lunar serve ARGUMENTS}, listening. */
+    /** Starts {@code lunar serve ARGUMENTS}, and returns when it listens. */
     Lunar(String... arguments) throws IOException {
         port = Server.freePort();
         command = new ArrayList<>(List.of(binary(), "serve"));
@@ -23,7 +23,7 @@ final class Lunar implements AutoCloseable {
         start();
     }
 
-    /** {@code LUNAR_BIN}, or the release build of this repository. */
+    /** Returns {@code LUNAR_BIN}, or the release build of this repository. */
     private static String binary() throws IOException {
         String named = System.getenv("LUNAR_BIN");
         Path built = Path.of("..", "..", "target", "release", "lunar").toAbsolutePath().normalize();
@@ -35,13 +35,13 @@ final class Lunar implements AutoCloseable {
         return path.toString();
     }
 
-    /** Starts it, perhaps once more. */
+    /** Starts the server, also again after {@link #kill}. */
     void start() throws IOException {
         server = new Server("listening on", command);
         server.awaitReady();
     }
 
-    /** As a power cut would. */
+    /** Ends the server as a power cut would. */
     void kill() {
         server.kill();
     }

@@ -12,7 +12,7 @@ import org.lunarsan.initiator.IscsiOptions;
 import org.lunarsan.initiator.IscsiUrl;
 import org.lunarsan.iscsi.text.Digest;
 
-/** The contract of devices over our own server, with digests, over two connections. */
+/** The device contract over our own server, with digests, over two connections. */
 @Tag("interop")
 final class LunarContractTest extends AsyncDeviceContract {
     private final List<Lunar> servers = new ArrayList<>();

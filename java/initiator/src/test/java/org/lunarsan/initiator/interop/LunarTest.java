@@ -29,7 +29,7 @@ import org.lunarsan.iscsi.login.ChapAlgorithm;
 import org.lunarsan.iscsi.pdu.Opcode;
 import org.lunarsan.iscsi.text.Digest;
 
-/** Our own server: integrity, cuts, kills, size, two programs, proofs. */
+/** Our own server: integrity, cuts, kills, size, two programs, authentication. */
 @Tag("interop")
 final class LunarTest {
     private static final List<Integer> KINDS = List.of(Opcode.SCSI_COMMAND, Opcode.DATA_OUT,
@@ -37,12 +37,12 @@ final class LunarTest {
             Opcode.LOGIN_RESPONSE);
     private static final int THREADS = 4;
     private static final int PART_BLOCKS = 2048;
-    /** Less than a piece of a long write, so that R2Ts are asked for. */
+    /** Less than a piece of a long write, so that R2Ts are needed. */
     private static final int FIRST_BURST_BYTES = 64 << 10;
-    /** A kind of PDU that never comes is told, not waited for. */
+    /** Bounds the wait for a kind of PDU that never comes. */
     private static final long CUT_SECONDS_MAX = 120;
 
-    /** Goal: wherever the connection is cut, with digests and without, nothing is lost. */
+    /** Goal: no data is lost at whatever PDU the connection is cut, with and without digests. */
     @Test
     void cutsLoseNothing() {
         Seed.run(random -> {
@@ -64,7 +64,7 @@ final class LunarTest {
                     try {
                         cutAll(relay, random);
                     } catch (InterruptedException given) {
-                        // The work has failed meanwhile.
+                        // The workload has failed meanwhile.
                     } finally {
                         over.set(true);
                     }
@@ -82,7 +82,7 @@ final class LunarTest {
         }
     }
 
-    /** A login needs a loss before it, so each is preceded by a cut at a command. */
+    /** Cuts at a command before each cut at a login, because a login follows only a loss. */
     private static void cutAll(Relay relay, Random random) throws InterruptedException {
         for (int round = 0; round < 2; round++) {
             for (int kind : KINDS) {
@@ -106,7 +106,7 @@ final class LunarTest {
         }
     }
 
-    /** Goal: a server that is killed and started again has all that was flushed. */
+    /** Goal: a server that is killed and restarted has all flushed data. */
     @Test
     void killsLoseNothingFlushed(@TempDir Path folder) {
         Seed.run(random -> {
@@ -129,7 +129,7 @@ final class LunarTest {
     private static void killSometimes(Lunar server, AtomicBoolean over) {
         try {
             for (int kills = 0; kills < 3; kills++) {
-                // Some work has to be under way, how much does not matter.
+                // Some I/O has to be pending; the amount does not matter.
                 TimeUnit.MILLISECONDS.sleep(300);
                 server.kill();
                 server.start();
@@ -141,7 +141,7 @@ final class LunarTest {
         }
     }
 
-    /** Goal: blocks beyond 2^32 are where they belong. */
+    /** Goal: blocks beyond 2^32 are stored at their addresses. */
     @Test
     void hugeDisksHaveTheirBlocks(@TempDir Path state) throws Exception {
         Path folder = Files.createTempDirectory(Path.of("/dev/shm"), "lunar-java-");
@@ -178,7 +178,7 @@ final class LunarTest {
         return data.array();
     }
 
-    /** Goal: two programs share a LUN, and what one wrote the other reads. */
+    /** Goal: two programs share a LUN, and each reads the other's writes. */
     @Test
     void twoProgramsShareALun() throws Exception {
         try (Lunar server = new Lunar("mem:4M", "--block-size", "512");
@@ -206,7 +206,7 @@ final class LunarTest {
         }
     }
 
-    /** What the child does: parts of its own, and a mark for the parent. */
+    /** The work of the child: a workload on its own blocks, and a mark for the parent. */
     static final class SecondProgram {
         static final long MARK = 8000;
         private static final int STEPS = 400;
@@ -214,7 +214,7 @@ final class LunarTest {
         private SecondProgram() {
         }
 
-        /** The URL is the only argument. */
+        /** Takes the URL as the only argument. */
         public static void main(String[] arguments) throws Exception {
             try (IscsiDevice disk = IscsiDevice.open(arguments[0])) {
                 int[] left = {STEPS};
@@ -227,7 +227,9 @@ final class LunarTest {
         }
     }
 
-    /** Goal: our server takes every proof, shows its targets, and refuses a wrong secret. */
+    /**
+     * Goal: our server accepts each CHAP algorithm, shows its targets, and refuses a wrong secret.
+     */
     @Test
     void proofsAreTaken(@TempDir Path folder) throws Exception {
         Path ours = Files.writeString(folder.resolve("ours"), "hunter2-of-the-initiator\n");

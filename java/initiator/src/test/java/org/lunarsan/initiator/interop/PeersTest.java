@@ -16,12 +16,12 @@ import org.lunarsan.initiator.IscsiOptions;
 import org.lunarsan.iscsi.login.ChapAlgorithm;
 import org.lunarsan.iscsi.text.Digest;
 
-/** tgt and istgt: digests, discovery, proofs, integrity. */
+/** tgt and istgt: digests, discovery, authentication, integrity. */
 @Tag("interop")
 final class PeersTest {
     private static final int STEPS = 300;
 
-    /** Goal: tgt keeps what it is given, with digests, and takes our MD5 proof. */
+    /** Goal: tgt stores our data, with digests, and accepts our CHAP response with MD5. */
     @Test
     void tgtKeepsWhatItIsGiven(@TempDir Path folder) {
         Seed.run(random -> {
@@ -41,7 +41,7 @@ final class PeersTest {
         });
     }
 
-    /** Goal: istgt keeps what it is given, with digests and without. */
+    /** Goal: istgt stores our data, with and without digests. */
     @Test
     void istgtKeepsWhatItIsGiven(@TempDir Path folder) {
         Seed.run(random -> {

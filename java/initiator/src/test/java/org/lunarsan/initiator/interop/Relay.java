@@ -21,17 +21,17 @@ import org.lunarsan.iscsi.pdu.LoginFlags;
 import org.lunarsan.iscsi.pdu.Opcode;
 
 /**
- * A relay that knows PDUs and breaks connections at a chosen one: before it, in its middle, or
- * behind it. It makes DefaultTime2Wait 0. Threads: two for each connection.
+ * A relay that parses PDUs and cuts connections at a chosen one: before it, in its middle, or after
+ * it. Sets DefaultTime2Wait to 0. Threads: two for each connection.
  */
 final class Relay implements AutoCloseable {
     /**
-     * Where to break.
+     * Position of a cut.
      *
-     * @param opcode at a PDU of this kind
-     * @param skip after so many others of it
-     * @param part how much of it is passed on, in quarters
-     * @param done completes when it is done
+     * @param opcode kind of the PDU
+     * @param skip number of PDUs of this kind that pass first
+     * @param part part of the PDU that is passed on, in quarters
+     * @param done completes after the cut
      */
     record Cut(int opcode, int skip, int part, CompletableFuture<Void> done) {
         Cut(int opcode, int skip, int part) {
@@ -57,24 +57,24 @@ final class Relay implements AutoCloseable {
         Thread.ofVirtual().start(this::accept);
     }
 
-    /** The URL of a LUN behind it. */
+    /** Returns the URL of a LUN behind the relay. */
     String url(String target) {
         return "iscsi://127.0.0.1:" + server.getLocalPort() + "/" + target + "/0";
     }
 
-    /** Breaks a connection there, once. */
+    /** Cuts a connection at this position, once. */
     void cutAt(Cut cut) {
         next.set(cut);
     }
 
-    /** How often one was broken at this kind. */
+    /** Returns the number of cuts at this kind of PDU. */
     int cuts(int opcode) {
         synchronized (cuts) {
             return cuts.getOrDefault(opcode, 0);
         }
     }
 
-    /** Any kind, any place. */
+    /** Draws a random position at this kind of PDU. */
     static Cut random(Random random, int opcode) {
         return new Cut(opcode, random.nextInt(20), random.nextInt(5));
     }
@@ -114,11 +114,11 @@ final class Relay implements AutoCloseable {
                 out.flush();
             }
         } catch (IOException over) {
-            // The other direction finds out by itself.
+            // The other direction detects the end by itself.
         }
     }
 
-    /** One PDU; false: the connection is broken here. */
+    /** Relays one PDU. False: the connection was cut here. */
     private boolean passOne(DataInputStream in, OutputStream out, boolean[] full)
             throws IOException {
         byte[] header = new byte[BasicHeader.HEADER_BYTES];
@@ -143,7 +143,9 @@ final class Relay implements AutoCloseable {
         return cut == null;
     }
 
-    /** Our server wants two seconds between a loss and the next login; here nobody has them. */
+    /**
+     * Our server requires two seconds between a loss and the next login, which would slow the test.
+     */
     private static void doNotWait(byte[] pdu) {
         String text = new String(pdu, StandardCharsets.ISO_8859_1);
         int at = text.indexOf(WAIT);

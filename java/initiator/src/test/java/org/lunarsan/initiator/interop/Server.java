@@ -16,7 +16,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** A server in a process of its own, and what it writes. Threads: one for its output. */
+/** A server in a separate process, and its output. Threads: one for its output. */
 final class Server implements AutoCloseable {
     private static final long START_SECONDS_MAX = 60;
     private static final InetAddress LOOPBACK = InetAddress.getLoopbackAddress();
@@ -28,11 +28,11 @@ final class Server implements AutoCloseable {
     private final List<String> lines = new ArrayList<>();
     private final CompletableFuture<String> ready = new CompletableFuture<>();
 
-    /** Starts it; {@code sign} is in the line that says that it is ready. */
+    /** Starts the process; a line that contains {@code sign} means that it is ready. */
     Server(String sign, List<String> command) throws IOException {
         process = new ProcessBuilder(command).redirectErrorStream(true).start();
         Thread.ofPlatform().daemon().start(() -> listen(sign));
-        // Whoever ends the tests, no server is left.
+        // No server outlives the tests, however they end.
         Runtime.getRuntime().addShutdownHook(new Thread(process::destroyForcibly));
     }
 
@@ -47,12 +47,12 @@ final class Server implements AutoCloseable {
                 }
             }
         } catch (IOException over) {
-            // It ended.
+            // The process has ended.
         }
         ready.completeExceptionally(new IOException("it ended: " + log()));
     }
 
-    /** The line that says that it is ready. */
+    /** Returns the line that means that the server is ready. */
     String awaitReady() throws IOException {
         try {
             return ready.get(START_SECONDS_MAX, TimeUnit.SECONDS);
@@ -68,7 +68,7 @@ final class Server implements AutoCloseable {
         }
     }
 
-    /** Ends it as a power cut would, and waits until it is gone. */
+    /** Ends the server as a power cut would, and waits until it is gone. */
     void kill() {
         process.destroyForcibly();
         process.onExit().join();
@@ -80,8 +80,8 @@ final class Server implements AutoCloseable {
     }
 
     /**
-     * One that nobody has; below those that the system gives to clients, so that none of them has
-     * it when the server that it is for begins to listen, or does so again.
+     * Returns a free port below the ephemeral range, so that no client gets it before the server
+     * listens or listens again.
      */
     static int freePort() throws IOException {
         int begin = Math.floorMod(ProcessHandle.current().pid() * 61, PORTS);
@@ -96,7 +96,7 @@ final class Server implements AutoCloseable {
         throw new IOException("no port from " + PORT_FIRST + " on is free");
     }
 
-    /** Runs a program to its end, which has to be a good one. */
+    /** Runs a program to its end, which has to be successful. */
     static void must(String... command) throws IOException {
         Process run = new ProcessBuilder(command).redirectErrorStream(true).start();
         String said = new String(run.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
@@ -105,7 +105,10 @@ final class Server implements AutoCloseable {
         }
     }
 
-    /** A program of the system, also where root's programs are not in the path. */
+    /**
+     * Finds a program of the system, also if the directories of root's programs are not in the
+     * path.
+     */
     static String program(String name) throws IOException {
         String path = System.getenv("PATH") + ":/usr/sbin:/sbin";
         for (String folder : path.split(":")) {

@@ -19,7 +19,7 @@ final class Tgt implements AutoCloseable {
 
     Tgt(Path file) throws IOException {
         port = Server.freePort();
-        // A control port is a socket named by number, and any number may be another tgtd's.
+        // A control port is a socket with a number, and any number may be in use by another tgtd.
         control = "TGT_IPC_SOCKET=" + file.toAbsolutePath().resolveSibling("control-" + port);
         server = new Server("never", List.of("env", control, Server.program("tgtd"), "-f",
                 "--iscsi", "portal=127.0.0.1:" + port));
@@ -29,7 +29,7 @@ final class Tgt implements AutoCloseable {
         admin("bind", "--mode", "target", "--tid", "1", "-I", "ALL");
     }
 
-    /** It says nothing when it is ready: it is asked until it answers. */
+    /** Polls until tgtd answers, because it prints nothing when it is ready. */
     private void awaitReady() throws IOException {
         long until = System.nanoTime() + START_NANOS_MAX;
         while (true) {

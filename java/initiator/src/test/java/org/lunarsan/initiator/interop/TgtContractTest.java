@@ -6,7 +6,7 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 
-/** The contract of devices over tgt. */
+/** The device contract over tgt. */
 @Tag("interop")
 final class TgtContractTest extends FileContract {
     private static Path folder;

@@ -14,7 +14,7 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.PoisonedException;
 
 /**
- * Threads that write, read and flush parts of a device of their own, each beside a model of it.
+ * Threads that write, read and flush separate parts of a device and compare each with a model.
  * Threads: each part is for one thread.
  */
 final class Workload {
@@ -38,7 +38,7 @@ final class Workload {
         random = new Random(seed);
     }
 
-    /** Runs several parts side by side, until all of them were told to stop. */
+    /** Runs several parts concurrently, until {@code goesOn} is false. */
     static void run(Device device, int threads, int blocks, long seed, BooleanSupplier goesOn)
             throws Exception {
         AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -61,7 +61,7 @@ final class Workload {
         }
     }
 
-    /** All of it, in this thread. */
+    /** Runs the whole workload of this part in this thread. */
     void all(BooleanSupplier goesOn) throws DeviceException {
         device.write(first, model);
         while (goesOn.getAsBoolean()) {
@@ -93,7 +93,7 @@ final class Workload {
         }
     }
 
-    /** Who is told that a cache was lost writes again what it wrote. */
+    /** Flushes; rewrites the part when the device reports a lost cache. */
     private void flush() throws DeviceException {
         while (true) {
             try {

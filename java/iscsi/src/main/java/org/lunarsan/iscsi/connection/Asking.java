@@ -7,12 +7,12 @@ import org.lunarsan.iscsi.pdu.ManagementFunction;
 import org.lunarsan.iscsi.pdu.ManagementResponse;
 
 /**
- * What the caller asks for: may it be asked now, and is it valid?
+ * Accepts requests of the caller: checks whether each is valid and may be sent now.
  *
  * <p>Threads: behind the lock of its connection.
  */
 final class Asking {
-    /** Places beyond the limit, for logouts, and for what the machine itself asks. */
+    /** Slots beyond the limit, for logouts and for requests of the machine itself. */
     private static final int SPARE_REQUESTS = 32;
 
     private final Core core;
@@ -21,7 +21,7 @@ final class Asking {
         this.core = core;
     }
 
-    /** False: refused, and the request says why. */
+    /** Submits a request. False: refused, and the request holds the reason. */
     boolean submit(Request request) {
         if (request.state != Request.IDLE) {
             throw new IllegalStateException("the request is in hand; wait until it comes back");
@@ -42,7 +42,7 @@ final class Asking {
         return true;
     }
 
-    /** Why it may not be asked, or null. */
+    /** Returns the reason for refusing a request, or null. */
     private String judge(Request request) {
         boolean isLogout = request instanceof Logout;
         if (core.phase == Core.Phase.CLOSED) {
@@ -128,7 +128,7 @@ final class Asking {
     }
 
     /**
-     * What a function on one task comes to if the target knows nothing of that task: RFC 7143
+     * Returns the response to a function on one task that the target does not know: RFC 7143
      * §11.6.1, RFC 7144 §6.4.2.
      */
     static int withoutTask(int function) {
@@ -145,7 +145,10 @@ final class Asking {
         core.enqueue(logout);
     }
 
-    /** Takes no new requests, and logs this connection out when all is over, at the latest then. */
+    /**
+     * Accepts no new requests, and logs this connection out when all are over, at the latest at
+     * {@code by}.
+     */
     void drain(long by) {
         if (core.phase == Core.Phase.FULL_FEATURE) {
             core.phase = Core.Phase.DRAINING;
@@ -169,14 +172,20 @@ final class Asking {
         core.ask(logout);
     }
 
-    /** A ping of the machine, if there is room for one; the target may send more than we answer. */
+    /**
+     * Queues a request of the machine if there is a free slot; the target may ping more often than
+     * we answer.
+     */
     void ask(Request own) {
         if (core.slots.used() < room()) {
             core.ask(own);
         }
     }
 
-    /** A NOP-Out without a tag. A target that pings faster than it can be answered gets fewer. */
+    /**
+     * Queues a NOP-Out without a tag. A target that pings faster than can be answered gets fewer
+     * answers.
+     */
     void answerPing(long lun, int targetTransferTag) {
         if (core.answers.size() < core.limits.requestsMax()) {
             core.answers.addLast(new Core.Answer(lun, targetTransferTag));
@@ -184,7 +193,7 @@ final class Asking {
         }
     }
 
-    /** So that a ping's echo and a text are sent without a copy. */
+    /** Wraps bytes, so that a ping's echo and a text are sent without a copy. */
     static ByteBuffer segment(byte[] bytes) {
         return ByteBuffer.wrap(bytes);
     }

@@ -6,13 +6,13 @@ import java.util.Iterator;
 import java.util.List;
 
 /**
- * Data-Out that is due, in the order it was asked for: unsolicited, or what one R2T asked for. RFC
- * 7143 §11.8 asks for that order. Entries are kept for the next ones.
+ * Sequences of Data-Out that are due, unsolicited or solicited by one R2T, in the order of their
+ * requests, as RFC 7143 §11.8 requires. Entries are kept for reuse.
  *
  * <p>Threads: behind the lock of its connection.
  */
 final class BurstQueue {
-    /** Entries that are kept when they are over. */
+    /** Number of ended entries that are kept. */
     private static final int SPARE_MAX = 64;
 
     private final ArrayDeque<Burst> due = new ArrayDeque<>(1);
@@ -21,9 +21,9 @@ final class BurstQueue {
     /** One sequence of Data-Out. */
     static final class Burst {
         Command command;
-        /** The reserved tag for unsolicited data. */
+        /** The tag of the R2T, or the reserved tag for unsolicited data. */
         int targetTransferTag;
-        /** As the R2T says; zero for unsolicited data. */
+        /** The LUN of the R2T; zero for unsolicited data. */
         long lun;
         int atBytes;
         int endBytes;
@@ -41,7 +41,7 @@ final class BurstQueue {
         due.addLast(burst);
     }
 
-    /** The oldest that may go on, or null. */
+    /** Returns the oldest sequence that may continue, or null. */
     Burst next() {
         Burst first = due.peekFirst();
         if (first == null || first.command.pausedBy == null) {

@@ -1,19 +1,19 @@
 package org.lunarsan.iscsi.connection;
 
 /**
- * Why a connection ends.
+ * Reason for the end of a connection.
  *
  * <p>Threads: immutable.
  */
 public sealed interface CloseReason {
-    /** Logged out. */
+    /** The connection was logged out. */
     record LoggedOut() implements CloseReason {
     }
 
     /**
      * The target broke the protocol.
      *
-     * @param violation how
+     * @param violation the violation
      */
     record Violated(Violation violation) implements CloseReason {
     }
@@ -21,7 +21,7 @@ public sealed interface CloseReason {
     /**
      * The target did not answer in time.
      *
-     * @param what to what
+     * @param what the unanswered request
      */
     record TimedOut(String what) implements CloseReason {
     }
@@ -30,7 +30,7 @@ public sealed interface CloseReason {
     record PeerClosed() implements CloseReason {
     }
 
-    /** The session asked for it. */
+    /** The session dropped the connection. */
     record Dropped() implements CloseReason {
     }
 }

@@ -8,13 +8,13 @@ import org.lunarsan.iscsi.pdu.ScsiCommandView;
 import org.lunarsan.iscsi.pdu.TaskAttribute;
 
 /**
- * A SCSI command to execute, and what came of it. RFC 7143 §11.3, §11.4.
+ * A SCSI command and its result. RFC 7143 §11.3, §11.4.
  *
- * <p>Meant to be kept and used again: {@link #clear}, then set what is asked. A driver may extend
- * it with what it needs to know of the one who waits.
+ * <p>Meant for reuse: call {@link #clear}, then set the fields of the next command. A driver may
+ * extend the class with state of the waiting caller.
  *
- * <p>Threads: as {@link Request}. While it is in hand the driver's reader may write into the
- * data-in range, and its writer reads the data-out range.
+ * <p>Threads: as {@link Request}. While the command is pending, the driver's reader may write into
+ * the data-in range, and its writer reads the data-out range.
  */
 public non-sealed class Command extends Request {
     private static final byte[] NO_SENSE = new byte[0];
@@ -31,12 +31,14 @@ public non-sealed class Command extends Request {
     private int dataInAt;
     private int dataInBytesMax;
 
-    /** The function that may end it: with FastAbort no more data is sent until its answer. */
+    /**
+     * The function that may end the command: with FastAbort no more data is sent until its answer.
+     */
     Management pausedBy;
-    /** What R2Ts have asked for, with the unsolicited data at the start. */
+    /** The ranges solicited by R2Ts, with the unsolicited data at the start. */
     final Coverage asked = new Coverage();
     final Coverage received = new Coverage();
-    /** R2Ts whose data is not wholly sent. */
+    /** Number of R2Ts whose data is not completely sent. */
     int r2tsOpen;
     /** The next DataSN or R2TSN: one sequence for both. RFC 7143 §4.2.2.4. */
     int inputSn;
@@ -51,13 +53,13 @@ public non-sealed class Command extends Request {
     Residual readResidual = Residual.NONE;
     int readResidualBytes;
 
-    /** A command for LUN 0 with an empty CDB and no data. */
+    /** Creates a command for LUN 0 with an empty CDB and no data. */
     public Command() {
         clear();
     }
 
     /**
-     * As new; buffers are let go.
+     * Resets the command and releases its buffers.
      *
      * @return this
      */
@@ -77,7 +79,7 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * For which unit.
+     * Sets the unit.
      *
      * @param field see {@link org.lunarsan.iscsi.wire.Lun}
      * @return this
@@ -91,14 +93,14 @@ public non-sealed class Command extends Request {
     /**
      * The 16 bytes of the CDB, to be written into; shorter ones are padded with zeroes.
      *
-     * @return the bytes themselves
+     * @return the array itself
      */
     public final byte[] cdb() {
         return longCdb == null ? cdb : longCdb;
     }
 
     /**
-     * A CDB of more than 16 bytes, which goes on in an Additional Header Segment. RFC 7143
+     * Sets a CDB of more than 16 bytes, which continues in an Additional Header Segment. RFC 7143
      * §11.2.2.3.
      *
      * @param whole 17 to {@link CommandSegments#CDB_BYTES_MAX} bytes, not copied
@@ -111,11 +113,11 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * Data for the target; its length is the Expected Data Transfer Length.
+     * Sets the data for the target; its length is the Expected Data Transfer Length.
      *
      * @param buffer its position and limit are neither used nor changed
-     * @param at where the data begins in it
-     * @param bytes how much
+     * @param at index of the first byte
+     * @param bytes length
      * @return this
      * @throws IndexOutOfBoundsException when the range is not inside the buffer
      */
@@ -129,12 +131,12 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * Where data of the target goes, and how much is expected. With data-out as well, the command
-     * is bidirectional.
+     * Sets the destination of the target's data and its expected length. With data-out as well, the
+     * command is bidirectional.
      *
      * @param buffer its position and limit are neither used nor changed
-     * @param at where the data begins in it
-     * @param bytes how much at most
+     * @param at index of the first byte
+     * @param bytes maximum length
      * @return this
      * @throws IndexOutOfBoundsException when the range is not inside the buffer
      */
@@ -148,7 +150,7 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * How it is ordered among the others.
+     * Sets the task attribute.
      *
      * @param value see {@link TaskAttribute}
      * @return this
@@ -160,9 +162,9 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * Command priority. Not sent below iSCSIProtocolLevel 2. RFC 7144 §5.1.1.
+     * Sets the command priority. Not sent below iSCSIProtocolLevel 2. RFC 7144 §5.1.1.
      *
-     * @param value 0 says nothing, else 1 is the highest of 15
+     * @param value 0: none, else 1 is the highest of 15
      * @return this
      */
     public final Command priority(int value) {
@@ -172,9 +174,9 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * Whether it goes ahead of the commands that wait, the window being open or not.
+     * Sets immediate delivery: the command precedes waiting ones, even if the window is closed.
      *
-     * @param value whether
+     * @param value whether to deliver immediately
      * @return this
      */
     public final Command immediate(boolean value) {
@@ -184,7 +186,7 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * For which unit.
+     * The unit of the command.
      *
      * @return the LUN field
      */
@@ -202,16 +204,16 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * Where the data begins in {@link #dataInBuffer}.
+     * Index of the first byte in {@link #dataInBuffer}.
      *
-     * @return the place
+     * @return the index
      */
     public final int dataInAt() {
         return dataInAt;
     }
 
     /**
-     * How much data is expected at most.
+     * Maximum length of the expected data.
      *
      * @return bytes
      */
@@ -220,7 +222,7 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * How much data is for the target.
+     * Length of the data for the target.
      *
      * @return bytes
      */
@@ -229,7 +231,8 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * Whether it reached the SCSI layer of the target; if not, the status means nothing.
+     * The response, which tells whether the command reached the SCSI layer of the target; otherwise
+     * the status is invalid.
      *
      * @return see {@link org.lunarsan.iscsi.pdu.ServiceResponse}
      */
@@ -265,7 +268,7 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * How much of the data-in range holds data of the target, from its start.
+     * Length of the data of the target, from the start of the data-in range.
      *
      * @return bytes
      */
@@ -283,7 +286,7 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * How many bytes {@link #residual} is about.
+     * Number of bytes of {@link #residual}.
      *
      * @return 0 to 2^32 - 1
      */
@@ -301,7 +304,7 @@ public non-sealed class Command extends Request {
     }
 
     /**
-     * How many bytes {@link #readResidual} is about.
+     * Number of bytes of {@link #readResidual}.
      *
      * @return 0 to 2^32 - 1
      */
@@ -309,7 +312,7 @@ public non-sealed class Command extends Request {
         return Integer.toUnsignedLong(readResidualBytes);
     }
 
-    /** The same data lies elsewhere from now on. */
+    /** Sets another buffer that holds the same data. */
     final void moveDataOut(ByteBuffer buffer, int at) {
         Objects.checkFromIndexSize(at, dataOutBytes, buffer.capacity());
         dataOut = buffer;

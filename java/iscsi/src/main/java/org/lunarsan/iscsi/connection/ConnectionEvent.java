@@ -1,14 +1,14 @@
 package org.lunarsan.iscsi.connection;
 
 /**
- * What a connection tells its driver unasked.
+ * An event that a connection reports to its driver.
  *
- * <p>Threads: immutable, but for the bytes of sense data, which are the receiver's.
+ * <p>Threads: immutable, except for the bytes of sense data, which the receiver owns.
  */
 public sealed interface ConnectionEvent {
     /**
-     * An Asynchronous Message. What the protocol asks of the initiator in return happens without
-     * the driver. RFC 7143 §11.9.
+     * An Asynchronous Message. The connection itself does what the protocol requires of the
+     * initiator in return. RFC 7143 §11.9.
      *
      * @param event see {@link org.lunarsan.iscsi.pdu.AsyncEvent}
      * @param lun for a SCSI event
@@ -23,9 +23,10 @@ public sealed interface ConnectionEvent {
     }
 
     /**
-     * Nothing more will be sent: flush what was, then close the socket. Comes once, and last.
+     * The connection is closed: flush the sent PDUs, then close the socket. Reported once, as the
+     * last event.
      *
-     * @param reason why
+     * @param reason the reason
      */
     record Closed(CloseReason reason) implements ConnectionEvent {
     }

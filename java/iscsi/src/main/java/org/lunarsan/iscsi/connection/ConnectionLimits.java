@@ -5,16 +5,19 @@ package org.lunarsan.iscsi.connection;
  *
  * <p>Threads: immutable.
  *
- * @param pingIntervalNanos when nothing has arrived for so long, the target is pinged; 0: never
- * @param pingNanos a pinged target that sends nothing for so long is taken for dead
+ * @param pingIntervalNanos idle time after which the target is pinged; 0: never
+ * @param pingNanos time after a ping without any answer after which the target counts as dead
  * @param logoutNanos from the Logout Request to its response
- * @param requestsMax commands and other requests in hand at once, those that wait for the window
- *        included; at most {@link #REQUESTS_MAX}
+ * @param requestsMax pending commands and other requests, including those that wait for the window;
+ *        at most {@link #REQUESTS_MAX}
  * @param textBytesMax text gathered over the Text Responses of one exchange
  */
 public record ConnectionLimits(long pingIntervalNanos, long pingNanos, long logoutNanos,
         int requestsMax, int textBytesMax) {
-    /** The most requests that Initiator Task Tags have room for, less what the machine needs. */
+    /**
+     * The largest number of requests: the number of Initiator Task Tags, less those for the
+     * machine.
+     */
     public static final int REQUESTS_MAX = 4000;
 
     private static final long SECOND = 1_000_000_000L;
@@ -24,9 +27,9 @@ public record ConnectionLimits(long pingIntervalNanos, long pingNanos, long logo
             new ConnectionLimits(5 * SECOND, 5 * SECOND, 5 * SECOND, 1024, 1 << 20);
 
     /**
-     * Checks that they make sense.
+     * Checks the limits.
      *
-     * @throws IllegalArgumentException when they do not
+     * @throws IllegalArgumentException when they are not valid
      */
     public ConnectionLimits {
         boolean times = pingIntervalNanos >= 0 && pingNanos > 0 && logoutNanos > 0;

@@ -10,12 +10,12 @@ import org.lunarsan.iscsi.text.TaskReporting;
 import org.lunarsan.iscsi.wire.SerialNumber;
 
 /**
- * What the parts of a connection share, and how a request and the connection end.
+ * State shared by the parts of a connection, and the end of requests and of the connection.
  *
  * <p>Threads: behind the lock of its connection.
  */
 final class Core {
-    /** How far the connection is. */
+    /** Phase of the connection. */
     enum Phase { FULL_FEATURE, DRAINING, CLOSED }
 
     /** A NOP-Out without a tag: the answer to a ping, or the acknowledgement of an event. */
@@ -33,7 +33,7 @@ final class Core {
     final RequestQueue urgent = new RequestQueue();
     /** Requests that wait for the window, oldest first. */
     final RequestQueue waiting = new RequestQueue();
-    /** Texts that wait for the one before. */
+    /** Texts that wait for the previous exchange. */
     final RequestQueue texts = new RequestQueue();
     final RequestQueue completed = new RequestQueue();
     final ArrayDeque<Answer> answers = new ArrayDeque<>(1);
@@ -43,15 +43,15 @@ final class Core {
     final Timers timers = new Timers();
     Phase phase = Phase.FULL_FEATURE;
     int expStatSn;
-    /** The text exchange under way. */
+    /** The running text exchange. */
     TextQuestion exchange;
-    /** A Logout Request that ends this connection is out. */
+    /** The sent Logout Request that ends this connection. */
     Logout loggingOut;
-    /** No more data-out is sent. */
+    /** Set when no more data-out is sent. */
     boolean dataIsOver;
     /** The command whose data-in range the reader fills. */
     Command receiving;
-    /** That command is to end when its data segment has. */
+    /** Set when that command ends together with its data segment. */
     boolean receivingIsOver;
     private int windowExp;
     private int windowMax;
@@ -78,8 +78,8 @@ final class Core {
     }
 
     /**
-     * Each StatSN once, and in order: anything else means a lost response, which only session
-     * recovery mends at ErrorRecoveryLevel 0. RFC 7143 §4.2.2.2.
+     * Checks a StatSN, each of which occurs once and in order: anything else means a lost response,
+     * which only session recovery repairs at ErrorRecoveryLevel 0. RFC 7143 §4.2.2.2.
      */
     void onStatSn(int statSn) throws Violated {
         if (statSn != expStatSn) {
@@ -88,7 +88,7 @@ final class Core {
         expStatSn++;
     }
 
-    /** R2T and pings tell the next StatSN without consuming it. */
+    /** Checks the StatSN of R2Ts and pings, which announce the next one without consuming it. */
     void onNextStatSn(int statSn) throws Violated {
         if (SerialNumber.after(statSn, expStatSn)) {
             throw new Violated(new Violation.StatSn(statSn, expStatSn));
@@ -103,7 +103,7 @@ final class Core {
         }
     }
 
-    /** Queues a request of ours or the caller's that has its place. */
+    /** Queues a request that has a slot, of the machine or the caller. */
     void enqueue(Request request) {
         if (request instanceof TextQuestion text) {
             if (exchange != null && exchange != text) {
@@ -123,13 +123,13 @@ final class Core {
         enqueue(own);
     }
 
-    /** The request that a peer means by its tag, or null: it must have been sent. */
+    /** Returns the request with this tag of the peer if it was sent, else null. */
     Request sent(int tag) {
         Request request = slots.find(tag);
         return request != null && request.state == Request.SENT ? request : null;
     }
 
-    /** A request is over; {@code failure} is null if the target answered. */
+    /** Ends a request; {@code failure} is null if the target answered. */
     void finish(Request request, Failure failure) {
         slots.remove(request);
         request.failure = failure;
@@ -146,7 +146,7 @@ final class Core {
         }
     }
 
-    /** One who held on to the buffers of a request does no longer. */
+    /** Releases one hold on the buffers of a request. */
     void release(Request request) {
         request.holders--;
         if (request.over && request.holders == 0) {
@@ -161,7 +161,7 @@ final class Core {
         }
     }
 
-    /** Those that the function did not end go on. */
+    /** Resumes the commands that the function did not end. */
     private void managed(Management management) {
         for (int at = 0; at < slots.capacity(); at++) {
             if (slots.at(at) instanceof Command command && command.pausedBy == management) {
@@ -174,7 +174,7 @@ final class Core {
         }
     }
 
-    /** The turn of the next text, once the one before is over. */
+    /** Sends the next text once the previous exchange is over. */
     private void nextText(TextQuestion over) {
         if (over.goesOn) {
             waiting.remove(over);
@@ -189,10 +189,10 @@ final class Core {
         }
     }
 
-    /** Ends one task that the target may not know to be over yet. */
+    /** Ends one task that the target may still consider running. */
     void endTask(Command command) {
         if (command == receiving) {
-            // Its buffer is being filled; it comes back when that is over.
+            // The reader is filling the command's buffer; the command completes afterwards.
             receivingIsOver = true;
             return;
         }
@@ -201,8 +201,8 @@ final class Core {
     }
 
     /**
-     * The target terminates all tasks when it gets the Logout Request (RFC 7143 §11.14): data that
-     * came behind it would belong to none.
+     * Stops sending data. The target terminates all tasks when it gets the Logout Request (RFC 7143
+     * §11.14), so later data would belong to no task.
      */
     void endData() {
         dataIsOver = true;
@@ -210,8 +210,8 @@ final class Core {
     }
 
     /**
-     * Nothing may be sent behind a Logout Request (RFC 7143 §11.14), so what still waits for a
-     * number is not sent any more.
+     * Withdraws the requests that still wait for a number: none may be sent after a Logout Request
+     * (RFC 7143 §11.14).
      */
     void withdrawAll(String why) {
         Failure failure = Failure.refused(why);
@@ -223,7 +223,10 @@ final class Core {
         }
     }
 
-    /** Ends the connection: everything in hand is reported, then it closes. Happens once. */
+    /**
+     * Ends the connection: completes all pending requests and reports the reason. Has an effect
+     * once.
+     */
     void shut(CloseReason reason, Ending ending, Failure failure) {
         if (phase == Phase.CLOSED) {
             return;
@@ -254,7 +257,7 @@ final class Core {
         }
     }
 
-    /** The peer broke a rule. */
+    /** Ends the connection because the peer broke a rule. */
     void violated(Violated violated) {
         shut(new CloseReason.Violated(violated.violation()), Ending.VIOLATION, Failure.LOST);
     }

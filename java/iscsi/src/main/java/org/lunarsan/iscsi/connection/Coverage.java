@@ -3,14 +3,14 @@ package org.lunarsan.iscsi.connection;
 import java.util.Arrays;
 
 /**
- * Which bytes of a transfer are done: ranges that neither touch nor overlap, in order.
+ * The transferred bytes of a transfer, as ordered ranges that neither touch nor overlap.
  *
- * <p>In order, as it nearly always is, that is one range from 0, which needs no room of its own.
+ * <p>In the usual case of a transfer in order there is one range from 0, which needs no array.
  *
  * <p>Threads: behind the lock of its connection.
  */
 final class Coverage {
-    /** Gaps that a transfer may have at one time. */
+    /** Limit of the gaps of a transfer at one time. */
     static final int RANGES_MAX = 1024;
 
     private static final int[] NONE = new int[0];
@@ -19,29 +19,29 @@ final class Coverage {
     private static final String OVERLAPS = "repeats a part of the data";
     private static final String TOO_SCATTERED = "leaves too many gaps in the data";
 
-    /** Where the range ends that begins at 0. */
+    /** End of the range that begins at 0. */
     private int contiguous;
-    /** Start and end of those behind the first gap. */
+    /** Start and end of the ranges after the first gap. */
     private int[] ranges = NONE;
     private int count;
 
-    /** So many bytes from the start; nothing else. */
+    /** Sets the ranges to one of {@code bytes} from the start. */
     void reset(int bytes) {
         contiguous = bytes;
         count = 0;
     }
 
-    /** Bytes from the start without a gap. */
+    /** Returns the number of bytes from the start without a gap. */
     int contiguous() {
         return contiguous;
     }
 
-    /** Whether there is nothing behind a gap. */
+    /** True if there is no range after a gap. */
     boolean isWhole() {
         return count == 0;
     }
 
-    /** All bytes. */
+    /** Returns the number of all bytes. */
     int total() {
         int total = contiguous;
         for (int at = 0; at < count; at++) {
@@ -51,8 +51,8 @@ final class Coverage {
     }
 
     /**
-     * Takes so many bytes at an offset of a transfer of {@code total} bytes in; both numbers of the
-     * peer are unsigned. Gives what does not fit, or null.
+     * Adds {@code bytes} at an offset of a transfer of {@code total} bytes; both numbers of the
+     * peer are unsigned. Returns why they do not fit, or null.
      */
     String add(int offset, int bytes, int total, boolean inOrder) {
         if (Integer.toUnsignedLong(offset) + Integer.toUnsignedLong(bytes) > total) {

@@ -1,13 +1,13 @@
 package org.lunarsan.iscsi.connection;
 
 /**
- * Tags of tasks that management functions ended before the target said so: late PDUs for them are
- * no news, while one for any other tag is hostile.
+ * Tags of tasks that management functions ended before the target reported it. Late PDUs with these
+ * tags are ignored, while any other unknown tag is a violation.
  *
  * <p>Threads: behind the lock of its connection.
  */
 final class EndedTags {
-    /** Tags that are remembered; late PDUs for older ones are violations. */
+    /** Number of tags kept; late PDUs for older ones are violations. */
     static final int ENDED_TAGS_MAX = 1024;
 
     private int[] tags = new int[0];

@@ -3,24 +3,27 @@ package org.lunarsan.iscsi.connection;
 import org.lunarsan.iscsi.pdu.RejectReason;
 
 /**
- * Why a request has no answer of the target. Whether a command that was sent had an effect is then
- * not known, except for {@link Kind#REFUSED}.
+ * Reason why a request has no answer of the target. The outcome of a sent command is then unknown,
+ * except for {@link Kind#REFUSED}.
  *
  * <p>Threads: immutable.
  *
  * @param kind the kind
- * @param what in words
+ * @param what the reason, for messages
  */
 public record Failure(Kind kind, String what) {
     /** The kinds. */
     public enum Kind {
-        /** Never sent: logging out, too much in hand, not valid as asked, or the end came first. */
+        /**
+         * Never sent: logging out, too many pending requests, not valid, or the connection ended
+         * first.
+         */
         REFUSED,
-        /** Ended by a task management function. */
+        /** A task management function ended the command. */
         ABORTED,
         /** The target rejected it. */
         REJECTED,
-        /** Ended by a logout. */
+        /** A logout ended the command. */
         LOGGED_OUT,
         /** The connection ended first. */
         LOST

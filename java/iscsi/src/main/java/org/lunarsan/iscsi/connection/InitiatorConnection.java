@@ -14,32 +14,31 @@ import org.lunarsan.iscsi.session.Ending;
 import org.lunarsan.iscsi.session.InitiatorSession;
 
 /**
- * One iSCSI connection in the initiator role, in full feature phase: no socket, no thread, no
+ * One iSCSI connection in the initiator role, in full feature phase, without socket, threads or
  * clock. RFC 7143 §4.2, §11.
  *
  * <p>Contract:
  * <ul>
- * <li>The <b>reader</b> hands each header to {@link #onHeader}, puts the data segment where that
- * says, then calls {@link #onPayload}. When its stream ends, whatever the reason, it calls
- * {@link #readerStopped}.
- * <li>The <b>writer</b> calls {@link #poll} until it says no, sends what it was given, and calls
- * {@link #sent} for each. When it has nothing to do it waits until {@code wake} was run or
- * {@link #nanosToWait} are over. When it stops, it gives back by {@link #sent} what it holds.
- * <li>Any <b>caller</b> hands requests to {@link #submit}.
- * <li>After any call, {@link #pollCompleted} gives the requests that are over; each that was
- * accepted comes back exactly once.
+ * <li>The <b>reader</b> passes each header to {@link #onHeader}, puts the data segment at the place
+ * that the call returns, then calls {@link #onPayload}. When its stream ends, for any reason, it
+ * calls {@link #readerStopped}.
+ * <li>The <b>writer</b> calls {@link #poll} until it returns false, sends the PDUs, and calls
+ * {@link #sent} for each. When nothing is due, it waits until {@code wake} is called or
+ * {@link #nanosToWait} have passed. When it stops, it returns its PDUs by {@link #sent}.
+ * <li>Any <b>caller</b> passes requests to {@link #submit}.
+ * <li>After any call, {@link #pollCompleted} returns completed requests; each accepted request
+ * completes exactly once.
  * </ul>
  *
- * <p>It mirrors the machine of the Rust crate, but for what would cost an allocation per command
- * there: a {@link Request} is the slot of its own task, and a PDU is encoded where the writer
- * wants it.
+ * <p>It corresponds to the machine of the Rust crate, without its allocations per command: a
+ * {@link Request} is the slot of its own task, and a PDU is encoded into the writer's buffer.
  *
- * <p>Threads: any, behind the one lock of this connection, which is held for short; within it the
- * lock of the session is taken, never that of another connection. {@code wake} may be run while it
- * is held.
+ * <p>Threads: any, behind the lock of this connection, which is held for a short time; within it
+ * the lock of the session is taken, never that of another connection. {@code wake} may be called
+ * while it is held.
  */
 public final class InitiatorConnection {
-    /** From {@link #nanosToWait}: nothing is due. */
+    /** Returned by {@link #nanosToWait}: nothing is due. */
     public static final long FOREVER = Timers.NEVER;
 
     private static final ByteBuffer EMPTY = ByteBuffer.allocate(0).asReadOnlyBuffer();
@@ -57,15 +56,15 @@ public final class InitiatorConnection {
     private int incomingOpcode;
 
     /**
-     * A connection whose login is through; it joins its session.
+     * Creates a connection whose login has completed; it joins its session.
      *
      * @param now nanoseconds on the clock of {@link System#nanoTime}
-     * @param session to which it was opened
+     * @param session the session in which it was opened
      * @param cid its connection ID
-     * @param established what its login brought
-     * @param limits how much and how long
-     * @param wake run when the writer may have something to do, from any thread, perhaps with the
-     *        lock of this connection held: it must neither block nor call in here
+     * @param established result of its login
+     * @param limits limits of the connection
+     * @param wake called when the writer may have something to do, from any thread, perhaps with
+     *        the lock of this connection held: it must neither block nor call this object
      */
     public InitiatorConnection(long now, InitiatorSession session, int cid,
             Established established, ConnectionLimits limits, Runnable wake) {
@@ -82,12 +81,12 @@ public final class InitiatorConnection {
     }
 
     /**
-     * Asks for something.
+     * Submits a request.
      *
-     * @param request the caller's until now
-     * @return whether it was accepted; else {@link Request#failure} says why not, and it does not
-     *         come back
-     * @throws IllegalStateException when it is in hand already
+     * @param request owned by the caller until now
+     * @return true if it was accepted; else {@link Request#failure} holds the reason, and the
+     *         request does not complete
+     * @throws IllegalStateException when the request is already pending
      */
     public boolean submit(Request request) {
         synchronized (lock) {
@@ -96,7 +95,7 @@ public final class InitiatorConnection {
     }
 
     /**
-     * The next request that is over, the caller's again.
+     * Returns the next completed request, which the caller owns again.
      *
      * @return the request, or {@code null} for none
      */
@@ -107,7 +106,7 @@ public final class InitiatorConnection {
     }
 
     /**
-     * What the target told unasked, and at last that the connection is closed.
+     * Returns the next event: Asynchronous Messages, and at last the end of the connection.
      *
      * @return the oldest event, or {@code null} for none
      */
@@ -118,14 +117,14 @@ public final class InitiatorConnection {
     }
 
     /**
-     * Encodes the next PDU that is due, and does what is due by time. Data-Out is made only when
-     * asked for here.
+     * Encodes the next PDU that is due, and handles timeouts. Data-Out is created only by this
+     * call.
      *
      * @param now nanoseconds on the clock of {@link System#nanoTime}
-     * @param head where its header segments are put, at the position; at least
+     * @param head receives the header segments at its position; at least
      *        {@link Outgoing#HEADER_BYTES_MAX} bytes must be left
-     * @param out its data segment; to be given to {@link #sent} afterwards
-     * @return whether there was one
+     * @param out receives the data segment; has to be passed to {@link #sent} afterwards
+     * @return whether there was a PDU
      */
     public boolean poll(long now, ByteBuffer head, Outgoing out) {
         out.clear();
@@ -138,7 +137,8 @@ public final class InitiatorConnection {
     }
 
     /**
-     * The data segment of a PDU is sent, or will never be: the writer no longer looks at it.
+     * Releases the data segment of a PDU that was sent or never will be: the writer does not use it
+     * any more.
      *
      * @param out from {@link #poll}
      */
@@ -152,13 +152,13 @@ public final class InitiatorConnection {
     }
 
     /**
-     * The data of a command for the target lies elsewhere from now on, whether the command is in
-     * hand or not: what {@link #poll} gives from here on is taken from there. The writer must not
-     * be inside of that meanwhile, and sees itself to what it still holds.
+     * Replaces the data-out buffer of a command, whether the command is pending or not: later
+     * results of {@link #poll} refer to the new buffer. The writer must not run {@link #poll}
+     * meanwhile, and has to handle the segments that it still holds.
      *
-     * @param command whose data it is
-     * @param buffer where the same bytes are
-     * @param at where they begin in it
+     * @param command the command
+     * @param buffer holds the same bytes
+     * @param at index of the first byte
      */
     public void moveDataOut(Command command, ByteBuffer buffer, int at) {
         synchronized (lock) {
@@ -167,7 +167,7 @@ public final class InitiatorConnection {
     }
 
     /**
-     * How long the writer may wait without being woken.
+     * Returns the time for which the writer may wait without being woken.
      *
      * @param now nanoseconds on the clock of {@link System#nanoTime}
      * @return nanoseconds, or {@link #FOREVER}
@@ -179,8 +179,8 @@ public final class InitiatorConnection {
     }
 
     /**
-     * How long nothing has arrived; for a driver that cannot call {@link #poll}, because its socket
-     * takes no more.
+     * Returns the time since anything arrived; for a driver that cannot call {@link #poll}, because
+     * its socket is full.
      *
      * @param now nanoseconds on the clock of {@link System#nanoTime}
      * @return nanoseconds
@@ -192,9 +192,9 @@ public final class InitiatorConnection {
     }
 
     /**
-     * Whether nothing is in hand: no request, and no data to send.
+     * True when no request is pending and no data is due.
      *
-     * @return whether it is so
+     * @return whether it is idle
      */
     public boolean isIdle() {
         synchronized (lock) {
@@ -203,9 +203,9 @@ public final class InitiatorConnection {
     }
 
     /**
-     * Whether it is over: nothing more is sent or read.
+     * True when the connection is over: nothing more is sent or read.
      *
-     * @return whether it is so
+     * @return whether it is closed
      */
     public boolean isClosed() {
         synchronized (lock) {
@@ -214,11 +214,11 @@ public final class InitiatorConnection {
     }
 
     /**
-     * Takes a PDU's header; its digest was right.
+     * Processes the header of a PDU whose digest matched.
      *
      * @param now nanoseconds on the clock of {@link System#nanoTime}
-     * @param header its Basic Header Segment, from the position on; nothing of it is kept
-     * @param receive where its data segment goes
+     * @param header its Basic Header Segment, from the position; not retained
+     * @param receive receives the destination of the data segment
      */
     public void onHeader(long now, ByteBuffer header, Receive receive) {
         synchronized (lock) {
@@ -266,13 +266,13 @@ public final class InitiatorConnection {
         }
     }
 
-    /** The numbers of all that consumes a StatSN. */
+    /** Checks the numbers of all PDUs that consume a StatSN. */
     private void judgeAnswer(int opcode, ByteBuffer header, int at) throws Violated {
         switch (opcode) {
             case Opcode.SCSI_RESPONSE -> reading.onResponseHeader(header, at);
             case Opcode.TASK_MANAGEMENT_RESPONSE, Opcode.TEXT_RESPONSE, Opcode.LOGOUT_RESPONSE,
                     Opcode.ASYNC_MESSAGE, Opcode.REJECT -> {
-                // Judged when it is complete.
+                // Checked when the PDU is complete.
             }
             default -> throw new Violated(new Violation.Misplaced(opcode));
         }
@@ -281,11 +281,12 @@ public final class InitiatorConnection {
     }
 
     /**
-     * The data segment of the last header is complete and lies where {@link #onHeader} said.
+     * Processes the data segment of the last header, which is complete at the place that
+     * {@link #onHeader} returned.
      *
      * @param now nanoseconds on the clock of {@link System#nanoTime}
-     * @param data what is left in it is the segment, for {@link Receive.Place#CONTROL}; not looked
-     *        at for other places
+     * @param data the segment, from the position to the limit, for {@link Receive.Place#CONTROL};
+     *        ignored for other places
      * @param digestOk whether the data digest matched, if there is one
      */
     public void onPayload(long now, ByteBuffer data, boolean digestOk) {
@@ -323,7 +324,9 @@ public final class InitiatorConnection {
         }
     }
 
-    /** A whole PDU other than Data-In and R2T; its numbers were judged with its header. */
+    /**
+     * Processes a whole PDU other than Data-In and R2T; its numbers were checked with its header.
+     */
     private void onControl(long now, ByteBuffer data) throws Violated {
         control.clear();
         switch (BasicHeader.opcode(control, 0)) {
@@ -338,14 +341,16 @@ public final class InitiatorConnection {
         }
     }
 
-    /** The next StatSN, so that tests can go on from any state. */
+    /** Returns the next StatSN, so that tests can continue from any state. */
     int expStatSnForTests() {
         synchronized (lock) {
             return core.expStatSn;
         }
     }
 
-    /** A header arrived whose digest did not match; framing is lost. RFC 7143 §7.8. */
+    /**
+     * Ends the connection after a header digest that did not match; framing is lost. RFC 7143 §7.8.
+     */
     public void onHeaderDigestError() {
         synchronized (lock) {
             core.violated(new Violated(new Violation.HeaderDigest()));
@@ -353,10 +358,10 @@ public final class InitiatorConnection {
     }
 
     /**
-     * A data segment is longer than we declared, as
-     * {@link org.lunarsan.iscsi.framing.Deframer.Event#TOO_LONG} says.
+     * Ends the connection because a data segment is longer than we declared, as reported by
+     * {@link org.lunarsan.iscsi.framing.Deframer.Event#TOO_LONG}.
      *
-     * @param header its Basic Header Segment, from the position on
+     * @param header its Basic Header Segment, from the position
      */
     public void onTooLong(ByteBuffer header) {
         int at = header.position();
@@ -367,7 +372,10 @@ public final class InitiatorConnection {
         }
     }
 
-    /** The target closed its side, or the socket failed: the reader stops, and fills no buffer. */
+    /**
+     * Called when the target closed its side, or the socket failed: the reader has stopped, and
+     * fills no buffer.
+     */
     public void readerStopped() {
         synchronized (lock) {
             core.shut(new CloseReason.PeerClosed(), Ending.LOST, Failure.LOST);
@@ -380,8 +388,8 @@ public final class InitiatorConnection {
     }
 
     /**
-     * The socket failed under the writer, or the driver gives up. What the reader or the writer
-     * still holds comes back when they let go.
+     * Called when the socket failed under the writer, or the driver gives up. Requests held by the
+     * reader or the writer complete when they release them.
      */
     public void onLost() {
         synchronized (lock) {

@@ -3,8 +3,8 @@ package org.lunarsan.iscsi.connection;
 import org.lunarsan.iscsi.pdu.LogoutReason;
 
 /**
- * A logout. Unless another connection is meant, what is still in hand fails, then the connection
- * closes. RFC 7143 §11.14.
+ * A logout. Unless it closes another connection, pending requests fail, then the connection closes.
+ * RFC 7143 §11.14.
  *
  * <p>Threads: as {@link Request}.
  */
@@ -16,10 +16,10 @@ public final class Logout extends Request {
     int timeToRetainSeconds;
 
     /**
-     * A logout.
+     * Creates a logout.
      *
      * @param reason see {@link LogoutReason}
-     * @param cid which connection is to be closed; of no meaning for the session
+     * @param cid the connection to be closed; ignored for the session
      */
     public Logout(int reason, int cid) {
         this.reason = reason;
@@ -27,13 +27,13 @@ public final class Logout extends Request {
         this.immediate = true;
     }
 
-    /** Whether it ends the connection that it is sent on. */
+    /** True if it ends the connection on which it is sent. */
     boolean concerns(int own) {
         return reason == LogoutReason.CLOSE_SESSION || cid == own;
     }
 
     /**
-     * How it ended.
+     * The result of the logout.
      *
      * @return see {@link org.lunarsan.iscsi.pdu.LogoutResult}
      */
@@ -53,7 +53,7 @@ public final class Logout extends Request {
     /**
      * Time2Retain.
      *
-     * @return seconds that tasks are kept
+     * @return seconds for which tasks are kept
      */
     public int timeToRetainSeconds() {
         return timeToRetainSeconds;

@@ -3,9 +3,9 @@ package org.lunarsan.iscsi.connection;
 import org.lunarsan.iscsi.pdu.BasicHeader;
 
 /**
- * A task management function to carry out. RFC 7143 §11.5. TASK REASSIGN is refused: it needs
- * ErrorRecoveryLevel 2; so are those of RFC 7144 below iSCSIProtocolLevel 2. After I_T NEXUS RESET
- * the target ends the session. The tasks that it ends come back before it does.
+ * A task management function. RFC 7143 §11.5. TASK REASSIGN is refused, because it needs
+ * ErrorRecoveryLevel 2, and so are those of RFC 7144 below iSCSIProtocolLevel 2. After I_T NEXUS
+ * RESET the target ends the session. The tasks that it ends complete before it does.
  *
  * <p>Threads: as {@link Request}.
  */
@@ -13,16 +13,16 @@ public final class Management extends Request {
     final int function;
     final long lun;
     final Command referenced;
-    /** The tag that the referenced command had when this was asked. */
+    /** The tag of the referenced command when the function was submitted. */
     int referencedTag = BasicHeader.TAG_RESERVED;
     int response;
     int information;
 
     /**
-     * A function on a unit, or on all.
+     * Creates a function on a unit, or on all.
      *
      * @param function see {@link org.lunarsan.iscsi.pdu.ManagementFunction}
-     * @param lun on which unit; zero for those that mean all units
+     * @param lun the unit; zero for functions on all units
      */
     public Management(int function, long lun) {
         this.function = function;
@@ -32,10 +32,10 @@ public final class Management extends Request {
     }
 
     /**
-     * ABORT TASK or QUERY TASK.
+     * Creates an ABORT TASK or QUERY TASK.
      *
-     * @param function which
-     * @param referenced the task that is meant; it was submitted to the same connection
+     * @param function the function
+     * @param referenced the task; it was submitted to the same connection
      */
     public Management(int function, Command referenced) {
         this.function = function;
@@ -45,7 +45,7 @@ public final class Management extends Request {
     }
 
     /**
-     * What the target answered.
+     * The answer of the target.
      *
      * @return see {@link org.lunarsan.iscsi.pdu.ManagementResponse}
      */
@@ -56,7 +56,7 @@ public final class Management extends Request {
     /**
      * Additional Response Information, RFC 7144 §6.4.
      *
-     * @return three bytes; zero where there is none
+     * @return three bytes; zero if there is none
      */
     public int information() {
         return information;

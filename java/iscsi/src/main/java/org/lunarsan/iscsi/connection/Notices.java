@@ -24,7 +24,7 @@ import org.lunarsan.iscsi.wire.Lun;
 import org.lunarsan.iscsi.wire.SerialNumber;
 
 /**
- * What a target sends besides the data and status of commands: the answers to other requests,
+ * Processes all PDUs of a target except the data and status of commands: answers to other requests,
  * NOP-In, Asynchronous Message, Reject.
  *
  * <p>Threads: behind the lock of its connection.
@@ -32,8 +32,8 @@ import org.lunarsan.iscsi.wire.SerialNumber;
 final class Notices {
     private static final long SECOND = 1_000_000_000L;
     /**
-     * So long at most a connection that is to be left waits for its commands, though the target
-     * would wait for hours: it takes no others meanwhile.
+     * Longest time for which a connection that has to log out waits for its commands, even if the
+     * target would wait for hours: it accepts no others meanwhile.
      */
     private static final long DRAIN_NANOS_MAX = 60 * SECOND;
 
@@ -46,8 +46,8 @@ final class Notices {
     }
 
     /**
-     * The header of a NOP-In; an answer to our ping consumes a StatSN, a ping does not. RFC 7143
-     * §11.19.
+     * Checks the header of a NOP-In; an answer to our ping consumes a StatSN, a ping does not. RFC
+     * 7143 §11.19.
      */
     void onNopInHeader(NopIn nop) throws Violated {
         core.onWindow(nop.expCmdSn(), nop.maxCmdSn());
@@ -65,7 +65,7 @@ final class Notices {
         }
     }
 
-    /** The whole answer to a ping. */
+    /** Processes the complete answer to a ping. */
     void onPong(NopIn nop, ByteBuffer echo) throws Violated {
         if (!(core.sent(nop.initiatorTaskTag()) instanceof Ping ping)) {
             return;
@@ -78,7 +78,7 @@ final class Notices {
         core.finish(ping, null);
     }
 
-    /** The end of a task management function. RFC 7143 §11.6. */
+    /** Processes the end of a task management function. RFC 7143 §11.6. */
     void onManagement(TaskManagementResponse answer) throws Violated {
         int tag = answer.initiatorTaskTag();
         if (!(core.sent(tag) instanceof Management management)) {
@@ -103,7 +103,7 @@ final class Notices {
         core.finish(management, null);
     }
 
-    /** The target sends nothing more of an aborted task, so its tag need not be remembered. */
+    /** Ends an aborted task. The target sends nothing more for it, so its tag is not kept. */
     private void abort(Command aborted) {
         if (aborted == core.receiving) {
             core.endTask(aborted);
@@ -113,8 +113,9 @@ final class Notices {
     }
 
     /**
-     * A function on several tasks was completed: those of this connection are over. What the target
-     * sent of them before may still be on its way, if the function ran elsewhere.
+     * Ends the tasks of this connection that a completed function on several tasks concerns. PDUs
+     * that the target sent for them before may still arrive if the function ran on another
+     * connection.
      */
     void endTasks(TasksEnded ended) {
         for (Command command : commandsInOrder()) {
@@ -124,7 +125,7 @@ final class Notices {
         }
     }
 
-    /** In the order in which they were sent. */
+    /** Returns the commands in the order in which they were sent. */
     private List<Command> commandsInOrder() {
         List<Command> commands = new ArrayList<>();
         for (int at = 0; at < core.slots.capacity(); at++) {
@@ -137,7 +138,9 @@ final class Notices {
         return commands;
     }
 
-    /** A function on several tasks, sent with that CmdSN, means this one. */
+    /**
+     * True if a function on several tasks, sent with CmdSN {@code before}, concerns this command.
+     */
     static boolean isMeant(Command command, Management function, int before) {
         boolean unit = ManagementFunction.isOfAllUnits(function.function)
                 || Lun.isSameUnit(function.lun, command.lun());
@@ -145,15 +148,15 @@ final class Notices {
     }
 
     /**
-     * An immediate command bears the CmdSN of the next one, so one sent just before the function
-     * bears the function's own.
+     * True if a command is older than a function. An immediate command has the CmdSN of the next
+     * one, so one sent just before the function has the function's own.
      */
     private static boolean isOlder(Command command, int before) {
         return SerialNumber.before(command.cmdSn, before)
                 || command.immediate && command.cmdSn == before;
     }
 
-    /** One Text Response of an exchange. RFC 7143 §11.11. */
+    /** Processes one Text Response of an exchange. RFC 7143 §11.11. */
     void onText(TextResponse answer, ByteBuffer text) throws Violated {
         int tag = answer.initiatorTaskTag();
         if (!(core.sent(tag) instanceof TextQuestion question)) {
@@ -188,7 +191,7 @@ final class Notices {
         core.enqueue(question);
     }
 
-    /** The end of a logout. RFC 7143 §11.15. */
+    /** Processes the end of a logout. RFC 7143 §11.15. */
     void onLogout(LogoutResponse answer) throws Violated {
         int tag = answer.initiatorTaskTag();
         if (!(core.sent(tag) instanceof Logout logout)) {
@@ -200,7 +203,8 @@ final class Notices {
         core.finish(logout, null);
         if (logout.concerns(core.cid)) {
             if (answer.response() != LogoutResult.CLOSED) {
-                // It ended nothing: what becomes of the tasks nobody knows. RFC 7143 §11.15.1.
+                // The logout ended nothing, and the outcome of the tasks is unknown. RFC 7143
+                // §11.15.1.
                 core.shut(new CloseReason.PeerClosed(), Ending.LOST, Failure.LOST);
                 return;
             }
@@ -211,7 +215,7 @@ final class Notices {
         }
     }
 
-    /** An Asynchronous Message. RFC 7143 §11.9. */
+    /** Processes an Asynchronous Message. RFC 7143 §11.9. */
     void onAsync(long now, AsyncMessage message, ByteBuffer data) throws Violated {
         byte[] sense = message.event() == AsyncEvent.SCSI_EVENT
                 ? Reading.sense(data, Opcode.ASYNC_MESSAGE) : new byte[0];
@@ -220,19 +224,20 @@ final class Notices {
                 message.parameter3(), sense));
         switch (message.event()) {
             case AsyncEvent.LOGOUT_REQUESTED -> {
-                // A second before the target loses patience, whatever is still in hand.
+                // Log out a second before the target's deadline, even with pending requests.
                 long patience = Math.min(message.parameter3() * SECOND, DRAIN_NANOS_MAX);
                 asking.drain(now + patience - Math.min(SECOND, patience / 2));
             }
             case AsyncEvent.RENEGOTIATE -> renegotiate();
             case AsyncEvent.TASKS_TERMINATED -> onTerminated(message);
             default -> {
-                // 2 and 3 are carried out by the target; when the connection ends, all is told.
+                // The target itself carries out 2 and 3; the end of the connection completes all
+                // requests.
             }
         }
     }
 
-    /** Events that nobody fetches are let go, the oldest first. */
+    /** Queues an event; drops the oldest if the driver does not fetch them. */
     private void tell(ConnectionEvent event) {
         final int eventsMax = 64;
         if (core.events.size() >= eventsMax) {
@@ -241,7 +246,7 @@ final class Notices {
         core.events.addLast(event);
     }
 
-    /** An empty request proposes nothing, so what comes back changes nothing. */
+    /** Starts a negotiation. An empty request proposes nothing, so the answer changes nothing. */
     private void renegotiate() {
         if (core.exchange == null && core.phase == Core.Phase.FULL_FEATURE) {
             TextQuestion empty = new TextQuestion(new TextBuilder());
@@ -251,9 +256,10 @@ final class Notices {
     }
 
     /**
-     * RFC 7143 §11.9.1: all active tasks of the unit are being terminated: nothing more is sent for
-     * them or answered to them, and the message is acknowledged by a NOP-Out that bears its LUN.
-     * What the target had not received when it sent the message is none of them.
+     * Ends the active tasks of a unit, which the target is terminating (RFC 7143 §11.9.1): nothing
+     * more is sent for them or answered to them, and a NOP-Out with the unit's LUN acknowledges the
+     * message. Commands that the target had not received when it sent the message are not among
+     * them.
      */
     private void onTerminated(AsyncMessage message) {
         if (!core.isFast()) {
@@ -268,7 +274,10 @@ final class Notices {
         asking.answerPing(message.lun(), BasicHeader.TAG_RESERVED);
     }
 
-    /** A Reject: whose header comes back in its data segment? RFC 7143 §7.3, §11.17. */
+    /**
+     * Processes a Reject, whose data segment holds the header of the rejected PDU. RFC 7143 §7.3,
+     * §11.17.
+     */
     void onReject(Reject reject, ByteBuffer data) throws Violated {
         int at = data.position();
         if (data.remaining() < BasicHeader.HEADER_BYTES) {
@@ -276,7 +285,7 @@ final class Notices {
         }
         Request request = core.sent(BasicHeader.initiatorTaskTag(data, at));
         int opcode = BasicHeader.opcode(data, at);
-        // For Data-Out, a status follows for the task that it belongs to. RFC 7143 §7.3.
+        // For Data-Out, the target sends a status for the task as well. RFC 7143 §7.3.
         if (request == null || opcode == Opcode.DATA_OUT) {
             return;
         }

@@ -7,15 +7,15 @@ import org.lunarsan.iscsi.pdu.BasicHeader;
 
 /**
  * The data segment of a PDU that {@link InitiatorConnection#poll} encoded. Its bytes are not
- * copied: until {@link InitiatorConnection#sent} is called with it, the request that they belong to
- * does not come back, so that nobody changes them.
+ * copied: its request does not complete until {@link InitiatorConnection#sent} is called, so that
+ * the caller does not change them.
  *
- * <p>Threads: the writer's. To send several PDUs at once, it has several of these.
+ * <p>Threads: the writer's. To send several PDUs at once, it uses several objects.
  */
 public final class Outgoing {
     /**
-     * Room that the header segments of one PDU need at most, with their digest, in bytes: the
-     * longest CDB and a bidirectional read length.
+     * Largest size of the header segments of one PDU with their digest, in bytes: the longest CDB
+     * and a bidirectional read length.
      */
     public static final int HEADER_BYTES_MAX = BasicHeader.HEADER_BYTES + 4
             + CommandSegments.CDB_BYTES_MAX + 8 + Digests.DIGEST_BYTES;
@@ -25,7 +25,7 @@ public final class Outgoing {
     private int bytes;
     private Request holder;
 
-    /** Empty. */
+    /** Creates an empty object. */
     public Outgoing() {
     }
 
@@ -51,7 +51,7 @@ public final class Outgoing {
     }
 
     /**
-     * Whose data it is.
+     * The request that owns the data.
      *
      * @return the request, until {@link InitiatorConnection#sent}; {@code null} without data
      */
@@ -60,7 +60,7 @@ public final class Outgoing {
     }
 
     /**
-     * The buffer that holds the data segment; its position and limit say nothing.
+     * The buffer that holds the data segment; its position and limit are not used.
      *
      * @return the buffer, or {@code null} for none
      */
@@ -69,9 +69,9 @@ public final class Outgoing {
     }
 
     /**
-     * Where the data segment begins in {@link #data}.
+     * Index of the first byte of the data segment in {@link #data}.
      *
-     * @return the place
+     * @return the index
      */
     public int at() {
         return at;

@@ -1,24 +1,24 @@
 package org.lunarsan.iscsi.connection;
 
 /**
- * A ping of the target. It comes back without a {@link #failure} if the target lives, and sent the
- * data back as it was, up to what we can receive. RFC 7143 §11.18.
+ * A ping of the target. It completes without a {@link #failure} if the target answered with the
+ * same data, up to the length that we can receive. RFC 7143 §11.18.
  *
  * <p>Threads: as {@link Request}.
  */
 public final class Ping extends Request {
     final byte[] data;
-    /** To see whether the target lives. */
+    /** Set for a ping that checks whether the target is alive. */
     boolean keepAlive;
     /**
-     * Takes the CmdSN of a command that the target rejected and so never counted: a gap would hold
-     * up all that follows. RFC 7143 §7.3.
+     * Set for a ping that takes the CmdSN of a command that the target rejected and so did not
+     * count: the gap would block all later commands. RFC 7143 §7.3.
      */
     boolean plug;
     int plugged;
 
     /**
-     * A ping.
+     * Creates a ping.
      *
      * @param data to be echoed; at most the target's MaxRecvDataSegmentLength, not copied
      */

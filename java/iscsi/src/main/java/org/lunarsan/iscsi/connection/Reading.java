@@ -12,8 +12,8 @@ import org.lunarsan.iscsi.pdu.ServiceResponse;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * Data and status of commands: Data-In, Ready To Transfer, SCSI Response. RFC 7143 §11.4, §11.7,
- * §11.8. It allocates nothing where all is well.
+ * Processes data and status of commands: Data-In, Ready To Transfer, SCSI Response. RFC 7143 §11.4,
+ * §11.7, §11.8. It allocates nothing on success.
  *
  * <p>Threads: behind the lock of its connection.
  */
@@ -22,7 +22,7 @@ final class Reading {
     private static final int STATUS_GOOD = 0;
 
     private final Core core;
-    /** The status that the Data-In in hand bears. */
+    /** Set if the current Data-In carries a status. */
     private boolean hasStatus;
     private int status;
     private int flags;
@@ -32,7 +32,7 @@ final class Reading {
         this.core = core;
     }
 
-    /** Judges the header of a Data-In and says where its data goes. */
+    /** Checks the header of a Data-In and sets the destination of its data. */
     void onDataIn(ByteBuffer header, int at, Receive receive) throws Violated {
         int tag = BasicHeader.initiatorTaskTag(header, at);
         int bytes = BasicHeader.dataSegmentLength(header, at);
@@ -72,7 +72,10 @@ final class Reading {
         receive.set(command, offset);
     }
 
-    /** Data for a task that a management function has ended is no news; any other is hostile. */
+    /**
+     * Ignores data for a task that a management function has ended; any other unknown tag is a
+     * violation.
+     */
     private void onLateDataIn(int tag, int bytes, Receive receive) throws Violated {
         if (!core.endedTags.contains(tag)) {
             throw new Violated(new Violation.UnknownTag(Opcode.DATA_IN, tag));
@@ -85,7 +88,7 @@ final class Reading {
         }
     }
 
-    /** One sequence of numbers for Data-In and R2T. RFC 7143 §4.2.2.4. */
+    /** Checks the common sequence number of Data-In and R2T. RFC 7143 §4.2.2.4. */
     private static void count(Command command, int opcode, int number) throws Violated {
         if (number != command.inputSn) {
             throw new Violated(new Violation.DataSn(opcode, number, command.inputSn));
@@ -94,8 +97,8 @@ final class Reading {
     }
 
     /**
-     * The data of a Data-In lies in its place; with a status the command is over. RFC 7143 §11.7.3:
-     * there is no sense, and the residual stands where a response has it.
+     * Processes a complete Data-In; one with a status ends the command. RFC 7143 §11.7.3: there is
+     * no sense, and the residual has the same offset as in a response.
      */
     void onDataInDone(Command command) throws Violated {
         if (!hasStatus) {
@@ -111,8 +114,8 @@ final class Reading {
     }
 
     /**
-     * Takes one R2T on; its data goes out when those before it are through, which keeps the order
-     * that RFC 7143 §11.8 asks for.
+     * Accepts an R2T; its data is sent after that of earlier ones, in the order that RFC 7143 §11.8
+     * requires.
      */
     void onReadyToTransfer(ByteBuffer header, int at) throws Violated {
         core.onNextStatSn(BasicHeader.statSn(header, at));
@@ -157,7 +160,7 @@ final class Reading {
         }
     }
 
-    /** The header of a SCSI Response. Only what can be judged without its data segment. */
+    /** Checks the header of a SCSI Response, as far as possible without its data segment. */
     void onResponseHeader(ByteBuffer header, int at) throws Violated {
         int tag = BasicHeader.initiatorTaskTag(header, at);
         if (!(core.sent(tag) instanceof Command) && !core.endedTags.contains(tag)) {
@@ -165,7 +168,7 @@ final class Reading {
         }
     }
 
-    /** The whole SCSI Response. RFC 7143 §11.4. */
+    /** Processes the whole SCSI Response. RFC 7143 §11.4. */
     void onResponse(ByteBuffer header, int at, ByteBuffer data) throws Violated {
         int tag = BasicHeader.initiatorTaskTag(header, at);
         if (!(core.sent(tag) instanceof Command command)) {
@@ -175,11 +178,11 @@ final class Reading {
         command.response = ScsiResponseView.response(header, at);
         command.status = ScsiResponseView.status(header, at);
         boolean completed = command.response == ServiceResponse.COMMAND_COMPLETED;
-        // Residuals have no meaning otherwise. RFC 7143 §11.4.5.1.
+        // Residuals are invalid otherwise. RFC 7143 §11.4.5.1.
         if (completed) {
             takeResiduals(command, header, at);
             int got = ScsiResponseView.expDataSn(header, at);
-            // R2Ts count in some targets, so more than we saw is the only sure sign of a loss.
+            // Some targets count R2Ts, so only more than we saw is a sure sign of a loss.
             if (Integer.compareUnsigned(got, command.inputSn) > 0) {
                 throw new Violated(new Violation.DataSn(Opcode.SCSI_RESPONSE, got,
                         command.inputSn));
@@ -212,8 +215,8 @@ final class Reading {
     }
 
     /**
-     * How much of the data-in range holds data from its start. A command that ended well must have
-     * brought all that its residual does not except: else garbage would be taken for data.
+     * Computes the length of data from the start of the data-in range. A command that ended well
+     * must have received all data except its residual: otherwise garbage would be taken for data.
      */
     private static void judgeData(Command command, Residual residual, int residualBytes)
             throws Violated {
@@ -228,7 +231,10 @@ final class Reading {
         command.dataInBytes = Math.min(got, expected);
     }
 
-    /** RFC 7143 §11.4.1: O and U exclude one another; without them the count says nothing. */
+    /**
+     * Returns the kind of residual. RFC 7143 §11.4.1: O and U exclude each other; without them the
+     * count is ignored.
+     */
     private static Residual residual(int opcode, boolean overflow, boolean underflow)
             throws Violated {
         if (overflow && underflow) {
@@ -237,7 +243,7 @@ final class Reading {
         return overflow ? Residual.OVERFLOW : underflow ? Residual.UNDERFLOW : Residual.NONE;
     }
 
-    /** The sense data of a data segment that starts with SenseLength. RFC 7143 §11.4.7. */
+    /** Returns the sense data of a data segment that starts with SenseLength. RFC 7143 §11.4.7. */
     static byte[] sense(ByteBuffer data, int opcode) throws Violated {
         if (data.remaining() == 0) {
             return new byte[0];

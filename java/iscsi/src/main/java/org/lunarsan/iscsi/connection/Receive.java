@@ -1,30 +1,30 @@
 package org.lunarsan.iscsi.connection;
 
 /**
- * Where the data segment of the PDU in hand goes, as {@link InitiatorConnection#onHeader} says.
+ * Destination of the data segment of the current PDU, set by {@link InitiatorConnection#onHeader}.
  *
- * <p>Threads: the reader's; one is enough.
+ * <p>Threads: the reader's; one object is enough.
  */
 public final class Receive {
     private Place place = Place.NOTHING;
     private Command command;
     private int offsetBytes;
 
-    /** The places. */
+    /** Kinds of destination. */
     public enum Place {
-        /** There is no data segment: the PDU is dealt with. */
+        /** There is no data segment: the PDU has been processed. */
         NOTHING,
-        /** To the machine itself, by {@link InitiatorConnection#onPayload}: sense, text, echo. */
+        /** The machine itself, by {@link InitiatorConnection#onPayload}: sense, text, echo. */
         CONTROL,
-        /** Into the data-in range of {@link Receive#command}, at {@link Receive#offsetBytes}. */
+        /** The data-in range of {@link Receive#command}, at {@link Receive#offsetBytes}. */
         COMMAND,
-        /** Nowhere: read and forget, then {@link InitiatorConnection#onPayload}. */
+        /** None: read and discard the data, then call {@link InitiatorConnection#onPayload}. */
         DISCARD,
         /** The connection is closed: read no more. */
         CLOSED
     }
 
-    /** Nothing. */
+    /** Creates an object without a destination. */
     public Receive() {
     }
 
@@ -41,7 +41,7 @@ public final class Receive {
     }
 
     /**
-     * Where it goes.
+     * The kind of destination.
      *
      * @return the place
      */
@@ -50,7 +50,7 @@ public final class Receive {
     }
 
     /**
-     * Whose data it is. The command does not come back before
+     * The command that owns the data. It does not complete before
      * {@link InitiatorConnection#onPayload}.
      *
      * @return the command, for {@link Place#COMMAND}
@@ -60,7 +60,7 @@ public final class Receive {
     }
 
     /**
-     * Where in the data-in range the segment begins; it lies inside the range as a whole.
+     * Offset of the segment in the data-in range, which contains it as a whole.
      *
      * @return bytes from {@link Command#dataInAt}
      */

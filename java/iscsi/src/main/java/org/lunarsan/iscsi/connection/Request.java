@@ -3,20 +3,19 @@ package org.lunarsan.iscsi.connection;
 import org.lunarsan.iscsi.pdu.BasicHeader;
 
 /**
- * Something to be asked of the target. Made by the caller, handed to
- * {@link InitiatorConnection#submit}, and given back by {@link InitiatorConnection#pollCompleted};
- * then it may be used again. It is the slot of its own task: nothing else is kept for it, so that
- * one that is used again and again costs no garbage.
+ * A request to the target. The caller creates it, passes it to {@link InitiatorConnection#submit}
+ * and gets it back from {@link InitiatorConnection#pollCompleted}; then it can be reused. It is the
+ * slot of its own task, so that a reused request produces no garbage.
  *
- * <p>Threads: the caller's before {@code submit} and after it came back; the connection's, behind
- * its lock, in between.
+ * <p>Threads: the caller's before {@code submit} and after completion; the connection's, behind its
+ * lock, in between.
  */
 public abstract sealed class Request permits Command, Logout, Management, Ping, TextQuestion {
-    /** The caller has it. */
+    /** The caller owns the request. */
     static final int IDLE = 0;
-    /** Waits for its numbers. */
+    /** The request waits for its numbers. */
     static final int WAITING = 1;
-    /** Encoded with its numbers. */
+    /** The request is encoded with its numbers. */
     static final int SENT = 2;
 
     int state = IDLE;
@@ -24,13 +23,13 @@ public abstract sealed class Request permits Command, Logout, Management, Ping, 
     int slot;
     int cmdSn;
     boolean immediate;
-    /** Made by the machine itself: nobody waits for it. */
+    /** Set for a request of the machine itself, for which no caller waits. */
     boolean internal;
-    /** How many hold on to its buffers: the writer for each piece, the reader for one. */
+    /** Number of holds on its buffers: the writer for each piece, the reader for one. */
     int holders;
-    /** It is over, but somebody still holds on to its buffers. */
+    /** Set when the request is over, although its buffers are still held. */
     boolean over;
-    /** In a queue. */
+    /** Next request in a queue. */
     Request next;
     Failure failure;
 
@@ -46,9 +45,9 @@ public abstract sealed class Request permits Command, Logout, Management, Ping, 
     }
 
     /**
-     * Why there is no answer of the target.
+     * Reason why there is no answer of the target.
      *
-     * @return why; {@code null} if the target answered
+     * @return the reason; {@code null} if the target answered
      */
     public final Failure failure() {
         return failure;

@@ -1,7 +1,7 @@
 package org.lunarsan.iscsi.connection;
 
 /**
- * Requests in order, linked through themselves. A request is in one queue at a time.
+ * A linked queue of requests. A request is in one queue at a time.
  *
  * <p>Threads: behind the lock of its connection.
  */
@@ -45,7 +45,7 @@ final class RequestQueue {
         return at != null;
     }
 
-    /** Takes one out, wherever it is; false if it is not there. */
+    /** Removes a request from any position. False if it is not in the queue. */
     boolean remove(Request request) {
         Request before = null;
         for (Request at = first; at != null; at = at.next) {

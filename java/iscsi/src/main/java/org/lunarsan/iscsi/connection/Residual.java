@@ -1,13 +1,13 @@
 package org.lunarsan.iscsi.connection;
 
-/** How the length of a transfer differs from what was expected. RFC 7143 §11.4.5. */
+/** Difference between the length of a transfer and the expected one. RFC 7143 §11.4.5. */
 public enum Residual {
-    /** It does not. */
+    /** No difference. */
     NONE,
 
     /** Fewer bytes were moved than expected. */
     UNDERFLOW,
 
-    /** More bytes would have been moved had they been expected. */
+    /** More bytes would have been moved if they had been expected. */
     OVERFLOW
 }

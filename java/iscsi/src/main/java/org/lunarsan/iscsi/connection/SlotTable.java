@@ -3,15 +3,15 @@ package org.lunarsan.iscsi.connection;
 import java.util.Arrays;
 
 /**
- * Requests in hand, found by their Initiator Task Tag: the tag says the place. RFC 7143 §11.2.1.8
- * asks for tags that are unique in the session; so six bits are the connection's, twelve are the
- * place, and fourteen count up each time that a place is taken again, so that what comes late is
- * not taken for an answer to something newer. Places are taken in the order they became free.
+ * Pending requests, indexed by their Initiator Task Tag. RFC 7143 §11.2.1.8 requires tags that are
+ * unique in the session: six bits are the connection's, twelve are the slot, and fourteen count up
+ * each time that a slot is reused, so that a late answer is not taken for that of a newer request.
+ * Slots are reused in the order in which they became free.
  *
  * <p>Threads: behind the lock of its connection.
  */
 final class SlotTable {
-    /** One less than twelve bits could name: the reserved tag is never given. */
+    /** One less than twelve bits allow, so that the reserved tag is never used. */
     static final int CAPACITY_MAX = 0xfff;
 
     private static final int ORDINAL_SHIFT = 26;
@@ -22,7 +22,7 @@ final class SlotTable {
     private final int ordinal;
     private Request[] slots = new Request[CAPACITY_FIRST];
     private short[] generations = new short[CAPACITY_FIRST];
-    /** Free places in a ring. */
+    /** Free slots in a ring. */
     private short[] free = new short[CAPACITY_FIRST];
     private int firstFree;
     private int used;
@@ -34,7 +34,7 @@ final class SlotTable {
         }
     }
 
-    /** How many are in hand. */
+    /** Returns the number of pending requests. */
     int used() {
         return used;
     }
@@ -43,12 +43,12 @@ final class SlotTable {
         return slots.length;
     }
 
-    /** What is at a place below {@link #capacity}, or null. */
+    /** Returns the request in a slot below {@link #capacity}, or null. */
     Request at(int slot) {
         return slots[slot];
     }
 
-    /** Takes one in and gives it its tag. The caller has seen that there is room. */
+    /** Adds a request and assigns its tag. The caller has checked that a slot is free. */
     void put(Request request) {
         if (used == slots.length) {
             grow();
@@ -62,7 +62,7 @@ final class SlotTable {
         request.tag = ordinal << ORDINAL_SHIFT | generation << GENERATION_SHIFT | slot;
     }
 
-    /** The request of a tag as it came from the peer, or null. */
+    /** Returns the request with a tag received from the peer, or null. */
     Request find(int tag) {
         int slot = tag & CAPACITY_MAX;
         Request request = slot < slots.length ? slots[slot] : null;
@@ -75,7 +75,7 @@ final class SlotTable {
         used--;
     }
 
-    /** All places are taken, so that the ring is empty and may begin anew. */
+    /** Doubles the capacity. All slots are taken, so that the ring is empty and can start anew. */
     private void grow() {
         int old = slots.length;
         int capacity = Math.min(2 * old, CAPACITY_MAX);

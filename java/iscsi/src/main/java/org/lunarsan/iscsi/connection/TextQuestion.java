@@ -6,25 +6,27 @@ import org.lunarsan.iscsi.text.Key;
 import org.lunarsan.iscsi.text.TextBuilder;
 
 /**
- * A text exchange: keys and values for the target, and what it answers. One is under way at a time
- * on a connection, others wait. RFC 7143 §11.10.
+ * A text exchange: keys and values for the target, and its answer. A connection runs one exchange
+ * at a time, others wait. RFC 7143 §11.10.
  *
  * <p>Threads: as {@link Request}.
  */
 public final class TextQuestion extends Request {
-    /** Text Responses of one exchange; each may be empty, so their bytes are no bound. */
+    /**
+     * Limit of Text Responses of one exchange; each may be empty, so their bytes do not bound them.
+     */
     static final int ROUNDS_MAX = 256;
 
     final byte[] text;
     final ByteArrayOutputStream gathered = new ByteArrayOutputStream(0);
     int rounds;
-    /** It was sent, and the next request of the exchange is due. */
+    /** Set when the next request of the exchange is due. */
     boolean goesOn;
     long lun;
     int targetTransferTag = BasicHeader.TAG_RESERVED;
 
     /**
-     * Any text.
+     * Creates an exchange with any text.
      *
      * @param text keys and values, each pair ended by a zero byte; at most the target's
      *        MaxRecvDataSegmentLength
@@ -34,8 +36,8 @@ public final class TextQuestion extends Request {
     }
 
     /**
-     * Which targets are there? {@link org.lunarsan.iscsi.text.TargetRecord#parse} reads the answer.
-     * RFC 7143 Appendix C.
+     * Creates a query for targets; {@link org.lunarsan.iscsi.text.TargetRecord#parse} parses the
+     * answer. RFC 7143 Appendix C.
      *
      * @param which {@code All} in discovery sessions, the name of one, or nothing for the one that
      *        this session is logged in to
@@ -46,7 +48,7 @@ public final class TextQuestion extends Request {
     }
 
     /**
-     * What the target answered.
+     * The answer of the target.
      *
      * @return keys and values, each pair ended by a zero byte
      */

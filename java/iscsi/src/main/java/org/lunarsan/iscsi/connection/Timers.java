@@ -1,8 +1,8 @@
 package org.lunarsan.iscsi.connection;
 
 /**
- * When something is due, on the clock of {@link System#nanoTime}, whose numbers may be negative and
- * wrap: only differences count.
+ * Deadlines on the clock of {@link System#nanoTime}, whose numbers may be negative and wrap: only
+ * differences are used.
  *
  * <p>Threads: behind the lock of its connection.
  */
@@ -10,15 +10,15 @@ final class Timers {
     /** Nothing is due. */
     static final long NEVER = Long.MAX_VALUE;
 
-    /** When anything arrived last. */
+    /** Time of the last arrival. */
     long heard;
     boolean isPinged;
-    /** When a ping of our own was sent that has no answer. */
+    /** Time of our last unanswered ping. */
     long pinged;
     boolean logsOut;
     long logoutBy;
     boolean drains;
-    /** When a logout is sent, though not all is over. */
+    /** Time at which a logout is sent even with pending requests. */
     long drainBy;
 
     void clear() {
@@ -31,7 +31,9 @@ final class Timers {
         return Math.max(deadline - now, 0);
     }
 
-    /** How long the target may stay silent: until it is pinged, or until it is taken for dead. */
+    /**
+     * Returns the time for which the target may stay silent: until it is pinged, or counts as dead.
+     */
     long silenceLeft(long now, ConnectionLimits limits) {
         if (isPinged) {
             long last = pinged - heard > 0 ? pinged : heard;

@@ -4,7 +4,7 @@ import org.lunarsan.iscsi.session.Ending;
 import org.lunarsan.iscsi.session.SessionMessage;
 
 /**
- * What happens without the caller or the target: the timers, and the words of the session.
+ * Handles timers and messages of the session.
  *
  * <p>Threads: behind the lock of its connection.
  */
@@ -19,7 +19,7 @@ final class Upkeep {
         this.notices = notices;
     }
 
-    /** How long nothing is due. */
+    /** Returns the time until something is due. */
     long nanosToWait(long now) {
         Timers timers = core.timers;
         if (core.phase == Core.Phase.CLOSED) {
@@ -32,13 +32,13 @@ final class Upkeep {
         return timers.drains ? Math.min(left, Timers.left(now, timers.drainBy)) : left;
     }
 
-    /** Also while commands are waited for before a logout, but not behind that. */
+    /** True also while commands are waited for before a logout, but not after it. */
     private boolean mayPing() {
         return core.phase == Core.Phase.FULL_FEATURE
                 || core.phase == Core.Phase.DRAINING && core.timers.drains;
     }
 
-    /** What the session has to say. */
+    /** Processes the messages of the session. */
     void takeMessages() {
         SessionMessage message = core.session.takeMessage(core.cid);
         while (message != null) {
@@ -59,14 +59,16 @@ final class Upkeep {
         }
     }
 
-    /** The answer to a logout is worth its short wait: the target has closed the others. */
+    /**
+     * The answer to a logout is worth a short wait: the target has closed the other connections.
+     */
     private void onSessionEnd() {
         if (core.loggingOut == null) {
             core.shut(new CloseReason.Dropped(), Ending.LOST, Failure.LOST);
         }
     }
 
-    /** Does what is due by time. */
+    /** Handles expired deadlines. */
     void onDeadline(long now) {
         Timers timers = core.timers;
         if (core.phase == Core.Phase.CLOSED) {
@@ -83,7 +85,7 @@ final class Upkeep {
         if (silent && timers.isPinged) {
             timeOut("a ping");
         } else if (silent) {
-            // Until it is sent, the time of asking counts.
+            // Until the ping is sent, the time of the request counts.
             timers.isPinged = true;
             timers.pinged = now;
             core.ask(Ping.keepAlive());

@@ -1,15 +1,15 @@
 package org.lunarsan.iscsi.connection;
 
 /**
- * Carries a {@link Violation} to where the connection is shut. It bears no stack trace: it says
- * what a peer did.
+ * Carries a {@link Violation} to the code that shuts the connection. It has no stack trace, because
+ * it describes an error of the peer.
  *
  * <p>Threads: immutable.
  */
 final class Violated extends Exception {
     private static final long serialVersionUID = 1;
 
-    /** What. */
+    /** The violation. */
     private final transient Violation violation;
 
     Violated(Violation violation) {

@@ -3,24 +3,24 @@ package org.lunarsan.iscsi.connection;
 import org.lunarsan.iscsi.pdu.Opcode;
 
 /**
- * Something that the target did wrong. At ErrorRecoveryLevel 0 each one ends the connection, which
+ * A protocol violation by the target. At ErrorRecoveryLevel 0 each one ends the connection, which
  * is the session recovery of RFC 7143 §7.1.4.4.
  *
  * <p>Threads: immutable.
  */
 public sealed interface Violation {
     /**
-     * In words.
+     * Describes the violation.
      *
-     * @return what the target did
+     * @return the description, for messages
      */
     String describe();
 
     /**
-     * A field of a PDU holds what it never may.
+     * A field of a PDU has an invalid value.
      *
      * @param opcode of the PDU
-     * @param what is wrong with it
+     * @param what the error
      */
     record Malformed(int opcode, String what) implements Violation {
         @Override
@@ -30,7 +30,7 @@ public sealed interface Violation {
     }
 
     /**
-     * A PDU that has no place in full feature phase.
+     * A PDU that is not allowed in full feature phase.
      *
      * @param opcode of the PDU
      */
@@ -66,7 +66,7 @@ public sealed interface Violation {
      *
      * @param opcode of the PDU
      * @param bytes DataSegmentLength
-     * @param bytesMax what we declared
+     * @param bytesMax the declared length
      */
     record TooLong(int opcode, int bytes, int bytesMax) implements Violation {
         @Override
@@ -79,8 +79,8 @@ public sealed interface Violation {
     /**
      * StatSN skips or repeats: a response was lost. RFC 7143 §4.2.2.2.
      *
-     * @param got what came
-     * @param expected what was due
+     * @param got the received number
+     * @param expected the expected number
      */
     record StatSn(int got, int expected) implements Violation {
         @Override
@@ -94,8 +94,8 @@ public sealed interface Violation {
      * DataSN or R2TSN skips or repeats. RFC 7143 §4.2.2.4.
      *
      * @param opcode of the PDU
-     * @param got what came
-     * @param expected what was due
+     * @param got the received number
+     * @param expected the expected number
      */
     record DataSn(int opcode, int got, int expected) implements Violation {
         @Override
@@ -106,7 +106,7 @@ public sealed interface Violation {
     }
 
     /**
-     * An Initiator Task Tag that stands for nothing in hand, or for something else.
+     * An Initiator Task Tag of no pending request, or of another kind of request.
      *
      * @param opcode of the PDU
      * @param tag the tag
@@ -120,10 +120,10 @@ public sealed interface Violation {
     }
 
     /**
-     * A command was reported good, yet data is missing.
+     * A command ended GOOD although data is missing.
      *
      * @param got bytes that arrived
-     * @param expected bytes that the residual says should have arrived
+     * @param expected bytes that should have arrived according to the residual
      */
     record MissingData(int got, int expected) implements Violation {
         @Override

@@ -17,8 +17,8 @@ import org.lunarsan.iscsi.pdu.TextRequest;
 import org.lunarsan.iscsi.session.InitiatorSession;
 
 /**
- * What an initiator sends: each request takes its numbers when it is encoded, and is encoded when
- * the writer asks for it.
+ * Encodes the PDUs of an initiator: each request takes its numbers when it is encoded, on demand of
+ * the writer.
  *
  * <p>Threads: behind the lock of its connection.
  */
@@ -29,7 +29,10 @@ final class Writing {
         this.core = core;
     }
 
-    /** Encodes the next PDU that is due, header segments into {@code head}; false: none is. */
+    /**
+     * Encodes the next PDU that is due, with its header segments in {@code head}. False: none is
+     * due.
+     */
     boolean next(long now, ByteBuffer head, Outgoing out) {
         Core.Answer answer = core.loggingOut == null ? core.answers.pollFirst() : null;
         if (answer != null) {
@@ -70,8 +73,8 @@ final class Writing {
     }
 
     /**
-     * As much immediate and unsolicited data as was agreed: a target counts on whole first bursts
-     * (RFC 7143 §4.2.5.2, §11.4.7.2, §13.10, §13.11, §13.14).
+     * Encodes a command with as much immediate and unsolicited data as was negotiated: a target
+     * expects whole first bursts (RFC 7143 §4.2.5.2, §11.4.7.2, §13.10, §13.11, §13.14).
      */
     private boolean sendCommand(Command command, ByteBuffer head, Outgoing out) {
         int total = command.dataOutBytes();
@@ -115,13 +118,14 @@ final class Writing {
         Command task = management.referenced;
         if (task != null) {
             if (core.slots.find(management.referencedTag) != task) {
-                // It ended while the function waited to be sent.
+                // The task ended while the function waited to be sent.
                 management.response = Asking.withoutTask(management.function);
                 core.finish(management, null);
                 return false;
             }
             referencedTag = management.referencedTag;
-            // RFC 7143 §11.5.5: for a task of an immediate command it is the function's own CmdSN.
+            // RFC 7143 §11.5.5: for a task of an immediate command, RefCmdSN is the function's own
+            // CmdSN.
             refCmdSn = task.immediate ? management.cmdSn : task.cmdSn;
         }
         if (ManagementFunction.isMultiTask(management.function) && core.isFast()) {
@@ -134,8 +138,9 @@ final class Writing {
     }
 
     /**
-     * RFC 7143 §4.2.3.4 a): the initiator sends no more Data-Out PDUs for affected tasks on the
-     * issuing connection once the function is sent. If the function fails they go on.
+     * Pauses the data of affected tasks. RFC 7143 §4.2.3.4 a): the initiator sends no more Data-Out
+     * PDUs for them on the issuing connection once the function is sent. If the function fails,
+     * they continue.
      */
     private void pause(Management by) {
         for (int at = 0; at < core.slots.capacity(); at++) {
@@ -193,7 +198,7 @@ final class Writing {
         return true;
     }
 
-    /** The next Data-Out, made when it is asked for, so that data that waits costs no memory. */
+    /** Encodes the next Data-Out on demand, so that waiting data needs no memory. */
     private boolean nextDataOut(ByteBuffer head, Outgoing out) {
         Burst burst = core.bursts.next();
         if (burst == null) {

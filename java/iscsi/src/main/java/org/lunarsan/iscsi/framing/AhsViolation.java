@@ -1,8 +1,8 @@
 package org.lunarsan.iscsi.framing;
 
 /**
- * Additional Header Segments that contradict themselves; a format error, RFC 7143 §7.7. It bears no
- * stack trace: it says what a peer did.
+ * Thrown for inconsistent Additional Header Segments; a format error, RFC 7143 §7.7. It has no
+ * stack trace, because it describes an error of the peer.
  *
  * <p>Threads: immutable.
  */

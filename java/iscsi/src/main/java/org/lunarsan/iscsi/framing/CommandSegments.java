@@ -6,10 +6,10 @@ import org.lunarsan.iscsi.pdu.ScsiCommandView;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * What the Additional Header Segments of a SCSI Command say. RFC 7143 §11.2.2.
+ * The content of the Additional Header Segments of a SCSI Command. RFC 7143 §11.2.2.
  *
- * <p>AHSLength comes from the peer and is checked against what is there, against TotalAHSLength and
- * against what its type can hold, before anything is read.
+ * <p>AHSLength comes from the peer and is checked against the segment, TotalAHSLength and the
+ * limits of its type before anything is read.
  *
  * <p>Threads: immutable.
  */
@@ -17,13 +17,13 @@ public final class CommandSegments {
     /** The longest CDB: a variable-length CDB has 8 bytes and at most 252 more. */
     public static final int CDB_BYTES_MAX = 260;
 
-    /** Stands for "no segment of this type". */
+    /** Means "no segment of this type". */
     public static final int NO_READ_LENGTH = -1;
 
     private static final int TYPE_EXTENDED_CDB = 1;
     private static final int TYPE_BIDIRECTIONAL_READ = 2;
     private static final int TYPE_MASK = 0x3f;
-    /** AHSLength and AHSType, which AHSLength does not count. */
+    /** Length of AHSLength and AHSType, which AHSLength does not count. */
     private static final int PREFIX_BYTES = 3;
 
     private byte[] extendedCdb = new byte[0];
@@ -33,11 +33,11 @@ public final class CommandSegments {
     }
 
     /**
-     * Reads all segments of a SCSI Command.
+     * Decodes all segments of a SCSI Command.
      *
-     * @param ahs what is left in it are the segments; its position stays
-     * @return what they say
-     * @throws AhsViolation for a length that lies, a reserved type, a type that comes twice
+     * @param ahs the segments, from the position to the limit; its position stays
+     * @return the content
+     * @throws AhsViolation for an invalid length, a reserved type, a type that occurs twice
      */
     public static CommandSegments decode(ByteBuffer ahs) throws AhsViolation {
         CommandSegments found = new CommandSegments();
@@ -58,7 +58,7 @@ public final class CommandSegments {
         return found;
     }
 
-    /** One segment; {@code at} is behind the reserved byte of its specific part. */
+    /** Adds one segment; {@code at} is after the reserved byte of its specific part. */
     private void add(int type, int length, ByteBuffer ahs, int at) throws AhsViolation {
         int extendedMax = CDB_BYTES_MAX - ScsiCommandView.CDB_BYTES;
         switch (type) {
@@ -78,7 +78,7 @@ public final class CommandSegments {
     }
 
     /**
-     * The CDB from its seventeenth byte on.
+     * The CDB from its seventeenth byte.
      *
      * @return the bytes, none if there is no such segment
      */
@@ -96,13 +96,13 @@ public final class CommandSegments {
     }
 
     /**
-     * Writes the segments that a command needs behind its 16 bytes in the header; nothing for a CDB
-     * that fits there, which is nearly always so.
+     * Encodes the segments that a command needs in addition to its header; nothing in the usual
+     * case of a CDB of at most 16 bytes.
      *
      * @param cdb at most {@link #CDB_BYTES_MAX} bytes
      * @param expectedReadBytes of a bidirectional command, as the bits of an {@code int};
      *        {@link #NO_READ_LENGTH} for all others
-     * @param out where to
+     * @param out destination
      * @return TotalAHSLength in words of four bytes
      */
     public static int encode(byte[] cdb, long expectedReadBytes, ByteBuffer out) {

@@ -8,11 +8,11 @@ import org.lunarsan.iscsi.wire.Fields;
 /**
  * Finds PDUs in a stream of bytes. RFC 7143 §11.2.
  *
- * <p>Bytes are offered with {@link #next}, which says what it found. It holds no payload: when
- * {@link Event#PAYLOAD} comes, the caller says where the bytes go, by {@link #take},
- * {@link #discard}, or by receiving them straight into their place and then {@link #received}. What
- * is kept is one header, at most {@link #HEADER_SEGMENTS_BYTES_MAX} bytes and its digest. It
- * allocates nothing.
+ * <p>The caller passes bytes to {@link #next}, which returns an event. The deframer holds no
+ * payload: after {@link Event#PAYLOAD} the caller chooses the destination, by {@link #take},
+ * {@link #discard}, or by receiving the bytes straight into their place and then calling
+ * {@link #received}. It keeps one header, at most {@link #HEADER_SEGMENTS_BYTES_MAX} bytes and its
+ * digest. It allocates nothing.
  *
  * <p>Threads: confined to the reader of one connection.
  */
@@ -29,44 +29,46 @@ public final class Deframer {
     private int dataSegmentBytesMax = BasicHeader.DATA_SEGMENT_BYTES_MAX;
     private State state = State.HEAD;
     private int missingBytes;
-    /** Some of the payload in hand cannot be read any more. */
+    /** Set when some bytes of the current payload cannot be read any more. */
     private boolean unread;
 
-    /** What stands in the stream. */
+    /** An element found in the stream. */
     public enum Event {
         /** All bytes are consumed, and more are needed. */
         NEED_MORE,
         /**
-         * A header is in {@link #header}; its digest was right, if there is one. With
+         * A header is in {@link #header}; its digest matched, if there is one. With
          * DataSegmentLength 0 that is the whole PDU, else a payload follows.
          */
         HEADER,
         /**
-         * A header digest did not match. Where the next PDU starts is unknown: all further input is
-         * consumed in silence. RFC 7143 §7.8.
+         * A header digest did not match. The start of the next PDU is unknown: all further input is
+         * consumed silently. RFC 7143 §7.8.
          */
         HEADER_DIGEST_ERROR,
-        /** DataSegmentLength is above the limit; all further input is consumed in silence. */
+        /** DataSegmentLength is above the limit; all further input is consumed silently. */
         TOO_LONG,
-        /** The next bytes are payload; {@link #payloadMissing} says how many at most. */
+        /** The next bytes are payload, at most {@link #payloadMissing}. */
         PAYLOAD,
         /** The payload is complete, its padding and digest are consumed. */
         PAYLOAD_END,
-        /** As {@link #PAYLOAD_END}, but the data digest did not match. */
+        /** Like {@link #PAYLOAD_END}, but the data digest did not match. */
         PAYLOAD_DIGEST_ERROR
     }
 
     private enum State { HEAD, PAYLOAD, TAIL, LOST }
 
-    /** At the start of a PDU, without digests, for data segments of any length. */
+    /**
+     * Creates a deframer at the start of a PDU, without digests, for data segments of any length.
+     */
     public Deframer() {
         header.limit(0);
     }
 
     /**
-     * What holds from the next PDU on. To be called between two PDUs.
+     * Sets the parameters from the next PDU. Call it between two PDUs.
      *
-     * @param digests which stand behind the headers and payloads
+     * @param digests the digests after headers and payloads
      * @param dataSegmentBytesMax our MaxRecvDataSegmentLength; 8192 during login
      */
     public void expect(Digests digests, int dataSegmentBytesMax) {
@@ -75,10 +77,10 @@ public final class Deframer {
     }
 
     /**
-     * Looks at the bytes not consumed yet. To be called until it says {@link Event#NEED_MORE}.
+     * Processes unconsumed bytes. Call it until it returns {@link Event#NEED_MORE}.
      *
-     * @param input its position moves behind what is consumed
-     * @return what was found
+     * @param input its position moves past the consumed bytes
+     * @return the event
      */
     public Event next(ByteBuffer input) {
         return switch (state) {
@@ -93,8 +95,8 @@ public final class Deframer {
     }
 
     /**
-     * The header that was found last: the Basic Header Segment, behind it all Additional Header
-     * Segments. It stays until the first byte of the next one.
+     * The last header: the Basic Header Segment, followed by all Additional Header Segments. Valid
+     * until the first byte of the next one.
      *
      * @return a view from 0 to the end of the segments
      */
@@ -103,7 +105,7 @@ public final class Deframer {
     }
 
     /**
-     * How many bytes of the payload under way are missing; 0 outside of one.
+     * Number of missing bytes of the current payload; 0 outside of one.
      *
      * @return bytes
      */
@@ -112,11 +114,12 @@ public final class Deframer {
     }
 
     /**
-     * Moves payload from the input to its place: as much as is missing, there, and has room.
+     * Copies payload from the input to its destination, limited by the missing bytes, the input and
+     * the destination.
      *
-     * @param input its position moves behind what is consumed
-     * @param place its position moves behind what is written
-     * @return how many bytes
+     * @param input its position moves past the consumed bytes
+     * @param place its position moves past the written bytes
+     * @return number of bytes
      */
     public int take(ByteBuffer input, ByteBuffer place) {
         int bytes = Math.min(Math.min(payloadMissing(), input.remaining()), place.remaining());
@@ -127,10 +130,10 @@ public final class Deframer {
     }
 
     /**
-     * Reads payload and forgets it; its digest is still checked.
+     * Discards payload; its digest is still checked.
      *
-     * @param input its position moves behind what is consumed
-     * @return how many bytes
+     * @param input its position moves past the consumed bytes
+     * @return number of bytes
      */
     public int discard(ByteBuffer input) {
         int bytes = Math.min(payloadMissing(), input.remaining());
@@ -139,12 +142,13 @@ public final class Deframer {
     }
 
     /**
-     * Payload was received past {@link #next}, straight into its place.
+     * Notes payload that was received straight into its destination instead of through
+     * {@link #next}.
      *
      * @param place holds it
-     * @param at where it begins in it
-     * @param bytes how many, at most {@link #payloadMissing}
-     * @throws IllegalArgumentException when they are more
+     * @param at index of its first byte
+     * @param bytes its length, at most {@link #payloadMissing}
+     * @throws IllegalArgumentException when it is longer
      */
     public void received(ByteBuffer place, int at, int bytes) {
         requireMissing(bytes);
@@ -156,11 +160,11 @@ public final class Deframer {
     }
 
     /**
-     * Payload was received past {@link #next} into a place that cannot be read any more: the digest
-     * of this data segment is not checked, and its bytes are of no use.
+     * Notes payload that was received, instead of through {@link #next}, into a place that cannot
+     * be read any more: the digest of this data segment is not checked, and its bytes are unusable.
      *
-     * @param bytes how many, at most {@link #payloadMissing}
-     * @throws IllegalArgumentException when they are more
+     * @param bytes its length, at most {@link #payloadMissing}
+     * @throws IllegalArgumentException when it is longer
      */
     public void receivedUnread(int bytes) {
         requireMissing(bytes);
@@ -176,7 +180,7 @@ public final class Deframer {
     }
 
     /**
-     * Whether no PDU is under way: the stream may end here without loss.
+     * True if no PDU is incomplete: the stream may end here without loss.
      *
      * @return whether it is so
      */
@@ -219,7 +223,7 @@ public final class Deframer {
         return Event.HEADER;
     }
 
-    /** Consumes payload that has its place. */
+    /** Consumes payload that is at its destination. */
     private void pass(ByteBuffer payload, int bytes) {
         if (bytes == 0) {
             return;
@@ -259,7 +263,7 @@ public final class Deframer {
         return right ? Event.PAYLOAD_END : Event.PAYLOAD_DIGEST_ERROR;
     }
 
-    /** Takes bytes until the buffer holds so many. */
+    /** Copies bytes until the buffer holds {@code wanted}. */
     private static void fill(ByteBuffer buffer, ByteBuffer input, int wanted) {
         int bytes = Math.min(Math.max(wanted - buffer.position(), 0), input.remaining());
         buffer.put(buffer.position(), input, input.position(), bytes);

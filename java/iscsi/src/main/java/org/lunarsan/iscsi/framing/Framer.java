@@ -5,8 +5,8 @@ import java.util.zip.CRC32C;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * Puts what belongs around the segments of a PDU that goes out: digests and padding. RFC 7143
- * §11.2.3, §11.2.4. It allocates nothing.
+ * Adds digests and padding to the segments of outgoing PDUs. RFC 7143 §11.2.3, §11.2.4. It
+ * allocates nothing.
  *
  * <p>Threads: confined to the writer of one connection.
  */
@@ -14,13 +14,13 @@ public final class Framer {
     private final Digests digests;
     private final CRC32C crc = new CRC32C();
 
-    /** Room that {@link #endData} needs at most, in bytes. */
+    /** Largest number of bytes that {@link #endData} writes. */
     public static final int TAIL_BYTES_MAX = 3 + Digests.DIGEST_BYTES;
 
     /**
-     * For one connection.
+     * Creates a framer for one connection.
      *
-     * @param digests which stand on the wire
+     * @param digests the digests on the wire
      */
     public Framer(Digests digests) {
         this.digests = digests;
@@ -29,8 +29,8 @@ public final class Framer {
     /**
      * Ends the header segments with their digest, if there is one.
      *
-     * @param out holds the header segments up to its position; the digest is put behind
-     * @param at where the header begins in it
+     * @param out holds the header segments up to its position; the digest is appended
+     * @param at index of the first byte of the header
      */
     public void endHeader(ByteBuffer out, int at) {
         if (!digests.header()) {
@@ -43,13 +43,13 @@ public final class Framer {
     }
 
     /**
-     * Ends a data segment with its padding and digest, if there is one; nothing behind an empty
+     * Ends a data segment with its padding and digest, if there is one; adds nothing to an empty
      * segment.
      *
      * @param data holds the data segment; its position and limit stay
-     * @param at where the segment begins in it
+     * @param at index of the first byte of the segment
      * @param bytes length of the segment
-     * @param out where padding and digest are put, at most {@link #TAIL_BYTES_MAX} bytes
+     * @param out receives padding and digest, at most {@link #TAIL_BYTES_MAX} bytes
      */
     public void endData(ByteBuffer data, int at, int bytes, ByteBuffer out) {
         int padding = Digests.paddingBytes(bytes);

@@ -8,13 +8,15 @@ import org.lunarsan.iscsi.text.Key;
 import org.lunarsan.iscsi.text.Values;
 
 /**
- * One CHAP challenge, ours or the peer's, and what must not be accepted as its answer. RFC 1994,
- * RFC 7143 §9.2.1, §12.1.3.
+ * One CHAP challenge, ours or the peer's, and the checks of its answer. RFC 1994, RFC 7143 §9.2.1,
+ * §12.1.3.
  *
  * <p>Threads: immutable.
  */
 public final class Challenge {
-    /** How many random bytes {@link #fresh} needs: the identifier, and the longest challenge. */
+    /**
+     * Number of random bytes that {@link #fresh} needs: the identifier, and the longest challenge.
+     */
     public static final int ENTROPY_BYTES = 33;
 
     private static final int IDENTIFIER_MAX = 255;
@@ -30,7 +32,8 @@ public final class Challenge {
     }
 
     /**
-     * Ours, from fresh random bytes; as long as the hash, which every peer takes.
+     * Creates our challenge from fresh random bytes; it is as long as the hash, which every peer
+     * accepts.
      *
      * @param algorithm the hash in use
      * @param entropy {@link #ENTROPY_BYTES} bytes
@@ -42,12 +45,12 @@ public final class Challenge {
     }
 
     /**
-     * The peer's.
+     * Parses the peer's challenge.
      *
      * @param algorithm the hash in use
-     * @param chapI CHAP_I as it came
-     * @param chapC CHAP_C as it came
-     * @return the challenge; empty if they are not admissible
+     * @param chapI CHAP_I as received
+     * @param chapC CHAP_C as received
+     * @return the challenge; empty if the values are not valid
      */
     public static Optional<Challenge> received(ChapAlgorithm algorithm, String chapI,
             String chapC) {
@@ -68,7 +71,7 @@ public final class Challenge {
     }
 
     /**
-     * CHAP_C, as it is written.
+     * CHAP_C as text.
      *
      * @return a hex-constant
      */
@@ -77,7 +80,7 @@ public final class Challenge {
     }
 
     /**
-     * The response that proves to know a secret: hash(identifier, secret, challenge).
+     * Computes the response for a secret: hash(identifier, secret, challenge).
      *
      * @param secret the secret
      * @return as many bytes as the hash has
@@ -90,12 +93,12 @@ public final class Challenge {
     }
 
     /**
-     * Whether a response is that of one who knows the secret. Takes the same time wherever they
+     * True if a response was computed with the secret. Takes the same time wherever the bytes
      * differ.
      *
-     * @param chapR CHAP_R as it came
+     * @param chapR CHAP_R as received
      * @param secret the secret
-     * @return whether it is
+     * @return whether it matches
      */
     public boolean isAnsweredBy(String chapR, Secret secret) {
         byte[] expected = response(secret);
@@ -104,7 +107,7 @@ public final class Challenge {
     }
 
     /**
-     * Whether the peer offers our own challenge back to us. RFC 7143 §9.2.1.
+     * True if the peer sent our own challenge back to us. RFC 7143 §9.2.1.
      *
      * @param ours our challenge
      * @return whether the two are the same bytes

@@ -13,16 +13,16 @@ import java.util.stream.Stream;
  * <p>Threads: immutable.
  */
 public enum ChapAlgorithm {
-    /** 8. */
+    /** SHA3-256, number 8. */
     SHA3_256(8, 32, "SHA3-256"),
 
-    /** 7. */
+    /** SHA-256, number 7. */
     SHA256(7, 32, "SHA-256"),
 
-    /** 6. */
+    /** SHA-1, number 6. */
     SHA1(6, 20, "SHA-1"),
 
-    /** 5. */
+    /** MD5, number 5. */
     MD5(5, 16, "MD5");
 
     private final int number;
@@ -36,9 +36,9 @@ public enum ChapAlgorithm {
     }
 
     /**
-     * The algorithm of a number.
+     * Returns the algorithm with a number.
      *
-     * @param number as it stands in CHAP_A
+     * @param number as in CHAP_A
      * @return the algorithm; empty if it is not known
      */
     public static Optional<ChapAlgorithm> numbered(long number) {
@@ -46,7 +46,7 @@ public enum ChapAlgorithm {
     }
 
     /**
-     * A list for CHAP_A.
+     * Formats a list for CHAP_A.
      *
      * @param algorithms best first
      * @return their numbers
@@ -74,7 +74,7 @@ public enum ChapAlgorithm {
         return hashBytes;
     }
 
-    /** A fresh hash. */
+    /** Creates a new hash. */
     MessageDigest digest() {
         try {
             return MessageDigest.getInstance(digest);

@@ -6,7 +6,7 @@ package org.lunarsan.iscsi.login;
  * <p>Threads: immutable.
  *
  * @param user CHAP_N
- * @param secret what CHAP_R is computed with
+ * @param secret the secret with which CHAP_R is computed
  */
 public record Credential(String user, Secret secret) {
 }

@@ -6,19 +6,19 @@ import org.lunarsan.iscsi.text.ConnectionParameters;
 import org.lunarsan.iscsi.text.SessionParameters;
 
 /**
- * What a login ends with: full feature phase.
+ * Result of a login: full feature phase.
  *
  * <p>Threads: immutable.
  *
- * @param tsih the session's handle; 0 only in a discovery session of an old target, against
- *        RFC 7143 §11.13.3
+ * @param tsih the session's handle; 0 only in a discovery session of an old target, against RFC
+ *        7143 §11.13.3
  * @param session negotiated for the session (meaningful on its leading connection)
  * @param connection negotiated for this connection
  * @param expStatSn the next StatSN that this connection expects
  * @param expCmdSn the target's command window
  * @param maxCmdSn likewise
- * @param portalGroupTag TargetPortalGroupTag, if told
- * @param targetAlias TargetAlias, if told
+ * @param portalGroupTag TargetPortalGroupTag, if declared
+ * @param targetAlias TargetAlias, if declared
  */
 public record Established(int tsih, SessionParameters session, ConnectionParameters connection,
         int expStatSn, int expCmdSn, int maxCmdSn, OptionalInt portalGroupTag,

@@ -29,9 +29,9 @@ import org.lunarsan.iscsi.text.TextViolation.Kind;
 /**
  * The login of one connection in the initiator role. RFC 7143 §6.3, §11.12, §11.13, §12.
  *
- * <p>Contract: {@link #start} once, then each Login Response to {@link #receive}, until a step is
- * {@link LoginStep.Complete} or {@link LoginStep.Failed}. No digests stand on the wire until then.
- * How long it may take is for the caller to see to.
+ * <p>Contract: call {@link #start} once, then pass each Login Response to {@link #receive}, until a
+ * step is {@link LoginStep.Complete} or {@link LoginStep.Failed}. There are no digests on the wire
+ * until then. The caller has to limit the duration.
  *
  * <p>Threads: for one thread.
  */
@@ -43,8 +43,8 @@ public final class InitiatorLogin {
     public static final int LOGIN_SEGMENT_BYTES_MAX = 8192;
 
     /**
-     * Most Login PDUs of one login. RFC 7143 §6.2 asks to allow six exchanges at least; this leaves
-     * room for text that comes in small pieces.
+     * Limit of the Login PDUs of one login. RFC 7143 §6.2 requires at least six exchanges; the
+     * limit leaves room for text in small pieces.
      */
     public static final int LOGIN_PDUS_MAX = 256;
 
@@ -55,29 +55,29 @@ public final class InitiatorLogin {
     private Emitter outgoing = new Emitter(new byte[0]);
     private LoginState state = new LoginState.Over();
     private int stage = LoginFlags.OPERATIONAL_NEGOTIATION;
-    /** The next stage that the outstanding request asks for. */
+    /** The next stage that the outstanding request proposes. */
     private int asked = NO_STAGE;
-    /** A transit asked for once all of the text is out. */
+    /** A transit to be proposed when all of the text was sent. */
     private int pending = NO_STAGE;
     private boolean outstanding;
-    /** The operational keys are out, and no response has come since. */
+    /** Set when the operational keys were sent, and no response has arrived since. */
     private boolean proposalUnanswered;
     private int responses;
     private int expStatSn;
 
     /**
-     * A login that has sent nothing.
+     * Creates a login that has sent nothing.
      *
-     * @param options what it is told
+     * @param options the options of the login
      */
     public InitiatorLogin(LoginOptions options) {
         this.options = options;
     }
 
     /**
-     * The first request. Call it once.
+     * Starts the login. Call it once.
      *
-     * @return what to send, or why it cannot begin
+     * @return the first request, or the reason why the login cannot begin
      */
     public LoginStep start() {
         try {
@@ -94,11 +94,11 @@ public final class InitiatorLogin {
     }
 
     /**
-     * Takes one PDU of the target.
+     * Processes one PDU of the target.
      *
-     * @param header its Basic Header Segment, from the position on
-     * @param data its data segment: what is left in it
-     * @return what to do now
+     * @param header its Basic Header Segment, from the position
+     * @param data its data segment, from the position to the limit
+     * @return the next step
      */
     public LoginStep receive(ByteBuffer header, ByteBuffer data) {
         if (isOver()) {
@@ -123,7 +123,7 @@ public final class InitiatorLogin {
     }
 
     /**
-     * Complete or failed.
+     * True when the login is complete or has failed.
      *
      * @return whether nothing more is expected
      */
@@ -132,8 +132,8 @@ public final class InitiatorLogin {
     }
 
     /**
-     * Keys that RFC 3720 does not know were proposed, and the target has said nothing since. Old
-     * targets close the connection over them.
+     * True when keys that RFC 3720 does not define were proposed, and the target has not answered
+     * since. Old targets close the connection over them.
      *
      * @return whether it is so
      */
@@ -142,9 +142,9 @@ public final class InitiatorLogin {
     }
 
     /**
-     * Names, which the first request of every connection carries, and the session type, which only
-     * the leading login declares: LIO refuses a further connection that does. RFC 7143 §6.3.1,
-     * §13.21.
+     * Adds the names, which the first request of every connection carries, and the session type,
+     * which only the leading login declares: LIO refuses a further connection that does. RFC 7143
+     * §6.3.1, §13.21.
      */
     private void open(TextBuilder text) throws TextViolation {
         text.key(Key.INITIATOR_NAME, options.initiatorName());
@@ -159,7 +159,7 @@ public final class InitiatorLogin {
         }
     }
 
-    /** The rules of the header alone. RFC 7143 §6.3, §11.13. */
+    /** Checks the rules for the header alone. RFC 7143 §6.3, §11.13. */
     private void judge(int opcode, LoginResponse response) throws Broken {
         responses++;
         require(opcode == Opcode.LOGIN_RESPONSE,
@@ -179,7 +179,10 @@ public final class InitiatorLogin {
         judgeTransit(response.flags());
     }
 
-    /** A transit must be asked for, go forward, and not further than asked. RFC 7143 §6.3. */
+    /**
+     * Checks that a transit was proposed and goes forward, but not beyond the proposal. RFC 7143
+     * §6.3.
+     */
     private void judgeTransit(int flags) throws Broken {
         if ((flags & LoginFlags.TRANSIT) == 0) {
             return;
@@ -191,7 +194,7 @@ public final class InitiatorLogin {
                 "a transit to a stage that was not offered");
     }
 
-    /** Takes a data segment in; once its text is complete, the state decides. */
+    /** Adds a data segment; a complete text is passed to the state. */
     private LoginStep take(LoginResponse response, ByteBuffer data) throws Broken, TextViolation {
         boolean more = (response.flags() & LoginFlags.CONTINUE) != 0;
         if (!outgoing.isEmpty()) {
@@ -202,7 +205,7 @@ public final class InitiatorLogin {
         }
         byte[] text = incoming.add(data, more);
         if (text == null) {
-            // RFC 7143 §6.2: an empty request fetches the rest.
+            // RFC 7143 §6.2: an empty request solicits the rest.
             return send(NO_STAGE, false, new byte[0]);
         }
         boolean transit = (response.flags() & LoginFlags.TRANSIT) != 0;
@@ -228,7 +231,7 @@ public final class InitiatorLogin {
     private Established established(LoginResponse response, LoginState last)
             throws Broken, TextViolation {
         int known = options.tsih();
-        // No connection ever joins a discovery session, and old targets give it no handle.
+        // No connection ever joins a discovery session, and old targets assign no TSIH to it.
         boolean needed = options.sessionType() == SessionType.NORMAL;
         require((response.tsih() != 0 || !needed) && (known == 0 || response.tsih() == known),
                 "a final response without the session's TSIH");
@@ -240,7 +243,7 @@ public final class InitiatorLogin {
                 response.maxCmdSn(), told.portalGroupTag(), told.targetAlias());
     }
 
-    /** Says a text, asking for a stage with its last piece. */
+    /** Sends a text, proposing a stage with its last piece. */
     private LoginStep say(TextBuilder text, int next) {
         outgoing = new Emitter(text.toBytes());
         pending = next;

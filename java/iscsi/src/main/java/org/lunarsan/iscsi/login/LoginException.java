@@ -4,7 +4,7 @@ import java.io.IOException;
 import java.util.Optional;
 
 /**
- * Why a login failed. Sealed: who gets one can tell all cases apart.
+ * Reason for a failed login. Sealed, so that callers can distinguish all cases.
  *
  * <p>Threads: immutable.
  */
@@ -16,9 +16,9 @@ public abstract sealed class LoginException extends IOException
     /** Status-Class and Status-Detail. */
     private final int status;
 
-    /** What failed and why. */
+    /** The failure and its cause. */
     private final String what;
-    /** What to do, or null. */
+    /** The advice, or null. */
     private final String advice;
 
     LoginException(int status, String what, String advice) {
@@ -33,17 +33,16 @@ public abstract sealed class LoginException extends IOException
     }
 
     /**
-     * The status that the target answered with. RFC 7143 §11.13.5.
+     * The status with which the target answered. RFC 7143 §11.13.5.
      *
-     * @return see {@link org.lunarsan.iscsi.pdu.LoginStatus}; 0 if it was not the target that
-     *         refused
+     * @return see {@link org.lunarsan.iscsi.pdu.LoginStatus}; 0 if the target did not refuse
      */
     public final int status() {
         return status;
     }
 
     /**
-     * What failed and why, without advice: for who says himself what was logged in to.
+     * The failure and its cause, without advice: for callers that name the target themselves.
      *
      * @return a part of the message
      */
@@ -52,9 +51,9 @@ public abstract sealed class LoginException extends IOException
     }
 
     /**
-     * What to do. It knows the status alone: who knows more can advise better.
+     * Advice, based on the status alone: a caller may have better one.
      *
-     * @return an advice, if there is one
+     * @return the advice, if there is any
      */
     public final Optional<String> advice() {
         return Optional.ofNullable(advice);

@@ -5,10 +5,10 @@ import org.lunarsan.iscsi.text.Offer;
 import org.lunarsan.iscsi.text.SessionType;
 
 /**
- * What one login is told beforehand. ISID, TSIH and CmdSN come from
+ * Options of one login. ISID, TSIH and CmdSN come from
  * {@link org.lunarsan.iscsi.session.InitiatorSession#open}.
  *
- * <p>Threads: immutable, but for {@code entropy}, which is not copied.
+ * <p>Threads: immutable, except for {@code entropy}, which is not copied.
  *
  * @param initiatorName InitiatorName
  * @param alias InitiatorAlias
@@ -19,8 +19,8 @@ import org.lunarsan.iscsi.text.SessionType;
  * @param cid connection ID
  * @param initiatorTaskTag of the login; any but the reserved one
  * @param cmdSn CmdSN the session starts at, or has reached
- * @param offer what we propose
- * @param chap what we can prove; empty: the login starts in the operational stage
+ * @param offer our proposals
+ * @param chap our credentials; empty: the login starts in the operational stage
  * @param entropy {@link Challenge#ENTROPY_BYTES} fresh random bytes, for our own challenge
  */
 public record LoginOptions(String initiatorName, Optional<String> alias,
@@ -39,16 +39,16 @@ public record LoginOptions(String initiatorName, Optional<String> alias,
     }
 
     /**
-     * Whether the login begins a session. One that adds a connection, or makes a lost one anew,
+     * True if the login begins a session. A login that adds a connection, or replaces a lost one,
      * names the session by its TSIH. RFC 7143 §11.12.6.
      *
-     * @return whether it does
+     * @return whether it is the leading login
      */
     public boolean isLeading() {
         return tsih == 0;
     }
 
-    /** Without the random bytes: they will be our challenge. */
+    /** Describes the options without the random bytes, which will be our challenge. */
     @Override
     public String toString() {
         return "LoginOptions(%s to %s, isid %012x, tsih %d, cid %d)".formatted(initiatorName,

@@ -18,40 +18,38 @@ import org.lunarsan.iscsi.text.TextViolation.Kind;
 import org.lunarsan.iscsi.text.Values;
 
 /**
- * What the initiator expects next in a login, and what it makes of it. Each state is consumed by
- * its {@code handle}, which gives the next: a step cannot happen twice.
+ * A state of the login, which handles the next text of the target. Each state is consumed by its
+ * {@code handle}, which returns the next one: a step cannot happen twice.
  *
  * <p>Threads: for one thread.
  */
 sealed interface LoginState {
-    /** No stage: nothing is asked for, or granted. */
+    /** No stage is proposed or granted. */
     int NO_STAGE = -1;
 
-    /**
-     * Takes one complete text of the target, {@code granted} being the stage that it leads to.
-     */
+    /** Handles one complete text of the target; {@code granted} is the stage to which it leads. */
     LoginState handle(LoginOptions options, List<Pair> pairs, int granted, TextBuilder answers)
             throws Broken, TextViolation;
 
-    /** The stage that the next request asks for. */
+    /** Returns the stage that the next request proposes. */
     int asks();
 
-    /** The stage that this state is of. */
+    /** Returns the stage of this state. */
     default KeyStage stage() {
         return KeyStage.SECURITY;
     }
 
-    /** The hash of the proof that was sent, which the target has not answered yet, or null. */
+    /** Returns the hash of the CHAP response that the target has not answered yet, or null. */
     default ChapAlgorithm provenBy() {
         return null;
     }
 
-    /** Our proposals are out, and name keys that RFC 3720 does not know. */
+    /** True when our proposals were sent, and include keys that RFC 3720 does not define. */
     default boolean hasProposedNewerKeys() {
         return false;
     }
 
-    /** The target broke a rule that is not one of text, or did not prove itself. */
+    /** Thrown when the target broke a rule that does not concern text, or did not prove itself. */
     final class Broken extends Exception {
         private static final long serialVersionUID = 1;
 
@@ -60,24 +58,24 @@ sealed interface LoginState {
         }
     }
 
-    /** The state after the first request; its keys go to {@code text}. */
+    /** Returns the state after the first request, whose keys are added to {@code text}. */
     static LoginState first(LoginOptions options, TextBuilder text) throws Broken {
         if (options.chap().isEmpty()) {
             return ExpectOperational.propose(options, text);
         }
         ChapAnswer chap = options.chap().get();
-        // RFC 7143 §9.2.1: never one secret for both directions.
+        // RFC 7143 §9.2.1: the secrets of both directions must differ.
         boolean oneSecret = chap.expectTarget()
                 .filter(target -> target.secret().equals(chap.credential().secret())).isPresent();
         if (oneSecret) {
             throw new Broken("one secret for both directions; set another one for the target");
         }
-        // A target that must prove itself cannot be let off with None.
+        // A target that must prove itself cannot choose None.
         text.key(Key.AUTH_METHOD, chap.expectTarget().isPresent() ? "CHAP" : "CHAP,None");
         return new ExpectMethod(chap);
     }
 
-    /** One complete text, from any state. */
+    /** Handles one complete text, in any state. */
     default LoginState next(LoginOptions options, List<Pair> pairs, int granted,
             TextBuilder answers) throws Broken, TextViolation {
         for (Pair pair : pairs) {
@@ -90,7 +88,7 @@ sealed interface LoginState {
         return leaves ? ExpectOperational.propose(options, answers) : state;
     }
 
-    /** AuthMethod is proposed. */
+    /** AuthMethod was proposed. */
     record ExpectMethod(ChapAnswer chap) implements LoginState {
         @Override
         public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
@@ -115,7 +113,7 @@ sealed interface LoginState {
         }
     }
 
-    /** CHAP_A is proposed. */
+    /** CHAP_A was proposed. */
     record ExpectChallenge(ChapAnswer chap) implements LoginState {
         @Override
         public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
@@ -153,10 +151,10 @@ sealed interface LoginState {
     }
 
     /**
-     * We have proven ourselves; the target may have to.
+     * Our CHAP response was sent; the target may have to prove itself.
      *
      * @param ours our challenge until it is answered, or null
-     * @param provenBy the hash of our proof; null if none was wanted
+     * @param provenBy the hash of our response; null if none was required
      */
     record ExpectProof(ChapAnswer chap, Challenge ours, ChapAlgorithm provenBy)
             implements LoginState {
@@ -169,7 +167,7 @@ sealed interface LoginState {
             }
             only(pairs, EnumSet.of(Key.CHAP_N, Key.CHAP_R));
             if (pairs.isEmpty() && granted == NO_STAGE) {
-                // It has more to do first; it is asked again.
+                // The target has more to do first, and is solicited again.
                 return this;
             }
             Credential expected = chap.expectTarget().get();
@@ -189,7 +187,7 @@ sealed interface LoginState {
         }
     }
 
-    /** Our proposals are out. */
+    /** Our proposals were sent. */
     record ExpectOperational(Negotiation negotiation) implements LoginState {
         static ExpectOperational propose(LoginOptions options, TextBuilder text) {
             Negotiation negotiation = new Negotiation(Role.INITIATOR, options.offer(),

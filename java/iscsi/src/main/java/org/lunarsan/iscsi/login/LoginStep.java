@@ -3,16 +3,16 @@ package org.lunarsan.iscsi.login;
 import org.lunarsan.iscsi.pdu.LoginRequest;
 
 /**
- * What a login asks of the one who runs it.
+ * A step of a login for its driver.
  *
  * <p>Threads: immutable.
  */
 public sealed interface LoginStep {
     /**
-     * Send this Login Request, then hand the answer to {@link InitiatorLogin#receive}.
+     * Send this Login Request, then pass the answer to {@link InitiatorLogin#receive}.
      *
      * @param header its DataSegmentLength is set
-     * @param data the data segment; may hold a proof, so it is not for logs
+     * @param data the data segment; may hold a CHAP response, so it must not be logged
      */
     record Send(LoginRequest header, byte[] data) implements LoginStep {
         @Override
@@ -22,17 +22,17 @@ public sealed interface LoginStep {
     }
 
     /**
-     * Logged in: digests hold from here on, in both directions.
+     * Logged in: digests apply from here, in both directions.
      *
-     * @param established what was negotiated
+     * @param established the negotiated parameters
      */
     record Complete(Established established) implements LoginStep {
     }
 
     /**
-     * It failed; close the connection.
+     * The login failed; close the connection.
      *
-     * @param reason to be thrown to the one who asked
+     * @param reason to be thrown to the caller
      */
     record Failed(LoginException reason) implements LoginStep {
     }

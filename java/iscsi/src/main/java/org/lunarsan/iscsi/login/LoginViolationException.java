@@ -1,8 +1,8 @@
 package org.lunarsan.iscsi.login;
 
 /**
- * The target broke a rule of the login, or did not prove itself. Logging in again will most likely
- * end in the same way.
+ * Thrown when the target broke a rule of the login, or did not prove itself. Another login will
+ * most likely end in the same way.
  *
  * <p>Threads: immutable.
  */

@@ -7,7 +7,7 @@ import org.lunarsan.iscsi.text.Pairs;
 import org.lunarsan.iscsi.text.TextViolation;
 
 /**
- * What a status other than success means for the caller. RFC 7143 §11.13.5.
+ * Converts a status other than success to an exception. RFC 7143 §11.13.5.
  *
  * <p>Threads: no state.
  */
@@ -19,7 +19,7 @@ final class Refusal {
     private Refusal() {
     }
 
-    /** The exception for a status; {@code text} is the data segment that came with it. */
+    /** Returns the exception for a status; {@code text} is the data segment of the response. */
     static LoginException of(LoginOptions options, int status, byte[] text,
             ChapAlgorithm provenBy) {
         String words = "%s answers %s (%04x)".formatted(options.targetName().orElse("the portal"),

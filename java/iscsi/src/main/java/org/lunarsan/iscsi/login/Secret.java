@@ -4,7 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 
 /**
- * A CHAP secret. Nothing prints it, and it compares in a time that tells nothing but the length.
+ * A CHAP secret. It is never printed, and comparisons take a time that depends only on the length.
  *
  * <p>Threads: immutable.
  */
@@ -12,7 +12,7 @@ public final class Secret {
     private final byte[] bytes;
 
     /**
-     * Takes the bytes of a secret.
+     * Creates a secret from bytes.
      *
      * @param bytes copied
      */
@@ -21,7 +21,7 @@ public final class Secret {
     }
 
     /**
-     * Takes a secret as text.
+     * Creates a secret from text.
      *
      * @param text its UTF-8 bytes are the secret
      * @return the secret
@@ -40,7 +40,7 @@ public final class Secret {
         return other instanceof Secret secret && MessageDigest.isEqual(bytes, secret.bytes);
     }
 
-    /** The same for all: a hash of a secret tells of it. */
+    /** The same for all secrets: a hash would reveal information about the secret. */
     @Override
     public int hashCode() {
         return Secret.class.hashCode();

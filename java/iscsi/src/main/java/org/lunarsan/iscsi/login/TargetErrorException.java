@@ -1,8 +1,8 @@
 package org.lunarsan.iscsi.login;
 
 /**
- * The target cannot serve now: status class 3, "target error". RFC 7143 §11.13.5. The same login
- * may be tried again later.
+ * Thrown when the target cannot serve now: status class 3, "target error". RFC 7143 §11.13.5. The
+ * same login may be tried again later.
  *
  * <p>Threads: immutable.
  */

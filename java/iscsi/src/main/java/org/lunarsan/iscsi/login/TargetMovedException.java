@@ -3,14 +3,15 @@ package org.lunarsan.iscsi.login;
 import org.lunarsan.iscsi.pdu.LoginStatus;
 
 /**
- * The target is to be found elsewhere: status class 1, "redirection". RFC 7143 §11.13.5.
+ * Thrown when the target redirects to another address: status class 1, "redirection". RFC 7143
+ * §11.13.5.
  *
  * <p>Threads: immutable.
  */
 public final class TargetMovedException extends LoginException {
     private static final long serialVersionUID = 1;
 
-    /** Where to. */
+    /** The new address. */
     private final String address;
 
     TargetMovedException(int status, String address, String what) {
@@ -19,16 +20,16 @@ public final class TargetMovedException extends LoginException {
     }
 
     /**
-     * Where to log in instead. It comes from a peer that has proven nothing yet.
+     * The address for the next login. It comes from a peer that has not authenticated itself yet.
      *
-     * @return TargetAddress as it came, {@code host[:port][,tag]}
+     * @return TargetAddress as received, {@code host[:port][,tag]}
      */
     public String address() {
         return address;
     }
 
     /**
-     * Whether it moved for good.
+     * True if the target moved permanently.
      *
      * @return whether it did
      */

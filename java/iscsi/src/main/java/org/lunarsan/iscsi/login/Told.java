@@ -15,7 +15,7 @@ import org.lunarsan.iscsi.text.TextViolation.Kind;
 import org.lunarsan.iscsi.text.Values;
 
 /**
- * What a target tells in any stage.
+ * Declarations of a target that are valid in any stage.
  *
  * <p>Threads: for one thread.
  */
@@ -25,7 +25,7 @@ final class Told {
     private OptionalInt portalGroupTag = OptionalInt.empty();
     private Optional<String> targetAlias = Optional.empty();
 
-    /** Takes what may stand anywhere, answers what is unknown; gives the rest. */
+    /** Handles keys valid in any stage, answers unknown ones, and returns the rest. */
     List<Pair> sort(List<Pair> pairs, TextBuilder answers) throws TextViolation {
         List<Pair> rest = new ArrayList<>();
         for (Pair pair : pairs) {
@@ -39,7 +39,7 @@ final class Told {
             } else if (key.senders() == Senders.INITIATOR) {
                 throw new TextViolation(Kind.WRONG_SENDER, key.wireName());
             } else if (key != Key.TARGET_ADDRESS && key != Key.NODE_ARCHITECTURE) {
-                // Those two have no meaning here; RFC 7143 §13.8, §13.26.2.
+                // TargetAddress and X#NodeArchitecture are ignored here; RFC 7143 §13.8, §13.26.2.
                 rest.add(pair);
             }
         }

@@ -1,9 +1,9 @@
 package org.lunarsan.iscsi.pdu;
 
 /**
- * What the target tells unasked. RFC 7143 §11.9.1.
+ * Kinds of Asynchronous Messages. RFC 7143 §11.9.1.
  *
- * <p>Numbers from the wire stay numbers: any value decodes, what it means is judged by the machine.
+ * <p>Any value decodes; the state machine judges its meaning.
  *
  * <p>Threads: no state.
  */
@@ -20,7 +20,7 @@ public final class AsyncEvent {
     /** All connections will be dropped. */
     public static final int SESSION_WILL_DROP = 0x03;
 
-    /** Parameters are to be negotiated again. */
+    /** Parameters have to be negotiated again. */
     public static final int RENEGOTIATE = 0x04;
 
     /** The tasks of a unit are being terminated. */
@@ -33,7 +33,7 @@ public final class AsyncEvent {
     }
 
     /**
-     * The name of a number, for messages.
+     * Returns the name of a number, for messages.
      *
      * @param value the number
      * @return its name, or the number in hex

@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * What the target tells unasked. RFC 7143 §11.9.
+ * An Asynchronous Message of the target. RFC 7143 §11.9.
  *
  * <p>Threads: immutable.
  *
@@ -26,13 +26,13 @@ import org.lunarsan.iscsi.wire.Fields;
 public record AsyncMessage(int first, int flags, int totalAhsWords, int dataSegmentLength, long lun,
         int initiatorTaskTag, int statSn, int expCmdSn, int maxCmdSn, int event, int vendorCode,
         int parameter1, int parameter2, int parameter3) implements TargetPdu {
-    /** F: the bit that is always set. */
+    /** F bit, always set. */
     public static final int FINAL = 0x80;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static AsyncMessage decode(ByteBuffer header) {

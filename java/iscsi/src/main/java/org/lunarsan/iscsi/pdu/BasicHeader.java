@@ -4,9 +4,10 @@ import java.nio.ByteBuffer;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * What all Basic Header Segments share, in a buffer, without an allocation. RFC 7143 §11.2.1.
+ * The common fields of all Basic Header Segments, accessed in a buffer without an allocation. RFC
+ * 7143 §11.2.1.
  *
- * <p>{@code header} is any buffer, {@code at} the absolute place of the header's first byte.
+ * <p>{@code header} is any buffer, {@code at} the absolute index of the header's first byte.
  *
  * <p>Threads: no state.
  */
@@ -23,7 +24,7 @@ public final class BasicHeader {
     /** Bit 7 of byte 1, the F bit of most PDUs. */
     public static final int FINAL = 0x80;
 
-    /** The longest data segment that DataSegmentLength can say, in bytes. */
+    /** The largest value of DataSegmentLength, in bytes. */
     public static final int DATA_SEGMENT_BYTES_MAX = 0xff_ffff;
 
     private BasicHeader() {
@@ -96,7 +97,7 @@ public final class BasicHeader {
     }
 
     /**
-     * LUN, where the PDU has one.
+     * LUN, if the PDU has one.
      *
      * @param header the buffer
      * @param at where the header begins
@@ -118,7 +119,7 @@ public final class BasicHeader {
     }
 
     /**
-     * Target Transfer Tag, where the PDU has one.
+     * Target Transfer Tag, if the PDU has one.
      *
      * @param header the buffer
      * @param at where the header begins
@@ -168,14 +169,14 @@ public final class BasicHeader {
         }
     }
 
-    /** Zeroes the header at the position and moves behind it; gives where it begins. */
+    /** Zeroes the header at the position and moves past it; returns its index. */
     static int clear(ByteBuffer out) {
         int at = advance(out);
         zero(out, at);
         return at;
     }
 
-    /** Moves the position behind a header; gives where it begins. */
+    /** Moves the position past a header; returns its index. */
     static int advance(ByteBuffer header) {
         int at = header.position();
         header.position(at + HEADER_BYTES);

@@ -5,7 +5,7 @@ import java.nio.ByteBuffer;
 /**
  * Data to the initiator, perhaps with the status of the command. RFC 7143 §11.7.
  *
- * <p>Stands on {@link DataInView}, which reads and writes the same fields without an allocation.
+ * <p>Uses {@link DataInView}, which reads and writes the same fields without an allocation.
  *
  * <p>Threads: immutable.
  *
@@ -27,10 +27,10 @@ import java.nio.ByteBuffer;
 public record DataIn(int first, int flags, int status, int totalAhsWords, int dataSegmentLength,
         long lun, int initiatorTaskTag, int targetTransferTag, int statSn, int expCmdSn,
         int maxCmdSn, int dataSn, int bufferOffsetBytes, int residualBytes) implements TargetPdu {
-    /** F: the last of its sequence. */
+    /** F: the last PDU of its sequence. */
     public static final int FINAL = 0x80;
 
-    /** A: a SNACK of type DataACK is asked for. */
+    /** A: a SNACK of type DataACK is requested. */
     public static final int ACKNOWLEDGE = 0x40;
 
     /** O. */
@@ -39,13 +39,13 @@ public record DataIn(int first, int flags, int status, int totalAhsWords, int da
     /** U. */
     public static final int UNDERFLOW = 0x02;
 
-    /** S: the status of the command stands in this PDU. */
+    /** S: the PDU carries the status of the command. */
     public static final int STATUS = 0x01;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static DataIn decode(ByteBuffer header) {

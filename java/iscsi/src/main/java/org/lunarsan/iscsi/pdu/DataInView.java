@@ -6,7 +6,7 @@ import org.lunarsan.iscsi.wire.Fields;
 /**
  * The fields of a {@link DataIn} in a buffer, without an allocation. RFC 7143 §11.7.
  *
- * <p>{@code header} is any buffer, {@code at} the absolute place of the header's first byte. The
+ * <p>{@code header} is any buffer, {@code at} the absolute index of the header's first byte. The
  * position of the buffer is neither used nor changed.
  *
  * <p>Threads: no state.

@@ -5,7 +5,7 @@ import java.nio.ByteBuffer;
 /**
  * Data from the initiator. RFC 7143 §11.7.
  *
- * <p>Stands on {@link DataOutView}, which reads and writes the same fields without an allocation.
+ * <p>Uses {@link DataOutView}, which reads and writes the same fields without an allocation.
  *
  * <p>Threads: immutable.
  *
@@ -23,13 +23,13 @@ import java.nio.ByteBuffer;
 public record DataOut(int first, int flags, int totalAhsWords, int dataSegmentLength, long lun,
         int initiatorTaskTag, int targetTransferTag, int expStatSn, int dataSn,
         int bufferOffsetBytes) implements InitiatorPdu {
-    /** F: the last of its sequence. */
+    /** F: the last PDU of its sequence. */
     public static final int FINAL = 0x80;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static DataOut decode(ByteBuffer header) {

@@ -1,7 +1,7 @@
 package org.lunarsan.iscsi.pdu;
 
 /**
- * A PDU from the initiator. Sealed: a {@code switch} that forgets a kind does not compile.
+ * A PDU from the initiator. Sealed: a {@code switch} has to handle every kind.
  *
  * <p>Threads: immutable.
  */

@@ -6,10 +6,10 @@ package org.lunarsan.iscsi.pdu;
  * <p>Threads: no state.
  */
 public final class LoginFlags {
-    /** T: the next stage is asked for, or granted. */
+    /** T: the next stage is proposed or granted. */
     public static final int TRANSIT = 0x80;
 
-    /** C: the text goes on in the next PDU. */
+    /** C: the text continues in the next PDU. */
     public static final int CONTINUE = 0x40;
 
     /** SecurityNegotiation. */
@@ -25,7 +25,7 @@ public final class LoginFlags {
     }
 
     /**
-     * The flags of a PDU that stays in its stage.
+     * Returns the flags of a PDU that stays in its stage.
      *
      * @param current CSG
      * @return the byte
@@ -35,7 +35,7 @@ public final class LoginFlags {
     }
 
     /**
-     * The flags of a PDU that asks for the transit to a stage, or grants it.
+     * Returns the flags of a PDU that proposes or grants the transit to a stage.
      *
      * @param current CSG
      * @param next NSG
@@ -56,7 +56,7 @@ public final class LoginFlags {
     }
 
     /**
-     * NSG, the next stage; has a meaning only with T.
+     * NSG, the next stage; valid only with T.
      *
      * @param flags the byte
      * @return 0 to 3

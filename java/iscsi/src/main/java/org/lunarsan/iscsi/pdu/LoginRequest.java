@@ -15,7 +15,7 @@ import org.lunarsan.iscsi.wire.Fields;
  * @param totalAhsWords TotalAHSLength, in words of four bytes
  * @param dataSegmentLength DataSegmentLength in bytes, without padding
  * @param isid ISID, six bytes
- * @param tsih TSIH; 0 asks for a new session
+ * @param tsih TSIH; 0 requests a new session
  * @param initiatorTaskTag Initiator Task Tag
  * @param cid CID
  * @param cmdSn CmdSN
@@ -25,9 +25,9 @@ public record LoginRequest(int first, int flags, int versionMax, int versionMin,
         int dataSegmentLength, long isid, int tsih, int initiatorTaskTag, int cid, int cmdSn,
         int expStatSn) implements InitiatorPdu {
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static LoginRequest decode(ByteBuffer header) {

@@ -26,9 +26,9 @@ public record LoginResponse(int first, int flags, int versionMax, int versionAct
         int totalAhsWords, int dataSegmentLength, long isid, int tsih, int initiatorTaskTag,
         int statSn, int expCmdSn, int maxCmdSn, int status) implements TargetPdu {
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static LoginResponse decode(ByteBuffer header) {

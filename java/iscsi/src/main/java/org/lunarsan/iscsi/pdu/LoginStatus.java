@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.pdu;
 /**
  * Status-Class and Status-Detail as one number. RFC 7143 §11.13.5.
  *
- * <p>Numbers from the wire stay numbers: any value decodes, what it means is judged by the machine.
+ * <p>Any value decodes; the state machine judges its meaning.
  *
  * <p>Threads: no state.
  */
@@ -66,7 +66,7 @@ public final class LoginStatus {
     }
 
     /**
-     * The name of a number, for messages.
+     * Returns the name of a number, for messages.
      *
      * @param value the number
      * @return its name, or the number in hex

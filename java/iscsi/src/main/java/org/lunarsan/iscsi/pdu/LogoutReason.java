@@ -1,9 +1,9 @@
 package org.lunarsan.iscsi.pdu;
 
 /**
- * What is to be closed. RFC 7143 §11.14.1.
+ * Reason of a logout: the object to be closed. RFC 7143 §11.14.1.
  *
- * <p>Numbers from the wire stay numbers: any value decodes, what it means is judged by the machine.
+ * <p>Any value decodes; the state machine judges its meaning.
  *
  * <p>Threads: no state.
  */
@@ -21,7 +21,7 @@ public final class LogoutReason {
     }
 
     /**
-     * The name of a number, for messages.
+     * Returns the name of a number, for messages.
      *
      * @param value the number
      * @return its name, or the number in hex

@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * A connection or the session is to be closed. RFC 7143 §11.14.
+ * A request to close a connection or the session. RFC 7143 §11.14.
  *
  * <p>Threads: immutable.
  *
@@ -19,13 +19,13 @@ import org.lunarsan.iscsi.wire.Fields;
  */
 public record LogoutRequest(int first, int flagsAndReason, int totalAhsWords, int dataSegmentLength,
         int initiatorTaskTag, int cid, int cmdSn, int expStatSn) implements InitiatorPdu {
-    /** F: the bit that is always set. */
+    /** F bit, always set. */
     public static final int FINAL = 0x80;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static LogoutRequest decode(ByteBuffer header) {
@@ -55,7 +55,7 @@ public record LogoutRequest(int first, int flagsAndReason, int totalAhsWords, in
     }
 
     /**
-     * What is to be closed.
+     * The reason: the object to be closed.
      *
      * @return see {@link LogoutReason}
      */

@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * How a logout ended. RFC 7143 §11.15.
+ * The answer to a Logout Request. RFC 7143 §11.15.
  *
  * <p>Threads: immutable.
  *
@@ -23,13 +23,13 @@ import org.lunarsan.iscsi.wire.Fields;
 public record LogoutResponse(int first, int flags, int response, int totalAhsWords,
         int dataSegmentLength, int initiatorTaskTag, int statSn, int expCmdSn, int maxCmdSn,
         int timeToWaitSeconds, int timeToRetainSeconds) implements TargetPdu {
-    /** F: the bit that is always set. */
+    /** F bit, always set. */
     public static final int FINAL = 0x80;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static LogoutResponse decode(ByteBuffer header) {

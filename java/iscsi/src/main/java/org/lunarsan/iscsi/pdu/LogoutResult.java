@@ -1,9 +1,9 @@
 package org.lunarsan.iscsi.pdu;
 
 /**
- * How a logout ended. RFC 7143 §11.15.1.
+ * Result of a logout. RFC 7143 §11.15.1.
  *
- * <p>Numbers from the wire stay numbers: any value decodes, what it means is judged by the machine.
+ * <p>Any value decodes; the state machine judges its meaning.
  *
  * <p>Threads: no state.
  */
@@ -24,7 +24,7 @@ public final class LogoutResult {
     }
 
     /**
-     * The name of a number, for messages.
+     * Returns the name of a number, for messages.
      *
      * @param value the number
      * @return its name, or the number in hex

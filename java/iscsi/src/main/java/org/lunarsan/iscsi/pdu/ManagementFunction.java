@@ -1,9 +1,9 @@
 package org.lunarsan.iscsi.pdu;
 
 /**
- * What a task management function does. RFC 7143 §11.5.1, RFC 7144 §6.3.
+ * Task management functions. RFC 7143 §11.5.1, RFC 7144 §6.3.
  *
- * <p>Numbers from the wire stay numbers: any value decodes, what it means is judged by the machine.
+ * <p>Any value decodes; the state machine judges its meaning.
  *
  * <p>Threads: no state.
  */
@@ -48,7 +48,7 @@ public final class ManagementFunction {
     }
 
     /**
-     * The name of a number, for messages.
+     * Returns the name of a number, for messages.
      *
      * @param value the number
      * @return its name, or the number in hex
@@ -72,7 +72,7 @@ public final class ManagementFunction {
     }
 
     /**
-     * Whether it may end several tasks: the semantics of RFC 7143 §4.2.3.3 or §4.2.3.4 apply.
+     * True if it may end several tasks: the semantics of RFC 7143 §4.2.3.3 or §4.2.3.4 apply.
      *
      * @param function the function
      * @return whether it may
@@ -83,8 +83,8 @@ public final class ManagementFunction {
     }
 
     /**
-     * Whether it ends the tasks of all units that the session sees; its LUN field is reserved.
-     * RFC 7143 §11.5.3, RFC 7144 §6.3.1.
+     * True if it ends the tasks of all units that the session sees; its LUN field is reserved. RFC
+     * 7143 §11.5.3, RFC 7144 §6.3.1.
      *
      * @param function the function
      * @return whether it does
@@ -95,7 +95,7 @@ public final class ManagementFunction {
     }
 
     /**
-     * Whether it names one task.
+     * True if it names one task.
      *
      * @param function the function
      * @return whether it does
@@ -105,7 +105,7 @@ public final class ManagementFunction {
     }
 
     /**
-     * The least iSCSIProtocolLevel at which it may be asked for. RFC 7144 §6.3.
+     * The smallest iSCSIProtocolLevel at which it is allowed. RFC 7144 §6.3.
      *
      * @param function the function
      * @return 1 or 2

@@ -1,9 +1,9 @@
 package org.lunarsan.iscsi.pdu;
 
 /**
- * How a task management function ended. RFC 7143 §11.6.1, RFC 7144 §6.4.2.
+ * Result of a task management function. RFC 7143 §11.6.1, RFC 7144 §6.4.2.
  *
- * <p>Numbers from the wire stay numbers: any value decodes, what it means is judged by the machine.
+ * <p>Any value decodes; the state machine judges its meaning.
  *
  * <p>Threads: no state.
  */
@@ -14,7 +14,7 @@ public final class ManagementResponse {
     /** Task does not exist. */
     public static final int TASK_DOES_NOT_EXIST = 0x01;
 
-    /** Lun does not exist. */
+    /** LUN does not exist. */
     public static final int LUN_DOES_NOT_EXIST = 0x02;
 
     /** Task still allegiant. */
@@ -39,7 +39,7 @@ public final class ManagementResponse {
     }
 
     /**
-     * The name of a number, for messages.
+     * Returns the name of a number, for messages.
      *
      * @param value the number
      * @return its name, or the number in hex

@@ -22,13 +22,13 @@ import org.lunarsan.iscsi.wire.Fields;
 public record NopIn(int first, int flags, int totalAhsWords, int dataSegmentLength, long lun,
         int initiatorTaskTag, int targetTransferTag, int statSn, int expCmdSn, int maxCmdSn)
         implements TargetPdu {
-    /** F: the bit that is always set. */
+    /** F bit, always set. */
     public static final int FINAL = 0x80;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static NopIn decode(ByteBuffer header) {

@@ -44,9 +44,9 @@ public sealed interface Pdu permits InitiatorPdu, TargetPdu, UnknownPdu {
     int initiatorTaskTag();
 
     /**
-     * Writes 48 bytes from the position of a buffer on. What the standard reserves is zero.
+     * Encodes 48 bytes at the position of a buffer. Reserved fields are zero.
      *
-     * @param out has at least 48 bytes left; its position moves behind them
+     * @param out has at least 48 bytes left; its position moves past them
      */
     void encode(ByteBuffer out);
 
@@ -62,17 +62,17 @@ public sealed interface Pdu permits InitiatorPdu, TargetPdu, UnknownPdu {
     /**
      * The I bit.
      *
-     * @return whether immediate delivery is asked for
+     * @return whether immediate delivery is requested
      */
     default boolean isImmediate() {
         return (first() & Opcode.IMMEDIATE) != 0;
     }
 
     /**
-     * Reads the 48 bytes from the position of a buffer on, as the PDU that the opcode says. Total:
-     * any bytes decode, what they mean is judged by the machine that has the state.
+     * Decodes the 48 bytes from the position of a buffer as the PDU of its opcode. Accepts any
+     * bytes; the state machine judges their meaning.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     static Pdu decode(ByteBuffer header) {

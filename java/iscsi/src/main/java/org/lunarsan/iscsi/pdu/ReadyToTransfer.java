@@ -3,9 +3,9 @@ package org.lunarsan.iscsi.pdu;
 import java.nio.ByteBuffer;
 
 /**
- * The target asks for one contiguous piece of the data of a write. RFC 7143 §11.8.
+ * Solicits one contiguous piece of the data of a write. RFC 7143 §11.8.
  *
- * <p>Stands on {@link ReadyToTransferView}, which reads and writes the same fields without an
+ * <p>Uses {@link ReadyToTransferView}, which reads and writes the same fields without an
  * allocation.
  *
  * <p>Threads: immutable.
@@ -28,13 +28,13 @@ public record ReadyToTransfer(int first, int flags, int totalAhsWords, int dataS
         long lun, int initiatorTaskTag, int targetTransferTag, int statSn, int expCmdSn,
         int maxCmdSn, int r2tSn, int bufferOffsetBytes, int desiredLengthBytes)
         implements TargetPdu {
-    /** F: the bit that is always set. */
+    /** F bit, always set. */
     public static final int FINAL = 0x80;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static ReadyToTransfer decode(ByteBuffer header) {

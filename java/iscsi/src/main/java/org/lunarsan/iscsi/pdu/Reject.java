@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * A PDU was refused; its header stands in the data segment. RFC 7143 §11.17.
+ * The rejection of a PDU, whose header is in the data segment. RFC 7143 §11.17.
  *
  * <p>Threads: immutable.
  *
@@ -22,13 +22,13 @@ import org.lunarsan.iscsi.wire.Fields;
 public record Reject(int first, int flags, int reason, int totalAhsWords, int dataSegmentLength,
         int initiatorTaskTag, int statSn, int expCmdSn, int maxCmdSn, int dataSn)
         implements TargetPdu {
-    /** F: the bit that is always set. */
+    /** F bit, always set. */
     public static final int FINAL = 0x80;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static Reject decode(ByteBuffer header) {

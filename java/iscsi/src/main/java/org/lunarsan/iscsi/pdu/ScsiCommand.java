@@ -6,15 +6,14 @@ import java.util.Arrays;
 /**
  * A SCSI command, perhaps with immediate data. RFC 7143 §11.3.
  *
- * <p>Stands on {@link ScsiCommandView}, which reads and writes the same fields without an
- * allocation.
+ * <p>Uses {@link ScsiCommandView}, which reads and writes the same fields without an allocation.
  *
  * <p>Threads: immutable.
  *
  * @param first byte 0: the I bit (requests only) and the opcode
  * @param flags byte 1: flag bits
  * @param priority command priority in the high four bits, RFC 7144 §5.1; zero below protocol level
- *         2
+ *        2
  * @param totalAhsWords TotalAHSLength, in words of four bytes
  * @param dataSegmentLength DataSegmentLength in bytes, without padding
  * @param lun LUN field, see {@link org.lunarsan.iscsi.wire.Lun}
@@ -22,7 +21,7 @@ import java.util.Arrays;
  * @param expectedDataTransferLength Expected Data Transfer Length in bytes
  * @param cmdSn CmdSN
  * @param expStatSn ExpStatSN
- * @param cdb the first 16 bytes of the CDB; longer ones go on in an AHS, §11.2.2.3
+ * @param cdb the first 16 bytes of the CDB; longer ones continue in an AHS, §11.2.2.3
  */
 public record ScsiCommand(int first, int flags, int priority, int totalAhsWords,
         int dataSegmentLength, long lun, int initiatorTaskTag, int expectedDataTransferLength,
@@ -40,9 +39,9 @@ public record ScsiCommand(int first, int flags, int priority, int totalAhsWords,
     public static final int ATTRIBUTE_MASK = 0x07;
 
     /**
-     * A command.
+     * Checks the length of the CDB.
      *
-     * @throws IllegalArgumentException when {@code cdb} is not of 16 bytes
+     * @throws IllegalArgumentException when {@code cdb} does not have 16 bytes
      */
     public ScsiCommand {
         if (cdb.length != ScsiCommandView.CDB_BYTES) {
@@ -62,9 +61,9 @@ public record ScsiCommand(int first, int flags, int priority, int totalAhsWords,
     }
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static ScsiCommand decode(ByteBuffer header) {

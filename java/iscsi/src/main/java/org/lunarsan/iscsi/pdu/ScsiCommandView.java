@@ -6,7 +6,7 @@ import org.lunarsan.iscsi.wire.Fields;
 /**
  * The fields of a {@link ScsiCommand} in a buffer, without an allocation. RFC 7143 §11.3.
  *
- * <p>{@code header} is any buffer, {@code at} the absolute place of the header's first byte. The
+ * <p>{@code header} is any buffer, {@code at} the absolute index of the header's first byte. The
  * position of the buffer is neither used nor changed.
  *
  * <p>Threads: no state.
@@ -129,7 +129,7 @@ public final class ScsiCommandView {
     }
 
     /**
-     * The first 16 bytes of the CDB; longer ones go on in an AHS, §11.2.2.3.
+     * The first 16 bytes of the CDB; longer ones continue in an AHS, §11.2.2.3.
      *
      * @param header the buffer
      * @param at where the header begins
@@ -149,7 +149,7 @@ public final class ScsiCommandView {
      * @param first byte 0: the I bit (requests only) and the opcode
      * @param flags byte 1: flag bits
      * @param priority command priority in the high four bits, RFC 7144 §5.1; zero below protocol
-     *         level 2
+     *        level 2
      * @param totalAhsWords TotalAHSLength, in words of four bytes
      * @param dataSegmentLength DataSegmentLength in bytes, without padding
      * @param lun LUN field, see {@link org.lunarsan.iscsi.wire.Lun}
@@ -157,7 +157,7 @@ public final class ScsiCommandView {
      * @param expectedDataTransferLength Expected Data Transfer Length in bytes
      * @param cmdSn CmdSN
      * @param expStatSn ExpStatSN
-     * @param cdb the first 16 bytes of the CDB; longer ones go on in an AHS, §11.2.2.3
+     * @param cdb the first 16 bytes of the CDB; longer ones continue in an AHS, §11.2.2.3
      */
     public static void encode(ByteBuffer header, int at, int first, int flags, int priority,
             int totalAhsWords, int dataSegmentLength, long lun, int initiatorTaskTag,

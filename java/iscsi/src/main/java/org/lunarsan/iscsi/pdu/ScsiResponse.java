@@ -5,8 +5,7 @@ import java.nio.ByteBuffer;
 /**
  * The end of a SCSI command. RFC 7143 §11.4.
  *
- * <p>Stands on {@link ScsiResponseView}, which reads and writes the same fields without an
- * allocation.
+ * <p>Uses {@link ScsiResponseView}, which reads and writes the same fields without an allocation.
  *
  * <p>Threads: immutable.
  *
@@ -30,7 +29,7 @@ public record ScsiResponse(int first, int flags, int response, int status, int t
         int dataSegmentLength, int statusQualifier, int initiatorTaskTag, int snackTag, int statSn,
         int expCmdSn, int maxCmdSn, int expDataSn, int bidiReadResidualBytes, int residualBytes)
         implements TargetPdu {
-    /** The bit that is always set. */
+    /** F bit, always set. */
     public static final int FINAL = 0x80;
 
     /** o. */
@@ -46,9 +45,9 @@ public record ScsiResponse(int first, int flags, int response, int status, int t
     public static final int UNDERFLOW = 0x02;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static ScsiResponse decode(ByteBuffer header) {

@@ -6,7 +6,7 @@ import org.lunarsan.iscsi.wire.Fields;
 /**
  * The fields of a {@link ScsiResponse} in a buffer, without an allocation. RFC 7143 §11.4.
  *
- * <p>{@code header} is any buffer, {@code at} the absolute place of the header's first byte. The
+ * <p>{@code header} is any buffer, {@code at} the absolute index of the header's first byte. The
  * position of the buffer is neither used nor changed.
  *
  * <p>Threads: no state.

@@ -1,24 +1,24 @@
 package org.lunarsan.iscsi.pdu;
 
 /**
- * Whether a command reached the target's SCSI layer. RFC 7143 §11.4.3.
+ * Response code of a command: tells whether it reached the target's SCSI layer. RFC 7143 §11.4.3.
  *
- * <p>Numbers from the wire stay numbers: any value decodes, what it means is judged by the machine.
+ * <p>Any value decodes; the state machine judges its meaning.
  *
  * <p>Threads: no state.
  */
 public final class ServiceResponse {
-    /** It did. */
+    /** The command reached it. */
     public static final int COMMAND_COMPLETED = 0x00;
 
-    /** It did not. */
+    /** The command did not reach it. */
     public static final int TARGET_FAILURE = 0x01;
 
     private ServiceResponse() {
     }
 
     /**
-     * The name of a number, for messages.
+     * Returns the name of a number, for messages.
      *
      * @param value the number
      * @return its name, or the number in hex

@@ -22,16 +22,16 @@ import org.lunarsan.iscsi.wire.Fields;
 public record SnackRequest(int first, int flags, int totalAhsWords, int dataSegmentLength, long lun,
         int initiatorTaskTag, int targetTransferTag, int expStatSn, int firstMissing, int runLength)
         implements InitiatorPdu {
-    /** The bit that is always set. */
+    /** F bit, always set. */
     public static final int FINAL = 0x80;
 
     /** The type: 0 data or R2T, 1 status, 2 DataACK, 3 R-Data. */
     public static final int TYPE_MASK = 0x0f;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static SnackRequest decode(ByteBuffer header) {

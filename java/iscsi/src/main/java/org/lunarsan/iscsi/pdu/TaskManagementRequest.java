@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * Control over tasks. RFC 7143 §11.5.
+ * A task management function request. RFC 7143 §11.5.
  *
  * <p>Threads: immutable.
  *
@@ -23,13 +23,13 @@ import org.lunarsan.iscsi.wire.Fields;
 public record TaskManagementRequest(int first, int flagsAndFunction, int totalAhsWords,
         int dataSegmentLength, long lun, int initiatorTaskTag, int referencedTaskTag, int cmdSn,
         int expStatSn, int refCmdSn, int expDataSn) implements InitiatorPdu {
-    /** F: the bit that is always set. */
+    /** F bit, always set. */
     public static final int FINAL = 0x80;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static TaskManagementRequest decode(ByteBuffer header) {
@@ -63,7 +63,7 @@ public record TaskManagementRequest(int first, int flagsAndFunction, int totalAh
     }
 
     /**
-     * The function asked for.
+     * The requested function.
      *
      * @return see {@link ManagementFunction}
      */

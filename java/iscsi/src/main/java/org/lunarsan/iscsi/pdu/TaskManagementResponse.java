@@ -22,13 +22,13 @@ import org.lunarsan.iscsi.wire.Fields;
 public record TaskManagementResponse(int first, int flags, int response, int totalAhsWords,
         int dataSegmentLength, int information, int initiatorTaskTag, int statSn, int expCmdSn,
         int maxCmdSn) implements TargetPdu {
-    /** F: the bit that is always set. */
+    /** F bit, always set. */
     public static final int FINAL = 0x80;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static TaskManagementResponse decode(ByteBuffer header) {

@@ -24,13 +24,13 @@ public record TextRequest(int first, int flags, int totalAhsWords, int dataSegme
     /** F. */
     public static final int FINAL = 0x80;
 
-    /** C: the text goes on in the next PDU. */
+    /** C: the text continues in the next PDU. */
     public static final int CONTINUE = 0x40;
 
     /**
-     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     * Decodes the 48 bytes from the position of a buffer; accepts any bytes.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the fields
      */
     public static TextRequest decode(ByteBuffer header) {

@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.Arrays;
 
 /**
- * A PDU whose opcode RFC 7143 §11.2.1.2 does not name; kept as it came.
+ * A PDU with an opcode that RFC 7143 §11.2.1.2 does not define; kept as received.
  *
  * <p>Threads: immutable.
  */
@@ -16,9 +16,9 @@ public final class UnknownPdu implements Pdu {
     }
 
     /**
-     * Reads the 48 bytes from the position of a buffer on.
+     * Decodes the 48 bytes from the position of a buffer.
      *
-     * @param header at least 48 bytes; its position moves behind them
+     * @param header at least 48 bytes; its position moves past them
      * @return the header
      */
     public static UnknownPdu decode(ByteBuffer header) {

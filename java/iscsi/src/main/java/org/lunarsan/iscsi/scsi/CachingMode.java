@@ -10,7 +10,7 @@ import org.lunarsan.iscsi.wire.Fields;
  *
  * @param isWriteProtected WP
  * @param knowsForceUnitAccess DPOFUA
- * @param hasWriteCache WCE; false where the unit does not tell
+ * @param hasWriteCache WCE; false if the unit does not report it
  */
 public record CachingMode(boolean isWriteProtected, boolean knowsForceUnitAccess,
         boolean hasWriteCache) {
@@ -20,9 +20,9 @@ public record CachingMode(boolean isWriteProtected, boolean knowsForceUnitAccess
     private static final int HEADER_BYTES = 4;
 
     /**
-     * Reads the answer to {@link Cdb#modeSenseCaching}.
+     * Decodes the answer to {@link Cdb#modeSenseCaching}.
      *
-     * @param data what is left in it
+     * @param data the answer, from the position to the limit
      * @return the mode
      * @throws ScsiDataException when it is too short
      */

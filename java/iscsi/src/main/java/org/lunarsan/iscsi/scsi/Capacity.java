@@ -8,19 +8,19 @@ import org.lunarsan.iscsi.wire.Fields;
  *
  * <p>Threads: immutable.
  *
- * @param blockCount how many logical blocks; times {@code blockBytes} it fits a {@code long}
+ * @param blockCount number of logical blocks; times {@code blockBytes} it fits a {@code long}
  * @param blockBytes length of a logical block, a power of two
  * @param physicalBlockBytes length of a physical block
  * @param isThin logical block provisioning is in use
  * @param unmappedReadsZeroes blocks that are not mapped read as zeroes
- * @param isWholeStory false if there are more blocks than READ CAPACITY (10) can tell
+ * @param isWholeStory false if there are more blocks than READ CAPACITY (10) can report
  */
 public record Capacity(long blockCount, int blockBytes, long physicalBlockBytes, boolean isThin,
         boolean unmappedReadsZeroes, boolean isWholeStory) {
-    /** Shortest logical block that is believed. */
+    /** Shortest logical block that is accepted. */
     public static final int BLOCK_BYTES_MIN = 512;
 
-    /** Longest logical block that is believed. */
+    /** Longest logical block that is accepted. */
     public static final int BLOCK_BYTES_MAX = 1 << 20;
 
     private static final int LAST_LBA_10_MAX = -1;
@@ -28,19 +28,19 @@ public record Capacity(long blockCount, int blockBytes, long physicalBlockBytes,
     private static final int READS_ZEROES = 0x4000;
 
     /**
-     * Reads the answer to {@link Cdb#readCapacity16}.
+     * Decodes the answer to {@link Cdb#readCapacity16}.
      *
-     * @param data what is left in it
+     * @param data the answer, from the position to the limit
      * @return the capacity
-     * @throws ScsiDataException when it makes no sense
+     * @throws ScsiDataException when it is not valid
      */
     public static Capacity decode16(ByteBuffer data) throws ScsiDataException {
         int at = data.position();
-        // SBC-2 units answer 12 bytes; what they do not tell is 0.
+        // SBC-2 units answer 12 bytes; missing fields are 0.
         require(data.remaining() >= 12, "READ CAPACITY (16) is answered by too few bytes");
         int blockBytes = blockBytes(Fields.i32(data, at + 8));
         long count = Fields.i64(data, at) + 1;
-        // Sizes are counted in bytes: what does not fit is no size.
+        // Sizes are counted in bytes, and must fit.
         require(count > 0 && count <= Long.MAX_VALUE / blockBytes,
                 "READ CAPACITY (16) tells a size that no device can have");
         boolean told = data.remaining() >= 16;
@@ -51,11 +51,11 @@ public record Capacity(long blockCount, int blockBytes, long physicalBlockBytes,
     }
 
     /**
-     * Reads the answer to {@link Cdb#readCapacity10}.
+     * Decodes the answer to {@link Cdb#readCapacity10}.
      *
-     * @param data what is left in it
+     * @param data the answer, from the position to the limit
      * @return the capacity
-     * @throws ScsiDataException when it makes no sense
+     * @throws ScsiDataException when it is not valid
      */
     public static Capacity decode10(ByteBuffer data) throws ScsiDataException {
         int at = data.position();

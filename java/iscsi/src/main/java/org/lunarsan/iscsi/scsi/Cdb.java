@@ -5,9 +5,8 @@ import java.util.Arrays;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * Writes Command Descriptor Blocks into 16 bytes, all of them; what a shorter one leaves is zero.
- * LBAs and lengths are those of the unit's logical blocks. Nothing is allocated for the commands of
- * the data path.
+ * Encodes Command Descriptor Blocks into 16 bytes; shorter ones are padded with zeroes. LBAs and
+ * lengths count logical blocks of the unit. Nothing is allocated for the commands of the data path.
  *
  * <p>Threads: no state.
  */
@@ -15,16 +14,16 @@ public final class Cdb {
     /** FUA of READ and WRITE: the medium, not the cache. */
     public static final int FORCE_UNIT_ACCESS = 0x08;
 
-    /** UNMAP of WRITE SAME: the blocks may be let go if they then read as what was written. */
+    /** UNMAP of WRITE SAME: the blocks may be unmapped if they then read as the written data. */
     public static final int MAY_UNMAP = 0x08;
 
-    /** How many bytes the answer to READ CAPACITY (16) has. */
+    /** Length of the answer to READ CAPACITY (16) in bytes. */
     public static final int CAPACITY_16_BYTES = 32;
 
-    /** How many bytes the answer to READ CAPACITY (10) has. */
+    /** Length of the answer to READ CAPACITY (10) in bytes. */
     public static final int CAPACITY_10_BYTES = 8;
 
-    /** How many bytes MODE SENSE (6) can give. */
+    /** Largest length of the answer to MODE SENSE (6) in bytes. */
     public static final int MODE_BYTES = 255;
 
     private static final int INQUIRY = 0x12;
@@ -70,7 +69,7 @@ public final class Cdb {
      * INQUIRY for a vital product data page. SPC-4 §6.6, §7.8.
      *
      * @param cdb 16 bytes
-     * @param page which, see {@link VitalPage}
+     * @param page the page, see {@link VitalPage}
      * @param bytesMax most bytes of the answer, at most 65,535
      */
     public static void vitalPage(byte[] cdb, int page, int bytesMax) {
@@ -90,7 +89,7 @@ public final class Cdb {
     }
 
     /**
-     * READ CAPACITY (10), for units that do not know the longer one. SBC-3 §5.16.
+     * READ CAPACITY (10), for units without the longer one. SBC-3 §5.16.
      *
      * @param cdb 16 bytes
      */
@@ -114,7 +113,7 @@ public final class Cdb {
      *
      * @param cdb 16 bytes
      * @param lba first block
-     * @param blocks how many
+     * @param blocks number of blocks
      */
     public static void read16(byte[] cdb, long lba, int blocks) {
         transfer(cdb, READ_16, 0, lba, blocks);
@@ -126,7 +125,7 @@ public final class Cdb {
      * @param cdb 16 bytes
      * @param flags 0, or {@link #FORCE_UNIT_ACCESS}
      * @param lba first block
-     * @param blocks how many
+     * @param blocks number of blocks
      */
     public static void write16(byte[] cdb, int flags, long lba, int blocks) {
         transfer(cdb, WRITE_16, flags, lba, blocks);
@@ -138,7 +137,7 @@ public final class Cdb {
      * @param cdb 16 bytes
      * @param flags 0, or {@link #MAY_UNMAP}
      * @param lba first block
-     * @param blocks how many; 0 means up to the end where the unit allows it
+     * @param blocks number of blocks; 0 means up to the end if the unit allows it
      */
     public static void writeSame16(byte[] cdb, int flags, long lba, int blocks) {
         transfer(cdb, WRITE_SAME_16, flags, lba, blocks);
@@ -149,14 +148,14 @@ public final class Cdb {
      *
      * @param cdb 16 bytes
      * @param lba first block
-     * @param blocks how many; 0 means up to the end
+     * @param blocks number of blocks; 0 means up to the end
      */
     public static void synchronizeCache16(byte[] cdb, long lba, int blocks) {
         transfer(cdb, SYNCHRONIZE_CACHE_16, 0, lba, blocks);
     }
 
     /**
-     * UNMAP; its data is what {@link #unmapList} writes. SBC-3 §5.28.
+     * UNMAP, whose data is encoded by {@link #unmapList}. SBC-3 §5.28.
      *
      * @param cdb 16 bytes
      * @param listBytes length of the data
@@ -167,7 +166,7 @@ public final class Cdb {
     }
 
     /**
-     * REPORT LUNS: all that the initiator may see. SPC-4 §6.33.
+     * REPORT LUNS: all units that the initiator may see. SPC-4 §6.33.
      *
      * @param cdb 16 bytes
      * @param bytesMax most bytes of the answer, at least 16
@@ -178,12 +177,12 @@ public final class Cdb {
     }
 
     /**
-     * The data of an {@link #unmap} of one range.
+     * Encodes the data of an {@link #unmap} of one range.
      *
-     * @param out where to; its position moves
+     * @param out destination; its position moves
      * @param lba first block
-     * @param blocks how many
-     * @return how many bytes
+     * @param blocks number of blocks
+     * @return number of bytes
      */
     public static int unmapList(ByteBuffer out, long lba, int blocks) {
         int at = out.position();

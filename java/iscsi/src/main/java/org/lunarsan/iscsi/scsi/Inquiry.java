@@ -9,9 +9,9 @@ import org.lunarsan.iscsi.wire.Fields;
  *
  * <p>Threads: immutable.
  *
- * @param qualifier peripheral qualifier; 0: a unit is there
+ * @param qualifier peripheral qualifier; 0: the unit is present
  * @param deviceType peripheral device type; {@link #DISK} or another
- * @param vendor T10 vendor identification, without the spaces behind
+ * @param vendor T10 vendor identification, without trailing spaces
  * @param product product identification, likewise
  * @param revision product revision level, likewise
  */
@@ -20,14 +20,14 @@ public record Inquiry(int qualifier, int deviceType, String vendor, String produ
     /** Direct access block device. */
     public static final int DISK = 0x00;
 
-    /** What standard INQUIRY data has at least, in bytes. */
+    /** Smallest length of standard INQUIRY data in bytes. */
     public static final int BYTES_MIN = 36;
 
     /**
-     * Reads the answer to {@link Cdb#inquiry}.
+     * Decodes the answer to {@link Cdb#inquiry}.
      *
-     * @param data what is left in it
-     * @return who it is
+     * @param data the answer, from the position to the limit
+     * @return the identity of the unit
      * @throws ScsiDataException when it is too short
      */
     public static Inquiry decode(ByteBuffer data) throws ScsiDataException {
@@ -41,7 +41,10 @@ public record Inquiry(int qualifier, int deviceType, String vendor, String produ
                 text(data, at + 32, 4));
     }
 
-    /** What is not printable ASCII becomes a question mark: it ends up in messages. */
+    /**
+     * Replaces bytes other than printable ASCII by question marks, since the text is used in
+     * messages.
+     */
     static String text(ByteBuffer data, int at, int bytes) {
         byte[] raw = new byte[bytes];
         data.get(at, raw);

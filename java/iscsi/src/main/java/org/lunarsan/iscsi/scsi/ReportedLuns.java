@@ -9,16 +9,16 @@ import org.lunarsan.iscsi.wire.Fields;
  * <p>Threads: no state.
  */
 public final class ReportedLuns {
-    /** What stands before the first LUN, in bytes. */
+    /** Length of the header before the first LUN in bytes. */
     public static final int HEADER_BYTES = 8;
 
     private ReportedLuns() {
     }
 
     /**
-     * Reads the answer to {@link Cdb#reportLuns}; what did not fit is left out.
+     * Decodes the answer to {@link Cdb#reportLuns}; LUNs that did not fit are left out.
      *
-     * @param data what is left in it
+     * @param data the answer, from the position to the limit
      * @return LUN fields, see {@link org.lunarsan.iscsi.wire.Lun}
      * @throws ScsiDataException when it is too short
      */

@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.scsi;
 import java.io.IOException;
 
 /**
- * A unit answered data that is too short or makes no sense.
+ * Thrown when a unit answered with data that is too short or not valid.
  *
  * <p>Threads: immutable.
  */

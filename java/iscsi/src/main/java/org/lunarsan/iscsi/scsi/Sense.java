@@ -5,15 +5,15 @@ import java.util.OptionalLong;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * Sense data: why a command did not do what was asked. SPC-4 §4.5. Total: any bytes give a value,
- * what they do not tell is absent.
+ * Sense data: the reason why a command failed. SPC-4 §4.5. Decoding accepts any bytes; missing
+ * information is absent.
  *
  * <p>Threads: immutable.
  *
  * @param key sense key, 0 to 15
  * @param code additional sense code and qualifier, as {@code 0xAAQQ}
  * @param information INFORMATION: an LBA, or the offset of a miscompare
- * @param isDeferred it is about a command before
+ * @param isDeferred whether it concerns an earlier command
  */
 public record Sense(int key, int code, OptionalLong information, boolean isDeferred) {
     /** NO SENSE. */
@@ -64,7 +64,7 @@ public record Sense(int key, int code, OptionalLong information, boolean isDefer
     /** With UNIT ATTENTION: CAPACITY DATA HAS CHANGED. */
     public static final int CAPACITY_DATA_HAS_CHANGED = 0x2a09;
 
-    /** What cannot be read. */
+    /** The value for sense data that cannot be read. */
     public static final Sense UNREADABLE = new Sense(NO_SENSE, 0, OptionalLong.empty(), false);
 
     private static final int CURRENT_FIXED = 0x70;
@@ -77,10 +77,10 @@ public record Sense(int key, int code, OptionalLong information, boolean isDefer
     private static final int DESCRIPTORS_AT = 8;
 
     /**
-     * Reads sense data, without a SenseLength before it.
+     * Decodes sense data, without a SenseLength before it.
      *
      * @param data the bytes
-     * @return what they say; {@link #UNREADABLE} if they say nothing
+     * @return the value; {@link #UNREADABLE} if the bytes have no information
      */
     public static Sense decode(byte[] data) {
         ByteBuffer bytes = ByteBuffer.wrap(data);
@@ -128,7 +128,7 @@ public record Sense(int key, int code, OptionalLong information, boolean isDefer
     }
 
     /**
-     * Whether it has this key and additional code.
+     * True if it has this key and additional code.
      *
      * @param wantedKey sense key
      * @param wantedCode additional code and qualifier
@@ -139,7 +139,7 @@ public record Sense(int key, int code, OptionalLong information, boolean isDefer
     }
 
     /**
-     * The key as people know it.
+     * The key, for messages.
      *
      * @return its name
      */

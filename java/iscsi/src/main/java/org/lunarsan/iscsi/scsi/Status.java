@@ -9,19 +9,19 @@ public final class Status {
     /** GOOD. */
     public static final int GOOD = 0x00;
 
-    /** CHECK CONDITION: sense data says more. */
+    /** CHECK CONDITION: sense data has details. */
     public static final int CHECK_CONDITION = 0x02;
 
     /** CONDITION MET. */
     public static final int CONDITION_MET = 0x04;
 
-    /** BUSY: later. */
+    /** BUSY: try again later. */
     public static final int BUSY = 0x08;
 
     /** RESERVATION CONFLICT: another nexus holds a reservation. */
     public static final int RESERVATION_CONFLICT = 0x18;
 
-    /** TASK SET FULL: later. */
+    /** TASK SET FULL: try again later. */
     public static final int TASK_SET_FULL = 0x28;
 
     /** ACA ACTIVE. */
@@ -34,7 +34,7 @@ public final class Status {
     }
 
     /**
-     * The name of a status, for messages.
+     * Returns the name of a status, for messages.
      *
      * @param status the byte
      * @return its name, or the byte in hex

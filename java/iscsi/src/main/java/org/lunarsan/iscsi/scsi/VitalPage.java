@@ -41,13 +41,13 @@ public final class VitalPage {
      *
      * @param association 0: the unit, 1: the port, 2: the device
      * @param type 1: T10 vendor, 2: EUI-64, 3: NAA, 8: SCSI name string
-     * @param text as text where its code set is, else in hex
+     * @param text as text if its code set is a text code set, else in hex
      */
     public record Designator(int association, int type, String text) {
     }
 
     /**
-     * Block limits; what the unit does not tell is 0. SBC-3 §6.5.3.
+     * Block limits; 0 if the unit does not report one. SBC-3 §6.5.3.
      *
      * @param transferGranularityBlocks OPTIMAL TRANSFER LENGTH GRANULARITY
      * @param transferBlocksMax MAXIMUM TRANSFER LENGTH
@@ -65,7 +65,7 @@ public final class VitalPage {
     /**
      * Logical block provisioning. SBC-3 §6.5.4.
      *
-     * @param unmaps UNMAP is known (LBPU)
+     * @param unmaps UNMAP is supported (LBPU)
      * @param writeSameUnmaps WRITE SAME (16) may unmap (LBPWS)
      * @param unmappedReadsZeroes blocks that are not mapped read as zeroes (LBPRZ)
      */
@@ -74,11 +74,11 @@ public final class VitalPage {
     }
 
     /**
-     * Reads the answer to {@link Cdb#vitalPage}.
+     * Decodes the answer to {@link Cdb#vitalPage}.
      *
-     * @param data what is left in it
-     * @param page which was asked for
-     * @return the page; empty for another one than that, as some units answer
+     * @param data the answer, from the position to the limit
+     * @param page the requested page
+     * @return the page; empty for another page, with which some units answer
      */
     public static Optional<VitalPage> decode(ByteBuffer data, int page) {
         int at = data.position();
@@ -92,9 +92,9 @@ public final class VitalPage {
     }
 
     /**
-     * Of {@link #SUPPORTED}: whether it names a page.
+     * True if a {@link #SUPPORTED} page lists a page.
      *
-     * @param page which
+     * @param page the page
      * @return whether it does
      */
     public boolean names(int page) {
@@ -107,7 +107,7 @@ public final class VitalPage {
     }
 
     /**
-     * Of {@link #SERIAL_NUMBER}.
+     * The serial number of a {@link #SERIAL_NUMBER} page.
      *
      * @return the number
      */
@@ -116,7 +116,8 @@ public final class VitalPage {
     }
 
     /**
-     * Of {@link #DEVICE_IDENTIFICATION}. What reaches over the end of the page is left out.
+     * The designators of a {@link #DEVICE_IDENTIFICATION} page. Those that reach beyond the end of
+     * the page are left out.
      *
      * @return the designators in their order
      */
@@ -140,7 +141,7 @@ public final class VitalPage {
     }
 
     /**
-     * Of {@link #BLOCK_LIMITS}.
+     * The limits of a {@link #BLOCK_LIMITS} page.
      *
      * @return the limits
      */
@@ -154,9 +155,9 @@ public final class VitalPage {
     }
 
     /**
-     * Of {@link #LOGICAL_BLOCK_PROVISIONING}.
+     * The fields of a {@link #LOGICAL_BLOCK_PROVISIONING} page.
      *
-     * @return what the unit knows
+     * @return the abilities of the unit
      */
     public Provisioning provisioning() {
         int flags = body.limit() >= 2 ? Fields.u8(body, 1) : 0;

@@ -1,19 +1,19 @@
 package org.lunarsan.iscsi.session;
 
-/** How a connection went, as far as its session must know. */
+/** End of a connection, as its session distinguishes it. */
 public enum Ending {
-    /** By a logout of this connection alone. */
+    /** A logout of this connection alone. */
     CONNECTION_LOGOUT,
 
-    /** By a logout of the session. */
+    /** A logout of the session. */
     SESSION_LOGOUT,
 
-    /** Before its login was through. */
+    /** The login did not complete. */
     NOT_JOINED,
 
-    /** The transport failed, or the target fell silent. */
+    /** The transport failed, or the target became silent. */
     LOST,
 
-    /** The target broke the protocol: all connections must go. RFC 7143 §7.7. */
+    /** The target broke the protocol: all connections have to end. RFC 7143 §7.7. */
     VIOLATION
 }

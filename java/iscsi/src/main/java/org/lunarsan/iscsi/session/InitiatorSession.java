@@ -10,19 +10,19 @@ import org.lunarsan.iscsi.wire.SerialNumber;
  * The session of an initiator: one CmdSN sequence and one window over all its connections. RFC 7143
  * §4.2.2.1, §4.2.5.1.
  *
- * <p>It hands out CmdSN; what they are spent on is the connections' affair. A request is allegiant
- * to the connection that asked (RFC 7143 §4.2.5.1), and takes its number at the moment it is
- * encoded, so that numbers ascend on every connection without a queue here.
+ * <p>It assigns CmdSN to requests of connections. A request is allegiant to its connection (RFC
+ * 7143 §4.2.5.1), and takes its number when it is encoded, so that numbers ascend on every
+ * connection without a queue here.
  *
  * <p>Threads: any, behind one short lock that is taken last: a connection calls in while it holds
- * its own, and nothing here calls back under the lock. What one connection's call means for the
- * others is put down as {@link SessionMessage}s, and their {@code wake} is run.
+ * its own, and nothing is called back under the lock. Effects of one connection's call on the
+ * others are queued as {@link SessionMessage}s, and their {@code wake} is called.
  */
 public final class InitiatorSession {
     /** The window is closed, or the session ends. */
     public static final long NO_NUMBER = -1;
 
-    /** Most connections of one session at a time; Initiator Task Tags have room for so many. */
+    /** Limit of connections of one session at a time, set by the Initiator Task Tags. */
     public static final int CONNECTIONS_MAX = 63;
 
     private final Object lock = new Object();
@@ -33,27 +33,27 @@ public final class InitiatorSession {
     private int cmdSn;
     private int expCmdSn;
     private int maxCmdSn;
-    /** Copied when it changes, so that it may be walked without the lock. */
+    /** Copied when it changes, so that it can be iterated without the lock. */
     private volatile Member[] members = new Member[0];
-    /** Functions under way that hold numbers back. */
+    /** Number of running functions that hold numbers back. */
     private int holds;
     /** The connection that logs the session out. */
     private Member loggingOut;
-    /** Why the session is going, once it is. */
+    /** Reason for the end of the session, once it ends. */
     private Ending ending;
 
-    /** One connection, as the session sees it. */
+    /** One connection in the session. */
     private static final class Member {
         final int cid;
         final int ordinal;
         final Runnable wake;
         final ArrayDeque<SessionMessage> messages = new ArrayDeque<>();
         boolean joined;
-        /** It has requests that wait for the window. */
+        /** Set while requests of the connection wait for the window. */
         volatile boolean waits;
         int holds;
         boolean numbered;
-        /** The newest CmdSN given to it. */
+        /** The newest CmdSN assigned to it. */
         int lastCmdSn;
 
         Member(int cid, int ordinal, Runnable wake) {
@@ -64,7 +64,7 @@ public final class InitiatorSession {
     }
 
     /**
-     * A session without connections.
+     * Creates a session without connections.
      *
      * @param isid our part of the session identifier, see {@link IsidPool}
      * @param cmdSn of the leading login and of the first command
@@ -77,14 +77,14 @@ public final class InitiatorSession {
     }
 
     /**
-     * A connection of this CID is about to log in. If the login fails, call {@link #closed} with
+     * Opens a connection with this CID for a login. If the login fails, call {@link #closed} with
      * {@link Ending#NOT_JOINED}.
      *
      * @param cid its connection ID
-     * @param wake run when the connection may have something to send, from any thread, perhaps with
-     *        the lock of another connection held: it must neither block nor call in here
-     * @return the numbers of its login; empty when it may not: the session ends, the CID is in use,
-     *         the leading login is not through, or MaxConnections is reached
+     * @param wake called when the connection may have something to send, from any thread, perhaps
+     *        with the lock of another connection held: it must neither block nor call this object
+     * @return the numbers of its login; empty when it is not allowed: the session ends, the CID is
+     *         in use, the leading login has not completed, or MaxConnections is reached
      */
     public Optional<LoginNumbers> open(int cid, Runnable wake) {
         synchronized (lock) {
@@ -101,12 +101,12 @@ public final class InitiatorSession {
     }
 
     /**
-     * The login of a connection is through.
+     * Joins a connection whose login has completed.
      *
      * @param cid its connection ID
      * @param newTsih from the final Login Response
-     * @param negotiated counts on the leading connection
-     * @return what holds for the session
+     * @param negotiated applied for the leading connection
+     * @return the parameters of the session
      */
     public SessionParameters joined(int cid, int newTsih, SessionParameters negotiated) {
         synchronized (lock) {
@@ -123,7 +123,7 @@ public final class InitiatorSession {
     }
 
     /**
-     * What the leading login brought.
+     * The parameters of the leading login.
      *
      * @return the parameters; empty before
      */
@@ -134,10 +134,10 @@ public final class InitiatorSession {
     }
 
     /**
-     * Tells the Initiator Task Tags of this session's connections apart.
+     * Returns a number that distinguishes the Initiator Task Tags of this session's connections.
      *
      * @param cid a connection that was opened
-     * @return 0 to {@link #CONNECTIONS_MAX} - 1; no two connections have the same at a time
+     * @return 0 to {@link #CONNECTIONS_MAX} - 1; unique among the open connections
      */
     public int ordinal(int cid) {
         synchronized (lock) {
@@ -147,10 +147,10 @@ public final class InitiatorSession {
     }
 
     /**
-     * Takes the next CmdSN for a request that is not immediate. When there is none now, the
+     * Takes the next CmdSN for a request that is not immediate. If there is none now, the
      * connection is woken when that may have changed.
      *
-     * @param cid who wants it
+     * @param cid the connection
      * @return the number, as an unsigned one of 32 bits, or {@link #NO_NUMBER}
      */
     public long takeCmdSn(int cid) {
@@ -171,9 +171,9 @@ public final class InitiatorSession {
     }
 
     /**
-     * The CmdSN that an immediate request bears.
+     * Returns the CmdSN for an immediate request.
      *
-     * @return the number that the next other one gets
+     * @return the number of the next request that is not immediate
      */
     public int currentCmdSn() {
         synchronized (lock) {
@@ -182,11 +182,11 @@ public final class InitiatorSession {
     }
 
     /**
-     * Takes the window of a PDU over where it is news. RFC 7143 §4.2.2.1: a MaxCmdSN below ExpCmdSN
-     * - 1 makes both void, and PDUs of several connections may arrive out of order.
+     * Updates the window from a PDU, if it is newer. RFC 7143 §4.2.2.1: a MaxCmdSN below ExpCmdSN
+     * minus 1 makes both invalid, and PDUs of several connections may arrive out of order.
      *
-     * @param newExpCmdSn ExpCmdSN as it arrived
-     * @param newMaxCmdSn MaxCmdSN as it arrived
+     * @param newExpCmdSn ExpCmdSN as received
+     * @param newMaxCmdSn MaxCmdSN as received
      */
     public void window(int newExpCmdSn, int newMaxCmdSn) {
         synchronized (lock) {
@@ -206,11 +206,11 @@ public final class InitiatorSession {
     }
 
     /**
-     * A task management function on several tasks is about to be asked for: no connection gets a
-     * new CmdSN before {@link #release}, so that there is no command of which nobody can tell
-     * whether the function met it. RFC 7143 §11.5.1 lets resets end newer commands as well.
+     * Holds numbers back before a task management function on several tasks: no connection gets a
+     * new CmdSN before {@link #release}, so that it is known for each command whether the function
+     * concerned it. RFC 7143 §11.5.1 lets resets end newer commands as well.
      *
-     * @param cid who asks for it
+     * @param cid the connection of the function
      */
     public void hold(int cid) {
         synchronized (lock) {
@@ -223,9 +223,9 @@ public final class InitiatorSession {
     }
 
     /**
-     * That function is over.
+     * Ends the hold of a function that is over.
      *
-     * @param cid who asked for it
+     * @param cid the connection of the function
      */
     public void release(int cid) {
         synchronized (lock) {
@@ -240,20 +240,21 @@ public final class InitiatorSession {
     }
 
     /**
-     * A task management function on several tasks was completed: those that other connections hold
-     * are over as well. RFC 7143 §4.2.3.3.
+     * Reports a completed task management function on several tasks, which ends those of other
+     * connections as well. RFC 7143 §4.2.3.3.
      *
-     * @param cid on which connection it ran
-     * @param ended which tasks
+     * @param cid the connection on which it ran
+     * @param ended the tasks
      */
     public void tasksEnded(int cid, SessionMessage.TasksEnded ended) {
         tellOthers(cid, ended);
     }
 
     /**
-     * A Logout Request for the whole session was sent: no connection may send requests now.
+     * Notes that a Logout Request for the whole session was sent: no connection may send requests
+     * now.
      *
-     * @param cid on which connection
+     * @param cid the connection
      */
     public void loggingOut(int cid) {
         synchronized (lock) {
@@ -264,10 +265,10 @@ public final class InitiatorSession {
     }
 
     /**
-     * A connection is gone.
+     * Removes a connection that has ended.
      *
-     * @param cid which
-     * @param how how
+     * @param cid the connection
+     * @param how how it ended
      */
     public void closed(int cid, Ending how) {
         boolean goes;
@@ -299,10 +300,10 @@ public final class InitiatorSession {
     }
 
     /**
-     * What the session has to say to a connection.
+     * Takes the next message of the session for a connection.
      *
      * @param cid the connection
-     * @return the oldest message, taken away; {@code null} if there is none
+     * @return the oldest message; {@code null} if there is none
      */
     public SessionMessage takeMessage(int cid) {
         synchronized (lock) {
@@ -312,10 +313,10 @@ public final class InitiatorSession {
     }
 
     /**
-     * Why the session is over: it is when no connection is left. A new one has to be made (session
-     * recovery, RFC 7143 §7.1.4.4).
+     * Returns the reason for the end of the session, which is over when no connection is left. A
+     * new one has to be made (session recovery, RFC 7143 §7.1.4.4).
      *
-     * @return why; empty while it stands
+     * @return the reason; empty until the session is over
      */
     public Optional<Ending> ending() {
         synchronized (lock) {
@@ -328,14 +329,15 @@ public final class InitiatorSession {
             case SESSION_LOGOUT, VIOLATION -> true;
             case NOT_JOINED -> false;
             case CONNECTION_LOGOUT -> leavesGap(member);
-            // The target closes the others first; the answer to the logout is still to come.
+            // The target closes the other connections first; the answer to the logout is still to
+            // come.
             case LOST -> loggingOut != null ? loggingOut == member : leavesGap(member);
         };
     }
 
     /**
-     * A CmdSN that went down with its connection, and perhaps never reached the target, would hold
-     * up every later one: at ErrorRecoveryLevel 0 only a new session helps.
+     * True if a CmdSN was lost with its connection. It may never have reached the target, and would
+     * block all later ones: at ErrorRecoveryLevel 0 only a new session helps.
      */
     private boolean leavesGap(Member member) {
         return member.numbered && !SerialNumber.before(member.lastCmdSn, expCmdSn);

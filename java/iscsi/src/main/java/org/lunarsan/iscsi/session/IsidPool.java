@@ -7,9 +7,9 @@ import java.util.OptionalLong;
 import java.util.Set;
 
 /**
- * Hands out ISIDs, our part of a session identifier: no two sessions of this initiator with one
- * target share one (the ISID rule, RFC 7143 §4.4.3), and a target is met with the same few again
- * (conservative reuse, §11.12.5), for persistent reservations hang on them.
+ * Assigns ISIDs, the initiator's part of a session identifier. No two sessions of this initiator
+ * with one target share one (the ISID rule, RFC 7143 §4.4.3), and the same few are reused for a
+ * target (conservative reuse, §11.12.5), because persistent reservations depend on them.
  *
  * <p>Threads: any, behind one lock.
  */
@@ -23,20 +23,20 @@ public final class IsidPool {
     private final Map<String, Set<Integer>> taken = new HashMap<>();
 
     /**
-     * For one initiator name.
+     * Creates a pool for one initiator name.
      *
-     * @param random 24 bits that tell this initiator's ISIDs from those of another one with the
-     *        same name: fresh from the operating system, or kept where reservations have to survive
-     *        a restart
+     * @param random 24 bits that distinguish this initiator's ISIDs from those of another one with
+     *        the same name: fresh from the operating system, or kept if reservations have to
+     *        survive a restart
      */
     public IsidPool(int random) {
         this.prefix = RANDOM_FORMAT | (long) (random & RANDOM_MASK) << 16;
     }
 
     /**
-     * The lowest ISID that no session with this target has.
+     * Takes the lowest ISID that no session with this target has.
      *
-     * @param targetName compared as it stands, so give it in normal form
+     * @param targetName compared literally, so pass it in normal form
      * @return six bytes; empty when all 65,536 are in use
      */
     public synchronized OptionalLong take(String targetName) {
@@ -50,9 +50,9 @@ public final class IsidPool {
     }
 
     /**
-     * The session of this ISID has ended.
+     * Returns the ISID of a session that has ended.
      *
-     * @param targetName as it was taken
+     * @param targetName as passed to {@link #take}
      * @param isid from {@link #take}
      */
     public synchronized void giveBack(String targetName, long isid) {
@@ -66,7 +66,7 @@ public final class IsidPool {
     }
 
     /**
-     * How many are in use, over all targets.
+     * Number of ISIDs in use, over all targets.
      *
      * @return the number
      */

@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.session;
 import org.lunarsan.iscsi.wire.Lun;
 
 /**
- * What a session has to say to one of its connections.
+ * A message of a session to one of its connections.
  *
  * <p>Threads: immutable.
  */
@@ -13,14 +13,14 @@ public sealed interface SessionMessage {
      *
      * @param allUnits on all units, else on {@code lun} alone
      * @param lun the unit's field
-     * @param before CmdSN of the function: older tasks are meant
+     * @param before CmdSN of the function, which concerns older tasks
      */
     record TasksEnded(boolean allUnits, long lun, int before) implements SessionMessage {
         /**
-         * Whether a unit is meant.
+         * True if the message concerns a unit.
          *
          * @param other its LUN field
-         * @return whether it is
+         * @return whether it does
          */
         public boolean concerns(long other) {
             return allUnits || Lun.isSameUnit(lun, other);
@@ -31,7 +31,7 @@ public sealed interface SessionMessage {
     record LoggingOut() implements SessionMessage {
     }
 
-    /** Close; the session ends. */
+    /** The session ends: close the connection. */
     record Close() implements SessionMessage {
     }
 }

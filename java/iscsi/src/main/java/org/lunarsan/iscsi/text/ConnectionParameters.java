@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.text;
 import org.lunarsan.iscsi.framing.Digests;
 
 /**
- * What holds for one connection after login.
+ * Parameters of one connection after login.
  *
  * <p>Threads: immutable.
  *

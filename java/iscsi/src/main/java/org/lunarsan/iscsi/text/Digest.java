@@ -1,6 +1,6 @@
 package org.lunarsan.iscsi.text;
 
-/** One way to protect headers or data, in the order of the list. RFC 7143 §13.1. */
+/** Protection of headers or data, in the order of the list. RFC 7143 §13.1. */
 public enum Digest {
     /** None. */
     NONE,

@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.text;
 import java.util.Arrays;
 
 /**
- * Cuts a text into data segments that the peer can take. RFC 7143 §6.1.
+ * Splits a text into data segments that the peer accepts. RFC 7143 §6.1.
  *
  * <p>Threads: for one thread.
  */
@@ -12,7 +12,7 @@ public final class Emitter {
     private int at;
 
     /**
-     * Holds a text to be sent.
+     * Creates an emitter of a text.
      *
      * @param text not copied
      */
@@ -21,7 +21,7 @@ public final class Emitter {
     }
 
     /**
-     * Whether all is sent; if not, the PDU bears the C bit.
+     * True if all of the text was sent; if not, the PDU carries the C bit.
      *
      * @return whether it is so
      */
@@ -30,9 +30,9 @@ public final class Emitter {
     }
 
     /**
-     * The next data segment.
+     * Returns the next data segment.
      *
-     * @param segmentBytesMax most bytes of it
+     * @param segmentBytesMax its largest length in bytes
      * @return the bytes
      */
     public byte[] next(int segmentBytesMax) {

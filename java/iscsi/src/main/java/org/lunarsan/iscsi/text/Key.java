@@ -6,8 +6,8 @@ import java.util.OptionalInt;
 import java.util.OptionalLong;
 
 /**
- * A key that this implementation understands: every key of RFC 7143 §12 and §13, and
- * iSCSIProtocolLevel of RFC 7144 §7.1.1, in one table. Parsing and negotiation read it.
+ * A key that this implementation supports: every key of RFC 7143 §12 and §13, and
+ * iSCSIProtocolLevel of RFC 7144 §7.1.1, in one table used by parsing and negotiation.
  *
  * <p>Threads: immutable.
  */
@@ -196,7 +196,7 @@ public enum Key {
     /** Longest CHAP challenge or response in bytes, decoded. RFC 7143 §12.1.3. */
     public static final int CHAP_BYTES_MAX = 1024;
 
-    /** Stands for "no default", and for "nothing agreed". */
+    /** Means "no default", and "nothing agreed". */
     static final int NONE = -1;
 
     private static final Map<String, Key> NAMED = new HashMap<>();
@@ -233,17 +233,17 @@ public enum Key {
     }
 
     /**
-     * The key of a name; names are case sensitive (RFC 7143 §6.1).
+     * Returns the key with a name; names are case sensitive (RFC 7143 §6.1).
      *
-     * @param name as it stands on the wire
-     * @return the key, or {@code null} for one that is not known
+     * @param name the name on the wire
+     * @return the key, or {@code null} for an unknown one
      */
     public static Key named(String name) {
         return NAMED.get(name);
     }
 
     /**
-     * Its name as it stands on the wire.
+     * The name on the wire.
      *
      * @return the name
      */
@@ -252,7 +252,7 @@ public enum Key {
     }
 
     /**
-     * When it may be sent.
+     * The phases in which it may be sent.
      *
      * @return the "Use" of RFC 7143 §13
      */
@@ -261,7 +261,7 @@ public enum Key {
     }
 
     /**
-     * Which stage of the login it belongs to.
+     * The stage of the login to which it belongs.
      *
      * @return the stage
      */
@@ -270,7 +270,7 @@ public enum Key {
     }
 
     /**
-     * Who may send it.
+     * The sides that may send it.
      *
      * @return the senders
      */
@@ -279,7 +279,7 @@ public enum Key {
     }
 
     /**
-     * How far it reaches.
+     * The scope of its value.
      *
      * @return the scope
      */
@@ -288,7 +288,7 @@ public enum Key {
     }
 
     /**
-     * How its value comes to be.
+     * The rule that determines its value.
      *
      * @return the result function
      */
@@ -297,7 +297,7 @@ public enum Key {
     }
 
     /**
-     * What its value is.
+     * The kind of its value.
      *
      * @return the kind
      */
@@ -306,7 +306,7 @@ public enum Key {
     }
 
     /**
-     * What holds if nothing is negotiated.
+     * The default, used if nothing is negotiated.
      *
      * @return a number, 0 or 1 for No or Yes, or an index into the list; empty for none
      */
@@ -315,7 +315,7 @@ public enum Key {
     }
 
     /**
-     * Whether it is irrelevant when SessionType=Discovery.
+     * True if it is irrelevant when SessionType=Discovery.
      *
      * @return whether it is
      */
@@ -324,7 +324,7 @@ public enum Key {
     }
 
     /**
-     * Where it is specified.
+     * The specification of the key.
      *
      * @return RFC and section
      */
@@ -333,7 +333,7 @@ public enum Key {
     }
 
     /**
-     * A value of this key as it stands on the wire.
+     * Formats a value of this key for the wire.
      *
      * @param value a number, 0 or 1 for No or Yes, or an index into the list
      * @return the text
@@ -347,7 +347,7 @@ public enum Key {
         };
     }
 
-    /** The longest value in bytes as it stands on the wire; lists are bounded by the text. */
+    /** The longest value in bytes on the wire; lists are bounded by the text. */
     int valueBytesMax() {
         return switch (kind) {
             case ValueKind.Name() -> NAME_BYTES_MAX;
@@ -357,12 +357,12 @@ public enum Key {
         };
     }
 
-    /** What holds if nothing is agreed: the default, or 0. */
+    /** The default, or 0. */
     int defaultOrZero() {
         return Math.max(defaultValue, 0);
     }
 
-    /** A number inside the key's range; {@link #NONE} for all else. */
+    /** Parses a number inside the key's range; {@link #NONE} for everything else. */
     int admissible(String text) {
         OptionalLong number = Values.number(text);
         boolean fits = kind instanceof ValueKind.Number(int min, int max) && number.isPresent()
@@ -370,7 +370,7 @@ public enum Key {
         return fits ? (int) number.getAsLong() : NONE;
     }
 
-    /** The index of a word in the key's list; {@link #NONE} for one that is not there. */
+    /** Returns the index of a word in the key's list; {@link #NONE} for other words. */
     int wordNumber(String word) {
         return kind instanceof ValueKind.ListOf(var words) ? words.indexOf(word) : NONE;
     }

@@ -1,6 +1,6 @@
 package org.lunarsan.iscsi.text;
 
-/** Which stage of the login a key belongs to. RFC 7143 §12, §13. */
+/** Stage of the login to which a key belongs. RFC 7143 §12, §13. */
 public enum KeyStage {
     /** SecurityNegotiation. */
     SECURITY,

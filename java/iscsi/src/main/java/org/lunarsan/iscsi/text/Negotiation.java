@@ -10,10 +10,10 @@ import org.lunarsan.iscsi.text.TextViolation.Kind;
 /**
  * The operational negotiation of one login, in either role. RFC 7143 §6.2, §13.
  *
- * <p>The initiator calls {@link #propose} once. Each side hands what the other sent to
- * {@link #receive}, which writes the answers that are due. When the login is over,
- * {@link #sessionParameters} and {@link #connectionParameters} give the results. A key that is not
- * agreed on keeps its default.
+ * <p>The initiator calls {@link #propose} once. Each side passes the other's pairs to
+ * {@link #receive}, which writes the answers. When the login is over, {@link #sessionParameters}
+ * and {@link #connectionParameters} return the results. A key that is not agreed on keeps its
+ * default.
  *
  * <p>Threads: for one thread.
  */
@@ -28,12 +28,12 @@ public final class Negotiation {
     private boolean ownSegmentDeclared;
 
     /**
-     * For one login.
+     * Creates the negotiation of one login.
      *
-     * @param role on which side we are
-     * @param offer what we want
+     * @param role our side
+     * @param offer our offer
      * @param sessionType of the session
-     * @param leading unless it joins a session that stands
+     * @param leading unless it joins an established session
      */
     public Negotiation(Role role, Offer offer, SessionType sessionType, boolean leading) {
         this.role = role;
@@ -44,11 +44,11 @@ public final class Negotiation {
     }
 
     /**
-     * Writes all proposals and our MaxRecvDataSegmentLength. A key whose default is all we want is
-     * proposed all the same (RFC 7143 §6.2: defaults should not be relied upon), but for those that
-     * old targets do not know.
+     * Writes all proposals and our MaxRecvDataSegmentLength. A key is proposed even if we want only
+     * its default (RFC 7143 §6.2: defaults should not be relied upon), except those that old
+     * targets do not support.
      *
-     * @param text where to
+     * @param text destination
      */
     public void propose(TextBuilder text) {
         for (Key key : Key.values()) {
@@ -60,7 +60,7 @@ public final class Negotiation {
                 continue;
             }
             proposed.mark(key);
-            // These decide by themselves; an answer is optional. RFC 7143 §6.2.2.
+            // These values decide by themselves; an answer is optional. RFC 7143 §6.2.2.
             if (key.rule() == Rule.AND && !wanted.flag(key)) {
                 agreed[key.ordinal()] = 0;
             } else if (key.rule() == Rule.OR && wanted.flag(key)) {
@@ -72,7 +72,7 @@ public final class Negotiation {
     }
 
     /**
-     * Whether our proposals name keys that RFC 3720 does not know.
+     * True if our proposals include keys that RFC 3720 does not define.
      *
      * @return whether TaskReporting or iSCSIProtocolLevel is proposed
      */
@@ -83,7 +83,7 @@ public final class Negotiation {
     /**
      * Writes our MaxRecvDataSegmentLength, unless that was done.
      *
-     * @param text where to
+     * @param text destination
      */
     public void declare(TextBuilder text) {
         if (!ownSegmentDeclared) {
@@ -93,10 +93,10 @@ public final class Negotiation {
     }
 
     /**
-     * Takes what the peer sent.
+     * Processes the keys of the peer.
      *
      * @param pairs the operational keys of one complete text
-     * @param answers where answers are added
+     * @param answers receives the answers
      * @throws TextViolation that ends the login
      */
     public void receive(List<Pair> pairs, TextBuilder answers) throws TextViolation {
@@ -105,7 +105,7 @@ public final class Negotiation {
                 receiveOne(pair, answers);
             }
         }
-        // Last: its answer depends on MaxBurstLength in the same text.
+        // Last, because its answer depends on MaxBurstLength in the same text.
         for (Pair pair : pairs) {
             if (pair.key() == Key.FIRST_BURST_LENGTH) {
                 receiveOne(pair, answers);
@@ -114,10 +114,11 @@ public final class Negotiation {
     }
 
     /**
-     * A key that this implementation does not know: {@code NotUnderstood}, once. RFC 7143 §6.2.
+     * Answers a key that this implementation does not support: {@code NotUnderstood}, once. RFC
+     * 7143 §6.2.
      *
      * @param pair the pair
-     * @param answers where the answer is added
+     * @param answers receives the answer
      * @throws TextViolation for a constant that is only an answer
      */
     public static void receiveUnknown(Pair pair, TextBuilder answers) throws TextViolation {
@@ -151,7 +152,10 @@ public final class Negotiation {
         }
     }
 
-    /** X#NodeArchitecture has no effect (RFC 7143 §13.26.2); the login reads the others itself. */
+    /**
+     * Processes a declaration. X#NodeArchitecture has no effect (RFC 7143 §13.26.2); the login
+     * handles the others itself.
+     */
     private void takeDeclaration(Key key, String value) throws TextViolation {
         if (key != Key.MAX_RECV_DATA_SEGMENT_LENGTH) {
             return;
@@ -177,9 +181,9 @@ public final class Negotiation {
     }
 
     /**
-     * The answer to a proposal that nothing is chosen from: {@code Reject}, but for the markers,
-     * where RFC 7143 §13.25 leaves {@code No} too. A target says {@code No}: whoever proposes
-     * markers knows that value, and goes on without them.
+     * Returns the answer to a proposal from which nothing is chosen: {@code Reject}, except for the
+     * markers, for which RFC 7143 §13.25 also allows {@code No}. A target answers {@code No}, since
+     * an initiator that proposes markers supports that value, and continues without them.
      */
     private String refusal(Key key, String value) {
         boolean marker = key.rule() == Rule.OBSOLETE && key.kind() instanceof ValueKind.YesNo;
@@ -187,7 +191,10 @@ public final class Negotiation {
                 ? Values.booleanText(false) : Pair.REJECT;
     }
 
-    /** Our choice; {@link Key#NONE} if the value is not admissible, or nothing in it suits us. */
+    /**
+     * Returns our choice; {@link Key#NONE} if the value is not valid, or contains nothing
+     * acceptable.
+     */
     private int choose(Key key, String value) {
         int number = key.admissible(value);
         int flag = flag(value);
@@ -214,8 +221,8 @@ public final class Negotiation {
 
     private void takeAnswer(Key key, String value) throws TextViolation {
         boolean later = key == Key.TASK_REPORTING || key == Key.PROTOCOL_LEVEL;
-        // NotUnderstood is for keys that old targets have not heard of; for the others §6.2 calls
-        // it an error.
+        // NotUnderstood is for keys that old targets do not support; for the others §6.2 calls it
+        // an error.
         if (value.equals(Pair.REJECT) || value.equals(Pair.IRRELEVANT)
                 || value.equals(Pair.NOT_UNDERSTOOD) && later) {
             return;
@@ -231,7 +238,7 @@ public final class Negotiation {
         agreed[key.ordinal()] = answer;
     }
 
-    /** An answer is what the result function can make of our proposal. */
+    /** True if the answer is a possible result of our proposal. */
     private boolean follows(Key key, int answer) {
         return switch (key.rule()) {
             case MINIMUM -> answer <= number(key);
@@ -245,7 +252,7 @@ public final class Negotiation {
 
     private String proposal(Key key) {
         return switch (key.rule()) {
-            // Old targets do not know it, and its default is what they do.
+            // Old targets do not support the key, and behave as its default.
             case MINIMUM, MAXIMUM -> key == Key.PROTOCOL_LEVEL && number(key) == 1 ? null
                     : Integer.toString(number(key));
             case AND, OR -> Values.booleanText(wanted.flag(key));
@@ -263,13 +270,15 @@ public final class Negotiation {
         return numbers.stream().map(key::valueText).collect(Collectors.joining(","));
     }
 
-    /** What we want of a numeric key; FirstBurstLength never above MaxBurstLength, §13.14. */
+    /**
+     * Returns our value of a numeric key; FirstBurstLength is never above MaxBurstLength, §13.14.
+     */
     private int number(Key key) {
         int number = wanted.number(key);
         return key == Key.FIRST_BURST_LENGTH ? Math.min(number, burstBytesMax()) : number;
     }
 
-    /** Agreed, else what an initiator proposes; a target that was not asked has the default. */
+    /** Returns the agreed value, else the initiator's proposal, or for a target the default. */
     private int burstBytesMax() {
         Key key = Key.MAX_BURST_LENGTH;
         int burst = agreed[key.ordinal()];
@@ -288,7 +297,7 @@ public final class Negotiation {
         return Values.bool(value).map(yes -> yes ? 1 : 0).orElse(Key.NONE);
     }
 
-    /** What holds: agreed, or the default. */
+    /** Returns the agreed value, or the default. */
     private int value(Key key) {
         int value = agreed[key.ordinal()];
         return value == Key.NONE ? key.defaultOrZero() : value;
@@ -301,17 +310,17 @@ public final class Negotiation {
     /**
      * The parameters of the session.
      *
-     * @return what holds now
+     * @return the current result
      */
     public SessionParameters sessionParameters() {
         int burst = value(Key.MAX_BURST_LENGTH);
         int level = value(Key.ERROR_RECOVERY_LEVEL);
         boolean sequences = isYes(Key.DATA_SEQUENCE_IN_ORDER);
-        // RFC 7143 §13.19: recovery of sequences in order knows of the last R2T only.
+        // RFC 7143 §13.19: recovery of sequences in order covers the last R2T only.
         int r2ts = level > 0 && sequences ? 1 : value(Key.MAX_OUTSTANDING_R2T);
         return new SessionParameters(sessionType, value(Key.MAX_CONNECTIONS),
                 isYes(Key.INITIAL_R2T), isYes(Key.IMMEDIATE_DATA), burst,
-                // RFC 7143 §13.14, whatever the order of the two keys.
+                // RFC 7143 §13.14, for any order of the two keys.
                 Math.min(value(Key.FIRST_BURST_LENGTH), burst),
                 value(Key.DEFAULT_TIME2_WAIT), value(Key.DEFAULT_TIME2_RETAIN), r2ts,
                 isYes(Key.DATA_PDU_IN_ORDER), sequences, level,
@@ -321,8 +330,8 @@ public final class Negotiation {
     /**
      * The parameters of the connection.
      *
-     * @return what holds now
-     * @throws TextViolation when a digest ended at a value that our offer does not name
+     * @return the current result
+     * @throws TextViolation when a digest ended at a value that our offer does not include
      */
     public ConnectionParameters connectionParameters() throws TextViolation {
         for (Key key : List.of(Key.HEADER_DIGEST, Key.DATA_DIGEST)) {
@@ -337,9 +346,9 @@ public final class Negotiation {
                         : ConnectionParameters.DEFAULT.receiveDataSegmentBytesMax());
     }
 
-    /** What an offer wants of each key. */
+    /** The values of an offer by key. */
     private record Wanted(Role role, Offer offer, SessionType sessionType) {
-        /** Of a numeric key, inside its admissible range. */
+        /** Returns the value of a numeric key, inside its valid range. */
         int number(Key key) {
             boolean discovery = sessionType == SessionType.DISCOVERY;
             int wanted = switch (key) {
@@ -369,7 +378,7 @@ public final class Negotiation {
             };
         }
 
-        /** What we accept of a list key, as indices into its list, best first. */
+        /** Returns the accepted values of a list key, as indices into its list, best first. */
         List<Integer> words(Key key) {
             return switch (key) {
                 case HEADER_DIGEST -> digests(offer.headerDigest());
@@ -384,8 +393,8 @@ public final class Negotiation {
         }
 
         /**
-         * RFC 7143 §13.23: who proposes anything must propose RFC3720 and ResponseFence too. The
-         * former is the default in any case.
+         * Returns the TaskReporting values. RFC 7143 §13.23: a side that proposes any must propose
+         * RFC3720 and ResponseFence too. The former is the default in any case.
          */
         private List<Integer> reporting() {
             List<Integer> list = new ArrayList<>();

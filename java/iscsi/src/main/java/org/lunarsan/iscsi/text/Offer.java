@@ -3,9 +3,8 @@ package org.lunarsan.iscsi.text;
 import java.util.List;
 
 /**
- * What one side is willing to negotiate: the values it proposes, and the bounds within which it
- * accepts. Both roles use it. RFC 7143 §13. Numbers outside of a key's range are taken to its
- * nearest end.
+ * Values that one side proposes, and the bounds within which it accepts. Both roles use it. RFC
+ * 7143 §13. Numbers outside of a key's range are clamped to it.
  *
  * <p>Threads: immutable.
  *
@@ -31,11 +30,11 @@ public record Offer(List<Digest> headerDigest, List<Digest> dataDigest, int maxC
         int firstBurstBytes, int timeToWaitSeconds, int timeToRetainSeconds, int maxOutstandingR2t,
         boolean dataPduInOrder, boolean dataSequenceInOrder, int errorRecoveryLevel,
         List<TaskReporting> taskReporting, int protocolLevel) {
-    /** The iSCSIProtocolLevel of RFC 7143, which holds where none is named. RFC 7143 §13.24. */
+    /** The iSCSIProtocolLevel of RFC 7143, which applies if none is named. RFC 7143 §13.24. */
     public static final int PROTOCOL_LEVEL_RFC_7143 = 1;
 
     /**
-     * The iSCSIProtocolLevel of RFC 7144, the highest that this implementation speaks. RFC 7144
+     * The iSCSIProtocolLevel of RFC 7144, the highest that this implementation supports. RFC 7144
      * §7.1.1.
      */
     public static final int PROTOCOL_LEVEL_MAX = 2;
@@ -50,7 +49,7 @@ public record Offer(List<Digest> headerDigest, List<Digest> dataDigest, int maxC
     }
 
     /**
-     * What a target of this project offers unless told otherwise.
+     * Default offer of a target of this project.
      *
      * @return the offer
      */
@@ -59,8 +58,8 @@ public record Offer(List<Digest> headerDigest, List<Digest> dataDigest, int maxC
     }
 
     /**
-     * What an initiator of this project proposes unless told otherwise: as the target, with digests
-     * left to the configuration.
+     * Default proposal of an initiator of this project: as the target's, with digests left to the
+     * configuration.
      *
      * @return the offer
      */
@@ -70,8 +69,8 @@ public record Offer(List<Digest> headerDigest, List<Digest> dataDigest, int maxC
     }
 
     /**
-     * The same without the keys that RFC 3720 does not know, TaskReporting and iSCSIProtocolLevel:
-     * some old targets close the connection over them.
+     * Returns the offer without the keys that RFC 3720 does not define, TaskReporting and
+     * iSCSIProtocolLevel: some old targets close the connection over them.
      *
      * @return the offer
      */
@@ -81,9 +80,9 @@ public record Offer(List<Digest> headerDigest, List<Digest> dataDigest, int maxC
     }
 
     /**
-     * A builder that holds the values of this offer.
+     * Returns a builder that holds the values of this offer.
      *
-     * @return a fresh one
+     * @return a new builder
      */
     public Builder toBuilder() {
         Builder builder = new Builder();
@@ -107,7 +106,7 @@ public record Offer(List<Digest> headerDigest, List<Digest> dataDigest, int maxC
     }
 
     /**
-     * Makes an {@link Offer}; starts with the values of {@link Offer#target}.
+     * Builds an {@link Offer}; starts with the values of {@link Offer#target}.
      *
      * <p>Threads: for one thread.
      */
@@ -130,7 +129,7 @@ public record Offer(List<Digest> headerDigest, List<Digest> dataDigest, int maxC
                 TaskReporting.FAST_ABORT, TaskReporting.RESPONSE_FENCE, TaskReporting.RFC3720);
         private int protocolLevel = PROTOCOL_LEVEL_MAX;
 
-        /** The values of {@link Offer#target}. */
+        /** Creates a builder with the values of {@link Offer#target}. */
         public Builder() {
         }
 
@@ -311,9 +310,9 @@ public record Offer(List<Digest> headerDigest, List<Digest> dataDigest, int maxC
         }
 
         /**
-         * The offer.
+         * Builds the offer.
          *
-         * @return with the values set so far
+         * @return an offer with the values set so far
          */
         public Offer build() {
             return new Offer(headerDigest, dataDigest, maxConnections, initialR2t, immediateData,

@@ -1,13 +1,13 @@
 package org.lunarsan.iscsi.text;
 
 /**
- * One {@code key=value} pair as it came.
+ * One {@code key=value} pair as received.
  *
  * <p>Threads: immutable.
  *
  * @param key the key, or {@code null} if it is not known
  * @param name its name
- * @param value what follows the first {@code =}
+ * @param value the text after the first {@code =}
  */
 public record Pair(Key key, String name, String value) {
     /** An answer, never a proposal. RFC 7143 §6.2. */
@@ -20,7 +20,7 @@ public record Pair(Key key, String name, String value) {
     public static final String NOT_UNDERSTOOD = "NotUnderstood";
 
     /**
-     * Whether the value is one of the constants that are only answers.
+     * True if the value is one of the constants that are only answers.
      *
      * @return whether it is
      */

@@ -8,8 +8,7 @@ import java.util.List;
 import org.lunarsan.iscsi.text.TextViolation.Kind;
 
 /**
- * Takes text apart: {@code key=value}, each with a zero byte behind, one after another. RFC 7143
- * §6.1.
+ * Parses text: pairs {@code key=value}, each followed by a zero byte. RFC 7143 §6.1.
  *
  * <p>Threads: no state.
  */
@@ -18,8 +17,8 @@ public final class Pairs {
     public static final int KEY_BYTES_MAX = 63;
 
     /**
-     * Most pairs that one negotiation (a login, or a text exchange) may bring; four times what all
-     * known keys together need. Bounds both the work and the {@code NotUnderstood} answers.
+     * Limit of the pairs of one negotiation (a login, or a text exchange); four times the number of
+     * all known keys. Bounds both the work and the {@code NotUnderstood} answers.
      */
     public static final int PAIRS_MAX = 160;
 
@@ -27,22 +26,22 @@ public final class Pairs {
     }
 
     /**
-     * Takes a complete text apart. Zero bytes behind the last delimiter are tolerated, for peers
-     * that count their padding into the DataSegmentLength.
+     * Parses a complete text. Zero bytes after the last delimiter are tolerated, for peers that
+     * count their padding into the DataSegmentLength.
      *
-     * @param text all of it
+     * @param text the whole text
      * @return the pairs in their order
-     * @throws TextViolation of the format; the meaning of the values is judged later
+     * @throws TextViolation of the format; the meaning of the values is checked later
      */
     public static List<Pair> parse(byte[] text) throws TextViolation {
         return parse(text, PAIRS_MAX);
     }
 
     /**
-     * As {@link #parse(byte[])}, with a bound of its own.
+     * Same as {@link #parse(byte[])}, with another limit.
      *
-     * @param text all of it
-     * @param pairsMax most pairs
+     * @param text the whole text
+     * @param pairsMax limit of pairs
      * @return the pairs in their order
      * @throws TextViolation as above
      */
@@ -63,7 +62,9 @@ public final class Pairs {
         return pairs;
     }
 
-    /** Without the last delimiter and what padding follows it; 0 for no text at all. */
+    /**
+     * Returns the length without the last delimiter and subsequent padding; 0 for no text at all.
+     */
     private static int trimmedLength(byte[] text) throws TextViolation {
         int end = text.length;
         if (end > 0 && text[end - 1] != 0) {
@@ -104,8 +105,8 @@ public final class Pairs {
     }
 
     /**
-     * standard-label: a capital letter, then letters, digits, and {@code .-+@_}; {@code X#} is let
-     * through because RFC 3720 used it.
+     * True for a standard-label: a capital letter, then letters, digits, and {@code .-+@_};
+     * {@code X#} is accepted because RFC 3720 used it.
      */
     private static boolean isKeyName(String name) {
         if (name.isEmpty() || name.length() > KEY_BYTES_MAX || !isCapital(name.charAt(0))) {

@@ -5,42 +5,42 @@ import java.nio.ByteBuffer;
 import org.lunarsan.iscsi.text.TextViolation.Kind;
 
 /**
- * Puts the data segments of PDUs with the C bit, and the one without that ends them, together. RFC
- * 7143 §6.1, §6.2.
+ * Joins the data segments of PDUs with the C bit, and that of the final PDU without it. RFC 7143
+ * §6.1, §6.2.
  *
  * <p>Threads: for one thread.
  */
 public final class Reassembler {
     /**
-     * Most text that one side may send as one logical text data segment. RFC 7143 §6.1 asks for 8
-     * KiB at least, and for 64 KiB where authentication items are very long.
+     * Limit of one logical text data segment. RFC 7143 §6.1 requires 8 KiB at least, and 64 KiB if
+     * authentication items are very long.
      */
     public static final int TEXT_BYTES_MAX = 65_536;
 
     private final ByteArrayOutputStream text = new ByteArrayOutputStream();
     private final int textBytesMax;
 
-    /** Holds at most {@link #TEXT_BYTES_MAX} bytes. */
+    /** Creates a reassembler with a limit of {@link #TEXT_BYTES_MAX} bytes. */
     public Reassembler() {
         this(TEXT_BYTES_MAX);
     }
 
     /**
-     * With a bound of its own.
+     * Creates a reassembler with another limit.
      *
-     * @param textBytesMax most bytes it holds
+     * @param textBytesMax limit in bytes
      */
     public Reassembler(int textBytesMax) {
         this.textBytesMax = textBytesMax;
     }
 
     /**
-     * Takes the next data segment.
+     * Adds the next data segment.
      *
-     * @param segment what is left in it; its position moves to its limit
+     * @param segment read from its position to its limit; its position moves to its limit
      * @param more whether the C bit is set
      * @return the whole text, or {@code null} while there is more to come
-     * @throws TextViolation when it gets too long; what was held is let go
+     * @throws TextViolation when it gets too long; the held text is discarded
      */
     public byte[] add(ByteBuffer segment, boolean more) throws TextViolation {
         if (segment.remaining() > textBytesMax - text.size()) {
@@ -59,7 +59,7 @@ public final class Reassembler {
     }
 
     /**
-     * Whether part of a text has come, and the rest is awaited.
+     * True if part of a text was received, and the rest is expected.
      *
      * @return whether it is so
      */
@@ -67,7 +67,7 @@ public final class Reassembler {
         return text.size() > 0;
     }
 
-    /** Forgets what came. */
+    /** Discards the received text. */
     public void reset() {
         text.reset();
     }

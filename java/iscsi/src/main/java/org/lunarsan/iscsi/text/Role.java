@@ -1,10 +1,10 @@
 package org.lunarsan.iscsi.text;
 
-/** On which side of the connection we are. */
+/** Our side of the connection. */
 public enum Role {
-    /** We propose first. */
+    /** The side that proposes first. */
     INITIATOR,
 
-    /** We answer, and declare. */
+    /** The side that answers and declares. */
     TARGET
 }

@@ -1,10 +1,10 @@
 package org.lunarsan.iscsi.text;
 
-/** How far a key reaches. RFC 7143 §13. */
+/** Scope of a key. RFC 7143 §13. */
 public enum Scope {
-    /** SW. */
+    /** SW: the session. */
     SESSION,
 
-    /** CO. */
+    /** CO: the connection. */
     CONNECTION
 }

@@ -6,7 +6,7 @@ import java.util.Set;
 import org.lunarsan.iscsi.text.TextViolation.Kind;
 
 /**
- * Which keys one side has sent in a negotiation, so that none comes twice. RFC 7143 §6.3, §6.4.
+ * The keys that one side has sent in a negotiation, to detect repeated ones. RFC 7143 §6.3, §6.4.
  *
  * <p>Threads: for one thread.
  */
@@ -14,12 +14,12 @@ public final class Seen {
     private final Set<Key> known = EnumSet.noneOf(Key.class);
     private final Set<String> unknown = new HashSet<>();
 
-    /** None so far. */
+    /** Creates an empty set. */
     public Seen() {
     }
 
     /**
-     * Notes a known key.
+     * Adds a known key.
      *
      * @param key the key
      */
@@ -28,11 +28,11 @@ public final class Seen {
     }
 
     /**
-     * Notes one more.
+     * Adds the key of a pair.
      *
-     * @param pair what came
-     * @throws TextViolation if it was there before (TargetAddress may come again), or once
-     *         {@link Pairs#PAIRS_MAX} unknown ones came
+     * @param pair the pair
+     * @throws TextViolation if the key was sent before (TargetAddress may be repeated), or after
+     *         {@link Pairs#PAIRS_MAX} unknown ones
      */
     public void note(Pair pair) throws TextViolation {
         if (pair.key() == Key.TARGET_ADDRESS) {
@@ -49,10 +49,10 @@ public final class Seen {
     }
 
     /**
-     * Whether a key came.
+     * True if a key was sent.
      *
      * @param key the key
-     * @return whether it came
+     * @return whether it was sent
      */
     public boolean has(Key key) {
         return known.contains(key);

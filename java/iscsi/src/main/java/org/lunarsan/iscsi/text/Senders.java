@@ -1,11 +1,11 @@
 package org.lunarsan.iscsi.text;
 
-/** Who may send a key. RFC 7143 §13. */
+/** Sides that may send a key. RFC 7143 §13. */
 public enum Senders {
-    /** The initiator alone. */
+    /** Only the initiator. */
     INITIATOR,
 
-    /** The target alone. */
+    /** Only the target. */
     TARGET,
 
     /** Initiator and target. */

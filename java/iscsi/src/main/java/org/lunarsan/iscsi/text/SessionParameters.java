@@ -1,7 +1,7 @@
 package org.lunarsan.iscsi.text;
 
 /**
- * What holds for a session after login. RFC 7143 §13; each is the key of that name.
+ * Parameters of a session after login. RFC 7143 §13; each is the key of that name.
  *
  * <p>Threads: immutable.
  *

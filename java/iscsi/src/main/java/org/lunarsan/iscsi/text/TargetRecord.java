@@ -12,10 +12,10 @@ import org.lunarsan.iscsi.text.TextViolation.Kind;
  * <p>Threads: immutable.
  *
  * @param name TargetName
- * @param addresses where it can be reached, in the target's order; empty means: where it was asked
+ * @param addresses its portals, in the target's order; empty: the portal that was queried
  */
 public record TargetRecord(String name, List<Address> addresses) {
-    /** Most text that is taken as the answer to SendTargets, in bytes. */
+    /** Limit of the answer to SendTargets, in bytes. */
     public static final int TARGETS_BYTES_MAX = 1 << 20;
 
     private static final int GROUP_TAG_MAX = 65_535;
@@ -23,19 +23,19 @@ public record TargetRecord(String name, List<Address> addresses) {
     /**
      * One TargetAddress.
      *
-     * @param hostAndPort {@code host[:port]}, as it came
-     * @param groupTag portal group tag; 1 where none was told
+     * @param hostAndPort {@code host[:port]}, as received
+     * @param groupTag portal group tag; 1 if none was sent
      */
     public record Address(String hostAndPort, int groupTag) {
     }
 
     /**
-     * Reads a SendTargets answer. Keys that do not belong there are passed over.
+     * Parses a SendTargets answer. Other keys are ignored.
      *
-     * @param text all of it
+     * @param text the whole text
      * @return the records in the target's order
-     * @throws TextViolation of the format; for an address before any name; for
-     *         {@code SendTargets} itself, which then is a refusal
+     * @throws TextViolation of the format; for an address before any name; for {@code SendTargets}
+     *         itself, which then is a refusal
      */
     public static List<TargetRecord> parse(byte[] text) throws TextViolation {
         List<TargetRecord> records = new ArrayList<>();
@@ -56,7 +56,7 @@ public record TargetRecord(String name, List<Address> addresses) {
         return records;
     }
 
-    /** {@code host[:port][,tag]}. */
+    /** Parses {@code host[:port][,tag]}. */
     private static Address address(String text) throws TextViolation {
         int comma = text.lastIndexOf(',');
         String host = comma < 0 ? text : text.substring(0, comma);

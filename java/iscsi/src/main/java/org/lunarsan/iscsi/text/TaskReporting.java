@@ -1,8 +1,8 @@
 package org.lunarsan.iscsi.text;
 
-/** How aborts of several tasks are reported, in the order of the list. RFC 7143 §13.23. */
+/** Reporting of aborts of several tasks, in the order of the list. RFC 7143 §13.23. */
 public enum TaskReporting {
-    /** As RFC 3720 said. */
+    /** The behaviour of RFC 3720. */
     RFC3720,
 
     /** Responses are fenced, RFC 7143 §4.2.2.3.3. */

@@ -3,14 +3,14 @@ package org.lunarsan.iscsi.text;
 import java.nio.charset.StandardCharsets;
 
 /**
- * Text on its way out. RFC 7143 §6.1.
+ * Builds outgoing text. RFC 7143 §6.1.
  *
  * <p>Threads: for one thread.
  */
 public final class TextBuilder {
     private final StringBuilder text = new StringBuilder();
 
-    /** Nothing yet. */
+    /** Creates an empty text. */
     public TextBuilder() {
     }
 
@@ -38,16 +38,16 @@ public final class TextBuilder {
     }
 
     /**
-     * Adds all of another behind.
+     * Appends another text.
      *
-     * @param other the other
+     * @param other the other text
      */
     public void append(TextBuilder other) {
         text.append(other.text);
     }
 
     /**
-     * Whether nothing was added.
+     * True if nothing was added.
      *
      * @return whether it is so
      */
@@ -56,15 +56,15 @@ public final class TextBuilder {
     }
 
     /**
-     * The bytes, every pair with its delimiter.
+     * The bytes, with a delimiter after every pair.
      *
-     * @return fresh bytes
+     * @return a new array
      */
     public byte[] toBytes() {
         return text.toString().getBytes(StandardCharsets.UTF_8);
     }
 
-    /** The names alone: values may be secret. */
+    /** The length alone: values may be secret. */
     @Override
     public String toString() {
         return "TextBuilder(" + text.length() + " characters)";

@@ -1,10 +1,9 @@
 package org.lunarsan.iscsi.text;
 
 /**
- * What a peer's text did wrong. RFC 7143 §6. In a login it ends the login, in full feature phase
- * the exchange.
+ * An error in a peer's text. RFC 7143 §6. It ends a login, or in full feature phase the exchange.
  *
- * <p>It bears no stack trace: it says what a peer did, not where our code is.
+ * <p>It has no stack trace, because it describes an error of the peer, not of our code.
  *
  * <p>Threads: immutable.
  */
@@ -14,11 +13,11 @@ public final class TextViolation extends Exception {
     /** The kind of fault. */
     private final Kind kind;
 
-    /** What can be wrong. */
+    /** Kinds of error. */
     public enum Kind {
         /** Text does not end in a zero byte. */
         UNTERMINATED("text does not end in a zero byte"),
-        /** Text is not UTF-8. */
+        /** The text is not UTF-8. */
         NOT_UTF8("text is not UTF-8"),
         /** A key without an equals sign. */
         NO_VALUE("a key without an equals sign"),
@@ -46,7 +45,7 @@ public final class TextViolation extends Exception {
         UNACCEPTABLE("%s ended at a value that is not acceptable here"),
         /** A key is missing. */
         MISSING("%s is missing"),
-        /** The peer goes on while text is on its way to it. */
+        /** The peer continues while text is being sent to it. */
         OUT_OF_TURN("the peer goes on while text is on its way to it");
 
         private final String message;
@@ -57,18 +56,18 @@ public final class TextViolation extends Exception {
     }
 
     /**
-     * A fault that concerns no key.
+     * Creates an error that concerns no key.
      *
-     * @param kind what
+     * @param kind the kind
      */
     public TextViolation(Kind kind) {
         this(kind, "");
     }
 
     /**
-     * A fault of a key, or a limit.
+     * Creates an error of a key, or of a limit.
      *
-     * @param kind what
+     * @param kind the kind
      * @param subject the key's name, or the limit
      */
     public TextViolation(Kind kind, Object subject) {
@@ -77,9 +76,9 @@ public final class TextViolation extends Exception {
     }
 
     /**
-     * What is wrong.
+     * The kind of error.
      *
-     * @return the kind of fault
+     * @return the kind
      */
     public Kind kind() {
         return kind;

@@ -1,6 +1,6 @@
 package org.lunarsan.iscsi.text;
 
-/** When a key may be sent: the "Use" of RFC 7143 §13. */
+/** Phase in which a key may be sent: the "Use" of RFC 7143 §13. */
 public enum Use {
     /** LO: on the login of the leading connection only. */
     LEADING_ONLY,

@@ -3,7 +3,7 @@ package org.lunarsan.iscsi.text;
 import java.util.List;
 
 /**
- * What the value of a key is. RFC 7143 §6.1.
+ * Kind of the value of a key. RFC 7143 §6.1.
  *
  * <p>Threads: immutable.
  */
@@ -11,8 +11,8 @@ public sealed interface ValueKind {
     /**
      * numerical-value in a range.
      *
-     * @param min least
-     * @param max most
+     * @param min minimum
+     * @param max maximum
      */
     record Number(int min, int max) implements ValueKind {
     }
@@ -24,7 +24,7 @@ public sealed interface ValueKind {
     /**
      * list-of-values.
      *
-     * @param words those known here, in the order of their numbers
+     * @param words the supported ones, in the order of their numbers
      */
     record ListOf(List<String> words) implements ValueKind {
     }
@@ -32,7 +32,7 @@ public sealed interface ValueKind {
     /**
      * Exactly one word.
      *
-     * @param words those that are allowed
+     * @param words the allowed ones
      */
     record Word(List<String> words) implements ValueKind {
     }
@@ -48,16 +48,16 @@ public sealed interface ValueKind {
     /**
      * binary-value.
      *
-     * @param bytesMax at most so many bytes once decoded
+     * @param bytesMax limit of the decoded length
      */
     record Binary(int bytesMax) implements ValueKind {
     }
 
     /**
-     * A number in a range; shorter than the constructor, for the table.
+     * Creates a number in a range; shorter than the constructor, for the table.
      *
-     * @param min least
-     * @param max most
+     * @param min minimum
+     * @param max maximum
      * @return the kind
      */
     static ValueKind number(int min, int max) {
@@ -65,9 +65,9 @@ public sealed interface ValueKind {
     }
 
     /**
-     * A list; shorter than the constructor, for the table.
+     * Creates a list; shorter than the constructor, for the table.
      *
-     * @param words those known here
+     * @param words the supported ones
      * @return the kind
      */
     static ValueKind list(String... words) {
@@ -75,9 +75,9 @@ public sealed interface ValueKind {
     }
 
     /**
-     * A word; shorter than the constructor, for the table.
+     * Creates a word; shorter than the constructor, for the table.
      *
-     * @param words those known here
+     * @param words the allowed ones
      * @return the kind
      */
     static ValueKind word(String... words) {

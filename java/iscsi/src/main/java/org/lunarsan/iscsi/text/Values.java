@@ -7,7 +7,7 @@ import java.util.Optional;
 import java.util.OptionalLong;
 
 /**
- * Values as RFC 7143 §6.1 writes them: numbers, Booleans, ranges, binary strings.
+ * Parses and formats values of RFC 7143 §6.1: numbers, Booleans, ranges, binary strings.
  *
  * <p>Threads: no state.
  */
@@ -16,10 +16,11 @@ public final class Values {
     }
 
     /**
-     * A numerical-value: a decimal-constant without leading zeros, or a hex-constant; below 2^64.
+     * Parses a numerical-value: a decimal-constant without leading zeros, or a hex-constant; below
+     * 2^64.
      *
      * @param text the value
-     * @return the number, as the {@code long} of the same bits; empty if it is none
+     * @return the number, as the {@code long} of the same bits; empty if it is not valid
      */
     public static OptionalLong number(String text) {
         if (hasPrefix(text, 'x')) {
@@ -32,10 +33,10 @@ public final class Values {
     }
 
     /**
-     * A numerical-range {@code low~high}, both included.
+     * Parses a numerical-range {@code low~high}, both included.
      *
      * @param text the value
-     * @return low and high, as {@link #number} gives them; empty if it is none
+     * @return low and high, as {@link #number} returns them; empty if it is not valid
      */
     public static Optional<long[]> range(String text) {
         int at = text.indexOf('~');
@@ -51,10 +52,10 @@ public final class Values {
     }
 
     /**
-     * {@code Yes} or {@code No}.
+     * Parses {@code Yes} or {@code No}.
      *
      * @param text the value
-     * @return which; empty if neither
+     * @return the Boolean; empty if neither
      */
     public static Optional<Boolean> bool(String text) {
         return switch (text) {
@@ -65,9 +66,9 @@ public final class Values {
     }
 
     /**
-     * The word for a Boolean.
+     * Formats a Boolean.
      *
-     * @param value which
+     * @param value the Boolean
      * @return {@code Yes} or {@code No}
      */
     public static String booleanText(boolean value) {
@@ -75,12 +76,12 @@ public final class Values {
     }
 
     /**
-     * A binary-value as hex-constant or base64-constant. Its length is checked before anything is
-     * decoded.
+     * Parses a binary-value as hex-constant or base64-constant. Its length is checked before
+     * anything is decoded.
      *
      * @param text the value
-     * @param bytesMax at most so many bytes once decoded
-     * @return 1 to {@code bytesMax} bytes; empty if it is none
+     * @param bytesMax limit of the decoded length
+     * @return 1 to {@code bytesMax} bytes; empty if it is not valid
      */
     public static Optional<byte[]> binary(String text, int bytesMax) {
         int digits = text.length() - 2;
@@ -96,7 +97,7 @@ public final class Values {
     }
 
     /**
-     * A binary-value as hex-constant, which every peer can read.
+     * Formats a binary-value as hex-constant, which every peer supports.
      *
      * @param bytes the value
      * @return {@code 0x} and two digits a byte
@@ -125,12 +126,12 @@ public final class Values {
         return OptionalLong.of(value);
     }
 
-    /** Of ASCII digits alone: {@link Character#digit} knows those of other scripts too. */
+    /** Parses ASCII digits only: {@link Character#digit} also accepts those of other scripts. */
     private static int digit(char letter, int radix) {
         return letter < 0x80 ? Character.digit(letter, radix) : -1;
     }
 
-    /** n digits stand for (n + 1) / 2 bytes; an odd first digit is a byte of its own. */
+    /** n digits are (n + 1) / 2 bytes; an odd first digit is a separate byte. */
     private static Optional<byte[]> hex(String digits) {
         String whole = digits.length() % 2 == 0 ? digits : "0" + digits;
         byte[] bytes = new byte[whole.length() / 2];
@@ -145,7 +146,9 @@ public final class Values {
         return Optional.of(bytes);
     }
 
-    /** Peers differ in whether they pad; both are read. Bits that belong to no byte are zero. */
+    /**
+     * Some peers pad, others do not; both forms are accepted. Bits that belong to no byte are zero.
+     */
     private static Optional<byte[]> base64(String digits) {
         try {
             byte[] bytes = Base64.getDecoder().decode(digits);

@@ -6,8 +6,8 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
 /**
- * Big-endian numbers at places of a buffer. Position, limit and byte order of the buffer are
- * neither used nor changed, but for the limit as the end.
+ * Reads and writes big-endian numbers in a buffer. Position, limit and byte order of the buffer are
+ * neither used nor changed, except that the limit is the end.
  *
  * <p>Threads: no state.
  */
@@ -26,8 +26,8 @@ public final class Fields {
     /**
      * One byte, 0 to 255.
      *
-     * @param bytes where it stands
-     * @param at absolute place
+     * @param bytes the buffer
+     * @param at absolute index
      * @return the number
      */
     public static int u8(ByteBuffer bytes, int at) {
@@ -37,8 +37,8 @@ public final class Fields {
     /**
      * Two bytes, 0 to 65,535.
      *
-     * @param bytes where they stand
-     * @param at absolute place of the first
+     * @param bytes the buffer
+     * @param at absolute index of the first
      * @return the number
      */
     public static int u16(ByteBuffer bytes, int at) {
@@ -48,8 +48,8 @@ public final class Fields {
     /**
      * Three bytes, 0 to 2^24 - 1.
      *
-     * @param bytes where they stand
-     * @param at absolute place of the first
+     * @param bytes the buffer
+     * @param at absolute index of the first
      * @return the number
      */
     public static int u24(ByteBuffer bytes, int at) {
@@ -59,8 +59,8 @@ public final class Fields {
     /**
      * Four bytes, as the {@code int} of the same bits.
      *
-     * @param bytes where they stand
-     * @param at absolute place of the first
+     * @param bytes the buffer
+     * @param at absolute index of the first
      * @return the number
      */
     public static int i32(ByteBuffer bytes, int at) {
@@ -70,8 +70,8 @@ public final class Fields {
     /**
      * Six bytes, 0 to 2^48 - 1.
      *
-     * @param bytes where they stand
-     * @param at absolute place of the first
+     * @param bytes the buffer
+     * @param at absolute index of the first
      * @return the number
      */
     public static long u48(ByteBuffer bytes, int at) {
@@ -81,8 +81,8 @@ public final class Fields {
     /**
      * Eight bytes, as the {@code long} of the same bits.
      *
-     * @param bytes where they stand
-     * @param at absolute place of the first
+     * @param bytes the buffer
+     * @param at absolute index of the first
      * @return the number
      */
     public static long i64(ByteBuffer bytes, int at) {
@@ -92,8 +92,8 @@ public final class Fields {
     /**
      * Writes the low byte of a number.
      *
-     * @param bytes where to
-     * @param at absolute place
+     * @param bytes the buffer
+     * @param at absolute index
      * @param value the number
      */
     public static void putU8(ByteBuffer bytes, int at, int value) {
@@ -103,8 +103,8 @@ public final class Fields {
     /**
      * Writes the low two bytes of a number.
      *
-     * @param bytes where to
-     * @param at absolute place of the first
+     * @param bytes the buffer
+     * @param at absolute index of the first
      * @param value the number
      */
     public static void putU16(ByteBuffer bytes, int at, int value) {
@@ -114,8 +114,8 @@ public final class Fields {
     /**
      * Writes the low three bytes of a number.
      *
-     * @param bytes where to
-     * @param at absolute place of the first
+     * @param bytes the buffer
+     * @param at absolute index of the first
      * @param value the number
      */
     public static void putU24(ByteBuffer bytes, int at, int value) {
@@ -126,8 +126,8 @@ public final class Fields {
     /**
      * Writes four bytes.
      *
-     * @param bytes where to
-     * @param at absolute place of the first
+     * @param bytes the buffer
+     * @param at absolute index of the first
      * @param value the number
      */
     public static void putI32(ByteBuffer bytes, int at, int value) {
@@ -137,8 +137,8 @@ public final class Fields {
     /**
      * Writes the low six bytes of a number.
      *
-     * @param bytes where to
-     * @param at absolute place of the first
+     * @param bytes the buffer
+     * @param at absolute index of the first
      * @param value the number
      */
     public static void putU48(ByteBuffer bytes, int at, long value) {
@@ -149,8 +149,8 @@ public final class Fields {
     /**
      * Writes eight bytes.
      *
-     * @param bytes where to
-     * @param at absolute place of the first
+     * @param bytes the buffer
+     * @param at absolute index of the first
      * @param value the number
      */
     public static void putI64(ByteBuffer bytes, int at, long value) {

@@ -1,8 +1,8 @@
 package org.lunarsan.iscsi.wire;
 
 /**
- * The eight bytes of a LUN field, as SAM-5 §4.7 lays them out, in a {@code long} whose highest byte
- * is the first on the wire.
+ * Encodes and decodes the eight bytes of a LUN field, as defined in SAM-5 §4.7, in a {@code long}
+ * whose highest byte is the first on the wire.
  *
  * <p>Threads: no state.
  */
@@ -10,7 +10,7 @@ public final class Lun {
     /** LUN 0. */
     public static final long ZERO = 0;
 
-    /** The largest number that the single-level forms can carry. */
+    /** The largest number of the single-level forms. */
     public static final int UNIT_MAX = 0x3fff;
 
     /** The REPORT LUNS well known logical unit. */
@@ -22,7 +22,7 @@ public final class Lun {
     }
 
     /**
-     * The field of a unit: peripheral addressing up to 255, flat space above.
+     * Encodes the number of a unit: peripheral addressing up to 255, flat space above.
      *
      * @param number 0 to {@link #UNIT_MAX}
      * @return the eight bytes
@@ -38,7 +38,7 @@ public final class Lun {
     }
 
     /**
-     * The number of the unit that a field names, in either single-level form.
+     * Decodes the number of a unit, in either single-level form.
      *
      * @param lun the eight bytes
      * @return 0 to {@link #UNIT_MAX}, or -1 for any other addressing
@@ -55,7 +55,7 @@ public final class Lun {
     }
 
     /**
-     * Whether two fields mean the same unit, in whatever form.
+     * True if two fields name the same unit, in any form.
      *
      * @param one the one
      * @param other the other
@@ -66,7 +66,7 @@ public final class Lun {
     }
 
     /**
-     * The field as people read it.
+     * Formats the field for messages.
      *
      * @param lun the eight bytes
      * @return the unit's number, or the bytes in hex

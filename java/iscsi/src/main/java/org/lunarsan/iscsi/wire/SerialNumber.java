@@ -1,8 +1,8 @@
 package org.lunarsan.iscsi.wire;
 
 /**
- * Serial numbers that wrap: CmdSN, StatSN, DataSN. An {@code int} holds the 32 bits; compared by
- * RFC 1982 arithmetic, as RFC 7143 §4.2.2.1 asks.
+ * Serial numbers that wrap: CmdSN, StatSN, DataSN. An {@code int} holds the 32 bits; they are
+ * compared by RFC 1982 arithmetic, as RFC 7143 §4.2.2.1 requires.
  *
  * <p>There is no total order: serial order is not transitive around the circle.
  *
@@ -13,7 +13,7 @@ public final class SerialNumber {
     }
 
     /**
-     * Whether one number comes before another. Numbers exactly 2^31 apart are unordered: neither is
+     * True if one number comes before another. Numbers exactly 2^31 apart are unordered: neither is
      * before the other.
      *
      * @param one the one
@@ -25,7 +25,7 @@ public final class SerialNumber {
     }
 
     /**
-     * Whether one number comes after another.
+     * True if one number comes after another.
      *
      * @param one the one
      * @param other the other
@@ -36,8 +36,8 @@ public final class SerialNumber {
     }
 
     /**
-     * Whether {@code first <= number <= last} on the circle. An empty window, whose last is its
-     * first less one, holds nothing.
+     * True if {@code first <= number <= last} on the circle. An empty window, whose last is its
+     * first less one, contains no number.
      *
      * @param number the number
      * @param first first of the window
@@ -49,7 +49,7 @@ public final class SerialNumber {
     }
 
     /**
-     * The number as people read it.
+     * Formats the number for messages.
      *
      * @param number the number
      * @return 0 to 4294967295

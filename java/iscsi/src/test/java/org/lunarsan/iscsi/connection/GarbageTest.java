@@ -15,7 +15,7 @@ import org.lunarsan.iscsi.pdu.DataInView;
 import org.lunarsan.iscsi.pdu.Opcode;
 import org.lunarsan.iscsi.scsi.Cdb;
 
-/** What a command costs in garbage. */
+/** Garbage produced by a command. */
 class GarbageTest {
     private static final int BLOCK = 4096;
     private static final int READS = 20_000;
@@ -31,9 +31,9 @@ class GarbageTest {
     private int maxCmdSn = 131;
 
     /**
-     * Goal: a read that goes well allocates nothing here: the machine, digests and framing both
-     * ways. Method: what this thread allocated, over many reads, once the compiler has done its
-     * part; on a busy machine that takes a while.
+     * Goal: a successful read allocates nothing here: the machine, digests and framing in both
+     * directions. Method: measure the allocations of this thread over many reads, after
+     * compilation; on a busy machine that takes a while.
      */
     @Test
     void aReadAllocatesNothing() {

@@ -27,7 +27,7 @@ import org.lunarsan.iscsi.session.Ending;
 
 /** A target that breaks the rules of the full feature phase. */
 class HostileTest {
-    /** What a target sends for a command of 8,192 bytes, and how the machine calls it. */
+    /** Checks that a PDU for a command of 8,192 bytes is reported as this kind of violation. */
     private static void breaks(boolean write, BiFunction<Rig, Integer, Pdu> pdu,
             Class<? extends Violation> kind) {
         Rig rig = new Rig();
@@ -44,7 +44,7 @@ class HostileTest {
         assertEquals(Failure.Kind.REFUSED, command.failure().kind());
     }
 
-    /** Goal: each rule about Data-In is kept. RFC 7143 §11.7. */
+    /** Goal: each rule for Data-In is enforced. RFC 7143 §11.7. */
     @Test
     void dataIn() {
         breaks(false, (rig, tag) -> rig.dataIn(tag + 1, 0, 0, 8), Violation.UnknownTag.class);
@@ -70,7 +70,7 @@ class HostileTest {
         breaks(true, (rig, tag) -> rig.dataIn(tag, 0, 0, 1), Violation.Malformed.class);
     }
 
-    /** Goal: each rule about R2T is kept. RFC 7143 §11.8. */
+    /** Goal: each rule for R2T is enforced. RFC 7143 §11.8. */
     @Test
     void readyToTransfer() {
         breaks(true, (rig, tag) -> rig.r2t(tag + 1, 0, 32_768, 1), Violation.UnknownTag.class);
@@ -89,7 +89,7 @@ class HostileTest {
         }, Violation.Malformed.class);
     }
 
-    /** Goal: each rule about a response is kept. RFC 7143 §11.4. */
+    /** Goal: each rule for a response is enforced. RFC 7143 §11.4. */
     @Test
     void responses() {
         breaks(false, (rig, tag) -> rig.response(tag + 1, 0), Violation.UnknownTag.class);
@@ -107,7 +107,7 @@ class HostileTest {
                 Violation.Misplaced.class);
     }
 
-    /** Goal: a tag that was given but not sent yet means nothing to the target. */
+    /** Goal: a tag that was assigned but not sent yet is unknown to the target. */
     @Test
     void aTagThatWasNotSent() {
         Rig rig = new Rig();
@@ -133,8 +133,8 @@ class HostileTest {
     }
 
     /**
-     * Goal: no bytes of a target throw, hang, or lose a request. Method: random headers that are
-     * nearly right, with random data, while requests of all kinds are in hand.
+     * Goal: no input of a target throws, hangs, or loses a request. Method: random headers that are
+     * nearly valid, with random data, while requests of all kinds are pending.
      */
     @Test
     void anyBytes() {
@@ -185,7 +185,7 @@ class HostileTest {
         header.put(0, (byte) opcodes[random.nextInt(opcodes.length)]);
         if (random.nextInt(4) > 0) {
             header.putInt(4, random.nextInt(3) == 0 ? random.nextInt(100) : 0);
-            // A tag as the machine makes them: small places, small generations.
+            // A tag as the machine assigns them: small slots, small generations.
             header.putInt(16, random.nextInt(4) == 0 ? -1
                     : (1 + random.nextInt(2)) << 12 | random.nextInt(8));
             header.putInt(24, rig.statSn);
@@ -211,7 +211,7 @@ class HostileTest {
         }
     }
 
-    /** Goal: a second Text Response for one request is none that was asked for. */
+    /** Goal: a second Text Response for one request is a violation. */
     @Test
     void textTwice() {
         Rig rig = new Rig();
@@ -227,7 +227,7 @@ class HostileTest {
         rig.nothingCompletes();
     }
 
-    /** Goal: RFC 7143 §11.4.7: SenseLength must fit. */
+    /** Goal: SenseLength must fit. RFC 7143 §11.4.7. */
     @Test
     void senseLength() {
         Rig rig = new Rig();

@@ -46,7 +46,7 @@ class LifeTest {
                 rig.expCmdSn, rig.maxCmdSn, 2, 20);
     }
 
-    /** Goal: a ping is immediate, and its answer brings the data back. RFC 7143 §11.18. */
+    /** Goal: a ping is immediate, and its answer echoes the data. RFC 7143 §11.18. */
     @Test
     void ping() {
         Rig rig = new Rig();
@@ -63,7 +63,7 @@ class LifeTest {
         assertInstanceOf(Violation.Malformed.class, rig.violation());
     }
 
-    /** Goal: the target's ping is answered with its tags; one that wants no answer gets none. */
+    /** Goal: the target's ping is answered with its tags; one that requires no answer gets none. */
     @Test
     void pinged() {
         Rig rig = new Rig();
@@ -78,7 +78,10 @@ class LifeTest {
         assertNull(rig.next());
     }
 
-    /** Goal: a silent target is pinged; one that stays silent is left, and nothing is lost. */
+    /**
+     * Goal: a silent target is pinged; if it stays silent, the connection ends, and no request is
+     * lost.
+     */
     @Test
     void silence() {
         Rig rig = new Rig();
@@ -102,7 +105,7 @@ class LifeTest {
         assertEquals(InitiatorConnection.FOREVER, rig.connection.nanosToWait(rig.now));
     }
 
-    /** Goal: a text goes on under its tag until the target has said all; others wait. */
+    /** Goal: a text continues under its tag until the target has sent everything; others wait. */
     @Test
     void texts() throws Exception {
         Rig rig = new Rig();
@@ -134,7 +137,7 @@ class LifeTest {
         rig.failed(second, Failure.Kind.LOST);
     }
 
-    /** Goal: a logout is answered, what was in hand fails, and the connection closes. */
+    /** Goal: a logout is answered, pending requests fail, and the connection closes. */
     @Test
     void logout() {
         Rig rig = new Rig();
@@ -173,7 +176,9 @@ class LifeTest {
         assertEquals(new CloseReason.TimedOut("a logout"), rig.closed());
     }
 
-    /** Goal: a target that asks for a logout gets it when all is over, or in time. §11.9.1. */
+    /**
+     * Goal: a requested logout is sent when all requests are over, or before the deadline. §11.9.1.
+     */
     @Test
     void aLogoutIsAskedFor() {
         for (boolean inTime : new boolean[] {true, false}) {
@@ -200,7 +205,7 @@ class LifeTest {
         }
     }
 
-    /** Goal: a target that is to be left is pinged meanwhile, and not waited for over hours. */
+    /** Goal: a target that requests a logout is pinged meanwhile, and not waited for over hours. */
     @Test
     void drainingHasAnEnd() {
         Rig rig = new Rig();
@@ -231,7 +236,7 @@ class LifeTest {
         assertEquals(new CloseReason.TimedOut("a ping"), rig.closed());
     }
 
-    /** Goal: a logout that the target could not do leaves commands in doubt. RFC 7143 §11.15.1. */
+    /** Goal: after a failed logout the outcome of commands is unknown. RFC 7143 §11.15.1. */
     @Test
     void logoutFails() {
         Rig rig = new Rig();
@@ -249,7 +254,7 @@ class LifeTest {
         assertInstanceOf(CloseReason.PeerClosed.class, rig.closed());
     }
 
-    /** Goal: events are told as they came; sense is taken apart. */
+    /** Goal: events are reported with their fields, and sense data is extracted. */
     @Test
     void events() {
         Rig rig = new Rig();
@@ -282,7 +287,7 @@ class LifeTest {
         assertInstanceOf(Violation.UnknownTag.class, rig.violation());
     }
 
-    /** Goal: a rejected command comes back, and its CmdSN is taken by a ping. RFC 7143 §7.3. */
+    /** Goal: a rejected command completes, and a ping takes its CmdSN. RFC 7143 §7.3. */
     @Test
     void rejectedCommand() {
         Rig rig = new Rig();
@@ -303,7 +308,7 @@ class LifeTest {
         assertTrue(rig.connection.isIdle());
     }
 
-    /** Goal: the window holds requests back, and opens without a word to the caller. */
+    /** Goal: the window holds requests back, and opens without action of the caller. */
     @Test
     void window() {
         Rig rig = new Rig();
@@ -328,7 +333,9 @@ class LifeTest {
         assertEquals(133, rig.next(ScsiCommand.class).cmdSn(), "ahead of the window");
     }
 
-    /** Goal: what is in hand is bounded, and what is in hand cannot be asked again. */
+    /**
+     * Goal: the number of pending requests is bounded, and a pending one cannot be submitted again.
+     */
     @Test
     void limits() {
         Rig rig = new Rig(Rig.parameters(false, true, 1),

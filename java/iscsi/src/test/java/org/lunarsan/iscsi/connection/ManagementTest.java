@@ -18,14 +18,14 @@ import org.lunarsan.iscsi.pdu.TaskManagementResponse;
 import org.lunarsan.iscsi.session.Ending;
 import org.lunarsan.iscsi.session.InitiatorSession;
 
-/** Task management functions, and what they mean for several connections. RFC 7143 §11.5. */
+/** Task management functions, and their effect on several connections. RFC 7143 §11.5. */
 class ManagementTest {
     private static TaskManagementResponse answer(Rig rig, int tag, int response) {
         return new TaskManagementResponse(Opcode.TASK_MANAGEMENT_RESPONSE, 0x80, response, 0, 0,
                 0x010203, tag, rig.statSn++, rig.expCmdSn, rig.maxCmdSn);
     }
 
-    /** Goal: ABORT TASK names the task by tag and CmdSN; the task comes back before it. */
+    /** Goal: ABORT TASK names the task by tag and CmdSN; the task completes before it. */
     @Test
     void abortTask() {
         Rig rig = new Rig();
@@ -47,7 +47,7 @@ class ManagementTest {
         assertTrue(rig.connection.isIdle());
     }
 
-    /** Goal: a task that was not sent, or is over, is dealt with here. */
+    /** Goal: a function on a task that was not sent, or is over, completes without the target. */
     @Test
     void withoutTheTarget() {
         Rig rig = new Rig();
@@ -73,7 +73,7 @@ class ManagementTest {
         rig.failed(read, Failure.Kind.ABORTED);
     }
 
-    /** Goal: a task that ends while the function waits, and its command used again, is let be. */
+    /** Goal: if a task ends while the function waits, its reused command is not affected. */
     @Test
     void theTaskEndsFirst() {
         Rig rig = new Rig();
@@ -90,7 +90,7 @@ class ManagementTest {
         assertEquals(ManagementResponse.TASK_DOES_NOT_EXIST, abort.response());
     }
 
-    /** Goal: while a reset runs no number is given, and data pauses; if it fails, all go on. */
+    /** Goal: during a reset no number is assigned, and data pauses; if it fails, both continue. */
     @Test
     void resetThatFails() {
         Rig rig = new Rig();
@@ -110,7 +110,7 @@ class ManagementTest {
         assertInstanceOf(DataOut.class, rig.next());
     }
 
-    /** Goal: a reset ends the older tasks of its unit on all connections, before it comes back. */
+    /** Goal: a reset ends the older tasks of its unit on all connections, before it completes. */
     @Test
     void resetOverTwoConnections() {
         InitiatorSession session = new InitiatorSession(1, 100);
@@ -146,7 +146,7 @@ class ManagementTest {
         assertFalse(two.connection.isClosed(), "a late response is no news");
     }
 
-    /** Goal: a task that ends elsewhere while its buffer is filled comes back when that is over. */
+    /** Goal: a task ended by another connection completes only after its buffer is filled. */
     @Test
     void resetWhileDataArrives() {
         InitiatorSession session = new InitiatorSession(1, 100);
@@ -172,7 +172,7 @@ class ManagementTest {
         assertTrue(two.connection.isIdle());
     }
 
-    /** Goal: what would need levels that were not agreed is refused. */
+    /** Goal: functions that need levels that were not negotiated are refused. */
     @Test
     void refused() {
         Rig rig = new Rig();
@@ -181,7 +181,7 @@ class ManagementTest {
         assertFalse(rig.connection.submit(new Management(ManagementFunction.ABORT_TASK, 0)));
     }
 
-    /** Goal: one connection's fault ends the session, and the other one with it. §7.7. */
+    /** Goal: a violation on one connection ends the session, and the other one with it. §7.7. */
     @Test
     void oneForAll() {
         InitiatorSession session = new InitiatorSession(1, 100);

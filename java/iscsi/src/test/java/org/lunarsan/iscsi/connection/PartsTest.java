@@ -22,7 +22,7 @@ import org.lunarsan.iscsi.pdu.BasicHeader;
 class PartsTest {
     private static final int LAST_ORDINAL = 62;
 
-    /** Goal: pieces in any order are accepted once and counted right. Method: a bitmap. */
+    /** Goal: pieces in any order are accepted once and counted correctly. Method: a bitmap. */
     @Test
     void coverageAgreesWithABitmap() {
         Random random = Seed.of(PartsTest.class);
@@ -45,7 +45,7 @@ class PartsTest {
         }
     }
 
-    /** Goal: numbers of a peer do not overflow, order is kept where agreed, gaps are bounded. */
+    /** Goal: numbers of a peer do not overflow, negotiated order is enforced, gaps are bounded. */
     @Test
     void coverageIsBounded() {
         Coverage done = new Coverage();
@@ -64,7 +64,7 @@ class PartsTest {
         assertEquals(Coverage.RANGES_MAX, gaps);
     }
 
-    /** Goal: tags are unique, found only while in hand, and not soon given again. */
+    /** Goal: tags are unique, found only while pending, and not reused soon. */
     @Test
     void tags() {
         Random random = Seed.of(PartsTest.class);
@@ -95,7 +95,7 @@ class PartsTest {
         inHand.forEach(request -> assertSame(request, table.find(request.tag)));
     }
 
-    /** Goal: all places can be taken, and no more. */
+    /** Goal: all slots can be taken, and no more. */
     @Test
     void aFullTable() {
         SlotTable table = new SlotTable(0);
@@ -108,7 +108,7 @@ class PartsTest {
         assertThrows(IllegalStateException.class, () -> table.put(new Ping(new byte[0])));
     }
 
-    /** Goal: the linked queue is a queue, from which anything may be taken out. */
+    /** Goal: the linked queue is a queue, from which any element can be removed. */
     @Test
     void queues() {
         Random random = Seed.of(PartsTest.class);
@@ -132,7 +132,7 @@ class PartsTest {
         }
     }
 
-    /** Goal: the newest ended tags are remembered. */
+    /** Goal: the newest ended tags are kept. */
     @Test
     void endedTags() {
         EndedTags tags = new EndedTags();

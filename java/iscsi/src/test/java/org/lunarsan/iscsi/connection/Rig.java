@@ -22,7 +22,7 @@ import org.lunarsan.iscsi.text.SessionParameters;
 import org.lunarsan.iscsi.text.SessionType;
 import org.lunarsan.iscsi.text.TaskReporting;
 
-/** A connection of the machine under test, and a test that plays its driver and its target. */
+/** A connection under test; the test acts as its driver and its target. */
 final class Rig {
     static final int TAG_NONE = BasicHeader.TAG_RESERVED;
     static final int SEGMENT = 8192;
@@ -69,14 +69,14 @@ final class Rig {
         return new Command().dataOut(ByteBuffer.allocate(bytes), 0, bytes);
     }
 
-    /** What the writer sends next, or null; its data counts as sent at once. */
+    /** Returns the next PDU of the writer, or null; its data counts as sent at once. */
     Pdu next() {
         Pdu pdu = nextHeld();
         connection.sent(out);
         return pdu;
     }
 
-    /** As {@link #next}, but the writer holds on to the data. */
+    /** Works as {@link #next}, but the writer holds the data. */
     Pdu nextHeld() {
         head.clear();
         if (!connection.poll(now, head, out)) {
@@ -93,7 +93,7 @@ final class Rig {
         return assertInstanceOf(kind, next());
     }
 
-    /** The target sends a PDU. */
+    /** Receives a PDU of the target. */
     Receive.Place gets(Pdu pdu) {
         return gets(pdu, new byte[0]);
     }
@@ -132,7 +132,7 @@ final class Rig {
         assertEquals(kind, request.failure().kind());
     }
 
-    /** The connection is closed because the target broke a rule; gives which. */
+    /** Checks that the connection was closed by a violation, and returns it. */
     Violation violation() {
         CloseReason reason = closed();
         return assertInstanceOf(CloseReason.Violated.class, reason).violation();
@@ -161,7 +161,7 @@ final class Rig {
                 number, offset, 0);
     }
 
-    /** The last Data-In, with a good status. */
+    /** Builds the last Data-In, with a good status. */
     DataIn lastDataIn(int tag, int number, int offset, int bytes, int flags, int residual) {
         return new DataIn(Opcode.DATA_IN, DataIn.FINAL | DataIn.STATUS | flags, 0, 0, bytes, 0, tag,
                 TAG_NONE, statSn++, ++expCmdSn, ++maxCmdSn, number, offset, residual);

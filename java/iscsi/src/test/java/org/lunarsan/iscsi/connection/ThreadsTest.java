@@ -44,7 +44,7 @@ class ThreadsTest {
     private final AtomicReference<Throwable> failure = new AtomicReference<>();
     private final AtomicInteger outstanding = new AtomicInteger(CONNECTIONS * CALLERS * COMMANDS);
     private final Semaphore allOver = new Semaphore(0);
-    /** How many commands the target has taken: CmdSN 100 and up, over both connections. */
+    /** Number of commands that the target has received: CmdSN from 100, over both connections. */
     private final AtomicInteger taken = new AtomicInteger();
 
     /** A command, and the caller that waits for it. */
@@ -52,7 +52,7 @@ class ThreadsTest {
         final Semaphore over = new Semaphore(0);
     }
 
-    /** One connection, its writer, and its reader, which plays the target as well. */
+    /** One connection, its writer, and its reader, which also acts as the target. */
     private final class Link {
         final InitiatorConnection connection;
         final LinkedBlockingQueue<Pdu> wire = new LinkedBlockingQueue<>();
@@ -71,7 +71,7 @@ class ThreadsTest {
                     new Established(7, parameters, new ConnectionParameters(Digests.NONE,
                             Rig.SEGMENT, Rig.SEGMENT), statSn, 100, 99 + WINDOW,
                             OptionalInt.empty(), Optional.empty()),
-                    // Without pings: a machine that stalls is no target that is dead.
+                    // Without pings: on a machine that stalls the target is not dead.
                     new ConnectionLimits(0, 1, 1, CALLERS, 0), this::wake);
         }
 
@@ -116,7 +116,7 @@ class ThreadsTest {
             }
         }
 
-        /** MaxCmdSN: what was taken so far, and as many more. */
+        /** Returns MaxCmdSN: the commands received so far plus the window. */
         int window() {
             return 99 + taken.get() + WINDOW;
         }
@@ -202,7 +202,7 @@ class ThreadsTest {
         }
     }
 
-    /** Goal: all commands of all callers are answered, each with its own data, none twice. */
+    /** Goal: all commands of all callers are answered once, each with its own data. */
     @Test
     void manyCallers() throws InterruptedException {
         Random random = Seed.of(ThreadsTest.class);

@@ -17,7 +17,7 @@ import org.lunarsan.iscsi.scsi.Cdb;
 import org.lunarsan.iscsi.scsi.Status;
 import org.lunarsan.iscsi.text.SessionParameters;
 
-/** Reads, writes, and what their targets may answer. */
+/** Reads, writes, and possible answers of targets. */
 class TransferTest {
     /** Goal: a read in two pieces, with the status in the second. */
     @Test
@@ -44,7 +44,7 @@ class TransferTest {
         assertTrue(rig.connection.isIdle());
     }
 
-    /** Goal: residuals say how much of the buffer is data, in Data-In and in a response. */
+    /** Goal: residuals determine the length of data in the buffer, in Data-In and in a response. */
     @Test
     void residuals() {
         Rig rig = new Rig();
@@ -66,7 +66,7 @@ class TransferTest {
         assertEquals(0xffff_ffffL, read.residualBytes());
     }
 
-    /** Goal: CHECK CONDITION brings its sense data; missing data is then no violation. */
+    /** Goal: CHECK CONDITION carries its sense data; missing data is then no violation. */
     @Test
     void sense() {
         Rig rig = new Rig();
@@ -83,7 +83,9 @@ class TransferTest {
         assertEquals(0, read.sense().length, "the last answer is forgotten");
     }
 
-    /** Goal: immediate data, unsolicited data, then what R2Ts ask for, each in its pieces. */
+    /**
+     * Goal: a write sends immediate data, unsolicited data, then solicited data, each in pieces.
+     */
     @Test
     void write() {
         Rig rig = new Rig(Rig.parameters(false, true, 2));
@@ -105,7 +107,7 @@ class TransferTest {
         assertTrue(rig.connection.isIdle());
     }
 
-    /** One sequence of Data-Out; gives where it ends. */
+    /** Checks one sequence of Data-Out; returns its end. */
     private static int sequence(Rig rig, int tag, int transferTag, int from, long lun) {
         int at = from;
         for (int number = 0;; number++) {
@@ -123,7 +125,9 @@ class TransferTest {
         }
     }
 
-    /** Goal: InitialR2T and ImmediateData decide what is sent unasked. RFC 7143 §13.10, §13.11. */
+    /**
+     * Goal: InitialR2T and ImmediateData determine the unsolicited data. RFC 7143 §13.10, §13.11.
+     */
     @Test
     void openings() {
         int[][] cases = {{0, 0, 0, 32_768}, {0, 1, 8192, 32_768}, {1, 0, 0, 0}, {1, 1, 8192, 8192}};
@@ -143,7 +147,7 @@ class TransferTest {
         }
     }
 
-    /** Goal: a long CDB and a bidirectional length stand in segments behind the header. */
+    /** Goal: a long CDB and a bidirectional length are encoded in segments after the header. */
     @Test
     void additionalHeaderSegments() throws Exception {
         Rig rig = new Rig();
@@ -161,7 +165,7 @@ class TransferTest {
         assertEquals(4096, segments.expectedReadBytes());
     }
 
-    /** Goal: data in any order is taken where that was agreed, and counted once. */
+    /** Goal: data in any order is accepted if that was negotiated, and counted once. */
     @Test
     void outOfOrder() {
         SessionParameters any = new SessionParameters(Rig.parameters(false, true, 1).sessionType(),
@@ -178,7 +182,7 @@ class TransferTest {
         assertEquals(12_288, read.dataInBytes());
     }
 
-    /** Goal: a command does not come back while the writer looks at its data. */
+    /** Goal: a command does not complete while the writer uses its data. */
     @Test
     void theWriterHoldsTheData() {
         Rig rig = new Rig();
@@ -194,7 +198,10 @@ class TransferTest {
         rig.nothingCompletes();
     }
 
-    /** Goal: nor while the reader fills its buffer, even if the connection ends meanwhile. */
+    /**
+     * Goal: a command does not complete while the reader fills its buffer, even if the connection
+     * ends.
+     */
     @Test
     void theReaderHoldsTheBuffer() {
         Rig rig = new Rig();

@@ -18,7 +18,7 @@ import org.lunarsan.iscsi.Seed;
 import org.lunarsan.iscsi.framing.Deframer.Event;
 import org.lunarsan.iscsi.pdu.BasicHeader;
 
-/** From bytes to PDUs and back. */
+/** Conversion from bytes to PDUs and back. */
 class FramingTest {
     /** One PDU: its header segments and its data. */
     private record Sample(byte[] header, byte[] data) {
@@ -46,7 +46,7 @@ class FramingTest {
         return bytes;
     }
 
-    /** Takes the samples out of pieces of the stream; {@code how}: see {@link #payload}. */
+    /** Reads the samples from pieces of the stream; {@code how}: see {@link #payload}. */
     private static void read(byte[] stream, int[] cuts, List<Sample> samples, Digests digests,
             int how) {
         Deframer deframer = new Deframer();
@@ -83,7 +83,9 @@ class FramingTest {
         }
     }
 
-    /** Takes it (0), receives it whole (1) or in pieces (2), or so that it cannot be read (3). */
+    /**
+     * Takes the payload (0), receives it whole (1) or in pieces (2), or makes it unreadable (3).
+     */
     private static byte[] payload(Deframer deframer, ByteBuffer piece, int how) {
         int missing = Math.min(deframer.payloadMissing(), piece.remaining());
         int bytes = how >= 2 ? Math.min(missing, 3) : missing;
@@ -105,7 +107,7 @@ class FramingTest {
     private static final Digests[] ALL = {Digests.NONE, new Digests(true, false),
         new Digests(false, true), new Digests(true, true)};
 
-    /** Goal: PDUs come back as they were sent, wherever the stream is cut in two. */
+    /** Goal: PDUs are decoded as they were sent, wherever the stream is cut in two. */
     @Test
     void cutAtEveryByte() {
         Random random = Seed.of(FramingTest.class);
@@ -138,7 +140,7 @@ class FramingTest {
         }
     }
 
-    /** Goal: one wrong bit under a digest is noticed, and by that digest. */
+    /** Goal: one wrong bit under a digest is detected, by that digest. */
     @Test
     void aWrongBit() {
         Random random = Seed.of(FramingTest.class);
@@ -170,7 +172,7 @@ class FramingTest {
         }
     }
 
-    /** Goal: no bytes throw or stand still. */
+    /** Goal: no input throws or makes no progress. */
     @Test
     void anyBytes() {
         Random random = Seed.of(FramingTest.class);
@@ -190,7 +192,7 @@ class FramingTest {
         }
     }
 
-    /** Goal: a data segment longer than declared is refused before any of it is read. */
+    /** Goal: a data segment longer than declared is rejected before any of it is read. */
     @Test
     void tooLong() {
         Deframer deframer = new Deframer();
@@ -214,7 +216,7 @@ class FramingTest {
         assertTrue(deframer.isBetweenPdus());
     }
 
-    /** Goal: the digest of RFC 7143 Appendix A.4, a READ (10) command laid out by hand. */
+    /** Goal: the digest of RFC 7143 Appendix A.4, a READ (10) command encoded by hand. */
     @Test
     void digestOfTheRfc() {
         ByteBuffer out = ByteBuffer.allocate(52).putShort(0, (short) 0x01c0).putInt(16, 0x14 << 24)
@@ -224,7 +226,7 @@ class FramingTest {
         assertEquals(0x563a96d9, out.getInt(48));
     }
 
-    /** Goal: lengths of Additional Header Segments that lie are errors, not reads past the end. */
+    /** Goal: invalid lengths of Additional Header Segments are errors, not reads past the end. */
     @Test
     void lengthsThatLie() {
         String[] cases = {"00000100", "00010100", "ffff0100", "0006010001020304",
@@ -236,7 +238,10 @@ class FramingTest {
         }
     }
 
-    /** Goal: a CDB of any length and a read length come back; any bytes give them or an error. */
+    /**
+     * Goal: a CDB of any length and a read length are decoded; other bytes give a value or an
+     * error.
+     */
     @Test
     void commandSegments() throws AhsViolation {
         Random random = Seed.of(FramingTest.class);

@@ -37,7 +37,7 @@ import org.lunarsan.iscsi.text.TextViolation;
 import org.lunarsan.iscsi.text.Use;
 import org.lunarsan.iscsi.text.Values;
 
-/** The keys of a login, held against the table {@link Key}. */
+/** The keys of a login, checked against the table {@link Key}. */
 class KeysTest {
     private static final int TAG = 0x1234;
     private static final int LOGINS = 2000;
@@ -48,9 +48,9 @@ class KeysTest {
     /**
      * Fault: SessionType was sent on every login, and LIO refused each further connection for it.
      *
-     * <p>Goal: whatever the login (leading or not, discovery or normal, with CHAP in one direction,
-     * in both or none, any offer), each key that it sends may be sent there by an initiator, in
-     * that stage; and the names that every connection owes are there.
+     * <p>Goal: in any login (leading or not, discovery or normal, with CHAP in one direction, in
+     * both or none, any offer), an initiator may send each of the keys sent, in their stage; and
+     * the names that every connection requires are present.
      */
     @Test
     void eachKeyMayBeSentWhereItIs() throws Exception {
@@ -66,8 +66,8 @@ class KeysTest {
     /**
      * Fault: SessionType was sent on a further connection too.
      *
-     * <p>Goal: a further connection names both nodes, negotiates for itself, and says no more; one
-     * that takes the place of a lost connection, under the same CID, likewise.
+     * <p>Goal: a further connection names both nodes, negotiates for itself, and sends no other
+     * keys; likewise one that replaces a lost connection, under the same CID.
      */
     @Test
     void aFurtherConnectionSendsItsOwnKeysOnly() throws Exception {
@@ -110,7 +110,7 @@ class KeysTest {
                 .protocolLevel(1 + random.nextInt(2)).build();
     }
 
-    /** One login with a target that answers as it should. */
+    /** One login with a correct target. */
     private static final class Talk {
         private final Random random;
         private final LoginOptions options;
@@ -180,7 +180,7 @@ class KeysTest {
                     : LoginFlags.stage(stage), text.toBytes());
         }
 
-        /** One step of the security stage; whether it goes on. */
+        /** Performs one step of the security stage. True if it continues. */
         private boolean prove(List<Pair> pairs, TextBuilder text) {
             String method = value(pairs, Key.AUTH_METHOD);
             if (method != null) {

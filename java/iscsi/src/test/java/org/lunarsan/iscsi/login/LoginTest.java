@@ -26,7 +26,7 @@ import org.lunarsan.iscsi.text.Reassembler;
 import org.lunarsan.iscsi.text.SessionType;
 import org.lunarsan.iscsi.text.Values;
 
-/** What the vectors do not say: targets without end, secrets, and any bytes. */
+/** Logins beyond the vectors: endless targets, secrets, and random bytes. */
 class LoginTest {
     private static final int TAG = 0x1234;
     private static final int STAY = LoginFlags.stage(LoginFlags.OPERATIONAL_NEGOTIATION);
@@ -84,7 +84,7 @@ class LoginTest {
         return at.resolve("testdata");
     }
 
-    /** Goal: nothing that may be printed holds a secret, a proof or our challenge. */
+    /** Goal: nothing printable contains a secret, a CHAP response or our challenge. */
     @Test
     void nothingIsPrinted() {
         LoginOptions options = options(chap(true));
@@ -105,7 +105,7 @@ class LoginTest {
         assertTrue(!Secret.of("a").equals(Secret.of("b")));
     }
 
-    /** Goal: a target that never ends the login, or a text, is left. */
+    /** Goal: a login or text that never ends is aborted. */
     @Test
     void withoutEnd() {
         InitiatorLogin login = new InitiatorLogin(options(Optional.empty()));
@@ -126,7 +126,7 @@ class LoginTest {
         assertEquals(Reassembler.TEXT_BYTES_MAX, bytes);
     }
 
-    /** Goal: the kinds of failure are told apart, and say what to do. */
+    /** Goal: the kinds of failure are distinguishable, and carry advice. */
     @Test
     void failures() {
         InitiatorLogin login = new InitiatorLogin(options(Optional.empty()));
@@ -147,7 +147,7 @@ class LoginTest {
                 Offer.initiator(), Optional.empty(), new byte[32]));
     }
 
-    /** Goal: no bytes of a target throw, in any state, and each login ends. */
+    /** Goal: no input of a target throws, in any state, and each login ends. */
     @Test
     void anyBytes() {
         Random random = Seed.of(LoginTest.class);

@@ -13,7 +13,7 @@ import org.lunarsan.iscsi.Seed;
 import org.lunarsan.iscsi.wire.Lun;
 import org.lunarsan.iscsi.wire.SerialNumber;
 
-/** Headers of any bytes. */
+/** Headers with random bytes. */
 class PduTest {
     private static ByteBuffer encoded(Pdu pdu) {
         ByteBuffer out = ByteBuffer.allocate(BasicHeader.HEADER_BYTES);
@@ -23,8 +23,8 @@ class PduTest {
     }
 
     /**
-     * Goal: any bytes decode; what is encoded again is the same, with zero where the standard
-     * reserves a byte; and it decodes to the same value.
+     * Goal: any bytes decode; encoding the result gives the same bytes, with zero in reserved ones;
+     * and these decode to the same value.
      */
     @Test
     void anyBytes() {
@@ -48,7 +48,7 @@ class PduTest {
         }
     }
 
-    /** Goal: an opcode without a meaning is kept as it came. */
+    /** Goal: a PDU with an undefined opcode is kept as received. */
     @Test
     void unknownOpcode() {
         ByteBuffer bytes = ByteBuffer.allocate(48).put(0, (byte) 0x1f).put(47, (byte) 3);
@@ -59,7 +59,7 @@ class PduTest {
         assertEquals("SCSI_COMMAND", Opcode.name(1));
     }
 
-    /** Goal: a command does not change when the bytes do that it was made from. */
+    /** Goal: a command does not change when the array from which it was created changes. */
     @Test
     void commandsAreImmutable() {
         byte[] cdb = new byte[16];
@@ -88,7 +88,7 @@ class PduTest {
         }
     }
 
-    /** Goal: every number comes back, both single-level forms are one, others are none. */
+    /** Goal: every number is decoded, both single-level forms are equal, others have no number. */
     @Test
     void luns() {
         for (int number = 0; number <= Lun.UNIT_MAX; number++) {

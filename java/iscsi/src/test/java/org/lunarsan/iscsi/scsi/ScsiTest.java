@@ -14,7 +14,7 @@ import java.util.function.Consumer;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.iscsi.Seed;
 
-/** Commands of a disk, and what comes back. */
+/** Commands of a disk, and their answers. */
 class ScsiTest {
     private static byte[] hex(String digits) {
         return HexFormat.of().parseHex(digits.replace(" ", ""));
@@ -34,7 +34,7 @@ class ScsiTest {
         assertArrayEquals(whole, cdb, expected);
     }
 
-    /** Goal: each command as the standards lay it out; nothing of the one before is left. */
+    /** Goal: each command is encoded as in the standards; nothing of the previous one is left. */
     @Test
     void commands() {
         long lba = 0x0102_0304_0506_0708L;
@@ -58,7 +58,7 @@ class ScsiTest {
                 list.array());
     }
 
-    /** Goal: sizes that a device can have are read; others are refused. */
+    /** Goal: possible sizes are accepted; others are rejected. */
     @Test
     void capacities() throws ScsiDataException {
         ByteBuffer sixteen = data("00000000000fffff 00000200 00 03 c000" + "00".repeat(16));
@@ -76,7 +76,7 @@ class ScsiTest {
         assertThrows(ScsiDataException.class, () -> Capacity.decode10(data("00")));
     }
 
-    /** Goal: names lose their spaces, and what is not printable. */
+    /** Goal: names are stripped of spaces and unprintable characters. */
     @Test
     void inquiry() throws ScsiDataException {
         ByteBuffer data = ByteBuffer.allocate(36).put(0, (byte) 0x20)
@@ -88,7 +88,7 @@ class ScsiTest {
         assertThrows(ScsiDataException.class, () -> Inquiry.decode(ByteBuffer.allocate(35)));
     }
 
-    /** Goal: the pages that a disk tells of itself by. */
+    /** Goal: the vital product data pages of a disk are decoded. */
     @Test
     void vitalPages() {
         VitalPage serial = VitalPage.decode(data("0080 0004 20 61 62 20"), 0x80).orElseThrow();
@@ -107,7 +107,7 @@ class ScsiTest {
                 data("00b2 0004 00 e4 02 00"), 0xb2).orElseThrow().provisioning());
     }
 
-    /** Goal: caching, write protection and LUNs. */
+    /** Goal: caching, write protection and LUNs are decoded. */
     @Test
     void others() throws ScsiDataException {
         assertEquals(new CachingMode(true, true, true),
@@ -119,7 +119,7 @@ class ScsiTest {
                 ReportedLuns.decode(data("ffffffff 00000000 0000000000000000 00")));
     }
 
-    /** Goal: both formats of sense, with and without INFORMATION. SPC-4 §4.5. */
+    /** Goal: both formats of sense are decoded, with and without INFORMATION. SPC-4 §4.5. */
     @Test
     void sense() {
         Sense medium = Sense.decode(hex("f0 00 03 00000123 0a 00000000 1100 00 000000"));
@@ -136,7 +136,7 @@ class ScsiTest {
         assertEquals(Sense.UNREADABLE, Sense.decode(hex("7f00")));
     }
 
-    /** Goal: no bytes of a unit throw anything but what is declared. */
+    /** Goal: no input of a unit throws anything but the declared exceptions. */
     @Test
     void anyBytes() {
         Random random = Seed.of(ScsiTest.class);

@@ -13,7 +13,7 @@ import org.junit.jupiter.api.Test;
 import org.lunarsan.iscsi.Seed;
 import org.lunarsan.iscsi.text.SessionParameters;
 
-/** Numbers, window and endings of a session. */
+/** Numbers, window and end of a session. */
 class SessionTest {
     private int wakes;
 
@@ -32,7 +32,7 @@ class SessionTest {
         return session;
     }
 
-    /** Goal: who may open a connection, and with which numbers. RFC 7143 §6.3, §13.2. */
+    /** Goal: only allowed connections open, with the right numbers. RFC 7143 §6.3, §13.2. */
     @Test
     void opening() {
         InitiatorSession session = new InitiatorSession(5, 100);
@@ -57,7 +57,9 @@ class SessionTest {
         assertEquals(Ending.NOT_JOINED, session.ending().orElseThrow());
     }
 
-    /** Goal: numbers ascend within the window only, over the wrap too, whatever is told of it. */
+    /**
+     * Goal: numbers ascend only within the window, also over the wrap, for any received windows.
+     */
     @Test
     void windowsAgreeWithAModel() {
         Random random = Seed.of(SessionTest.class);
@@ -69,7 +71,7 @@ class SessionTest {
             long last = -1;
             for (int step = 0; step < 100; step++) {
                 if (random.nextInt(3) == 0) {
-                    // In life both only grow, but PDUs of two connections overtake each other.
+                    // Both only grow in practice, but PDUs of two connections overtake each other.
                     long exp = random.nextLong(next + 1);
                     long max = exp - 1 + random.nextInt(8);
                     session.window(first + (int) exp, first + (int) max);
@@ -85,7 +87,7 @@ class SessionTest {
         }
     }
 
-    /** Goal: windows that contradict themselves, or know of numbers never given, are void. */
+    /** Goal: inconsistent windows, or those with numbers never assigned, are ignored. */
     @Test
     void hostileWindows() {
         InitiatorSession session = joined(100, 1);
@@ -99,7 +101,10 @@ class SessionTest {
         assertEquals(101, session.currentCmdSn());
     }
 
-    /** Goal: while a function holds numbers back nobody gets one, and then those that wait may. */
+    /**
+     * Goal: while a function holds numbers back none is assigned; afterwards waiting requests
+     * proceed.
+     */
     @Test
     void holds() {
         InitiatorSession session = joined(100, 2);
@@ -114,7 +119,7 @@ class SessionTest {
         assertEquals(100, session.takeCmdSn(1), "a hold goes with its connection");
     }
 
-    /** Goal: a lost connection ends the session if a number went down with it. §4.2.2.1. */
+    /** Goal: a lost connection ends the session if a number was lost with it. §4.2.2.1. */
     @Test
     void lostNumbers() {
         InitiatorSession session = joined(100, 2);
@@ -138,7 +143,9 @@ class SessionTest {
         assertInstanceOf(SessionMessage.Close.class, session.takeMessage(2), "logged out as well");
     }
 
-    /** Goal: during a logout of the session others may go without ending it another way. */
+    /**
+     * Goal: during a logout of the session, other connections may end without changing its result.
+     */
     @Test
     void logout() {
         InitiatorSession session = joined(100, 2);
@@ -151,7 +158,7 @@ class SessionTest {
         assertTrue(session.open(3, () -> { }).isEmpty());
     }
 
-    /** Goal: an end without a logout reaches all. */
+    /** Goal: an end without a logout reaches all connections. */
     @Test
     void end() {
         InitiatorSession session = joined(100, 2);
@@ -161,7 +168,7 @@ class SessionTest {
         assertInstanceOf(SessionMessage.Close.class, session.takeMessage(2));
     }
 
-    /** Goal: no two sessions with a target share an ISID, and the same few come again. */
+    /** Goal: no two sessions with a target share an ISID, and the same few are reused. */
     @Test
     void isids() {
         Random random = Seed.of(SessionTest.class);

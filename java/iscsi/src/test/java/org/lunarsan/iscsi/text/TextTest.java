@@ -16,7 +16,7 @@ import org.junit.jupiter.api.Test;
 import org.lunarsan.iscsi.Seed;
 import org.lunarsan.iscsi.text.TextViolation.Kind;
 
-/** Text of peers: its format, its limits, its negotiation. */
+/** Text of peers: format, limits, negotiation. */
 class TextTest {
     private static byte[] bytes(String text) {
         return text.replace(';', '\0').getBytes(StandardCharsets.UTF_8);
@@ -28,7 +28,7 @@ class TextTest {
         assertEquals(0, violation.getStackTrace().length);
     }
 
-    /** Goal: names are unique, found, and not longer than a key may be; defaults are admissible. */
+    /** Goal: names are unique, found, and not longer than a key may be; defaults are valid. */
     @Test
     void theTableIsSound() {
         for (Key key : Key.values()) {
@@ -48,7 +48,7 @@ class TextTest {
         assertNull(Key.named("headerdigest"));
     }
 
-    /** Goal: text is taken apart as it stands; padding that was counted in is tolerated. */
+    /** Goal: text is parsed literally; padding included in the length is tolerated. */
     @Test
     void pairs() throws TextViolation {
         List<Pair> pairs = Pairs.parse(bytes("HeaderDigest=None;X-a=b=c;TargetAlias=;;;"));
@@ -70,7 +70,7 @@ class TextTest {
         assertEquals(Pairs.PAIRS_MAX, Pairs.parse(bytes("X-a=b;".repeat(160))).size());
     }
 
-    /** Goal: no key comes twice, but TargetAddress; unknown ones are bounded. */
+    /** Goal: repeated keys are rejected, except TargetAddress; unknown ones are bounded. */
     @Test
     void seen() throws TextViolation {
         Seen seen = new Seen();
@@ -86,7 +86,7 @@ class TextTest {
                 () -> seen.note(new Pair(null, "X-0", ""))).kind());
     }
 
-    /** Goal: text in pieces is whole again; too much of it is refused and let go. */
+    /** Goal: text in pieces is reassembled; text beyond the limit is rejected and discarded. */
     @Test
     void pieces() throws TextViolation {
         Random random = Seed.of(TextTest.class);
@@ -106,7 +106,7 @@ class TextTest {
         assertTrue(!small.isWaiting());
     }
 
-    /** Goal: records of targets, RFC 7143 Appendix C; what is none is refused. */
+    /** Goal: target records of RFC 7143 Appendix C are parsed; other text is rejected. */
     @Test
     void targets() throws TextViolation {
         List<TargetRecord> records = TargetRecord.parse(bytes(
@@ -123,7 +123,7 @@ class TextTest {
         }
     }
 
-    /** Goal: an offer is kept within the ranges of its keys. */
+    /** Goal: an offer is clamped to the ranges of its keys. */
     @Test
     void offersAreClamped() throws TextViolation {
         Offer wild = Offer.initiator().toBuilder().maxConnections(-1).maxBurstBytes(1)
@@ -141,8 +141,8 @@ class TextTest {
     }
 
     /**
-     * Goal: no text throws anything but a violation. Method: fragments of text that means
-     * something, put together and damaged at random, into everything that reads text.
+     * Goal: no text throws anything but a violation. Method: valid fragments of text, combined and
+     * damaged at random, are passed to all parsers.
      */
     @Test
     void anyText() {
@@ -187,7 +187,7 @@ class TextTest {
         return out.toByteArray();
     }
 
-    /** Goal: ranges are read as they are written. */
+    /** Goal: ranges are parsed. */
     @Test
     void ranges() {
         assertArrayEquals(new long[] {1, 16}, Values.range("1~0x10").orElseThrow());

@@ -37,7 +37,7 @@ class LoginVectorsTest {
     private InitiatorLogin login;
     private LoginStep step;
 
-    /** Goal: an initiator says what the vectors say, and makes of the answers what they say. */
+    /** Goal: an initiator sends the requests of the vectors, and reaches their results. */
     @Test
     void transcripts() {
         int ended = 0;

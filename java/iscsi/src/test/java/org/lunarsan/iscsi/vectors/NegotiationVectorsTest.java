@@ -22,11 +22,11 @@ import org.lunarsan.iscsi.text.TextBuilder;
 import org.lunarsan.iscsi.text.TextViolation;
 import org.lunarsan.iscsi.text.Values;
 
-/** {@code testdata/negotiation.txt}: what becomes of keys and values. */
+/** {@code testdata/negotiation.txt}: results of keys and values. */
 class NegotiationVectorsTest {
     private static final String ERROR = "error";
 
-    /** Goal: negotiations and values come to what the vectors say. */
+    /** Goal: negotiations and values have the results of the vectors. */
     @Test
     void rows() {
         int rows = 0;
@@ -74,7 +74,7 @@ class NegotiationVectorsTest {
         return new Negotiation(role, wanting(role, key, ours), SessionType.NORMAL, true);
     }
 
-    /** The other side says {@code key=said}; gives our answer and the result. */
+    /** Receives {@code key=said} from the other side; returns our answer and the result. */
     private static String[] receive(Negotiation negotiation, String key, String said) {
         TextBuilder answers = new TextBuilder();
         try {
@@ -126,7 +126,7 @@ class NegotiationVectorsTest {
         return on ? "CRC32C" : "None";
     }
 
-    /** An offer that wants {@code ours} of {@code key}. */
+    /** Returns an offer with the value {@code ours} of {@code key}. */
     private static Offer wanting(Role role, String key, String ours) {
         Offer.Builder offer =
                 (role == Role.TARGET ? Offer.target() : Offer.initiator()).toBuilder();

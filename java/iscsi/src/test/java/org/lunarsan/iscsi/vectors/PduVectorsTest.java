@@ -19,7 +19,7 @@ import org.lunarsan.iscsi.pdu.Pdu;
 class PduVectorsTest {
     private static final int KINDS = 18;
 
-    /** Goal: this module lays out every PDU as the vectors do, both ways. */
+    /** Goal: this module encodes and decodes every PDU as in the vectors. */
     @Test
     void headers() throws ReflectiveOperationException {
         Set<String> kinds = new HashSet<>();

@@ -7,12 +7,12 @@ import java.nio.file.Path;
 import java.util.HexFormat;
 import java.util.List;
 
-/** The vectors in {@code testdata/}, which Rust and Java share. */
+/** The vectors in {@code testdata/}, shared by Rust and Java. */
 final class Vectors {
     private Vectors() {
     }
 
-    /** Every line of a file that is no comment. */
+    /** Returns every line of a file except comments. */
     static List<String> lines(String name) {
         Path file = folder().resolve(name);
         try {
@@ -23,7 +23,7 @@ final class Vectors {
         }
     }
 
-    /** Above the folder that the tests run in, whether that is the module or all of it. */
+    /** Finds the folder above the working directory, in a module or the whole project. */
     private static Path folder() {
         Path at = Path.of("").toAbsolutePath();
         while (!Files.exists(at.resolve("testdata/make_vectors.py"))) {
@@ -35,7 +35,7 @@ final class Vectors {
         return at.resolve("testdata");
     }
 
-    /** The bytes of hexadecimal digits; {@code -} stands for none. */
+    /** Parses hexadecimal digits; {@code -} means no bytes. */
     static byte[] bytes(String hex) {
         return hex.equals("-") ? new byte[0] : HexFormat.of().parseHex(hex);
     }

@@ -12,8 +12,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * A contestant as a process: commands come by lines on standard input, each is answered by one line
- * on standard output. The language is that of libiscsi-ops.c, where it is written down; here
+ * A contestant as a process: reads commands by lines from standard input, and answers each by one
+ * line on standard output. The protocol is that of libiscsi-ops.c, where it is specified; here,
  * allocated bytes are known.
  *
  * <p>Threads: one.
@@ -30,7 +30,7 @@ public final class Answering {
     }
 
     /**
-     * Answers until the input ends.
+     * Answers commands until the input ends.
      *
      * @param arguments the contestant's name
      * @throws IOException when the input cannot be read
@@ -39,14 +39,14 @@ public final class Answering {
         Answering answering = new Answering(Kind.of(arguments[0]));
         BufferedReader input =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        // What a rival prints must not be taken for an answer.
+        // Output of a contestant's library must not be taken for an answer.
         PrintStream output = System.out;
         System.setOut(System.err);
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             output.println(answering.answer(line));
             output.flush();
         }
-        // Threads of a rival may not let go.
+        // Threads of a contestant's library may not end.
         Runtime.getRuntime().halt(0);
     }
 
@@ -103,7 +103,7 @@ public final class Answering {
         return numbers;
     }
 
-    /** BLOCKS COUNT SEED RANGE_BLOCKS. */
+    /** Arguments: BLOCKS COUNT SEED RANGE_BLOCKS. */
     private static String turn(Contestant disk, boolean writes, long[] asked) throws Exception {
         int count = Math.toIntExact(asked[1]);
         byte[] buffer = new byte[Math.toIntExact(asked[0] * disk.blockSize())];
@@ -131,14 +131,17 @@ public final class Answering {
         return text.toString();
     }
 
-    /** DEPTH MILLIS SEED RANGE_BLOCKS BLOCKS; requests a second. Ours alone can do that. */
+    /**
+     * Returns requests per second. Arguments: DEPTH MILLIS SEED RANGE_BLOCKS BLOCKS. Only for our
+     * initiator.
+     */
     private static String load(Contestant disk, boolean byFutures, long[] asked) throws Exception {
         Load.Asked load = new Load.Asked(Math.toIntExact(asked[0]), asked[1], asked[2], asked[3],
                 Math.toIntExact(asked[4]));
         return " " + Load.run(((OursContestant) disk).async(), byFutures, load);
     }
 
-    /** BLOCKS SEED RANGE_BLOCKS. */
+    /** Arguments: BLOCKS SEED RANGE_BLOCKS. */
     private static String check(Contestant disk, boolean writes, long[] asked) throws Exception {
         byte[] buffer = new byte[Math.toIntExact(asked[0] * disk.blockSize())];
         long address = Places.address(asked[1], 0, asked[0], asked[2]);

@@ -1,8 +1,8 @@
 package org.lunarsan.bench.contestant;
 
 /**
- * One who reads and writes a disk, as the Device of the jSCSI paper does: address in blocks, a
- * whole number of blocks, and the call returns when all is done.
+ * A disk as read and written by one of the measured programs, like the Device of the jSCSI paper:
+ * address in blocks, a whole number of blocks, and the call returns when all is done.
  *
  * <p>Threads: called by one.
  */
@@ -15,7 +15,7 @@ public interface Contestant extends AutoCloseable {
     int blockSize();
 
     /**
-     * How many blocks there are.
+     * Number of blocks.
      *
      * @return at least 1
      */

@@ -12,13 +12,13 @@ import org.jscsi.parser.scsi.SCSIResponseParser;
 import org.jscsi.parser.scsi.SCSIStatus;
 
 /**
- * What {@link JscsiLoader} adds to the published jSCSI: the LUN, and TEST UNIT READY until no unit
- * attention is left (SAM-5 §5.14).
+ * Code that {@link JscsiLoader} adds to the published jSCSI: the LUN, and TEST UNIT READY until no
+ * unit attention is left (SAM-5 §5.14).
  *
- * <p>Threads: all of one process speak of one LUN; it is set before the first login.
+ * <p>Threads: all of one process use one LUN; it is set before the first login.
  */
 public final class JscsiAttentions {
-    /** A target has this many kinds of them to tell at most. */
+    /** Limit of the pending unit attentions of a target. */
     private static final int ATTENTIONS_MAX = 16;
     private static final int CDB_BYTES = 16;
     private static final String NO_DIGEST = "None";
@@ -35,7 +35,7 @@ public final class JscsiAttentions {
     }
 
     /**
-     * What stands in the LUN field.
+     * Content of the LUN field.
      *
      * @return eight bytes
      */
@@ -44,10 +44,10 @@ public final class JscsiAttentions {
     }
 
     /**
-     * Takes all that wait.
+     * Takes all pending unit attentions.
      *
      * @param connection just logged in
-     * @throws InternetSCSIException when the target goes on with them
+     * @throws InternetSCSIException when the target sends too many
      */
     public static void take(Connection connection) throws InternetSCSIException {
         for (int asked = 0; asked < ATTENTIONS_MAX; asked++) {

@@ -10,20 +10,20 @@ import org.jscsi.initiator.Configuration;
 import org.jscsi.initiator.Initiator;
 
 /**
- * The published jSCSI (org.jscsi:initiator:2.2). It wants its settings as an XML file and a schema
- * beside it: both are made in a temporary folder, the schema out of its own jar.
+ * The published jSCSI (org.jscsi:initiator:2.2). It requires its settings as an XML file with a
+ * schema beside it: both are created in a temporary folder, the schema from its own jar.
  *
- * <p>Made by {@link JscsiLoader}, which says what is added to it. AuthMethod is left out of the
- * settings: it sends all of them in the operational stage of the login, where that key has no place
- * (RFC 7143 §12.1) and Lunar refuses it.
+ * <p>Created by {@link JscsiLoader}, which documents the additions. AuthMethod is left out of the
+ * settings: jSCSI sends all of them in the operational stage of the login, where that key is not
+ * allowed (RFC 7143 §12.1) and Lunar refuses it.
  *
  * <p>Threads: called by one.
  */
 public final class JscsiContestant implements Contestant {
-    /** As its own file of settings has it, in all but names. */
+    /** Value of its own file of settings, whose other values except names are used as well. */
     static final int SEGMENT_BYTES_DEFAULT = 8192;
 
-    /** Under which it keeps the session. */
+    /** Name under which it keeps the session. */
     private static final String ID = "bench";
     private static final String SETTINGS = """
             <?xml version="1.0" encoding="UTF-8"?>

@@ -10,10 +10,10 @@ import org.objectweb.asm.MethodVisitor;
 import org.objectweb.asm.Opcodes;
 
 /**
- * Loads the published jSCSI with two additions, without which it cannot use a target that keeps to
- * SAM-5: before it asks for the capacity, unit attentions are taken, of which it knows nothing; and
- * the LUN of what it sends is the one of the URL, where it has 0 always (tgt keeps its controller
- * there). Nothing else of it is touched; what it does for reads and writes is its own.
+ * Loads the published jSCSI with two additions, without which it cannot use a target that conforms
+ * to SAM-5. Before it requests the capacity, unit attentions are taken, which it does not handle.
+ * The LUN of its commands is that of the URL, instead of always 0 (where tgt has its controller).
+ * The rest is unchanged, including all code for reads and writes.
  *
  * <p>Threads: as any class loader.
  */
@@ -23,7 +23,7 @@ final class JscsiLoader extends ClassLoader {
     private static final String ATTENTIONS = JscsiAttentions.class.getName().replace('.', '/');
     private static final String STATES = "org/jscsi/initiator/connection/state/";
     private static final String CONNECTION = "Lorg/jscsi/initiator/connection/Connection;";
-    /** Of these the LUN is set when they are made. */
+    /** Classes whose objects get the LUN when they are created. */
     private static final Set<String> WITH_LUN = Set.of("org/jscsi/parser/scsi/SCSICommandParser",
             "org/jscsi/parser/data/DataOutParser");
     private static final String ASKS_CAPACITY = STATES + "CapacityRequestState";
@@ -33,9 +33,9 @@ final class JscsiLoader extends ClassLoader {
     }
 
     /**
-     * The rival, logged in.
+     * Returns the contestant, logged in.
      *
-     * @param url {@code iscsi://HOST:PORT/TARGET/LUN}; one LUN for all that one loader loads
+     * @param url {@code iscsi://HOST:PORT/TARGET/LUN}; one LUN for all classes of one loader
      * @param segmentBytes MaxRecvDataSegmentLength
      */
     Contestant open(String url, int segmentBytes) throws ReflectiveOperationException {

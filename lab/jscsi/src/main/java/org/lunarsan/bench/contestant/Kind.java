@@ -13,21 +13,21 @@ import org.lunarsan.pool.StripedDevice;
 
 /** The contestants in Java. Threads: immutable. */
 enum Kind {
-    /** Ours. */
+    /** Our initiator. */
     LUNAR("lunar-java") {
         @Override
         Contestant open(Shape shape, int stripeBytes, List<String> urls) throws Exception {
             return ours(shape, stripeBytes, urls);
         }
     },
-    /** The published one, with its own settings. */
+    /** The published jSCSI, with its own settings. */
     JSCSI("jscsi") {
         @Override
         Contestant open(Shape shape, int stripeBytes, List<String> urls) throws Exception {
             return published(shape, stripeBytes, urls, JscsiContestant.SEGMENT_BYTES_DEFAULT);
         }
     },
-    /** The published one, with segments as large as its bursts. */
+    /** The published jSCSI, with segments as large as its bursts. */
     JSCSI_LARGE("jscsi-large") {
         @Override
         Contestant open(Shape shape, int stripeBytes, List<String> urls) throws Exception {
@@ -36,9 +36,9 @@ enum Kind {
     };
 
     private static final int SEGMENT_BYTES_LARGE = 262_144;
-    /** One for the process: what the JIT has made of them stays. */
+    /** One for the process, so that code compiled by the JIT stays. */
     private static final JscsiLoader JSCSI_CLASSES = new JscsiLoader();
-    /** Of all targets here. */
+    /** Block size of all targets here. */
     private static final int BLOCK_BYTES = 512;
     private static final IscsiOptions OPTIONS = IscsiOptions.builder()
             .initiatorName("iqn.2026-11.org.lunarsan.bench:java").build();
@@ -58,7 +58,7 @@ enum Kind {
         throw new IllegalArgumentException("no contestant is called " + word);
     }
 
-    /** Logs in; as many URLs as the shape has members. */
+    /** Logs in; {@code urls} has one URL for each member of the shape. */
     abstract Contestant open(Shape shape, int stripeBytes, List<String> urls) throws Exception;
 
     private static Contestant ours(Shape shape, int stripeBytes, List<String> urls)
@@ -75,12 +75,12 @@ enum Kind {
         try {
             pool.open();
         } catch (DeviceOpenException notYet) {
-            // The first time; a contestant that was started again finds its pool.
+            // The first time; a restarted contestant finds its pool.
             create(shape, members, stripeBytes);
             pool.open();
         }
         if (pool instanceof MirroredDevice mirror) {
-            // A new mirror copies one to the other; that is not what is measured.
+            // A new mirror copies one member to the other; that is not measured.
             mirror.copies().join();
         }
         return new OursContestant(pool);

@@ -10,15 +10,15 @@ import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.DeviceException;
 
 /**
- * A closed loop of random reads: so many are under way, the next begins when one ends. Buffers are
- * direct, one for each that is under way.
+ * A closed loop of random reads: {@code depth} reads are pending, and the next begins when one
+ * ends. Buffers are direct, one for each pending read.
  *
- * <p>Threads: made and run by one; its requests end in others.
+ * <p>Threads: created and run by one; its requests end in others.
  */
 final class Load {
     private static final double NANOS = 1e9;
 
-    /** As {@code load} is asked. */
+    /** Arguments of the command {@code load}. */
     record Asked(int depth, long millis, long seed, long range, int blocks) {
     }
 
@@ -29,7 +29,7 @@ final class Load {
     private final AtomicReference<Throwable> failure = new AtomicReference<>();
     private final CountDownLatch ended;
 
-    /** One request after the other. */
+    /** A sequence of requests, one after the other. */
     private final class Slot {
         private final ByteBuffer buffer =
                 ByteBuffer.allocateDirect(asked.blocks() * device.blockSize());
@@ -90,7 +90,7 @@ final class Load {
         }
     }
 
-    /** Requests a second, by futures or by a virtual thread for each that is under way. */
+    /** Returns requests per second, by futures or by a virtual thread for each pending read. */
     static double run(AsyncDevice device, boolean byFutures, Asked asked) throws Exception {
         Load load = new Load(device, asked);
         for (Slot slot : load.slots) {

@@ -4,19 +4,19 @@ import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.Device;
 
 /**
- * Ours: an {@code IscsiDevice}, or a pool over two of them.
+ * Our initiator: an {@code IscsiDevice}, or a pool over two of them.
  *
  * <p>Threads: any, as the device.
  */
 final class OursContestant implements Contestant {
     private final Device device;
 
-    /** Of a device that is open. */
+    /** Creates a contestant of a device that is open. */
     OursContestant(Device device) {
         this.device = device;
     }
 
-    /** To be asked without waiting; a pool cannot. */
+    /** Returns the device for asynchronous calls, which a pool does not have. */
     AsyncDevice async() {
         return (AsyncDevice) device;
     }

@@ -5,7 +5,7 @@ import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
 
 /**
- * Where operations go and what they write: the same for every contestant, in Java here and in C in
+ * Addresses and data of operations: the same for every contestant, in Java here and in C in
  * libiscsi-ops.c.
  *
  * <p>Threads: without state.
@@ -13,7 +13,7 @@ import java.nio.ByteOrder;
 public final class Places {
     private static final VarHandle WORDS =
             MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
-    /** Which output of the generator keys the data; places have the lower ones. */
+    /** Number of the generator's output that keys the data; addresses use the lower ones. */
     private static final long DATA_KEY = 0xffff_ffffL;
     private static final long HASH_START = 0xcbf2_9ce4_8422_2325L;
     private static final long HASH_PRIME = 0x100_0000_01b3L;
@@ -23,10 +23,10 @@ public final class Places {
     }
 
     /**
-     * The number'th output of SplitMix64 (Steele, Lea, Flood 2014).
+     * Returns an output of SplitMix64 (Steele, Lea, Flood 2014).
      *
-     * @param seed which sequence
-     * @param number which of it, from 0
+     * @param seed the sequence
+     * @param number index in the sequence, from 0
      * @return 64 bits
      */
     public static long mixed(long seed, long number) {
@@ -37,12 +37,12 @@ public final class Places {
     }
 
     /**
-     * Where the number'th operation of a seed goes, aligned to its own length.
+     * Returns the address of an operation, aligned to its own length.
      *
-     * @param seed which sequence
-     * @param number which of it, from 0
+     * @param seed the sequence
+     * @param number index in the sequence, from 0
      * @param blocks of the operation
-     * @param range how many blocks from the first are used
+     * @param range number of blocks from the first that are used
      * @return the first block
      */
     public static long address(long seed, long number, long blocks, long range) {
@@ -53,10 +53,10 @@ public final class Places {
     }
 
     /**
-     * What is written under a seed.
+     * Fills a buffer with the data of a seed.
      *
      * @param buffer a whole number of 8-byte words
-     * @param seed which data
+     * @param seed the seed
      */
     public static void fill(byte[] buffer, long seed) {
         long key = mixed(seed, DATA_KEY);
@@ -66,10 +66,10 @@ public final class Places {
     }
 
     /**
-     * FNV-1a's step on words of 64 bits, with a fold so that high bits count.
+     * Hashes a buffer by FNV-1a's step on words of 64 bits, with a fold so that high bits count.
      *
      * @param buffer a whole number of 8-byte words
-     * @return the sum
+     * @return the hash
      */
     public static long hash(byte[] buffer) {
         long sum = HASH_START;

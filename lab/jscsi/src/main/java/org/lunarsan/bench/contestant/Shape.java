@@ -2,13 +2,13 @@ package org.lunarsan.bench.contestant;
 
 import java.util.Locale;
 
-/** What a disk is made of. Threads: immutable. */
+/** Composition of a disk. Threads: immutable. */
 public enum Shape {
     /** One target. */
     SINGLE(1),
-    /** Stripes over two. */
+    /** Stripes over two targets. */
     RAID0(2),
-    /** The same on two. */
+    /** The same blocks on two targets. */
     RAID1(2);
 
     private final int members;
@@ -18,7 +18,7 @@ public enum Shape {
     }
 
     /**
-     * How many targets that takes.
+     * Number of targets.
      *
      * @return 1 or 2
      */
@@ -27,7 +27,7 @@ public enum Shape {
     }
 
     /**
-     * As it stands in commands.
+     * The word for commands.
      *
      * @return {@code single}, {@code raid0} or {@code raid1}
      */
@@ -36,7 +36,7 @@ public enum Shape {
     }
 
     /**
-     * The other way round.
+     * Parses the word of a command.
      *
      * @param word as in commands
      * @return the shape

@@ -8,9 +8,9 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 
 /**
- * RAID 0 and 1 over contestants that have none of their own: a thread for each member, to each its
- * stripes as one run of blocks, gathered and spread by copies. That is how the storage pool of the
- * published jSCSI did it, of which Maven Central has no artifact.
+ * RAID 0 and 1 over contestants that have none of their own: a thread for each member transfers its
+ * stripes as one run of blocks, gathered and scattered by copies. The storage pool of the published
+ * jSCSI, of which Maven Central has no artifact, did the same.
  *
  * <p>Threads: called by one; has one for each member.
  */
@@ -20,7 +20,7 @@ final class TwoTargets implements Contestant {
     private final int stripeBlocks;
     private final ExecutorService executor;
 
-    /** What one member does. */
+    /** The work of one member. */
     private interface Work {
         void on(int member) throws Exception;
     }
@@ -70,7 +70,7 @@ final class TwoTargets implements Contestant {
         });
     }
 
-    /** Rows of stripes only: more is not measured, and less would be wrong. */
+    /** Accepts only whole rows of stripes: nothing else is measured or supported. */
     private void requireWhole(long address, byte[] buffer) {
         long row = (long) stripeBlocks * members.size();
         if (address % row != 0 || buffer.length % (row * blockSize()) != 0) {

@@ -1,12 +1,12 @@
 /**
- * Those who are measured, as processes: {@link org.lunarsan.bench.contestant.Answering} reads
- * commands by lines and answers each by a line. The language is written down in libiscsi-ops.c,
- * which is the contestant in C.
+ * The measured programs, as processes: {@link org.lunarsan.bench.contestant.Answering} reads
+ * commands by lines and answers each by a line. The protocol is specified in libiscsi-ops.c, which
+ * is the contestant in C.
  *
- * <p>Places and data follow from seeds ({@link org.lunarsan.bench.contestant.Places}), so that all
- * do the same, and what they wrote can be looked for in the files behind the LUNs.
+ * <p>Addresses and data are derived from seeds ({@link org.lunarsan.bench.contestant.Places}), so
+ * that all contestants do the same, and their writes can be checked in the files behind the LUNs.
  *
- * <p>Threads: a contestant is called by one thread; what it has inside is its own.
+ * <p>Threads: a contestant is called by one thread; it may have threads of its own.
  *
  * <p>Errors: an answer that begins with "error"; the driver then ends the process.
  */

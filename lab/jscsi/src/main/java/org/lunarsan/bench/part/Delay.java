@@ -20,22 +20,22 @@ import org.lunarsan.bench.table.Stand;
 import org.lunarsan.bench.table.Table;
 
 /**
- * Over a distance: RAID 0 over two targets against one of them, each behind a relay of its own.
+ * Measures RAID 0 over two distant targets against one of them, each behind its own relay.
  *
  * <p>Threads: for one.
  */
 public final class Delay {
     private static final Duration DELAY = Duration.ofMillis(2);
-    /** As in `lunar bench --suite multi-connection`. */
+    /** Same window as in `lunar bench --suite multi-connection`. */
     private static final long WINDOW_BYTES = 256 << 10;
-    /** More than an operation has. */
+    /** Larger than any operation. */
     private static final long NO_WINDOW = 64 << 20;
     private static final int OPERATION_BYTES = 8 << 20;
-    /** What pools keep for labels is not used. */
+    /** Space of the labels of pools, which is not used. */
     private static final int SPARE_BYTES = 16 << 20;
     private static final int TURN = 4;
     private static final double GOAL = 1.8;
-    /** The first rows: ours, with a window. */
+    /** Number of the first rows: our initiator with a window. */
     private static final int GOAL_ROWS = 2;
     private static final double NANOS_PER_MILLI = 1e6;
     private static final Duration TURN_TIME = Duration.ofSeconds(120);
@@ -48,11 +48,11 @@ public final class Delay {
     private final List<Verdict> goals = new ArrayList<>();
 
     /**
-     * So often.
+     * Creates the measurement.
      *
-     * @param rounds how many
+     * @param rounds number of rounds
      * @param lunar the release build of lunar
-     * @param build where the contestant in C is
+     * @param build the folder of the contestant in C
      */
     public Delay(int rounds, String lunar, Path build) {
         this.rounds = rounds;
@@ -63,8 +63,8 @@ public final class Delay {
     /**
      * Measures.
      *
-     * @return what was found
-     * @throws IOException when someone fails
+     * @return the results
+     * @throws IOException when a target or contestant fails
      */
     public Section run() throws IOException {
         measure(Contestants.OURS, "256 KiB", WINDOW_BYTES);
@@ -120,7 +120,7 @@ public final class Delay {
                 Table.STRIPE_BYTES, String.join(" ", urls)));
     }
 
-    /** The mean of a turn in milliseconds. */
+    /** Returns the mean of a turn in milliseconds. */
     private static double turn(Rival rival, Shape shape, String verb, int seed)
             throws IOException {
         String[] pairs = rival.ask(TURN_TIME, "turn %s %s %d %d %d %d".formatted(shape.word(), verb,

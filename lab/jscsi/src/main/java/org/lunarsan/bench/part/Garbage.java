@@ -13,7 +13,7 @@ import org.lunarsan.bench.server.Programs;
 import org.lunarsan.bench.table.Contestants;
 import org.lunarsan.bench.table.Stand;
 
-/** Bytes allocated for a small read, by JMH. Threads: for one. */
+/** Measures bytes allocated for a small read, by JMH. Threads: for one. */
 public final class Garbage {
     private static final double GOAL_BYTES = 200;
     private static final Duration TIME = Duration.ofSeconds(300);
@@ -26,7 +26,7 @@ public final class Garbage {
      * Measures.
      *
      * @param lunar the release build of lunar
-     * @return what was found
+     * @return the results
      * @throws IOException when JMH fails
      */
     public static Section run(String lunar) throws IOException {

@@ -11,9 +11,9 @@ import org.openjdk.jmh.runner.options.TimeValue;
 import org.openjdk.jmh.runner.options.VerboseMode;
 
 /**
- * JMH with its GC profiler over {@link ReadGarbage}: the argument is a URL, those after it are
- * options of the JVM. Prints a line for each way to read: name, bytes allocated for one, reads a
- * second.
+ * Runs JMH with its GC profiler over {@link ReadGarbage}: the first argument is a URL, the others
+ * are options of the JVM. Prints a line for each way to read: name, bytes allocated per read, reads
+ * per second.
  *
  * <p>Threads: one.
  */

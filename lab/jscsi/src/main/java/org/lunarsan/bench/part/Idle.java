@@ -13,9 +13,7 @@ import org.lunarsan.bench.server.Programs;
 import org.lunarsan.bench.table.Contestants;
 import org.lunarsan.bench.table.Stand;
 
-/**
- * What an idle session takes of heap and direct memory. Threads: for one.
- */
+/** Measures heap and direct memory of an idle session. Threads: for one. */
 public final class Idle {
     private static final int SESSIONS = 100;
     private static final double GOAL_BYTES = 64 << 10;
@@ -28,7 +26,7 @@ public final class Idle {
      * Measures.
      *
      * @param lunar the release build of lunar
-     * @return what was found
+     * @return the results
      * @throws IOException when a session cannot be opened
      */
     public static Section run(String lunar) throws IOException {

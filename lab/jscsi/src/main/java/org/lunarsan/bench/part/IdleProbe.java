@@ -13,13 +13,13 @@ import javax.management.ObjectName;
 import org.lunarsan.initiator.IscsiDevice;
 
 /**
- * A JVM that opens sessions and tells what they take: arguments URL and how many. Prints heap,
- * direct memory and resident memory in bytes and threads, for all of them together.
+ * A JVM that opens sessions and reports their memory; arguments: URL and number of sessions. Prints
+ * heap, direct memory and resident memory in bytes and threads, for all of them together.
  *
  * <p>Threads: one.
  */
 public final class IdleProbe {
-    /** Open before, so that what every process needs once is there. */
+    /** Number of sessions opened before, so that memory needed once per process is allocated. */
     private static final int FIRST = 8;
     private static final int BLOCKS = 8;
     private static final int COLLECTIONS = 4;
@@ -29,7 +29,9 @@ public final class IdleProbe {
     private IdleProbe() {
     }
 
-    /** Bytes of all live objects: what the heap says is used counts buffers of threads. */
+    /**
+     * Returns the bytes of all live objects: the used heap as reported includes buffers of threads.
+     */
     private static long live() throws IOException {
         try {
             String histogram = (String) ManagementFactory.getPlatformMBeanServer().invoke(
@@ -43,12 +45,12 @@ public final class IdleProbe {
         }
     }
 
-    /** What is there at one moment. */
+    /** Memory use at one moment. */
     private record Memory(long heap, long direct, long resident, int threads) {
         static Memory now() throws IOException {
             for (int turn = 0; turn < COLLECTIONS; turn++) {
                 System.gc();
-                // Buffers are freed by a thread of their own after a collection.
+                // Buffers are freed by a separate thread after a collection.
                 LockSupport.parkNanos(SETTLE_NANOS);
             }
             long direct = ManagementFactory.getPlatformMXBeans(BufferPoolMXBean.class).stream()
@@ -60,15 +62,15 @@ public final class IdleProbe {
     }
 
     /**
-     * Opens, reads once with each, and measures.
+     * Opens sessions, reads once with each, and measures.
      *
-     * @param arguments the URL of a LUN, how many sessions
+     * @param arguments the URL of a LUN, number of sessions
      * @throws IOException when one cannot be opened
      */
     public static void main(String[] arguments) throws IOException {
         List<IscsiDevice> first = opened(arguments[0], FIRST);
         int count = Integer.parseInt(arguments[1]);
-        // Measuring takes memory itself, the first time.
+        // The first measurement itself allocates memory.
         Memory.now();
         Memory before = Memory.now();
         List<IscsiDevice> devices = opened(arguments[0], count);

@@ -21,8 +21,8 @@ import org.lunarsan.bench.table.Rival;
 import org.lunarsan.bench.table.Stand;
 
 /**
- * Small random reads: ours by futures and by virtual threads, against {@code lunar bench}, on the
- * same LUN, in turns.
+ * Measures small random reads: our initiator by futures and by virtual threads, against
+ * {@code lunar bench}, on the same LUN, in turns.
  *
  * <p>Threads: for one.
  */
@@ -41,16 +41,16 @@ public final class Iops {
     private final Duration turn;
     private final String lunar;
     private final Path build;
-    /** How each does it, and the requests a second of each round. */
+    /** Requests per second of each round, by way of reading. */
     private final Map<String, List<Double>> found = new LinkedHashMap<>();
 
     /**
-     * So long.
+     * Creates the measurement.
      *
-     * @param rounds how many
-     * @param turn how long each measures in a round
+     * @param rounds number of rounds
+     * @param turn time of each measurement in a round
      * @param lunar the release build of lunar
-     * @param build where contestants that are built are
+     * @param build the folder of contestants that are built
      */
     public Iops(int rounds, Duration turn, String lunar, Path build) {
         this.rounds = rounds;
@@ -62,8 +62,8 @@ public final class Iops {
     /**
      * Measures.
      *
-     * @return what was found
-     * @throws IOException when someone fails
+     * @return the results
+     * @throws IOException when a target or contestant fails
      */
     public Section run() throws IOException {
         try (Stand stand = new Stand("lunar", lunar);

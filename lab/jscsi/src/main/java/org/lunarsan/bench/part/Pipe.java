@@ -12,16 +12,17 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * One direction of one connection. Each byte arrives one delay after it was taken; the sender hears
- * of it one delay later, and has at most a window of bytes of which it has not heard.
+ * One direction of one connection. Each byte arrives one delay after it was taken; its
+ * acknowledgement reaches the sender one delay later, and the sender has at most a window of
+ * unacknowledged bytes.
  *
  * <p>Threads: one takes, one delivers, behind one lock.
  */
 final class Pipe {
     private static final int PIECE_BYTES = 64 << 10;
-    /** A sender is not asked for fewer: small pieces would cost more than they carry. */
+    /** Smallest read from a sender: smaller pieces would cost more than they carry. */
     private static final long PIECE_MIN = 16 << 10;
-    /** By how much the relay may be late itself. */
+    /** Tolerated lateness of the relay itself. */
     private static final long LATE_NANOS = 400_000;
 
     private final SocketChannel from;
@@ -30,18 +31,18 @@ final class Pipe {
     private final long windowBytes;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
-    /** Taken, and not delivered yet. */
+    /** Pieces taken, and not delivered yet. */
     private final Deque<Piece> arriving = new ArrayDeque<>();
-    /** Delivered; the sender has not heard of it yet. */
+    /** Bytes delivered whose acknowledgement has not reached the sender yet. */
     private final Deque<Credit> credits = new ArrayDeque<>();
     private long underWay;
     private boolean isEnded;
 
-    /** Bytes, and when they arrive. */
+    /** Bytes, and the time of their arrival. */
     private record Piece(long at, ByteBuffer bytes) {
     }
 
-    /** How many bytes, and when the sender hears of them. */
+    /** Number of bytes, and the time of their acknowledgement. */
     private record Credit(long at, int bytes) {
     }
 
@@ -75,7 +76,7 @@ final class Pipe {
                 }
             }
         } catch (IOException | InterruptedException gone) {
-            // The other side is told in the same way as of an end.
+            // The other side is notified in the same way as of an end.
         }
         lock.lock();
         try {
@@ -86,7 +87,7 @@ final class Pipe {
         }
     }
 
-    /** Waits until some bytes may be taken; how many. */
+    /** Waits until some bytes may be taken; returns their number. */
     private long room() throws InterruptedException {
         long least = Math.min(PIECE_MIN, (windowBytes + 3) / 4);
         lock.lock();
@@ -121,7 +122,7 @@ final class Pipe {
                 while (piece.bytes().hasRemaining()) {
                     to.write(piece.bytes());
                 }
-                // A little late is the relay that woke up, not a receiver that was busy.
+                // A short lateness is caused by the relay's wake-up, not by a busy receiver.
                 long now = System.nanoTime();
                 long taken = now - piece.at() <= LATE_NANOS ? piece.at() : now;
                 lock.lock();
@@ -134,11 +135,11 @@ final class Pipe {
             }
             to.shutdownOutput();
         } catch (IOException | InterruptedException gone) {
-            // Nobody is left to deliver to.
+            // The receiver is gone.
         }
     }
 
-    /** What arrives next; null: nothing more. */
+    /** Returns the next piece that arrives; null: nothing more. */
     private Piece next() throws InterruptedException {
         lock.lock();
         try {

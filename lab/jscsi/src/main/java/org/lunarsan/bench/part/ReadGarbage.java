@@ -15,7 +15,7 @@ import org.openjdk.jmh.annotations.Setup;
 import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.TearDown;
 
-/** Reads of 4 KiB one at a time, for JMH. Threads: as JMH runs it, one. */
+/** Reads 4 KiB at a time, for JMH. Threads: as JMH runs it, one. */
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.Throughput)
 @OutputTimeUnit(TimeUnit.SECONDS)
@@ -34,14 +34,14 @@ public class ReadGarbage {
     private long range;
     private long number;
 
-    /** For JMH. */
+    /** Called by JMH. */
     public ReadGarbage() {
     }
 
     /**
      * Logs in.
      *
-     * @throws Exception when it cannot
+     * @throws Exception when the login fails
      */
     @Setup(Level.Trial)
     public void open() throws Exception {
@@ -61,9 +61,9 @@ public class ReadGarbage {
     }
 
     /**
-     * Into an array.
+     * Reads into an array.
      *
-     * @return what was read
+     * @return the data
      * @throws Exception when it fails
      */
     @Benchmark
@@ -73,9 +73,9 @@ public class ReadGarbage {
     }
 
     /**
-     * Into a direct buffer.
+     * Reads into a direct buffer.
      *
-     * @return what was read
+     * @return the data
      * @throws Exception when it fails
      */
     @Benchmark
@@ -85,9 +85,9 @@ public class ReadGarbage {
     }
 
     /**
-     * By a future.
+     * Reads by a future.
      *
-     * @return what was read
+     * @return the data
      */
     @Benchmark
     public ByteBuffer future() {

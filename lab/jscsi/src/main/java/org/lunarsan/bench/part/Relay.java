@@ -11,7 +11,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A relay before a target that delays each byte and lets a window of them be under way, in each
+ * A relay before a target that delays each byte and limits the pending bytes to a window, in each
  * direction of each connection: the network of {@code lunar bench --delay --window}.
  *
  * <p>Threads: one that accepts, two for each direction of a connection; closing ends them.
@@ -28,7 +28,7 @@ final class Relay implements AutoCloseable {
      *
      * @param port of the target
      * @param delay of each byte, each way
-     * @param windowBytes how many may be under way
+     * @param windowBytes limit of pending bytes
      */
     Relay(int port, Duration delay, long windowBytes) throws IOException {
         target = new InetSocketAddress(InetAddress.getLoopbackAddress(), port);

@@ -5,7 +5,10 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.stream.Collectors;
 
-/** Values as JSON text: maps, lists, strings, numbers, truth, null. Threads: without state. */
+/**
+ * Formats values as JSON text: maps, lists, strings, numbers, Booleans, null. Threads: without
+ * state.
+ */
 public final class Json {
     private static final int FIRST_PRINTABLE = 0x20;
 
@@ -13,9 +16,9 @@ public final class Json {
     }
 
     /**
-     * A value.
+     * Formats a value.
      *
-     * @param value of the kinds above; numbers that are none become null
+     * @param value of the kinds above; infinite numbers and NaN become null
      * @return JSON (RFC 8259)
      */
     public static String text(Object value) {

@@ -7,20 +7,20 @@ import java.util.Locale;
 import java.util.Map;
 
 /**
- * All sections and goals, as text, as Markdown, and as JSON.
+ * All sections and goals, formatted as text, Markdown, and JSON.
  *
  * <p>Threads: immutable.
  *
- * @param command what was typed
- * @param facts what it was measured on, and with
- * @param sections what was found
+ * @param command the command line
+ * @param facts the machine and the programs
+ * @param sections the results
  */
 public record Report(String command, Map<String, String> facts, List<Section> sections) {
     private static final List<String> GOAL_COLUMNS =
             List.of("goal", "what", "median of the rounds (least to most)", "wanted");
 
     /**
-     * For a terminal.
+     * Formats the report for a terminal.
      *
      * @return lines
      */
@@ -58,7 +58,7 @@ public record Report(String command, Map<String, String> facts, List<Section> se
     }
 
     /**
-     * A chapter for docs/papers.md.
+     * Formats a chapter for docs/papers.md.
      *
      * @return Markdown
      */
@@ -106,16 +106,16 @@ public record Report(String command, Map<String, String> facts, List<Section> se
     }
 
     /**
-     * Whether no goal was missed.
+     * True if no goal was missed.
      *
-     * @return true when all that was measured passed
+     * @return true when all measured goals passed
      */
     public boolean isMet() {
         return goals().stream().noneMatch(goal -> goal.outcome().equals("miss"));
     }
 
     /**
-     * One document.
+     * Formats one document.
      *
      * @return JSON
      */

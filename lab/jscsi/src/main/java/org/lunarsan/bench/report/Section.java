@@ -4,7 +4,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * What a part of the bench found: the same for people and for programs.
+ * The results of a part of the bench, for people and for programs.
  *
  * <p>Threads: immutable.
  *
@@ -14,7 +14,7 @@ import java.util.Map;
  * @param rows as many texts each as there are columns
  * @param notes sentences below the table
  * @param figures for programs
- * @param goals what it decides
+ * @param goals its goals with their results
  */
 public record Section(String key, String title, List<String> columns, List<List<String>> rows,
         List<String> notes, List<Map<String, Object>> figures, List<Verdict> goals) {

@@ -3,17 +3,17 @@ package org.lunarsan.bench.report;
 import java.util.Arrays;
 
 /**
- * What the rounds gave.
+ * Median and range of the figures of the rounds.
  *
  * <p>Threads: immutable.
  *
  * @param median the middle one, or the mean of the two in the middle
- * @param least of all rounds
- * @param most of all rounds
+ * @param least minimum of all rounds
+ * @param most maximum of all rounds
  */
 public record Spread(double median, double least, double most) {
     /**
-     * Of these figures.
+     * Computes the spread of figures.
      *
      * @param figures at least one
      * @return their spread

@@ -5,31 +5,31 @@ import java.util.Locale;
 import java.util.Map;
 
 /**
- * A goal, and what came of it: a row as those of {@code make bench}
- * (lab/src/bench/target/results.rs), so that its {@code --goals-from} can show both in one table.
+ * A goal and its result: a row like those of {@code make bench} (lab/src/bench/target/results.rs),
+ * so that its {@code --goals-from} can show both in one table.
  *
  * <p>Threads: immutable.
  *
- * @param what in words
+ * @param what the goal in words
  * @param from how it was measured
  * @param wanted the bound
- * @param isAtLeast the bound is the least; else it is the most
- * @param rounds what was got in each round; empty: not measured. The median counts
+ * @param isAtLeast whether the bound is the minimum; else it is the maximum
+ * @param rounds result of each round; empty: not measured. The median counts
  * @param unit of these figures; empty: a ratio
- * @param note why it is so, where that is not plain; or null
+ * @param note an explanation if the result needs one; or null
  */
 public record Verdict(String what, String from, double wanted, boolean isAtLeast, double[] rounds,
         String unit, String note) {
-    /** Which column it belongs to. */
+    /** Column of these goals. */
     private static final String PART = "java";
 
-    /** The median, or not a number. */
+    /** Returns the median, or NaN. */
     private double got() {
         return rounds.length == 0 ? Double.NaN : Spread.of(rounds).median();
     }
 
     /**
-     * In the words of {@code make bench}.
+     * Result in the words of {@code make bench}.
      *
      * @return pass, miss or not_measured
      */
@@ -41,7 +41,7 @@ public record Verdict(String what, String from, double wanted, boolean isAtLeast
     }
 
     /**
-     * For people.
+     * Result for people.
      *
      * @return such as {@code 3.21 (2.90 to 3.40)}
      */
@@ -55,7 +55,7 @@ public record Verdict(String what, String from, double wanted, boolean isAtLeast
     }
 
     /**
-     * For people.
+     * Bound for people.
      *
      * @return such as {@code at least 3}
      */
@@ -69,7 +69,7 @@ public record Verdict(String what, String from, double wanted, boolean isAtLeast
     }
 
     /**
-     * For programs.
+     * Members for programs.
      *
      * @return members as in lab/src/bench/target/results.rs
      */

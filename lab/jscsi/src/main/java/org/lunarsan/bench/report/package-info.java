@@ -1,5 +1,5 @@
 /**
- * Sections, goals, and how they are written: as text, as Markdown, as JSON.
+ * Sections, goals, and their formats: text, Markdown, JSON.
  *
  * <p>Threads: values.
  *

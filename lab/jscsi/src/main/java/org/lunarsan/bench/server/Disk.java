@@ -11,14 +11,14 @@ import java.util.stream.Stream;
 import org.lunarsan.bench.contestant.Places;
 
 /**
- * A file on tmpfs behind a LUN, written all over; removed when closed.
+ * A file on tmpfs behind a LUN, written completely; removed when closed.
  *
  * <p>Threads: for one.
  */
 public final class Disk implements AutoCloseable {
-    /** Its length. */
+    /** Length of the file. */
     public static final int BYTES = 256 << 20;
-    /** Of a block, on all targets here. */
+    /** Length of a block, on all targets here. */
     public static final int BLOCK_BYTES = 512;
 
     private static final Path FOLDER = Path.of("/dev/shm");
@@ -28,10 +28,10 @@ public final class Disk implements AutoCloseable {
     private final FileChannel channel;
 
     /**
-     * Makes and writes it.
+     * Creates and writes the file.
      *
-     * @param name tells it apart from others of this process
-     * @throws IOException when there is no room, or no tmpfs
+     * @param name distinguishes it from others of this process
+     * @throws IOException when there is no space, or no tmpfs
      */
     public Disk(String name) throws IOException {
         path = FOLDER.resolve("lunar-bench-java-" + ProcessHandle.current().pid() + "-" + name);
@@ -45,7 +45,7 @@ public final class Disk implements AutoCloseable {
     }
 
     /**
-     * Where it is.
+     * Path of the file.
      *
      * @return a path in tmpfs
      */
@@ -54,10 +54,10 @@ public final class Disk implements AutoCloseable {
     }
 
     /**
-     * What it holds, read past all targets and contestants.
+     * Reads the content of the file, bypassing all targets and contestants.
      *
      * @param address first block
-     * @param blocks how many
+     * @param blocks number of blocks
      * @return their bytes
      * @throws IOException when it cannot be read
      */
@@ -75,7 +75,7 @@ public final class Disk implements AutoCloseable {
     public void close() throws IOException {
         channel.close();
         Files.deleteIfExists(path);
-        // What Lunar keeps beside a file.
+        // The state that Lunar keeps beside a file.
         Path state = Path.of(path + ".lunar");
         if (Files.isDirectory(state)) {
             try (Stream<Path> within = Files.walk(state)) {

@@ -17,10 +17,10 @@ public final class LunarTarget implements Target {
     private final int port;
 
     /**
-     * Starts it on the core of servers, and returns when it listens.
+     * Starts the server on the core of servers, and returns when it listens.
      *
      * @param program the release build of lunar
-     * @param name ends its IQN
+     * @param name suffix of its IQN
      * @param disks served as LUN 0 to n, through the page cache, write-back
      * @throws IOException when it does not listen
      */
@@ -42,7 +42,7 @@ public final class LunarTarget implements Target {
             throw new IOException("lunar serve ended before it listened");
         }
         port = Integer.parseInt(line.substring(LISTENS.length()).strip());
-        // It may say more; the pipe must not fill.
+        // The server may print more; the pipe must not fill.
         Thread.ofPlatform().daemon().name("lunar says").start(() -> said.lines().forEach(more -> {
         }));
     }

@@ -11,13 +11,13 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Starting programs, on one processor core if one is named, and waiting for them no longer than
- * told. Threads: without state.
+ * Starts programs, optionally on one processor core, and waits for them for a limited time.
+ * Threads: without state.
  */
 public final class Programs {
-    /** Where targets run. */
+    /** Core of the targets. */
     public static final int SERVER_CORE = 0;
-    /** Where contestants run. */
+    /** Core of the contestants. */
     public static final int CLIENT_CORE = 1;
 
     private static final Duration KILL_TIME = Duration.ofSeconds(5);
@@ -26,9 +26,9 @@ public final class Programs {
     }
 
     /**
-     * The words that run a program on one core.
+     * Returns the command that runs a program on one core.
      *
-     * @param core which
+     * @param core the core
      * @param words the program and its arguments
      * @return the words with taskset before them
      */
@@ -42,10 +42,10 @@ public final class Programs {
     /**
      * Runs a program to its end.
      *
-     * @param time how long it may take
+     * @param time its time limit
      * @param words the program and its arguments
-     * @return what it wrote to standard output
-     * @throws IOException when it fails, or takes longer; what it said is in the message
+     * @return its standard output
+     * @throws IOException when it fails, or takes longer; the message contains its output
      */
     public static String run(Duration time, List<String> words) throws IOException {
         Path said = Files.createTempFile("lunar-bench", ".out");
@@ -90,7 +90,7 @@ public final class Programs {
     }
 
     /**
-     * The java of this process.
+     * Path of the java program of this process.
      *
      * @return its path
      */

@@ -3,20 +3,20 @@ package org.lunarsan.bench.server;
 import java.util.List;
 
 /**
- * A target in a process of its own, with LUNs on files. Closing it ends the process.
+ * A target in a separate process, with LUNs on files. Closing it ends the process.
  *
  * <p>Threads: for one.
  */
 public interface Target extends AutoCloseable {
     /**
-     * What serves.
+     * Name of the program.
      *
      * @return {@code lunar} or {@code tgt}
      */
     String name();
 
     /**
-     * Where it listens.
+     * Port on which it listens.
      *
      * @return a port of 127.0.0.1
      */
@@ -44,9 +44,9 @@ public interface Target extends AutoCloseable {
     List<Integer> luns();
 
     /**
-     * Where a LUN is.
+     * URL of a LUN.
      *
-     * @param lun which
+     * @param lun the LUN
      * @return {@code iscsi://127.0.0.1:PORT/IQN/LUN}
      */
     default String url(int lun) {
@@ -54,10 +54,10 @@ public interface Target extends AutoCloseable {
     }
 
     /**
-     * Where a LUN is behind a relay.
+     * URL of a LUN behind a relay.
      *
-     * @param lun which
-     * @param port where the relay listens
+     * @param lun the LUN
+     * @param port the port of the relay
      * @return {@code iscsi://127.0.0.1:PORT/IQN/LUN}
      */
     default String url(int lun, int port) {

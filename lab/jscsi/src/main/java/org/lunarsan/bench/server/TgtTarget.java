@@ -10,26 +10,26 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 
-/** Debian's tgt on a free port; wants root. Threads: for one. */
+/** Debian's tgt on a free port; requires root. Threads: for one. */
 public final class TgtTarget implements Target {
     private static final Duration START_TIME = Duration.ofSeconds(10);
     private static final Duration ADMIN_TIME = Duration.ofSeconds(10);
     private static final long POLL_NANOS = 50_000_000;
-    /** Of this process' own. */
+    /** Next number of a target of this process. */
     private static final AtomicInteger NEXT = new AtomicInteger(
             (int) (ProcessHandle.current().pid() % 3_000) * 10);
 
     private final String iqn;
     private final List<Disk> disks;
-    /** A folder with the control socket: a control port may be that of another tgtd. */
+    /** A folder with the control socket: a control port may be in use by another tgtd. */
     private final Path control;
     private final int port;
     private final Process process;
 
     /**
-     * Starts it on the core of servers, and returns when it serves.
+     * Starts tgtd on the core of servers, and returns when it serves.
      *
-     * @param name ends its IQN
+     * @param name suffix of its IQN
      * @param disks served as LUN 1 to n, through the page cache
      * @throws IOException when it is not installed, does not start, or refuses
      */
@@ -38,7 +38,7 @@ public final class TgtTarget implements Target {
         this.disks = List.copyOf(disks);
         int number = NEXT.getAndIncrement();
         control = Files.createTempDirectory("lunar-bench-tgt");
-        // Not one of those that the system gives to clients: one could have it before tgt does.
+        // Not an ephemeral port, which a client could get before tgt does.
         port = 20_000 + number % 12_000;
         process = new ProcessBuilder(Programs.pinned(Programs.SERVER_CORE,
                 List.of("env", variable(), "tgtd", "-f", "--iscsi", "portal=127.0.0.1:" + port)))
@@ -52,7 +52,7 @@ public final class TgtTarget implements Target {
         }
     }
 
-    /** The environment that leads to the control socket, for env(1). */
+    /** Returns the environment variable of the control socket, for env(1). */
     private String variable() {
         return "TGT_IPC_SOCKET=" + control.resolve("control");
     }
@@ -110,18 +110,18 @@ public final class TgtTarget implements Target {
         return disks;
     }
 
-    /** From 1 on: LUN 0 is its controller, and it does not let go of it. */
+    /** Numbers from 1: LUN 0 is the controller of tgt and cannot be removed. */
     @Override
     public List<Integer> luns() {
         return IntStream.rangeClosed(1, disks.size()).boxed().toList();
     }
 
-    /** It ignores SIGTERM while a target is defined, so it is killed. */
+    /** tgtd ignores SIGTERM while a target is defined, so it is killed. */
     @Override
     public void close() {
         Programs.kill(process);
         for (String name : List.of("control.0", "control.0.lock", "")) {
-            // One that stays is small, and below the folder for temporary files.
+            // A file that stays is small, and in the folder for temporary files.
             control.resolve(name).toFile().delete();
         }
     }

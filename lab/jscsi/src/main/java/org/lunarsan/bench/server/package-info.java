@@ -1,9 +1,9 @@
 /**
- * Targets, and the files on tmpfs behind them: Lunar and tgt, each a process on the core of
- * servers, gone when closed.
+ * Targets, and the files on tmpfs behind them: Lunar and tgt, each a process on the core of servers
+ * that ends when closed.
  *
  * <p>Threads: for one.
  *
- * <p>Errors: IOException with what to install, or what the program said.
+ * <p>Errors: IOException that names the package to install, or contains the output of the program.
  */
 package org.lunarsan.bench.server;

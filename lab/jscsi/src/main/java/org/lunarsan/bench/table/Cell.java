@@ -7,7 +7,7 @@ import java.util.OptionalDouble;
 import org.lunarsan.bench.report.Spread;
 
 /**
- * What one contestant did in one operation on one server: the runs of each round.
+ * Results of one contestant in one operation on one server: the runs of each round.
  *
  * <p>Threads: for one.
  */
@@ -27,7 +27,7 @@ final class Cell {
         this.contestant = contestant;
     }
 
-    /** Takes the pairs NANOS:ALLOCATED of a turn's answer. */
+    /** Adds the pairs NANOS:ALLOCATED of a turn's answer. */
     void add(String[] pairs) {
         double[] millis = new double[pairs.length];
         for (int at = 0; at < pairs.length; at++) {
@@ -41,7 +41,7 @@ final class Cell {
         rounds.add(millis);
     }
 
-    /** It did not do as it should; what it did before does not count. */
+    /** Marks the cell as failed; its earlier results do not count. */
     void fail(String why) {
         failure = failure == null ? why : failure;
     }
@@ -58,19 +58,19 @@ final class Cell {
         return rounds.isEmpty() || isFailed();
     }
 
-    /** Milliseconds. */
+    /** Statistics in milliseconds. */
     Statistics statistics() {
         return Statistics.of(rounds.stream().flatMapToDouble(Arrays::stream).toArray());
     }
 
-    /** The mean of each round, in milliseconds. */
+    /** Means of the rounds, in milliseconds. */
     double[] means() {
         return rounds.stream()
                 .mapToDouble(round -> Arrays.stream(round).average().orElseThrow())
                 .toArray();
     }
 
-    /** The median of bytes allocated for one operation, by all threads; empty: not known. */
+    /** Median of bytes allocated for one operation, by all threads; empty: not known. */
     OptionalDouble allocated() {
         return allocated.isEmpty()
                 ? OptionalDouble.empty()

@@ -9,22 +9,20 @@ import java.util.List;
 import org.lunarsan.bench.contestant.Answering;
 import org.lunarsan.bench.server.Programs;
 
-/**
- * Who takes part, and how to start them. Threads: immutable.
- */
+/** The contestants, and their commands. Threads: immutable. */
 public final class Contestants {
-    /** Ours: the initiator and the pool of {@code java/}. */
+    /** Our initiator and pool of {@code java/}. */
     public static final String OURS = "lunar-java";
     /** The published jSCSI with its own settings. */
     public static final String JSCSI = "jscsi";
-    /** The same with segments of 256 KiB. */
+    /** The published jSCSI with segments of 256 KiB. */
     public static final String JSCSI_LARGE = "jscsi-large";
     /** The C library. */
     public static final String LIBISCSI = "libiscsi";
     /** All of them. */
     public static final List<String> ALL = List.of(OURS, JSCSI, JSCSI_LARGE, LIBISCSI);
 
-    /** What all JVMs that take part are started with. */
+    /** Options of all JVMs of contestants. */
     public static final List<String> JVM_OPTIONS =
             List.of("-XX:+UseSerialGC", "-Xms512m", "-Xmx512m");
 
@@ -34,10 +32,10 @@ public final class Contestants {
     }
 
     /**
-     * Starts one.
+     * Starts a contestant.
      *
      * @param name one of {@link #ALL}
-     * @param build where what is built goes
+     * @param build the folder of built programs
      * @return its process
      * @throws IOException when it does not start, or is not known
      */
@@ -52,7 +50,7 @@ public final class Contestants {
     }
 
     /**
-     * The words that run a class of this program in a JVM of its own.
+     * Returns the command that runs a class of this program in a separate JVM.
      *
      * @param words the class and its arguments
      * @return the program and its arguments
@@ -68,10 +66,10 @@ public final class Contestants {
     }
 
     /**
-     * Builds the one in C.
+     * Builds the contestant in C.
      *
      * @param source the folder with libiscsi-ops.c
-     * @param build where the program goes
+     * @param build the folder for the program
      * @throws IOException when cc or the library is missing
      */
     public static void compile(Path source, Path build) throws IOException {

@@ -3,7 +3,7 @@ package org.lunarsan.bench.table;
 import org.lunarsan.bench.contestant.Shape;
 import org.lunarsan.bench.server.Disk;
 
-/** What is measured: rows of the paper's Table 1. Threads: immutable. */
+/** The measured operations: rows of the paper's Table 1. Threads: immutable. */
 public enum Operation {
     /** On one target. */
     READ_40_KB("read-40k", "Read 40 kB", false, 40 << 10, Shape.SINGLE),
@@ -11,10 +11,10 @@ public enum Operation {
     READ_400_KB("read-400k", "Read 400 kB", false, 400 << 10, Shape.SINGLE),
     /** On one target. */
     WRITE_8_MB("write-8m", "Write 8 MB, no RAID, 1 target", true, 8 << 20, Shape.SINGLE),
-    /** Stripes over two. */
+    /** Stripes over two targets. */
     WRITE_8_MB_RAID0("write-8m-raid0", "Write 8 MB, RAID 0, 2 targets", true, 8 << 20,
             Shape.RAID0),
-    /** The same on two. */
+    /** The same blocks on two targets. */
     WRITE_8_MB_RAID1("write-8m-raid1", "Write 8 MB, RAID 1, 2 targets", true, 8 << 20,
             Shape.RAID1);
 
@@ -51,7 +51,7 @@ public enum Operation {
     }
 
     /**
-     * How much it moves; 1 kB is 1,024 bytes.
+     * Length of the operation; 1 kB is 1,024 bytes.
      *
      * @return bytes
      */
@@ -60,7 +60,7 @@ public enum Operation {
     }
 
     /**
-     * The same in blocks.
+     * Length of the operation in blocks.
      *
      * @return blocks
      */
@@ -69,7 +69,7 @@ public enum Operation {
     }
 
     /**
-     * Which way.
+     * Direction of the operation.
      *
      * @return {@code read} or {@code write}
      */
@@ -78,7 +78,7 @@ public enum Operation {
     }
 
     /**
-     * Whether it changes the disk.
+     * True if it changes the disk.
      *
      * @return true for writes
      */
@@ -87,7 +87,7 @@ public enum Operation {
     }
 
     /**
-     * On what kind of disk.
+     * Shape of the disk.
      *
      * @return the shape
      */

@@ -7,13 +7,13 @@ import java.util.List;
  *
  * <p>Threads: immutable.
  *
- * @param operation which row here corresponds
+ * @param operation the corresponding row here
  * @param who the row's name there
- * @param min least
- * @param max most
+ * @param min minimum
+ * @param max maximum
  * @param mean average
  * @param deviation standard deviation
- * @param runs how many
+ * @param runs number of runs
  */
 record Paper(Operation operation, String who, double min, double max, double mean,
         double deviation, int runs) {

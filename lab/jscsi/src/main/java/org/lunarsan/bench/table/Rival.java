@@ -14,10 +14,10 @@ import java.util.concurrent.TimeUnit;
 import org.lunarsan.bench.server.Programs;
 
 /**
- * A contestant's process, on the core of clients: a command, an answer. One that does not answer in
+ * A contestant's process, on the core of clients: answers commands. One that does not answer in
  * time is killed.
  *
- * <p>Threads: for one; another reads what the process says.
+ * <p>Threads: for one; another reads the output of the process.
  */
 public final class Rival implements AutoCloseable {
     private static final Duration CLOSE_TIME = Duration.ofSeconds(10);
@@ -26,13 +26,13 @@ public final class Rival implements AutoCloseable {
     private final String name;
     private final Process process;
     private final BufferedWriter input;
-    /** Empty: it has ended. */
+    /** Answers of the process; empty: it has ended. */
     private final BlockingQueue<Optional<String>> answers = new LinkedBlockingQueue<>();
 
     /**
-     * Starts it.
+     * Starts the process.
      *
-     * @param name in messages
+     * @param name for messages
      * @param words the program and its arguments
      * @throws IOException when it does not start
      */
@@ -49,18 +49,18 @@ public final class Rival implements AutoCloseable {
         try {
             output.lines().forEach(line -> answers.add(Optional.of(line)));
         } catch (UncheckedIOException ended) {
-            // As when its output ends: the answer that is missing says so.
+            // Same as when its output ends: the missing answer is reported.
         }
         answers.add(Optional.empty());
     }
 
     /**
-     * Gives a command and waits for its answer.
+     * Sends a command and waits for its answer.
      *
-     * @param time how long it may take
+     * @param time the time limit
      * @param command one line
      * @return the words after "ok"
-     * @throws IOException when it answers anything else, or not in time
+     * @throws IOException when the answer is not "ok", or late
      */
     public String[] ask(Duration time, String command) throws IOException {
         try {
@@ -86,13 +86,13 @@ public final class Rival implements AutoCloseable {
         }
     }
 
-    /** Ends it at once. */
+    /** Ends the process at once. */
     void end() {
         Programs.kill(process);
     }
 
     /**
-     * Whether it can be asked again.
+     * True if the process can take commands.
      *
      * @return false after its end
      */

@@ -13,8 +13,8 @@ import org.lunarsan.bench.server.Target;
 import org.lunarsan.bench.server.TgtTarget;
 
 /**
- * Two targets of one kind, each a process of its own, each with a LUN for plain blocks and one for
- * each shape of pool that keeps labels on its members.
+ * Two targets of one kind, each a separate process with a LUN for plain blocks and one for each
+ * shape of pool that keeps labels on its members.
  *
  * <p>Threads: for one.
  */
@@ -27,7 +27,7 @@ public final class Stand implements AutoCloseable {
     private final List<Target> targets = new ArrayList<>();
 
     /**
-     * Makes the files and starts the targets.
+     * Creates the files and starts the targets.
      *
      * @param kind {@code lunar} or {@code tgt}
      * @param lunar the release build of lunar
@@ -56,7 +56,7 @@ public final class Stand implements AutoCloseable {
     }
 
     /**
-     * What serves.
+     * Name of the serving program.
      *
      * @return {@code lunar} or {@code tgt}
      */
@@ -65,7 +65,7 @@ public final class Stand implements AutoCloseable {
     }
 
     /**
-     * Both.
+     * Both targets.
      *
      * @return in order
      */
@@ -74,10 +74,10 @@ public final class Stand implements AutoCloseable {
     }
 
     /**
-     * Where the members of a disk are.
+     * URLs of the members of a disk.
      *
-     * @param shape as many URLs as it has members
-     * @param hasLabels those of LUNs that nobody else uses
+     * @param shape determines the number of URLs
+     * @param hasLabels whether to use the LUNs reserved for pools with labels
      * @return URLs
      */
     public List<String> urls(Shape shape, boolean hasLabels) {
@@ -86,7 +86,7 @@ public final class Stand implements AutoCloseable {
                 .map(target -> target.url(target.luns().get(lun))).toList();
     }
 
-    /** The bytes of a plain disk as they lie in the files, stripes put together. */
+    /** Returns the bytes of a plain disk from the files, with stripes joined. */
     byte[] bytes(Shape shape, int stripeBytes, long address, int blocks) throws IOException {
         if (shape == Shape.SINGLE) {
             return plain(0).bytes(address, blocks);

@@ -3,17 +3,17 @@ package org.lunarsan.bench.table;
 import java.util.Arrays;
 
 /**
- * What the paper's Table 1 tells of its runs, and the 99th percentile.
+ * The statistics of the paper's Table 1, and the 99th percentile.
  *
  * <p>Threads: immutable.
  *
- * @param min least
- * @param max most
+ * @param min minimum
+ * @param max maximum
  * @param mean average
  * @param deviation standard deviation of the sample
  * @param confidence half the width of the 95 % confidence interval of the mean
  * @param p99 99th percentile (nearest rank)
- * @param runs how many
+ * @param runs number of runs
  */
 record Statistics(double min, double max, double mean, double deviation, double confidence,
         double p99, int runs) {
@@ -21,7 +21,7 @@ record Statistics(double min, double max, double mean, double deviation, double 
     private static final double NORMAL_975 = 1.96;
     private static final double P99 = 0.99;
 
-    /** Of these values, at least one. */
+    /** Computes the statistics of these values, at least one. */
     static Statistics of(double[] values) {
         double[] sorted = values.clone();
         Arrays.sort(sorted);

@@ -16,22 +16,22 @@ import org.lunarsan.bench.server.Disk;
 
 /**
  * The paper's table as one interleaved run: in each round, on each server, in each operation, all
- * contestants have their turn; every second round they come in the other order. After each turn one
- * operation is looked at in the files behind the LUNs, outside of what is measured.
+ * contestants take turns; every second round in reverse order. After each turn the data of one
+ * operation is checked in the files behind the LUNs, outside of the measurement.
  *
  * <p>Threads: for one.
  */
 public final class Table implements AutoCloseable {
-    /** Of RAID 0, for all contestants. */
+    /** Stripe length of RAID 0, for all contestants. */
     public static final int STRIPE_BYTES = 64 << 10;
 
-    /** What pools with labels keep for themselves is not used by anyone. */
+    /** Space of the labels of pools, which no contestant uses. */
     private static final int SPARE_BYTES = 16 << 20;
     private static final Duration TURN_TIME = Duration.ofSeconds(60);
     private static final int TURN_MIN = 5;
-    /** What the disk of a turn is called. */
+    /** Name of the disk of a turn. */
     private static final String DISK = "disk";
-    /** Seeds of checks, apart from those of turns. */
+    /** Seeds of checks, distinct from those of turns. */
     private static final long CHECKS = 1L << 40;
 
     private final Plan plan;
@@ -41,14 +41,14 @@ public final class Table implements AutoCloseable {
     private final List<Cell> cells = new ArrayList<>();
 
     /**
-     * How long and with whom.
+     * Duration and participants of a run.
      *
      * @param runs operations of each kind, a multiple of the rounds
-     * @param rounds how many turns they are spread over
-     * @param warmUp how long each contestant runs each operation before that
+     * @param rounds number of turns over which they are spread
+     * @param warmUp time for which each contestant runs each operation before that
      * @param servers of {@code lunar} and {@code tgt}
      * @param contestants of {@link Contestants#ALL}
-     * @param operations which rows
+     * @param operations the rows
      */
     public record Plan(int runs, int rounds, Duration warmUp, List<String> servers,
             List<String> contestants, List<Operation> operations) {
@@ -57,9 +57,9 @@ public final class Table implements AutoCloseable {
     /**
      * Starts all servers and contestants, and logs in.
      *
-     * @param plan what to do
+     * @param plan the plan
      * @param lunar the release build of lunar
-     * @param build where the contestant in C is
+     * @param build the folder of the contestant in C
      * @throws IOException when something does not start
      */
     public Table(Plan plan, String lunar, Path build) throws IOException {
@@ -105,7 +105,7 @@ public final class Table implements AutoCloseable {
         return new TableSection(plan, cells).section();
     }
 
-    /** Something that a contestant may fail in. */
+    /** Work in which a contestant may fail. */
     private interface Work {
         void run() throws IOException;
     }
@@ -138,7 +138,7 @@ public final class Table implements AutoCloseable {
         });
     }
 
-    /** A first operation is not measured: the connection is new. */
+    /** A first operation is not measured, because the connection is new. */
     private void turn(Stand stand, Cell cell, int seed) throws IOException {
         loggedIn(stand, cell, () -> {
             ask(stand, cell, "turn", "1 0");
@@ -150,8 +150,8 @@ public final class Table implements AutoCloseable {
     }
 
     /**
-     * Logs in for one turn: of the rivals none answers a target's pings while it is not asked, and
-     * Lunar closes connections of those that do not.
+     * Logs in for one turn: the rivals do not answer a target's pings while they are idle, and
+     * Lunar closes such connections.
      */
     private void loggedIn(Stand stand, Cell cell, Work work) throws IOException {
         Shape shape = cell.operation.shape();
@@ -162,13 +162,13 @@ public final class Table implements AutoCloseable {
             work.run();
             rival.ask(TURN_TIME, "close");
         } catch (IOException failed) {
-            // Nobody knows what state it is in; whoever comes next begins anew.
+            // The state of the process is unknown; the next turn starts a new one.
             rival.end();
             throw failed;
         }
     }
 
-    /** One operation whose bytes are compared with those in the files. */
+    /** Compares the data of one operation with the bytes in the files. */
     private void check(Stand stand, Cell cell, int seed) throws IOException {
         Operation operation = cell.operation;
         String[] said = ask(stand, cell, "check", Long.toString(CHECKS + seed));
@@ -177,7 +177,8 @@ public final class Table implements AutoCloseable {
             there = stand.bytes(operation.shape(), STRIPE_BYTES, Long.parseLong(said[0]),
                     operation.blocks());
         } else {
-            // Where a pool of its own keeps its blocks is its own affair: it is asked again.
+            // The block layout of a contestant's own pool is internal, so read through the
+            // contestant.
             there = new byte[operation.bytes()];
             Places.fill(there, CHECKS + seed);
             said = ask(stand, cell, "check read", Long.toString(CHECKS + seed));
@@ -191,7 +192,7 @@ public final class Table implements AutoCloseable {
         return cell.contestant.equals(Contestants.OURS) && cell.operation.shape() != Shape.SINGLE;
     }
 
-    /** {@code WHAT disk [VERB] BLOCKS between RANGE}. */
+    /** Sends {@code WHAT disk [VERB] BLOCKS between RANGE}. */
     private String[] ask(Stand stand, Cell cell, String what, String between) throws IOException {
         Operation operation = cell.operation;
         String[] words = what.split(" ");

@@ -11,13 +11,13 @@ import org.lunarsan.bench.contestant.Shape;
 import org.lunarsan.bench.report.Section;
 import org.lunarsan.bench.report.Verdict;
 
-/** The table for people and for programs, beside the paper's, and its goals. */
+/** Formats the table for people and for programs, beside the paper's, with its goals. */
 final class TableSection {
     private static final List<String> COLUMNS = List.of("operation, ms", "who, on which target",
             "min", "max", "avg", "stddev", "conf95", "p99", "runs", "bytes allocated");
-    /** So many times faster than the published jSCSI, at least. */
+    /** Smallest speed-up over the published jSCSI. */
     private static final double JSCSI_GOAL = 3;
-    /** So much of libiscsi's time, at most. */
+    /** Largest ratio to libiscsi's time. */
     private static final double LIBISCSI_GOAL = 1.2;
 
     private final Table.Plan plan;

@@ -3,7 +3,7 @@
  *
  * <p>Threads: for one.
  *
- * <p>Errors: a contestant that errs, answers too late or moves wrong data has no figure, and the
- * table says why; a target that does not start ends the run.
+ * <p>Errors: a contestant that fails, answers too late or transfers wrong data has no figure, and
+ * the table gives the reason; a target that does not start ends the run.
  */
 package org.lunarsan.bench.table;

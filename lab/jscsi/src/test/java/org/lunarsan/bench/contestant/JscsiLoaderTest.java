@@ -9,7 +9,7 @@ import org.jscsi.parser.ProtocolDataUnit;
 import org.jscsi.parser.scsi.SCSICommandParser;
 import org.junit.jupiter.api.Test;
 
-/** What is added to the published jSCSI. That it then talks to targets is what the bench shows. */
+/** The additions to the published jSCSI. The bench shows that it can then use targets. */
 class JscsiLoaderTest {
     /** Goal: a command carries the LUN that was set, in the second of eight bytes. */
     @Test
@@ -26,7 +26,7 @@ class JscsiLoaderTest {
                 parser.getMethod("getLogicalUnitNumber").invoke(command));
     }
 
-    /** Goal: the code of the capacity request is still code, with a call more. */
+    /** Goal: the code of the capacity request is still valid, with an additional call. */
     @Test
     void capacity() throws Exception {
         Class<?> state = new JscsiLoader()
@@ -35,7 +35,7 @@ class JscsiLoaderTest {
         state.getDeclaredMethod("execute");
     }
 
-    /** Goal: theirs come from this loader, all else from the one above, and each once. */
+    /** Goal: classes of jSCSI come from this loader, all others from its parent, and each once. */
     @Test
     void whose() throws Exception {
         JscsiLoader loader = new JscsiLoader();

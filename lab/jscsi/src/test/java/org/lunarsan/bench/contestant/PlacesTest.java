@@ -7,9 +7,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import org.junit.jupiter.api.Test;
 
-/** Where operations go. That C agrees is checked by each run of the table. */
+/** Addresses of operations. Each run of the table checks that the C code agrees. */
 class PlacesTest {
-    /** Goal: it is SplitMix64, by its published first outputs for the seed 1234567. */
+    /** Goal: the generator is SplitMix64, by its published first outputs for the seed 1234567. */
     @Test
     void generator() {
         assertEquals(6457827717110365317L, Places.mixed(1234567, 0));
@@ -27,7 +27,7 @@ class PlacesTest {
         assertThrows(IllegalArgumentException.class, () -> Places.address(7, 0, 80, 79));
     }
 
-    /** Goal: other data, and data elsewhere, have another sum. */
+    /** Goal: different data have different hashes. */
     @Test
     void sums() {
         byte[] one = new byte[4096];

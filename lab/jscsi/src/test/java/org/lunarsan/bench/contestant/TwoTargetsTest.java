@@ -13,7 +13,7 @@ class TwoTargetsTest {
     private static final int BLOCK = 512;
     private static final int STRIPE = 4 * BLOCK;
 
-    /** Memory. */
+    /** A contestant in memory. */
     private static final class Memory implements Contestant {
         private final byte[] bytes = new byte[64 * BLOCK];
 
@@ -45,7 +45,7 @@ class TwoTargetsTest {
         }
     }
 
-    /** Goal: stripes lie on the members in turns, and come back as they were. */
+    /** Goal: stripes are written to the members in turns, and read back unchanged. */
     @Test
     void stripes() throws Exception {
         Memory first = new Memory();
@@ -65,7 +65,7 @@ class TwoTargetsTest {
         assertArrayEquals(Arrays.copyOfRange(written, STRIPE, 2 * STRIPE), stripe);
     }
 
-    /** Goal: a mirror writes to both, and a member's failure is the caller's. */
+    /** Goal: a mirror writes to both members, and a member's failure fails the call. */
     @Test
     void mirrors() throws Exception {
         Memory first = new Memory();

@@ -16,7 +16,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.bench.contestant.Places;
 
-/** The network between. Nothing here is judged by being too slow: a machine may stall. */
+/** The delaying relay. No test fails for being too slow, since a machine may stall. */
 class RelayTest {
     private static final Duration DELAY = Duration.ofMillis(5);
 
@@ -44,7 +44,7 @@ class RelayTest {
                     output.write(sent);
                     socket.shutdownOutput();
                 } catch (IOException failed) {
-                    // What comes back is too short, and the test says so.
+                    // The answer is too short then, and the test fails.
                 }
             });
             InputStream input = socket.getInputStream();
@@ -57,7 +57,7 @@ class RelayTest {
         }
     }
 
-    /** Goal: a byte and its answer take a delay each. */
+    /** Goal: a byte and its answer take one delay each. */
     @Test
     void delays() throws Exception {
         try (Relay relay = new Relay(echo.getLocalPort(), DELAY, 1 << 20)) {
@@ -65,14 +65,14 @@ class RelayTest {
         }
     }
 
-    /** Goal: a window lets itself through once in each round trip, and all bytes in their order. */
+    /** Goal: a window passes once in each round trip, and all bytes in order. */
     @Test
     void windows() throws Exception {
         byte[] sent = new byte[256 << 10];
         Places.fill(sent, 1);
         int windows = 8;
         try (Relay relay = new Relay(echo.getLocalPort(), DELAY, sent.length / windows)) {
-            // The first window waits for nobody, the last one need not come back.
+            // The first window does not wait, and the last one need not be acknowledged.
             long least = 2L * (windows - 1) * DELAY.toNanos();
             assertTrue(roundTrip(relay, sent) >= least);
         }

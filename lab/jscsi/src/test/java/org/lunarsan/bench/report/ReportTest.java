@@ -9,13 +9,13 @@ import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** Goals and what is written of them. */
+/** Goals and their formats. */
 class ReportTest {
     private static Verdict verdict(boolean isAtLeast, double... rounds) {
         return new Verdict("w", "f", 2, isAtLeast, rounds, "", null);
     }
 
-    /** Goal: the median of the rounds is judged, by the right side of the bound. */
+    /** Goal: the median of the rounds is compared with the bound in the right direction. */
     @Test
     void outcomes() {
         assertEquals("pass", verdict(true, 1, 2, 3).outcome());
@@ -25,7 +25,9 @@ class ReportTest {
         assertEquals("not_measured", verdict(true).outcome());
     }
 
-    /** Goal: a goal has the members that `make bench --goals-from` wants, and null where it may. */
+    /**
+     * Goal: a goal has the members that `make bench --goals-from` requires, and null if allowed.
+     */
     @Test
     void members() {
         assertEquals("{\"part\":\"java\",\"what\":\"w\",\"from\":\"f\",\"wanted\":2.00000,"
@@ -34,14 +36,14 @@ class ReportTest {
                 Json.text(verdict(true).members()));
     }
 
-    /** Goal: text is quoted as JSON wants it, numbers that are none become null. */
+    /** Goal: text is quoted as JSON requires, infinite numbers and NaN become null. */
     @Test
     void json() {
         assertEquals("{\"a\\\"\\u000a\":[1,null,true,\"b\"]}",
                 Json.text(Map.of("a\"\n", Arrays.asList(1, Double.NaN, true, "b"))));
     }
 
-    /** Goal: one missed goal is enough to be told. */
+    /** Goal: one missed goal is enough to fail the report. */
     @Test
     void met() {
         Report report = new Report("c", Map.of(), List.of(new Section("k", "t", List.of("a", "b"),

@@ -5,11 +5,11 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import java.util.stream.DoubleStream;
 import org.junit.jupiter.api.Test;
 
-/** What the table tells of its runs. */
+/** The statistics of the table. */
 class StatisticsTest {
     private static final double NEAR = 1e-9;
 
-    /** Goal: each figure is what its name says, on values done by hand. */
+    /** Goal: each figure matches its definition, on values computed by hand. */
     @Test
     void figures() {
         Statistics of = Statistics.of(new double[] {4, 2, 4, 4, 5, 5, 7, 9});
@@ -37,7 +37,7 @@ class StatisticsTest {
         assertEquals(3, of.p99());
     }
 
-    /** Goal: the paper's confidence intervals come out of its own figures. */
+    /** Goal: the paper's confidence intervals follow from its own figures. */
     @Test
     void paperAgrees() {
         Paper first = Paper.TABLE.getFirst();
