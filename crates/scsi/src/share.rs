@@ -16,6 +16,9 @@ pub struct Owner<'a> {
 }
 
 impl Owner<'_> {
+    /// Of an entry that counts among all, and in the share of no initiator: none has this name.
+    pub const UNKNOWN: Owner<'static> = Owner { name: "", origin: None };
+
     /// Whether `entry` counts for the same initiator name. A name that is claimed from two origins
     /// is two initiators: nobody uses up the share of a name by claiming it.
     fn shares_name(self, entry: Owner<'_>) -> bool {

@@ -290,7 +290,7 @@ impl BlockUnit {
     pub fn attach_with(&mut self, nexus: NexusId, options: NexusOptions) {
         let NexusOptions { ports, rights, logged_in, returns_from } = options;
         self.conditions.count_change();
-        if self.reservations().knows_port_otherwise(&ports) {
+        if self.reservations().knows_otherwise(&ports) {
             self.conditions.reservations.nexus_attached(&ports);
         }
         let found_again = self.lost.find_again(&ports);

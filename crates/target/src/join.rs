@@ -139,14 +139,15 @@ impl Admission {
             return Ok(Self { target: None, origin, luns, port: discovery_port(), ports: vec![] });
         };
         let served = shared.catalogue();
-        let target = served.target(name).cloned().ok_or(LoginStatus::TARGET_REMOVED)?;
+        let served = served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
         // What is served may have changed since the login began.
-        if !access::admits(&target, &key.initiator_name, path.peer.ip()) {
+        if !served.admits(&key.initiator_name, path.peer.ip()) {
             return Err(LoginStatus::NOT_FOUND);
         }
+        let target = Arc::clone(served.options);
         Ok(Self {
             origin: origin(Some(&target), join, path),
-            luns: served.visible_luns(name, &key.initiator_name, path.peer.ip()),
+            luns: served.visible_luns(&key.initiator_name, path.peer.ip()),
             port: access::target_port(&target, key.portal_group_tag),
             ports: access::target_ports(&target, &shared.portals),
             target: Some(target),
@@ -268,8 +269,8 @@ async fn find(
     }
     // Its leading connection may have come from an address that is shown more than this one.
     let (served, name) = (shared.catalogue(), key.target_name.as_deref().unwrap_or_default());
-    served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
-    let luns = served.visible_luns(name, &key.initiator_name, joiner.path.peer.ip());
+    let served = served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
+    let luns = served.visible_luns(&key.initiator_name, joiner.path.peer.ip());
     if !session.view().shows(&luns) {
         return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
     }

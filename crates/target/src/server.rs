@@ -282,7 +282,7 @@ impl Shared {
 
     /// The target of this name, compared without case.
     pub(crate) fn target(&self, name: &str) -> Option<Arc<TargetOptions>> {
-        self.catalogue.load().target(name).cloned()
+        self.catalogue.load().target(name).map(|target| Arc::clone(target.options))
     }
 
     /// What is served at this moment.

@@ -436,15 +436,21 @@ impl Session {
         hit.into_iter().map(|id| self.begin_abort(shared, Lun::new(id))).collect()
     }
 
-    /// Aborts this session's tasks on `lun` for another nexus; `None`: there are none.
-    pub(crate) fn abort_on(
+    /// Aborts this session's tasks on the LUNs of these numbers for another nexus: one value for
+    /// each under which there are some.
+    pub(crate) fn abort_on_luns(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
-        lun: Lun,
-    ) -> Option<AbortedTasks> {
+        is_hit: impl Fn(u16) -> bool,
+    ) -> Vec<AbortedTasks> {
         let with_tasks = self.machine().units_of_tasks();
-        let has_tasks = with_tasks.iter().any(|other| other.form() == lun.form());
-        has_tasks.then(|| self.begin_abort(shared, lun))
+        let hit = |lun: Lun| match lun.form() {
+            LunForm::Unit(id) if is_hit(id) => Some(id),
+            _ => None,
+        };
+        // Both forms of a number mean the same unit.
+        let hit: BTreeSet<u16> = with_tasks.into_iter().filter_map(hit).collect();
+        hit.into_iter().map(|id| self.begin_abort(shared, Lun::new(id))).collect()
     }
 
     fn begin_abort(self: &Arc<Self>, shared: &Arc<Shared>, lun: Lun) -> AbortedTasks {

@@ -1,8 +1,10 @@
 //! Units come to know a session with its first command to them.
 
 use super::*;
+use crate::catalogue::Indexed;
 use crate::join::{Joiner, join, session_key};
 use crate::options::{LunOptions, Portal, ServerOptions, TargetOptions};
+use crate::replace::settle;
 use crate::server::Server;
 use crate::unit::LogicalUnitOptions;
 use crate::{Access, Limits};
@@ -10,7 +12,9 @@ use block::{BufferPool, MemoryDevice};
 use iscsi::login::{Claim, Join, SessionType};
 use iscsi::text::{Offer, SessionParameters};
 use scsi::plan::Refusal;
+use std::pin::pin;
 use std::sync::Barrier;
+use std::task::{Context as TaskContext, Waker};
 use std::time::Duration;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:many";
@@ -175,7 +179,7 @@ fn the_end_touches_the_units_that_were_used() {
         assert_eq!(Rig::told(&session, lun), [POWER_ON]);
     }
     assert_eq!(rig.touched_by(|| session.luns_were_reported()), []);
-    session.raise_luns_changed([&rig.units[3]].into_iter());
+    rig.replace(|target| target.luns.truncate(200));
     assert_eq!(rig.touched_by(|| session.luns_were_reported()), [3, 77]);
     assert_eq!(rig.touched_by(|| session.luns_were_reported()), []);
     assert_eq!(Rig::told(&session, 3), []);
@@ -250,6 +254,64 @@ fn what_came_between_is_told_with_the_first_command() {
     assert_eq!(Rig::told(&sessions[0], 230), [POWER_ON]);
     sessions.iter().chain([&third]).for_each(|session| rig.lose(session));
     assert_eq!(rig.known().iter().sum::<usize>(), 0);
+    rig.end();
+}
+
+/// Goal: a change of the LUNs visits the units that know a session and no others; these tell it,
+/// the others will, until it asks for its LUNs. Named by: a change attached the nexuses of all
+/// sessions at all units, in one piece: seconds for 1,000 sessions at 1,000 units.
+#[test]
+fn a_change_of_the_luns_attaches_no_nexus() {
+    let rig = Rig::new();
+    let sessions: Vec<_> = (1..=20).map(|number| rig.log_in(number)).collect();
+    assert_eq!(Rig::told(&sessions[0], 3), [POWER_ON]);
+    let mut touched = rig.touched_by(|| rig.replace(|target| target.luns.truncate(200)));
+    touched.retain(|unit| *unit < 200); // the others are served no more
+    assert_eq!(touched, [3]);
+    assert_eq!(rig.known().iter().sum::<usize>(), 1);
+    assert_eq!(Rig::told(&sessions[0], 3), [LUNS_CHANGED]);
+    assert_eq!(Rig::told(&sessions[5], 7), [POWER_ON, LUNS_CHANGED]);
+    assert_eq!(Rig::told(&rig.log_in(21), 7), [POWER_ON]);
+    sessions[5].luns_were_reported();
+    assert_eq!(Rig::told(&sessions[5], 8), [POWER_ON]);
+    sessions.iter().for_each(|session| rig.lose(session));
+    rig.end();
+}
+
+/// Goal: what changes no list of administrators visits no unit for the sake of rights. Named by:
+/// each change looked the rights of all sessions at all units up.
+#[test]
+fn a_change_that_leaves_the_administrators_touches_no_unit() {
+    let rig = Rig::new();
+    let session = rig.log_in(1);
+    assert_eq!(Rig::told(&session, 3), [POWER_ON]);
+    assert_eq!(rig.touched_by(|| rig.replace(|target| target.alias = Some("other".into()))), []);
+    let nobody = |target: &mut TargetOptions| target.luns[3].administer = Some(Vec::new());
+    assert_eq!(rig.touched_by(|| rig.replace(nobody)), [3]);
+    assert_eq!(Rig::told(&session, 3), [INQUIRY_CHANGED]);
+    rig.lose(&session);
+    rig.end();
+}
+
+/// Goal: between two pieces of a change other work of the core has its turn.
+#[test]
+fn a_change_is_settled_in_pieces() {
+    let rig = Rig::new();
+    let sessions: Vec<_> = (1..=20).map(|number| rig.log_in(number)).collect();
+    let shared = &Arc::clone(&rig.server.shared);
+    let mut catalogue = rig.server.catalogue();
+    let mut target = (*catalogue.targets[0]).clone();
+    target.luns.truncate(200);
+    catalogue.targets = vec![Arc::new(target)];
+    let new = Arc::new(Indexed::new(catalogue).unwrap());
+    let old = shared.swap_catalogue(Arc::clone(&new));
+    let mut settled = pin!(settle(shared, &old, &new));
+    let mut context = TaskContext::from_waker(Waker::noop());
+    let turns = (1..).find(|_| settled.as_mut().poll(&mut context).is_ready()).unwrap();
+    // Each session has a view of 256 units that is replaced; 1,024 are a piece.
+    assert!((5..50).contains(&turns), "{turns}");
+    assert!(sessions.iter().all(|session| session.view().units().len() == 200));
+    sessions.iter().for_each(|session| rig.lose(session));
     rig.end();
 }
 
