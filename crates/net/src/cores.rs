@@ -1,14 +1,14 @@
 //! The data plane's threads: one `current_thread` runtime each; a connection stays on its core.
 
 use crate::busy_poll::poll_while_busy;
-use crate::owner_turns::end_round;
+use crate::owner_turns::{OwnerId, OwnerTurns, end_round};
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
@@ -139,6 +139,28 @@ where
     tokio::task::spawn_local(async move {
         let _running = running;
         work.await
+    })
+}
+
+/// As [`spawn_local`], for an owner: the time that it takes counts as if connections of the owner
+/// had worked. It does not wait for the owner's turns; the connections do, the longer for it.
+///
+/// # Panics
+/// Outside of a core, or of another runtime that takes local tasks.
+pub fn spawn_local_for<F>(owner: OwnerId, work: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    spawn_local(async move {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            let began = Instant::now();
+            let polled = work.as_mut().poll(context);
+            OwnerTurns::of(owner).count(began.elapsed(), 0);
+            polled
+        })
+        .await
     })
 }
 

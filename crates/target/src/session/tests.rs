@@ -91,7 +91,7 @@ impl Rig {
             cmd_sn: wire::SerialNumber(1),
         };
         let (mailbox, _) = tokio::sync::mpsc::unbounded_channel();
-        let joiner = Joiner { path, mailbox, memory: shared.memory.buffers().clone() };
+        let joiner = Joiner { path, mailbox, memory: shared.memory.buffers().clone(), time_owner: OwnerId(number.into()) };
         let key = session_key(&asked, path);
         let joined = self.runtime.block_on(join(Arc::clone(shared), asked, key, joiner));
         joined.unwrap().1
