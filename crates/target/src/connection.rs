@@ -680,3 +680,6 @@ impl Role for Connection {
         self.over.is_some() && self.joining.is_none() && self.tasks.are_quiet()
     }
 }
+
+#[cfg(test)]
+mod tests;

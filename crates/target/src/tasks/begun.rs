@@ -100,6 +100,11 @@ impl Tasks {
         self.finish(ran)
     }
 
+    #[cfg(test)]
+    pub(crate) fn any_running(&self) -> Option<TaskId> {
+        self.running.keys().next().copied()
+    }
+
     /// What a command that has run ended with.
     pub(super) fn finish(&mut self, ran: Ran) -> Option<Input> {
         let task = ran.task;
