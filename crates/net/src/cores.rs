@@ -238,6 +238,23 @@ mod tests {
         assert_eq!(ended.load(Ordering::Relaxed), 1);
     }
 
+    /// Goal: what runs for an owner, beside its connections, counts as their time. Named by: task
+    /// management ran in tasks of its own that nobody was charged for.
+    #[test]
+    fn time_that_is_taken_for_an_owner_counts() {
+        let turns = [1, 2, 3].map(|owner| OwnerTurns::of(OwnerId(owner)));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let take_time = || async {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(1) {}
+        };
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            spawn_local(take_time()).await.unwrap();
+            spawn_local_for(OwnerId(2), take_time()).await.unwrap();
+        });
+        assert_eq!(turns.each_ref().map(OwnerTurns::may_go_on), [true, false, true]);
+    }
+
     fn spread_and_end(options: CoreOptions) {
         let done = Arc::new(AtomicUsize::new(0));
         let threads = Arc::new(std::sync::Mutex::new(std::collections::HashSet::new()));
