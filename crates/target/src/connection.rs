@@ -433,8 +433,7 @@ impl Connection {
         while let Poll::Ready(Some(mail)) = self.mail.poll_recv(context) {
             self.heard.push_back(mail);
         }
-        let is_abort =
-            |mail: &Mail| matches!(mail, Mail::Session(ToConnection::AbortTask { .. }));
+        let is_abort = |mail: &Mail| matches!(mail, Mail::Session(ToConnection::AbortTask { .. }));
         let mut left = MAIL_BATCH;
         let mut at = 0;
         while at < self.heard.len() {
@@ -589,12 +588,7 @@ impl Role for Connection {
         if any || self.tasks.is_unpolled() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    fn poll_out_of_turn(
-        &mut self,
-        now: Time,
-        context: &mut Context<'_>,
-        out: &mut Outbox,
-    ) -> bool {
+    fn poll_out_of_turn(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
         self.is_out_of_turn = true;
         let mut any = self.poll_aborts(now, context, out);
         any |= self.tasks.poll_out_of_turn(context);

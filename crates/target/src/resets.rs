@@ -1,8 +1,8 @@
 //! Resets that reach other sessions: one at a time for each unit, and for each target.
 //!
-//! A reset visits the sessions that the unit knows. Requests that arrive while one runs wait, and a
-//! single run serves all of them: the work grows with the sessions, not with their product with the
-//! requests. Runs for several units take turns with their visits ([`VisitPace`]).
+//! A reset visits the sessions that the unit knows. Requests that arrive while one runs wait, and
+//! a single run serves all of them: the work grows with the sessions, not with their product with
+//! the requests. Runs for several units take turns with their visits ([`VisitPace`]).
 
 use crate::server::{Shared, lock};
 use crate::session::{AbortedTasks, Session, SessionKey};
@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-/// Visits, and tasks that are aborted in them, before other work of the core has its turn. Each task
-/// makes work for its connection, which is done out of turn.
+/// Visits, and tasks that are aborted in them, before other work of the core has its turn. Each
+/// task makes work for its connection, which is done out of turn.
 const VISITS_AT_ONCE: usize = 64;
 
 /// Has functions that reach other sessions visit them one after the other, and lets other work of

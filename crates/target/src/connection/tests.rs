@@ -21,8 +21,7 @@ impl Client {
         let path = rig.path();
         let (mailbox, mail) = unbounded_channel();
         let (presence, _abort) = shared.enter(path.peer, &mailbox).unwrap();
-        let connection =
-            Connection::new(Arc::clone(shared), presence, path, mailbox.clone(), mail);
+        let connection = Connection::new(Arc::clone(shared), presence, path, mailbox.clone(), mail);
         let mut client = Self { connection, out: Outbox::default(), cmd_sn: 1, mailbox };
         let text = format!(
             "InitiatorName=iqn.2026-11.org.lunarsan.test:initiator-9\0TargetName={TARGET}\0"

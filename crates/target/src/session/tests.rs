@@ -332,8 +332,8 @@ fn functions_visit_the_sessions_that_they_concern() {
     rig.end();
 }
 
-/// Fault: each unit had its resets visit 64 sessions at a time; with resets of 256 units under way a
-/// core visited 16,384 sessions before other work had its turn.
+/// Fault: each unit had its resets visit 64 sessions at a time; with resets of 256 units under way,
+/// a core visited 16,384 sessions before other work had its turn.
 #[test]
 fn many_resets_leave_others_their_turns() {
     const USED: u16 = 64;

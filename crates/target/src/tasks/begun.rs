@@ -79,9 +79,8 @@ impl Tasks {
         if !std::mem::take(&mut self.has_new_aborts) {
             return;
         }
-        let is_aborted = |begun: &Begun| {
-            self.running.get(&begun.task).is_some_and(|running| running.aborted)
-        };
+        let is_aborted =
+            |begun: &Begun| self.running.get(&begun.task).is_some_and(|running| running.aborted);
         for mut begun in Pin::new(&mut self.futures).iter_pin_mut() {
             if is_aborted(&begun)
                 && let Some(aborted) = begun.take()
