@@ -317,6 +317,17 @@ impl BlockUnit {
         self.copies.forget_nexus(nexus);
     }
 
+    /// Returns up to `count` of the nexuses that the unit knows, from `first` on, in the order of
+    /// their logins.
+    pub fn nexuses_from(&self, first: NexusId, count: usize) -> Vec<NexusId> {
+        self.nexuses.from(first, count)
+    }
+
+    /// Returns the nexus that logged in last, of those that the unit knows.
+    pub fn last_nexus(&self) -> Option<NexusId> {
+        self.nexuses.last()
+    }
+
     /// Returns the number of nexuses that the unit knows.
     pub fn nexus_count(&self) -> usize {
         self.nexuses.len()

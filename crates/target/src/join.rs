@@ -16,6 +16,7 @@ use block::BufferPool;
 use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{SessionLimits, TargetSession};
+use net::OwnerId;
 use scsi::share::{Origin, Owner};
 use scsi::unit::TargetPort;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) struct Joiner {
     pub(crate) mailbox: Mailbox,
     /// An account for what its session takes.
     pub(crate) memory: BufferPool,
+    /// Whose time it takes.
+    pub(crate) time_owner: OwnerId,
 }
 
 impl Joiner {
@@ -194,6 +197,7 @@ fn insert(
         max_connections,
         path: joiner.path,
         origin,
+        time_owner: joiner.time_owner,
         quota,
         port,
         ports,

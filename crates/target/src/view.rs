@@ -225,6 +225,11 @@ impl View {
         self.luns.shows_same(luns)
     }
 
+    /// True if `other` shows no unit that this one does not.
+    pub(crate) fn shows_all_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.luns, &other.luns) || other.units().iter().all(|unit| self.has(unit))
+    }
+
     pub(crate) fn has(&self, unit: &Arc<LogicalUnit>) -> bool {
         self.luns.index_of(unit).is_some()
     }

@@ -110,6 +110,13 @@ impl Session {
         scsi
     }
 
+    /// The unit knows `nexus` from now on: a command waits there that is not judged yet.
+    pub(crate) fn make_known(&self, nexus: &ItlNexus) {
+        if nexus.state.load(Relaxed) == UNKNOWN {
+            drop(self.scsi_at(nexus));
+        }
+    }
+
     /// `scsi` is the state of the unit of `nexus`.
     fn attach(&self, nexus: &ItlNexus, scsi: &mut BlockUnit) {
         if nexus.state.load(Relaxed) != UNKNOWN {

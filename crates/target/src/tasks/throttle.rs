@@ -1,6 +1,6 @@
 //! Tasks that wait for a limit.
 
-use super::{Asker, Collected, Ended, Tasks, later};
+use super::{Asker, Begun, Collected, Ended, Tasks, later};
 use crate::abort::{AbortSignal, Aborted};
 use crate::options::Limits;
 use crate::quota::{Cost, InLine, cost};
@@ -121,6 +121,8 @@ impl Tasks {
         let unit = &nexus?.unit;
         let line = session.quota.line(&unit.quota).filter(|line| line.holds(task.attribute))?;
         let in_line = line.enter(task.attribute, 0);
+        // Resets find its session by this.
+        session.make_known(nexus?);
         Some(self.throttle(session, unit, task, in_line, None))
     }
 
@@ -186,7 +188,7 @@ impl Tasks {
         mut in_line: InLine,
         cost: Option<Cost>,
     ) -> Option<Input> {
-        let (abort, task) = (AbortSignal::default(), task.clone());
+        let (abort, id, task) = (AbortSignal::default(), task.id, task.clone());
         let (unit, bytes) = (Arc::clone(unit), self.held_bytes(task.id));
         self.throttled.insert(task.id, Waiting { unit, abort: abort.clone(), bytes });
         let waits = async move {
@@ -199,7 +201,7 @@ impl Tasks {
                 Err(Aborted) => Ended::Gone,
             }
         };
-        self.futures.push(waits.boxed_local());
+        self.futures.push(Begun::new(id, waits.boxed_local()));
         self.unpolled = true;
         None
     }

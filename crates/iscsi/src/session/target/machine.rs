@@ -7,7 +7,7 @@ use crate::framing::TaskId;
 use crate::pdu::{LogoutResult, TaskAttribute};
 use crate::sorted_map::SortedMap;
 use crate::text::{SessionParameters, TaskReporting};
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use wire::{Lun, SerialNumber, Time};
 
@@ -49,6 +49,14 @@ pub(super) struct Known {
     pub(super) delivered: bool,
     /// Its connection was told to abort it; the strongest of what it was told.
     pub(super) aborting: Option<DataDue>,
+}
+
+impl Known {
+    /// Another session's function hits it. With FastAbort (`is_fast`) it hits all that has come in
+    /// order.
+    pub(super) fn is_exposed(&self, is_fast: bool) -> bool {
+        self.delivered || is_fast && (self.counted || self.immediate)
+    }
 }
 
 /// Names a task within the session.
@@ -192,9 +200,12 @@ impl TargetSession {
         self.connections.len()
     }
 
-    /// The units that have tasks, each under the number that its commands bear.
-    pub fn units_of_tasks(&self) -> BTreeSet<Lun> {
-        self.tasks.iter().map(|(_, known)| known.lun).collect()
+    /// The units of the tasks that another session's function hits now: one number for each task,
+    /// as its command bears it.
+    pub fn luns_of_exposed_tasks(&self) -> impl Iterator<Item = Lun> + '_ {
+        let is_fast = self.is_fast();
+        let exposed = self.tasks.iter().filter(move |(_, known)| known.is_exposed(is_fast));
+        exposed.map(|(_, known)| known.lun)
     }
 
     /// The unit and the attribute of the command that connection `cid` knows by this ticket;

@@ -52,7 +52,7 @@ impl TargetSession {
     /// Aborts what matches and is not aborted for it already.
     fn abort_more(&mut self, other: &mut ForOther) {
         let hit = |known: &Known| {
-            (known.delivered || other.is_fast && (known.counted || known.immediate))
+            known.is_exposed(other.is_fast)
                 && other.lun.is_none_or(|lun| is_same_unit(known.lun, lun))
         };
         let more =
