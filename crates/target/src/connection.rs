@@ -10,7 +10,7 @@ use crate::presence::Presence;
 use crate::server::Shared;
 use crate::session::{KnownView, Mail, Mailbox, Session};
 use crate::statistics::Commands;
-use crate::task_map::{TaskIds, TaskMap};
+use crate::task_map::{self, TaskIds, TaskMap};
 use crate::tasks::{Asker, PlaceQueued, Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
 use block::{MemoryCharge, MemoryKind};
@@ -44,6 +44,9 @@ const COMMANDS_CLEARED_BY_ISCSI: u16 = 0x477f;
 
 /// Messages taken from the mailbox in one go.
 const MAIL_BATCH: usize = 64;
+
+/// Room for so many messages of each kind is kept while there are none.
+const MESSAGES_KEPT_MAX: usize = 4;
 
 /// Text and ping data get room for so many bytes first, and for as many as have come then: what is
 /// announced and does not come takes no memory.
@@ -493,6 +496,31 @@ impl Connection {
         }
     }
 
+    /// Memory of what was said and not heard yet, and of tasks that come or go, beyond what is kept
+    /// while there is nothing.
+    fn messages_bytes(&self) -> usize {
+        let beyond_kept = |capacity: usize| capacity.saturating_sub(MESSAGES_KEPT_MAX);
+        beyond_kept(self.answers.capacity()) * size_of::<Input>()
+            + beyond_kept(self.heard.capacity()) * size_of::<Mail>()
+            + task_map::memory_bytes(&self.places)
+            + task_map::ids_memory_bytes(&self.managed)
+    }
+
+    /// Frees memory that many messages or tasks needed once and none needs now.
+    fn free_spare_memory(&mut self) {
+        if self.answers.is_empty() {
+            self.answers.shrink_to(MESSAGES_KEPT_MAX);
+        }
+        if self.heard.is_empty() {
+            self.heard.shrink_to(MESSAGES_KEPT_MAX);
+        }
+        task_map::free_spare(&mut self.places);
+        task_map::free_spare_ids(&mut self.managed);
+        self.machine.free_spare_memory();
+        self.tasks.free_spare_memory();
+        self.commands.free_spare_memory();
+    }
+
     fn log_end(&self) {
         let peer = Some(self.path.peer);
         match &self.over {
@@ -651,13 +679,12 @@ impl Role for Connection {
 
     fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
         if self.tasks.are_quiet() {
-            self.machine.free_spare_memory();
-            self.tasks.free_spare_memory();
-            self.commands.free_spare_memory();
+            self.free_spare_memory();
         }
         let task_bytes = self.machine.task_memory_bytes()
             + self.tasks.memory_bytes()
-            + self.commands.memory_bytes();
+            + self.commands.memory_bytes()
+            + self.messages_bytes();
         let may = self.memory.may_hold(bytes, task_bytes, self.tasks.charge_running());
         if !may {
             let why = "memory is exhausted, and its initiator holds most of it (memory_bytes_max)";

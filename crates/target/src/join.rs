@@ -185,7 +185,7 @@ fn insert(
     let max_connections = join.session.max_connections;
     let nexus = scsi::plan::NexusId(shared.next_id());
     let owner = OwnerKey::new(PeerNetwork::of(joiner.path.peer.ip()), join.user.clone());
-    let quota = quota(shared, &key, origin, owner);
+    let quota = quota(shared, &key, origin, owner, joiner.memory.clone());
     let returns_from = shared.target_resets.take_returning(&key);
     let session = Session::new(SessionParts {
         key,
@@ -235,13 +235,14 @@ fn quota(
     key: &SessionKey,
     origin: Option<Origin>,
     owner: OwnerKey,
+    memory: BufferPool,
 ) -> SessionQuota {
     let gates = match &key.target_name {
         Some(target) => shared.quotas.of(target),
         None => Arc::<InitiatorGates>::default(),
     };
     let initiator = InitiatorKey { name: key.initiator_name.clone(), origin };
-    SessionQuota::new(initiator, owner, &gates)
+    SessionQuota::new(initiator, owner, &gates, memory)
 }
 
 /// Of no target: a discovery session has no units.

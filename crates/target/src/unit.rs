@@ -195,7 +195,7 @@ impl LogicalUnit {
             options,
             revision: AtomicU64::new(scsi.revision()),
             scsi: Mutex::new(scsi),
-            ranges: Arc::default(),
+            ranges: Arc::new(RangeLocks::of_unit()),
             clear_limit: ClearLimit::default(),
             copies: Fence::default(),
             leftovers: Leftovers::default(),

@@ -64,6 +64,8 @@ pub(super) type Key = (u16, TaskId);
 
 /// Room for so many outputs is kept while there are none.
 const OUTPUTS_KEPT_MAX: usize = 32;
+/// Room for so many requests that wait is kept while none does.
+pub(super) const REQUESTS_KEPT_MAX: usize = 4;
 
 /// One iSCSI session in the target role.
 ///
@@ -255,10 +257,21 @@ impl TargetSession {
     /// What is to be done next.
     pub fn poll(&mut self) -> Option<Output> {
         let output = self.outputs.pop_front();
-        if output.is_none() && self.outputs.capacity() > OUTPUTS_KEPT_MAX {
-            self.outputs = VecDeque::new();
+        if output.is_none() {
+            self.free_spare_memory();
         }
         output
+    }
+
+    /// Frees memory that many requests or outputs needed once and none needs now.
+    fn free_spare_memory(&mut self) {
+        if self.outputs.capacity() > OUTPUTS_KEPT_MAX {
+            self.outputs = VecDeque::new();
+        }
+        if self.ready.is_empty() {
+            self.ready.shrink_to(REQUESTS_KEPT_MAX);
+        }
+        self.managements.free_spare();
     }
 
     pub(super) fn output(&mut self, output: Output) {
