@@ -46,9 +46,8 @@ pub(crate) async fn copy(
         Err(Refusal::ReservationConflict) => return Ending::Conflict,
         Err(Refusal::Busy) => return Ending::Busy,
     };
-    let view = Arc::clone(&session.view());
     let copy = Copy {
-        units: view.units(),
+        with_units: &|work| work(session.view().units()),
         attach: &|unit| drop(session.scsi_of(unit)),
         nexus: session.nexus,
         running: &running,
@@ -108,10 +107,12 @@ impl Drop for Running<'_> {
 }
 
 struct Copy<'a> {
-    /// What this initiator sees in this session; nothing else exists.
-    units: &'a [Arc<LogicalUnit>],
+    /// Calls a function with the units that this initiator sees in this session; nothing else
+    /// exists. A copy may take hours and holds none of them but those that its list names: others
+    /// may be removed, and closed, meanwhile.
+    with_units: &'a (dyn Fn(&mut dyn FnMut(&[Arc<LogicalUnit>])) + Sync),
     /// Has a unit know the nexus, which may not have sent it a command.
-    attach: &'a dyn Fn(&Arc<LogicalUnit>),
+    attach: &'a (dyn Fn(&Arc<LogicalUnit>) + Sync),
     nexus: NexusId,
     running: &'a Running<'a>,
     abort: &'a AbortSignal,
@@ -146,7 +147,7 @@ struct Piece {
     data: Option<Bytes>,
 }
 
-impl<'a> Copy<'a> {
+impl Copy<'_> {
     /// Everything that can be refused is refused before anything is written.
     async fn all(&self, list: &CopyList) -> Step<()> {
         let mut named = NamedUnits::new(list);
@@ -155,9 +156,11 @@ impl<'a> Copy<'a> {
             self.name_units(list, number, &mut named).await?;
             moves.push(judge(list, number, segment, &named)?);
         }
+        let runs = named.runs(self);
+        let run = |cscd: u16| runs.get(usize::from(cscd))?.as_ref();
         let job = |((number, segment), moved): ((u16, &Segment), Move)| {
-            let source = &named.get(segment.source)?.run;
-            let destination = &named.get(segment.destination)?.run;
+            let source = run(segment.source)?;
+            let destination = run(segment.destination)?;
             Some(Job { number, source, destination, moved })
         };
         let jobs: Vec<_> = (0..).zip(&list.segments).zip(moves).filter_map(job).collect();
@@ -307,7 +310,7 @@ impl<'a> Copy<'a> {
 }
 
 /// The move of a segment between the units that it names.
-fn judge(list: &CopyList, number: u16, segment: &Segment, named: &NamedUnits<'_>) -> Step<Move> {
+fn judge(list: &CopyList, number: u16, segment: &Segment, named: &NamedUnits) -> Step<Move> {
     let options = |cscd| Some(&named.get(cscd)?.options);
     let (from, to) = (options(segment.source), options(segment.destination));
     let judged = match (from, to) {
