@@ -22,7 +22,7 @@ use crate::quota::{Cost, Dues, prefetch_bytes_max};
 use crate::ranges::{ClaimedBlocks, RangeGuard, RangeLocks, TooManyWaiting};
 use crate::session::Session;
 use crate::unit::LogicalUnit;
-use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState, IoContext};
+use block::{BlockDevice, BlockRange, Buffer, Clear, ErrorKind, ExtentState, IoContext};
 use bytes::Bytes;
 use entry::Entry;
 use scsi::plan::{LbaRange, Pattern, Plan, Refusal};
@@ -427,7 +427,7 @@ impl Run<'_> {
     ) -> Step<()> {
         let zeroes = pattern.iter().all(|byte| *byte == 0);
         if zeroes && self.device().sparse().is_some() {
-            return self.clear(range, || self.zeroes_work(range, may_unmap, durable)).await;
+            return self.clear(range, Clear::Zero { may_unmap }, durable).await;
         }
         let block = self.block_bytes as usize;
         let blocks = (PIECE_BYTES / block).max(1).min(range.count.min(1 << 20) as usize);
@@ -454,7 +454,7 @@ impl Run<'_> {
         if durable { self.flush(false).await } else { Ok(()) }
     }
 
-    /// Holds the ranges of the whole list as one claim: it waits for all of them or has them all.
+    /// Holds the ranges of the list as one claim: it waits for all of them or has them all.
     async fn unmap(&self, ranges: &[LbaRange], durable: bool) -> Step<()> {
         if self.device().sparse().is_none() {
             return Err(internal_failure().into()); // the table refuses UNMAP on such units
@@ -462,7 +462,7 @@ impl Run<'_> {
         if ranges.is_empty() {
             return Ok(());
         }
-        self.clear(ClaimedBlocks::of(ranges), || self.unmap_work(ranges, durable)).await
+        self.clear(ClaimedBlocks::of(ranges), Clear::Unmap, durable).await
     }
 
     async fn flush(&self, immediate: bool) -> Step<()> {

@@ -9,6 +9,7 @@
 mod tests;
 mod units;
 
+use super::clear::Uncleared;
 use super::{Ending, Run, Step, Stop, block_range, internal_failure, write_failed};
 use crate::abort::AbortSignal;
 use crate::memory::WorkMemory;
@@ -16,7 +17,7 @@ use crate::quota::Dues;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::session::Session;
 use crate::unit::LogicalUnit;
-use block::{ErrorKind, Extent, ExtentState, IoContext};
+use block::{Clear, ErrorKind, Extent, ExtentState, IoContext};
 use bytes::Bytes;
 use futures_util::future::join;
 use scsi::copy::{CopyEnd, CopyFault, CopyId, CopyList, Move, Party, Reported, Segment};
@@ -242,12 +243,24 @@ impl Copy<'_> {
         let unit = to.unit;
         let data_bytes = piece.data.as_ref().map_or(0, |_| piece.bytes);
         to.pay(1, part(job.moved.destination, to.block_bytes, piece.offset, data_bytes)).await?;
+        let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
+        let mut uncleared = Uncleared::new(range);
         loop {
             // In another turn than the next piece is read in, if that was read at once.
             self.abort.may_move().await?;
-            let done = self.put_now(job, &piece).await?;
+            let done = self.put_now(job, &piece, range, &uncleared).await?;
+            let Err(error) = done else {
+                if piece.data.is_none() {
+                    uncleared.piece_ended()?;
+                    if !uncleared.is_empty() {
+                        to.pause().await?;
+                        continue;
+                    }
+                }
+                net::count_moved(piece.bytes as usize);
+                return Ok(());
+            };
             net::count_moved(piece.bytes as usize);
-            let Err(error) = done else { return Ok(()) };
             let holds = unit.options().out_of_space == OutOfSpace::Hold;
             if error.kind != ErrorKind::NoSpace || !holds {
                 let stop = write_failed(error).into();
@@ -261,14 +274,20 @@ impl Copy<'_> {
         }
     }
 
-    /// What the device says, if both units may still be used.
-    async fn put_now(&self, job: &Job<'_>, piece: &Piece) -> Step<Result<(), block::Error>> {
+    /// What the device says, if both units may still be used. Of zeroes it is asked for as many as
+    /// it makes without a pause.
+    async fn put_now(
+        &self,
+        job: &Job<'_>,
+        piece: &Piece,
+        range: LbaRange,
+        uncleared: &Uncleared,
+    ) -> Step<Result<(), block::Error>> {
         let to = job.destination;
-        let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
         let overtaken = |party| move |stop| reported(stop, job.number, party);
         let locked = match &piece.data {
             Some(_) => to.lock(range, false).await.map(|guard| (guard, None)),
-            None => to.lock_to_clear(range).await,
+            None => to.lock_to_clear(uncleared.blocks().clone()).await,
         };
         let (guard, _permit) = locked.map_err(overtaken(Party::Destination))?;
         let _writing = self.abort.unless(to.unit.copies.share()).await?;
@@ -279,7 +298,7 @@ impl Copy<'_> {
             Some(data) => to.write_work(range, data.clone(), false),
             None => {
                 let may_unmap = to.unit.scsi().options().unmap_granularity_blocks.is_some();
-                to.zeroes_work(range, may_unmap, false)
+                to.clear_work(uncleared, Clear::Zero { may_unmap }, false)
             }
         };
         let (guard, done) = to.change(guard.of_copy(), work).await?;

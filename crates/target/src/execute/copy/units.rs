@@ -88,12 +88,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    async fn name_unit(
-        &self,
-        list: &CopyList,
-        cscd: u16,
-        named: &mut NamedUnits,
-    ) -> Option<()> {
+    async fn name_unit(&self, list: &CopyList, cscd: u16, named: &mut NamedUnits) -> Option<()> {
         let slot = named.0.get_mut(usize::from(cscd))?;
         if slot.is_none() {
             self.abort.may_move().await.ok()?;
