@@ -14,6 +14,7 @@
 //! its range is held, so that it is before or after each command that has blocks alone, and tears
 //! no atomic write. What the device clears in one piece is cleared under one hold.
 
+use super::hold::Hold;
 use super::{Run, Step, block_range, internal_failure};
 use crate::clear_limit::ClearPermit;
 use crate::leftovers::Change;
@@ -73,9 +74,8 @@ impl Run<'_> {
     ) -> Step<()> {
         let mut uncleared = Uncleared::new(blocks);
         loop {
-            let (guard, permit) = self.lock_to_clear(uncleared.blocks().clone()).await?;
             let work = || self.clear_work(&uncleared, clear, durable);
-            drop(self.with_room(guard, permit, work).await?);
+            drop(self.with_room(uncleared.blocks().clone(), Hold::ToClear, work).await?);
             uncleared.piece_ended()?;
             if uncleared.is_empty() {
                 return Ok(());

@@ -14,7 +14,7 @@ use super::{Ending, Run, Step, Stop, block_range, internal_failure, write_failed
 use crate::abort::AbortSignal;
 use crate::memory::WorkMemory;
 use crate::quota::Dues;
-use crate::room::{HOLD_INTERVAL, OutOfSpace};
+use crate::room::HOLD_INTERVAL;
 use crate::session::Session;
 use crate::unit::LogicalUnit;
 use block::{Clear, ErrorKind, Extent, ExtentState, IoContext};
@@ -239,8 +239,7 @@ impl Copy<'_> {
     /// Writes a piece. Where the destination is to hold writes that find no room, it is tried again
     /// and again, but nothing is locked meanwhile, and whoever was shut out does not go on.
     async fn put(&self, job: &Job<'_>, piece: Piece) -> Step<()> {
-        let (to, mut held) = (job.destination, None);
-        let unit = to.unit;
+        let to = job.destination;
         let data_bytes = piece.data.as_ref().map_or(0, |_| piece.bytes);
         to.pay(1, part(job.moved.destination, to.block_bytes, piece.offset, data_bytes)).await?;
         let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
@@ -249,28 +248,25 @@ impl Copy<'_> {
             // In another turn than the next piece is read in, if that was read at once.
             self.abort.may_move().await?;
             let done = self.put_now(job, &piece, range, &uncleared).await?;
-            let Err(error) = done else {
-                if piece.data.is_none() {
-                    uncleared.piece_ended()?;
-                    if !uncleared.is_empty() {
-                        to.pause().await?;
-                        continue;
-                    }
-                }
+            if to.is_to_be_held(&done) {
                 net::count_moved(piece.bytes as usize);
-                return Ok(());
-            };
-            net::count_moved(piece.bytes as usize);
-            let holds = unit.options().out_of_space == OutOfSpace::Hold;
-            if error.kind != ErrorKind::NoSpace || !holds {
+                self.abort.unless(tokio::time::sleep(HOLD_INTERVAL)).await?;
+                continue;
+            }
+            to.end_hold();
+            if let Err(error) = done {
                 let stop = write_failed(error).into();
                 return Err(reported(stop, job.number, Party::Destination));
             }
-            if held.is_none() {
-                let busy = || reported(Stop::Busy, job.number, Party::Destination);
-                held = Some(unit.hold().ok_or_else(busy)?);
+            if piece.data.is_none() {
+                uncleared.piece_ended()?;
+                if !uncleared.is_empty() {
+                    to.pause().await?;
+                    continue;
+                }
             }
-            self.abort.unless(tokio::time::sleep(HOLD_INTERVAL)).await?;
+            net::count_moved(piece.bytes as usize);
+            return Ok(());
         }
     }
 
@@ -302,6 +298,9 @@ impl Copy<'_> {
             }
         };
         let (guard, done) = to.change(guard.of_copy(), work).await?;
+        if to.is_to_be_held(&done) {
+            to.begin_hold(range.into()).map_err(overtaken(Party::Destination))?;
+        }
         match (done, &piece.data) {
             (Err(error), Some(data)) if error.kind != ErrorKind::NoSpace => {
                 let stop = to.write_failed_at(guard, range, data, error).await;

@@ -57,7 +57,7 @@ impl ClaimedBlocks {
         }
     }
 
-    pub(super) fn overlap(&self, other: &Self) -> bool {
+    pub(crate) fn overlap(&self, other: &Self) -> bool {
         self.overlaps(other) > 0
     }
 

@@ -9,7 +9,7 @@ use crate::long_operation::Generation;
 use crate::unit::LogicalUnit;
 use scsi::copy::{CopyList, Party};
 use scsi::unit::UnitOptions;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// To judge a segment takes about as long as to move so many bytes.
 const SEGMENT_COST_BYTES: usize = 4096;
@@ -46,10 +46,12 @@ impl NamedUnits {
             unit: &named.unit,
             generation: named.generation,
             block_bytes: named.options.block_bytes.into(),
+            nexus: copy.nexus,
             abort: copy.abort.clone(),
             dues: copy.dues.clone(),
             memory: copy.memory.clone(),
             entry: None,
+            held: Mutex::default(),
         };
         self.0.iter().map(|named| named.as_ref().map(run)).collect()
     }
