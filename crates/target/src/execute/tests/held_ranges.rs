@@ -134,7 +134,7 @@ fn claims_that_wait_come_between_two_pieces() {
     let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
     let abort = AbortSignal::default();
     // One piece, and two.
-    let (short, long) = (zero(0), zero_all(range(0, 256)));
+    let (short, long) = (zero(1024), zero_all(range(0, 256)));
     let compare = Plan::CompareAndWrite { range: range(200, 1), durable: true };
     runtime().block_on(async {
         assert!(is_good(run_as(&unit, &one, &short, &[], &abort).now_or_never()));
