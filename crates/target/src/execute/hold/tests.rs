@@ -376,10 +376,10 @@ fn what_is_read_and_written_as_one_waits_as_one() {
             device.room.store(2, SeqCst);
             let mut waits = begin(&unit, plan.clone(), data, &never);
             assert!((&mut waits).now_or_never().is_none());
-            assert_eq!(content(&unit, range(0, 4)).await, bytes(1, 4), "{plan:?}");
+            assert!(content(&unit, range(0, 4)).await == bytes(1, 4), "{plan:?}");
             tokio::time::sleep(HOLD_INTERVAL * 3).await;
             assert!((&mut waits).now_or_never().is_none());
-            assert_eq!(content(&unit, range(0, 4)).await, bytes(1, 4), "{plan:?}");
+            assert!(content(&unit, range(0, 4)).await == bytes(1, 4), "{plan:?}");
             if is_changed {
                 let beside = begin_of(2, &unit, write(0, 1), bytes(4, 1), &never);
                 assert!(is_good(beside.now_or_never()));
