@@ -162,8 +162,8 @@ fn a_preempt_before_the_blocks_are_free_counts() {
     rig.ends_well();
 }
 
-/// Goal: a write that waits for room begins anew with each try: a PREEMPT that is answered meanwhile
-/// keeps it out, however long ago the first try was.
+/// Goal: a write that waits for room begins anew with each try: a PREEMPT that is answered
+/// meanwhile keeps it out, however long ago the first try was.
 #[test]
 fn a_preempt_while_a_write_waits_for_room_counts() {
     let disk = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 1);

@@ -107,11 +107,14 @@ impl Drop for Running<'_> {
     }
 }
 
+/// What is done with the units that an initiator sees.
+type WithUnits<'a> = dyn FnMut(&[Arc<LogicalUnit>]) + 'a;
+
 struct Copy<'a> {
     /// Calls a function with the units that this initiator sees in this session; nothing else
     /// exists. A copy may take hours and holds none of them but those that its list names: others
     /// may be removed, and closed, meanwhile.
-    with_units: &'a (dyn Fn(&mut dyn FnMut(&[Arc<LogicalUnit>])) + Sync),
+    with_units: &'a (dyn Fn(&mut WithUnits<'_>) + Sync),
     /// Has a unit know the nexus, which may not have sent it a command.
     attach: &'a (dyn Fn(&Arc<LogicalUnit>) + Sync),
     nexus: NexusId,

@@ -1,8 +1,8 @@
 //! Changes of the medium, and what becomes of them when there is no room.
 //!
 //! Where the unit is to hold writes, one that finds no room tries again and again until there is
-//! some, or it is aborted. It holds no blocks between two tries: there may be no room for hours, and
-//! commands of other initiators that want some of the blocks alone would wait as long, though
+//! some, or it is aborted. It holds no blocks between two tries: there may be no room for hours,
+//! and commands of other initiators that want some of the blocks alone would wait as long, though
 //! these blocks may be allocated. It begins anew with each try, and is judged again: an initiator
 //! that was shut out meanwhile writes nothing more. A long operation that begins overtakes it.
 //!
@@ -11,8 +11,8 @@
 //! other's has ended. Those of the same nexus wait until the held one has ended ([`Held`]): an
 //! initiator may send two writes to the same blocks one after the other, and what a try has written
 //! before it found no room must not come back over the second one. So the second one is
-//! acknowledged after the first, and its data stay. Writes that were at the disk at the same time as
-//! the first try are not ordered: each may have come last there as well.
+//! acknowledged after the first, and its data stay. Writes that were at the disk at the same time
+//! as the first try are not ordered: each may have come last there as well.
 //!
 //! A command that reads and writes its blocks with nobody between begins each try by reading. What
 //! it has written of a try that found no room is put back before its blocks are let go, so that
