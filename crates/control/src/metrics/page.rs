@@ -1,5 +1,5 @@
-//! The page of metrics as it is read: all that ask within a second share one, and slow readers keep
-//! no more than two pages in memory.
+//! The page of metrics as it is read: readers that come within a second, while another one reads,
+//! share its page, and slow readers keep no more than two pages in memory.
 
 use axum::body::Body;
 use axum::http::{StatusCode, header};
@@ -14,11 +14,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// The format and its version. OpenMetrics 1.0.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Whoever asks within this time gets the same page.
+/// Whoever asks within this time, while the page is read by others, gets the same.
 const FRESH_TIME: Duration = Duration::from_secs(1);
 /// Pages in memory at once. Where there are as many, those that ask get the newer one.
 const PAGES_MAX: usize = 2;
@@ -35,15 +36,8 @@ pub(super) struct Pages {
     registry: Registry,
     /// `None`: nobody counts.
     account: Option<BufferPool>,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Kept for those that ask soon.
-    fresh: Option<Arc<Page>>,
-    /// Those that are kept or read, the oldest first.
-    all: VecDeque<Weak<Page>>,
+    /// Those that are read, the oldest first.
+    read: Mutex<VecDeque<Weak<Page>>>,
 }
 
 struct Page {
@@ -51,15 +45,17 @@ struct Page {
     bytes: u64,
     /// `None`: who still reads it is cut off.
     chunks: Mutex<Option<Vec<Bytes>>>,
+    /// Cuts readers off when it is time.
+    timer: Mutex<JoinSet<()>>,
 }
 
 impl Pages {
     pub(super) fn new(registry: Registry, account: Option<BufferPool>) -> Arc<Self> {
-        Arc::new(Self { registry, account, state: Mutex::default() })
+        Arc::new(Self { registry, account, read: Mutex::default() })
     }
 
-    /// The page, not much older than a second where those before are read in time.
-    pub(super) fn response(self: &Arc<Self>) -> Response {
+    /// The page: a new one, unless others read one that is new, or two that are not old enough.
+    pub(super) fn response(&self) -> Response {
         match self.page() {
             Ok(page) => {
                 let body = PageBody { next: 0, bytes_left: page.bytes, page };
@@ -69,29 +65,29 @@ impl Pages {
         }
     }
 
-    fn page(self: &Arc<Self>) -> Result<Arc<Page>, fmt::Error> {
+    fn page(&self) -> Result<Arc<Page>, fmt::Error> {
         let now = Instant::now();
-        let mut state = lock(&self.state);
-        state.all.retain(|page| page.upgrade().is_some_and(|page| !page.is_cut_off()));
-        if let Some(newest) = state.all.back().and_then(Weak::upgrade) {
-            let oldest = state.all.front().and_then(Weak::upgrade);
-            if now.duration_since(newest.rendered_at) < FRESH_TIME {
+        let mut read = lock(&self.read);
+        read.retain(|page| page.upgrade().is_some_and(|page| !page.is_cut_off()));
+        let [oldest, newest] = [read.front(), read.back()].map(|page| page.and_then(Weak::upgrade));
+        if let (Some(oldest), Some(newest)) = (oldest, newest) {
+            let age = |page: &Page| now.duration_since(page.rendered_at);
+            let is_full = read.len() >= PAGES_MAX;
+            if age(&newest) < FRESH_TIME || is_full && age(&oldest) < READ_TIME_MIN {
                 return Ok(newest);
             }
-            if let Some(oldest) = oldest.filter(|_| state.all.len() >= PAGES_MAX) {
-                if now.duration_since(oldest.rendered_at) < READ_TIME_MIN {
-                    return Ok(newest);
-                }
+            if is_full {
                 oldest.cut_off();
-                state.all.pop_front();
+                read.pop_front();
             }
         }
-        state.fresh = None;
         let page = Arc::new(self.render(now)?);
-        state.all.push_back(Arc::downgrade(&page));
-        state.fresh = Some(Arc::clone(&page));
-        drop(state);
-        tokio::spawn(Self::end(Arc::downgrade(self), Arc::downgrade(&page)));
+        read.push_back(Arc::downgrade(&page));
+        let timed = Arc::downgrade(&page);
+        lock(&page.timer).spawn(async move {
+            tokio::time::sleep(READ_TIME_MAX).await;
+            timed.upgrade().inspect(|page| page.cut_off());
+        });
         Ok(page)
     }
 
@@ -101,22 +97,8 @@ impl Pages {
         prometheus_client::encoding::text::encode(&mut chunks, &self.registry)?;
         let chunks = chunks.end();
         let bytes = chunks.iter().map(|chunk| chunk.len() as u64).sum();
-        Ok(Page { rendered_at, bytes, chunks: Mutex::new(Some(chunks)) })
-    }
-
-    /// Lets a page go when its time has come.
-    async fn end(pages: Weak<Self>, page: Weak<Page>) {
-        tokio::time::sleep(FRESH_TIME).await;
-        if let Some(pages) = pages.upgrade() {
-            let mut state = lock(&pages.state);
-            state.fresh.take_if(|fresh| Arc::as_ptr(fresh) == page.as_ptr());
-        }
-        if page.strong_count() > 0 {
-            tokio::time::sleep(READ_TIME_MAX.saturating_sub(FRESH_TIME)).await;
-        }
-        if let Some(page) = page.upgrade() {
-            page.cut_off();
-        }
+        let chunks = Mutex::new(Some(chunks));
+        Ok(Page { rendered_at, bytes, chunks, timer: Mutex::default() })
     }
 }
 
@@ -274,8 +256,8 @@ mod tests {
         Ok(bytes)
     }
 
-    /// Goal: readers that ask within a second share one page, which is charged once; it is gone
-    /// when they are, and when the second is over. Named by: 16 readers that took a byte in 29 s
+    /// Goal: readers that come at the same time share one page, which is charged once and gone when
+    /// they are; who comes then is told what is new. Named by: 16 readers that took a byte in 29 s
     /// each held a page of their own, of tens of MB, and initiators were told BUSY for it.
     #[tokio::test(start_paused = true)]
     async fn readers_share_a_page() {
@@ -294,8 +276,6 @@ mod tests {
         for reader in readers {
             assert_eq!(rest_of(reader).await.unwrap(), whole - CHUNK_BYTES);
         }
-        assert_eq!(rig.held_bytes(), one_page, "for those that ask soon");
-        pass(FRESH_TIME).await;
         assert_eq!(rig.held_bytes(), 0);
         assert_ne!(rig.read().await.1, text);
     }
