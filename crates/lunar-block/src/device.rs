@@ -289,6 +289,18 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     }
 }
 
+/// How blocks are made to read as zeroes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Clear {
+    /// As by [`Sparse::unmap`].
+    Unmap,
+    /// As by [`Sparse::write_zeroes`].
+    Zero {
+        /// Deallocation is welcome.
+        may_unmap: bool,
+    },
+}
+
 /// What a disk that allocates on demand can do besides.
 pub trait Sparse: Send + Sync {
     /// Deallocates `range`; it reads as zeroes after. Parts smaller than the granularity are
@@ -317,6 +329,21 @@ pub trait Sparse: Send + Sync {
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>>;
 
+    /// Clears the first blocks of `ranges`, which are in order and apart from each other: no more
+    /// than is done without a pause. Returns the first block behind those that are cleared. With
+    /// `durable`, all that was cleared before is on stable storage once all ranges are cleared.
+    ///
+    /// Nothing is promised of the whole: whoever calls this until all is cleared may let others
+    /// change the blocks between two calls. A device without pauses clears all ranges at once.
+    fn clear_piece(
+        &self,
+        ranges: Vec<BlockRange>,
+        clear: Clear,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<u64, Error>> {
+        Box::pin(clear_all(self, ranges, clear, durable))
+    }
+
     /// The state of the blocks from `range.lba` on, as contiguous extents in order, at most
     /// `extents_max` of them and none beyond `range`.
     fn status(
@@ -336,6 +363,26 @@ pub trait Sparse: Send + Sync {
     fn room(&self) -> Result<Option<Room>, Error> {
         Ok(None)
     }
+}
+
+/// Clears all ranges; returns the first block behind them.
+pub(crate) async fn clear_all<S: Sparse + ?Sized>(
+    sparse: &S,
+    ranges: Vec<BlockRange>,
+    clear: Clear,
+    durable: bool,
+) -> Result<u64, Error> {
+    let end = ranges.last().map_or(0, |range| range.lba.saturating_add(range.count));
+    match clear {
+        Clear::Unmap => sparse.unmap_all(ranges, durable).await?,
+        Clear::Zero { may_unmap } => {
+            for (at, range) in ranges.iter().enumerate() {
+                let durable = durable && at + 1 == ranges.len();
+                sparse.write_zeroes(*range, may_unmap, durable).await?;
+            }
+        }
+    }
+    Ok(end)
 }
 
 /// The room that a sparse disk takes and finds; other files may share what is available.

@@ -1,9 +1,10 @@
 //! A decorator that makes a disk fail, on demand or by chance.
 
+use crate::device::clear_all;
 use crate::{
     AtomicLimits, AtomicWrite, BackingProbe, BlockDevice, BlockRange, BoxFuture, Buffer,
-    BufferPool, CreatedFile, Error, ErrorKind, Extent, Geometry, PoisonWatcher, Resize, Room,
-    Sparse, SyncCounts,
+    BufferPool, Clear, CreatedFile, Error, ErrorKind, Extent, Geometry, PoisonWatcher, Resize,
+    Room, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -437,6 +438,27 @@ impl Sparse for FaultDevice {
             self.geometry().checked_range(self.name(), range)?;
             self.meet(Operation::WriteZeroes, Some(range)).await?;
             self.inner_sparse()?.write_zeroes(range, may_unmap, durable).await
+        })
+    }
+
+    /// A piece of one range, which meets the faults as an operation does; all of several ranges.
+    fn clear_piece(
+        &self,
+        ranges: Vec<BlockRange>,
+        clear: Clear,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<u64, Error>> {
+        Box::pin(async move {
+            let [first] = ranges[..] else {
+                return clear_all(self, ranges, clear, durable).await;
+            };
+            self.geometry().checked_range(self.name(), first)?;
+            let operation = match clear {
+                Clear::Unmap => Operation::Unmap,
+                Clear::Zero { .. } => Operation::WriteZeroes,
+            };
+            self.meet(operation, Some(first)).await?;
+            self.inner_sparse()?.clear_piece(ranges, clear, durable).await
         })
     }
 

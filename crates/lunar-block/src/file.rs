@@ -18,8 +18,8 @@ mod unsafe_fcntl;
 mod workers;
 
 use crate::{
-    BackingProbe, BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, CreatedFile, Error,
-    ErrorKind, Extent, Geometry, IoContext, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
+    BackingProbe, BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Clear, CreatedFile,
+    Error, ErrorKind, Extent, Geometry, IoContext, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use commit::{Era, GroupCommit, SyncError};
@@ -540,6 +540,23 @@ impl Sparse for FileDevice {
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move { self.clear(&[range], may_unmap, durable).await })
+    }
+
+    /// One job of a worker.
+    fn clear_piece(
+        &self,
+        mut ranges: Vec<BlockRange>,
+        clear: Clear,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<u64, Error>> {
+        Box::pin(async move {
+            let durable = durable && ranges.len() <= CLEAR_JOB_RANGES;
+            ranges.truncate(CLEAR_JOB_RANGES);
+            let end = ranges.last().map_or(0, |range| range.lba.saturating_add(range.count));
+            let deallocates = clear != Clear::Zero { may_unmap: false };
+            self.clear(&ranges, deallocates, durable).await?;
+            Ok(end)
+        })
     }
 
     fn status(

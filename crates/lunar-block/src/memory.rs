@@ -10,8 +10,8 @@ mod tests;
 use crate::extents::Extents;
 use crate::resize::Shape;
 use crate::{
-    AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, ExtentState,
-    Geometry, PAGE_BYTES, Resize, Sparse,
+    AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Clear, Error, ErrorKind, Extent,
+    ExtentState, Geometry, PAGE_BYTES, Resize, Sparse,
 };
 use atomic::BorderCrossings;
 use bytes::Bytes;
@@ -373,6 +373,15 @@ impl Sparse for MemoryDevice {
         Box::pin(async move {
             if may_unmap { self.deallocate(range).await } else { self.zero(range).await }
         })
+    }
+
+    fn clear_piece(
+        &self,
+        ranges: Vec<BlockRange>,
+        clear: Clear,
+        _durable: bool,
+    ) -> BoxFuture<'_, Result<u64, Error>> {
+        Box::pin(async move { self.clear_piece_now(&ranges, clear) })
     }
 
     fn status(

@@ -1,14 +1,14 @@
 //! The data plane's threads: one `current_thread` runtime each; a connection stays on its core.
 
 use crate::busy_poll::poll_while_busy;
-use crate::owner_turns::end_round;
+use crate::owner_turns::{OwnerId, OwnerTurns, end_round};
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
@@ -142,6 +142,28 @@ where
     })
 }
 
+/// As [`spawn_local`], for an owner: the time that it takes counts as if connections of the owner
+/// had worked. It does not wait for the owner's turns; the connections do, the longer for it.
+///
+/// # Panics
+/// Outside of a core, or of another runtime that takes local tasks.
+pub fn spawn_local_for<F>(owner: OwnerId, work: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    spawn_local(async move {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            let began = Instant::now();
+            let polled = work.as_mut().poll(context);
+            OwnerTurns::of(owner).count(began.elapsed(), 0);
+            polled
+        })
+        .await
+    })
+}
+
 /// Counts what runs for as long as it does, however it ends.
 struct Running;
 
@@ -214,6 +236,23 @@ mod tests {
         });
         drop(cores);
         assert_eq!(ended.load(Ordering::Relaxed), 1);
+    }
+
+    /// Goal: what runs for an owner, beside its connections, counts as their time. Named by: task
+    /// management ran in tasks of its own that nobody was charged for.
+    #[test]
+    fn time_that_is_taken_for_an_owner_counts() {
+        let turns = [1, 2, 3].map(|owner| OwnerTurns::of(OwnerId(owner)));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let take_time = || async {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(1) {}
+        };
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            spawn_local(take_time()).await.unwrap();
+            spawn_local_for(OwnerId(2), take_time()).await.unwrap();
+        });
+        assert_eq!(turns.each_ref().map(OwnerTurns::may_go_on), [true, false, true]);
     }
 
     fn spread_and_end(options: CoreOptions) {

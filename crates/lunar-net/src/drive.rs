@@ -58,8 +58,14 @@ pub trait Role {
     /// Takes completions and messages in. `Ready` if anything was done; else the waker is kept.
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()>;
     /// Goes on with what others wait for, though its owner has no turn; that counts for the owner
-    /// all the same. `true` if anything was done; else the waker is kept.
-    fn poll_out_of_turn(&mut self, _context: &mut Context<'_>) -> bool {
+    /// all the same. `true` if anything was done; else the waker is kept. PDUs that are queued
+    /// here are sent in the next turn.
+    fn poll_out_of_turn(
+        &mut self,
+        _now: Time,
+        _context: &mut Context<'_>,
+        _out: &mut Outbox,
+    ) -> bool {
         false
     }
     /// What it has queued is sent next.
@@ -118,12 +124,13 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
     let mut connection = Connection::new();
     let mut timer = pin!(tokio::time::sleep(FAR));
     while !role.is_over() {
+        connection.turns.set_owner(role.owner());
+        connection.wait_for_turn(role, &clock).await;
+        // After what was done out of turn, which may have moved the deadline.
         set_timer(timer.as_mut(), role.deadline(), &clock);
         if connection.has_to_be_checked(role) {
             set_timer(timer.as_mut(), Some(connection.check_at), &clock);
         }
-        connection.turns.set_owner(role.owner());
-        connection.wait_for_turn(role, &clock).await;
         let Some(woken) = connection.wait(&tcp, role, timer.as_mut(), &clock).await else {
             continue;
         };
@@ -197,15 +204,16 @@ impl Connection {
     }
 
     /// Waits until the owner has a turn for this connection.
-    async fn wait_for_turn<R: Role>(&self, role: &mut R, clock: &Clock) {
-        if self.turns.may_go_on() {
+    async fn wait_for_turn<R: Role>(&mut self, role: &mut R, clock: &Clock) {
+        let Self { turns, outbox, .. } = self;
+        if turns.may_go_on() {
             return;
         }
-        let mut turn = pin!(self.turns.wait());
+        let mut turn = pin!(turns.wait());
         poll_fn(|context| {
             let began = clock.now();
-            if role.poll_out_of_turn(context) {
-                self.count(began, clock);
+            if role.poll_out_of_turn(began, context, outbox) {
+                count(turns, began, clock);
             }
             turn.as_mut().poll(context)
         })
@@ -263,10 +271,7 @@ impl Connection {
 
     /// Counts what it has worked since `began` for its owner.
     fn count(&self, began: Time, clock: &Clock) {
-        let moved_bytes = take_moved();
-        if self.turns.are_counted() {
-            self.turns.count(clock.now().since(began), moved_bytes);
-        }
+        count(&self.turns, began, clock);
     }
 
     /// Asks the role whether what is held may be held while the connection waits.
@@ -419,6 +424,13 @@ impl Connection {
         self.outbox = Outbox::default();
         self.held = BufferedBytes::default();
         role.peer_closed(now, &mut self.outbox);
+    }
+}
+
+fn count(turns: &OwnerTurns, began: Time, clock: &Clock) {
+    let moved_bytes = take_moved();
+    if turns.are_counted() {
+        turns.count(clock.now().since(began), moved_bytes);
     }
 }
 

@@ -26,7 +26,7 @@ mod unsafe_socket_memory;
 
 pub use buffer_limits::{BufferLimits, BufferedBytes};
 pub use clock::Clock;
-pub use cores::{Around, CoreOptions, Cores, LocalFuture, spawn_local};
+pub use cores::{Around, CoreOptions, Cores, LocalFuture, spawn_local, spawn_local_for};
 pub use drive::{HELD_CHECK, Role, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;

@@ -104,6 +104,13 @@ struct Ticket {
 }
 
 impl OwnerTurns {
+    /// A place among the connections of this owner.
+    pub(crate) fn of(owner: OwnerId) -> Self {
+        let mut turns = Self::default();
+        turns.set_owner(Some(owner));
+        turns
+    }
+
     /// The connection is of this owner from now on.
     pub(crate) fn set_owner(&mut self, owner: Option<OwnerId>) {
         if self.0.map(|(id, _)| id) != owner {
@@ -333,9 +340,7 @@ mod tests {
     use std::rc::Rc;
 
     fn of(owner: usize) -> OwnerTurns {
-        let mut turns = OwnerTurns::default();
-        turns.set_owner(Some(OwnerId(owner as u64)));
-        turns
+        OwnerTurns::of(OwnerId(owner as u64))
     }
 
     /// Turns of so many connections of an owner that always have something to do.

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 /// Connections that wait to be accepted, at most.
-const BACKLOG: i32 = 1024;
+const BACKLOG: i32 = 4096;
 /// Silence after which the kernel asks whether the peer is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// How long sent bytes may stay unacknowledged before the connection counts as lost.

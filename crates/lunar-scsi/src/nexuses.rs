@@ -8,6 +8,7 @@ use crate::reservations::ItNexus;
 use crate::rights::Rights;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 /// The nexuses of one unit.
 #[derive(Debug, Default)]
@@ -92,6 +93,15 @@ impl Nexuses {
 
     pub(crate) fn len(&self) -> usize {
         self.nexuses.len()
+    }
+
+    /// Up to `count` of them from `first` on, in the order of their logins.
+    pub(crate) fn from(&self, first: NexusId, count: usize) -> Vec<NexusId> {
+        self.nexuses.range(first..).map(|(id, _)| *id).take(count).collect()
+    }
+
+    pub(crate) fn last(&self) -> Option<NexusId> {
+        self.nexuses.last_key_value().map(|(id, _)| *id)
     }
 
     pub(crate) fn get(&self, id: NexusId) -> Option<&Nexus> {

@@ -292,7 +292,7 @@ impl BlockUnit {
     pub fn attach_with(&mut self, nexus: NexusId, options: NexusOptions) {
         let NexusOptions { ports, rights, logged_in, returns_from } = options;
         self.conditions.count_change();
-        if self.reservations().knows_port_otherwise(&ports) {
+        if self.reservations().knows_otherwise(&ports) {
             self.conditions.reservations.nexus_attached(&ports);
         }
         let found_again = self.lost.find_again(&ports);
@@ -317,6 +317,17 @@ impl BlockUnit {
             }
         }
         self.copies.forget_nexus(nexus);
+    }
+
+    /// Returns up to `count` of the nexuses that the unit knows, from `first` on, in the order of
+    /// their logins.
+    pub fn nexuses_from(&self, first: NexusId, count: usize) -> Vec<NexusId> {
+        self.nexuses.from(first, count)
+    }
+
+    /// Returns the nexus that logged in last, of those that the unit knows.
+    pub fn last_nexus(&self) -> Option<NexusId> {
+        self.nexuses.last()
     }
 
     /// Returns the number of attached nexuses.

@@ -1,6 +1,7 @@
 //! Who may log in where, and what each may see.
 
 use crate::access_list::Access;
+use crate::catalogue::ServedTarget;
 use crate::login_refusal::LoginRefusal;
 use crate::options::{ChapEntry, LunOptions, Portal, TargetOptions};
 use crate::server::Shared;
@@ -73,19 +74,21 @@ pub(crate) fn identify(
     }
     let name = claim.target_name.as_deref().unwrap_or_default();
     let (initiator, address) = (&claim.initiator_name, path.peer.ip());
-    let target = shared.target(name).ok_or((HIDDEN, LoginRefusal::NoTarget))?;
+    let served = shared.catalogue();
+    let served = served.target(name).ok_or((HIDDEN, LoginRefusal::NoTarget))?;
+    let target = served.options;
     if !target.access.allows(initiator, address) {
         return Err((HIDDEN, LoginRefusal::AccessList));
     }
-    if !sees_something(&target, initiator, address) {
+    if !served.shows_something(initiator, address) {
         return Err((HIDDEN, LoginRefusal::NoLun));
     }
     if let Some(address) = &target.redirect {
         return Ok(Identified::Redirect { address: address.clone(), permanent: false });
     }
     let demand =
-        chap_demand(&target, initiator).map_err(|()| (HIDDEN, LoginRefusal::NoCredential))?;
-    let tag = portal_group(shared, Some(&target), path);
+        chap_demand(target, initiator).map_err(|()| (HIDDEN, LoginRefusal::NoCredential))?;
+    let tag = portal_group(shared, Some(target), path);
     Ok(admission(tag, target.alias.clone(), demand, target.offer.clone()))
 }
 
@@ -154,15 +157,13 @@ pub(crate) fn visible_targets(
     path: Path,
     query: &TargetsQuery,
 ) -> (Vec<TargetRecord>, bool) {
-    let is_visible = |target: &&Arc<TargetOptions>| {
+    let is_visible = |target: &ServedTarget<'_>| {
         lunar_net::count_moved(TARGET_BYTES);
-        target.access.allows(initiator, path.peer.ip())
-            && sees_something(target, initiator, path.peer.ip())
-            && chap_demand(target, initiator).is_ok()
+        target.admits(initiator, path.peer.ip()) && chap_demand(target.options, initiator).is_ok()
     };
-    let record = |target: &Arc<TargetOptions>| TargetRecord {
-        name: target.name.clone(),
-        addresses: addresses(shared, target, path),
+    let record = |target: ServedTarget<'_>| TargetRecord {
+        name: target.options.name.clone(),
+        addresses: addresses(shared, target.options, path),
     };
     let indexed = shared.catalogue();
     if let Some(name) = &query.only {
@@ -244,20 +245,28 @@ impl UnitRights {
     }
 }
 
+/// Whether what initiators may do at a target may be something else than it was: the lists of
+/// administrators are others, or are about other units or initiators.
+pub(crate) fn may_change_rights(old: &TargetOptions, new: &TargetOptions) -> bool {
+    if old.administer != new.administer {
+        return true;
+    }
+    let has_lists = |target: &TargetOptions| target.luns.iter().any(|lun| lun.administer.is_some());
+    if !has_lists(old) && !has_lists(new) {
+        return false;
+    }
+    // A unit is administered through all its LUNs: one without a list counts where the target has
+    // one.
+    let counts = |lun: &&LunOptions| lun.administer.is_some() || new.administer.is_some();
+    let key = |lun: &LunOptions| Arc::as_ptr(&lun.unit);
+    let (before, after) = (old.luns.iter().filter(counts), new.luns.iter().filter(counts));
+    let before = before.map(|lun| (key(lun), &lun.administer, &lun.access));
+    !before.eq(after.map(|lun| (key(lun), &lun.administer, &lun.access)))
+}
+
 /// Whether a list of administrators names the initiator; without a list all are administrators.
 pub(crate) fn may_administer(list: Option<&Vec<String>>, initiator: &str) -> bool {
     list.is_none_or(|names| names.iter().any(|name| name.eq_ignore_ascii_case(initiator)))
-}
-
-/// Whether an initiator of this name may use the target from this address.
-pub(crate) fn admits(target: &TargetOptions, initiator: &str, address: IpAddr) -> bool {
-    target.access.allows(initiator, address) && sees_something(target, initiator, address)
-}
-
-/// A target that would show an initiator nothing is not there for it (decision 050).
-fn sees_something(target: &TargetOptions, initiator: &str, address: IpAddr) -> bool {
-    let sees = target.luns.iter().any(|lun| lun.access.allows(initiator, address));
-    target.redirect.is_some() || target.luns.is_empty() || sees
 }
 
 /// The number of two LUNs that somebody could see both.
@@ -290,6 +299,41 @@ mod tests {
             initiator_limits: Vec::new(),
             luns: Vec::new(),
         }
+    }
+
+    /// Goal: a change of what is served may change rights where a list of administrators is another
+    /// one, or about another unit or other initiators; and nowhere else.
+    #[test]
+    fn rights_may_change_with_the_lists_alone() {
+        let unit = |number| {
+            let device = Arc::new(lunar_block::MemoryDevice::new(64 << 10, 512, 4096).unwrap());
+            let uuid = uuid::Uuid::from_u128(number);
+            LogicalUnit::open(crate::LogicalUnitOptions::new(uuid, device)).unwrap()
+        };
+        let [one, two] = [1, 2].map(unit);
+        let name = || Some(vec!["iqn.2026-11.org.example:admin".to_owned()]);
+        let lun = |id, unit: &Arc<LogicalUnit>, administer| LunOptions {
+            administer,
+            ..LunOptions::new(id, Arc::clone(unit))
+        };
+        let with = |administer, luns| TargetOptions { administer, luns, ..target(1) };
+        let plain = with(None, vec![lun(0, &one, None)]);
+        let grown = with(None, vec![lun(0, &one, None), lun(1, &two, None)]);
+        assert!(!may_change_rights(&plain, &grown) && !may_change_rights(&grown, &plain));
+        let listed = with(name(), plain.luns.clone());
+        assert!(may_change_rights(&plain, &listed));
+        assert!(!may_change_rights(&listed, &with(name(), grown.luns.clone())));
+        let own = with(None, vec![lun(0, &one, name()), lun(1, &two, None)]);
+        assert!(may_change_rights(&grown, &own));
+        assert!(!may_change_rights(&own, &with(None, vec![lun(5, &one, name())])));
+        assert!(may_change_rights(&own, &with(None, vec![lun(0, &two, name())])));
+        assert!(may_change_rights(&own, &with(None, vec![lun(0, &one, Some(Vec::new()))])));
+        let mut narrowed = own.clone();
+        narrowed.luns[0].access.initiators = vec!["iqn.2026-11.org.example:a".to_owned()];
+        assert!(may_change_rights(&own, &narrowed));
+        // Another LUN of the unit, which the target's list is for.
+        let both = with(Some(Vec::new()), vec![lun(0, &one, name()), lun(1, &one, None)]);
+        assert!(may_change_rights(&with(Some(Vec::new()), vec![lun(0, &one, name())]), &both));
     }
 
     fn portal(portal_group: Option<u16>) -> Portal {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 /// Who may log in (or see a LUN). An empty list allows all; both lists must match.
 ///
 /// A name is what an initiator calls itself: without CHAP it is a claim, not a proof.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Access {
     /// Initiator names, compared without case.
     pub initiators: Vec<String>,
@@ -14,7 +14,7 @@ pub struct Access {
 }
 
 /// An address prefix. IPv4 addresses mapped into IPv6 (`::ffff:10.0.0.0/104`) are IPv4 ones.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Network {
     /// Any address in it.
     pub address: IpAddr,
@@ -99,14 +99,12 @@ impl Access {
     pub fn allows(&self, initiator: &str, address: IpAddr) -> bool {
         let name = self.initiators.is_empty()
             || self.initiators.iter().any(|allowed| allowed.eq_ignore_ascii_case(initiator));
-        let network =
-            self.networks.is_empty() || self.networks.iter().any(|net| net.contains(address));
-        name && network
+        name && self.allows_address(address)
     }
 
-    /// Whether it lets everybody in.
-    pub(crate) fn allows_all(&self) -> bool {
-        self.initiators.is_empty() && self.networks.is_empty()
+    /// Whether its networks let this address pass.
+    pub(crate) fn allows_address(&self, address: IpAddr) -> bool {
+        self.networks.is_empty() || self.networks.iter().any(|net| net.contains(address))
     }
 
     /// Those whom both let in; `None`: nobody.

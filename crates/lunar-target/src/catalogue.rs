@@ -3,14 +3,15 @@
 
 use crate::Error;
 use crate::access;
-use crate::options::{LunOptions, TargetOptions};
+use crate::lun_index::LunIndex;
+use crate::options::TargetOptions;
 use crate::unit::LogicalUnit;
-use crate::view::{LunTable, Luns};
+use crate::view::LunTable;
 use lunar_iscsi::login::ChapDemand;
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::ops::Bound;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// The targets of a server, and what discovery sessions must prove.
 #[derive(Clone, Debug, Default)]
@@ -28,9 +29,35 @@ pub(crate) struct Indexed {
     pub(crate) catalogue: Catalogue,
     /// By name in lower case: the order in which discovery lists them.
     by_name: BTreeMap<String, usize>,
-    /// The LUNs of each target where no LUN has an access list: all initiators see the same.
-    common_luns: Vec<OnceLock<Arc<LunTable>>>,
+    /// Of each target.
+    luns: Vec<LunIndex>,
     asks_for_proof: bool,
+}
+
+/// A target, and who sees which of its LUNs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServedTarget<'a> {
+    pub(crate) options: &'a Arc<TargetOptions>,
+    luns: &'a LunIndex,
+}
+
+impl ServedTarget<'_> {
+    /// Whether an initiator of this name may use the target from this address.
+    pub(crate) fn admits(&self, initiator: &str, address: IpAddr) -> bool {
+        self.options.access.allows(initiator, address) && self.shows_something(initiator, address)
+    }
+
+    /// A target that would show an initiator nothing is not there for it (decision 050).
+    pub(crate) fn shows_something(&self, initiator: &str, address: IpAddr) -> bool {
+        self.options.redirect.is_some()
+            || self.options.luns.is_empty()
+            || self.luns.sees_any(initiator, address)
+    }
+
+    /// The LUNs that an initiator of this name sees from this address.
+    pub(crate) fn visible_luns(&self, initiator: &str, address: IpAddr) -> Arc<LunTable> {
+        self.luns.table(&self.options.luns, initiator, address)
+    }
 }
 
 impl Indexed {
@@ -50,37 +77,18 @@ impl Indexed {
         }
         let has_chap = |target: &Arc<TargetOptions>| !target.chap.is_empty();
         let asks_for_proof = catalogue.targets.iter().any(has_chap);
-        let common_luns = catalogue.targets.iter().map(|_| OnceLock::new()).collect();
-        Ok(Self { catalogue, by_name, common_luns, asks_for_proof })
+        let luns = catalogue.targets.iter().map(|target| LunIndex::new(&target.luns)).collect();
+        Ok(Self { catalogue, by_name, luns, asks_for_proof })
     }
 
     /// The target of this name, compared without case.
-    pub(crate) fn target(&self, name: &str) -> Option<&Arc<TargetOptions>> {
-        let index = self.by_name.get(&name.to_ascii_lowercase())?;
-        self.catalogue.targets.get(*index)
+    pub(crate) fn target(&self, name: &str) -> Option<ServedTarget<'_>> {
+        self.at(*self.by_name.get(&name.to_ascii_lowercase())?)
     }
 
-    /// The LUNs of a target that an initiator of this name sees from this address.
-    pub(crate) fn visible_luns(
-        &self,
-        target_name: &str,
-        initiator: &str,
-        address: IpAddr,
-    ) -> Arc<LunTable> {
-        let index = self.by_name.get(&target_name.to_ascii_lowercase());
-        let target = index.and_then(|index| self.catalogue.targets.get(*index));
-        let (Some(target), Some(index)) = (target, index) else { return Arc::default() };
-        let table = |is_visible: &dyn Fn(&&LunOptions) -> bool| {
-            let visible = target.luns.iter().filter(is_visible);
-            let luns: Luns = visible.map(|lun| (lun.id, Arc::clone(&lun.unit))).collect();
-            Arc::new(LunTable::new(&luns))
-        };
-        match self.common_luns.get(*index) {
-            Some(common) if target.luns.iter().all(|lun| lun.access.allows_all()) => {
-                Arc::clone(common.get_or_init(|| table(&|_| true)))
-            }
-            _ => table(&|lun| lun.access.allows(initiator, address)),
-        }
+    fn at(&self, index: usize) -> Option<ServedTarget<'_>> {
+        let (options, luns) = (self.catalogue.targets.get(index)?, self.luns.get(index)?);
+        Some(ServedTarget { options, luns })
     }
 
     /// The targets behind the one of this name, in the order of names; `None`: from the first on.
@@ -88,11 +96,11 @@ impl Indexed {
     pub(crate) fn targets_after(
         &self,
         name: Option<&str>,
-    ) -> impl Iterator<Item = &Arc<TargetOptions>> {
+    ) -> impl Iterator<Item = ServedTarget<'_>> {
         let start =
             name.map_or(Bound::Unbounded, |name| Bound::Excluded(name.to_ascii_lowercase()));
         let indexes = self.by_name.range((start, Bound::Unbounded)).map(|(_, index)| *index);
-        indexes.filter_map(|index| self.catalogue.targets.get(index))
+        indexes.filter_map(|index| self.at(index))
     }
 
     /// Some target lets nobody in who does not prove who it is.

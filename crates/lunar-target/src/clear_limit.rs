@@ -7,9 +7,15 @@ use std::sync::Arc;
 
 /// The queue of the commands of a unit that deallocate or zero. Owners take turns; the commands of
 /// one owner go in order of arrival.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ClearLimit {
     queue: Arc<RangeLocks>,
+}
+
+impl Default for ClearLimit {
+    fn default() -> Self {
+        Self { queue: Arc::new(RangeLocks::of_unit()) }
+    }
 }
 
 /// The permit to deallocate or zero; the next in the queue has it when this is dropped.

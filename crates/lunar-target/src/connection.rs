@@ -10,7 +10,7 @@ use crate::presence::Presence;
 use crate::server::Shared;
 use crate::session::{KnownView, Mail, Mailbox, Session};
 use crate::statistics::Commands;
-use crate::task_map::{TaskIds, TaskMap};
+use crate::task_map::{self, TaskIds, TaskMap};
 use crate::tasks::{Asker, PlaceQueued, Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
@@ -44,6 +44,9 @@ const COMMANDS_CLEARED_BY_ISCSI: u16 = 0x477f;
 
 /// Messages taken from the mailbox in one go.
 const MAIL_BATCH: usize = 64;
+
+/// Room for so many messages of each kind is kept while there are none.
+const MESSAGES_KEPT_MAX: usize = 4;
 
 /// Text and ping data get room for so many bytes first, and for as many as have come then: what is
 /// announced and does not come takes no memory.
@@ -90,8 +93,10 @@ struct Connection {
     machine: TargetConnection,
     /// Answers that the machine gets when it has nothing more to say.
     answers: VecDeque<Input>,
-    /// What the session has just said, in memory that is kept.
+    /// Mail that was taken from the mailbox and is not opened yet, in memory that is kept.
     heard: VecDeque<Mail>,
+    /// Its owner has no turn: of what the session says only aborts are followed.
+    is_out_of_turn: bool,
     mailbox: Mailbox,
     mail: UnboundedReceiver<Mail>,
     login: Login,
@@ -165,6 +170,7 @@ impl Connection {
             machine,
             answers: VecDeque::new(),
             heard: VecDeque::new(),
+            is_out_of_turn: false,
             mailbox,
             mail,
             login: Login::default(),
@@ -337,7 +343,9 @@ impl Connection {
         {
             self.managed.remove(task);
         }
-        if let Some(answer) = session.answer(*cid, &message, &self.mail) {
+        if self.heard.is_empty()
+            && let Some(answer) = session.answer(*cid, &message, &self.mail)
+        {
             return self.feed(now, Input::Session(answer));
         }
         let closed = matches!(message, ToSession::ConnectionClosed);
@@ -349,7 +357,9 @@ impl Connection {
                 session.scsi_of(&unit).raise_for(COMMANDS_CLEARED_BY_ISCSI, session.nexus);
             }
         }
-        while let Some(mail) = self.heard.pop_front() {
+        while !self.is_out_of_turn
+            && let Some(mail) = self.heard.pop_front()
+        {
             let input = self.open(mail);
             self.feed(now, input);
         }
@@ -394,6 +404,7 @@ impl Connection {
             path: self.path,
             mailbox: self.mailbox.clone(),
             memory: self.memory.control.sibling(MemoryKind::Session),
+            time_owner: OwnerId(self.memory.owner_id),
         };
         let joining = join::join(shared, join, key, joiner);
         self.joining = Some((Box::pin(joining), cid));
@@ -403,23 +414,53 @@ impl Connection {
     fn poll_mail(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
         let mut any = false;
         for _ in 0..MAIL_BATCH {
-            match self.mail.poll_recv(context) {
-                Poll::Ready(Some(mail)) => {
-                    let input = self.open(mail);
-                    self.handle(now, input, out);
-                }
-                Poll::Ready(None) | Poll::Pending => return any,
-            }
+            let mail = match self.heard.pop_front() {
+                Some(mail) => mail,
+                None => match self.mail.poll_recv(context) {
+                    Poll::Ready(Some(mail)) => mail,
+                    Poll::Ready(None) | Poll::Pending => return any,
+                },
+            };
+            let input = self.open(mail);
+            self.handle(now, input, out);
             any = true;
         }
         context.waker().wake_by_ref();
         any
     }
 
+    /// Follows the session's words to abort tasks, ahead of what it has said besides: a reset by
+    /// another host waits until these tasks are quiet. A task of which it says in between that its
+    /// turn has come is over by then.
+    fn poll_aborts(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
+        while let Poll::Ready(Some(mail)) = self.mail.poll_recv(context) {
+            self.heard.push_back(mail);
+        }
+        let is_abort = |mail: &Mail| matches!(mail, Mail::Session(ToConnection::AbortTask { .. }));
+        let mut left = MAIL_BATCH;
+        let mut at = 0;
+        while at < self.heard.len() {
+            if !is_abort(&self.heard[at]) {
+                at += 1;
+                continue;
+            }
+            if left == 0 {
+                context.waker().wake_by_ref();
+                break;
+            }
+            left -= 1;
+            if let Some(mail) = self.heard.remove(at) {
+                let input = self.open(mail);
+                self.handle(now, input, out);
+            }
+        }
+        left < MAIL_BATCH
+    }
+
     /// Takes in tasks that have ended, as many as belong into one turn.
     fn poll_finished(&mut self, context: &mut Context<'_>) -> bool {
         let (mut tasks, mut bytes) = (0, 0);
-        self.tasks.poll_holding(context);
+        self.tasks.poll_out_of_turn(context);
         let mut moving = MovingTurn::begin();
         while tasks < TURN_PDUS && bytes < TURN_BYTES && moving.begin_next() {
             let Some(ended) = self.tasks.poll_finished(context) else { break };
@@ -453,6 +494,31 @@ impl Connection {
             Mail::Shutdown { within_seconds } => Input::Shutdown { within_seconds },
             Mail::Cut => Input::PeerClosed,
         }
+    }
+
+    /// Memory of what was said and not heard yet, and of tasks that come or go, beyond what is kept
+    /// while there is nothing.
+    fn messages_bytes(&self) -> usize {
+        let beyond_kept = |capacity: usize| capacity.saturating_sub(MESSAGES_KEPT_MAX);
+        beyond_kept(self.answers.capacity()) * size_of::<Input>()
+            + beyond_kept(self.heard.capacity()) * size_of::<Mail>()
+            + task_map::memory_bytes(&self.places)
+            + task_map::ids_memory_bytes(&self.managed)
+    }
+
+    /// Frees memory that many messages or tasks needed once and none needs now.
+    fn free_spare_memory(&mut self) {
+        if self.answers.is_empty() {
+            self.answers.shrink_to(MESSAGES_KEPT_MAX);
+        }
+        if self.heard.is_empty() {
+            self.heard.shrink_to(MESSAGES_KEPT_MAX);
+        }
+        task_map::free_spare(&mut self.places);
+        task_map::free_spare_ids(&mut self.managed);
+        self.machine.free_spare_memory();
+        self.tasks.free_spare_memory();
+        self.commands.free_spare_memory();
     }
 
     fn log_end(&self) {
@@ -550,8 +616,16 @@ impl Role for Connection {
         if any || self.tasks.is_unpolled() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    fn poll_out_of_turn(&mut self, context: &mut Context<'_>) -> bool {
-        self.tasks.poll_holding(context)
+    fn poll_out_of_turn(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
+        self.is_out_of_turn = true;
+        let mut any = self.poll_aborts(now, context, out);
+        any |= self.tasks.poll_out_of_turn(context);
+        while let Some(ended) = self.tasks.next_aborted() {
+            self.handle(now, ended, out);
+            any = true;
+        }
+        self.is_out_of_turn = false;
+        any
     }
 
     fn before_sending(&mut self) {
@@ -605,13 +679,12 @@ impl Role for Connection {
 
     fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
         if self.tasks.are_quiet() {
-            self.machine.free_spare_memory();
-            self.tasks.free_spare_memory();
-            self.commands.free_spare_memory();
+            self.free_spare_memory();
         }
         let task_bytes = self.machine.task_memory_bytes()
             + self.tasks.memory_bytes()
-            + self.commands.memory_bytes();
+            + self.commands.memory_bytes()
+            + self.messages_bytes();
         let may = self.memory.may_hold(bytes, task_bytes, self.tasks.charge_running());
         if !may {
             let why = "memory is exhausted, and its initiator holds most of it (memory_bytes_max)";
@@ -628,3 +701,6 @@ impl Role for Connection {
         self.over.is_some() && self.joining.is_none() && self.tasks.are_quiet()
     }
 }
+
+#[cfg(test)]
+mod tests;

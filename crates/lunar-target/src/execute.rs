@@ -20,12 +20,14 @@ use crate::long_operation::Generation;
 use crate::memory::{NoMemory, WorkMemory};
 use crate::quota::{Cost, Dues, prefetch_bytes_max};
 use crate::ranges::{ClaimedBlocks, RangeGuard, RangeLocks, TooManyWaiting};
+use crate::room::Held;
 use crate::session::Session;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use entry::Entry;
-use lunar_block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState, IoContext};
-use lunar_scsi::plan::{LbaRange, Pattern, Plan, Refusal};
+use hold::Hold;
+use lunar_block::{BlockDevice, BlockRange, Buffer, Clear, ErrorKind, ExtentState, IoContext};
+use lunar_scsi::plan::{LbaRange, NexusId, Pattern, Plan, Refusal};
 use lunar_scsi::sense::{Sense, SenseKey};
 use lunar_scsi::unit::lba_status_reply;
 use std::sync::atomic::Ordering::SeqCst;
@@ -134,7 +136,8 @@ pub(crate) async fn execute_paying(unit: Arc<LogicalUnit>, plan: Plan, work: Wor
     let entry = Some(Entry::new(session, judged, &plan));
     let block_bytes = u64::from(unit.block_bytes());
     let generation = judged.generation;
-    let run = Run { unit: &unit, generation, block_bytes, abort, dues, memory, entry };
+    let (nexus, held) = (session.nexus, Mutex::default());
+    let run = Run { unit: &unit, generation, block_bytes, nexus, abort, dues, memory, entry, held };
     run.ending(&plan, data, read_buffer).await
 }
 
@@ -166,7 +169,7 @@ pub(crate) fn write_at_hand(
     let _guard = if share.is_none() { Some(unit.ranges.try_lock_shared(range)?) } else { None };
     // Under the lock: an operation that begins later waits for it.
     let same = unit.revision() == generation.revision;
-    if !same || unit.leftovers.may_be_too_many() {
+    if !same || unit.leftovers.may_be_too_many() || unit.holds_writes() {
         return None;
     }
     let written = unit.device().write_at_hand(block_range(range), data, durable);
@@ -189,7 +192,8 @@ pub(crate) async fn execute(
         buffers: lunar_block::BufferPool::default(),
         wait_max: Duration::from_secs(1),
     };
-    let run = Run { unit: &unit, generation, block_bytes, abort, dues, memory, entry: None };
+    let (nexus, entry, held) = (NexusId(1), None, Mutex::default());
+    let run = Run { unit: &unit, generation, block_bytes, nexus, abort, dues, memory, entry, held };
     run.ending(&plan, data, None).await
 }
 
@@ -197,11 +201,14 @@ struct Run<'a> {
     unit: &'a Arc<LogicalUnit>,
     generation: Generation,
     block_bytes: u64,
+    nexus: NexusId,
     abort: AbortSignal,
     dues: Dues,
     memory: WorkMemory,
     /// `None`: of a copy, which judges each of its pieces itself.
     entry: Option<Entry<'a>>,
+    /// Its place among the writes that wait for room.
+    held: Mutex<Option<Held>>,
 }
 
 impl Run<'_> {
@@ -328,16 +335,10 @@ impl Run<'_> {
         LbaRange { count: range.count.min(blocks), ..range }
     }
 
-    /// Writes under `guard`, which the caller gets back.
-    async fn put(
-        &self,
-        guard: RangeGuard,
-        range: LbaRange,
-        data: Bytes,
-        durable: bool,
-    ) -> Step<RangeGuard> {
+    /// Writes, with `range` held shared; what is held is returned.
+    async fn put(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<RangeGuard> {
         let work = || self.write_work(range, data.clone(), durable);
-        let (guard, done) = self.try_with_room(guard, None, work).await?;
+        let (guard, done) = self.try_with_room(range.into(), Hold::Shared, work).await?;
         match done {
             Ok(()) => Ok(guard),
             Err(error) => Err(Box::pin(self.write_failed_at(guard, range, &data, error)).await),
@@ -351,9 +352,16 @@ impl Run<'_> {
 
     /// Holds `range`, shared with other writers or alone, as soon as it is free.
     async fn lock(&self, range: impl Into<ClaimedBlocks>, exclusive: bool) -> Step<RangeGuard> {
-        let owner = self.memory.buffers.owner();
-        let lock = self.unit.ranges.lock_for(owner, range, exclusive);
-        let guard = self.abort.unless(lock).await??;
+        let (owner, blocks) = (self.memory.buffers.owner(), range.into());
+        let guard = loop {
+            let lock = self.unit.ranges.lock_for(owner, blocks.clone(), exclusive);
+            let guard = self.abort.unless(lock).await??;
+            if !self.is_behind_held(&blocks) {
+                break guard;
+            }
+            drop(guard);
+            Box::pin(self.wait_behind_held(blocks.clone())).await?;
+        };
         self.check_generation()?;
         self.enter()?;
         Ok(guard)
@@ -396,27 +404,42 @@ impl Run<'_> {
     /// Holds the range while the disk may have it wait for other writes: as many may do so as have
     /// memory for their data.
     async fn write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
-        let guard = self.lock(range, false).await?;
-        self.put(guard, range, data, durable).await.map(drop)
+        self.put(range, data, durable).await.map(drop)
     }
 
     async fn compare_and_write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
         let half = self.bytes(range);
-        let buffer = self.take(half).await?;
-        let guard = self.lock(range, true).await?;
-        let current = self.get_into(range, buffer).await?;
-        if let Some(offset) = first_difference(&current, data.get(..half).unwrap_or_default()) {
-            return Err(miscompare(offset as u64).into());
+        let new = data.slice(half..);
+        loop {
+            let buffer = self.take(half).await?;
+            let guard = self.lock(range, true).await?;
+            let old = self.get_into(range, buffer).await?;
+            if let Some(offset) = first_difference(&old, data.get(..half).unwrap_or_default()) {
+                return Err(miscompare(offset as u64).into());
+            }
+            let replaced = self.replace(guard, range, old.freeze(), new.clone(), durable).await?;
+            if replaced.is_some() {
+                return Ok(());
+            }
         }
-        self.put(guard, range, data.slice(half..), durable).await.map(drop)
     }
 
     async fn or_write(&self, range: LbaRange, data: &[u8], durable: bool) -> Step<()> {
-        let buffer = self.take(self.bytes(range)).await?;
-        let guard = self.lock(range, true).await?;
-        let mut current = self.get_into(range, buffer).await?;
-        current.iter_mut().zip(data).for_each(|(byte, set)| *byte |= set);
-        self.put(guard, range, current.freeze(), durable).await.map(drop)
+        loop {
+            let buffer = self.take(self.bytes(range)).await?;
+            // What is there is put back where a write may be held.
+            let kept = if self.holds() { Some(self.take(self.bytes(range)).await?) } else { None };
+            let guard = self.lock(range, true).await?;
+            let mut new = self.get_into(range, buffer).await?;
+            let old = kept.map_or_else(Bytes::new, |mut kept| {
+                kept.copy_from_slice(&new);
+                kept.freeze()
+            });
+            new.iter_mut().zip(data).for_each(|(byte, set)| *byte |= set);
+            if self.replace(guard, range, old, new.freeze(), durable).await?.is_some() {
+                return Ok(());
+            }
+        }
     }
 
     /// `pattern` is one block, or empty for zeroes.
@@ -429,7 +452,7 @@ impl Run<'_> {
     ) -> Step<()> {
         let zeroes = pattern.iter().all(|byte| *byte == 0);
         if zeroes && self.device().sparse().is_some() {
-            return self.clear(range, || self.zeroes_work(range, may_unmap, durable)).await;
+            return self.clear(range, Clear::Zero { may_unmap }, durable).await;
         }
         let block = self.block_bytes as usize;
         let blocks = (PIECE_BYTES / block).max(1).min(range.count.min(1 << 20) as usize);
@@ -448,15 +471,14 @@ impl Run<'_> {
             self.pay(0, part).await?;
             self.abort.may_move().await?;
             // A WRITE of a piece: each waits for its turn before it has its range.
-            let guard = self.lock(part, false).await?;
-            self.put(guard, part, data, false).await?;
+            drop(self.put(part, data, false).await?);
             lunar_net::count_moved(self.bytes(part));
             done += count;
         }
         if durable { self.flush(false).await } else { Ok(()) }
     }
 
-    /// Holds the ranges of the whole list as one claim: it waits for all of them or has them all.
+    /// Holds the ranges of the list as one claim: it waits for all of them or has them all.
     async fn unmap(&self, ranges: &[LbaRange], durable: bool) -> Step<()> {
         if self.device().sparse().is_none() {
             return Err(internal_failure().into()); // the table refuses UNMAP on such units
@@ -464,7 +486,7 @@ impl Run<'_> {
         if ranges.is_empty() {
             return Ok(());
         }
-        self.clear(ClaimedBlocks::of(ranges), || self.unmap_work(ranges, durable)).await
+        self.clear(ClaimedBlocks::of(ranges), Clear::Unmap, durable).await
     }
 
     async fn flush(&self, immediate: bool) -> Step<()> {

@@ -16,6 +16,7 @@ use lunar_block::BufferPool;
 use lunar_iscsi::login::{Join, Joined, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
 use lunar_iscsi::session::target::{SessionLimits, TargetSession};
+use lunar_net::OwnerId;
 use lunar_scsi::share::{Origin, Owner};
 use lunar_scsi::unit::TargetPort;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) struct Joiner {
     pub(crate) mailbox: Mailbox,
     /// An account for what its session takes.
     pub(crate) memory: BufferPool,
+    /// Whose time it takes.
+    pub(crate) time_owner: OwnerId,
 }
 
 impl Joiner {
@@ -139,14 +142,15 @@ impl Admission {
             return Ok(Self { target: None, origin, luns, port: discovery_port(), ports: vec![] });
         };
         let served = shared.catalogue();
-        let target = served.target(name).cloned().ok_or(LoginStatus::TARGET_REMOVED)?;
+        let served = served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
         // What is served may have changed since the login began.
-        if !access::admits(&target, &key.initiator_name, path.peer.ip()) {
+        if !served.admits(&key.initiator_name, path.peer.ip()) {
             return Err(LoginStatus::NOT_FOUND);
         }
+        let target = Arc::clone(served.options);
         Ok(Self {
             origin: origin(Some(&target), join, path),
-            luns: served.visible_luns(name, &key.initiator_name, path.peer.ip()),
+            luns: served.visible_luns(&key.initiator_name, path.peer.ip()),
             port: access::target_port(&target, key.portal_group_tag),
             ports: access::target_ports(&target, &shared.portals),
             target: Some(target),
@@ -181,7 +185,7 @@ fn insert(
     let max_connections = join.session.max_connections;
     let nexus = lunar_scsi::plan::NexusId(shared.next_id());
     let owner = OwnerKey::new(PeerNetwork::of(joiner.path.peer.ip()), join.user.clone());
-    let quota = quota(shared, &key, origin, owner);
+    let quota = quota(shared, &key, origin, owner, joiner.memory.clone());
     let returns_from = shared.target_resets.take_returning(&key);
     let session = Session::new(SessionParts {
         key,
@@ -193,6 +197,7 @@ fn insert(
         max_connections,
         path: joiner.path,
         origin,
+        time_owner: joiner.time_owner,
         quota,
         port,
         ports,
@@ -230,13 +235,14 @@ fn quota(
     key: &SessionKey,
     origin: Option<Origin>,
     owner: OwnerKey,
+    memory: BufferPool,
 ) -> SessionQuota {
     let gates = match &key.target_name {
         Some(target) => shared.quotas.of(target),
         None => Arc::<InitiatorGates>::default(),
     };
     let initiator = InitiatorKey { name: key.initiator_name.clone(), origin };
-    SessionQuota::new(initiator, owner, &gates)
+    SessionQuota::new(initiator, owner, &gates, memory)
 }
 
 /// Of no target: a discovery session has no units.
@@ -268,8 +274,8 @@ async fn find(
     }
     // Its leading connection may have come from an address that is shown more than this one.
     let (served, name) = (shared.catalogue(), key.target_name.as_deref().unwrap_or_default());
-    served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
-    let luns = served.visible_luns(name, &key.initiator_name, joiner.path.peer.ip());
+    let served = served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
+    let luns = served.visible_luns(&key.initiator_name, joiner.path.peer.ip());
     if !session.view().shows(&luns) {
         return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
     }

@@ -11,7 +11,7 @@ use lunar_iscsi::pdu::{ManagementFunction, ManagementResponse};
 use lunar_iscsi::session::target::Input;
 use lunar_scsi::plan::NexusId;
 use lunar_wire::Lun;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// COMMANDS CLEARED BY ANOTHER INITIATOR.
@@ -25,7 +25,7 @@ pub(crate) fn spawn(
     function: ManagementFunction,
     lun: Lun,
 ) {
-    lunar_net::spawn_local(async move {
+    lunar_net::spawn_local_for(session.time_owner, async move {
         let (response, information) = match function {
             ManagementFunction::QUERY_ASYNCHRONOUS_EVENT => pending_event(&session, lun),
             _ => (run(&shared, &session, function, lun).await, [0; 3]),
@@ -39,7 +39,7 @@ pub(crate) fn spawn(
         }
         session.managed(&shared, Input::Managed { id, response, information });
         if cold {
-            end_all(&shared, &session);
+            end_all(&shared, &session).await;
         }
     });
 }
@@ -97,12 +97,12 @@ pub(crate) async fn abort_tasks_of(
     unit: Arc<LogicalUnit>,
     nexuses: Vec<NexusId>,
 ) {
-    let nexuses: HashSet<_> = nexuses.into_iter().filter(|nexus| *nexus != by.nexus).collect();
-    let mut sessions = shared.sessions().all();
-    sessions.retain(|session| nexuses.contains(&session.nexus));
-    let is_hit = |other: &Arc<LogicalUnit>| Arc::ptr_eq(other, &unit);
-    let begun = sessions.iter().map(|other| (other, other.abort_on_units(&shared, is_hit)));
-    let begun: Vec<_> = begun.filter(|(_, aborted)| !aborted.is_empty()).collect();
+    let nexuses: BTreeSet<_> = nexuses.into_iter().filter(|nexus| *nexus != by.nexus).collect();
+    let mut begun = Vec::new();
+    for nexus in nexuses {
+        begun.extend(shared.visits.abort(&shared, nexus, &unit).await);
+    }
+    begun.retain(|(_, aborted)| !aborted.is_empty());
     let aborts = begun.into_iter().map(async |(other, aborted)| {
         let mut tasks: u32 = 0;
         for of_number in aborted {
@@ -124,12 +124,22 @@ pub(crate) async fn abort_tasks_of(
 /// TARGET COLD RESET ends every session of the target, RFC 7143 §11.5.1. The one that asked ends by
 /// itself once it has its answer. The target is what an initiator sees of it: a session that uses
 /// units which it does not see goes on, without its tasks on those that it does.
-fn end_all(shared: &Arc<Shared>, by: &Arc<Session>) {
-    let sessions = shared.sessions().all();
-    for session in sessions.iter().filter(|session| !session.is_ending()) {
-        let same = session.key.target_name == by.key.target_name && !Arc::ptr_eq(session, by);
-        if same && session.view().units().iter().all(|unit| by.view().has(unit)) {
-            session.end(shared);
-        }
+async fn end_all(shared: &Arc<Shared>, by: &Arc<Session>) {
+    let nexuses = shared.sessions().nexuses();
+    let seen = Arc::clone(&by.view());
+    for nexus in nexuses.into_iter().filter(|nexus| *nexus != by.nexus) {
+        let visit = || {
+            let session = shared.sessions().of_nexus(nexus);
+            let session = session.filter(|session| {
+                session.key.target_name == by.key.target_name && !session.is_ending()
+            });
+            let Some(session) = session else { return ((), 0) };
+            let tasks = session.tasks();
+            if seen.shows_all_of(&session.view()) {
+                session.end(shared);
+            }
+            ((), tasks)
+        };
+        shared.visits.visit(visit).await;
     }
 }

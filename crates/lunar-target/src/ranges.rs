@@ -16,6 +16,7 @@ mod interval_tree;
 #[cfg(test)]
 mod model;
 mod owner_queue;
+mod spare;
 #[cfg(test)]
 mod tests;
 
@@ -25,16 +26,19 @@ use lunar_scsi::plan::LbaRange;
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
 pub(crate) use blocks::ClaimedBlocks;
 
-/// The locks of one unit.
+/// The locks of one unit, or of one session at a unit.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
-    /// Made when they are needed first: many sessions only ever share.
-    claims: OnceLock<Box<Mutex<Claims>>>,
+    /// `None` while there is no claim, unless [`keeps_claims`](Self::keeps_claims): there may be
+    /// thousands of sessions, each with locks of its own at thousands of units.
+    claims: Mutex<Option<Box<Claims>>>,
+    /// The memory of a few claims is kept while there is none.
+    keeps_claims: bool,
     /// Everything is shared so many times [`SHARE`], apart from `claims`; and [`EXCLUSIVE`] while
     /// one of them is exclusive, held or waiting. Changed under their lock but for the shares.
     shares: AtomicUsize,
@@ -106,6 +110,11 @@ impl Fence {
 }
 
 impl RangeLocks {
+    /// Locks that keep the memory of a few claims, for units: a claim then allocates nothing.
+    pub(crate) fn of_unit() -> Self {
+        Self { keeps_claims: true, ..Self::default() }
+    }
+
     /// Holds `range`, shared with other writers, or alone.
     pub(crate) async fn lock(
         self: &Arc<Self>,
@@ -132,9 +141,10 @@ impl RangeLocks {
         range: impl Into<ClaimedBlocks>,
         exclusive: bool,
     ) -> RangeQueued {
-        let mut claims = self.claims();
-        let new = self.new_claim(&mut claims, None, range.into(), exclusive);
-        self.add(&mut claims, new)
+        let mut locked = self.lock_claims();
+        let claims = locked.get_or_insert_default();
+        let new = self.new_claim(claims, None, range.into(), exclusive);
+        self.add(claims, new)
     }
 
     /// Takes a place in the queue as for [`lock_for`](Self::lock_for).
@@ -144,21 +154,23 @@ impl RangeLocks {
         range: impl Into<ClaimedBlocks>,
         exclusive: bool,
     ) -> Result<RangeQueued, TooManyWaiting> {
-        let mut claims = self.claims();
-        let new = self.new_claim(&mut claims, Some(Arc::clone(owner)), range.into(), exclusive);
+        let mut locked = self.lock_claims();
+        let claims = locked.get_or_insert_default();
+        let new = self.new_claim(claims, Some(Arc::clone(owner)), range.into(), exclusive);
         if new.has_to_wait && !claims.may_wait(owner) {
             if exclusive {
-                self.end_exclusive_claim(&mut claims);
+                self.end_exclusive_claim(claims);
             }
             return Err(TooManyWaiting);
         }
-        Ok(self.add(&mut claims, new))
+        Ok(self.add(claims, new))
     }
 
     /// Holds `range`, shared with other writers, unless that has to be waited for, or might be:
     /// no claim that waits is overtaken, whosever it is.
     pub(crate) fn try_lock_shared(self: &Arc<Self>, range: LbaRange) -> Option<RangeGuard> {
-        let mut claims = self.claims();
+        let mut locked = self.lock_claims();
+        let claims = locked.get_or_insert_default();
         let claim = claims.new_claim(None, range.into(), false);
         if claims.excludes_shared(&claim) {
             return None;
@@ -169,9 +181,10 @@ impl RangeLocks {
 
     /// Holds `range` at once, whoever else does: who comes later or waits already waits for it.
     pub(crate) fn at_head(self: &Arc<Self>, range: LbaRange) -> RangeQueued {
-        let mut claims = self.claims();
+        let mut locked = self.lock_claims();
+        let claims = locked.get_or_insert_default();
         let claim = claims.new_claim(None, range.into(), true);
-        self.begin_exclusive_claims(&mut claims, 1);
+        self.begin_exclusive_claims(claims, 1);
         let id = claim.id;
         RangeQueued { guard: self.guard(id, claims.hold_at_head(claim)), wait: None }
     }
@@ -271,7 +284,9 @@ impl RangeLocks {
             let mut shown = pin!(self.shown.notified());
             shown.as_mut().enable();
             // What is secluded is exclusive.
-            if !self.claims().any_exclusive_held(&blocks, |held| held.secluded) {
+            let is_secluded =
+                |claims: &Claims| claims.any_exclusive_held(&blocks, |held| held.secluded);
+            if !self.lock_claims().as_deref().is_some_and(is_secluded) {
                 return;
             }
             shown.await;
@@ -280,11 +295,12 @@ impl RangeLocks {
 
     /// Secludes the pieces of copies that are being written now.
     pub(crate) fn seclude_copies(&self) {
-        let mut claims = self.claims();
+        let mut locked = self.lock_claims();
+        let Some(claims) = locked.as_deref_mut() else { return };
         let is_piece = |slot: &u32| claims.claim(*slot).of_copy;
         let pieces: Vec<u32> = claims.held.iter().copied().filter(is_piece).collect();
         for slot in pieces {
-            self.seclude(&mut claims, slot);
+            self.seclude(claims, slot);
         }
     }
 
@@ -295,8 +311,14 @@ impl RangeLocks {
         self.begin_exclusive_claims(claims, secluded.were_shared);
     }
 
-    fn claims(&self) -> MutexGuard<'_, Claims> {
-        self.claims.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_claims(&self) -> MutexGuard<'_, Option<Box<Claims>>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the claims out if there is none, unless their memory is kept. To be dropped after
+    /// `locked`.
+    fn take_unused(&self, locked: &mut Option<Box<Claims>>) -> Option<Box<Claims>> {
+        locked.take_if(|claims| !self.keeps_claims && claims.are_none())
     }
 }
 
@@ -304,19 +326,21 @@ impl RangeGuard {
     /// Whoever comes from now on, to read as well, waits until this is let go. Those who share the
     /// range already go on.
     pub(crate) fn seclude(&self) {
-        let mut claims = self.locks.claims();
+        let mut locked = self.locks.lock_claims();
+        let Some(claims) = locked.as_deref_mut() else { return };
         if claims.held_mut(self.id, self.slot).is_some() {
-            self.locks.seclude(&mut claims, self.slot);
+            self.locks.seclude(claims, self.slot);
         }
     }
 
     /// It is a piece of a copy that is locked.
     pub(crate) fn of_copy(self) -> Self {
-        let mut claims = self.locks.claims();
-        if let Some(claim) = claims.held_mut(self.id, self.slot) {
+        let mut locked = self.locks.lock_claims();
+        let claims = locked.as_deref_mut();
+        if let Some(claim) = claims.and_then(|claims| claims.held_mut(self.id, self.slot)) {
             claim.of_copy = true;
         }
-        drop(claims);
+        drop(locked);
         self
     }
 }
@@ -350,14 +374,16 @@ impl RangeQueued {
 
 impl Drop for RangeGuard {
     fn drop(&mut self) {
-        let mut claims = self.locks.claims();
+        let mut locked = self.locks.lock_claims();
+        let Some(claims) = locked.as_deref_mut() else { return };
         let Some(removed) = claims.remove(self.id, self.slot) else { return };
         if removed.claim.exclusive {
-            self.locks.end_exclusive_claim(&mut claims);
+            self.locks.end_exclusive_claim(claims);
         }
-        let grants = self.locks.grant(&mut claims, Some(&removed));
-        drop(claims);
-        drop(grants);
+        let grants = self.locks.grant(claims, Some(&removed));
+        let unused = self.locks.take_unused(&mut locked);
+        drop(locked);
+        drop((grants, unused));
         if removed.claim.secluded {
             self.locks.secluded.fetch_sub(1, SeqCst);
             self.locks.shown.notify_waiters();
@@ -368,9 +394,10 @@ impl Drop for RangeGuard {
 impl<L: Deref<Target = RangeLocks>> Drop for Share<L> {
     fn drop(&mut self) {
         if self.locks.shares.fetch_sub(SHARE, SeqCst) == SHARE | EXCLUSIVE {
-            let mut claims = self.locks.claims();
-            let grants = self.locks.grant(&mut claims, None);
-            drop(claims);
+            let mut locked = self.locks.lock_claims();
+            let claims = locked.as_deref_mut();
+            let grants = claims.map(|claims| self.locks.grant(claims, None));
+            drop(locked);
             drop(grants);
         }
     }

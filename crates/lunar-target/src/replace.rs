@@ -4,10 +4,15 @@ use crate::Error;
 use crate::access;
 use crate::catalogue::{Catalogue, Indexed};
 use crate::options::TargetOptions;
+use crate::pieces::Pieces;
 use crate::server::{Server, Shared, begin};
 use crate::session::Session;
 use crate::unit::LogicalUnit;
-use crate::view::{self, LunTable};
+use crate::view::{self, LunChange, LunTable};
+use futures_util::future::{FutureExt, LocalBoxFuture};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -20,6 +25,8 @@ const OPERATION_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The last sync of such a unit is waited for so long, and goes on alone after: a disk that hangs
 /// must not keep everything else from being changed.
 const RETIRE_SYNC_MAX: Duration = Duration::from_secs(60);
+/// A session counts as so many units, however few it sees.
+const SESSION_UNITS: usize = 16;
 const OPERATION_POLL: Duration = Duration::from_millis(10);
 
 /// What changed when the catalogue did.
@@ -57,21 +64,21 @@ impl Server {
         let _alone = self.replacing.lock().await;
         let before = self.shared.units();
         let after = new.catalogue.units();
-        let missing = |among: &[Arc<LogicalUnit>], unit: &Arc<LogicalUnit>| {
-            !among.iter().any(|other| Arc::ptr_eq(other, unit))
-        };
-        for unit in after.iter().filter(|unit| missing(&before, unit)) {
+        let address = |unit: &Arc<LogicalUnit>| Arc::as_ptr(unit).addr();
+        let [known, kept] =
+            [&before, &after].map(|units| units.iter().map(address).collect::<HashSet<_>>());
+        for unit in after.iter().filter(|unit| !known.contains(&address(unit))) {
             begin(&self.shared, &self.cores, Arc::clone(unit));
         }
         let old = self.shared.swap_catalogue(Arc::clone(&new));
         let shared = Arc::clone(&self.shared);
         let settled = self.on_core(move || async move { settle(&shared, &old, &new).await }).await;
         let mut replaced = settled.unwrap_or_default();
-        for unit in before.into_iter().filter(|unit| missing(&after, unit)) {
-            if let Err(why) = retire(&unit).await {
+        for unit in before.iter().filter(|unit| !kept.contains(&address(unit))) {
+            if let Err(why) = retire(unit).await {
                 replaced.failed_syncs.push((unit.device().name().to_owned(), why));
             }
-            replaced.units_gone.push(unit);
+            replaced.units_gone.push(Arc::clone(unit));
         }
         Ok(replaced)
     }
@@ -100,70 +107,158 @@ impl Server {
 }
 
 /// What becomes of a session.
-enum Lot<'t> {
+enum SessionChange<'t> {
     /// It is not concerned, but for what it may do.
     Stays(Option<&'t Arc<TargetOptions>>),
-    Sees(&'t Arc<TargetOptions>, Arc<LunTable>),
+    Sees(&'t Arc<TargetOptions>, Rc<LunChange>),
     Ends,
 }
 
-/// All sessions at once: one whose initiator takes its time holds up no other.
-async fn settle(shared: &Arc<Shared>, old: &Indexed, new: &Indexed) -> Replaced {
+/// What is left to be done once something that was waited for has come.
+enum NextStep<'a> {
+    /// Its aborted tasks are quiet.
+    EndShow(&'a Session),
+    /// It has not ended by itself.
+    Cut(&'a Arc<Session>),
+    Nothing,
+}
+
+type Wait<'a> = LocalBoxFuture<'a, NextStep<'a>>;
+
+/// From what was served to what is served now.
+struct Change<'a> {
+    old: &'a Indexed,
+    new: &'a Indexed,
+    /// By the addresses of the tables, which they keep.
+    luns: HashMap<(usize, usize), (Arc<LunTable>, Rc<LunChange>)>,
+    /// Whether rights may be others, by the addresses of the new targets.
+    rights: HashMap<usize, bool>,
+}
+
+/// Settles what concerns each session, in pieces. What a session is waited for holds up no other.
+pub(crate) async fn settle(shared: &Arc<Shared>, old: &Indexed, new: &Indexed) -> Replaced {
     // Whoever logs in after the swap sees the new catalogue, and is no concern of ours.
     let sessions = shared.sessions().all();
-    let each = sessions.iter().map(|session| async move {
-        match lot(session, old, new) {
-            Lot::Stays(target) => {
-                target.into_iter().for_each(|target| session.set_rights(target));
-                (0, 0)
+    let mut change = Change { old, new, luns: HashMap::new(), rights: HashMap::new() };
+    let (mut pieces, mut replaced) = (Pieces::default(), Replaced::default());
+    let mut waits = FuturesUnordered::<Wait<'_>>::new();
+    for session in &sessions {
+        pieces.count(SESSION_UNITS).await;
+        match change.of(session, &mut pieces).await {
+            SessionChange::Stays(None) => {}
+            SessionChange::Stays(Some(target)) => {
+                session.set_rights(target, change.changes_rights(target), &mut pieces).await;
             }
-            Lot::Sees(target, luns) => {
-                session.set_rights(target);
-                view::show(shared, session, luns).await;
-                (1, 0)
+            SessionChange::Sees(target, luns) => {
+                replaced.sessions_changed += 1;
+                session.set_rights(target, change.changes_rights(target), &mut pieces).await;
+                pieces.count(session.view().luns().len()).await;
+                let aborted = view::begin_show(shared, session, &luns);
+                waits.push(Box::pin(async move {
+                    for tasks in aborted {
+                        let _ = tasks.await; // the session may be over
+                    }
+                    NextStep::EndShow(session)
+                }));
             }
-            Lot::Ends => {
-                dismiss(shared, session).await;
-                (0, 1)
+            SessionChange::Ends => {
+                replaced.sessions_ended += 1;
+                session.ask_to_leave(LEAVE_SECONDS);
+                waits.push(Box::pin(async move {
+                    if ends_in_time(session).await {
+                        NextStep::Nothing
+                    } else {
+                        NextStep::Cut(session)
+                    }
+                }));
             }
         }
-    });
-    let lots = futures_util::future::join_all(each).await;
-    Replaced {
-        sessions_changed: lots.iter().map(|(changed, _)| changed).sum(),
-        sessions_ended: lots.iter().map(|(_, ended)| ended).sum(),
-        ..Replaced::default()
+        // To begin each wait at once: all of them in one piece would be long.
+        while let Some(Some(next)) = waits.next().now_or_never() {
+            waits.extend(next.run(shared, &mut pieces).await);
+        }
+    }
+    while let Some(next) = waits.next().await {
+        waits.extend(next.run(shared, &mut pieces).await);
+    }
+    replaced
+}
+
+impl<'a> NextStep<'a> {
+    async fn run(self, shared: &Arc<Shared>, pieces: &mut Pieces) -> Option<Wait<'a>> {
+        pieces.count(SESSION_UNITS).await;
+        match self {
+            Self::EndShow(session) => view::end_show(session, pieces).await,
+            Self::Cut(session) => {
+                pieces.count(session.view().luns().len()).await;
+                session.end(shared);
+                return Some(Box::pin(async move {
+                    ends_in_time(session).await; // its tasks may hang in a device
+                    NextStep::Nothing
+                }));
+            }
+            Self::Nothing => {}
+        }
+        None
     }
 }
 
-fn lot<'t>(session: &Session, old: &Indexed, new: &'t Indexed) -> Lot<'t> {
-    let Some(name) = session.key.target_name.as_deref() else { return Lot::Stays(None) };
-    let Some(target) = new.target(name) else { return Lot::Ends };
-    let (initiator, address) = (&session.key.initiator_name, session.path.peer.ip());
-    let was = old.target(name);
-    let differs =
-        |of: fn(&TargetOptions) -> (Option<&str>, u16)| was.is_none_or(|was| of(was) != of(target));
-    // A new address is for new logins only; this one logged in where it was told to.
-    let sent_away = target.redirect.is_some() && differs(|t| (t.redirect.as_deref(), 0));
-    let moved = differs(|t| (None, t.portal_group));
-    if sent_away || moved || !access::admits(target, initiator, address) {
-        return Lot::Ends;
+impl<'a> Change<'a> {
+    async fn of(&mut self, session: &Session, pieces: &mut Pieces) -> SessionChange<'a> {
+        let Some(name) = session.key.target_name.as_deref() else {
+            return SessionChange::Stays(None);
+        };
+        let Some(served) = self.new.target(name) else { return SessionChange::Ends };
+        let target = served.options;
+        let (initiator, address) = (&session.key.initiator_name, session.path.peer.ip());
+        let was = self.old.target(name).map(|was| was.options);
+        let differs = |of: fn(&TargetOptions) -> (Option<&str>, u16)| {
+            was.is_none_or(|was| of(was) != of(target))
+        };
+        // A new address is for new logins only; this one logged in where it was told to.
+        let sent_away = target.redirect.is_some() && differs(|t| (t.redirect.as_deref(), 0));
+        let moved = differs(|t| (None, t.portal_group));
+        if sent_away || moved || !served.admits(initiator, address) {
+            return SessionChange::Ends;
+        }
+        let seen = Arc::clone(session.view().luns());
+        let luns = served.visible_luns(initiator, address);
+        let tables = (Arc::as_ptr(&seen).addr(), Arc::as_ptr(&luns).addr());
+        let luns = match self.luns.get(&tables) {
+            Some((_, luns)) => Rc::clone(luns),
+            None => {
+                pieces.count(seen.len() + luns.len()).await;
+                let luns = Rc::new(LunChange::new(&seen, luns));
+                self.luns.insert(tables, (seen, Rc::clone(&luns)));
+                luns
+            }
+        };
+        match luns.is_none {
+            true => SessionChange::Stays(Some(target)),
+            false => SessionChange::Sees(target, luns),
+        }
     }
-    let luns = new.visible_luns(name, initiator, address);
-    match session.view().shows(&luns) {
-        true => Lot::Stays(Some(target)),
-        false => Lot::Sees(target, luns),
+
+    fn changes_rights(&mut self, target: &Arc<TargetOptions>) -> bool {
+        let changes = || {
+            let was = self.old.target(&target.name);
+            was.is_none_or(|was| access::may_change_rights(was.options, target))
+        };
+        *self.rights.entry(Arc::as_ptr(target).addr()).or_insert_with(changes)
     }
+}
+
+async fn ends_in_time(session: &Session) -> bool {
+    let grace = Duration::from_secs(LEAVE_SECONDS.into());
+    tokio::time::timeout(grace, session.ended()).await.is_ok()
 }
 
 /// Asks the initiator to log out; cuts it when it does not.
 async fn dismiss(shared: &Arc<Shared>, session: &Arc<Session>) {
     session.ask_to_leave(LEAVE_SECONDS);
-    let grace = Duration::from_secs(LEAVE_SECONDS.into());
-    if tokio::time::timeout(grace, session.ended()).await.is_err() {
+    if !ends_in_time(session).await {
         session.end(shared);
-        // Its tasks may hang in a device.
-        let _ = tokio::time::timeout(grace, session.ended()).await;
+        ends_in_time(session).await; // its tasks may hang in a device
     }
 }
 

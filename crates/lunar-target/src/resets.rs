@@ -1,18 +1,59 @@
 //! Resets that reach other sessions: one at a time for each unit, and for each target.
 //!
-//! A reset visits every session. Requests that arrive while one runs wait, and a single run serves
-//! all of them: the work grows with the sessions, not with their product with the requests.
+//! A reset visits the sessions that the unit knows. Requests that arrive while one runs wait, and
+//! a single run serves all of them: the work grows with the sessions, not with their product with
+//! the requests. Runs for several units take turns with their visits ([`VisitPace`]).
 
 use crate::server::{Shared, lock};
-use crate::session::{Session, SessionKey};
+use crate::session::{AbortedTasks, Session, SessionKey};
 use crate::unit::LogicalUnit;
 use lunar_scsi::plan::NexusId;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-/// Sessions that a reset visits before other work of the core has its turn.
+/// Visits, and tasks that are aborted in them, before other work of the core has its turn. Each
+/// task makes work for its connection, which is done out of turn.
 const VISITS_AT_ONCE: usize = 64;
+
+/// Has functions that reach other sessions visit them one after the other, and lets other work of
+/// the core have its turn in between: however many functions run, they do no more at once than one.
+#[derive(Debug, Default)]
+pub(crate) struct VisitPace {
+    /// What was visited since other work had its turn.
+    visited: tokio::sync::Mutex<usize>,
+}
+
+impl VisitPace {
+    /// Makes one visit, which returns how many tasks it aborts besides its result. Those who wait
+    /// for one have theirs in the order of their calls.
+    pub(crate) async fn visit<T>(&self, visit: impl FnOnce() -> (T, usize)) -> T {
+        let mut visited = self.visited.lock().await;
+        if *visited >= VISITS_AT_ONCE {
+            tokio::task::yield_now().await;
+            *visited = 0;
+        }
+        let (result, tasks) = visit();
+        *visited += 1 + tasks;
+        result
+    }
+
+    /// Aborts the tasks of a nexus on a unit, for another one. `None`: its session is over.
+    pub(crate) async fn abort(
+        &self,
+        shared: &Arc<Shared>,
+        nexus: NexusId,
+        unit: &Arc<LogicalUnit>,
+    ) -> Option<(Arc<Session>, Vec<AbortedTasks>)> {
+        let visit = || {
+            let session = shared.sessions().of_nexus(nexus);
+            let Some(session) = session else { return (None, 0) };
+            let begun = session.abort_on_unit(shared, unit);
+            (Some((session, begun.ended)), begun.tasks)
+        };
+        self.visit(visit).await
+    }
+}
 
 /// Requests of one kind that are served together.
 pub(crate) struct RequestQueue<T> {
@@ -128,32 +169,46 @@ impl<'a> UnitResets<'a> {
         Self(units)
     }
 
-    fn hit(&self, unit: &Arc<LogicalUnit>, nexus: NexusId) -> bool {
-        let asked = self.0.get(&Arc::as_ptr(unit));
-        asked.is_some_and(|(_, by)| by.is_none_or(|by| by.nexus != nexus))
-    }
-
     /// Aborts the tasks of other nexuses, then resets the units.
     async fn run(self, shared: &Arc<Shared>) {
-        let sessions = shared.sessions().all();
         let mut aborts = Vec::new();
-        for visited in sessions.chunks(VISITS_AT_ONCE) {
-            for session in visited {
-                let is_hit = |unit: &Arc<LogicalUnit>| self.hit(unit, session.nexus);
-                aborts.extend(session.abort_on_units(shared, is_hit));
-            }
-            tokio::task::yield_now().await;
+        for (unit, by) in self.0.values() {
+            abort_on_unit(shared, unit, *by, &mut aborts).await;
         }
         for abort in aborts {
             let _ = abort.await; // the session may be over, its tasks with it
         }
-        for (at, (unit, by)) in self.0.values().enumerate() {
-            match by {
-                Some(session) => session.scsi_of(unit).reset(Some(session.nexus)),
-                None => unit.scsi().reset(None),
+        for (unit, by) in self.0.values() {
+            let reset = || match by {
+                Some(session) => (session.scsi_of(unit).reset(Some(session.nexus)), 0),
+                None => (unit.scsi().reset(None), 0),
+            };
+            shared.visits.visit(reset).await;
+        }
+    }
+}
+
+/// Aborts the tasks that all nexuses but that of `by` have on `unit`. A unit knows each nexus that
+/// has sent it a command (decision 099); who comes to know it meanwhile comes after the reset.
+async fn abort_on_unit(
+    shared: &Arc<Shared>,
+    unit: &Arc<LogicalUnit>,
+    by: Option<&Session>,
+    aborts: &mut Vec<AbortedTasks>,
+) {
+    let mut first = NexusId(0);
+    let Some(last) = shared.visits.visit(|| (unit.scsi().last_nexus(), 0)).await else { return };
+    while first <= last {
+        let known =
+            shared.visits.visit(|| (unit.scsi().nexuses_from(first, VISITS_AT_ONCE), 0)).await;
+        let Some(next) = known.last() else { return };
+        first = NexusId(next.0 + 1);
+        for nexus in known.into_iter().filter(|nexus| *nexus <= last) {
+            if by.is_some_and(|by| by.nexus == nexus) {
+                continue;
             }
-            if at % VISITS_AT_ONCE == VISITS_AT_ONCE - 1 {
-                tokio::task::yield_now().await;
+            if let Some((_, begun)) = shared.visits.abort(shared, nexus, unit).await {
+                aborts.extend(begun);
             }
         }
     }

@@ -1,10 +1,14 @@
 //! Room for what is written: telling initiators before it runs out, and what happens when it has.
 
 use crate::Error;
+use crate::ranges::ClaimedBlocks;
 use crate::server::Shared;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
+use lunar_scsi::plan::NexusId;
 use lunar_scsi::unit::{Resources, Threshold};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -87,61 +91,105 @@ async fn look(unit: &Arc<LogicalUnit>) {
     }
 }
 
-/// The writes of a unit that wait for room, and what the log says of them.
+/// The writes of a unit that wait for room, or behind one that does, and what the log says of them.
 #[derive(Debug, Default)]
 pub(crate) struct HeldWrites {
-    count: usize,
+    /// In the order in which they came.
+    places: Vec<HeldPlace>,
+    next_id: u64,
     /// The log says that writes wait.
     announced: bool,
     /// One has waited since the last look.
     recent: bool,
 }
 
+/// The place of one write among them.
+#[derive(Debug)]
+struct HeldPlace {
+    id: u64,
+    nexus: NexusId,
+    blocks: ClaimedBlocks,
+}
+
 impl HeldWrites {
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        self.count
+        self.places.len()
     }
 
-    /// One more waits; `true`: the log is to say so.
-    fn add(&mut self) -> bool {
-        self.count += 1;
+    /// One more waits. Returns its id; `true`: the log is to say so.
+    fn add(&mut self, nexus: NexusId, blocks: ClaimedBlocks) -> (u64, bool) {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.places.push(HeldPlace { id, nexus, blocks });
         self.recent = true;
-        !std::mem::replace(&mut self.announced, true)
+        (id, !std::mem::replace(&mut self.announced, true))
     }
 
-    fn remove(&mut self) {
-        self.count -= 1;
+    fn remove(&mut self, id: u64) {
+        self.places.retain(|place| place.id != id);
+    }
+
+    /// True if one of this nexus wants some of these blocks, and came before `id` (`None`: before
+    /// now).
+    fn is_behind(&self, nexus: NexusId, blocks: &ClaimedBlocks, id: Option<u64>) -> bool {
+        self.places.iter().any(|place| {
+            place.nexus == nexus
+                && id.is_none_or(|id| place.id < id)
+                && place.blocks.overlap(blocks)
+        })
     }
 
     /// Called once in [`ROOM_INTERVAL`]; `true`: none has waited for that long, and the log is to
     /// say so. Earlier an initiator that aborts its writes and sends others would fill the log.
     fn have_ceased(&mut self) -> bool {
-        let recent = std::mem::replace(&mut self.recent, self.count > 0);
-        let ceased = self.announced && self.count == 0 && !recent;
+        let count = self.count();
+        let recent = std::mem::replace(&mut self.recent, count > 0);
+        let ceased = self.announced && count == 0 && !recent;
         self.announced &= !ceased;
         ceased
     }
 }
 
-/// A write that waits for room is counted while this lives.
+/// A write that waits for room is counted while this lives. Later writes of its nexus to the same
+/// blocks wait until then.
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
-    unit: &'a LogicalUnit,
+pub(crate) struct Held {
+    unit: Arc<LogicalUnit>,
+    id: u64,
 }
 
 impl LogicalUnit {
     /// A place among the writes that wait for room, if one is free.
-    pub(crate) fn hold(&self) -> Option<Held<'_>> {
+    pub(crate) fn hold(self: &Arc<Self>, nexus: NexusId, blocks: ClaimedBlocks) -> Option<Held> {
         let mut writes = self.held();
-        if writes.count >= HELD_WRITES_MAX {
+        if writes.count() >= HELD_WRITES_MAX {
             return None;
         }
-        if writes.add() {
+        let (id, is_to_be_told) = writes.add(nexus, blocks);
+        self.held_count.store(writes.count(), SeqCst);
+        drop(writes);
+        if is_to_be_told {
             let device = self.device().name();
             tracing::warn!(device, "no room is left: writes wait until there is (out_of_space)");
         }
-        Some(Held { unit: self })
+        Some(Held { unit: Arc::clone(self), id })
+    }
+
+    /// True if writes wait for room.
+    pub(crate) fn holds_writes(&self) -> bool {
+        self.held_count.load(SeqCst) > 0
+    }
+
+    /// True if a write of this nexus, which came before `held` or before now, waits for room and
+    /// wants some of these blocks.
+    pub(crate) fn is_behind_held(
+        &self,
+        nexus: NexusId,
+        blocks: &ClaimedBlocks,
+        held: Option<&Held>,
+    ) -> bool {
+        self.holds_writes() && self.held().is_behind(nexus, blocks, held.map(|held| held.id))
     }
 
     /// The server stops, and looks no more.
@@ -157,35 +205,58 @@ impl LogicalUnit {
     }
 }
 
-impl Drop for Held<'_> {
+impl Held {
+    /// Waits until the write is behind none any more.
+    pub(crate) async fn wait_until_first(&self, nexus: NexusId, blocks: &ClaimedBlocks) {
+        loop {
+            let mut ended = pin!(self.unit.held_ended.notified());
+            ended.as_mut().enable();
+            if !self.unit.is_behind_held(nexus, blocks, Some(self)) {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for Held {
     fn drop(&mut self) {
-        self.unit.held().remove();
+        let mut writes = self.unit.held();
+        writes.remove(self.id);
+        self.unit.held_count.store(writes.count(), SeqCst);
+        drop(writes);
+        self.unit.held_ended.notify_waiters();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunar_scsi::plan::LbaRange;
 
     /// Goal: the log says once that writes wait, and once that none does, however often the last
     /// one is aborted and another one comes.
     #[test]
     fn writes_that_come_and_go_are_announced_once() {
         let mut writes = HeldWrites::default();
+        let range = LbaRange { lba: 0, count: 1 };
+        let add = |writes: &mut HeldWrites| writes.add(NexusId(1), range.into());
         let mut lines = 0;
         for _ in 0..10 {
             for _ in 0..1000 {
-                lines += u32::from(writes.add());
-                writes.remove();
+                let (id, is_told) = add(&mut writes);
+                lines += u32::from(is_told);
+                writes.remove(id);
             }
             assert!(!writes.have_ceased(), "some have waited since the last look");
         }
         assert_eq!(lines, 1);
         assert!(writes.have_ceased());
         assert!(!writes.have_ceased(), "it is said once");
-        assert!(writes.add(), "again");
+        let (id, is_told) = add(&mut writes);
+        assert!(is_told, "again");
         assert!((0..3).all(|_| !writes.have_ceased()), "it waits still");
-        writes.remove();
+        writes.remove(id);
         assert!(!writes.have_ceased(), "it did a moment ago");
         assert!(writes.have_ceased());
     }

@@ -17,7 +17,7 @@ use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
 use crate::presence::Link;
 use crate::quota::{InitiatorLimit, TargetQuotas};
 use crate::registration_room::RegistrationRoom;
-use crate::resets::TargetResets;
+use crate::resets::{TargetResets, VisitPace};
 use crate::room;
 use crate::session::{Mail, Session, SessionKey};
 use crate::statistics::{Counters, Observer};
@@ -26,6 +26,7 @@ use crate::unit::LogicalUnit;
 use arc_swap::ArcSwap;
 use lunar_block::BufferPool;
 use lunar_net::{Clock, CoreOptions, Cores};
+use lunar_scsi::plan::NexusId;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -219,6 +220,7 @@ pub(crate) struct Shared {
     pub(crate) connection_lines: LogBudget,
     pub(crate) traces: Places,
     pub(crate) target_resets: TargetResets,
+    pub(crate) visits: VisitPace,
     sessions: Mutex<Sessions>,
     pub(crate) registration_room: RegistrationRoom,
     pub(crate) shares: ConnectionShares,
@@ -272,6 +274,7 @@ impl Shared {
             connection_lines: LogBudget::default(),
             traces: Places::default(),
             target_resets: TargetResets::default(),
+            visits: VisitPace::default(),
             sessions: Mutex::default(),
             shares: ConnectionShares::default(),
             connections: Mutex::new(ConnectionTable::new(table_limits)),
@@ -282,7 +285,7 @@ impl Shared {
 
     /// The target of this name, compared without case.
     pub(crate) fn target(&self, name: &str) -> Option<Arc<TargetOptions>> {
-        self.catalogue.load().target(name).cloned()
+        self.catalogue.load().target(name).map(|target| Arc::clone(target.options))
     }
 
     /// What is served at this moment.
@@ -347,11 +350,12 @@ fn cores_of(cores: usize) -> usize {
     }
 }
 
-/// The sessions by their handles, and by what makes a login the same session.
+/// The sessions by their handles, by their nexuses, and by what makes a login the same session.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     by_tsih: HashMap<u16, Arc<Session>>,
     by_key: HashMap<SessionKey, Arc<Session>>,
+    by_nexus: HashMap<NexusId, Arc<Session>>,
     last_tsih: u16,
 }
 
@@ -371,6 +375,7 @@ impl Sessions {
     pub(crate) fn insert(&mut self, session: Arc<Session>) {
         let other = self.by_key.insert(session.key.clone(), Arc::clone(&session));
         debug_assert!(other.is_none());
+        self.by_nexus.insert(session.nexus, Arc::clone(&session));
         self.by_tsih.insert(session.tsih, session);
     }
 
@@ -385,7 +390,18 @@ impl Sessions {
     pub(crate) fn remove(&mut self, tsih: u16) {
         if let Some(session) = self.by_tsih.remove(&tsih) {
             self.by_key.remove(&session.key);
+            self.by_nexus.remove(&session.nexus);
         }
+    }
+
+    /// The session of a nexus, if it is there.
+    pub(crate) fn of_nexus(&self, nexus: NexusId) -> Option<Arc<Session>> {
+        self.by_nexus.get(&nexus).cloned()
+    }
+
+    /// All nexuses there are.
+    pub(crate) fn nexuses(&self) -> Vec<NexusId> {
+        self.by_nexus.keys().copied().collect()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {

@@ -24,6 +24,7 @@ use lunar_iscsi::framing::TaskId;
 use lunar_iscsi::pdu::LogoutResult;
 use lunar_iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSession};
 use lunar_iscsi::text::ConnectionParameters;
+use lunar_net::OwnerId;
 use lunar_scsi::plan::NexusId;
 use lunar_scsi::plan::buffers::NEXUS_BUFFER_BYTES_MAX;
 use lunar_scsi::reservations::ItNexus;
@@ -75,6 +76,14 @@ pub(crate) type Mailbox = UnboundedSender<Mail>;
 /// How many tasks were aborted for another nexus, once they are quiet; an error if the session is
 /// over.
 pub(crate) type AbortedTasks = oneshot::Receiver<u32>;
+
+/// Tasks of a session that are being aborted for another nexus.
+pub(crate) struct BegunAborts {
+    /// How many they were.
+    pub(crate) tasks: usize,
+    /// One for each number of the unit under which there were some.
+    pub(crate) ended: Vec<AbortedTasks>,
+}
 
 /// The connection that a step is taken for.
 struct Speaker<'a> {
@@ -142,6 +151,8 @@ pub(crate) struct Session {
     pub(crate) path: Path,
     /// Where its initiator comes from; `None`: its name is proven.
     origin: Option<Origin>,
+    /// Whose time it takes, as that of its leading connection.
+    pub(crate) time_owner: OwnerId,
     pub(crate) since: SystemTime,
     view: ArcSwap<View>,
     /// How often it has been another one.
@@ -169,6 +180,9 @@ pub(crate) struct Session {
     /// The initiator took its leave.
     logged_out: AtomicBool,
     pub(crate) trace: Arc<TraceSlot>,
+    /// How often other sessions' functions have looked for its tasks.
+    #[cfg(test)]
+    visits: AtomicU64,
 }
 
 /// A connection of a session.
@@ -197,6 +211,8 @@ pub(crate) struct SessionParts {
     pub(crate) path: Path,
     /// Where its initiator comes from; `None`: its name is proven.
     pub(crate) origin: Option<Origin>,
+    /// Of its leading connection as well.
+    pub(crate) time_owner: OwnerId,
     pub(crate) quota: SessionQuota,
     pub(crate) port: TargetPort,
     /// All of the target, that one included, ordered by their relative identifiers.
@@ -229,6 +245,7 @@ impl Session {
             max_connections: parts.max_connections,
             path: parts.path,
             origin: parts.origin,
+            time_owner: parts.time_owner,
             since: SystemTime::now(),
             quota: parts.quota,
             protocol_level: parts.machine.parameters().protocol_level.into(),
@@ -241,6 +258,8 @@ impl Session {
             ending: AtomicBool::new(false),
             logged_out: AtomicBool::new(false),
             trace: Arc::default(),
+            #[cfg(test)]
+            visits: AtomicU64::new(0),
             view: ArcSwap::from_pointee(view),
             view_changes: AtomicU64::new(0),
         })
@@ -415,36 +434,50 @@ impl Session {
         let _ = ended.wait_for(|ended| *ended).await;
     }
 
-    /// Aborts this session's tasks on the units that `is_hit` names, for another nexus: one value
-    /// for each number under which there are some.
-    pub(crate) fn abort_on_units(
+    /// Aborts this session's tasks on `unit` for another nexus.
+    pub(crate) fn abort_on_unit(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
-        is_hit: impl Fn(&Arc<LogicalUnit>) -> bool,
-    ) -> Vec<AbortedTasks> {
-        let with_tasks = self.machine().units_of_tasks();
-        if with_tasks.is_empty() {
-            return Vec::new();
+        unit: &Arc<LogicalUnit>,
+    ) -> BegunAborts {
+        #[cfg(test)]
+        self.visits.fetch_add(1, Relaxed);
+        let mut tasks = 0;
+        let mut numbers = BTreeSet::new();
+        {
+            let view = self.view();
+            let machine = self.machine();
+            let mut last = None; // mostly all have one number
+            for lun in machine.luns_of_exposed_tasks() {
+                if last.is_none_or(|(other, _)| other != lun) {
+                    let is_hit = view.unit(lun).is_some_and(|other| Arc::ptr_eq(other, unit));
+                    last = Some((lun, is_hit));
+                }
+                // Both forms of a number mean the same unit.
+                if let (Some((_, true)), LunForm::Unit(id)) = (last, lun.form()) {
+                    tasks += 1;
+                    numbers.insert(id);
+                }
+            }
         }
-        let view = self.view();
+        let begin = |id| self.begin_abort(shared, Lun::new(id));
+        BegunAborts { tasks, ended: numbers.into_iter().map(begin).collect() }
+    }
+
+    /// Aborts this session's tasks on the LUNs of these numbers for another nexus: one value for
+    /// each under which there are some.
+    pub(crate) fn abort_on_luns(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        is_hit: impl Fn(u16) -> bool,
+    ) -> Vec<AbortedTasks> {
         let hit = |lun: Lun| match lun.form() {
-            LunForm::Unit(id) if view.unit(lun).is_some_and(&is_hit) => Some(id),
+            LunForm::Unit(id) if is_hit(id) => Some(id),
             _ => None,
         };
         // Both forms of a number mean the same unit.
-        let hit: BTreeSet<u16> = with_tasks.into_iter().filter_map(hit).collect();
+        let hit: BTreeSet<u16> = self.machine().luns_of_exposed_tasks().filter_map(hit).collect();
         hit.into_iter().map(|id| self.begin_abort(shared, Lun::new(id))).collect()
-    }
-
-    /// Aborts this session's tasks on `lun` for another nexus; `None`: there are none.
-    pub(crate) fn abort_on(
-        self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        lun: Lun,
-    ) -> Option<AbortedTasks> {
-        let with_tasks = self.machine().units_of_tasks();
-        let has_tasks = with_tasks.iter().any(|other| other.form() == lun.form());
-        has_tasks.then(|| self.begin_abort(shared, lun))
     }
 
     fn begin_abort(self: &Arc<Self>, shared: &Arc<Shared>, lun: Lun) -> AbortedTasks {
@@ -581,4 +614,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -18,10 +18,22 @@ pub(crate) fn memory_bytes<V>(map: &TaskMap<V>) -> usize {
     map.capacity() * size_of::<(TaskId, V)>()
 }
 
+/// Memory of a set of tasks.
+pub(crate) fn ids_memory_bytes(ids: &TaskIds) -> usize {
+    ids.capacity() * size_of::<TaskId>()
+}
+
 /// Frees what an empty map needed once.
 pub(crate) fn free_spare<V>(map: &mut TaskMap<V>) {
     if map.is_empty() && map.capacity() > KEPT_ENTRIES_MAX {
         *map = TaskMap::default();
+    }
+}
+
+/// Frees what an empty set needed once.
+pub(crate) fn free_spare_ids(ids: &mut TaskIds) {
+    if ids.is_empty() && ids.capacity() > KEPT_ENTRIES_MAX {
+        *ids = TaskIds::default();
     }
 }
 

@@ -16,12 +16,11 @@ use crate::unit::LogicalUnit;
 use crate::view::View;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, Stream};
 use lunar_block::{Buffer, BufferPool};
 use lunar_iscsi::connection::target::{Fault, Input, Outcome, Task};
 use lunar_iscsi::framing::TaskId;
-use lunar_net::{MovingTurn, TURN_BYTES};
+use lunar_net::TURN_BYTES;
 use lunar_scsi::plan::{LbaRange, Plan, Refusal};
 use lunar_scsi::sense::{Sense, SenseKey, Status};
 use lunar_scsi::unit::BlockUnit;
@@ -40,6 +39,7 @@ const TRANSFER_SLACK: usize = 2 << 20;
 const REPORT_LUNS: u8 = 0xa0;
 
 mod admission;
+mod begun;
 mod fit;
 mod outcome;
 mod running_charge;
@@ -47,6 +47,7 @@ mod task_set;
 mod throttle;
 
 use admission::{Admission, Admitted};
+use begun::Begun;
 use fit::{end_where_announced, fit_data_in, fit_data_out};
 use outcome::{check_condition, good, later, no_memory, outcome, with_data_out};
 use running_charge::RunningCharge;
@@ -59,11 +60,13 @@ pub(crate) struct Tasks {
     /// Data-out, from its first byte until the task runs.
     buffers: RecentTasks<Collected>,
     waiting: RecentTasks<Planned>,
-    futures: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
-    /// Those that hold blocks alone, or will: all others wait for them.
-    holding: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
-    /// Those of them that have ended out of turn.
+    futures: FuturesUnordered<Begun>,
+    /// Those that hold blocks alone, or will, and those that were aborted: others wait for them.
+    out_of_turn: FuturesUnordered<Begun>,
+    /// Those of them that have ended.
     ended: VecDeque<Ran>,
+    /// Commands were aborted that may be among `futures` still.
+    has_new_aborts: bool,
     running_charge: RunningCharge,
     throttled: Throttled,
     running: TaskMap<Running>,
@@ -160,7 +163,7 @@ enum Ended {
     Ran(Ran),
     /// It waited for a limit, and its turn has come.
     Passed(Passed),
-    /// It was aborted while it waited.
+    /// It was aborted while it waited, or goes on elsewhere.
     Gone,
 }
 
@@ -183,8 +186,9 @@ impl Tasks {
             buffers: RecentTasks::default(),
             waiting: RecentTasks::default(),
             futures: FuturesUnordered::new(),
-            holding: FuturesUnordered::new(),
+            out_of_turn: FuturesUnordered::new(),
             ended: VecDeque::new(),
+            has_new_aborts: false,
             running_charge: RunningCharge::new(memory.commands_charge(), memory.control.clone()),
             throttled: Throttled::default(),
             running: TaskMap::default(),
@@ -232,7 +236,7 @@ impl Tasks {
 
     /// Commands that have begun and wait.
     fn begun(&self) -> usize {
-        self.futures.len() + self.holding.len() + self.ended.len()
+        self.futures.len() + self.out_of_turn.len() + self.ended.len()
     }
 
     /// Something runs that [`poll_finished`](Self::poll_finished) has not looked at: poll again
@@ -532,27 +536,10 @@ impl Tasks {
             return Some(Input::Done { task, outcome: outcome(ran) });
         }
         self.running.insert(task, Running { unit, abort, aborted: false, failed: None });
-        if holds_alone { &mut self.holding } else { &mut self.futures }.push(future);
+        let begun = Begun::new(task, future);
+        if holds_alone { &mut self.out_of_turn } else { &mut self.futures }.push(begun);
         self.unpolled = true;
         None
-    }
-
-    /// Goes on with commands that hold blocks alone, in one piece of a turn; `true`: something was
-    /// done.
-    pub(crate) fn poll_holding(&mut self, context: &mut Context<'_>) -> bool {
-        let before = self.ended.len();
-        let mut moving = MovingTurn::begin();
-        while !self.holding.is_empty() {
-            if !moving.begin_next() {
-                context.waker().wake_by_ref();
-                break;
-            }
-            match Pin::new(&mut self.holding).poll_next(context) {
-                Poll::Ready(Some(Ended::Ran(ran))) => self.ended.push_back(ran),
-                _ => break,
-            }
-        }
-        self.ended.len() > before
     }
 
     /// The unit of a task that was started and is not over.
@@ -598,6 +585,7 @@ impl Tasks {
         if let Some(running) = self.running.get_mut(&task) {
             running.aborted = true;
             running.abort.raise();
+            self.has_new_aborts = true;
             return None;
         }
         Some(Input::Done { task, outcome: Outcome::default() })
@@ -620,13 +608,7 @@ impl Tasks {
                 Poll::Ready(None) | Poll::Pending => return None,
             }
         };
-        let task = ran.task;
-        let running = self.running.remove(&task)?;
-        if let Some(outcome) = running.failed {
-            return Some(Input::Failed { task, outcome });
-        }
-        let outcome = if running.aborted { Outcome::default() } else { outcome(ran) };
-        Some(Input::Done { task, outcome })
+        self.finish(ran)
     }
 
     fn refuse(&mut self, task: TaskId, unit: Option<&Arc<LogicalUnit>>, refusal: Refusal) -> Input {
@@ -769,12 +751,9 @@ async fn on_unit(
     if let Plan::AbortTasksOf { nexuses, save } = plan {
         // Aborted itself, it waits no more: it may be for a task that waits for this one. All that
         // it was to abort is aborted all the same.
-        let aborting = lunar_net::spawn_local(manage::abort_tasks_of(
-            Arc::clone(shared),
-            Arc::clone(session),
-            Arc::clone(unit),
-            nexuses,
-        ));
+        let (shared, by, unit) = (Arc::clone(shared), Arc::clone(session), Arc::clone(unit));
+        let aborting = manage::abort_tasks_of(shared, by, unit, nexuses);
+        let aborting = lunar_net::spawn_local_for(session.time_owner, aborting);
         let _ = abort.unless(aborting).await;
         plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
     }

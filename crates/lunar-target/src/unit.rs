@@ -19,8 +19,9 @@ use lunar_scsi::attention::Attention;
 use lunar_scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 
 /// PRODUCT IDENTIFICATION of every block unit.
 const PRODUCT: &str = "VIRTUAL-DISK";
@@ -105,6 +106,10 @@ pub struct LogicalUnit {
     /// Aborted writes that the system is still at.
     pub(crate) leftovers: Leftovers,
     held: Mutex<HeldWrites>,
+    /// How many there are, to be looked at without the lock.
+    pub(crate) held_count: AtomicUsize,
+    /// One of them is held no longer.
+    pub(crate) held_ended: Notify,
     state: Option<Arc<tokio::sync::Mutex<StateFile>>>,
     save_queue: Mutex<SaveQueue>,
     later: Mutex<FlushLater>,
@@ -195,11 +200,13 @@ impl LogicalUnit {
             options,
             revision: AtomicU64::new(scsi.revision()),
             scsi: Mutex::new(scsi),
-            ranges: Arc::default(),
+            ranges: Arc::new(RangeLocks::of_unit()),
             clear_limit: ClearLimit::default(),
             copies: Fence::default(),
             leftovers: Leftovers::default(),
             held: Mutex::default(),
+            held_count: AtomicUsize::new(0),
+            held_ended: Notify::new(),
             state: state.map(|file| Arc::new(tokio::sync::Mutex::new(file))),
             save_queue: Mutex::default(),
             later: Mutex::default(),

@@ -5,14 +5,17 @@
 //! many units it is shown. See docs/decisions/099.
 
 use crate::catalogue::distinct;
+use crate::pieces::Pieces;
 use crate::server::{Shared, lock};
-use crate::session::ItlNexus;
-use crate::session::Session;
+use crate::session::{AbortedTasks, ItlNexus, Session};
 use crate::unit::LogicalUnit;
 use lunar_scsi::attention::LogicalTime;
 use lunar_wire::{Lun, LunForm};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
+
+/// A unit whose SCSI state is locked counts as so many that are looked at.
+pub(crate) const REACHED_UNITS: usize = 4;
 
 /// The units under their numbers.
 pub(crate) type Luns = BTreeMap<u16, Arc<LogicalUnit>>;
@@ -38,6 +41,8 @@ pub(crate) struct View {
     /// One for each unit of the table.
     slots: Box<[Slot]>,
     nexuses: Arc<ItlNexuses>,
+    /// Since when it is what the session sees.
+    since: LogicalTime,
 }
 
 /// The place of one unit in a view.
@@ -80,6 +85,11 @@ impl LunTable {
     /// Returns the number of LUNs.
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
+    }
+
+    /// Their numbers, in ascending order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u16> {
+        self.by_id.keys().copied()
     }
 
     fn at(&self, lun: Lun) -> Option<usize> {
@@ -141,22 +151,33 @@ impl ItlNexuses {
 impl View {
     /// The first view of a session.
     pub(crate) fn new(luns: Arc<LunTable>) -> Self {
-        let seen_since = LogicalTime::next();
-        let slot = |_| Slot { seen_since, nexus: OnceLock::new() };
-        Self { slots: luns.units.iter().map(slot).collect(), luns, nexuses: Arc::default() }
+        let since = LogicalTime::next();
+        let slot = |_| Slot { seen_since: since, nexus: OnceLock::new() };
+        Self { slots: luns.units.iter().map(slot).collect(), luns, nexuses: Arc::default(), since }
     }
 
     /// The view that follows `old` in the same session.
     fn after(old: &Self, luns: Arc<LunTable>) -> Self {
-        let now = LogicalTime::next();
+        let since = LogicalTime::next();
         let slot = |unit| match old.slot(unit) {
             Some(Slot { seen_since, nexus }) => {
                 Slot { seen_since: *seen_since, nexus: nexus.clone() }
             }
-            None => Slot { seen_since: now, nexus: OnceLock::new() },
+            None => Slot { seen_since: since, nexus: OnceLock::new() },
         };
         let slots = luns.units.iter().map(slot).collect();
-        Self { slots, luns, nexuses: Arc::clone(&old.nexuses) }
+        Self { slots, luns, nexuses: Arc::clone(&old.nexuses), since }
+    }
+
+    /// Since when it is what the session sees: units that the session has seen for longer are those
+    /// of the view before as well.
+    pub(crate) fn since(&self) -> LogicalTime {
+        self.since
+    }
+
+    /// The LUNs that it shows.
+    pub(crate) fn luns(&self) -> &Arc<LunTable> {
+        &self.luns
     }
 
     /// Their numbers, in ascending order.
@@ -166,7 +187,7 @@ impl View {
 
     /// The numbers as they stand in a configuration, in ascending order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u16> {
-        self.luns.by_id.keys().copied()
+        self.luns.ids()
     }
 
     /// Each unit once, however many numbers it has here.
@@ -204,6 +225,11 @@ impl View {
         self.luns.shows_same(luns)
     }
 
+    /// True if `other` shows no unit that this one does not.
+    pub(crate) fn shows_all_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.luns, &other.luns) || other.units().iter().all(|unit| self.has(unit))
+    }
+
     pub(crate) fn has(&self, unit: &Arc<LogicalUnit>) -> bool {
         self.luns.index_of(unit).is_some()
     }
@@ -217,27 +243,54 @@ fn index(units: &[Arc<LogicalUnit>]) -> HashMap<usize, usize> {
     units.iter().enumerate().map(|(at, unit)| (Arc::as_ptr(unit).addr(), at)).collect()
 }
 
-/// From now on `session` sees `luns`. Its tasks on what it sees no more are aborted, and quiet when
-/// this is done; of the rest it is told that there is something new. SAM-5 §5.14, SPC-4 §6.33.
-pub(crate) async fn show(shared: &Arc<Shared>, session: &Arc<Session>, luns: Arc<LunTable>) {
-    let old = Arc::clone(&session.view());
-    // Under which numbers another unit, or none, is seen now.
-    let is_gone = |id: &u16| match (old.luns.unit_of(*id), luns.unit_of(*id)) {
-        (Some(old), Some(now)) => !Arc::ptr_eq(old, now),
-        _ => true,
-    };
-    let gone: Vec<Lun> = old.ids().filter(is_gone).map(Lun::new).collect();
-    session.charge_units(luns.len());
-    let new = session.set_view(View::after(&old, luns));
-    for lun in gone {
-        if let Some(aborted) = session.abort_on(shared, lun) {
-            let _ = aborted.await; // the session may be over
+/// What becomes another one for the sessions that see a table of LUNs, when they see another table.
+#[derive(Debug)]
+pub(crate) struct LunChange {
+    new: Arc<LunTable>,
+    /// The same units under the same numbers.
+    pub(crate) is_none: bool,
+    /// Under these numbers another unit, or none, is seen now.
+    gone: HashSet<u16>,
+}
+
+impl LunChange {
+    pub(crate) fn new(old: &LunTable, new: Arc<LunTable>) -> Self {
+        if old.shows_same(&new) {
+            return Self { new, is_none: true, gone: HashSet::new() };
         }
+        let is_gone = |id: &u16| match (old.unit_of(*id), new.unit_of(*id)) {
+            (Some(old), Some(now)) => !Arc::ptr_eq(old, now),
+            _ => true,
+        };
+        Self { gone: old.ids().filter(is_gone).collect(), new, is_none: false }
     }
-    for unit in old.units().iter().filter(|unit| !new.has(unit)) {
-        if let Some(nexus) = new.nexuses.take(unit) {
+}
+
+/// From now on `session` sees other LUNs. Returns its tasks on what it sees no more, which are
+/// aborted; once they are quiet, [`end_show`] is to be called.
+pub(crate) fn begin_show(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    change: &LunChange,
+) -> Vec<AbortedTasks> {
+    session.charge_units(change.new.len());
+    session.set_view(View::after(&session.view(), Arc::clone(&change.new)));
+    session.abort_on_luns(shared, |id| change.gone.contains(&id))
+}
+
+/// The units that the session sees no more forget it; the others that know it tell it that there is
+/// something new, and those that come to know it will. SAM-5 §5.14, SPC-4 §6.33.
+pub(crate) async fn end_show(session: &Session, pieces: &mut Pieces) {
+    session.set_luns_changed();
+    let view = Arc::clone(&session.view());
+    for nexus in view.nexuses.all() {
+        pieces.count(REACHED_UNITS).await;
+        if view.has(&nexus.unit) {
+            session.raise_luns_changed(&nexus, view.since);
+        } else if let Some(nexus) = view.nexuses.take(&nexus.unit) {
             session.detach(&nexus);
         }
     }
-    session.raise_luns_changed(new.units().iter().filter(|unit| old.has(unit)));
+    // Again: a report of the LUNs that came between leaves the rest to the next.
+    session.set_luns_changed();
 }

@@ -5,7 +5,7 @@ mod tests;
 
 use super::piece::Piece;
 use super::{MemoryDevice, atomic, chunks};
-use crate::{BlockRange, Error};
+use crate::{BlockRange, Clear, Error};
 use std::ops::Range;
 
 /// A longer range is cleared in stretches of this. Whole atomic writes may come between two, and no
@@ -43,6 +43,44 @@ impl MemoryDevice {
             self.change(range, stretch, &mut piece, |chunk| self.zero_chunk(chunk)).await?;
         }
         Ok(())
+    }
+
+    /// Clears the first of these ranges until a piece is done; returns the first block behind those
+    /// that are cleared. Atomic writes of several chunks come before or after the piece.
+    pub(super) fn clear_piece_now(
+        &self,
+        ranges: &[BlockRange],
+        clear: Clear,
+    ) -> Result<u64, Error> {
+        let deallocates = clear != Clear::Zero { may_unmap: false };
+        let mut piece = Piece::default();
+        let mut done = 0;
+        for range in ranges {
+            let fence = self.pass_range(*range);
+            let bytes = self.shape.get().checked_range(&self.name, *range)?;
+            let mut at = bytes.start;
+            while at < bytes.end && !piece.is_over() {
+                let stretch = stretch(at..bytes.end);
+                for chunk in chunks(stretch.clone()) {
+                    at = chunk.end;
+                    let clear_chunk =
+                        if deallocates { Self::clear_chunk } else { Self::zero_chunk };
+                    piece.count(clear_chunk(self, chunk));
+                    if piece.is_over() {
+                        break;
+                    }
+                }
+                if deallocates && at == stretch.end {
+                    at = self.next_existing(at..bytes.end, &mut piece);
+                }
+            }
+            drop(fence);
+            done = at / u64::from(self.shape.get().block_bytes);
+            if at < bytes.end {
+                break;
+            }
+        }
+        Ok(done)
     }
 
     /// Calls `change` for each chunk of `stretch`, a part of `range`; it returns what that cost.

@@ -1,6 +1,6 @@
 //! Limits how long a connection whose client stops reading occupies its slot.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -57,6 +57,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallLimit<S> {
     ) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.limited(context, done)
+    }
+
+    /// Several slices in one call. Without it hyper copies bodies together, and what stands for
+    /// their charge is dropped before they are sent.
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.limited(context, done)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,17 +1,17 @@
 //! Metrics for Prometheus as OpenMetrics text.
 
 mod families;
+mod page;
 mod points;
 
 use crate::Failure;
-use crate::http::{Address, HttpLimits, HttpOptions, HttpServer, charged};
+use crate::http::{Address, HttpLimits, HttpOptions, HttpServer};
 use axum::Router;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use families::FAMILIES;
 use lunar_block::MemoryKind;
 use lunar_target::{Observer, Statistics};
+use page::Pages;
 use points::Points;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -19,10 +19,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::fmt::{self, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-/// The format and its version, OpenMetrics 1.0.
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Maximum number of connections, as there are few scrapers; further ones wait.
 const CONNECTIONS_MAX: usize = 16;
 /// Maximum number of connections of one address.
@@ -48,23 +45,8 @@ pub fn router(observer: Observer) -> Router {
     let account = observer.buffers().map(|buffers| buffers.sibling(MemoryKind::Api));
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Server { observer }));
-    let registry = Arc::new(registry);
-    let scraped = move || {
-        let response = scrape(&registry);
-        std::future::ready(match &account {
-            Some(account) => charged(account.clone(), response),
-            None => response,
-        })
-    };
-    Router::new().route("/metrics", get(scraped))
-}
-
-fn scrape(registry: &Registry) -> Response {
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, registry) {
-        Ok(()) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
+    let pages = Pages::new(registry, account);
+    Router::new().route("/metrics", get(move || std::future::ready(pages.response())))
 }
 
 /// Reads the statistics when it is scraped; does nothing between scrapes.

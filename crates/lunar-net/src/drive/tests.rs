@@ -570,7 +570,7 @@ impl Role for Working {
         context.waker().wake_by_ref();
         if self.is_over() { Poll::Ready(()) } else { Poll::Pending }
     }
-    fn poll_out_of_turn(&mut self, context: &mut Context<'_>) -> bool {
+    fn poll_out_of_turn(&mut self, _: Time, context: &mut Context<'_>, _: &mut Outbox) -> bool {
         let Some(times) = &self.out_of_turn else { return false };
         times.set(times.get() + 1);
         context.waker().wake_by_ref();

@@ -42,19 +42,22 @@ const SHARES: Shares = Shares {
 /// One I_T nexus in reservations: initiator port and target port.
 ///
 /// Two values are equal if both ports are. The relative identifier of the target port may have
-/// changed since the registration, and is not compared; nor is the origin of the initiator.
+/// changed since the registration, and is not compared; nor is any other field of the initiator.
 #[derive(Clone, Debug)]
 pub struct ItNexus {
     initiator: InitiatorPort,
     port: TargetPort,
     origin: Option<Origin>,
+    /// Registered in a former run: whether the initiator had proven its name is not known.
+    is_restored: bool,
 }
 
 impl ItNexus {
     /// Creates the nexus between these ports, of an initiator with a proven name. Names are
     /// compared without case, like all iSCSI names.
     pub fn new(initiator: &InitiatorPort, port: &TargetPort) -> Self {
-        let mut nexus = Self { initiator: initiator.clone(), port: port.clone(), origin: None };
+        let (initiator, port) = (initiator.clone(), port.clone());
+        let mut nexus = Self { initiator, port, origin: None, is_restored: false };
         nexus.initiator.name.make_ascii_lowercase();
         nexus.port.name.make_ascii_lowercase();
         nexus
@@ -64,6 +67,11 @@ impl ItNexus {
     #[must_use]
     pub fn from_origin(self, origin: Option<Origin>) -> Self {
         Self { origin, ..self }
+    }
+
+    /// The same nexus, as the state of a former run has it.
+    fn restored(self) -> Self {
+        Self { is_restored: true, ..self }
     }
 
     /// The initiator to which resources of this nexus are charged.
@@ -181,6 +189,15 @@ impl Registration {
     fn owner(&self) -> Owner<'_> {
         self.made_by.as_deref().unwrap_or(&self.nexus).owner()
     }
+
+    /// The initiator that it counts for when `asker` wants more. Registrations of a former run may
+    /// have been made under a name that was claimed: they take nothing from who has proven it.
+    fn owner_for(&self, asker: Owner<'_>) -> Owner<'_> {
+        match self.nexus.is_restored && asker.origin.is_none() {
+            true => Owner::UNKNOWN,
+            false => self.owner(),
+        }
+    }
 }
 
 /// PRGENERATION of a unit and the number of registered nexuses. Every service action that changes a
@@ -243,21 +260,25 @@ impl Reservations {
         }
     }
 
-    /// True if the port of a registered nexus has another relative identifier now.
-    pub(crate) fn knows_port_otherwise(&self, nexus: &ItNexus) -> bool {
+    /// True if the port of a registered nexus has another relative identifier now, or if its
+    /// initiator proves its name now and did not before.
+    pub(crate) fn knows_otherwise(&self, nexus: &ItNexus) -> bool {
         self.find(nexus).is_some_and(|at| {
-            self.registrations[at].nexus.port.relative_id != nexus.port.relative_id
+            let known = &self.registrations[at].nexus;
+            known.port.relative_id != nexus.port.relative_id
+                || known.is_restored && nexus.origin.is_none()
         })
     }
 
-    /// Updates the relative identifier of a registered nexus that is attached (again).
+    /// Updates the relative identifier of a registered nexus that is attached (again). Registrations
+    /// of an earlier run count for their initiator once it has proven its name.
     pub fn nexus_attached(&mut self, nexus: &ItNexus) {
-        if let Some(at) = self.find(nexus) {
-            let relative_id = nexus.port.relative_id;
-            if self.registrations[at].nexus.port.relative_id != relative_id {
-                let registered = &mut self.registrations_mut()[at].nexus;
-                Arc::make_mut(registered).port.relative_id = relative_id;
-            }
+        if self.knows_otherwise(nexus)
+            && let Some(at) = self.find(nexus)
+        {
+            let known = Arc::make_mut(&mut self.registrations_mut()[at].nexus);
+            known.port.relative_id = nexus.port.relative_id;
+            known.is_restored &= nexus.origin.is_some();
         }
     }
 

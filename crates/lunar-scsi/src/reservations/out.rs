@@ -348,8 +348,9 @@ impl Reservations {
     /// Checks that there is room for `more` registrations, and that `nexus` has not reached its
     /// share.
     pub(super) fn check_room(&self, nexus: &ItNexus, more: usize) -> Result<(), Sense> {
-        let taken = self.registrations.iter().map(Registration::owner);
-        if SHARES.admit(taken, nexus.owner(), more) {
+        let asker = nexus.owner();
+        let taken = self.registrations.iter().map(|entry| entry.owner_for(asker));
+        if SHARES.admit(taken, asker, more) {
             Ok(())
         } else {
             Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES)

@@ -127,7 +127,7 @@ fn take_registration(rest: &mut &[u8]) -> Result<Registration, StateError> {
     if holds > 1 {
         return Err(WRONG);
     }
-    let nexus = Arc::new(ItNexus::new(&initiator, &port));
+    let nexus = Arc::new(ItNexus::new(&initiator, &port).restored());
     Ok(Registration { nexus, key, holds: holds == 1, made_by: None })
 }
 

@@ -1,5 +1,6 @@
 //! WRITE ATOMIC.
 
+use super::hold::Hold;
 use super::{Run, Step, block_range, internal_failure};
 use bytes::Bytes;
 use lunar_block::ErrorKind;
@@ -15,7 +16,6 @@ impl Run<'_> {
         data: Bytes,
         durable: bool,
     ) -> Step<()> {
-        let guard = self.lock(range, true).await?;
         if self.device().atomic().is_none() {
             return Err(internal_failure().into()); // the table refuses it on such units
         }
@@ -30,6 +30,6 @@ impl Run<'_> {
                 atomic.write_atomic(block_range(range), data, durable).await
             })
         };
-        self.with_room(guard, None, work).await.map(drop)
+        self.with_room(range.into(), Hold::Alone, work).await.map(drop)
     }
 }

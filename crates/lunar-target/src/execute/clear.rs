@@ -6,16 +6,26 @@
 //! it, at each unit; the others wait for its [permit](crate::clear_limit) and hold nothing.
 //!
 //! The permit comes before the range: nobody waits for a permit who holds a range.
+//!
+//! A device clears a long range in pieces, and the connection may wait for its turn between two of
+//! them. The command gives its range and its permit back there, and queues for both anew, behind
+//! those that wait. SBC-3 has WRITE SAME and UNMAP perform an operation for each block, and none
+//! for all blocks together: other commands may come between two pieces. A piece is cleared while
+//! its range is held, so that it is before or after each command that has blocks alone, and tears
+//! no atomic write. What the device clears in one piece is cleared under one hold.
 
-use super::{Run, Step, block_range};
+use super::hold::Hold;
+use super::{Run, Step, block_range, internal_failure};
 use crate::clear_limit::ClearPermit;
 use crate::leftovers::Change;
 use crate::ranges::{ClaimedBlocks, RangeGuard};
 use futures_util::FutureExt;
-use lunar_block::{BlockDevice, ErrorKind};
-use lunar_scsi::plan::LbaRange;
+use lunar_block::{BlockDevice, Clear, ErrorKind};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::Poll;
 use std::time::Duration;
 
 /// A command that waits longer for its range gives its permit back, and goes on waiting: a disk
@@ -23,15 +33,61 @@ use std::time::Duration;
 /// UNMAP may be what makes room.
 const RANGE_WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// Blocks that are still to be cleared.
+pub(super) struct Uncleared {
+    blocks: ClaimedBlocks,
+    /// The first block behind those that the device has cleared.
+    cleared: Arc<AtomicU64>,
+}
+
+impl Uncleared {
+    pub(super) fn new(blocks: impl Into<ClaimedBlocks>) -> Self {
+        Self { blocks: blocks.into(), cleared: Arc::default() }
+    }
+
+    pub(super) fn blocks(&self) -> &ClaimedBlocks {
+        &self.blocks
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Removes what the last piece has cleared.
+    pub(super) fn piece_ended(&mut self) -> Step<()> {
+        let rest = self.blocks.starting_at(self.cleared.load(SeqCst));
+        if !rest.is_empty() && rest == self.blocks {
+            return Err(internal_failure().into()); // it would go on for ever
+        }
+        self.blocks = rest;
+        Ok(())
+    }
+}
+
 impl Run<'_> {
-    /// Does `work`, which deallocates or zeroes `blocks`.
+    /// Clears `blocks`, piece by piece.
     pub(super) async fn clear(
         &self,
         blocks: impl Into<ClaimedBlocks>,
-        work: impl Fn() -> Change,
+        clear: Clear,
+        durable: bool,
     ) -> Step<()> {
-        let (guard, permit) = self.lock_to_clear(blocks).await?;
-        self.with_room(guard, permit, work).await.map(drop)
+        let mut uncleared = Uncleared::new(blocks);
+        loop {
+            let work = || self.clear_work(&uncleared, clear, durable);
+            drop(self.with_room(uncleared.blocks().clone(), Hold::ToClear, work).await?);
+            uncleared.piece_ended()?;
+            if uncleared.is_empty() {
+                return Ok(());
+            }
+            self.pause().await?;
+        }
+    }
+
+    /// Waits after a piece, holding nothing, until the command may do the next one.
+    pub(super) async fn pause(&self) -> Step<()> {
+        yield_now().await;
+        Ok(self.abort.may_move().await?)
     }
 
     /// Holds `blocks` as [`lock`](Self::lock) does, to deallocate or zero them while the permit is
@@ -53,22 +109,31 @@ impl Run<'_> {
         Ok((lock.await?, None))
     }
 
-    pub(super) fn zeroes_work(&self, range: LbaRange, may_unmap: bool, durable: bool) -> Change {
+    /// Clears the next piece.
+    pub(super) fn clear_work(&self, uncleared: &Uncleared, clear: Clear, durable: bool) -> Change {
         let device = Arc::clone(self.unit.device());
+        let ranges = uncleared.blocks.as_ranges().iter().copied().map(block_range).collect();
+        let cleared = Arc::clone(&uncleared.cleared);
         Box::pin(async move {
             let sparse = device.sparse().ok_or_else(|| not_sparse(&*device))?;
-            sparse.write_zeroes(block_range(range), may_unmap, durable).await
+            cleared.store(sparse.clear_piece(ranges, clear, durable).await?, SeqCst);
+            Ok(())
         })
     }
+}
 
-    pub(super) fn unmap_work(&self, ranges: &[LbaRange], durable: bool) -> Change {
-        let device = Arc::clone(self.unit.device());
-        let ranges = ranges.iter().copied().map(block_range).collect();
-        Box::pin(async move {
-            let sparse = device.sparse().ok_or_else(|| not_sparse(&*device))?;
-            sparse.unmap_all(ranges, durable).await
-        })
-    }
+/// Is pending once. Wakes itself at once: the other commands of the connection would be polled in
+/// vain where the runtime wakes them later, as `tokio::task::yield_now` has it.
+async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn not_sparse(device: &dyn BlockDevice) -> lunar_block::Error {

@@ -9,16 +9,17 @@
 mod tests;
 mod units;
 
+use super::clear::Uncleared;
 use super::{Ending, Run, Step, Stop, block_range, internal_failure, write_failed};
 use crate::abort::AbortSignal;
 use crate::memory::WorkMemory;
 use crate::quota::Dues;
-use crate::room::{HOLD_INTERVAL, OutOfSpace};
+use crate::room::HOLD_INTERVAL;
 use crate::session::Session;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use futures_util::future::join;
-use lunar_block::{ErrorKind, Extent, ExtentState, IoContext};
+use lunar_block::{Clear, ErrorKind, Extent, ExtentState, IoContext};
 use lunar_scsi::copy::{CopyEnd, CopyFault, CopyId, CopyList, Move, Party, Reported, Segment};
 use lunar_scsi::plan::{LbaRange, NexusId, Refusal};
 use lunar_scsi::sense::{Sense, Status};
@@ -46,9 +47,8 @@ pub(crate) async fn copy(
         Err(Refusal::ReservationConflict) => return Ending::Conflict,
         Err(Refusal::Busy) => return Ending::Busy,
     };
-    let view = Arc::clone(&session.view());
     let copy = Copy {
-        units: view.units(),
+        with_units: &|work| work(session.view().units()),
         attach: &|unit| drop(session.scsi_of(unit)),
         nexus: session.nexus,
         running: &running,
@@ -107,11 +107,16 @@ impl Drop for Running<'_> {
     }
 }
 
+/// What is done with the units that an initiator sees.
+type WithUnits<'a> = dyn FnMut(&[Arc<LogicalUnit>]) + 'a;
+
 struct Copy<'a> {
-    /// What this initiator sees in this session; nothing else exists.
-    units: &'a [Arc<LogicalUnit>],
+    /// Calls a function with the units that this initiator sees in this session; nothing else
+    /// exists. A copy may take hours and holds none of them but those that its list names: others
+    /// may be removed, and closed, meanwhile.
+    with_units: &'a (dyn Fn(&mut WithUnits<'_>) + Sync),
     /// Has a unit know the nexus, which may not have sent it a command.
-    attach: &'a dyn Fn(&Arc<LogicalUnit>),
+    attach: &'a (dyn Fn(&Arc<LogicalUnit>) + Sync),
     nexus: NexusId,
     running: &'a Running<'a>,
     abort: &'a AbortSignal,
@@ -146,7 +151,7 @@ struct Piece {
     data: Option<Bytes>,
 }
 
-impl<'a> Copy<'a> {
+impl Copy<'_> {
     /// Everything that can be refused is refused before anything is written.
     async fn all(&self, list: &CopyList) -> Step<()> {
         let mut named = NamedUnits::new(list);
@@ -155,9 +160,11 @@ impl<'a> Copy<'a> {
             self.name_units(list, number, &mut named).await?;
             moves.push(judge(list, number, segment, &named)?);
         }
+        let runs = named.runs(self);
+        let run = |cscd: u16| runs.get(usize::from(cscd))?.as_ref();
         let job = |((number, segment), moved): ((u16, &Segment), Move)| {
-            let source = &named.get(segment.source)?.run;
-            let destination = &named.get(segment.destination)?.run;
+            let source = run(segment.source)?;
+            let destination = run(segment.destination)?;
             Some(Job { number, source, destination, moved })
         };
         let jobs: Vec<_> = (0..).zip(&list.segments).zip(moves).filter_map(job).collect();
@@ -235,37 +242,51 @@ impl<'a> Copy<'a> {
     /// Writes a piece. Where the destination is to hold writes that find no room, it is tried again
     /// and again, but nothing is locked meanwhile, and whoever was shut out does not go on.
     async fn put(&self, job: &Job<'_>, piece: Piece) -> Step<()> {
-        let (to, mut held) = (job.destination, None);
-        let unit = to.unit;
+        let to = job.destination;
         let data_bytes = piece.data.as_ref().map_or(0, |_| piece.bytes);
         to.pay(1, part(job.moved.destination, to.block_bytes, piece.offset, data_bytes)).await?;
+        let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
+        let mut uncleared = Uncleared::new(range);
         loop {
             // In another turn than the next piece is read in, if that was read at once.
             self.abort.may_move().await?;
-            let done = self.put_now(job, &piece).await?;
-            lunar_net::count_moved(piece.bytes as usize);
-            let Err(error) = done else { return Ok(()) };
-            let holds = unit.options().out_of_space == OutOfSpace::Hold;
-            if error.kind != ErrorKind::NoSpace || !holds {
+            let done = self.put_now(job, &piece, range, &uncleared).await?;
+            if to.is_to_be_held(&done) {
+                lunar_net::count_moved(piece.bytes as usize);
+                self.abort.unless(tokio::time::sleep(HOLD_INTERVAL)).await?;
+                continue;
+            }
+            to.end_hold();
+            if let Err(error) = done {
                 let stop = write_failed(error).into();
                 return Err(reported(stop, job.number, Party::Destination));
             }
-            if held.is_none() {
-                let busy = || reported(Stop::Busy, job.number, Party::Destination);
-                held = Some(unit.hold().ok_or_else(busy)?);
+            if piece.data.is_none() {
+                uncleared.piece_ended()?;
+                if !uncleared.is_empty() {
+                    to.pause().await?;
+                    continue;
+                }
             }
-            self.abort.unless(tokio::time::sleep(HOLD_INTERVAL)).await?;
+            lunar_net::count_moved(piece.bytes as usize);
+            return Ok(());
         }
     }
 
-    /// What the device says, if both units may still be used.
-    async fn put_now(&self, job: &Job<'_>, piece: &Piece) -> Step<Result<(), lunar_block::Error>> {
+    /// What the device says, if both units may still be used. Of zeroes it is asked for as many as
+    /// it makes without a pause.
+    async fn put_now(
+        &self,
+        job: &Job<'_>,
+        piece: &Piece,
+        range: LbaRange,
+        uncleared: &Uncleared,
+    ) -> Step<Result<(), lunar_block::Error>> {
         let to = job.destination;
-        let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
         let overtaken = |party| move |stop| reported(stop, job.number, party);
         let locked = match &piece.data {
             Some(_) => to.lock(range, false).await.map(|guard| (guard, None)),
-            None => to.lock_to_clear(range).await,
+            None => to.lock_to_clear(uncleared.blocks().clone()).await,
         };
         let (guard, _permit) = locked.map_err(overtaken(Party::Destination))?;
         let _writing = self.abort.unless(to.unit.copies.share()).await?;
@@ -276,10 +297,13 @@ impl<'a> Copy<'a> {
             Some(data) => to.write_work(range, data.clone(), false),
             None => {
                 let may_unmap = to.unit.scsi().options().unmap_granularity_blocks.is_some();
-                to.zeroes_work(range, may_unmap, false)
+                to.clear_work(uncleared, Clear::Zero { may_unmap }, false)
             }
         };
         let (guard, done) = to.change(guard.of_copy(), work).await?;
+        if to.is_to_be_held(&done) {
+            to.begin_hold(range.into()).map_err(overtaken(Party::Destination))?;
+        }
         match (done, &piece.data) {
             (Err(error), Some(data)) if error.kind != ErrorKind::NoSpace => {
                 let stop = to.write_failed_at(guard, range, data, error).await;
@@ -307,7 +331,7 @@ impl<'a> Copy<'a> {
 }
 
 /// The move of a segment between the units that it names.
-fn judge(list: &CopyList, number: u16, segment: &Segment, named: &NamedUnits<'_>) -> Step<Move> {
+fn judge(list: &CopyList, number: u16, segment: &Segment, named: &NamedUnits) -> Step<Move> {
     let options = |cscd| Some(&named.get(cscd)?.options);
     let (from, to) = (options(segment.source), options(segment.destination));
     let judged = match (from, to) {

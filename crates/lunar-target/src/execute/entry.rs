@@ -28,7 +28,8 @@ pub(super) struct Entry<'a> {
     session: &'a Session,
     cdb: &'a [u8],
     plan: &'a Plan,
-    has_begun: AtomicBool,
+    /// False again while it waits for room.
+    pub(super) has_begun: AtomicBool,
 }
 
 impl Judged {

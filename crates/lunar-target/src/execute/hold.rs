@@ -1,24 +1,57 @@
 //! Changes of the medium, and what becomes of them when there is no room.
+//!
+//! Where the unit is to hold writes, one that finds no room tries again and again until there is
+//! some, or it is aborted. It holds no blocks between two tries: there may be no room for hours,
+//! and commands of other initiators that want some of the blocks alone would wait as long, though
+//! these blocks may be allocated. It begins anew with each try, and is judged again: an initiator
+//! that was shut out meanwhile writes nothing more. A long operation that begins overtakes it.
+//!
+//! Later commands that write some of these blocks come in between. Those of another nexus may:
+//! nothing orders the commands of two initiators but that one sends its own when it knows that the
+//! other's has ended. Those of the same nexus wait until the held one has ended ([`Held`]): an
+//! initiator may send two writes to the same blocks one after the other, and what a try has written
+//! before it found no room must not come back over the second one. So the second one is
+//! acknowledged after the first, and its data stay. Writes that were at the disk at the same time
+//! as the first try are not ordered: each may have come last there as well.
+//!
+//! A command that reads and writes its blocks with nobody between begins each try by reading. What
+//! it has written of a try that found no room is put back before its blocks are let go, so that
+//! nobody finds a part of it.
+//!
+//! [`Held`]: crate::room::Held
+
+#[cfg(test)]
+mod tests;
 
 use super::{Run, Step, Stop, write_failed};
-use crate::clear_limit::ClearPermit;
 use crate::leftovers::{Change, TrackedChange};
-use crate::ranges::RangeGuard;
-use crate::room::{HOLD_INTERVAL, OutOfSpace};
+use crate::ranges::{ClaimedBlocks, RangeGuard};
+use crate::room::{HOLD_INTERVAL, Held, OutOfSpace};
+use bytes::Bytes;
 use lunar_block::ErrorKind;
+use lunar_scsi::plan::LbaRange;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{MutexGuard, PoisonError};
+
+/// How a change holds its blocks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Hold {
+    /// With other writers.
+    Shared,
+    Alone,
+    /// With other writers, and with the permit to deallocate or zero.
+    ToClear,
+}
 
 impl Run<'_> {
-    /// Does `work`; where the unit is to hold writes, again and again until there is room for it,
-    /// or the command is aborted. `guard` is held meanwhile and given back; but a long operation
-    /// that begins overtakes it: that waits for it, and may be what makes room. `permit` is given
-    /// back before the first wait for room, which another UNMAP may make.
+    /// Holds `blocks` and does `work`; returns what is held then.
     pub(super) async fn with_room(
         &self,
-        guard: RangeGuard,
-        permit: Option<ClearPermit>,
+        blocks: ClaimedBlocks,
+        hold: Hold,
         work: impl Fn() -> Change,
     ) -> Step<RangeGuard> {
-        let (guard, done) = self.try_with_room(guard, permit, work).await?;
+        let (guard, done) = self.try_with_room(blocks, hold, work).await?;
         done.map_err(write_failed)?;
         Ok(guard)
     }
@@ -26,25 +59,106 @@ impl Run<'_> {
     /// The same, with what the disk said.
     pub(super) async fn try_with_room(
         &self,
-        guard: RangeGuard,
-        mut permit: Option<ClearPermit>,
+        blocks: ClaimedBlocks,
+        hold: Hold,
         work: impl Fn() -> Change,
     ) -> Step<(RangeGuard, Result<(), lunar_block::Error>)> {
-        let (mut guard, mut held) = (guard, None);
         loop {
-            let (locked, done) = self.change(guard, work()).await?;
-            guard = locked;
-            let no_space = done.as_ref().is_err_and(|error| error.kind == ErrorKind::NoSpace);
-            if !no_space || self.unit.options().out_of_space != OutOfSpace::Hold {
+            let (guard, permit) = match hold {
+                Hold::ToClear => Box::pin(self.lock_to_clear(blocks.clone())).await?,
+                _ => (self.lock(blocks.clone(), hold == Hold::Alone).await?, None),
+            };
+            let (guard, done) = self.change(guard, work()).await?;
+            if !self.is_to_be_held(&done) {
+                self.end_hold();
                 return Ok((guard, done));
             }
-            drop(permit.take());
-            if held.is_none() {
-                held = Some(self.unit.hold().ok_or(Stop::Busy)?);
-            }
-            self.abort.unless(tokio::time::sleep(HOLD_INTERVAL)).await?;
-            self.check_generation()?;
+            drop(permit);
+            Box::pin(self.wait_for_room(guard, blocks.clone())).await?;
         }
+    }
+
+    /// Writes `new` over `old`, which was read under `guard`. `None`: there was no room, the blocks
+    /// are as before and were let go, and the command is to begin anew.
+    pub(super) async fn replace(
+        &self,
+        guard: RangeGuard,
+        range: LbaRange,
+        old: Bytes,
+        new: Bytes,
+        durable: bool,
+    ) -> Step<Option<()>> {
+        let (guard, done) =
+            self.change(guard, self.write_work(range, new.clone(), durable)).await?;
+        let Err(error) = done else {
+            self.end_hold();
+            return Ok(Some(()));
+        };
+        if error.kind != ErrorKind::NoSpace || !self.holds() {
+            self.end_hold();
+            return Err(Box::pin(self.write_failed_at(guard, range, &new, error)).await);
+        }
+        // As far as `new` was written there is room; where there is none, nothing has changed.
+        let (guard, undone) = self.change(guard, self.write_work(range, old, false)).await?;
+        match undone {
+            Err(error) if error.kind != ErrorKind::NoSpace => Err(write_failed(error).into()),
+            _ => {
+                Box::pin(self.wait_for_room(guard, range.into())).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The unit is to hold writes that find no room.
+    pub(super) fn holds(&self) -> bool {
+        self.unit.options().out_of_space == OutOfSpace::Hold
+    }
+
+    pub(super) fn is_to_be_held(&self, done: &Result<(), lunar_block::Error>) -> bool {
+        done.as_ref().is_err_and(|error| error.kind == ErrorKind::NoSpace) && self.holds()
+    }
+
+    /// Lets go of `guard` and waits until the write is to be tried again.
+    async fn wait_for_room(&self, guard: RangeGuard, blocks: ClaimedBlocks) -> Step<()> {
+        self.begin_hold(blocks)?;
+        drop(guard);
+        if let Some(entry) = &self.entry {
+            entry.has_begun.store(false, Relaxed);
+        }
+        self.abort.unless(tokio::time::sleep(HOLD_INTERVAL)).await?;
+        self.check_generation()
+    }
+
+    /// Has later writes of the nexus wait, from while the blocks are held still.
+    pub(super) fn begin_hold(&self, blocks: ClaimedBlocks) -> Step<()> {
+        let mut held = self.held();
+        if held.is_none() {
+            *held = Some(self.unit.hold(self.nexus, blocks).ok_or(Stop::Busy)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_hold(&self) {
+        drop(self.held().take());
+    }
+
+    /// True if an earlier write of the nexus, which waits for room, wants some of these blocks.
+    pub(super) fn is_behind_held(&self, blocks: &ClaimedBlocks) -> bool {
+        self.unit.holds_writes()
+            && self.unit.is_behind_held(self.nexus, blocks, self.held().as_ref())
+    }
+
+    /// Waits until it is behind none. It holds nothing meanwhile, and is one of those that wait.
+    pub(super) async fn wait_behind_held(&self, blocks: ClaimedBlocks) -> Step<()> {
+        self.begin_hold(blocks.clone())?;
+        let Some(held) = self.held().take() else { return Ok(()) };
+        self.abort.unless(held.wait_until_first(self.nexus, &blocks)).await?;
+        *self.held() = Some(held);
+        Ok(())
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins `work` and waits for it. Aborted meanwhile, it cancels what the system has not begun;

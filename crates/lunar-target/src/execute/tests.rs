@@ -108,10 +108,12 @@ async fn run_as(
         unit,
         generation: unit.generation(),
         block_bytes: 512,
+        nexus: NexusId(1),
         abort: abort.clone(),
         dues: Dues::default(),
         memory: memory.clone(),
         entry: None,
+        held: Mutex::default(),
     };
     run.ending(plan, Bytes::from_static(data), None).await
 }

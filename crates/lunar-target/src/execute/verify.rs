@@ -18,8 +18,7 @@ impl Run<'_> {
         let reads_pieces = compare == Compare::Medium;
         let bytes = if reads_pieces { self.compared_bytes(range) } else { self.bytes(range) };
         let buffer = self.take(bytes).await?;
-        let guard = self.lock(range, false).await?;
-        let guard = self.put(guard, range, data.clone(), true).await?;
+        let guard = self.put(range, data.clone(), true).await?;
         if reads_pieces {
             drop(guard);
             return self.compare(range, compare, &data, buffer).await.map(drop);

@@ -33,8 +33,10 @@ impl Dues {
         cost: Cost,
         abort: &AbortSignal,
     ) -> Result<(), Aborted> {
-        let line = self.session.as_ref().and_then(|session| session.quota.line(&unit.quota));
-        let Some(line) = line else { return Ok(()) };
+        let Some(session) = self.session.as_ref().filter(|_| self.is_limited(unit)) else {
+            return Ok(());
+        };
+        let line = session.quota.line_of_begun(&unit.quota);
         abort.check()?;
         let mut paying = pin!(line.pay(cost));
         if poll_fn(|context| Poll::Ready(paying.as_mut().poll(context))).await.is_ready() {
@@ -53,6 +55,6 @@ impl Dues {
     /// Whether what it does to `unit` is limited.
     pub(crate) fn is_limited(&self, unit: &LogicalUnit) -> bool {
         let session = self.session.as_ref();
-        session.is_some_and(|session| session.quota.line(&unit.quota).is_some())
+        session.is_some_and(|session| session.quota.is_limited_at(&unit.quota))
     }
 }

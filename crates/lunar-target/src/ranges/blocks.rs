@@ -10,8 +10,7 @@ use std::sync::Arc;
 const SPANS_MAX: usize = 8;
 
 /// The blocks of one claim.
-#[derive(Clone, Debug)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ClaimedBlocks {
     /// One range.
     Range(LbaRange),
@@ -58,16 +57,39 @@ impl ClaimedBlocks {
         }
     }
 
-    pub(super) fn overlap(&self, other: &Self) -> bool {
+    pub(crate) fn overlap(&self, other: &Self) -> bool {
         self.overlaps(other) > 0
     }
 
-    fn ranges(&self) -> impl Iterator<Item = LbaRange> {
-        let ranges = match self {
+    /// The ranges, in order and apart from each other.
+    pub(crate) fn as_ranges(&self) -> &[LbaRange] {
+        match self {
             Self::Range(range) => slice::from_ref(range),
             Self::List(list) => list,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges().next().is_none()
+    }
+
+    /// Those of the blocks that do not lie before `lba`.
+    pub(crate) fn starting_at(&self, lba: u64) -> Self {
+        let cut = |range: LbaRange| {
+            let start = range.lba.max(lba).min(end(range));
+            LbaRange { lba: start, count: end(range) - start }
         };
-        ranges.iter().filter(|range| range.count > 0).copied()
+        match self {
+            Self::Range(range) => Self::Range(cut(*range)),
+            Self::List(list) => {
+                let rest = &list[list.partition_point(|range| end(*range) <= lba)..];
+                Self::List(rest.iter().copied().map(cut).collect())
+            }
+        }
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = LbaRange> {
+        self.as_ranges().iter().filter(|range| range.count > 0).copied()
     }
 
     /// Spans that cover all ranges, in order and apart from each other: of a long list less than

@@ -31,6 +31,11 @@ impl ClaimIndex {
         self.exclusive.is_empty() && self.shared.is_empty()
     }
 
+    #[cfg(test)]
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.exclusive.memory_bytes() + self.shared.memory_bytes()
+    }
+
     /// Calls `found` with each claim that may exclude one of these blocks, until it returns true.
     /// Returns whether it has. A claim may be given more than once, or share no block, if it or
     /// `blocks` is a list ([`ClaimedBlocks::spans`]).

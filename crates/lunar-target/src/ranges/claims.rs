@@ -16,9 +16,11 @@
 use super::blocks::{ClaimedBlocks, OverlapCounter};
 use super::claim_index::ClaimIndex;
 use super::owner_queue::OwnerQueue;
+use super::spare::{self, KEPT_MAX, is_sparse};
 use lunar_block::MemoryOwner;
 use lunar_scsi::plan::LbaRange;
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -115,7 +117,9 @@ pub(super) struct Claims {
     pub(super) held: Vec<u32>,
     /// By slot.
     pub(super) entries: Vec<ClaimEntry>,
-    free_slots: Vec<u32>,
+    /// Slots that are free, and some that `entries` has no more. The lowest is used first, so that
+    /// the last ones become free for good when there are fewer claims.
+    free_slots: BinaryHeap<Reverse<u32>>,
     held_index: ClaimIndex,
     /// Held claims that did not wait for others.
     head_index: ClaimIndex,
@@ -176,6 +180,10 @@ impl ClaimEntry {
         let turn = Some(HELD);
         let (is_counted, is_at_head) = (true, false);
         Self { claim, held_at: None, blockers: 0, turn, is_counted, is_at_head, grant: None }
+    }
+
+    fn is_free(&self) -> bool {
+        self.claim.id == NO_CLAIM
     }
 
     /// What a free slot has.
@@ -307,7 +315,29 @@ impl Claims {
         indexes.iter().all(|index| index.is_empty())
             && self.owners.is_empty()
             && self.behind_shares.is_empty()
-            && self.free_slots.len() == self.entries.len()
+            && self.entries.iter().all(ClaimEntry::is_free)
+    }
+
+    /// Memory of the claims, with room that is kept for further ones.
+    #[cfg(test)]
+    pub(super) fn memory_bytes(&self) -> usize {
+        let indexes =
+            [&self.held_index, &self.head_index, &self.eligible_index, &self.ineligible_index];
+        size_of::<Self>()
+            + self.held.capacity() * size_of::<u32>()
+            + self.entries.capacity() * size_of::<ClaimEntry>()
+            + self.free_slots.capacity() * size_of::<u32>()
+            + indexes.map(ClaimIndex::memory_bytes).iter().sum::<usize>()
+            + self.owners.capacity() * size_of::<(usize, OwnerQueue)>()
+            + self.owners.values().map(|queue| queue.fronts.memory_bytes()).sum::<usize>()
+    }
+
+    /// No claim is held or waits.
+    pub(super) fn are_none(&self) -> bool {
+        let are_none = self.held.is_empty() && self.waiting == 0;
+        #[cfg(test)]
+        assert!(!are_none || (self.is_unused() && self.exclusive_claims == 0));
+        are_none
     }
 
     /// How many claims of this owner wait.
@@ -406,7 +436,7 @@ impl Claims {
         COMPARISONS.with(|count| count.set(count.get() + 1));
         let entry = self.entries.get_mut(slot as usize).filter(|entry| entry.claim.id == id)?;
         let entry = std::mem::replace(entry, ClaimEntry::free());
-        self.free_slots.push(slot);
+        self.free_slots.push(Reverse(slot));
         let ClaimEntry { claim, held_at, blockers, is_counted, .. } = entry;
         let turn = if held_at.is_some() { Some(HELD) } else { entry.turn };
         if let Some(at) = held_at {
@@ -426,6 +456,9 @@ impl Claims {
                 self.leave_ineligible(&claim, is_counted);
             }
             self.count_out(&claim.owner);
+        }
+        if self.entries.len() > KEPT_MAX || self.held.capacity() > KEPT_MAX {
+            self.free_spare();
         }
         Some(RemovedClaim { claim, turn, blockers, is_counted })
     }
@@ -613,6 +646,9 @@ impl Claims {
             queue.waiting -= 1;
             if queue.waiting == 0 {
                 self.owners.remove(&key);
+                if is_sparse(self.owners.len(), self.owners.capacity()) {
+                    self.owners.shrink_to(2 * self.owners.len());
+                }
             }
         }
     }
@@ -633,10 +669,30 @@ impl Claims {
     }
 
     fn take_slot(&mut self) -> u32 {
-        self.free_slots.pop().unwrap_or_else(|| {
-            self.entries.push(ClaimEntry::free());
-            self.entries.len() as u32 - 1
-        })
+        if let Some(Reverse(slot)) = self.free_slots.pop()
+            && (slot as usize) < self.entries.len()
+        {
+            return slot;
+        }
+        self.free_slots.clear(); // the rest is not in `entries` either
+        self.entries.push(ClaimEntry::free());
+        self.entries.len() as u32 - 1
+    }
+
+    /// Gives memory back that many claims needed and few need now.
+    #[cold]
+    fn free_spare(&mut self) {
+        spare::free(&mut self.held);
+        while self.entries.len() > KEPT_MAX && self.entries.last().is_some_and(ClaimEntry::is_free)
+        {
+            self.entries.pop();
+        }
+        spare::free(&mut self.entries);
+        let slots = self.entries.len();
+        if is_sparse(slots, self.free_slots.len()) {
+            self.free_slots.retain(|Reverse(slot)| (*slot as usize) < slots);
+            self.free_slots.shrink_to(2 * slots);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Ranges of blocks in a balanced tree. A search for the ranges that overlap a given one does not
 //! look at the others.
 
+use super::spare::is_sparse;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -69,6 +70,33 @@ impl IntervalTree {
     /// Removes the range of a claim that begins at block `start`.
     pub(super) fn remove(&mut self, start: u64, slot: u32) {
         self.root = self.remove_below(self.root, (start, slot));
+        if is_sparse(self.nodes.len() - self.free.len(), self.nodes.capacity()) {
+            self.free_spare();
+        }
+    }
+
+    /// Moves the nodes that are in use to less memory.
+    #[cold]
+    fn free_spare(&mut self) {
+        let used = self.nodes.len() - self.free.len();
+        let mut nodes = Vec::with_capacity(2 * used);
+        self.root = self.move_below(self.root, &mut nodes);
+        (self.nodes, self.free) = (nodes, Vec::new());
+    }
+
+    /// Moves a subtree; returns where its root is.
+    fn move_below(&self, at: u32, nodes: &mut Vec<Node>) -> u32 {
+        let Some(node) = self.nodes.get(at as usize) else { return NONE };
+        let left = self.move_below(node.left, nodes);
+        let right = self.move_below(node.right, nodes);
+        nodes.push(Node { left, right, ..*node });
+        nodes.len() as u32 - 1
+    }
+
+    /// Memory of the nodes, in use or not.
+    #[cfg(test)]
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>() + self.free.capacity() * size_of::<u32>()
     }
 
     #[cfg(test)]

@@ -7,10 +7,12 @@
 use super::Session;
 use crate::access::{self, UnitRights};
 use crate::options::TargetOptions;
+use crate::pieces::Pieces;
 use crate::server::Shared;
 use crate::session::SessionKey;
 use crate::tasks::TaskSet;
 use crate::unit::{LogicalUnit, ScsiGuard};
+use crate::view::REACHED_UNITS;
 use lunar_scsi::attention::LogicalTime;
 use lunar_scsi::reservations::ItNexus;
 use lunar_scsi::rights::Rights;
@@ -30,6 +32,9 @@ pub(crate) struct ItlNexus {
     /// Changes under the lock of the unit's SCSI state.
     state: AtomicU8,
 }
+
+/// A unit that comes to know a nexus counts as so many that are looked at.
+const ATTACHED_UNITS: usize = 16;
 
 /// REPORTED LUNS DATA HAS CHANGED.
 const LUNS_CHANGED: u16 = 0x3f0e;
@@ -105,6 +110,13 @@ impl Session {
         scsi
     }
 
+    /// The unit knows `nexus` from now on: a command waits there that is not judged yet.
+    pub(crate) fn make_known(&self, nexus: &ItlNexus) {
+        if nexus.state.load(Relaxed) == UNKNOWN {
+            drop(self.scsi_at(nexus));
+        }
+    }
+
     /// `scsi` is the state of the unit of `nexus`.
     fn attach(&self, nexus: &ItlNexus, scsi: &mut BlockUnit) {
         if nexus.state.load(Relaxed) != UNKNOWN {
@@ -118,6 +130,9 @@ impl Session {
         };
         scsi.attach_with(self.nexus, options);
         nexus.state.store(ATTACHED, Relaxed);
+        if self.luns_changed.load(SeqCst) && nexus.seen_since < self.view.load().since() {
+            scsi.raise_for(LUNS_CHANGED, self.nexus);
+        }
     }
 
     /// The session sees the unit of `nexus` no more.
@@ -155,13 +170,22 @@ impl Session {
         }
     }
 
-    /// Tells the initiator at each of these units that its LUNs have changed.
-    pub(crate) fn raise_luns_changed<'a>(&self, units: impl Iterator<Item = &'a Arc<LogicalUnit>>) {
-        for unit in units {
-            self.scsi_of(unit).raise_for(LUNS_CHANGED, self.nexus);
-        }
-        // Behind the last one: a report that comes between leaves the rest to the next.
+    /// The view shows other LUNs than the one before: units of both that come to know the nexus
+    /// from now on tell the initiator so.
+    pub(crate) fn set_luns_changed(&self) {
         self.luns_changed.store(true, SeqCst);
+    }
+
+    /// Tells the initiator at a unit that its LUNs have changed, if the unit knows the nexus and was
+    /// there before the view that is `since` then.
+    pub(crate) fn raise_luns_changed(&self, nexus: &ItlNexus, since: LogicalTime) {
+        if nexus.seen_since < since {
+            // An unknown nexus is attached under the lock of the unit, too.
+            let mut scsi = nexus.unit.scsi();
+            if nexus.state.load(Relaxed) == ATTACHED {
+                scsi.raise_for(LUNS_CHANGED, self.nexus);
+            }
+        }
     }
 
     /// The initiator was told of its LUNs. To a unit that does not know the nexus there is nothing
@@ -176,20 +200,35 @@ impl Session {
         }
     }
 
-    /// The initiator may do from now on what `target` as it is now lets it do.
-    pub(crate) fn set_rights(&self, target: &Arc<TargetOptions>) {
+    /// The initiator may do from now on what `target` as it is now lets it do. `may_differ`: that
+    /// may be something else than before.
+    pub(crate) async fn set_rights(
+        &self,
+        target: &Arc<TargetOptions>,
+        may_differ: bool,
+        pieces: &mut Pieces,
+    ) {
         let new = Arc::new(SessionRights::new(Some(Arc::clone(target))));
+        if !may_differ {
+            // What is served no more is not kept.
+            self.rights.store(new);
+            return;
+        }
         self.machine().set_administers(new.administers(&self.key));
-        let old = self.rights.load_full();
-        for unit in self.view().units() {
+        let (old, view) = (self.rights.load_full(), Arc::clone(&self.view()));
+        pieces.count(2 * target.luns.len()).await;
+        for unit in view.units() {
             // With the old rights, to be told of the new ones.
             if old.of(self, unit).administers_unit != new.of(self, unit).administers_unit {
                 drop(self.scsi_of(unit));
+                pieces.count(ATTACHED_UNITS).await;
             }
+            pieces.count(1).await;
         }
         self.rights.store(Arc::clone(&new));
-        for nexus in self.view().nexuses().all() {
+        for nexus in view.nexuses().all() {
             nexus.unit.scsi().set_rights(self.nexus, new.of(self, &nexus.unit));
+            pieces.count(REACHED_UNITS).await;
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Units come to know a session with its first command to them.
 
 use super::*;
+use crate::catalogue::Indexed;
 use crate::join::{Joiner, join, session_key};
 use crate::options::{LunOptions, Portal, ServerOptions, TargetOptions};
+use crate::replace::settle;
 use crate::server::Server;
 use crate::unit::LogicalUnitOptions;
 use crate::{Access, Limits};
@@ -10,10 +12,12 @@ use lunar_block::{BufferPool, MemoryDevice};
 use lunar_iscsi::login::{Claim, Join, SessionType};
 use lunar_iscsi::text::{Offer, SessionParameters};
 use lunar_scsi::plan::Refusal;
+use std::pin::pin;
 use std::sync::Barrier;
+use std::task::{Context as TaskContext, Waker};
 use std::time::Duration;
 
-const TARGET: &str = "iqn.2026-11.org.lunarsan.test:many";
+pub(crate) const TARGET: &str = "iqn.2026-11.org.lunarsan.test:many";
 const UNITS: u16 = 256;
 
 const POWER_ON: u16 = 0x2900;
@@ -24,14 +28,14 @@ const INQUIRY_CHANGED: u16 = 0x3f03;
 const LUNS_CHANGED: u16 = 0x3f0e;
 
 /// A server of one target, and sessions that no connection carries.
-struct Rig {
+pub(crate) struct Rig {
     server: Server,
-    units: Vec<Arc<LogicalUnit>>,
-    runtime: tokio::runtime::Runtime,
+    pub(crate) units: Vec<Arc<LogicalUnit>>,
+    pub(crate) runtime: tokio::runtime::Runtime,
 }
 
 impl Rig {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let unit = |id| {
             let device = Arc::new(MemoryDevice::new(64 << 10, 512, 4096).unwrap());
             let uuid = uuid::Uuid::from_u128(u128::from(id) + 1);
@@ -65,14 +69,19 @@ impl Rig {
         Self { server, units, runtime }
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.server.shared
+    }
+
+    /// Of a connection.
+    pub(crate) fn path(&self) -> Path {
+        let peer = "127.0.0.1:9".parse().unwrap();
+        Path { peer, local: self.server.addresses()[0], portal: 0 }
+    }
+
     /// A session of the initiator of this number.
-    fn log_in(&self, number: u8) -> Arc<Session> {
-        let shared = &self.server.shared;
-        let path = Path {
-            peer: "127.0.0.1:9".parse().unwrap(),
-            local: self.server.addresses()[0],
-            portal: 0,
-        };
+    pub(crate) fn log_in(&self, number: u8) -> Arc<Session> {
+        let (shared, path) = (self.shared(), self.path());
         let claim = Claim {
             initiator_name: format!("iqn.2026-11.org.lunarsan.test:initiator-{number}"),
             initiator_alias: None,
@@ -91,14 +100,15 @@ impl Rig {
             cmd_sn: lunar_wire::SerialNumber(1),
         };
         let (mailbox, _) = tokio::sync::mpsc::unbounded_channel();
-        let joiner = Joiner { path, mailbox, memory: shared.memory.buffers().clone() };
+        let memory = shared.memory.buffers().clone();
+        let joiner = Joiner { path, mailbox, memory, time_owner: OwnerId(number.into()) };
         let key = session_key(&asked, path);
         let joined = self.runtime.block_on(join(Arc::clone(shared), asked, key, joiner));
         joined.unwrap().1
     }
 
     /// Ends a session whose connection is lost.
-    fn lose(&self, session: &Arc<Session>) {
+    pub(crate) fn lose(&self, session: &Arc<Session>) {
         session.lose(&self.server.shared, 1);
         session.end(&self.server.shared);
         assert!(session.has_ended());
@@ -143,7 +153,7 @@ impl Rig {
         self.runtime.block_on(self.server.replace(catalogue)).unwrap();
     }
 
-    fn end(self) {
+    pub(crate) fn end(self) {
         self.server.shutdown(Duration::from_secs(1), &mut |_| {});
     }
 }
@@ -175,7 +185,7 @@ fn the_end_touches_the_units_that_were_used() {
         assert_eq!(Rig::told(&session, lun), [POWER_ON]);
     }
     assert_eq!(rig.touched_by(|| session.luns_were_reported()), []);
-    session.raise_luns_changed([&rig.units[3]].into_iter());
+    rig.replace(|target| target.luns.truncate(200));
     assert_eq!(rig.touched_by(|| session.luns_were_reported()), [3, 77]);
     assert_eq!(rig.touched_by(|| session.luns_were_reported()), []);
     assert_eq!(Rig::told(&session, 3), []);
@@ -253,6 +263,64 @@ fn what_came_between_is_told_with_the_first_command() {
     rig.end();
 }
 
+/// Goal: a change of the LUNs visits the units that know a session and no others; these tell it,
+/// the others will, until it asks for its LUNs. Named by: a change attached the nexuses of all
+/// sessions at all units, in one piece: seconds for 1,000 sessions at 1,000 units.
+#[test]
+fn a_change_of_the_luns_attaches_no_nexus() {
+    let rig = Rig::new();
+    let sessions: Vec<_> = (1..=20).map(|number| rig.log_in(number)).collect();
+    assert_eq!(Rig::told(&sessions[0], 3), [POWER_ON]);
+    let mut touched = rig.touched_by(|| rig.replace(|target| target.luns.truncate(200)));
+    touched.retain(|unit| *unit < 200); // the others are served no more
+    assert_eq!(touched, [3]);
+    assert_eq!(rig.known().iter().sum::<usize>(), 1);
+    assert_eq!(Rig::told(&sessions[0], 3), [LUNS_CHANGED]);
+    assert_eq!(Rig::told(&sessions[5], 7), [POWER_ON, LUNS_CHANGED]);
+    assert_eq!(Rig::told(&rig.log_in(21), 7), [POWER_ON]);
+    sessions[5].luns_were_reported();
+    assert_eq!(Rig::told(&sessions[5], 8), [POWER_ON]);
+    sessions.iter().for_each(|session| rig.lose(session));
+    rig.end();
+}
+
+/// Goal: what changes no list of administrators visits no unit for the sake of rights. Named by:
+/// each change looked the rights of all sessions at all units up.
+#[test]
+fn a_change_that_leaves_the_administrators_touches_no_unit() {
+    let rig = Rig::new();
+    let session = rig.log_in(1);
+    assert_eq!(Rig::told(&session, 3), [POWER_ON]);
+    assert_eq!(rig.touched_by(|| rig.replace(|target| target.alias = Some("other".into()))), []);
+    let nobody = |target: &mut TargetOptions| target.luns[3].administer = Some(Vec::new());
+    assert_eq!(rig.touched_by(|| rig.replace(nobody)), [3]);
+    assert_eq!(Rig::told(&session, 3), [INQUIRY_CHANGED]);
+    rig.lose(&session);
+    rig.end();
+}
+
+/// Goal: between two pieces of a change other work of the core has its turn.
+#[test]
+fn a_change_is_settled_in_pieces() {
+    let rig = Rig::new();
+    let sessions: Vec<_> = (1..=20).map(|number| rig.log_in(number)).collect();
+    let shared = &Arc::clone(&rig.server.shared);
+    let mut catalogue = rig.server.catalogue();
+    let mut target = (*catalogue.targets[0]).clone();
+    target.luns.truncate(200);
+    catalogue.targets = vec![Arc::new(target)];
+    let new = Arc::new(Indexed::new(catalogue).unwrap());
+    let old = shared.swap_catalogue(Arc::clone(&new));
+    let mut settled = pin!(settle(shared, &old, &new));
+    let mut context = TaskContext::from_waker(Waker::noop());
+    let turns = (1..).find(|_| settled.as_mut().poll(&mut context).is_ready()).unwrap();
+    // Each session has a view of 256 units that is replaced; 1,024 are a piece.
+    assert!((5..50).contains(&turns), "{turns}");
+    assert!(sessions.iter().all(|session| session.view().units().len() == 200));
+    sessions.iter().for_each(|session| rig.lose(session));
+    rig.end();
+}
+
 /// Goal: a session that is not known to the units asks for a reset of them, and is told nothing of
 /// it when it uses them; the others are told, used or not.
 #[test]
@@ -296,5 +364,70 @@ fn who_asked_for_a_cold_reset_returns() {
     rig.units[100].scsi().raise(CAPACITY_CHANGED, None);
     assert_eq!(Rig::told(&back, 100), [NEXUS_LOSS, CAPACITY_CHANGED]);
     [other, back].iter().for_each(|session| rig.lose(session));
+    rig.end();
+}
+
+fn visits(sessions: &[Arc<Session>]) -> Vec<u64> {
+    sessions.iter().map(|session| session.visits.load(Relaxed)).collect()
+}
+
+/// Fault: LOGICAL UNIT RESET and PREEMPT AND ABORT visited all sessions of the server.
+#[test]
+fn functions_visit_the_sessions_that_they_concern() {
+    let rig = Rig::new();
+    let shared = rig.shared();
+    let sessions: Vec<_> = (0..20).map(|number| rig.log_in(number)).collect();
+    for session in &sessions[2..5] {
+        assert_eq!(Rig::told(session, 7), [POWER_ON]);
+    }
+    rig.runtime.block_on(crate::resets::reset_unit(shared, &sessions[2], &rig.units[7]));
+    let of_reset = visits(&sessions);
+    assert_eq!(of_reset[..6], [0, 0, 0, 1, 1, 0]);
+    assert_eq!(of_reset.iter().sum::<u64>(), 2);
+    let (by, unit) = (Arc::clone(&sessions[2]), Arc::clone(&rig.units[7]));
+    let nexuses = vec![by.nexus, sessions[4].nexus, NexusId(u64::MAX)];
+    let preempt = crate::manage::abort_tasks_of(Arc::clone(shared), by, unit, nexuses);
+    rig.runtime.block_on(preempt);
+    assert_eq!(visits(&sessions)[..6], [0, 0, 0, 1, 2, 0]);
+    assert_eq!(visits(&sessions).iter().sum::<u64>(), 3);
+    sessions.iter().for_each(|session| rig.lose(session));
+    rig.end();
+}
+
+/// Fault: each unit had its resets visit 64 sessions at a time; with resets of 256 units under way,
+/// a core visited 16,384 sessions before other work had its turn.
+#[test]
+fn many_resets_leave_others_their_turns() {
+    const USED: u16 = 64;
+    const ONE_MOMENT: u64 = 64;
+    let rig = Rig::new();
+    let sessions: Vec<_> = (0..40).map(|number| rig.log_in(number)).collect();
+    for session in &sessions {
+        (0..USED).for_each(|lun| assert_eq!(Rig::told(session, lun), [POWER_ON]));
+    }
+    let local = tokio::task::LocalSet::new();
+    let most_at_once = local.block_on(&rig.runtime, async {
+        let resets: Vec<_> = (0..usize::from(USED))
+            .map(|at| {
+                let (shared, unit) = (Arc::clone(rig.shared()), Arc::clone(&rig.units[at]));
+                let by = Arc::clone(&sessions[at % sessions.len()]);
+                tokio::task::spawn_local(async move {
+                    crate::resets::reset_unit(&shared, &by, &unit).await;
+                })
+            })
+            .collect();
+        let (mut visited, mut most_at_once) = (0, 0);
+        while !resets.iter().all(|reset| reset.is_finished()) {
+            tokio::task::yield_now().await;
+            let now = visits(&sessions).iter().sum::<u64>();
+            most_at_once = most_at_once.max(now - visited);
+            visited = now;
+        }
+        most_at_once
+    });
+    let all = u64::from(USED) * (sessions.len() as u64 - 1);
+    assert_eq!(visits(&sessions).iter().sum::<u64>(), all);
+    assert!(most_at_once <= ONE_MOMENT, "{most_at_once} visits at once");
+    sessions.iter().for_each(|session| rig.lose(session));
     rig.end();
 }

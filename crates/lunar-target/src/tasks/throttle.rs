@@ -1,6 +1,6 @@
 //! Tasks that wait for a limit.
 
-use super::{Asker, Collected, Ended, Tasks, later};
+use super::{Asker, Begun, Collected, Ended, Tasks, later};
 use crate::abort::{AbortSignal, Aborted};
 use crate::options::Limits;
 use crate::quota::{Cost, InLine, cost};
@@ -119,8 +119,14 @@ impl Tasks {
         task: &Task,
     ) -> Option<Option<Input>> {
         let unit = &nexus?.unit;
-        let line = session.quota.line(&unit.quota).filter(|line| line.holds(task.attribute))?;
+        if !session.quota.is_limited_at(&unit.quota) {
+            return None; // as mostly
+        }
+        let line = session.quota.known_line(&unit.quota);
+        let line = line.filter(|line| line.holds(task.attribute))?;
         let in_line = line.enter(task.attribute, 0);
+        // Resets find its session by this.
+        session.make_known(nexus?);
         Some(self.throttle(session, unit, task, in_line, None))
     }
 
@@ -134,13 +140,9 @@ impl Tasks {
         turn: &mut Turn,
     ) -> ControlFlow<Option<Input>> {
         let Some(unit) = unit else { return GO };
-        let line = match turn {
-            Turn::New => match session.quota.line(&unit.quota) {
-                Some(line) => Some(line),
-                None => return GO, // as mostly: there are no limits
-            },
-            Turn::First(_) | Turn::Paid(_) => None,
-        };
+        if matches!(turn, Turn::New) && !session.quota.is_limited_at(&unit.quota) {
+            return GO; // as mostly: there are no limits
+        }
         let Some(cost) = cost(plan, unit) else { return GO };
         match std::mem::replace(turn, Turn::New) {
             Turn::Paid(in_line) => {
@@ -149,7 +151,10 @@ impl Tasks {
             }
             Turn::First(in_line) => ControlFlow::Break(self.wait(unit, task, in_line, Some(cost))),
             Turn::New => {
-                let Some(line) = line else { return GO };
+                let Ok(line) = session.quota.line(&unit.quota) else {
+                    let busy = self.refuse_throttled(task.id, Status::BUSY);
+                    return ControlFlow::Break(Some(busy));
+                };
                 let passed = match line.is_empty().then(|| line.try_pass(cost)) {
                     Some(Ok(())) => return GO,
                     Some(Err(passed)) => passed,
@@ -173,10 +178,15 @@ impl Tasks {
         let bytes = self.held_bytes(task.id);
         let many = session.quota.waiting() > waiting_max(session, &self.limits);
         if many || !has_room(self.throttled.bytes, bytes, &self.limits) {
-            drop(self.take_buffer(task.id));
-            return Some(Input::Done { task: task.id, outcome: later(Status::TASK_SET_FULL) });
+            return Some(self.refuse_throttled(task.id, Status::TASK_SET_FULL));
         }
         self.wait(unit, task, in_line, cost)
+    }
+
+    /// Has the initiator send a task again that there is no room for.
+    fn refuse_throttled(&mut self, task: TaskId, status: Status) -> Input {
+        drop(self.take_buffer(task));
+        Input::Done { task, outcome: later(status) }
     }
 
     fn wait(
@@ -186,7 +196,7 @@ impl Tasks {
         mut in_line: InLine,
         cost: Option<Cost>,
     ) -> Option<Input> {
-        let (abort, task) = (AbortSignal::default(), task.clone());
+        let (abort, id, task) = (AbortSignal::default(), task.id, task.clone());
         let (unit, bytes) = (Arc::clone(unit), self.held_bytes(task.id));
         self.throttled.insert(task.id, Waiting { unit, abort: abort.clone(), bytes });
         let waits = async move {
@@ -199,7 +209,7 @@ impl Tasks {
                 Err(Aborted) => Ended::Gone,
             }
         };
-        self.futures.push(waits.boxed_local());
+        self.futures.push(Begun::new(id, waits.boxed_local()));
         self.unpolled = true;
         None
     }

@@ -420,6 +420,29 @@ fn aborted_after(disks: &Disks, raw: &mut Raw) -> u64 {
     u64::from(written) * 65_536 / PIECE
 }
 
+/// Fault: a copy held all units that its session saw: one that was removed was not closed while any
+/// copy ran.
+#[test]
+fn a_copy_holds_no_unit_that_it_does_not_name() {
+    let disks = Disks::new();
+    let mut raw = disks.log_in(1);
+    fill(&disks.devices[0], 0, &pattern(1, PIECE));
+    disks.devices[1].inject(Fault::new(Effect::Hang).on(Operation::Write));
+    let list = simple(1, 8, 0, 0);
+    let tag = send(&mut raw, 0, &copy_cdb(list.len()), &list);
+    disks.rig.wait_for("a piece hangs", |_| disks.devices[1].hanging() == 1);
+    let units = disks.rig.server().catalogue().units();
+    let removed = units.into_iter().find(|unit| unit.options().uuid.as_u128() == 12).unwrap();
+    drop(disks.rig.replace(|targets| targets[0].luns.retain(|lun| lun.id != 2)));
+    run(&mut raw, 0, &[0; 6], &[]); // the connection keeps what it saw until its next command
+    assert_eq!(Arc::strong_count(&removed), 1, "nobody holds it any more");
+    disks.devices[1].heal();
+    disks.devices[1].release();
+    assert_eq!(outcome(&mut raw, tag).0, 0);
+    drop(raw);
+    disks.ends_well();
+}
+
 /// Goal: with its connection a copy ends, and what was begun is finished. Method: as above, but the
 /// peer is gone.
 #[test]

@@ -2,7 +2,8 @@
 //! between its header and its data counts. Decision 087.
 
 use crate::common::*;
-use lunar_block::{Effect, Fault, MemoryDevice, Operation};
+use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, MemoryDevice, Operation};
+use lunar_target::{LogicalUnit, LogicalUnitOptions, OutOfSpace};
 use lunar_testkit::raw::{Pdu, Raw, opcode};
 use std::sync::Arc;
 
@@ -155,6 +156,34 @@ fn a_preempt_before_the_blocks_are_free_counts() {
     assert_eq!(two.read_block(0).unwrap(), [2; 512]);
     log_out(one);
     log_out(two);
+    rig.ends_well();
+}
+
+/// Goal: a write that waits for room begins anew with each try: a PREEMPT that is answered
+/// meanwhile keeps it out, however long ago the first try was.
+#[test]
+fn a_preempt_while_a_write_waits_for_room_counts() {
+    let disk = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 1);
+    let device = Arc::<FaultDevice>::clone(&disk);
+    let options = LogicalUnitOptions {
+        out_of_space: OutOfSpace::Hold,
+        ..LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device)
+    };
+    let unit = LogicalUnit::open(options).unwrap();
+    let shown = Arc::clone(&unit);
+    let rig = Rig::with(|options| options.targets = vec![target(TARGET, shown)]);
+    let (mut one, mut two) = registered(&rig);
+    disk.inject(Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(Operation::Write));
+    let held = send_write(&mut one, 0, 1, 1);
+    rig.wait_for("it waits for room", |_| unit.held_writes() == 1);
+    reserve_out(&mut two, PREEMPT, [2, 1]);
+    disk.heal();
+    assert_eq!(outcome(&mut one, held), (CONFLICT, 0));
+    assert_eq!(ready(&mut one), (2, REGISTRATIONS_PREEMPTED));
+    assert_eq!(two.read_block(0).unwrap(), [0; 512]);
+    log_out(one);
+    log_out(two);
+    drop(unit);
     rig.ends_well();
 }
 

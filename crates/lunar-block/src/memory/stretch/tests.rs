@@ -4,8 +4,8 @@ use super::super::tests::polls;
 use super::{RESTARTS_MAX, STRETCH_BYTES};
 use crate::memory::CHUNK_BYTES;
 use crate::{
-    AtomicWrite, BlockDevice, BlockRange, BoxFuture, BufferPool, Error, MemoryDevice, PAGE_BYTES,
-    Resize, Sparse, random,
+    AtomicWrite, BlockDevice, BlockRange, BoxFuture, BufferPool, Clear, Error, MemoryDevice,
+    PAGE_BYTES, Resize, Sparse, random,
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -98,6 +98,50 @@ fn what_does_not_cross_the_border_costs_nothing() {
         }
     }
     assert_eq!(border + PIECE_BLOCKS, STRETCH_BLOCKS);
+}
+
+/// Goal: pieces of several ranges clear all of them and nothing else, none without an end.
+#[test]
+fn pieces_clear_all_ranges() {
+    let device = device(4);
+    let all = BlockRange::new(0, 4 * STRETCH_BLOCKS);
+    let ranges = [
+        BlockRange::new(1, 8),
+        BlockRange::new(CHUNK_BLOCKS - 8, 2 * STRETCH_BLOCKS),
+        BlockRange::new(3 * STRETCH_BLOCKS, 5 * CHUNK_BLOCKS),
+    ];
+    let clears = [Clear::Unmap, Clear::Zero { may_unmap: true }, Clear::Zero { may_unmap: false }];
+    for clear in clears {
+        let data = Bytes::from(vec![7; all.count as usize * 512]);
+        device.write(all, data, false).now_or_never().unwrap().unwrap();
+        let (mut from, mut pieces) = (0, 0);
+        loop {
+            let rest: Vec<_> = ranges
+                .iter()
+                .filter(|range| range.lba + range.count > from)
+                .map(|range| {
+                    let lba = range.lba.max(from);
+                    BlockRange::new(lba, range.lba + range.count - lba)
+                })
+                .collect();
+            if rest.is_empty() {
+                break;
+            }
+            let piece = device.clear_piece(rest, clear, false).now_or_never();
+            let cleared = piece.expect("a piece waits").unwrap();
+            assert!(cleared > from);
+            (from, pieces) = (cleared, pieces + 1);
+        }
+        assert!((8..=12).contains(&pieces), "{pieces} pieces of 256 KiB");
+        let content = read(&device, all);
+        for (lba, block) in content.chunks(512).enumerate() {
+            let lba = lba as u64;
+            let mut holding =
+                ranges.iter().filter(|range| (range.lba..range.lba + range.count).contains(&lba));
+            let expected = if holding.next().is_some() { 0 } else { 7 };
+            assert!(block.iter().all(|byte| *byte == expected), "{clear:?}: block {lba}");
+        }
+    }
 }
 
 const PAGES: u64 = 2 * STRETCH_BYTES / PAGE_BYTES as u64;

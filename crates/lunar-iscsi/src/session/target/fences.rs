@@ -5,7 +5,7 @@
 //! then the fenced response; meanwhile all other responses are held.
 
 use super::ToConnection;
-use super::machine::{Key, TargetSession};
+use super::machine::{Key, REQUESTS_KEPT_MAX, TargetSession};
 use alloc::collections::{BTreeSet, VecDeque};
 
 #[derive(Debug)]
@@ -35,6 +35,17 @@ impl FencedResponses {
     /// True if no fence is active or waits.
     pub(super) fn are_none(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    pub(super) fn free_spare(&mut self) {
+        if self.queue.is_empty() {
+            self.queue.shrink_to(REQUESTS_KEPT_MAX);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.queue.capacity()
     }
 
     /// True if a fence is active.

@@ -7,7 +7,7 @@ use crate::framing::TaskId;
 use crate::pdu::{LogoutResult, TaskAttribute};
 use crate::sorted_map::SortedMap;
 use crate::text::{SessionParameters, TaskReporting};
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use lunar_wire::{Lun, SerialNumber, Time};
 
@@ -50,11 +50,21 @@ pub(super) struct Known {
     pub(super) aborting: Option<DataDue>,
 }
 
+impl Known {
+    /// Another session's function hits it. With FastAbort (`is_fast`) it hits all that has come in
+    /// order.
+    pub(super) fn is_exposed(&self, is_fast: bool) -> bool {
+        self.delivered || is_fast && (self.counted || self.immediate)
+    }
+}
+
 /// Identifies a task within the session.
 pub(super) type Key = (u16, TaskId);
 
 /// Maximum capacity of the output queue kept while it is empty.
 const OUTPUTS_KEPT_MAX: usize = 32;
+/// Room for so many requests that wait is kept while none does.
+pub(super) const REQUESTS_KEPT_MAX: usize = 4;
 
 /// One iSCSI session in the target role.
 ///
@@ -190,9 +200,12 @@ impl TargetSession {
         self.connections.len()
     }
 
-    /// The units that have tasks, by the LUN of their commands.
-    pub fn units_of_tasks(&self) -> BTreeSet<Lun> {
-        self.tasks.iter().map(|(_, known)| known.lun).collect()
+    /// The units of the tasks that another session's function hits now: one number for each task,
+    /// as its command bears it.
+    pub fn luns_of_exposed_tasks(&self) -> impl Iterator<Item = Lun> + '_ {
+        let is_fast = self.is_fast();
+        let exposed = self.tasks.iter().filter(move |(_, known)| known.is_exposed(is_fast));
+        exposed.map(|(_, known)| known.lun)
     }
 
     /// The unit and the attribute of the command with this ticket on connection `cid`; `None` if it
@@ -241,10 +254,21 @@ impl TargetSession {
     /// Returns the next output.
     pub fn poll(&mut self) -> Option<Output> {
         let output = self.outputs.pop_front();
-        if output.is_none() && self.outputs.capacity() > OUTPUTS_KEPT_MAX {
-            self.outputs = VecDeque::new();
+        if output.is_none() {
+            self.free_spare_memory();
         }
         output
+    }
+
+    /// Frees memory that many requests or outputs needed once and none needs now.
+    fn free_spare_memory(&mut self) {
+        if self.outputs.capacity() > OUTPUTS_KEPT_MAX {
+            self.outputs = VecDeque::new();
+        }
+        if self.ready.is_empty() {
+            self.ready.shrink_to(REQUESTS_KEPT_MAX);
+        }
+        self.managements.free_spare();
     }
 
     pub(super) fn output(&mut self, output: Output) {

@@ -11,7 +11,7 @@
 //! Asynchronous Messages (§4.2.3.4).
 
 use super::fences::FencedResponses;
-use super::machine::{Key, Known, TargetSession, Waiting};
+use super::machine::{Key, Known, REQUESTS_KEPT_MAX, TargetSession, Waiting};
 use super::others::ForOther;
 use super::queries::Query;
 use super::{Arrival, DataDue, Output, ToConnection};
@@ -76,6 +76,25 @@ impl Managements {
     pub(super) fn new_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
+    }
+
+    /// Frees memory that many functions needed once and none needs now.
+    pub(super) fn free_spare(&mut self) {
+        if self.queue.is_empty() {
+            self.queue.shrink_to(REQUESTS_KEPT_MAX);
+        }
+        if self.queries.is_empty() {
+            self.queries.shrink_to(REQUESTS_KEPT_MAX);
+        }
+        self.fenced.free_spare();
+    }
+
+    /// Room for functions that wait or are under way, in numbers of them.
+    #[cfg(test)]
+    pub(super) fn capacities(&self) -> [usize; 5] {
+        let Self { queue, aborts, queries, for_others, fenced, .. } = self;
+        let others = [aborts.capacity(), for_others.capacity(), fenced.capacity()];
+        [queue.capacity(), queries.capacity(), others[0], others[1], others[2]]
     }
 
     /// True if no function is queued or running.

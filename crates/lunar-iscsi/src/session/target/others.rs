@@ -54,7 +54,7 @@ impl TargetSession {
     /// Aborts matching tasks that are not yet aborted for this function.
     fn abort_more(&mut self, other: &mut ForOther) {
         let hit = |known: &Known| {
-            (known.delivered || other.is_fast && (known.counted || known.immediate))
+            known.is_exposed(other.is_fast)
                 && other.lun.is_none_or(|lun| is_same_unit(known.lun, lun))
         };
         let more =

@@ -12,7 +12,11 @@ use lunar_wire::{Lun, SerialNumber, Time};
 const WINDOW: u32 = 4;
 
 fn session(connections: u16) -> TargetSession {
-    let limits = SessionLimits { window_commands: WINDOW };
+    session_of(connections, WINDOW)
+}
+
+fn session_of(connections: u16, window_commands: u32) -> TargetSession {
+    let limits = SessionLimits { window_commands };
     let parameters = SessionParameters::default();
     let mut session = TargetSession::new(1, parameters, SerialNumber(0), limits);
     for cid in 1..=connections {
@@ -168,4 +172,58 @@ fn a_connection_is_told_once_that_the_session_ends() {
     let mut told = tell(&mut session, Input::End);
     (0..100).for_each(|_| told.extend(tell(&mut session, Input::End)));
     assert_eq!(told, [(1, ToConnection::Close), (2, ToConnection::Close)]);
+}
+
+/// Fault: memory of 126 commands that had waited behind a LUN RESET was kept until the session
+/// ended, and charged to nobody: 9 KiB. The same holds for functions that waited.
+#[test]
+fn requests_that_waited_leave_no_memory() {
+    const COMMANDS: u32 = 126;
+    const FUNCTIONS: u32 = 100;
+    let mut session = session_of(1, COMMANDS + 1);
+    session.parameters.protocol_level = 2; // with QUERY TASK
+    for number in 1..=FUNCTIONS {
+        for function in [ManagementFunction::LOGICAL_UNIT_RESET, ManagementFunction::QUERY_TASK] {
+            let request = Arrival::Management {
+                initiator_task_tag: 1000 + number,
+                function,
+                lun: Lun::ZERO,
+                referenced_task_tag: 0,
+                ref_cmd_sn: SerialNumber(0),
+            };
+            let ticket = (1000 + number).into();
+            let cmd_sn = SerialNumber(0);
+            let arrived = ToSession::Arrived { ticket, immediate: true, cmd_sn, request };
+            session.handle(Time::default(), Input::Connection(1, arrived));
+        }
+    }
+    let mut asked = managed(&mut session);
+    (0..COMMANDS).for_each(|number| drop(arrives(&mut session, 1, number)));
+    assert!(session.ready.capacity() >= COMMANDS as usize, "they wait behind the first reset");
+    let functions: usize = session.managements.capacities().iter().sum();
+    assert!(functions >= 2 * FUNCTIONS as usize);
+    for number in 0..COMMANDS {
+        while let Some(id) = asked.pop() {
+            let (response, information) = (ManagementResponse::FUNCTION_COMPLETE, [0; 3]);
+            session.handle(Time::default(), Input::Managed { id, response, information });
+            asked.extend(managed(&mut session));
+        }
+        let ended = ToSession::TaskEnded(TaskId(number.into()));
+        session.handle(Time::default(), Input::Connection(1, ended));
+        asked.extend(managed(&mut session));
+    }
+    assert!(session.tasks() == 0 && session.ready.is_empty() && session.managements.are_none());
+    assert!(session.ready.capacity() <= 4, "{}", session.ready.capacity());
+    let kept = session.managements.capacities();
+    assert!(kept.iter().all(|capacity| *capacity <= 4), "{kept:?}");
+}
+
+/// The functions that the executor is asked for; all that is told is heard.
+fn managed(session: &mut TargetSession) -> Vec<u64> {
+    let outputs = core::iter::from_fn(|| session.poll());
+    let functions = outputs.filter_map(|output| match output {
+        Output::Manage { id, .. } => Some(id),
+        _ => None,
+    });
+    functions.collect()
 }

@@ -130,24 +130,47 @@ fn a_moved_registration_counts_for_who_moved_it() {
     assert_eq!(register(&mut reservations, &claimed("iqn.invented", 1, None)), GOOD);
 }
 
-/// Goal: registrations of an earlier run count for their names; the saved state does not contain
-/// their origins.
+/// The state of registrations of "iqn.one", as many as one initiator may have.
+fn persistent(origin: Option<u128>) -> Vec<u8> {
+    let mut reservations = Reservations::new(true);
+    for number in 0..REGISTRATIONS_OF_INITIATOR_MAX {
+        let nexus = claimed("iqn.one", number, origin);
+        let kept = list(0, 1, APTPL);
+        reservations.out(&nexus, &ports(), request(REGISTER, Type(0)), &kept).unwrap();
+    }
+    reservations.encode()
+}
+
+/// Goal: registrations of an earlier run count for their names where these are claimed; the saved
+/// state does not contain their origins.
 #[test]
 fn loaded_registrations_count_for_their_names() {
-    let persistent = |origin| {
-        let mut reservations = Reservations::new(true);
-        for number in 0..REGISTRATIONS_OF_INITIATOR_MAX {
-            let nexus = claimed("iqn.one", number, origin);
-            let kept = list(0, 1, APTPL);
-            reservations.out(&nexus, &ports(), request(REGISTER, Type(0)), &kept).unwrap();
-        }
-        reservations.encode()
-    };
     assert_eq!(persistent(None), persistent(Some(7)));
     let mut loaded = Reservations::decode(&persistent(Some(7)), true).unwrap();
-    for origin in [None, Some(7), Some(8)] {
+    for origin in [Some(7), Some(8)] {
         assert_eq!(register(&mut loaded, &claimed("iqn.one", 5000, origin)), FULL, "{origin:?}");
     }
     let kept = Outcome { save: true, ..Outcome::default() };
     assert_eq!(register(&mut loaded, &claimed("iqn.two", 0, Some(7))), Ok(kept));
+}
+
+/// Fault: 128 registrations that another host had made under a name that it only claimed kept the
+/// initiator that proves this name from registering, from the next restart on. Its own count again
+/// once it is back.
+#[test]
+fn loaded_registrations_take_nothing_from_who_proves_the_name() {
+    let mut loaded = Reservations::decode(&persistent(Some(7)), true).unwrap();
+    assert!(register(&mut loaded, &claimed("iqn.one", 5000, None)).is_ok());
+    let mut loaded = Reservations::decode(&persistent(None), true).unwrap();
+    loaded.nexus_attached(&claimed("iqn.one", 0, Some(7)));
+    for number in 1..REGISTRATIONS_OF_INITIATOR_MAX {
+        loaded.nexus_attached(&claimed("iqn.one", number, None));
+    }
+    assert!(register(&mut loaded, &claimed("iqn.one", 5000, None)).is_ok(), "one is another's");
+    assert_eq!(register(&mut loaded, &claimed("iqn.one", 5001, None)), FULL);
+    for number in 0..REGISTRATIONS_MAX - loaded.registered() {
+        assert!(register(&mut loaded, &claimed(&format!("iqn.{number}"), 0, None)).is_ok());
+    }
+    let full = register(&mut loaded, &claimed("iqn.more", 0, None));
+    assert_eq!(full, FULL, "they count among all");
 }

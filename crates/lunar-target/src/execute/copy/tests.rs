@@ -60,7 +60,7 @@ fn copy_all(units: &[Arc<LogicalUnit>], list: &CopyList, copies: usize) -> Vec<O
     let all = |_| {
         let running = Running::begin(&units[0], NEXUS, None).unwrap();
         let copy = Copy {
-            units,
+            with_units: &|work| work(units),
             attach: &|_| {},
             nexus: NEXUS,
             running: &running,
@@ -113,7 +113,7 @@ fn pieces_of_zeroes_wait_for_the_permit_first() {
     let memory = WorkMemory { buffers: BufferPool::default(), wait_max: Duration::from_secs(1) };
     let running = Running::begin(&units[0], NEXUS, None).unwrap();
     let copy = Copy {
-        units: &units,
+        with_units: &|work| work(&units),
         attach: &|_| {},
         nexus: NEXUS,
         running: &running,

@@ -1,17 +1,24 @@
 //! Writes for which there is no room.
 
+use super::*;
 use crate::abort::AbortSignal;
-use crate::execute::{Ending, execute};
-use crate::room::OutOfSpace;
+use crate::execute::{Dues, Ending, execute};
+use crate::memory::WorkMemory;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
-use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, MemoryDevice, Operation};
-use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::join_all;
+use lunar_block::{
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Effect, Fault, FaultDevice, Geometry,
+    MemoryDevice, Operation,
+};
 use lunar_scsi::long_operation::{LongOperation, OperationKind, Work};
-use lunar_scsi::plan::{LbaRange, NexusId, Pattern, Plan};
+use lunar_scsi::plan::{NexusId, Pattern, Plan};
 use lunar_scsi::sense::Sense;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const ALL: LbaRange = LbaRange { lba: 0, count: 2048 };
 
 /// A disk without room for anything, and a unit over it.
 fn full(out_of_space: OutOfSpace) -> (Arc<FaultDevice>, Arc<LogicalUnit>) {
@@ -48,7 +55,7 @@ fn begin(
     data: Bytes,
     abort: &AbortSignal,
 ) -> BoxFuture<'static, Ending> {
-    execute(Arc::clone(unit), unit.operation_generation(), plan, data, abort.clone()).boxed()
+    execute(Arc::clone(unit), unit.generation(), plan, data, abort.clone()).boxed()
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -74,7 +81,7 @@ fn they_wait_until_there_is_room() {
         block_on(async {
             let abort = AbortSignal::default();
             let mut write = begin(&unit, plan.clone(), data, &abort);
-            tokio::time::sleep(super::HOLD_INTERVAL * 20).await;
+            tokio::time::sleep(HOLD_INTERVAL * 20).await;
             assert!((&mut write).now_or_never().is_none(), "{plan:?}");
             let read = Plan::Read { range: LbaRange { lba: 8, count: 8 }, from_medium: false };
             let read = begin(&unit, read, Bytes::new(), &abort).await;
@@ -91,7 +98,7 @@ fn they_wait_until_there_is_room() {
             );
             assert_eq!(bytes, vec![if zeroes { 0 } else { 7 }; 4096], "{plan:?}");
         });
-        assert_eq!(unit.held.load(std::sync::atomic::Ordering::SeqCst), 0);
+        assert_eq!(unit.held_writes(), 0);
     }
 }
 
@@ -128,7 +135,7 @@ fn a_long_operation_overtakes_them() {
             let kind = OperationKind::SANITIZE;
             let operation = LongOperation { kind, unrestricted_exit: false, work };
             let begun = unit.begin_operation(operation, NexusId(1)).unwrap();
-            let ending = tokio::time::timeout(super::HOLD_INTERVAL * 20, write).await;
+            let ending = tokio::time::timeout(HOLD_INTERVAL * 20, write).await;
             let Ok(Ending::Check(sense)) = ending else { panic!("{plan:?}: {ending:?}") };
             assert_eq!(sense.code, Sense::SANITIZE_IN_PROGRESS.code, "{plan:?}");
             device.heal();
@@ -160,4 +167,244 @@ fn only_so_many_wait() {
         let all = join_all(writes).await;
         assert!(all.iter().all(|ending| matches!(ending, Ending::Good(_))));
     });
+}
+
+fn range(lba: u64, count: u64) -> LbaRange {
+    LbaRange { lba, count }
+}
+
+fn write(lba: u64, count: u64) -> Plan {
+    Plan::Write { range: range(lba, count), durable: true }
+}
+
+/// A command of this nexus, with the same byte in all of its data.
+fn begin_of(
+    nexus: u64,
+    unit: &Arc<LogicalUnit>,
+    plan: Plan,
+    data: Bytes,
+    abort: &AbortSignal,
+) -> BoxFuture<'static, Ending> {
+    let (unit, abort) = (Arc::clone(unit), abort.clone());
+    Box::pin(async move {
+        let memory =
+            WorkMemory { buffers: BufferPool::default(), wait_max: Duration::from_secs(1) };
+        let run = Run {
+            unit: &unit,
+            generation: unit.generation(),
+            block_bytes: 512,
+            nexus: NexusId(nexus),
+            abort,
+            dues: Dues::default(),
+            memory,
+            entry: None,
+            held: Mutex::default(),
+        };
+        run.ending(&plan, data, None).await
+    })
+}
+
+fn bytes(byte: u8, blocks: usize) -> Bytes {
+    Bytes::from(vec![byte; blocks * 512])
+}
+
+async fn content(unit: &Arc<LogicalUnit>, range: LbaRange) -> Bytes {
+    let read = Plan::Read { range, from_medium: false };
+    match begin(unit, read, Bytes::new(), &AbortSignal::default()).await {
+        Ending::Good(data) => data,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_good(ending: Option<Ending>) -> bool {
+    matches!(ending, Some(Ending::Good(_)))
+}
+
+/// Fault: a held write kept its blocks for as long as there was no room. A COMPARE AND WRITE of
+/// another host to some of them, which were allocated, waited for ever, and the writes of everybody
+/// behind it.
+#[test]
+fn they_hold_no_blocks_while_they_wait() {
+    for (plan, data) in changes() {
+        let (device, unit) = full(OutOfSpace::Hold);
+        block_on(async {
+            let mut waits = begin(&unit, plan.clone(), data, &AbortSignal::default());
+            assert!((&mut waits).now_or_never().is_none());
+            assert_eq!(unit.held_writes(), 1);
+            let alone = unit.ranges.lock(ALL, true).now_or_never();
+            assert!(alone.is_some(), "{plan:?}");
+            tokio::time::sleep(HOLD_INTERVAL * 3).await;
+            device.heal();
+            assert!((&mut waits).now_or_never().is_none(), "{plan:?}: its blocks are not free");
+            drop(alone);
+            assert!(is_good(Some(waits.await)), "{plan:?}");
+        });
+        assert_eq!(unit.held_writes(), 0);
+    }
+}
+
+/// Goal: a later write of the same nexus to some of the blocks comes after the held one, however
+/// much room there is for it; one of another nexus does not wait, nor does one to other blocks.
+#[test]
+fn later_writes_of_the_nexus_come_later() {
+    for is_aborted in [false, true] {
+        let (device, unit) = full(OutOfSpace::Hold);
+        device.heal();
+        let no_room = Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(Operation::Write);
+        device.inject(no_room.at(BlockRange::new(15, 1)));
+        let (abort, never) = (AbortSignal::default(), AbortSignal::default());
+        let same = |plan, data| begin_of(1, &unit, plan, data, &never);
+        let other = |plan, data| begin_of(2, &unit, plan, data, &never);
+        block_on(async {
+            let mut held = begin_of(1, &unit, write(8, 8), bytes(1, 8), &abort);
+            assert!((&mut held).now_or_never().is_none());
+            let mut later = same(write(8, 2), bytes(2, 2));
+            assert!((&mut later).now_or_never().is_none(), "the held one is before it");
+            let mut last = same(write(9, 1), bytes(3, 1));
+            assert!((&mut last).now_or_never().is_none(), "two are before it");
+            let mut whole = vec![0; 1024];
+            whole[512..].fill(4);
+            let compare = Plan::CompareAndWrite { range: range(14, 1), durable: true };
+            assert!(is_good(other(compare, whole.into()).now_or_never()));
+            assert!(is_good(same(write(7, 1), bytes(5, 1)).now_or_never()));
+            assert_eq!(unit.held_writes(), 3);
+            assert_eq!(content(&unit, range(14, 1)).await, bytes(4, 1));
+            if is_aborted {
+                abort.raise();
+                assert!(matches!(held.await, Ending::Aborted));
+            } else {
+                device.heal();
+                assert!(is_good(Some(held.await)));
+            }
+            assert!(is_good(Some(later.await)));
+            assert!(is_good(Some(last.await)));
+            let first = if is_aborted { 0 } else { 1 };
+            let blocks = content(&unit, range(7, 9)).await;
+            let blocks: Vec<u8> = blocks.chunks(512).map(|block| block[0]).collect();
+            let fourth = if is_aborted { 4 } else { 1 };
+            assert_eq!(blocks, [5, 2, 3, first, first, first, first, fourth, first]);
+        });
+        assert_eq!(unit.held_writes(), 0);
+    }
+}
+
+/// Goal: while some write waits for room, none is done at hand, where it is not known whose it is.
+#[test]
+fn none_is_written_at_hand_past_one_that_waits() {
+    let device = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
+    let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device);
+    let unit = LogicalUnit::open(options).unwrap();
+    let generation = unit.generation();
+    let write = || crate::execute::write_at_hand(&unit, generation, range(8, 1), &[7; 512], true);
+    let held = unit.hold(NexusId(1), range(8, 1).into());
+    assert_eq!(write(), None);
+    drop(held);
+    assert_eq!(write(), Some(()));
+}
+
+/// A disk that has room for blocks below `room` only. Of a write that needs more it writes the
+/// first ones.
+#[derive(Debug)]
+struct Small {
+    inner: MemoryDevice,
+    room: AtomicU64,
+}
+
+impl BlockDevice for Small {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read(
+        &self,
+        range: BlockRange,
+        into: Buffer,
+    ) -> BoxFuture<'_, Result<Buffer, lunar_block::Error>> {
+        self.inner.read(range, into)
+    }
+
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), lunar_block::Error>> {
+        Box::pin(async move {
+            let fits = self.room.load(SeqCst).saturating_sub(range.lba).min(range.count);
+            let part = BlockRange::new(range.lba, fits);
+            self.inner.write(part, from.slice(..fits as usize * 512), durable).await?;
+            match fits == range.count {
+                true => Ok(()),
+                false => {
+                    Err(lunar_block::Error::new(ErrorKind::NoSpace, self.name(), "it is full"))
+                }
+            }
+        })
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), lunar_block::Error>> {
+        self.inner.flush()
+    }
+
+    fn io_tier(&self) -> String {
+        self.inner.io_tier()
+    }
+}
+
+/// Goal: of a command that reads and writes with nobody between, nothing is there while it waits
+/// for room, and it judges anew what has come between.
+#[test]
+fn what_is_read_and_written_as_one_waits_as_one() {
+    let compare = Plan::CompareAndWrite { range: range(0, 4), durable: true };
+    let verified = |now: u8| Bytes::from([bytes(now, 4), bytes(3, 4)].concat());
+    let or = Plan::OrWrite { range: range(0, 4), durable: true };
+    for (plan, data, becomes) in [
+        (&compare, verified(1), Some([3, 3, 3, 3])),
+        (&or, bytes(2, 4), Some([3, 3, 3, 3])),
+        (&compare, verified(1), None),
+        (&or, bytes(2, 4), Some([6, 3, 3, 3])),
+    ] {
+        let inner = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
+        let device = Arc::new(Small { inner, room: AtomicU64::new(4) });
+        let options =
+            LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<Small>::clone(&device));
+        let out_of_space = OutOfSpace::Hold;
+        let unit = LogicalUnit::open(LogicalUnitOptions { out_of_space, ..options }).unwrap();
+        let never = AbortSignal::default();
+        let is_changed = becomes.is_none_or(|blocks| blocks[0] == 6);
+        block_on(async {
+            let filled = begin(&unit, write(0, 4), bytes(1, 4), &never).await;
+            assert!(is_good(Some(filled)));
+            device.room.store(2, SeqCst);
+            let mut waits = begin(&unit, plan.clone(), data, &never);
+            assert!((&mut waits).now_or_never().is_none());
+            assert!(content(&unit, range(0, 4)).await == bytes(1, 4), "{plan:?}");
+            tokio::time::sleep(HOLD_INTERVAL * 3).await;
+            assert!((&mut waits).now_or_never().is_none());
+            assert!(content(&unit, range(0, 4)).await == bytes(1, 4), "{plan:?}");
+            if is_changed {
+                let beside = begin_of(2, &unit, write(0, 1), bytes(4, 1), &never);
+                assert!(is_good(beside.now_or_never()));
+            }
+            device.room.store(4, SeqCst);
+            let ending = waits.await;
+            let blocks = content(&unit, range(0, 4)).await;
+            let blocks: Vec<u8> = blocks.chunks(512).map(|block| block[0]).collect();
+            match becomes {
+                Some(becomes) => {
+                    assert!(is_good(Some(ending)), "{plan:?}");
+                    assert_eq!(blocks, becomes);
+                }
+                None => {
+                    let Ending::Check(sense) = ending else { panic!("{ending:?}") };
+                    assert_eq!((sense.code, sense.information), (0x1d00, Some(0)));
+                    assert_eq!(blocks, [4, 1, 1, 1]);
+                }
+            }
+        });
+    }
 }

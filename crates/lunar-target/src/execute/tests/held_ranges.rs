@@ -28,12 +28,25 @@ fn unmap(lba: u64) -> Plan {
 }
 
 fn zero(lba: u64) -> Plan {
+    zero_all(range(lba, 8))
+}
+
+fn zero_all(range: LbaRange) -> Plan {
     let (pattern, may_unmap) = (Pattern::Zeroes, false);
-    Plan::WriteSame { range: range(lba, 8), pattern, may_unmap, durable: true }
+    Plan::WriteSame { range, pattern, may_unmap, durable: true }
 }
 
 fn all(byte: u8) -> Vec<u8> {
     vec![byte; ALL.count as usize * 512]
+}
+
+async fn content_of(unit: &Arc<LogicalUnit>, range: LbaRange) -> Bytes {
+    let read = Plan::Read { range, from_medium: true };
+    let memory = memory_of_an_owner();
+    match run_as(unit, &memory, &read, &[], &AbortSignal::default()).await {
+        Ending::Good(data) => data,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn is_good(ending: Option<Ending>) -> bool {
@@ -77,6 +90,69 @@ fn one_clear_at_a_time_holds_its_range() {
         });
         assert!(unit.ranges.lock(ALL, true).now_or_never().is_some());
     }
+}
+
+/// Fault: a WRITE SAME or UNMAP held its range from its first piece to its last, and waited between
+/// them for the turns of its connection. A thousand sessions of its host made that 5 to 20 s; a
+/// command of another host that wanted one of the blocks alone waited as long, and the writes of
+/// everybody behind it.
+#[test]
+fn clears_hold_nothing_between_two_pieces() {
+    let (_, unit) = disk(OutOfSpace::Fail);
+    let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
+    let abort = AbortSignal::default();
+    let last = range(ALL.count - 1, 1);
+    let compare = Plan::CompareAndWrite { range: last, durable: true };
+    let atomic = Plan::WriteAtomic { range: range(0, 64), durable: true };
+    let beside =
+        [(zero_all(last), &[][..]), (compare, &[0; 1024]), (atomic, vec![7; 64 * 512].leak())];
+    let (zero, unmap) = (zero_all(ALL), Plan::Unmap { ranges: vec![ALL], durable: true });
+    runtime().block_on(async {
+        // 64 KiB of new pages are a piece, or 256 KiB of old ones.
+        for (plan, pieces) in [(&zero, 16), (&zero, 4), (&unmap, 4)] {
+            let mut clear = Box::pin(run_as(&unit, &one, plan, &[], &abort));
+            for piece in 1..pieces {
+                assert!((&mut clear).now_or_never().is_none(), "{plan:?}: piece {piece}");
+                for (plan, data) in &beside {
+                    let ending = run_as(&unit, &other, plan, data, &abort).now_or_never();
+                    assert!(is_good(ending), "{plan:?} between two pieces");
+                }
+            }
+            assert!(is_good(Some(clear.await)), "{plan:?}");
+            let cleared = content_of(&unit, range(64, ALL.count - 64)).await;
+            assert!(cleared.iter().all(|byte| *byte == 0), "{plan:?}");
+        }
+    });
+    assert!(unit.ranges.lock(ALL, true).now_or_never().is_some());
+}
+
+/// Goal: what the device clears in one piece takes one hold; a claim that waits when a piece ends
+/// comes before the next one.
+#[test]
+fn claims_that_wait_come_between_two_pieces() {
+    let (device, unit) = disk(OutOfSpace::Fail);
+    let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
+    let abort = AbortSignal::default();
+    // One piece, and two.
+    let (short, long) = (zero(1024), zero_all(range(0, 256)));
+    let compare = Plan::CompareAndWrite { range: range(200, 1), durable: true };
+    runtime().block_on(async {
+        assert!(is_good(run_as(&unit, &one, &short, &[], &abort).now_or_never()));
+        assert_eq!(device.seen(Operation::WriteZeroes), 1);
+        device.inject(Fault::new(Effect::Hang).on(Operation::WriteZeroes));
+        let mut long = Box::pin(run_as(&unit, &one, &long, &[], &abort));
+        assert!((&mut long).now_or_never().is_none());
+        let mut compare = Box::pin(run_as(&unit, &other, &compare, &[0; 1024], &abort));
+        assert!((&mut compare).now_or_never().is_none());
+        device.heal();
+        device.release();
+        assert!((&mut long).now_or_never().is_none(), "the first piece");
+        assert!((&mut long).now_or_never().is_none(), "the other command comes first");
+        assert_eq!(device.seen(Operation::WriteZeroes), 2);
+        assert!(is_good((&mut compare).now_or_never()));
+        assert!(is_good(Some(long.await)));
+        assert_eq!(device.seen(Operation::WriteZeroes), 3);
+    });
 }
 
 /// Goal: a command that waits for the one that clears ends when it is aborted; one that hangs at

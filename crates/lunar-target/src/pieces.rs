@@ -1,0 +1,44 @@
+//! Work of one task that concerns many sessions and units, in pieces.
+
+/// So much is done before other work of the core has its turn: about 50 us.
+const PIECE_UNITS: usize = 1024;
+
+/// Counts work in units that are looked at, and lets other work of the core have its turn in
+/// between.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    done: usize,
+}
+
+impl Pieces {
+    /// Counts work that is done, or about to be, as long as a look at so many units. A single call
+    /// is for no more than one piece, where that can be.
+    pub(crate) async fn count(&mut self, units: usize) {
+        self.done = self.done.saturating_add(units);
+        if self.done >= PIECE_UNITS {
+            self.done = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    /// Goal: other work has its turn once in a piece.
+    #[test]
+    fn a_piece_is_bounded() {
+        let mut pieces = Pieces::default();
+        let mut work = pin!(async {
+            for _ in 0..10 * PIECE_UNITS {
+                pieces.count(1).await;
+            }
+        });
+        let mut context = Context::from_waker(Waker::noop());
+        let turns = (0..).find(|_| work.as_mut().poll(&mut context) == Poll::Ready(()));
+        assert_eq!(turns, Some(10));
+    }
+}

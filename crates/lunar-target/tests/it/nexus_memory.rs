@@ -1,0 +1,188 @@
+//! Memory that sessions keep when their commands have ended: what is charged for it covers it.
+
+#[path = "common/unsafe_counting_allocator.rs"]
+mod unsafe_counting_allocator;
+
+use crate::common::*;
+use lunar_block::{MemoryDevice, MemoryKind};
+use lunar_target::{Limit, LogicalUnit, LogicalUnitOptions, LunOptions};
+use lunar_testkit::raw::{Pdu, Raw, opcode};
+use std::sync::Arc;
+use unsafe_counting_allocator::{CountingAllocator, allocated_bytes};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// Units besides the first one, at which everything is done once before it is measured.
+const UNITS: u8 = 64;
+/// Commands of a burst: with the WRITE that they wait for, fewer than the window has room for.
+const BURST: usize = 120;
+const SIMPLE: u8 = 1;
+const ORDERED: u8 = 2;
+/// What a session is charged for a unit, and once it has sent a command to a unit with limits.
+const UNIT_BYTES: usize = 1 << 10;
+const LINE_BYTES: usize = 6 << 10;
+/// What the memory of a connection may differ by from one moment to another.
+const CONNECTION_SLACK_BYTES: usize = 8 << 10;
+
+fn rig_of_many_units() -> Rig {
+    Rig::with(|options| {
+        options.targets[0].luns =
+            (0..=UNITS).map(|id| LunOptions::new(id.into(), small_unit(id))).collect();
+    })
+}
+
+fn small_unit(number: u8) -> Arc<LogicalUnit> {
+    let memory = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
+    let uuid = uuid::Uuid::from_u128(1 + u128::from(number));
+    LogicalUnit::open(LogicalUnitOptions::new(uuid, Arc::new(memory))).unwrap()
+}
+
+/// What sessions are charged.
+fn charged(rig: &Rig) -> usize {
+    rig.server().buffers().budget().usage().by_kind[MemoryKind::Session as usize]
+}
+
+/// Sends a WRITE whose data does not come, once the target has asked for it.
+fn withhold_write(raw: &mut Raw) -> Pdu {
+    let pdu = raw.command(0xa0 | SIMPLE, &ten(0x2a, 0, 1), 512);
+    raw.send(&pdu).unwrap();
+    let r2t = answer_to(raw, pdu.u32_at(16));
+    assert_eq!(r2t.opcode(), opcode::R2T);
+    r2t
+}
+
+/// Sends the data that an R2T asks for.
+fn send_data(raw: &mut Raw, r2t: &Pdu) {
+    let pdu = Pdu::new(opcode::DATA_OUT, 0x80)
+        .put(8, &raw.lun)
+        .put_u32(16, r2t.u32_at(16))
+        .put_u32(20, r2t.u32_at(20))
+        .put_u32(28, raw.exp_stat_sn)
+        .put_u32(40, r2t.u32_at(40));
+    raw.send(&pdu.with_data(vec![1; 512])).unwrap();
+}
+
+/// Sends ORDERED commands without data; returns their tags.
+fn send_ordered(raw: &mut Raw) -> Vec<u32> {
+    let one = |_| {
+        let pdu = raw.command(0x80 | ORDERED, &[0; 6], 0);
+        raw.send(&pdu).unwrap();
+        pdu.u32_at(16)
+    };
+    (0..BURST).map(one).collect()
+}
+
+/// Has many ORDERED commands wait for a WRITE, and all of them end.
+fn burst(raw: &mut Raw) {
+    let r2t = withhold_write(raw);
+    let tags = send_ordered(raw);
+    send_data(raw, &r2t);
+    for tag in std::iter::once(r2t.u32_at(16)).chain(tags) {
+        let answer = answer_to(raw, tag);
+        assert_eq!(answer.header[3], 0, "GOOD: {:02x?}", answer.data);
+    }
+}
+
+/// Has READs wait for a limit, in a line.
+fn wait_for_limit(raw: &mut Raw) {
+    let one = |_| {
+        let pdu = raw.command(0xc0 | ORDERED, &ten(0x28, 0, 1), 512);
+        raw.send(&pdu).unwrap();
+        pdu.u32_at(16)
+    };
+    let tags: Vec<_> = (0..40).map(one).collect();
+    for tag in tags {
+        assert_eq!(answer_to(raw, tag).data.len(), 512);
+    }
+}
+
+/// The same at every unit but the first.
+fn at_all_units(raw: &mut Raw, work: impl Fn(&mut Raw)) {
+    for unit in 1..=UNITS {
+        raw.lun[1] = unit;
+        work(raw);
+    }
+    raw.lun[1] = 0;
+}
+
+fn ready(raw: &mut Raw) {
+    assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0, "TEST UNIT READY");
+}
+
+/// Waits until no more is allocated than `bytes` beyond `before`.
+#[track_caller]
+fn has_grown_by_at_most(rig: &Rig, before: usize, bytes: usize) {
+    let grown = || allocated_bytes().saturating_sub(before);
+    rig.wait_for(&format!("{bytes} bytes cover {}", grown()), |_| grown() <= bytes);
+    println!("{} bytes of {bytes}", grown());
+}
+
+/// Goal: what a session is charged for its units covers what these cost, also after bursts of
+/// ORDERED commands, and where there are limits. Fault: 14 KiB were kept at each unit after a burst
+/// and charged to nobody, and so was 5 KiB at each unit with limits: 480 sessions of one host could
+/// take 2 GB of a server that was allowed 256 MiB.
+#[test]
+fn the_charge_for_units_covers_them() {
+    let rig = rig_of_many_units();
+    let target = rig.server().catalogue().targets[0].clone();
+    let mut raw = rig.log_in(1);
+    // The disks have their blocks before anything is measured.
+    at_all_units(&mut raw, |raw| {
+        ready(raw);
+        raw.write_blocks(0, &[1; 512]).unwrap();
+    });
+    log_out(raw);
+    rig.wait_until_alone();
+    let nobody = charged(&rig);
+    let mut raw = rig.log_in(2);
+    burst(&mut raw);
+    let before = allocated_bytes();
+    let units_bytes = usize::from(UNITS) * UNIT_BYTES;
+    assert!(charged(&rig) >= nobody + units_bytes);
+    at_all_units(&mut raw, ready);
+    has_grown_by_at_most(&rig, before, units_bytes + CONNECTION_SLACK_BYTES);
+    at_all_units(&mut raw, burst);
+    has_grown_by_at_most(&rig, before, units_bytes + CONNECTION_SLACK_BYTES);
+    let before = allocated_bytes();
+    for lun in &target.luns {
+        lun.unit.set_limit(Limit::new(Some(1_000), None).unwrap());
+    }
+    let lines_bytes = usize::from(UNITS) * LINE_BYTES;
+    at_all_units(&mut raw, |raw| drop(raw.read_block(0).unwrap()));
+    assert!(charged(&rig) >= nobody + units_bytes + lines_bytes);
+    at_all_units(&mut raw, wait_for_limit);
+    has_grown_by_at_most(&rig, before, lines_bytes + CONNECTION_SLACK_BYTES);
+    log_out(raw);
+    rig.wait_until_alone();
+    rig.wait_for("nothing is charged", |rig| charged(rig) == nobody);
+    drop(target);
+    rig.ends_well();
+}
+
+/// Fault: what a connection and its session needed to tell each other of 120 aborted commands was
+/// kept until they ended, and charged to nobody: 20 KiB.
+#[test]
+fn a_connection_keeps_no_memory_of_what_was_aborted() {
+    const SESSIONS: u32 = 16;
+    let rig = Rig::new();
+    let mut sessions: Vec<Raw> = (1..=SESSIONS).map(|number| rig.log_in(number)).collect();
+    let warm_up = send_function(&mut sessions[0], ABORT_TASK_SET, u32::MAX);
+    answer_to(&mut sessions[0], warm_up);
+    let (before, charged_before) = (allocated_bytes(), charged(&rig));
+    for function in [ABORT_TASK_SET, LOGICAL_UNIT_RESET] {
+        for raw in &mut sessions {
+            while raw.execute(&[0; 6], 0).unwrap().0 != 0 {} // unit attentions
+            let r2t = withhold_write(raw);
+            send_ordered(raw);
+            let tag = send_function(raw, function, u32::MAX);
+            send_data(raw, &r2t); // it was asked for
+            assert_eq!(answer_to(raw, tag).header[2], 0, "function complete");
+            while raw.execute(&[0; 6], 0).unwrap().0 != 0 {}
+        }
+        has_grown_by_at_most(&rig, before, SESSIONS as usize * 2048);
+        rig.wait_for("nothing more is charged", |rig| charged(rig) <= charged_before);
+    }
+    sessions.into_iter().for_each(log_out);
+    rig.ends_well();
+}
