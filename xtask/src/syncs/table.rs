@@ -303,7 +303,7 @@ pub const CALLS: &[Call] = &[
     removed(
         "crates/lunar-target/src/final_sync.rs",
         "unit.device().flush().await",
-        "Ok::<(), block::Error>(())",
+        "Ok::<(), lunar_block::Error>(())",
         "an_orderly_end_syncs",
     ),
     removed(
@@ -315,7 +315,7 @@ pub const CALLS: &[Call] = &[
     removed(
         "crates/lunar-target/src/replace.rs",
         "tokio::time::timeout(RETIRE_SYNC_MAX, unit.device().flush()).await",
-        "Ok::<_, tokio::time::error::Elapsed>(Ok::<(), block::Error>(()))",
+        "Ok::<_, tokio::time::error::Elapsed>(Ok::<(), lunar_block::Error>(()))",
         "a_unit_that_is_taken_away",
     ),
     removed(

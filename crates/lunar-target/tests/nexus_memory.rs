@@ -1,9 +1,12 @@
-//! Memory that sessions keep when their commands have ended: what is charged for it covers it.
+//! Memory that sessions keep after their commands have ended is covered by its charge. A program of
+//! its own, as it counts all allocations of the process.
+#![allow(clippy::unwrap_used)] // a test may
 
-#[path = "common/unsafe_counting_allocator.rs"]
+#[path = "it/common/mod.rs"]
+mod common;
 mod unsafe_counting_allocator;
 
-use crate::common::*;
+use common::*;
 use lunar_block::{MemoryDevice, MemoryKind};
 use lunar_target::{Limit, LogicalUnit, LogicalUnitOptions, LunOptions};
 use lunar_testkit::raw::{Pdu, Raw, opcode};
