@@ -23,6 +23,7 @@ mod tests;
 use claims::{Blockers, Claim, ClaimOwner, Claims, Grants, RemovedClaim};
 use lunar_block::MemoryOwner;
 use lunar_scsi::plan::LbaRange;
+use std::cell::Cell;
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -48,6 +49,24 @@ pub(crate) struct RangeLocks {
     secluded: AtomicUsize,
     /// One of them was let go.
     shown: Notify,
+}
+
+thread_local! {
+    /// The claims of the locks that were let go last in this thread, for the next: ORDERED commands
+    /// that wait for nobody allocate nothing.
+    static SPARE_CLAIMS: Cell<Option<Box<Claims>>> = const { Cell::new(None) };
+}
+
+/// No claims, in memory that other locks needed before.
+fn spare_claims() -> Box<Claims> {
+    SPARE_CLAIMS.try_with(Cell::take).ok().flatten().unwrap_or_default()
+}
+
+/// Keeps the memory of claims that have ended, if these were few.
+fn keep_spare(claims: Box<Claims>) {
+    if claims.are_small() {
+        let _ = SPARE_CLAIMS.try_with(|spare| spare.set(Some(claims))); // the thread may end
+    }
 }
 
 /// In `shares`: nobody else may share without a place in the queue.
@@ -142,7 +161,7 @@ impl RangeLocks {
         exclusive: bool,
     ) -> RangeQueued {
         let mut locked = self.lock_claims();
-        let claims = locked.get_or_insert_default();
+        let claims = locked.get_or_insert_with(spare_claims);
         let new = self.new_claim(claims, None, range.into(), exclusive);
         self.add(claims, new)
     }
@@ -155,7 +174,7 @@ impl RangeLocks {
         exclusive: bool,
     ) -> Result<RangeQueued, TooManyWaiting> {
         let mut locked = self.lock_claims();
-        let claims = locked.get_or_insert_default();
+        let claims = locked.get_or_insert_with(spare_claims);
         let new = self.new_claim(claims, Some(Arc::clone(owner)), range.into(), exclusive);
         if new.has_to_wait && !claims.may_wait(owner) {
             if exclusive {
@@ -170,7 +189,7 @@ impl RangeLocks {
     /// no claim that waits is overtaken, whosever it is.
     pub(crate) fn try_lock_shared(self: &Arc<Self>, range: LbaRange) -> Option<RangeGuard> {
         let mut locked = self.lock_claims();
-        let claims = locked.get_or_insert_default();
+        let claims = locked.get_or_insert_with(spare_claims);
         let claim = claims.new_claim(None, range.into(), false);
         if claims.excludes_shared(&claim) {
             return None;
@@ -182,7 +201,7 @@ impl RangeLocks {
     /// Holds `range` at once, whoever else does: who comes later or waits already waits for it.
     pub(crate) fn at_head(self: &Arc<Self>, range: LbaRange) -> RangeQueued {
         let mut locked = self.lock_claims();
-        let claims = locked.get_or_insert_default();
+        let claims = locked.get_or_insert_with(spare_claims);
         let claim = claims.new_claim(None, range.into(), true);
         self.begin_exclusive_claims(claims, 1);
         let id = claim.id;
@@ -315,8 +334,7 @@ impl RangeLocks {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the claims out if there is none, unless their memory is kept. To be dropped after
-    /// `locked`.
+    /// Takes the claims out if there is none, unless their memory is kept.
     fn take_unused(&self, locked: &mut Option<Box<Claims>>) -> Option<Box<Claims>> {
         locked.take_if(|claims| !self.keeps_claims && claims.are_none())
     }
@@ -383,7 +401,10 @@ impl Drop for RangeGuard {
         let grants = self.locks.grant(claims, Some(&removed));
         let unused = self.locks.take_unused(&mut locked);
         drop(locked);
-        drop((grants, unused));
+        drop(grants);
+        if let Some(claims) = unused {
+            keep_spare(claims);
+        }
         if removed.claim.secluded {
             self.locks.secluded.fetch_sub(1, SeqCst);
             self.locks.shown.notify_waiters();

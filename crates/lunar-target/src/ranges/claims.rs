@@ -332,6 +332,11 @@ impl Claims {
             + self.owners.values().map(|queue| queue.fronts.memory_bytes()).sum::<usize>()
     }
 
+    /// The memory is that of a few claims.
+    pub(super) fn are_small(&self) -> bool {
+        self.entries.capacity() <= KEPT_MAX
+    }
+
     /// No claim is held or waits.
     pub(super) fn are_none(&self) -> bool {
         let are_none = self.held.is_empty() && self.waiting == 0;

@@ -479,12 +479,16 @@ fn a_shared_lock_that_is_tried_does_not_wait() {
 #[test]
 fn locks_of_a_session_keep_no_memory_of_claims() {
     let locks = Arc::new(RangeLocks::default());
-    for claims in [1, 2, 126] {
+    for claims in [1, 6, 126] {
         let mut queued: Vec<_> = (0..claims).map(|_| locks.queue(range(0, 1), true)).collect();
         queued.push(locks.at_head(range(0, 1)));
         assert!(locks.claims.lock().unwrap().is_some());
         drop(queued);
         assert!(locks.claims.lock().unwrap().is_none(), "after {claims} claims");
+        // What the thread keeps for the next locks is little.
+        let spare = SPARE_CLAIMS.take().map(|spare| spare.memory_bytes());
+        assert_eq!(spare.is_some(), claims == 1, "{spare:?}");
+        assert!(spare.is_none_or(|bytes| bytes < 4 << 10), "{spare:?}");
     }
 }
 
