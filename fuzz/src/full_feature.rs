@@ -5,7 +5,7 @@ use bytes::Bytes;
 use lunar_iscsi::connection::target::{
     ConnectionLimits, Input, Outcome, Output, TargetConnection, TargetRecord, Task,
 };
-use lunar_iscsi::framing::{Header, Place, TaskId};
+use lunar_iscsi::framing::{DataDestination, Header, TaskId};
 use lunar_iscsi::login::{Admission, Identified, Joined};
 use lunar_iscsi::pdu::{Opcode, TAG_RESERVED};
 use lunar_iscsi::session::target::{self as session, SessionLimits, TargetSession, ToSession};
@@ -47,7 +47,7 @@ struct World {
     cmd_sn: u32,
     /// Transfer tag of the last R2T.
     transfer_tag: u32,
-    place: Option<Place>,
+    place: Option<DataDestination>,
     /// Tasks that were started, neither done nor aborted.
     held: Vec<Task>,
     closed: bool,
@@ -137,14 +137,14 @@ impl World {
         }
         let place = self.place.take().unwrap();
         let data = match place {
-            Place::Control => Bytes::copy_from_slice(data),
-            Place::Task { offset_bytes, buffer_bytes, .. } => {
+            DataDestination::Control => Bytes::copy_from_slice(data),
+            DataDestination::Task { offset_bytes, buffer_bytes, .. } => {
                 let end = u64::from(offset_bytes) + data.len() as u64;
                 assert!(end <= u64::from(buffer_bytes), "past the end of the buffer");
                 assert!(buffer_bytes <= ConnectionLimits::default().data_out_bytes_max);
                 Bytes::new()
             }
-            Place::Discard => Bytes::new(),
+            DataDestination::Discard => Bytes::new(),
         };
         self.input(Input::Payload { data, digest_ok: true });
     }

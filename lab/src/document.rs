@@ -18,7 +18,7 @@ pub const FROM_CODE: &[(&str, Writer)] = &[
     ("own", crate::own_tests::markdown),
     ("management", lunar_iscsi::pdu::management_markdown),
     ("keys", lunar_iscsi::text::markdown),
-    ("musts", crate::musts::markdown),
+    ("musts", crate::rfc_requirements::markdown),
     ("log", lunar_scsi::log::markdown),
 ];
 

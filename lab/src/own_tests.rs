@@ -83,7 +83,7 @@ pub fn markdown() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::musts::tests::judge;
+    use crate::rfc_requirements::tests::judge;
     use anyhow::Result;
 
     /// Goal: every test that CONFORMANCE.md names exists.

@@ -44,7 +44,7 @@ pub struct BufferPool {
 /// The memory of a pool that is not in use, and what it counts of the rest.
 pub(crate) struct IdleMemory {
     /// Each thread has one, by its number among all that ever asked: two may have the same.
-    shelves: [Shelf; SHELVES],
+    shelves: [FreeList; SHELVES],
     /// `false`: nothing lies on any shelf.
     any: AtomicBool,
     pooled_bytes_max: usize,
@@ -56,7 +56,7 @@ pub(crate) struct IdleMemory {
 }
 
 /// Idle memory by class, for the thread whose shelf it is; others take it before they allocate.
-type Shelf = [Mutex<Vec<Memory>>; CLASSES];
+type FreeList = [Mutex<Vec<Memory>>; CLASSES];
 
 /// Bytes that a disk or a socket fills: owned, page-aligned, returned to its pool when dropped.
 pub struct Buffer {

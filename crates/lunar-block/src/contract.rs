@@ -164,7 +164,7 @@ impl Subject {
         // What the disk does not fill is found by the comparison.
         buffer.fill(0x5A);
         // Some at once, where that is possible.
-        if (range.lba ^ range.count) & 1 == 0 && self.device.read_at_hand(range, &mut buffer) {
+        if (range.lba ^ range.count) & 1 == 0 && self.device.try_read_now(range, &mut buffer) {
             return buffer.to_vec();
         }
         let buffer = self.device.read(range, buffer).await.unwrap();
@@ -193,7 +193,7 @@ impl Subject {
 
     async fn write(&self, model: &mut Model, range: BlockRange, durable: bool, seed: u64) {
         let data = self.filled(range.count as usize * self.block_bytes(), seed);
-        let at_hand = seed & 1 == 0 && self.device.write_at_hand(range, &data, durable);
+        let at_hand = seed & 1 == 0 && self.device.try_write_now(range, &data, durable);
         if !at_hand {
             self.device.write(range, data.clone(), durable).await.unwrap();
         }
@@ -233,9 +233,9 @@ impl Subject {
             let len = usize::try_from(count).unwrap().saturating_mul(block).min(4 << 20);
             let read = self.device.read(range, self.pool.take(len)).await.map(drop);
             expect(read, ErrorKind::OutOfRange, range);
-            assert!(!self.device.read_at_hand(range, &mut self.pool.take(len)), "{range:?}");
+            assert!(!self.device.try_read_now(range, &mut self.pool.take(len)), "{range:?}");
             let data = self.filled(len, self.seed);
-            assert!(!self.device.write_at_hand(range, &data, false), "{range:?}");
+            assert!(!self.device.try_write_now(range, &data, false), "{range:?}");
             expect(self.device.write(range, data, true).await, ErrorKind::OutOfRange, range);
             if let Some(sparse) = self.device.sparse() {
                 expect(sparse.unmap(range, false).await, ErrorKind::OutOfRange, range);
@@ -249,11 +249,11 @@ impl Subject {
         for len in [0, 1, block - 1] {
             let read = self.device.read(range, self.pool.take(len)).await.map(drop);
             expect(read, ErrorKind::Unaligned, range);
-            assert!(!self.device.read_at_hand(range, &mut self.pool.take(len)), "{len} bytes");
+            assert!(!self.device.try_read_now(range, &mut self.pool.take(len)), "{len} bytes");
         }
         for len in [0, 1, block - 1, block + 1, 2 * block] {
             let data = self.filled(len, self.seed);
-            assert!(!self.device.write_at_hand(range, &data, false), "{len} bytes");
+            assert!(!self.device.try_write_now(range, &data, false), "{len} bytes");
             let written = self.device.write(range, data, false).await;
             expect(written, ErrorKind::Unaligned, range);
         }

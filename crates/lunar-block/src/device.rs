@@ -192,7 +192,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
 
     /// Reads `range` into the first bytes of `into`, as [`read`](Self::read), if that needs no
     /// waiting; `false`: it does, or fails, which `read` is to say.
-    fn read_at_hand(&self, _range: BlockRange, _into: &mut [u8]) -> bool {
+    fn try_read_now(&self, _range: BlockRange, _into: &mut [u8]) -> bool {
         false
     }
 
@@ -211,7 +211,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
 
     /// Writes `from`, as [`write`](Self::write), if that needs no waiting; `false`: it does, or
     /// fails, which `write` is to say. Some of it may have been written then.
-    fn write_at_hand(&self, _range: BlockRange, _from: &[u8], _durable: bool) -> bool {
+    fn try_write_now(&self, _range: BlockRange, _from: &[u8], _durable: bool) -> bool {
         false
     }
 

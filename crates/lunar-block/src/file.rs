@@ -403,7 +403,7 @@ impl BlockDevice for FileDevice {
         })
     }
 
-    fn read_at_hand(&self, range: BlockRange, into: &mut [u8]) -> bool {
+    fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
         let Some(bytes) = self.disk.geometry().byte_range(range) else { return false };
         let len = (bytes.end - bytes.start) as usize;
         match into.get_mut(..len) {
@@ -430,7 +430,7 @@ impl BlockDevice for FileDevice {
         })
     }
 
-    fn write_at_hand(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
+    fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
         if durable || self.check_writable().is_err() {
             return false;
         }

@@ -295,7 +295,7 @@ impl BlockDevice for MemoryDevice {
         })
     }
 
-    fn read_at_hand(&self, range: BlockRange, into: &mut [u8]) -> bool {
+    fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
         self.try_pass(range).is_some_and(|_passing| self.read_now(range, into).is_ok())
     }
 
@@ -311,7 +311,7 @@ impl BlockDevice for MemoryDevice {
         })
     }
 
-    fn write_at_hand(&self, range: BlockRange, from: &[u8], _durable: bool) -> bool {
+    fn try_write_now(&self, range: BlockRange, from: &[u8], _durable: bool) -> bool {
         self.try_pass(range).is_some_and(|_passing| self.write_now(range, from).is_ok())
     }
 

@@ -24,14 +24,14 @@ const FAILURES: [SenseKey; 2] = [SenseKey::MEDIUM_ERROR, SenseKey::HARDWARE_ERRO
 
 /// What a unit has told of its volatile cache, counted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct CacheLossCounts {
     /// How often all of it may have been lost.
     pub(crate) resets: u64,
     /// How often something that was acknowledged from it could not be written later.
     pub(crate) failures: u64,
 }
 
-impl Add for Told {
+impl Add for CacheLossCounts {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -54,7 +54,7 @@ pub(crate) struct UnitAttentions {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     count: u64,
-    told: Told,
+    told: CacheLossCounts,
     /// The last session in which the unit told of a reset.
     reset_in: Option<u64>,
     /// The last session in which it told that no more than the nexus was lost.
@@ -158,7 +158,7 @@ impl UnitAttentions {
     }
 
     /// What it told of its cache.
-    pub(crate) fn told(&self) -> Told {
+    pub(crate) fn told(&self) -> CacheLossCounts {
         self.seen().told
     }
 

@@ -1,12 +1,12 @@
 //! A connection at work: it drives the protocol machine and serves the handles.
 
-use crate::doubts::Doubt;
-use crate::ended::{Ended, ended};
-use crate::hearing::Listener;
-use crate::link::{DRAIN_TIME, Life, LinkState, Load};
-use crate::news::News;
+use crate::completion_barrier::BarrierToken;
+use crate::connection_end::{ConnectionEnd, ended};
+use crate::connection_handle::{ConnectionState, ConnectionTask, DRAIN_TIME, Load};
 use crate::numbering::{Mail, Numbering};
 use crate::quirks::Quirks;
+use crate::session_context::SessionContext;
+use crate::uncertain_writes::UncertainWrite;
 use crate::{Error, ErrorKind};
 use bytes::Bytes;
 use lunar_block::Buffer;
@@ -15,7 +15,7 @@ use lunar_iscsi::connection::initiator::{
     Input, Management, Output, SendTargets,
 };
 use lunar_iscsi::connection::target::TargetRecord;
-use lunar_iscsi::framing::{Header, Place, TaskHasher, TaskId};
+use lunar_iscsi::framing::{DataDestination, Header, TaskHasher, TaskId};
 use lunar_iscsi::login::initiator::Established;
 use lunar_iscsi::pdu::{
     AsyncEvent, LogoutReason, ManagementFunction, RejectReason, ServiceResponse,
@@ -102,9 +102,9 @@ enum Pending {
         /// The machine did not take it, because the connection was about to end.
         unsent: bool,
         /// It is being aborted, and may have written something.
-        doubt: Option<Doubt>,
+        doubt: Option<UncertainWrite>,
         /// Who waits until it is over.
-        listeners: Vec<Listener>,
+        listeners: Vec<BarrierToken>,
     },
     Targets {
         answer: oneshot::Sender<Result<Vec<TargetRecord>, Error>>,
@@ -119,7 +119,7 @@ enum Filling {
 }
 
 /// How a login went.
-pub(crate) type LoginAnswer = oneshot::Sender<Result<Box<Established>, Ended>>;
+pub(crate) type LoginAnswer = oneshot::Sender<Result<Box<Established>, ConnectionEnd>>;
 
 /// What a connection that takes its leave waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -153,7 +153,7 @@ pub(crate) struct Client {
     /// A command was answered.
     worked: bool,
     numbering: Arc<Numbering>,
-    link: Arc<LinkState>,
+    link: Arc<ConnectionState>,
     /// Mail that is being read.
     mail: VecDeque<Mail>,
     /// What the session is to be told: all but the window, of which the newest counts.
@@ -181,14 +181,14 @@ pub(crate) struct Client {
     login: Option<LoginAnswer>,
     logout: Option<oneshot::Sender<Result<(), Error>>>,
     portal: String,
-    news: News,
+    news: SessionContext,
     quirks: Arc<Quirks>,
 }
 
 impl Client {
     pub(crate) fn new(
         options: ConnectionOptions,
-        life: &Life,
+        life: &ConnectionTask,
         requests: mpsc::Receiver<Request>,
         login: Option<LoginAnswer>,
         now: Time,
@@ -306,7 +306,7 @@ impl Client {
     }
 
     /// Nobody waits for that command any more. Its buffers stay until it is known to be over.
-    fn abort(&mut self, now: Time, id: TaskId, in_doubt: Option<Doubt>) {
+    fn abort(&mut self, now: Time, id: TaskId, in_doubt: Option<UncertainWrite>) {
         let Some(Pending::Command { lun, unsent: false, doubt, .. }) = self.pending.get_mut(&id)
         else {
             return; // answered meanwhile, or not taken yet: then it will not be
@@ -323,7 +323,7 @@ impl Client {
         self.machine.handle(now, Input::Manage(management));
     }
 
-    fn listen(&mut self, unit: Lun, listener: &Listener) {
+    fn listen(&mut self, unit: Lun, listener: &BarrierToken) {
         for pending in self.pending.values_mut() {
             match pending {
                 Pending::Command { lun, listeners, .. } if *lun == unit => {
@@ -388,13 +388,15 @@ impl Client {
         }
     }
 
-    fn receive(&mut self, place: Place) {
+    fn receive(&mut self, place: DataDestination) {
         self.filling = match place {
-            Place::Control => Filling::Control { buffer: vec![0; self.segment_bytes], filled: 0 },
-            Place::Task { task, offset_bytes, .. } => {
+            DataDestination::Control => {
+                Filling::Control { buffer: vec![0; self.segment_bytes], filled: 0 }
+            }
+            DataDestination::Task { task, offset_bytes, .. } => {
                 Filling::Command { id: task, at: offset_bytes as usize }
             }
-            Place::Discard => Filling::Nowhere,
+            DataDestination::Discard => Filling::Nowhere,
         };
     }
 
@@ -587,7 +589,7 @@ impl Client {
     }
 
     /// Why it ended, as the session tells it.
-    fn cause(&self) -> Ended {
+    fn cause(&self) -> ConnectionEnd {
         let reason = self.over.as_ref().unwrap_or(&CloseReason::PeerClosed);
         let ended = ended(reason, &self.portal);
         match (reason, self.numbering.cause()) {
@@ -651,7 +653,7 @@ impl Client {
     }
 
     /// The connection is over: whoever still waits is told why. Returns what asks it for something.
-    pub(crate) fn finish(mut self) -> (Ended, mpsc::Receiver<Request>) {
+    pub(crate) fn finish(mut self) -> (ConnectionEnd, mpsc::Receiver<Request>) {
         self.link.set_up(false);
         self.settle_refused();
         self.part();
@@ -691,7 +693,7 @@ impl Drop for Client {
     }
 }
 
-impl lunar_net::Role for Client {
+impl lunar_net::ConnectionHandler for Client {
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
         self.segment_bytes = header.data_segment_bytes() as usize;
         self.filling = Filling::Nowhere;

@@ -2,11 +2,11 @@
 
 use crate::attentions::UnitAttentions;
 use crate::client::Executed;
-use crate::keeper::{Keeper, Line};
-use crate::news::News;
-use crate::recovery::Patience;
+use crate::recovery::RetryDeadline;
 use crate::session::Session;
-use crate::way::Way;
+use crate::session_context::SessionContext;
+use crate::session_supervisor::{SessionState, SessionSupervisor};
+use crate::target_connector::TargetConnector;
 use crate::{Error, ErrorKind, SessionOptions, Url};
 use bytes::Bytes;
 use lunar_block::{Buffer, BufferPool};
@@ -50,7 +50,7 @@ pub struct Initiator {
 
 #[derive(Debug)]
 struct Shared {
-    keeper: Arc<Keeper>,
+    keeper: Arc<SessionSupervisor>,
     /// The last session there was.
     last: Mutex<Arc<LastSession>>,
     /// Its number, so that nobody takes the lock to find it known.
@@ -95,9 +95,9 @@ impl Initiator {
             return Err(Error::new(ErrorKind::Login, "the URL names no target")
                 .hint("write iscsi://HOST/TARGET/LUN"));
         };
-        let way = Way::new(url, Some(unit.target.clone()), options)?;
+        let way = TargetConnector::new(url, Some(unit.target.clone()), options)?;
         let recovery = Duration::from_secs(options.recovery_seconds.into());
-        let (keeper, session) = Keeper::connect(way).await?;
+        let (keeper, session) = SessionSupervisor::connect(way).await?;
         let last = Mutex::new(Arc::new(LastSession::of(&session)));
         let last_number = AtomicU64::new(session.number());
         let pool = BufferPool::default();
@@ -122,7 +122,7 @@ impl Initiator {
     /// How many connections of the session are logged in; 0 while it is lost.
     pub fn connections(&self) -> usize {
         match &*self.shared.keeper.standing() {
-            Line::Up(session) if !session.is_over() => session.connections(),
+            SessionState::Up(session) if !session.is_over() => session.connections(),
             _ => 0,
         }
     }
@@ -215,8 +215,8 @@ impl Initiator {
     }
 
     /// For one command.
-    pub(crate) fn patience(&self) -> Patience {
-        Patience::new(self.shared.recovery)
+    pub(crate) fn patience(&self) -> RetryDeadline {
+        RetryDeadline::new(self.shared.recovery)
     }
 
     /// Waits, on whatever thread.
@@ -227,7 +227,7 @@ impl Initiator {
     /// Its session, if it is not lost; does not wait.
     pub(crate) fn session_now(&self) -> Option<Session> {
         match &*self.shared.keeper.standing() {
-            Line::Up(session) if !session.is_over() => {
+            SessionState::Up(session) if !session.is_over() => {
                 self.remember(session);
                 Some(session.clone())
             }
@@ -242,12 +242,12 @@ impl Initiator {
 
     /// It was logged out.
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(*self.shared.keeper.standing(), Line::Closed)
+        matches!(*self.shared.keeper.standing(), SessionState::Closed)
     }
 
     /// The target does not let it in any more.
     pub(crate) fn is_refused(&self) -> bool {
-        matches!(*self.shared.keeper.standing(), Line::Refused(_))
+        matches!(*self.shared.keeper.standing(), SessionState::Refused(_))
     }
 
     /// What was done to get a lost session back.
@@ -274,20 +274,20 @@ impl Initiator {
     ///
     /// # Errors
     /// When `patience` is over, or the target does not let us in any more.
-    pub(crate) async fn session(&self, patience: &mut Patience) -> Result<Session, Error> {
+    pub(crate) async fn session(&self, patience: &mut RetryDeadline) -> Result<Session, Error> {
         let keeper = &self.shared.keeper;
         let mut line = keeper.line();
         loop {
             let now = line.borrow_and_update().clone();
             let loss = match now {
-                Line::Up(session) if !session.is_over() => {
+                SessionState::Up(session) if !session.is_over() => {
                     self.remember(&session);
                     return Ok(session);
                 }
-                Line::Up(session) => session.why().not_sent(),
-                Line::Refused(error) if patience.until().is_some() => return Err(error),
-                Line::Refused(error) => error.not_sent(),
-                Line::Closed => {
+                SessionState::Up(session) => session.why().not_sent(),
+                SessionState::Refused(error) if patience.until().is_some() => return Err(error),
+                SessionState::Refused(error) => error.not_sent(),
+                SessionState::Closed => {
                     let what = format!("the session with {} was logged out", self.portal());
                     return Err(Error::new(ErrorKind::NotSent, what));
                 }
@@ -371,8 +371,8 @@ impl LastSession {
 /// # Errors
 /// As [`Initiator::connect`].
 pub async fn discover(url: &Url, options: &SessionOptions) -> Result<Vec<TargetRecord>, Error> {
-    let way = Way::new(url, None, options)?;
-    let news = News { number: 0, attentions: Arc::default(), held: Arc::default() };
+    let way = TargetConnector::new(url, None, options)?;
+    let news = SessionContext { number: 0, attentions: Arc::default(), held: Arc::default() };
     let session = way.log_in(news, None).await?;
     let targets = session.send_targets().await?;
     // The answer is here; a logout that fails takes nothing from it.

@@ -5,8 +5,8 @@
 //! the steps: a connection must send its commands in the order of their CmdSN (RFC 7143 §4.2.2.1).
 
 use crate::Error;
-use crate::doubts::Doubt;
-use crate::hearing::{Hearing, Listener};
+use crate::completion_barrier::{BarrierToken, CompletionBarrier};
+use crate::uncertain_writes::UncertainWrite;
 use futures_util::task::AtomicWaker;
 use lunar_iscsi::framing::TaskId;
 use lunar_iscsi::session::initiator::{
@@ -30,11 +30,11 @@ pub(crate) enum Mail {
     /// From its session.
     Session(ToConnection),
     /// Whoever wanted this command's answer does so no more. A write is in doubt until it is over.
-    Abort(TaskId, Option<Doubt>),
+    Abort(TaskId, Option<UncertainWrite>),
     /// The session goes on without this connection.
     Retire,
     /// Somebody waits for the end of what was sent to this unit.
-    Listen(Lun, Listener),
+    Listen(Lun, BarrierToken),
 }
 
 /// Mail for one connection. A session sends a connection a few values for each request that it
@@ -181,11 +181,11 @@ impl Numbering {
 
     /// Listens to what is under way at the unit `lun`; `None`: there never were several
     /// connections, so answers come in the order in which the target gave them.
-    pub(crate) fn listen(&self, lun: Lun) -> Option<Hearing> {
+    pub(crate) fn listen(&self, lun: Lun) -> Option<CompletionBarrier> {
         if !self.several.load(Ordering::Acquire) {
             return None;
         }
-        let (listener, hearing) = Hearing::new();
+        let (listener, hearing) = CompletionBarrier::new();
         for mailbox in self.state().mailboxes.values() {
             // One that nobody reads any more has nothing under way.
             let _ = mailbox.put(Mail::Listen(lun, listener.clone()));

@@ -4,10 +4,10 @@
 //! command takes: of those that are up and in the best access state the one with the fewest bytes
 //! under way, or the next. One whose session is lost is logged in again, in the background.
 
-use crate::attentions::{Told, UnitAttentions};
+use crate::attentions::{CacheLossCounts, UnitAttentions};
 use crate::commands::Unit;
 use crate::port_groups::{PortGroups, rank};
-use crate::recovery::Patience;
+use crate::recovery::RetryDeadline;
 use crate::session::Session;
 use crate::{Error, ErrorKind, PathPolicy};
 use arc_swap::ArcSwap;
@@ -38,7 +38,7 @@ pub(crate) struct Path {
     pub(crate) unit: Unit,
     pub(crate) attentions: Arc<UnitAttentions>,
     /// Which portal of the disk's, and which session there.
-    pub(crate) place: Place,
+    pub(crate) place: PathKey,
     /// Resets that the unit told of before the path was used.
     resets_before: u64,
     /// The target port group of its port; [`NO_GROUP`]: the unit has not told.
@@ -59,7 +59,7 @@ struct State {
 
 /// Where a path begins: the number of a portal, and of a session there.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Place {
+pub(crate) struct PathKey {
     pub(crate) portal: u16,
     pub(crate) session: u16,
 }
@@ -75,12 +75,12 @@ struct Checked {
 
 /// A command on its path, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct UnderWay<'a> {
+pub(crate) struct PathLoadGuard<'a> {
     path: &'a Path,
     bytes: u64,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for PathLoadGuard<'_> {
     fn drop(&mut self) {
         self.path.outstanding_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -88,7 +88,7 @@ impl Drop for UnderWay<'_> {
 
 impl Path {
     /// A path to `unit` that is used from now on.
-    pub(crate) fn new(unit: Unit, place: Place, resets_before: u64) -> Self {
+    pub(crate) fn new(unit: Unit, place: PathKey, resets_before: u64) -> Self {
         let attentions = unit.initiator().attentions_of(unit.lun());
         Self {
             unit,
@@ -103,10 +103,10 @@ impl Path {
     }
 
     /// A command with so much data.
-    pub(crate) fn under_way(&self, data_bytes: usize) -> UnderWay<'_> {
+    pub(crate) fn under_way(&self, data_bytes: usize) -> PathLoadGuard<'_> {
         let bytes = COMMAND_BYTES + data_bytes as u64;
         self.outstanding_bytes.fetch_add(bytes, Ordering::Relaxed);
-        UnderWay { path: self, bytes }
+        PathLoadGuard { path: self, bytes }
     }
 
     /// Nothing is under way.
@@ -159,9 +159,9 @@ impl Path {
         self.state().rests_until.is_some_and(|until| Instant::now() < until)
     }
 
-    fn told(&self) -> Told {
+    fn told(&self) -> CacheLossCounts {
         let told = self.attentions.told();
-        Told { resets: told.resets.saturating_sub(self.resets_before), ..told }
+        CacheLossCounts { resets: told.resets.saturating_sub(self.resets_before), ..told }
     }
 
     fn rank(&self) -> Option<u8> {
@@ -200,7 +200,7 @@ pub(crate) struct Paths {
 struct Set {
     all: Vec<Arc<Path>>,
     /// What paths told that were taken away.
-    told_by_gone: Told,
+    told_by_gone: CacheLossCounts,
 }
 
 /// What there is to choose from.
@@ -215,7 +215,7 @@ enum Choice {
 impl Paths {
     /// With this one.
     pub(crate) fn new(first: Path, policy: PathPolicy) -> Self {
-        let set = Set { all: vec![Arc::new(first)], told_by_gone: Told::default() };
+        let set = Set { all: vec![Arc::new(first)], told_by_gone: CacheLossCounts::default() };
         Self { set: ArcSwap::from_pointee(set), policy, turn: AtomicUsize::new(0) }
     }
 
@@ -262,7 +262,7 @@ impl Paths {
     }
 
     /// What was told of a volatile cache, on any path.
-    pub(crate) fn told(&self) -> Told {
+    pub(crate) fn told(&self) -> CacheLossCounts {
         let set = self.set.load();
         set.all.iter().fold(set.told_by_gone, |sum, path| sum + path.told())
     }
@@ -294,7 +294,7 @@ impl Paths {
     ///
     /// # Errors
     /// When `patience` is over · what the unit was found to be on every path.
-    pub(crate) async fn pick(&self, patience: &mut Patience) -> Result<Arc<Path>, Error> {
+    pub(crate) async fn pick(&self, patience: &mut RetryDeadline) -> Result<Arc<Path>, Error> {
         loop {
             let why = match self.choose() {
                 Choice::Use(path) => return Ok(path),

@@ -44,7 +44,7 @@ impl Backoff {
 
 /// The patience of one command: from the first loss it meets, it waits so long for sessions.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct RetryDeadline {
     recovery: Duration,
     /// When it ends, once it has begun.
     until: Option<Instant>,
@@ -55,7 +55,7 @@ pub(crate) struct Patience {
     sent: bool,
 }
 
-impl Patience {
+impl RetryDeadline {
     pub(crate) fn new(recovery: Duration) -> Self {
         Self { recovery, until: None, loss: None, losses: 0, sent: false }
     }
@@ -127,11 +127,11 @@ mod tests {
     #[test]
     fn without_patience_a_loss_is_an_error() {
         let lost = Error::new(ErrorKind::SessionLost, "it closed the connection");
-        let error = Patience::new(Duration::ZERO).lost(lost.clone()).unwrap_err();
+        let error = RetryDeadline::new(Duration::ZERO).lost(lost.clone()).unwrap_err();
         assert_eq!((error.kind, error.what.as_str()), (ErrorKind::SessionLost, &*lost.what));
-        let error = Patience::new(Duration::ZERO).lost(lost.clone().not_sent()).unwrap_err();
+        let error = RetryDeadline::new(Duration::ZERO).lost(lost.clone().not_sent()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::NotSent);
-        let mut patience = Patience::new(Duration::from_secs(5));
+        let mut patience = RetryDeadline::new(Duration::from_secs(5));
         let until = patience.lost(lost.clone().not_sent()).unwrap();
         assert_eq!(patience.lost(lost).unwrap(), until, "the time runs from the first loss");
         let error = patience.over("3 logins failed");

@@ -5,10 +5,10 @@ mod sending;
 
 use self::layout::Layout;
 use crate::commands::{Mode, Unit};
-use crate::doubts::Doubts;
-use crate::paths::{Path, Paths, Place};
+use crate::flush_tracker::{FlushMark, FlushTracker};
+use crate::paths::{Path, PathKey, Paths};
 use crate::same_unit::Fingerprint;
-use crate::unflushed::{Mark, Unflushed};
+use crate::uncertain_writes::UncertainWrites;
 use crate::{Error, ErrorKind, PathPolicy, Url};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -68,8 +68,8 @@ pub struct RemoteDisk {
     mode: Mutex<Mode>,
     fingerprint: Fingerprint,
     paths: Arc<Paths>,
-    doubts: Arc<Doubts>,
-    unflushed: Unflushed,
+    doubts: Arc<UncertainWrites>,
+    unflushed: FlushTracker,
     /// How its paths were made, if it made them.
     layout: Option<Layout>,
 }
@@ -80,13 +80,13 @@ impl RemoteDisk {
     /// # Errors
     /// `Refused` when it is no disk · what the commands say.
     pub async fn open(unit: Unit, url: &Url) -> Result<Self, Error> {
-        Self::open_at(unit, url, Place::default(), PathPolicy::default()).await
+        Self::open_at(unit, url, PathKey::default(), PathPolicy::default()).await
     }
 
     async fn open_at(
         unit: Unit,
         url: &Url,
-        place: Place,
+        place: PathKey,
         policy: PathPolicy,
     ) -> Result<Self, Error> {
         let identity = unit.identity().await?;
@@ -139,7 +139,7 @@ impl RemoteDisk {
             mode: Mutex::new(mode.unwrap_or_default()),
             fingerprint,
             // The first command asks again: the session may have changed under the questions.
-            unflushed: Unflushed::new(paths.told()),
+            unflushed: FlushTracker::new(paths.told()),
             paths: Arc::new(paths),
             doubts: Arc::default(),
             layout: None,
@@ -317,16 +317,16 @@ impl RemoteDisk {
     }
 
     /// Before the first write of an operation that a flush ends.
-    fn mark(&self) -> Mark {
+    fn mark(&self) -> FlushMark {
         self.unflushed.mark(self.paths.told())
     }
 
     /// A flush, if one is needed, of an operation that began at `since`.
-    async fn settle(&self, wanted: bool, since: Mark) -> Result<(), lunar_block::Error> {
+    async fn settle(&self, wanted: bool, since: FlushMark) -> Result<(), lunar_block::Error> {
         if wanted { Box::pin(self.flush_all(since)).await } else { Ok(()) }
     }
 
-    async fn flush_all(&self, since: Mark) -> Result<(), lunar_block::Error> {
+    async fn flush_all(&self, since: FlushMark) -> Result<(), lunar_block::Error> {
         self.send_flush(since).await.map_err(|error| self.failed(None, error))
     }
 

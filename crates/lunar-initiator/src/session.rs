@@ -1,12 +1,12 @@
 //! One session, from its login to its end, over one or more connections.
 
 use crate::client::{Executed, Request};
-use crate::doubts::Wary;
-use crate::ended::Ended;
-use crate::link::{Life, Link, LinkState, gone};
-use crate::news::News;
+use crate::connection_end::ConnectionEnd;
+use crate::connection_handle::{ConnectionHandle, ConnectionState, ConnectionTask, gone};
 use crate::numbering::{Mail, Numbering};
-use crate::way::{Door, Group, Way};
+use crate::session_context::SessionContext;
+use crate::target_connector::{Group, PortalAddress, TargetConnector};
+use crate::uncertain_writes::WriteTicket;
 use crate::{Error, ErrorKind};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -38,32 +38,32 @@ pub(crate) struct Session {
 #[derive(Debug)]
 struct Shared {
     established: Arc<Established>,
-    way: Way,
-    door: Door,
-    news: News,
+    way: TargetConnector,
+    door: PortalAddress,
+    news: SessionContext,
     numbering: Arc<Numbering>,
     /// Its connections, logged in or about to be again; never none.
-    links: ArcSwap<Vec<Arc<Link>>>,
+    links: ArcSwap<Vec<Arc<ConnectionHandle>>>,
     /// Held by whoever adds or takes away connections.
     adjusting: Mutex<()>,
     next_cid: AtomicU16,
 }
 
 /// A command on its way. Dropped before its answer came, it is aborted.
-struct OnItsWay<'a> {
+struct PendingCommand<'a> {
     session: &'a Session,
-    link: Arc<Link>,
+    link: Arc<ConnectionHandle>,
     id: TaskId,
-    wary: Option<Wary>,
+    wary: Option<WriteTicket>,
     answered: bool,
 }
 
-impl Drop for OnItsWay<'_> {
+impl Drop for PendingCommand<'_> {
     fn drop(&mut self) {
         if self.answered {
             return;
         }
-        let doubt = self.wary.as_ref().map(Wary::doubt);
+        let doubt = self.wary.as_ref().map(WriteTicket::doubt);
         let abort = Mail::Abort(self.id, doubt);
         if let Err(Mail::Abort(_, Some(doubt))) = self.link.state.mailbox.put(abort) {
             self.session.shared.news.hold(&self.session.shared.numbering, doubt);
@@ -75,17 +75,17 @@ impl Session {
     /// Logs in over `tcp`, with one connection.
     pub(crate) async fn open(
         tcp: TcpStream,
-        door: Door,
-        way: &Way,
-        news: News,
-    ) -> Result<Self, Ended> {
+        door: PortalAddress,
+        way: &TargetConnector,
+        news: SessionContext,
+    ) -> Result<Self, ConnectionEnd> {
         let numbering = Numbering::new(way.isid()?);
-        let life = Life {
+        let life = ConnectionTask {
             way: way.clone(),
             door: door.clone(),
             numbering: Arc::clone(&numbering),
             news: news.clone(),
-            state: LinkState::new(LEADING),
+            state: ConnectionState::new(LEADING),
         };
         let (link, established) = life.begin(tcp).await?;
         let shared = Shared {
@@ -139,16 +139,16 @@ impl Session {
     }
 
     /// One more connection.
-    async fn join(&self) -> Result<Link, Error> {
+    async fn join(&self) -> Result<ConnectionHandle, Error> {
         let shared = &self.shared;
         let end = Instant::now() + shared.way.options.login_time;
         let tcp = shared.door.connect(end).await?;
-        let life = Life {
+        let life = ConnectionTask {
             way: shared.way.clone(),
             door: shared.door.clone(),
             numbering: Arc::clone(&shared.numbering),
             news: shared.news.clone(),
-            state: LinkState::new(shared.next_cid.fetch_add(1, Ordering::Relaxed)),
+            state: ConnectionState::new(shared.next_cid.fetch_add(1, Ordering::Relaxed)),
         };
         Ok(life.begin(tcp).await.map_err(|ended| ended.error)?.0)
     }
@@ -206,9 +206,9 @@ impl Session {
     /// The connection with the least to do; the one that has anything to do, or else the first,
     /// where none may overtake another. Where none is logged in, one that is not gone for good: it
     /// says what becomes of what it is given.
-    fn choose(&self) -> Arc<Link> {
+    fn choose(&self) -> Arc<ConnectionHandle> {
         let links = self.shared.links.load();
-        let busy = |link: &Link| link.state.outstanding_bytes() > 0;
+        let busy = |link: &ConnectionHandle| link.state.outstanding_bytes() > 0;
         let up = links.iter().enumerate().filter(|(_, link)| link.state.is_up());
         let chosen = match links.len() {
             1 => None,
@@ -231,7 +231,7 @@ impl Session {
         cdb: Cdb,
         data_out: Bytes,
         data_in: Option<Buffer>,
-        wary: Option<Wary>,
+        wary: Option<WriteTicket>,
     ) -> impl Future<Output = Result<Executed, Error>> + Send + '_ {
         let link = self.choose();
         let (answer, answered) = oneshot::channel();
@@ -247,7 +247,7 @@ impl Session {
             }
             taken => Ok(taken.is_ok()),
         };
-        let on_its_way = OnItsWay { session: self, link, id, wary, answered: false };
+        let on_its_way = PendingCommand { session: self, link, id, wary, answered: false };
         self.executed(answered, on_its_way, taken)
     }
 
@@ -257,7 +257,7 @@ impl Session {
     async fn executed(
         &self,
         answered: oneshot::Receiver<Result<Executed, Error>>,
-        mut on_its_way: OnItsWay<'_>,
+        mut on_its_way: PendingCommand<'_>,
         taken: Result<bool, impl Future<Output = bool> + Send + Unpin>,
     ) -> Result<Executed, Error> {
         let taken = match taken {

@@ -12,8 +12,8 @@
 
 mod cpu;
 mod latency;
+mod offsets;
 mod pace;
-mod places;
 pub mod probe;
 pub mod relay;
 pub mod report;
@@ -26,5 +26,5 @@ pub use cpu::{Owner, processor_time};
 pub use latency::Latency;
 pub use run::{Failed, Outcome, run};
 pub use spread::Spread;
-pub use turns::{Lane, Measured, Turns};
+pub use turns::{Measured, Subject, Turns};
 pub use work::{DEPTH_MAX, Pace, Pattern, UNDER_WAY_BYTES_MAX, Work, WorkError};

@@ -1,7 +1,7 @@
 //! Asking a disk.
 
+use crate::offsets::OffsetGenerator;
 use crate::pace::Pacer;
-use crate::places::Places;
 use crate::{Latency, Pace, Work, WorkError};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, Buffer, BufferPool, Error};
@@ -50,7 +50,7 @@ pub enum Failed {
 struct Asker {
     device: Arc<dyn BlockDevice>,
     work: Work,
-    places: Arc<Places>,
+    places: Arc<OffsetGenerator>,
     /// At a fixed rate: who says when.
     pacer: Option<Arc<Pacer>>,
     data: Bytes,
@@ -66,7 +66,7 @@ struct Asker {
 pub async fn run(device: &Arc<dyn BlockDevice>, work: Work) -> Result<Outcome, Failed> {
     let places = work.places(&device.geometry());
     let places = places.map_err(|wrong| WorkError(format!("{}: {wrong}", device.name())))?;
-    let places = Arc::new(Places::new(places, work.pattern.is_random(), work.seed));
+    let places = Arc::new(OffsetGenerator::new(places, work.pattern.is_random(), work.seed));
     let pool = BufferPool::default();
     let data = match work.pattern.writes() {
         true => noise(work.io_bytes as usize, work.seed),
@@ -145,7 +145,7 @@ impl Asker {
 
 /// Bytes that do not compress and are no zeroes.
 fn noise(bytes: usize, seed: u64) -> Bytes {
-    let numbers = Places::new(u64::MAX, true, seed);
+    let numbers = OffsetGenerator::new(u64::MAX, true, seed);
     let mut data = Vec::with_capacity(bytes + 8);
     while data.len() < bytes {
         data.extend_from_slice(&numbers.next().to_be_bytes());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// One that takes its turn in each round.
 #[derive(Debug)]
-pub struct Lane {
+pub struct Subject {
     /// What is asked.
     pub device: Arc<dyn BlockDevice>,
     /// For what. Random places differ from round to round.
@@ -56,12 +56,12 @@ struct Turn {
 /// Disks, and what their turns came to so far.
 #[derive(Debug)]
 pub struct Turns {
-    lanes: Vec<(Lane, Vec<Turn>)>,
+    lanes: Vec<(Subject, Vec<Turn>)>,
 }
 
 impl Turns {
     /// Of these.
-    pub fn new(lanes: impl IntoIterator<Item = Lane>) -> Self {
+    pub fn new(lanes: impl IntoIterator<Item = Subject>) -> Self {
         Self { lanes: lanes.into_iter().map(|lane| (lane, Vec::new())).collect() }
     }
 
@@ -84,7 +84,7 @@ impl Turns {
     }
 }
 
-async fn turn(lane: &Lane, work: Work) -> Result<Turn, Failed> {
+async fn turn(lane: &Subject, work: Work) -> Result<Turn, Failed> {
     let target_time = || lane.target.as_ref().and_then(Owner::processor_time);
     let relay_time = || lane.relay.as_ref().map_or(Duration::ZERO, |relay| relay.processor_time());
     let client_time = || processor_time().saturating_sub(relay_time());
@@ -190,7 +190,7 @@ mod tests {
         let lanes = ["a", "b"].map(|name| {
             let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
             let device = Arc::new(Noted { name, memory, log: Arc::clone(&log) });
-            Lane { device, work, target: None, relay: None }
+            Subject { device, work, target: None, relay: None }
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const BUSY_POLL_MAX: Duration = Duration::from_micros(100);
 
 /// Of one core.
-struct Poller {
+struct BusyPoller {
     /// It is in latency mode.
     on: Cell<bool>,
     /// Something was done since it last looked.
@@ -23,8 +23,8 @@ struct Poller {
 }
 
 thread_local! {
-    static POLLER: Poller = const {
-        Poller { on: Cell::new(false), busy: Cell::new(false), sleeper: RefCell::new(None) }
+    static POLLER: BusyPoller = const {
+        BusyPoller { on: Cell::new(false), busy: Cell::new(false), sleeper: RefCell::new(None) }
     };
 }
 

@@ -26,7 +26,7 @@ pub type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// What each core does around all that runs on it, from its first job to its last: the place for
 /// what a thread has of its own, such as a ring.
-pub type Around = fn(LocalFuture) -> LocalFuture;
+pub type CoreWrapper = fn(LocalFuture) -> LocalFuture;
 
 /// How often a core that is to end looks whether all that ran on it has.
 const END_LOOK: Duration = Duration::from_millis(1);
@@ -51,7 +51,7 @@ impl Cores {
     ///
     /// # Errors
     /// When a thread or its runtime cannot be made.
-    pub fn start(options: CoreOptions, around: Around) -> io::Result<Self> {
+    pub fn start(options: CoreOptions, around: CoreWrapper) -> io::Result<Self> {
         let count = match options.count {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             count => count,
@@ -72,7 +72,7 @@ impl Cores {
         else {
             return;
         };
-        let load = Leave::enter(&core.load);
+        let load = LoadGuard::enter(&core.load);
         let job: Job = Box::new(move || {
             // In a box of its own: a future that waits for another has room for it twice.
             let work = Box::pin(job());
@@ -88,7 +88,7 @@ impl Cores {
 }
 
 impl Core {
-    fn start(index: usize, latency_mode: bool, around: Around) -> io::Result<Self> {
+    fn start(index: usize, latency_mode: bool, around: CoreWrapper) -> io::Result<Self> {
         let (jobs, inbox) = unbounded_channel();
         let (started, start) = std::sync::mpsc::sync_channel(1);
         let thread =
@@ -192,16 +192,16 @@ impl Drop for Cores {
 }
 
 /// Counts a job for as long as it lives, however it ends.
-struct Leave(Arc<AtomicUsize>);
+struct LoadGuard(Arc<AtomicUsize>);
 
-impl Leave {
+impl LoadGuard {
     fn enter(load: &Arc<AtomicUsize>) -> Self {
         load.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(load))
     }
 }
 
-impl Drop for Leave {
+impl Drop for LoadGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

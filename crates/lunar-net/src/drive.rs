@@ -43,7 +43,7 @@ const DISCARDED_BYTES_MAX: usize = 4 << 20;
 ///
 /// Every call may queue PDUs in the [`Outbox`]. A header with a data segment is followed by
 /// `payload_room`/`payload_filled` until the segment is complete, then `payload_end`.
-pub trait Role {
+pub trait ConnectionHandler {
     /// A PDU's header.
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox);
     /// A header whose digest was wrong.
@@ -119,8 +119,8 @@ struct Woken {
 }
 
 /// Drives `role` over `tcp` until it is over. What went wrong with the socket is told to the role
-/// as [`Role::peer_closed`], so it needs no answer here.
-pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
+/// as [`ConnectionHandler::peer_closed`], so it needs no answer here.
+pub async fn drive<R: ConnectionHandler>(tcp: TcpStream, role: &mut R, clock: Clock) {
     let mut connection = Connection::new();
     let mut timer = pin!(tokio::time::sleep(FAR));
     while !role.is_over() {
@@ -204,7 +204,7 @@ impl Connection {
     }
 
     /// Waits until the owner has a turn for this connection.
-    async fn wait_for_turn<R: Role>(&mut self, role: &mut R, clock: &Clock) {
+    async fn wait_for_turn<R: ConnectionHandler>(&mut self, role: &mut R, clock: &Clock) {
         let Self { turns, outbox, .. } = self;
         if turns.may_go_on() {
             return;
@@ -222,7 +222,7 @@ impl Connection {
 
     /// Lets the role work until there is something to do with the socket. `None`: the time of its
     /// owner is over.
-    async fn wait<R: Role>(
+    async fn wait<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
         role: &mut R,
@@ -275,7 +275,12 @@ impl Connection {
     }
 
     /// Asks the role whether what is held may be held while the connection waits.
-    fn may_hold<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, receives: bool) -> bool {
+    fn may_hold<R: ConnectionHandler>(
+        &mut self,
+        tcp: &TcpStream,
+        role: &mut R,
+        receives: bool,
+    ) -> bool {
         if !receives || !self.outbox.is_empty() || self.sent_bytes >= HELD_CHECK_BYTES {
             return self.may_hold_now(tcp, role);
         }
@@ -287,13 +292,13 @@ impl Connection {
             || self.may_hold_now(tcp, role)
     }
 
-    fn has_to_be_checked<R: Role>(&self, role: &R) -> bool {
+    fn has_to_be_checked<R: ConnectionHandler>(&self, role: &R) -> bool {
         self.open && (self.is_unchecked || !self.held.is_none() || role.holds_data())
     }
 
     /// Asks the role now and then whether what is held may be held, also of a connection that never
     /// waits, and with what the peer has not taken from the socket.
-    fn check<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, woken: &Woken) {
+    fn check<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, woken: &Woken) {
         let now = woken.now;
         if (woken.readable || woken.work) && !self.is_unchecked && self.held.is_none() {
             (self.check_at, self.unchecked_turns) = (now.after(HELD_CHECK), 0);
@@ -312,7 +317,7 @@ impl Connection {
         }
     }
 
-    fn may_hold_now<R: Role>(&mut self, tcp: &TcpStream, role: &mut R) -> bool {
+    fn may_hold_now<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R) -> bool {
         let receives = role.can_receive() && !self.outbox.is_full();
         self.held = self.held_bytes(tcp, receives);
         self.sent_bytes = 0;
@@ -321,7 +326,7 @@ impl Connection {
 
     /// Sends what waits and lets the peer close, for a while. What it has not taken then, the
     /// kernel gives up as well: it would keep it for a minute, and nobody would count it.
-    async fn linger<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, clock: &Clock) {
+    async fn linger<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, clock: &Clock) {
         for _ in 0..LINGER_CHECKS {
             if !self.may_hold_now(tcp, role) {
                 break;
@@ -375,14 +380,14 @@ impl Connection {
 
     /// Ends the connection without sending what waits; the kernel gives its buffers up as well.
     #[cold]
-    fn drop_at_once<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
+    fn drop_at_once<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
         let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO)); // else they go a minute later
         self.inbound.forget();
         self.lost(role, now, None);
     }
 
     /// `true`: there may be more.
-    fn receive<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) -> bool {
+    fn receive<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) -> bool {
         if self.inbound.is_stalled() {
             self.inbound.resume(tcp, role, now, &mut self.outbox);
             return true;
@@ -396,7 +401,7 @@ impl Connection {
         false
     }
 
-    fn send<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
+    fn send<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
         role.before_sending();
         if !self.open {
             self.outbox = Outbox::default();
@@ -416,7 +421,7 @@ impl Connection {
         }
     }
 
-    fn lost<R: Role>(&mut self, role: &mut R, now: Time, error: Option<&io::Error>) {
+    fn lost<R: ConnectionHandler>(&mut self, role: &mut R, now: Time, error: Option<&io::Error>) {
         if let Some(error) = error {
             tracing::debug!(%error, "the connection failed");
         }

@@ -1,9 +1,9 @@
 //! From socket bytes to events: one shared chunk a core, the rest straight into its place.
 
-use crate::drive::Role;
+use crate::drive::ConnectionHandler;
 use crate::outbox::Outbox;
 use crate::tap::InboundTap;
-use crate::turn::Turn;
+use crate::turn::PollBudget;
 use lunar_iscsi::framing::{Deframer, Digests, Event};
 use lunar_wire::Time;
 use std::cell::RefCell;
@@ -119,7 +119,7 @@ impl Inbound {
     }
 
     /// Handles bytes that came while the role could not take them.
-    pub(crate) fn resume<R: Role>(
+    pub(crate) fn resume<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
         role: &mut R,
@@ -139,7 +139,7 @@ impl Inbound {
     }
 
     /// Receives once and handles what came, as much as belongs into one turn.
-    pub(crate) fn read<R: Role>(
+    pub(crate) fn read<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
         role: &mut R,
@@ -184,7 +184,7 @@ impl Inbound {
 
     /// Receives the missing payload where it belongs and what follows into the chunk; returns how
     /// many bytes that got.
-    fn read_in_place<R: Role>(
+    fn read_in_place<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
         chunk: &mut [u8],
@@ -213,7 +213,7 @@ impl Inbound {
 
     /// Handles PDUs until the bytes end, the turn does, or the role wants to think; what each
     /// burst of them came to is sent meanwhile. Returns how many bytes were used.
-    fn handle<R: Role>(
+    fn handle<R: ConnectionHandler>(
         &mut self,
         bytes: &[u8],
         tcp: &TcpStream,
@@ -222,7 +222,7 @@ impl Inbound {
         out: &mut Outbox,
     ) -> usize {
         let mut used = 0;
-        let mut turn = Turn::new(out);
+        let mut turn = PollBudget::new(out);
         self.stalled = false;
         loop {
             if turn.burst_is_over(out) && !self.deframer.is_in_payload() {
@@ -281,7 +281,7 @@ pub(crate) fn discard(tcp: &TcpStream) -> io::Result<usize> {
 }
 
 /// Copies payload to where the role wants it; what it has no room for is discarded.
-fn place<R: Role>(mut payload: &[u8], role: &mut R) {
+fn place<R: ConnectionHandler>(mut payload: &[u8], role: &mut R) {
     while !payload.is_empty() {
         let room = role.payload_room(payload.len());
         let bytes = room.len().min(payload.len());
@@ -337,7 +337,7 @@ mod tests {
         pdus: usize,
     }
 
-    impl Role for Slow {
+    impl ConnectionHandler for Slow {
         fn header(&mut self, _: Time, _: lunar_iscsi::framing::Header, _: &mut Outbox) {
             self.pdus += 1;
         }

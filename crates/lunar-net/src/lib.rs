@@ -1,8 +1,8 @@
 //! The only sockets of iSCSI: listening, connecting, framing, and one loop that drives a
 //! protocol machine of either role.
 //!
-//! A connection is a [`Role`] (a machine and what it stands on) driven by [`drive`] on one of the
-//! [`Cores`]: all PDUs of a received chunk are handled, then everything they gave rise to leaves
+//! A connection is a [`ConnectionHandler`] (a machine and its surroundings) that [`drive`] runs on
+//! one of the [`Cores`]: all PDUs of a received chunk are handled, then everything they gave rise to leaves
 //! with one system call; those of a turn are bounded, so that its neighbours on the core get
 //! theirs. Large payloads are received straight into the buffer the role names.
 #![deny(unsafe_code)]
@@ -26,8 +26,8 @@ mod unsafe_socket_memory;
 
 pub use buffer_limits::{BufferLimits, BufferedBytes};
 pub use clock::Clock;
-pub use cores::{Around, CoreOptions, Cores, LocalFuture, spawn_local, spawn_local_for};
-pub use drive::{HELD_CHECK, Role, drive};
+pub use cores::{CoreOptions, CoreWrapper, Cores, LocalFuture, spawn_local, spawn_local_for};
+pub use drive::{ConnectionHandler, HELD_CHECK, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;
 pub use owner_turns::OwnerId;

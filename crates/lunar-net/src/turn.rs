@@ -112,7 +112,7 @@ pub async fn may_move() {
 
 /// What a connection has done in its turn, which has several bursts.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct PollBudget {
     pdus: usize,
     burst_pdus: usize,
     /// A burst has so many.
@@ -125,7 +125,7 @@ pub(crate) struct Turn {
     moving: MovingTurn,
 }
 
-impl Turn {
+impl PollBudget {
     /// Begins one.
     pub(crate) fn new(out: &Outbox) -> Self {
         let outbox = std::ptr::from_ref(out).addr();
@@ -196,7 +196,7 @@ mod tests {
 
     /// How many PDUs the next turn of a connection has in its first burst.
     fn burst(out: &Outbox) -> usize {
-        let mut turn = Turn::new(out);
+        let mut turn = PollBudget::new(out);
         (1..)
             .take_while(|_| {
                 turn.count();
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn bursts_end_by_bytes_too() {
         let mut out = Outbox::default();
-        let mut turn = Turn::new(&out);
+        let mut turn = PollBudget::new(&out);
         turn.count();
         assert!(!turn.burst_is_over(&out));
         out.push(lunar_iscsi::framing::Pdu::with_data([0; 48], vec![0; BURST_BYTES].into()));
@@ -226,7 +226,7 @@ mod tests {
     fn what_is_moved_ends_a_turn() {
         let out = Outbox::default();
         count_moved(TURN_BYTES);
-        let mut turn = Turn::new(&out);
+        let mut turn = PollBudget::new(&out);
         turn.moving.began += Duration::from_secs(60);
         turn.count();
         count_moved(TURN_BYTES - 1);
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn time_ends_a_turn() {
         let out = Outbox::default();
-        let mut turn = Turn::new(&out);
+        let mut turn = PollBudget::new(&out);
         turn.moving.began -= ALONE_TIME_MAX;
         for _ in 1..TIMED_PDUS {
             assert!(!turn.is_over(&out));
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn time_is_looked_at_behind_costly_pdus() {
         let out = Outbox::default();
-        let mut turn = Turn::new(&out);
+        let mut turn = PollBudget::new(&out);
         turn.moving.began -= TURN_TIME_MAX;
         turn.count();
         assert!(!turn.is_over(&out));
@@ -293,7 +293,7 @@ mod tests {
     fn turns_are_longer_where_nobody_else_works() {
         let out = Outbox::default();
         let time_max = |is_costly: bool| {
-            let mut turn = Turn::new(&out);
+            let mut turn = PollBudget::new(&out);
             turn.count();
             if is_costly {
                 mark_costly();

@@ -16,8 +16,8 @@ pub struct Owner<'a> {
 }
 
 impl Owner<'_> {
-    /// The owner of entries that count in total only, in the share of no initiator. No initiator has
-    /// this name.
+    /// The owner of entries that count in total only, in the share of no initiator. No initiator
+    /// has this name.
     pub const UNKNOWN: Owner<'static> = Owner { name: "", origin: None };
 
     /// True if `entry` is charged to the same initiator name. A name claimed from two origins is

@@ -17,7 +17,7 @@ use crate::nexuses::Nexuses;
 use crate::plan::buffers;
 use crate::plan::medium::MediumState;
 use crate::plan::read_write::within;
-use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
+use crate::plan::{AwaitingParameterList, LbaRange, NexusId, Plan, Refusal};
 use crate::plan::{copy, format, inform, parameters, ports, provisioning, reserve, sanitize};
 use crate::ports::PortGroups;
 use crate::reservations::{Access, ItNexus, RegistrationsVersion, Reservations};
@@ -403,7 +403,7 @@ impl BlockUnit {
         &mut self,
         nexus: NexusId,
         context: &Context<'_>,
-        parked: Parked,
+        parked: AwaitingParameterList,
         data: &[u8],
     ) -> Result<Plan, Refusal> {
         self.check_again(nexus, context, &parked.cdb, &[])?;

@@ -69,7 +69,7 @@ pub(crate) struct Claimant<'a> {
 
 /// When a login may go on.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum LoginDelay {
     /// At once.
     Now,
     /// After this; until [`Backoff::waited`] is called it counts as waiting.
@@ -158,9 +158,9 @@ impl Backoff {
 
     /// May a login of this network go on? If too many of it wait already, this one takes the place
     /// of another.
-    pub(crate) fn turn(&self, network: PeerNetwork, who: Claimant<'_>, now: Time) -> Turn {
+    pub(crate) fn turn(&self, network: PeerNetwork, who: Claimant<'_>, now: Time) -> LoginDelay {
         let mut networks = self.networks();
-        let Some(failures) = networks.get_mut(&network) else { return Turn::Now };
+        let Some(failures) = networks.get_mut(&network) else { return LoginDelay::Now };
         let beyond = failures.count.saturating_sub(self.failures_free);
         let wait = match beyond.checked_sub(1) {
             _ if now.since(failures.last) >= FORGOTTEN_AFTER => Duration::ZERO,
@@ -171,7 +171,7 @@ impl Backoff {
             }
         };
         if wait.is_zero() {
-            return Turn::Now;
+            return LoginDelay::Now;
         }
         let (replace, replaced) = oneshot::channel();
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
@@ -179,7 +179,7 @@ impl Backoff {
         let is_configured = who.is_configured;
         failures.waiting.push(WaitingLogin { id, name_hash, is_configured, replace });
         failures.bound_waiting();
-        Turn::After(wait, WaitTicket { id, replaced })
+        LoginDelay::After(wait, WaitTicket { id, replaced })
     }
 
     /// A login waits no more, whatever becomes of it.
@@ -311,8 +311,8 @@ mod tests {
     /// What the next login of `who` waits, in milliseconds.
     fn wait(backoff: &Backoff, who: PeerNetwork, now: Time) -> u128 {
         match backoff.turn(who, claimant("iqn.a", false), now) {
-            Turn::Now => 0,
-            Turn::After(wait, ticket) => {
+            LoginDelay::Now => 0,
+            LoginDelay::After(wait, ticket) => {
                 backoff.waited(who, &ticket);
                 wait.as_millis()
             }
@@ -326,8 +326,8 @@ mod tests {
     /// A login that begins to wait.
     fn ticket(backoff: &Backoff, who: PeerNetwork, name: &str, is_configured: bool) -> WaitTicket {
         match backoff.turn(who, claimant(name, is_configured), at(1)) {
-            Turn::After(_, ticket) => ticket,
-            Turn::Now => panic!("it does not wait"),
+            LoginDelay::After(_, ticket) => ticket,
+            LoginDelay::Now => panic!("it does not wait"),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::server::Shared;
 use crate::session::{KnownView, Mail, Mailbox, Session};
 use crate::statistics::Commands;
 use crate::task_map::{self, TaskIds, TaskMap};
-use crate::tasks::{Asker, PlaceQueued, Tasks, data_in_bytes};
+use crate::tasks::{CommandContext, PlaceQueued, Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -20,14 +20,14 @@ use lunar_block::{MemoryCharge, MemoryKind};
 use lunar_iscsi::connection::target::{
     CloseReason, ConnectionLimits, Input, Output, TargetConnection, Task,
 };
-use lunar_iscsi::framing::{HEADER_SEGMENTS_BYTES_MAX, Header, Place, TaskId};
+use lunar_iscsi::framing::{DataDestination, HEADER_SEGMENTS_BYTES_MAX, Header, TaskId};
 use lunar_iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
 use lunar_iscsi::login::{Join, Joined, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
 use lunar_iscsi::session::target::{ToConnection, ToSession};
 use lunar_net::{
-    BufferLimits, BufferedBytes, Cores, MovingTurn, Outbox, OwnerId, Role, TURN_BYTES, TURN_PDUS,
-    TapChange, TappedConnection,
+    BufferLimits, BufferedBytes, ConnectionHandler, Cores, MovingTurn, Outbox, OwnerId, TURN_BYTES,
+    TURN_PDUS, TapChange, TappedConnection,
 };
 use lunar_wire::{SerialNumber, Time};
 use std::collections::VecDeque;
@@ -116,7 +116,7 @@ struct Connection {
     /// Tasks that the session aborts: task management, no event of the protocol.
     managed: TaskIds,
     /// Units whose tasks this connection took with it.
-    bereft: Vec<Arc<LogicalUnit>>,
+    units_of_aborted_tasks: Vec<Arc<LogicalUnit>>,
     receiving: Receiving,
     deadline: Option<Time>,
     over: Option<CloseReason>,
@@ -184,7 +184,7 @@ impl Connection {
             places: TaskMap::default(),
             commands,
             managed: TaskIds::default(),
-            bereft: Vec::new(),
+            units_of_aborted_tasks: Vec::new(),
             receiving: Receiving::Nowhere,
             // At once: the machine then starts the time of the login, though nothing arrives.
             deadline: Some(Time::default()),
@@ -251,7 +251,7 @@ impl Connection {
         let view = session.view_known(&mut self.view);
         let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
         self.commands.start(now, &task, nexus.is_some());
-        let asker = Asker { shared: &self.shared, session, view };
+        let asker = CommandContext { shared: &self.shared, session, view };
         let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
         // Fed at once, it waits for no turn of its own.
         if let Some(answer) = self.tasks.start(&asker, nexus, task, place) {
@@ -291,7 +291,7 @@ impl Connection {
                 if let (Some(unit), false) =
                     (self.tasks.unit_of(task), self.managed.contains(&task))
                 {
-                    self.bereft.push(Arc::clone(unit));
+                    self.units_of_aborted_tasks.push(Arc::clone(unit));
                 }
                 self.answers.extend(self.tasks.abort(task));
             }
@@ -353,7 +353,7 @@ impl Connection {
         if closed {
             // RFC 7143 §11.14.5. Where the session ended with the connection, its nexus is gone and
             // nobody is told.
-            for unit in self.bereft.drain(..) {
+            for unit in self.units_of_aborted_tasks.drain(..) {
                 session.scsi_of(&unit).raise_for(COMMANDS_CLEARED_BY_ISCSI, session.nexus);
             }
         }
@@ -365,18 +365,18 @@ impl Connection {
         }
     }
 
-    fn receive(&mut self, place: Place) {
+    fn receive(&mut self, place: DataDestination) {
         self.receiving = match place {
-            Place::Control => {
+            DataDestination::Control => {
                 let charge = self.memory.control.charge(0);
                 Receiving::Control { data: Vec::new(), charge, filled: 0, segment_bytes: 0 }
             }
-            Place::Task { task, offset_bytes, buffer_bytes } => {
+            DataDestination::Task { task, offset_bytes, buffer_bytes } => {
                 self.tasks.reserve(task, buffer_bytes);
                 let at = offset_bytes as usize;
                 Receiving::Task { task, at, end: buffer_bytes as usize }
             }
-            Place::Discard => Receiving::Nowhere,
+            DataDestination::Discard => Receiving::Nowhere,
         };
     }
 
@@ -548,7 +548,7 @@ impl Drop for Connection {
     }
 }
 
-impl Role for Connection {
+impl ConnectionHandler for Connection {
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
         self.receiving = Receiving::Nowhere;
         let announced_bytes = header.data_segment_bytes() as usize;

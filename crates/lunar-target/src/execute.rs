@@ -9,16 +9,16 @@ mod save;
 mod verify;
 
 pub(crate) use copy::copy;
-pub(crate) use entry::Judged;
+pub(crate) use entry::JudgedCommand;
 pub(crate) use save::SaveQueue;
 #[cfg(test)]
 pub(crate) use save::UnsavedChange;
 
 use crate::abort::{AbortSignal, Aborted};
-use crate::leftovers::Change;
+use crate::detached_writes::Change;
 use crate::long_operation::Generation;
 use crate::memory::{NoMemory, WorkMemory};
-use crate::quota::{Cost, Dues, prefetch_bytes_max};
+use crate::quota::{Cost, QuotaCharge, prefetch_bytes_max};
 use crate::ranges::{ClaimedBlocks, RangeGuard, RangeLocks, TooManyWaiting};
 use crate::room::Held;
 use crate::session::Session;
@@ -44,7 +44,7 @@ const WRITE_ERROR: u16 = 0x0c00;
 
 /// How a plan ended.
 #[derive(Debug)]
-pub(crate) enum Ending {
+pub(crate) enum PlanResult {
     /// GOOD, with this data-in.
     Good(Bytes),
     /// RESERVATION CONFLICT.
@@ -108,15 +108,15 @@ impl From<Aborted> for Stop {
 type Step<T> = Result<T, Stop>;
 
 /// What a plan runs with.
-pub(crate) struct Work<'a> {
+pub(crate) struct PlanContext<'a> {
     pub(crate) session: &'a Session,
-    pub(crate) judged: &'a Judged,
+    pub(crate) judged: &'a JudgedCommand,
     /// All its data-out.
     pub(crate) data: Bytes,
     /// Where a READ puts its data.
     pub(crate) read_buffer: Option<Buffer>,
     pub(crate) abort: AbortSignal,
-    pub(crate) dues: Dues,
+    pub(crate) dues: QuotaCharge,
     /// Where it takes further memory from.
     pub(crate) memory: WorkMemory,
 }
@@ -125,13 +125,17 @@ pub(crate) struct Work<'a> {
 /// copies, reservations) are the caller's.
 ///
 /// Aborted, it ends as soon as it can: what only waits or reads is dropped, what changes the medium
-/// is finished or left behind ([`crate::leftovers`]), and nothing more is begun.
+/// is finished or left behind ([`crate::detached_writes`]), and nothing more is begun.
 ///
 /// A command of a session is judged again as it begins.
-pub(crate) async fn execute_paying(unit: Arc<LogicalUnit>, plan: Plan, work: Work<'_>) -> Ending {
-    let Work { session, judged, data, read_buffer, abort, dues, memory } = work;
+pub(crate) async fn execute_paying(
+    unit: Arc<LogicalUnit>,
+    plan: Plan,
+    work: PlanContext<'_>,
+) -> PlanResult {
+    let PlanContext { session, judged, data, read_buffer, abort, dues, memory } = work;
     if let Plan::Reply(reply) = plan {
-        return Ending::Good(memory.reply(reply));
+        return PlanResult::Good(memory.reply(reply));
     }
     let entry = Some(Entry::new(session, judged, &plan));
     let block_bytes = u64::from(unit.block_bytes());
@@ -143,7 +147,7 @@ pub(crate) async fn execute_paying(unit: Arc<LogicalUnit>, plan: Plan, work: Wor
 
 /// Reads what needs no waiting, at once. `false`: there is something to wait for, or to be said,
 /// which [`execute_paying`] does.
-pub(crate) fn read_at_hand(
+pub(crate) fn try_read_now(
     unit: &LogicalUnit,
     generation: Generation,
     range: LbaRange,
@@ -152,13 +156,13 @@ pub(crate) fn read_at_hand(
     if !unit.ranges.are_shown() {
         return false;
     }
-    let read = unit.device().read_at_hand(block_range(range), buffer);
+    let read = unit.device().try_read_now(block_range(range), buffer);
     // What a long operation has half done is not shown, nor what has been reserved since.
     read && unit.revision() == generation.revision
 }
 
-/// Writes what needs no waiting, at once. `None`: as with [`read_at_hand`].
-pub(crate) fn write_at_hand(
+/// Writes what needs no waiting, at once. `None`: as with [`try_read_now`].
+pub(crate) fn try_write_now(
     unit: &LogicalUnit,
     generation: Generation,
     range: LbaRange,
@@ -169,10 +173,10 @@ pub(crate) fn write_at_hand(
     let _guard = if share.is_none() { Some(unit.ranges.try_lock_shared(range)?) } else { None };
     // Under the lock: an operation that begins later waits for it.
     let same = unit.revision() == generation.revision;
-    if !same || unit.leftovers.may_be_too_many() || unit.holds_writes() {
+    if !same || unit.detached_writes.may_be_too_many() || unit.holds_writes() {
         return None;
     }
-    let written = unit.device().write_at_hand(block_range(range), data, durable);
+    let written = unit.device().try_write_now(block_range(range), data, durable);
     let recovered = unit.recoveries.load(SeqCst) != generation.recoveries;
     (written && !recovered).then_some(())
 }
@@ -185,9 +189,9 @@ pub(crate) async fn execute(
     plan: Plan,
     data: Bytes,
     abort: AbortSignal,
-) -> Ending {
+) -> PlanResult {
     let block_bytes = u64::from(unit.block_bytes());
-    let dues = Dues::default();
+    let dues = QuotaCharge::default();
     let memory = WorkMemory {
         buffers: lunar_block::BufferPool::default(),
         wait_max: Duration::from_secs(1),
@@ -203,7 +207,7 @@ struct Run<'a> {
     block_bytes: u64,
     nexus: NexusId,
     abort: AbortSignal,
-    dues: Dues,
+    dues: QuotaCharge,
     memory: WorkMemory,
     /// `None`: of a copy, which judges each of its pieces itself.
     entry: Option<Entry<'a>>,
@@ -212,13 +216,13 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn ending(&self, plan: &Plan, data: Bytes, read_buffer: Option<Buffer>) -> Ending {
+    async fn ending(&self, plan: &Plan, data: Bytes, read_buffer: Option<Buffer>) -> PlanResult {
         match self.plan(plan, data, read_buffer).await {
             Ok(ending) => ending,
-            Err(Stop::Check(sense)) => Ending::Check(sense),
-            Err(Stop::Conflict) => Ending::Conflict,
-            Err(Stop::Busy) => Ending::Busy,
-            Err(Stop::Aborted) => Ending::Aborted,
+            Err(Stop::Check(sense)) => PlanResult::Check(sense),
+            Err(Stop::Conflict) => PlanResult::Conflict,
+            Err(Stop::Busy) => PlanResult::Busy,
+            Err(Stop::Aborted) => PlanResult::Aborted,
         }
     }
 
@@ -227,10 +231,15 @@ impl Run<'_> {
     ///
     /// What is rare and needs much is boxed: each command that waits takes as much memory as the
     /// largest part that is not.
-    async fn plan(&self, plan: &Plan, data: Bytes, read_buffer: Option<Buffer>) -> Step<Ending> {
+    async fn plan(
+        &self,
+        plan: &Plan,
+        data: Bytes,
+        read_buffer: Option<Buffer>,
+    ) -> Step<PlanResult> {
         match *plan {
             Plan::Reply(ref reply) => {
-                return Ok(Ending::Good(self.memory.reply(reply.clone())));
+                return Ok(PlanResult::Good(self.memory.reply(reply.clone())));
             }
             Plan::Read { range, from_medium } => {
                 return self.read(range, from_medium, read_buffer).await;
@@ -283,7 +292,7 @@ impl Run<'_> {
             | Plan::SaveState => return Err(internal_failure().into()),
         }
         self.check_recoveries()?;
-        Ok(Ending::Good(Bytes::new()))
+        Ok(PlanResult::Good(Bytes::new()))
     }
 
     fn device(&self) -> &dyn BlockDevice {
@@ -390,7 +399,7 @@ impl Run<'_> {
         range: LbaRange,
         from_medium: bool,
         buffer: Option<Buffer>,
-    ) -> Step<Ending> {
+    ) -> Step<PlanResult> {
         if from_medium && self.unit.scsi().write_cache_enabled() {
             self.flush(false).await?;
         }
@@ -398,7 +407,7 @@ impl Run<'_> {
             Some(buffer) => self.get_into(range, buffer).await?,
             None => self.get(range).await?,
         };
-        Ok(Ending::Good(data.freeze()))
+        Ok(PlanResult::Good(data.freeze()))
     }
 
     /// Holds the range while the disk may have it wait for other writes: as many may do so as have
@@ -503,7 +512,7 @@ impl Run<'_> {
         range: LbaRange,
         extents_max: usize,
         allocation_bytes: u32,
-    ) -> Step<Ending> {
+    ) -> Step<PlanResult> {
         self.abort.unless(self.unit.ranges.shown(range)).await?;
         self.enter()?;
         let extents = match self.device().sparse() {
@@ -523,7 +532,7 @@ impl Run<'_> {
                 (range, extent.state == ExtentState::Mapped)
             })
             .collect();
-        Ok(Ending::Good(self.memory.reply(lba_status_reply(&extents, allocation_bytes))))
+        Ok(PlanResult::Good(self.memory.reply(lba_status_reply(&extents, allocation_bytes))))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::connection_shares::ConnectionPlace;
 use crate::connection_table::Joins;
 use crate::memory::OwnerKey;
 use crate::options::TargetOptions;
-use crate::quota::{InitiatorGates, InitiatorKey, SessionQuota};
+use crate::quota::{InitiatorKey, InitiatorLimiters, SessionQuota};
 use crate::server::{Sessions, Shared};
 use crate::session::{
     Discovery, Mailbox, Member, NoPlace, Session, SessionKey, SessionParts, UNIT_BYTES,
@@ -239,7 +239,7 @@ fn quota(
 ) -> SessionQuota {
     let gates = match &key.target_name {
         Some(target) => shared.quotas.of(target),
-        None => Arc::<InitiatorGates>::default(),
+        None => Arc::<InitiatorLimiters>::default(),
     };
     let initiator = InitiatorKey { name: key.initiator_name.clone(), origin };
     SessionQuota::new(initiator, owner, &gates, memory)

@@ -1,7 +1,7 @@
 //! A connection's login as the policy sees it: how long it waits, and what the log says of its end.
 
 use crate::access::{self, Path};
-use crate::backoff::{Claimant, Failure, PeerNetwork, Turn, WaitTicket};
+use crate::backoff::{Claimant, Failure, LoginDelay, PeerNetwork, WaitTicket};
 use crate::connection_table::NoRoom;
 use crate::login_refusal::LoginRefusal;
 use crate::server::Shared;
@@ -59,8 +59,8 @@ impl Login {
         let turn = shared.backoff.turn(network, who, shared.clock.now());
         self.claim = Some(claim);
         match turn {
-            Turn::Now => Some(self.judge(shared, path)),
-            Turn::After(wait, ticket) => {
+            LoginDelay::Now => Some(self.judge(shared, path)),
+            LoginDelay::After(wait, ticket) => {
                 tracing::debug!(peer = %path.peer, ?wait, "a login waits: others failed before");
                 let timer = Box::pin(tokio::time::sleep(wait));
                 let shared = Arc::clone(shared);

@@ -77,7 +77,8 @@ impl LunIndex {
         self.lists_for(initiator, address).next().is_some()
     }
 
-    /// The LUNs, of all `luns` of the target, that an initiator of this name sees from this address.
+    /// The LUNs, of all `luns` of the target, that an initiator of this name sees from this
+    /// address.
     /// Initiators that see the same share a table.
     pub(crate) fn table(
         &self,
@@ -119,7 +120,7 @@ impl Tables {
         if let Some(table) = self.find(&lists) {
             return table;
         }
-        // Each time that the map is about to grow, so the work is a constant for each that is added.
+        // Each time that the map is about to grow: constant work for each addition.
         if self.by_lists.len() == self.by_lists.capacity() {
             self.by_lists.retain(|_, table| table.strong_count() > 0);
         }
@@ -150,6 +151,7 @@ mod tests {
     use crate::access_list::Network;
     use crate::unit::{LogicalUnit, LogicalUnitOptions};
     use lunar_block::MemoryDevice;
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     fn unit() -> Arc<LogicalUnit> {
@@ -239,8 +241,8 @@ mod tests {
         /// Goal: the index says what the access lists say.
         #[test]
         fn the_index_agrees_with_the_lists(
-            lists in proptest::collection::vec(
-                (proptest::collection::vec(0_usize..4, 0..3), proptest::collection::vec(0..3_usize, 0..3)),
+            lists in vec(
+                (vec(0_usize..4, 0..3), vec(0..3_usize, 0..3)),
                 0..12,
             ),
         ) {

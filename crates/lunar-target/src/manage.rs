@@ -1,7 +1,7 @@
 //! Task management across sessions: what a function does beyond the session that asked.
 //! RFC 7143 §4.2.3, §11.5; SAM-5 §7.
 
-use crate::leftovers::ABORT_GRACE;
+use crate::detached_writes::ABORT_GRACE;
 use crate::resets::{reset_target, reset_unit};
 use crate::server::Shared;
 use crate::session::Session;

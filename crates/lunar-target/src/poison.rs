@@ -18,7 +18,7 @@ const MARK: &[u8] = b"lunar poison mark, version 1\n";
 /// What a unit's disk tells of its poison.
 #[derive(Debug)]
 pub(crate) struct Poison {
-    mark: Option<Mark>,
+    mark: Option<PoisonFile>,
     unit: Weak<LogicalUnit>,
     device: String,
 }
@@ -30,8 +30,8 @@ impl Poison {
     /// It cannot be told whether the mark is there.
     pub(crate) fn watch(unit: &Arc<LogicalUnit>, state: Option<&Path>) -> Result<(), Error> {
         let device = unit.device();
-        let mark = state.map(|directory| Mark { directory: directory.to_owned() });
-        let marked = mark.as_ref().map(Mark::is_there).transpose()?.unwrap_or_default();
+        let mark = state.map(|directory| PoisonFile { directory: directory.to_owned() });
+        let marked = mark.as_ref().map(PoisonFile::is_there).transpose()?.unwrap_or_default();
         if marked {
             device.poison();
         }
@@ -50,7 +50,7 @@ impl Poison {
 
 impl PoisonWatcher for Poison {
     fn poisoned(&self) {
-        let put = self.mark.as_ref().map_or(Ok(()), Mark::put);
+        let put = self.mark.as_ref().map_or(Ok(()), PoisonFile::put);
         if let Err(error) = put {
             let device = &self.device;
             tracing::error!(
@@ -62,7 +62,7 @@ impl PoisonWatcher for Poison {
     }
 
     fn recovering(&self) -> io::Result<()> {
-        self.mark.as_ref().map_or(Ok(()), Mark::remove)?;
+        self.mark.as_ref().map_or(Ok(()), PoisonFile::remove)?;
         let Some(unit) = self.unit.upgrade() else { return Ok(()) };
         // Together: a command was judged before and is overtaken, or it hears of it first.
         let mut scsi = unit.scsi();
@@ -75,11 +75,11 @@ impl PoisonWatcher for Poison {
 /// A file in the unit's state directory. Its name says that the disk takes no writes, whatever is
 /// in it: so that is not synced, and whatever else has the name is as good.
 #[derive(Debug)]
-struct Mark {
+struct PoisonFile {
     directory: PathBuf,
 }
 
-impl Mark {
+impl PoisonFile {
     /// # Errors
     /// [`Error::State`]: it cannot be told, or others may change the directory.
     fn is_there(&self) -> Result<bool, Error> {

@@ -12,7 +12,7 @@ use std::sync::{Arc, MutexGuard};
 
 /// How a connection is reached from outside.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ConnectionControl {
     mailbox: Mailbox,
     /// Drops the connection with all that it has, wherever it is.
     abort: AbortHandle,
@@ -39,7 +39,7 @@ impl Shared {
         let (abort, registration) = AbortHandle::new_pair();
         let unsent_bytes: Arc<AtomicUsize> = Arc::default();
         let presence_bytes = Arc::clone(&unsent_bytes);
-        let link = Link { mailbox: mailbox.clone(), abort, peer, unsent_bytes };
+        let link = ConnectionControl { mailbox: mailbox.clone(), abort, peer, unsent_bytes };
         let mut table = self.connections();
         // Who comes after all were told to go would not hear of it.
         if self.is_stopping() {
@@ -84,7 +84,7 @@ impl Shared {
         connections.len()
     }
 
-    fn close_evicted(&self, evicted: Option<Link>) {
+    fn close_evicted(&self, evicted: Option<ConnectionControl>) {
         let Some(link) = evicted else { return };
         link.abort.abort();
         self.counters.login_refused(LoginRefusal::Evicted);
@@ -97,7 +97,7 @@ impl Shared {
         self.connections().connections_max()
     }
 
-    fn connections(&self) -> MutexGuard<'_, ConnectionTable<Link>> {
+    fn connections(&self) -> MutexGuard<'_, ConnectionTable<ConnectionControl>> {
         crate::server::lock(&self.connections)
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct RangeLocks {
     /// How many exclusive claims there have been.
     exclusive_begun: AtomicU64,
     /// Held ranges that are secluded; while there is none, reads need not look.
-    secluded: AtomicUsize,
+    blocks_readers: AtomicUsize,
     /// One of them was let go.
     shown: Notify,
 }
@@ -293,7 +293,7 @@ impl RangeLocks {
 
     /// No range at all is secluded.
     pub(crate) fn are_shown(&self) -> bool {
-        self.secluded.load(SeqCst) == 0
+        self.blocks_readers.load(SeqCst) == 0
     }
 
     /// Waits until no block of `range` is secluded.
@@ -304,7 +304,7 @@ impl RangeLocks {
             shown.as_mut().enable();
             // What is secluded is exclusive.
             let is_secluded =
-                |claims: &Claims| claims.any_exclusive_held(&blocks, |held| held.secluded);
+                |claims: &Claims| claims.any_exclusive_held(&blocks, |held| held.blocks_readers);
             if !self.lock_claims().as_deref().is_some_and(is_secluded) {
                 return;
             }
@@ -319,15 +319,15 @@ impl RangeLocks {
         let is_piece = |slot: &u32| claims.claim(*slot).of_copy;
         let pieces: Vec<u32> = claims.held.iter().copied().filter(is_piece).collect();
         for slot in pieces {
-            self.seclude(claims, slot);
+            self.block_readers(claims, slot);
         }
     }
 
     /// Secludes the held claim in a slot.
-    fn seclude(&self, claims: &mut Claims, slot: u32) {
-        let secluded = claims.seclude(slot);
-        self.secluded.fetch_add(secluded.claims, SeqCst);
-        self.begin_exclusive_claims(claims, secluded.were_shared);
+    fn block_readers(&self, claims: &mut Claims, slot: u32) {
+        let blocks_readers = claims.block_readers(slot);
+        self.blocks_readers.fetch_add(blocks_readers.claims, SeqCst);
+        self.begin_exclusive_claims(claims, blocks_readers.were_shared);
     }
 
     fn lock_claims(&self) -> MutexGuard<'_, Option<Box<Claims>>> {
@@ -343,11 +343,11 @@ impl RangeLocks {
 impl RangeGuard {
     /// Whoever comes from now on, to read as well, waits until this is let go. Those who share the
     /// range already go on.
-    pub(crate) fn seclude(&self) {
+    pub(crate) fn block_readers(&self) {
         let mut locked = self.locks.lock_claims();
         let Some(claims) = locked.as_deref_mut() else { return };
         if claims.held_mut(self.id, self.slot).is_some() {
-            self.locks.seclude(claims, self.slot);
+            self.locks.block_readers(claims, self.slot);
         }
     }
 
@@ -405,8 +405,8 @@ impl Drop for RangeGuard {
         if let Some(claims) = unused {
             keep_spare(claims);
         }
-        if removed.claim.secluded {
-            self.locks.secluded.fetch_sub(1, SeqCst);
+        if removed.claim.blocks_readers {
+            self.locks.blocks_readers.fetch_sub(1, SeqCst);
             self.locks.shown.notify_waiters();
         }
     }

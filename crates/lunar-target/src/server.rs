@@ -14,14 +14,14 @@ use crate::login::printable;
 use crate::memory::MemoryOwners;
 use crate::open_files::{self, EVICTED_MAX};
 use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
-use crate::presence::Link;
+use crate::presence::ConnectionControl;
 use crate::quota::{InitiatorLimit, TargetQuotas};
 use crate::registration_room::RegistrationRoom;
 use crate::resets::{TargetResets, VisitPace};
 use crate::room;
 use crate::session::{Mail, Session, SessionKey};
 use crate::statistics::{Counters, Observer};
-use crate::trace::Places;
+use crate::trace::TraceLimit;
 use crate::unit::LogicalUnit;
 use arc_swap::ArcSwap;
 use lunar_block::BufferPool;
@@ -218,13 +218,13 @@ pub(crate) struct Shared {
     pub(crate) login_lines: LogBudget,
     /// Lines of the log about connections that ended badly.
     pub(crate) connection_lines: LogBudget,
-    pub(crate) traces: Places,
+    pub(crate) traces: TraceLimit,
     pub(crate) target_resets: TargetResets,
     pub(crate) visits: VisitPace,
     sessions: Mutex<Sessions>,
     pub(crate) registration_room: RegistrationRoom,
     pub(crate) shares: ConnectionShares,
-    pub(crate) connections: Mutex<ConnectionTable<Link>>,
+    pub(crate) connections: Mutex<ConnectionTable<ConnectionControl>>,
     next_id: AtomicU64,
     stopping: AtomicBool,
 }
@@ -272,7 +272,7 @@ impl Shared {
             counters: Counters::default(),
             login_lines: LogBudget::default(),
             connection_lines: LogBudget::default(),
-            traces: Places::default(),
+            traces: TraceLimit::default(),
             target_resets: TargetResets::default(),
             visits: VisitPace::default(),
             sessions: Mutex::default(),

@@ -2,13 +2,14 @@
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::execute::{
-    Ending, Judged, Work, copy, execute_paying, internal_failure, read_at_hand, write_at_hand,
+    JudgedCommand, PlanContext, PlanResult, copy, execute_paying, internal_failure, try_read_now,
+    try_write_now,
 };
 use crate::long_operation::Generation;
 use crate::manage;
 use crate::memory::{ConnectionMemory, WorkMemory};
 use crate::options::Limits;
-use crate::quota::Dues;
+use crate::quota::QuotaCharge;
 use crate::server::Shared;
 use crate::session::{ItlNexus, Session, UnitLogins};
 use crate::task_map::{self, RecentTasks, TaskMap};
@@ -52,7 +53,7 @@ use fit::{end_where_announced, fit_data_in, fit_data_out};
 use outcome::{check_condition, good, later, no_memory, outcome, with_data_out};
 use running_charge::RunningCharge;
 pub(crate) use task_set::{PlaceQueued, TaskPlace, TaskSet};
-use throttle::{Passed, Throttled, Turn};
+use throttle::{Passed, ThrottleStage, Throttled};
 
 /// All tasks of one connection.
 pub(crate) struct Tasks {
@@ -99,7 +100,7 @@ enum Collected {
 /// A task whose plan is made.
 struct Planned {
     unit: Option<Arc<LogicalUnit>>,
-    judged: Judged,
+    judged: JudgedCommand,
     plan: Plan,
     /// What the CDB asks for, for the residual.
     wants_bytes: u32,
@@ -143,10 +144,10 @@ impl Planned {
         let generation = self.judged.generation;
         let done = match (&self.plan, &mut data) {
             (Plan::Read { range, from_medium: false }, TaskData::In(buffer)) => {
-                read_at_hand(unit, generation, *range, buffer)
+                try_read_now(unit, generation, *range, buffer)
             }
             (Plan::Write { range, durable }, TaskData::Out(data)) => {
-                write_at_hand(unit, generation, *range, data, *durable).is_some()
+                try_write_now(unit, generation, *range, data, *durable).is_some()
             }
             _ => false,
         };
@@ -169,7 +170,7 @@ enum Ended {
 
 struct Ran {
     task: TaskId,
-    ending: Ending,
+    ending: PlanResult,
     unit: Option<Arc<LogicalUnit>>,
     wants_bytes: u32,
     data_in_bytes: u32,
@@ -290,24 +291,24 @@ impl Tasks {
     /// is done, or it waits for a limit. `place`: it has entered its task set already.
     pub(crate) fn start(
         &mut self,
-        asker: &Asker<'_>,
+        asker: &CommandContext<'_>,
         nexus: Option<&ItlNexus>,
         task: Task,
         place: Option<PlaceQueued>,
     ) -> Option<Input> {
         match self.queue_unseen(asker.session, nexus, &task) {
             Some(waits) => waits,
-            None => self.judge(asker, nexus, task, place, Turn::New),
+            None => self.judge(asker, nexus, task, place, ThrottleStage::New),
         }
     }
 
     fn judge(
         &mut self,
-        asker: &Asker<'_>,
+        asker: &CommandContext<'_>,
         nexus: Option<&ItlNexus>,
         task: Task,
         place: Option<PlaceQueued>,
-        mut turn: Turn,
+        mut turn: ThrottleStage,
     ) -> Option<Input> {
         let unit = nexus.map(|nexus| &nexus.unit);
         let generation = unit.map(|unit| unit.generation()).unwrap_or_default();
@@ -344,7 +345,7 @@ impl Tasks {
         let (unit, fenced) = (unit.cloned(), is_preempt_and_abort(&task.cdb));
         let planned = Planned {
             unit,
-            judged: Judged::new(generation, task.cdb.in_header()),
+            judged: JudgedCommand::new(generation, task.cdb.in_header()),
             plan,
             wants_bytes,
             collect_bytes,
@@ -387,7 +388,7 @@ impl Tasks {
         let Some(mut buffer) = self.data_in.try_take(bytes_of(unit, range)) else {
             return ControlFlow::Continue(None);
         };
-        if !read_at_hand(unit, generation, range, &mut buffer) {
+        if !try_read_now(unit, generation, range, &mut buffer) {
             return ControlFlow::Continue(Some(buffer));
         }
         drop(self.take_buffer(task.id));
@@ -419,7 +420,7 @@ impl Tasks {
 
     fn start_reading(
         &mut self,
-        asker: &Asker<'_>,
+        asker: &CommandContext<'_>,
         task: TaskId,
         planned: Planned,
     ) -> Option<Input> {
@@ -524,7 +525,7 @@ impl Tasks {
         }
         let holds_alone = holds_alone(&planned.plan);
         let abort = AbortSignal::default();
-        let by = By {
+        let by = TaskOwner {
             shared: Arc::clone(shared),
             session: Arc::clone(session),
             memory: self.work.clone(),
@@ -574,7 +575,7 @@ impl Tasks {
     }
 
     /// Aborts a task: at once if it does not run or only waits or reads, else when it ends by
-    /// itself or is left to the system, a moment later ([`crate::leftovers`]).
+    /// itself or is left to the system, a moment later ([`crate::detached_writes`]).
     pub(crate) fn abort(&mut self, task: TaskId) -> Option<Input> {
         drop(self.take_buffer(task));
         self.waiting.remove(task);
@@ -651,8 +652,12 @@ fn bytes_of(unit: &LogicalUnit, range: LbaRange) -> usize {
 }
 
 /// Judges a task of `unit`, or of a LUN that has none.
-fn plan(asker: &Asker<'_>, nexus: Option<&ItlNexus>, task: &Task) -> Result<Plan, Refusal> {
-    let Asker { session, view, .. } = asker;
+fn plan(
+    asker: &CommandContext<'_>,
+    nexus: Option<&ItlNexus>,
+    task: &Task,
+) -> Result<Plan, Refusal> {
+    let CommandContext { session, view, .. } = asker;
     let context = session.context(view);
     let plan = match nexus {
         Some(nexus) => session.scsi_at(nexus).plan(session.nexus, &context, &task.cdb),
@@ -665,21 +670,21 @@ fn plan(asker: &Asker<'_>, nexus: Option<&ItlNexus>, task: &Task) -> Result<Plan
 }
 
 /// Who asks, and what he sees.
-pub(crate) struct Asker<'a> {
+pub(crate) struct CommandContext<'a> {
     pub(crate) shared: &'a Arc<Shared>,
     pub(crate) session: &'a Arc<Session>,
     pub(crate) view: &'a View,
 }
 
 /// Who asks, while a task runs.
-struct By {
+struct TaskOwner {
     shared: Arc<Shared>,
     session: Arc<Session>,
     memory: WorkMemory,
 }
 
 async fn perform(
-    by: By,
+    by: TaskOwner,
     abort: AbortSignal,
     task: TaskId,
     planned: Planned,
@@ -691,36 +696,36 @@ async fn perform(
         None => Ok(None),
     };
     let ending = match (&unit, in_order) {
-        (_, Err(Aborted)) => Ending::Aborted,
+        (_, Err(Aborted)) => PlanResult::Aborted,
         (Some(unit), Ok(place)) => {
-            let dues = Dues::of(&by.session, place);
+            let dues = QuotaCharge::of(&by.session, place);
             on_unit(&by, unit, &judged, plan, data, abort, dues).await
         }
         (None, Ok(_)) => match plan {
-            Plan::Reply(reply) => Ending::Good(by.memory.reply(reply)),
-            _ => Ending::Check(internal_failure()),
+            Plan::Reply(reply) => PlanResult::Good(by.memory.reply(reply)),
+            _ => PlanResult::Check(internal_failure()),
         },
     };
     Ran { task, ending, unit, wants_bytes, data_in_bytes, fenced }
 }
 
 async fn on_unit(
-    by: &By,
+    by: &TaskOwner,
     unit: &Arc<LogicalUnit>,
-    judged: &Judged,
+    judged: &JudgedCommand,
     mut plan: Plan,
     data: TaskData,
     abort: AbortSignal,
-    dues: Dues,
-) -> Ending {
-    let By { shared, session, memory } = by;
+    dues: QuotaCharge,
+) -> PlanResult {
+    let TaskOwner { shared, session, memory } = by;
     let (read_buffer, mut data) = data.split();
     let mut unsaved = None;
     // The plan holds what the parameters said: their charge stands for it.
     let mut _parameters = Bytes::new();
     if let Plan::Parameters { parked, .. } = plan {
         if parked.writes_buffer() && !session.charge_buffers(unit, &memory.buffers) {
-            return Ending::Busy;
+            return PlanResult::Busy;
         }
         let reserves = parked.may_reserve();
         let resume = |scsi: &mut BlockUnit| {
@@ -730,7 +735,7 @@ async fn on_unit(
         };
         let resumed = if reserves {
             if abort.check().is_err() {
-                return Ending::Aborted;
+                return PlanResult::Aborted;
             }
             let origin = session.owner().origin;
             let (resumed, change) =
@@ -742,9 +747,9 @@ async fn on_unit(
         };
         plan = match resumed {
             Ok(plan) => plan,
-            Err(Refusal::Check(sense)) => return Ending::Check(sense),
-            Err(Refusal::ReservationConflict) => return Ending::Conflict,
-            Err(Refusal::Busy) => return Ending::Busy,
+            Err(Refusal::Check(sense)) => return PlanResult::Check(sense),
+            Err(Refusal::ReservationConflict) => return PlanResult::Conflict,
+            Err(Refusal::Busy) => return PlanResult::Busy,
         };
         _parameters = std::mem::take(&mut data);
     }
@@ -764,7 +769,7 @@ async fn on_unit(
         return change.saved(&abort).await;
     }
     let memory = memory.clone();
-    let work = Work { session, judged, data, read_buffer, abort, dues, memory };
+    let work = PlanContext { session, judged, data, read_buffer, abort, dues, memory };
     execute_paying(Arc::clone(unit), plan, work).await
 }
 

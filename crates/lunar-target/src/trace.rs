@@ -101,7 +101,7 @@ pub struct Trace {
     number: u32,
     /// Of the session, as it was when the trace began.
     pub session: SessionInfo,
-    _place: Place,
+    _place: TraceLimitGuard,
     _charge: MemoryCharge,
 }
 
@@ -144,19 +144,19 @@ impl Drop for Trace {
 
 /// How many traces run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places(Arc<AtomicUsize>);
+pub(crate) struct TraceLimit(Arc<AtomicUsize>);
 
 #[derive(Debug)]
-struct Place(Places);
+struct TraceLimitGuard(TraceLimit);
 
-impl Places {
-    fn take(&self) -> Option<Place> {
-        let place = Place(self.clone());
+impl TraceLimit {
+    fn take(&self) -> Option<TraceLimitGuard> {
+        let place = TraceLimitGuard(self.clone());
         (self.0.fetch_add(1, Ordering::Relaxed) < TRACES_MAX).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for TraceLimitGuard {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }

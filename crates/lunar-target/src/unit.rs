@@ -3,8 +3,8 @@
 use crate::Error;
 use crate::backing::{Backing, BackingFault};
 use crate::clear_limit::ClearLimit;
+use crate::detached_writes::DetachedWrites;
 use crate::execute::SaveQueue;
-use crate::leftovers::Leftovers;
 use crate::log_budget::ErrorLines;
 use crate::long_operation::Operating;
 use crate::poison::Poison;
@@ -104,7 +104,7 @@ pub struct LogicalUnit {
     /// Pieces of third-party copies that are being written here.
     pub(crate) copies: Fence,
     /// Aborted writes that the system is still at.
-    pub(crate) leftovers: Leftovers,
+    pub(crate) detached_writes: DetachedWrites,
     held: Mutex<HeldWrites>,
     /// How many there are, to be looked at without the lock.
     pub(crate) held_count: AtomicUsize,
@@ -203,7 +203,7 @@ impl LogicalUnit {
             ranges: Arc::new(RangeLocks::of_unit()),
             clear_limit: ClearLimit::default(),
             copies: Fence::default(),
-            leftovers: Leftovers::default(),
+            detached_writes: DetachedWrites::default(),
             held: Mutex::default(),
             held_count: AtomicUsize::new(0),
             held_ended: Notify::new(),
@@ -293,7 +293,7 @@ impl LogicalUnit {
 
     /// Aborted writes that the system is still at: the disk hangs.
     pub fn leftover_writes(&self) -> usize {
-        self.leftovers.count()
+        self.detached_writes.count()
     }
 
     /// Writes that wait for room on the disk.
@@ -457,7 +457,7 @@ fn atomic_blocks(options: &LogicalUnitOptions) -> Option<AtomicBlocks> {
 mod tests {
     use super::*;
     use crate::abort::AbortSignal;
-    use crate::execute::{Ending, UnsavedChange};
+    use crate::execute::{PlanResult, UnsavedChange};
     use crate::registration_room::RegistrationRoom;
     use lunar_block::MemoryDevice;
     use lunar_scsi::plan::{NexusId, Plan, Refusal};
@@ -536,7 +536,7 @@ mod tests {
             let abort = AbortSignal::default();
             let saved = change.saved(&abort);
             let ending = tokio::time::timeout(PATIENCE, saved).await.expect("it is not saved");
-            all &= matches!(ending, Ending::Good(_));
+            all &= matches!(ending, PlanResult::Good(_));
         }
         all
     }

@@ -265,7 +265,7 @@ pub const CALLS: &[Call] = &[
         "()",
         BACK,
     ),
-    removed(VERIFY, "self.put(guard, range, data.clone(), «true»).await?;", "false", BACK),
+    removed(VERIFY, "let guard = self.put(range, data.clone(), «true»).await?;", "false", BACK),
     removed(
         "crates/lunar-target/src/execute/copy.rs",
         "job.destination.flush(false).await",
@@ -320,7 +320,7 @@ pub const CALLS: &[Call] = &[
     ),
     removed(
         "crates/lunar-target/src/replace.rs",
-        "if let Err(why) = «retire(&unit).await» {",
+        "if let Err(why) = «retire(unit).await» {",
         "Ok(())",
         "a_unit_that_is_taken_away",
     ),

@@ -15,7 +15,7 @@ const RENEWED_OWNERS: usize = 16;
 pub(super) struct WaitQueue {
     next_sequence: u64,
     by_owner: BTreeMap<OwnerAddress, OwnerRequests>,
-    order: BTreeSet<(Place, OwnerAddress)>,
+    order: BTreeSet<(QueueKey, OwnerAddress)>,
     /// The owner whose place was renewed last in turn.
     renewed: OwnerAddress,
 }
@@ -24,11 +24,11 @@ pub(super) struct WaitQueue {
 type OwnerAddress = usize;
 
 /// Needed bytes, and the sequence number of the request that needs them.
-type Place = (usize, u64);
+type QueueKey = (usize, u64);
 
 struct OwnerRequests {
     owner: Arc<MemoryOwner>,
-    place: Place,
+    place: QueueKey,
     /// By length and sequence number.
     requests: BTreeMap<(usize, u64), Sender<Grant>>,
 }
@@ -49,7 +49,7 @@ pub(super) struct FirstRequest<'a> {
 
 impl OwnerRequests {
     /// The owner's present place in the order; `None`: it has no request.
-    fn place_now(&self) -> Option<Place> {
+    fn place_now(&self) -> Option<QueueKey> {
         let (bytes, sequence) = *self.requests.keys().next()?;
         Some((self.owner.held_bytes().saturating_add(bytes), sequence))
     }

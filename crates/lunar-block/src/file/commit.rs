@@ -49,18 +49,18 @@ pub(crate) struct Era(u64);
 /// Who waits for one sync.
 struct Group {
     waiters: Vec<oneshot::Sender<Result<(), SyncError>>>,
-    unasked: Option<Ended>,
+    unasked: Option<SyncCallback>,
     era: Era,
 }
 
 /// Called after a sync that nobody waits for.
-type Ended = Box<dyn FnOnce() + Send>;
+type SyncCallback = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
     waiters: Vec<oneshot::Sender<Result<(), SyncError>>>,
     /// The next sync is wanted also if nobody waits for it.
-    unasked: Option<Ended>,
+    unasked: Option<SyncCallback>,
     /// A sync runs, and will look for waiters when it is done.
     running: bool,
     /// The next sync waits for so many.
@@ -146,7 +146,7 @@ impl GroupCommit {
 
     /// Has the disk synced though nobody asked. After a failed sync it is not synced. Calls `ended`
     /// in any case, from any thread.
-    pub(crate) fn sync_unasked(self: &Arc<Self>, jobs: &FirstJobs, ended: Ended) {
+    pub(crate) fn sync_unasked(self: &Arc<Self>, jobs: &FirstJobs, ended: SyncCallback) {
         let (before, begin) = {
             let mut state = self.state();
             let before = state.unasked.replace(ended);

@@ -71,7 +71,7 @@ pub(super) const SLOT: JobLimits<'_> = JobLimits { permits: None, needs_slot: tr
 /// The job was lost: it panicked.
 #[derive(Debug, thiserror::Error)]
 #[error("a worker thread panicked")]
-pub(crate) struct Lost;
+pub(crate) struct JobPanicked;
 
 impl Workers {
     /// A pool that runs jobs within these limits. Its threads beyond the first one count for
@@ -100,7 +100,7 @@ impl Workers {
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Lost> {
+    ) -> Result<T, JobPanicked> {
         self.run_within(JobLimits::default(), job).await
     }
 
@@ -110,7 +110,7 @@ impl Workers {
         &self,
         limits: JobLimits<'_>,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Lost> {
+    ) -> Result<T, JobPanicked> {
         let (done, result) = oneshot::channel();
         let context = IoContext::current();
         let owner = context.as_ref().map(|context| Arc::clone(context.owner()));
@@ -132,7 +132,7 @@ impl Workers {
         let mut waiting = self.queue(limits, owner, Box::new(job));
         let result = result.await;
         waiting.is_over = true;
-        result.map_err(|_| Lost)
+        result.map_err(|_| JobPanicked)
     }
 
     /// Queues `job` for a permit, then for a slot, then for a thread.
@@ -421,7 +421,7 @@ mod tests {
     fn lost_and_abandoned() {
         let workers = test_workers(1, 0);
         let panicked = block_on(workers.run(|| panic!("meant")));
-        assert!(matches!(panicked, Err(Lost)));
+        assert!(matches!(panicked, Err(JobPanicked)));
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let (begun, begins) = std::sync::mpsc::channel();
         let done = Arc::new(AtomicUsize::new(0));
@@ -439,7 +439,9 @@ mod tests {
     }
 
     /// Keeps one thread of `workers` busy until the sender is dropped.
-    fn occupy(workers: &Workers) -> (std::sync::mpsc::Sender<()>, BoxFuture<'_, Result<(), Lost>>) {
+    fn occupy(
+        workers: &Workers,
+    ) -> (std::sync::mpsc::Sender<()>, BoxFuture<'_, Result<(), JobPanicked>>) {
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let (begun, begins) = std::sync::mpsc::channel();
         let mut job = workers
@@ -475,7 +477,7 @@ mod tests {
         drop(stop);
         block_on(busy).unwrap();
         assert_eq!(block_on(stays).unwrap(), 0, "it is the first");
-        assert!(matches!(block_on(waits), Err(Lost)));
+        assert!(matches!(block_on(waits), Err(JobPanicked)));
         assert!(!kept.cancel(), "it was done");
         assert_eq!(count.load(SeqCst), 1);
     }

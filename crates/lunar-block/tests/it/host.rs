@@ -173,8 +173,8 @@ fn block_devices_are_read_inline_only_where_they_are_cached() {
     let Some(disk) = Loop::new(&backing, 512, test) else { return };
     let device = open(&disk.0);
     let mut block = [1; 512];
-    assert!(!device.read_at_hand(BlockRange::new(20_000, 1), &mut block), "nobody has read it");
+    assert!(!device.try_read_now(BlockRange::new(20_000, 1), &mut block), "nobody has read it");
     assert_eq!(crate::common::read_block(&device, 20_000), [0; 512]);
-    assert!(device.read_at_hand(BlockRange::new(20_000, 1), &mut block));
+    assert!(device.try_read_now(BlockRange::new(20_000, 1), &mut block));
     assert_eq!(block, [0; 512]);
 }

@@ -1,12 +1,12 @@
 //! A running server and its configuration, and changes from one configuration to the next.
 
+mod change_transaction;
 mod limits;
 mod plan;
 mod stopping;
 mod toml;
 mod trace;
 mod units;
-mod work;
 
 use crate::api_options::ApiOptions;
 use crate::config::lun::LunSettings;
@@ -15,6 +15,7 @@ use crate::device_url::Opener;
 use crate::difference::{Change, ChangeKind, Difference, Effect, Shown};
 use crate::renewal::{ApiFiles, Renewed};
 use crate::{Failure, config};
+use change_transaction::ChangeTransaction;
 use lunar_target::{Catalogue, LogicalUnit, LunOptions, Server, ServerOptions, TargetOptions};
 use plan::{Layout, Plan};
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use units::{Entry, Opening, say_size, set_size};
 use utoipa::ToSchema;
-use work::Work;
 
 pub use limits::LimitSettings;
 
@@ -444,7 +444,7 @@ impl Daemon {
             refuse_to_shrink(&difference)?;
         }
         let open = std::mem::take(&mut *entries);
-        let mut work = Work::new(&self.server, &self.opening, &running, layout, open);
+        let mut work = ChangeTransaction::new(&self.server, &self.opening, &running, layout, open);
         let made = work.units(&plan).and_then(|places| {
             work.grow(&plan)?;
             let layout = plan.layout(&places);

@@ -3,10 +3,10 @@
 use super::RemoteDisk;
 use crate::commands::Unit;
 use crate::options::random_isid;
-use crate::paths::{PATHS_MAX, Path, Paths, Place};
+use crate::paths::{PATHS_MAX, Path, PathKey, Paths};
 use crate::port_groups::state_met;
 use crate::recovery::Backoff;
-use crate::way::no_random;
+use crate::target_connector::no_random;
 use crate::{Error, ErrorKind, Initiator, SessionOptions, Url};
 use futures_util::future::join_all;
 use lunar_scsi::sense::SenseKey;
@@ -32,7 +32,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Layout {
     plan: Arc<Plan>,
     /// Held by whoever adds paths or takes them away. The places that somebody tries to reach.
-    missing: Arc<Mutex<BTreeSet<Place>>>,
+    missing: Arc<Mutex<BTreeSet<PathKey>>>,
 }
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Plan {
     }
 
     /// How the session of this place is made, with so many connections.
-    fn way(&self, place: Place, connections: u16) -> (Url, SessionOptions) {
+    fn way(&self, place: PathKey, connections: u16) -> (Url, SessionOptions) {
         let (mut url, mut options) = (self.url.clone(), self.options.clone());
         let mut others = self.portals.clone();
         if usize::from(place.portal) < others.len() {
@@ -74,7 +74,7 @@ impl Plan {
         (url, options)
     }
 
-    async fn log_in(&self, place: Place, connections: u16) -> Result<Initiator, Error> {
+    async fn log_in(&self, place: PathKey, connections: u16) -> Result<Initiator, Error> {
         let (url, options) = self.way(place, connections);
         Initiator::connect(&url, &options).await
     }
@@ -86,7 +86,7 @@ impl Plan {
     /// A path, whose unit has told what it has to tell a new initiator port. Resets before that are
     /// for the paths there are to tell; where none of them answers, one may have been missed, and
     /// counts.
-    async fn path(&self, place: Place, connections: u16, paths: &Paths) -> Result<Path, Error> {
+    async fn path(&self, place: PathKey, connections: u16, paths: &Paths) -> Result<Path, Error> {
         let initiator = self.log_in(place, connections).await?;
         let unit = Unit::new(initiator.clone(), self.lun());
         let attentions = initiator.attentions_of(unit.lun());
@@ -105,7 +105,7 @@ impl Plan {
 }
 
 /// The ISID of a place: only its qualifier differs, the last two bytes (RFC 7143 §11.12.5).
-fn isid_of(isid: [u8; 6], place: Place) -> [u8; 6] {
+fn isid_of(isid: [u8; 6], place: PathKey) -> [u8; 6] {
     let [a, b, c, d, high, low] = isid;
     let offset = place.portal.wrapping_mul(SESSIONS_PER_PORTAL_MAX).wrapping_add(place.session);
     let [high, low] = u16::from_be_bytes([high, low]).wrapping_add(offset).to_be_bytes();
@@ -172,7 +172,7 @@ impl RemoteDisk {
                 self.unit.initiator().spawn(linger(path, Arc::downgrade(&self.paths)));
             }
         }
-        let there: BTreeSet<Place> = self.paths.all().iter().map(|path| path.place).collect();
+        let there: BTreeSet<PathKey> = self.paths.all().iter().map(|path| path.place).collect();
         let adjust = self.paths.all().into_iter().map(|path| async move {
             let connections = share(wanted, most, path.place.session);
             path.unit.initiator().want_connections(connections);
@@ -183,8 +183,8 @@ impl RemoteDisk {
         join_all(adjust).await;
         let portals = layout.plan.portals.len() as u16;
         let sessions = (0..).take_while(|session| share(wanted, most, *session) > 0);
-        let mut places: Vec<Place> = sessions
-            .flat_map(|session| (0..portals).map(move |portal| Place { portal, session }))
+        let mut places: Vec<PathKey> = sessions
+            .flat_map(|session| (0..portals).map(move |portal| PathKey { portal, session }))
             .collect();
         if places.len() > PATHS_MAX {
             tracing::warn!(disk = &*self.name, "{PATHS_MAX} paths, not {}", places.len());
@@ -209,7 +209,7 @@ impl RemoteDisk {
     }
 
     /// Tries to get a path, until it is there or nobody wants it any more.
-    fn seek(&self, layout: &Layout, place: Place, connections: u16) {
+    fn seek(&self, layout: &Layout, place: PathKey, connections: u16) {
         let (plan, paths) = (Arc::clone(&layout.plan), Arc::downgrade(&self.paths));
         let missing = Arc::clone(&layout.missing);
         self.unit.initiator().spawn(seek(plan, paths, missing, place, connections));
@@ -245,7 +245,7 @@ impl RemoteDisk {
 async fn first_of(plan: &Plan) -> Result<RemoteDisk, Error> {
     let mut first = None;
     for portal in 0..plan.portals.len() as u16 {
-        let place = Place { portal, session: 0 };
+        let place = PathKey { portal, session: 0 };
         let error = match plan.log_in(place, plan.options.connections).await {
             Ok(initiator) => {
                 let unit = Unit::new(initiator, plan.lun());
@@ -265,8 +265,8 @@ async fn first_of(plan: &Plan) -> Result<RemoteDisk, Error> {
 async fn seek(
     plan: Arc<Plan>,
     paths: Weak<Paths>,
-    missing: Arc<Mutex<BTreeSet<Place>>>,
-    place: Place,
+    missing: Arc<Mutex<BTreeSet<PathKey>>>,
+    place: PathKey,
     connections: u16,
 ) {
     let mut backoff = Backoff::by_chance();
@@ -340,11 +340,11 @@ mod tests {
         let mut all = BTreeSet::new();
         for portal in 0..PATHS_MAX as u16 {
             for session in 0..SESSIONS_PER_PORTAL_MAX {
-                let isid = isid_of(base, Place { portal, session });
+                let isid = isid_of(base, PathKey { portal, session });
                 assert_eq!(isid[..4], base[..4]);
                 assert!(all.insert(isid), "portal {portal}, session {session}");
             }
         }
-        assert_eq!(isid_of(base, Place::default()), base);
+        assert_eq!(isid_of(base, PathKey::default()), base);
     }
 }

@@ -1,16 +1,16 @@
 //! How a disk's commands find their session, and are sent again in the next when it is lost.
 
 use super::RemoteDisk;
-use crate::attentions::Told;
+use crate::attentions::CacheLossCounts;
 use crate::client::Executed;
 use crate::commands::{Attempt, SYNCHRONIZE_CACHE_10, Verdict, is_illegal};
+use crate::flush_tracker::{CacheLost, FlushMark};
 use crate::initiator::REFUSED_PAUSE;
 use crate::paths::Path;
 use crate::port_groups::{TRANSITIONING, state_met};
-use crate::recovery::Patience;
+use crate::recovery::RetryDeadline;
 use crate::same_unit::Fingerprint;
 use crate::session::Session;
-use crate::unflushed::{Lost, Mark};
 use crate::{Error, ErrorKind};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -50,14 +50,14 @@ struct Met {
     session: Session,
     executed: Result<Executed, Error>,
     /// What had been told when it was sent.
-    sent_after: Told,
+    sent_after: CacheLossCounts,
 }
 
 /// A command that ended well.
 struct Done {
     executed: Executed,
     /// What had been told when it was sent.
-    sent_after: Told,
+    sent_after: CacheLossCounts,
     /// In which it was answered.
     session: Session,
 }
@@ -103,12 +103,12 @@ impl RemoteDisk {
     }
 
     /// Makes all acknowledged writes durable, for an operation that began at `since`.
-    pub(super) async fn send_flush(&self, since: Mark) -> Result<(), Error> {
+    pub(super) async fn send_flush(&self, since: FlushMark) -> Result<(), Error> {
         let flush = self.unflushed.begin(since, self.paths.told());
         if flush.is_err() {
             Box::pin(self.hear_out()).await;
         }
-        let flush = flush.map_err(|Lost| self.cache_lost())?;
+        let flush = flush.map_err(|CacheLost| self.cache_lost())?;
         let cdb = Blocks10 {
             opcode: SYNCHRONIZE_CACHE_10,
             flags: 0,
@@ -133,7 +133,7 @@ impl RemoteDisk {
         if ended.is_err() {
             Box::pin(self.hear_out()).await;
         }
-        ended.map_err(|Lost| self.cache_lost())
+        ended.map_err(|CacheLost| self.cache_lost())
     }
 
     /// A reset is told on each path by itself. Those that have not told of it yet are asked, so
@@ -215,7 +215,8 @@ impl RemoteDisk {
         session: &'a Session,
         sent: &Sent,
         data_in: Option<Buffer>,
-    ) -> impl Future<Output = (Result<Executed, Error>, Told)> + Send + 'a + use<'a> {
+    ) -> impl Future<Output = (Result<Executed, Error>, CacheLossCounts)> + Send + 'a + use<'a>
+    {
         let sent_after = self.paths.told();
         let wary = sent.writes.map(|range| self.doubts.wary(range));
         let under_way = path.under_way(sent.data_out.len() + sent.data_in_bytes as usize);
@@ -287,7 +288,7 @@ impl RemoteDisk {
     /// be looked for.
     async fn send_on(
         &self,
-        (path, patience, checks): (Arc<Path>, &mut Patience, &mut u32),
+        (path, patience, checks): (Arc<Path>, &mut RetryDeadline, &mut u32),
         sent: &Sent,
         data_in: &mut Option<Buffer>,
     ) -> Result<Option<Met>, Error> {
@@ -312,7 +313,7 @@ impl RemoteDisk {
     ///
     /// # Errors
     /// When there is no time left.
-    fn lost(&self, error: Error, sent: bool, patience: &mut Patience) -> Result<(), Error> {
+    fn lost(&self, error: Error, sent: bool, patience: &mut RetryDeadline) -> Result<(), Error> {
         match patience.lost(error) {
             Err(_) if !sent && self.paths.are_several() && self.paths.pick_now().is_some() => {
                 Ok(())
@@ -330,7 +331,7 @@ impl RemoteDisk {
         &self,
         path: &Path,
         error: Error,
-        patience: &mut Patience,
+        patience: &mut RetryDeadline,
     ) -> Result<(), Error> {
         let met = match state_met(&error) {
             Some(met) if met == TRANSITIONING || self.paths.are_several() => met,
@@ -348,7 +349,11 @@ impl RemoteDisk {
 
     /// A write waits for earlier ones that may still be executed, and were perhaps sent over
     /// another path.
-    async fn wait_for_doubts(&self, range: BlockRange, patience: &Patience) -> Result<(), Error> {
+    async fn wait_for_doubts(
+        &self,
+        range: BlockRange,
+        patience: &RetryDeadline,
+    ) -> Result<(), Error> {
         const WHY: &str = "a write to the same blocks may still be executed by the target";
         let initiator = self.unit.initiator();
         let whole = DOUBT_TIME + initiator.recovery();
@@ -380,7 +385,7 @@ impl RemoteDisk {
     async fn ready(
         &self,
         path: &Path,
-        patience: &mut Patience,
+        patience: &mut RetryDeadline,
         checks: &mut u32,
     ) -> Result<Option<Session>, Error> {
         let initiator = path.unit.initiator();
@@ -470,7 +475,7 @@ impl RemoteDisk {
     }
 
     /// Waits a moment for a unit that comes up.
-    async fn pause(&self, patience: &Patience, error: Error) -> Result<(), Error> {
+    async fn pause(&self, patience: &RetryDeadline, error: Error) -> Result<(), Error> {
         match patience.until() {
             Some(until) if Instant::now() < until => {
                 self.unit.initiator().pause(READY_PAUSE).await;

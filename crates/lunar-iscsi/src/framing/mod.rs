@@ -55,7 +55,7 @@ pub struct TaskId(pub u64);
 
 /// Destination of the data segment of the current PDU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Place {
+pub enum DataDestination {
     /// The machine itself, by `Input::Payload`: login, text, ping data, sense.
     Control,
     /// The data buffer of a task, at this offset: the data-out buffer in the target role, the

@@ -5,7 +5,7 @@ use crate::connection::initiator::{
     CloseReason, CommandResult, Event, Failure, InitiatorConnection, Input, LogoutReply, Output,
 };
 use crate::connection::target::TargetRecord;
-use crate::framing::{Digests, Place, TaskId};
+use crate::framing::{DataDestination, Digests, TaskId};
 use crate::pdu::ManagementResponse;
 use crate::session::initiator::{InitiatorSession, ToConnection, ToSession};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -77,7 +77,7 @@ impl InitiatorEnd {
         while self.closed.is_none() && self.intake.is_ready(true) {
             let buffers = &mut self.buffers;
             let (used, told) = self.intake.take(&piece[at..], |place, offset, bytes| {
-                let Place::Task { task, buffer_bytes, .. } = place else { return };
+                let DataDestination::Task { task, buffer_bytes, .. } = place else { return };
                 let buffer = buffers.get_mut(&task).expect("the buffer of a command in hand");
                 assert_eq!(buffer.len(), buffer_bytes as usize);
                 buffer[offset..offset + bytes.len()].copy_from_slice(bytes);

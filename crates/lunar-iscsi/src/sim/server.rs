@@ -6,7 +6,7 @@ use super::wire::{Intake, Told};
 use crate::connection::target::{
     CloseReason, Fault, Input, Outcome, Output, TargetConnection, TargetRecord,
 };
-use crate::framing::{Digests, Place, TaskId};
+use crate::framing::{DataDestination, Digests, TaskId};
 use crate::login::{Admission, ChapDemand, Identified, Join, Joined};
 use crate::pdu::{LoginStatus, ManagementFunction, ManagementResponse};
 use crate::session::target::{
@@ -250,7 +250,7 @@ impl TargetEnd {
         while self.closed.is_none() && self.intake.is_ready(self.machine.can_receive()) {
             let (link, buffers) = (context.link, &mut context.server.executor.buffers);
             let (used, told) = self.intake.take(&piece[at..], |place, offset, bytes| {
-                let Place::Task { task, buffer_bytes, .. } = place else { return };
+                let DataDestination::Task { task, buffer_bytes, .. } = place else { return };
                 let buffer = buffers
                     .entry((link, task))
                     .or_insert_with(|| alloc::vec![0; buffer_bytes as usize]);

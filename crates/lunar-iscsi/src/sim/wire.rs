@@ -1,7 +1,9 @@
 //! The link: two streams of bytes that arrive in pieces, and the receiving half of each end.
 
 use super::rng::Rng;
-use crate::framing::{Deframer, Digests, Event, Pdu, Place, TaskId, encode_head, encode_tail};
+use crate::framing::{
+    DataDestination, Deframer, Digests, Event, Pdu, TaskId, encode_head, encode_tail,
+};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -87,7 +89,7 @@ impl Wire {
 #[derive(Debug, Default)]
 pub(super) struct Intake {
     deframer: Deframer,
-    place: Option<Place>,
+    place: Option<DataDestination>,
     /// True after a header with a data segment, until the segment is complete.
     in_segment: bool,
     /// Number of bytes of the current segment that are in their destination.
@@ -119,7 +121,7 @@ impl Intake {
     }
 
     /// Sets the place of the segment, which the machine has named.
-    pub(super) fn receive(&mut self, place: Place) {
+    pub(super) fn receive(&mut self, place: DataDestination) {
         assert!(self.place.is_none(), "a second Receive for one segment");
         self.place = Some(place);
         self.filled = 0;
@@ -127,8 +129,8 @@ impl Intake {
 
     /// Discards the rest of a segment whose task's buffer was freed.
     pub(super) fn forget(&mut self, gone: TaskId) {
-        if matches!(self.place, Some(Place::Task { task, .. }) if task == gone) {
-            self.place = Some(Place::Discard);
+        if matches!(self.place, Some(DataDestination::Task { task, .. }) if task == gone) {
+            self.place = Some(DataDestination::Discard);
         }
     }
 
@@ -137,7 +139,7 @@ impl Intake {
     pub(super) fn take(
         &mut self,
         input: &[u8],
-        mut store: impl FnMut(Place, usize, &[u8]),
+        mut store: impl FnMut(DataDestination, usize, &[u8]),
     ) -> (usize, Option<Told>) {
         let (used, event) = self.deframer.push(input);
         let told = match event {
@@ -162,17 +164,17 @@ impl Intake {
         (used, told)
     }
 
-    fn keep(&mut self, bytes: &[u8], store: &mut impl FnMut(Place, usize, &[u8])) {
+    fn keep(&mut self, bytes: &[u8], store: &mut impl FnMut(DataDestination, usize, &[u8])) {
         match self.place.expect("the machine said where the segment goes") {
-            Place::Control => {
+            DataDestination::Control => {
                 self.control.extend_from_slice(bytes);
                 self.copied_bytes += bytes.len() as u64;
             }
-            place @ Place::Task { offset_bytes, .. } => {
+            place @ DataDestination::Task { offset_bytes, .. } => {
                 store(place, offset_bytes as usize + self.filled, bytes);
                 self.copied_bytes += bytes.len() as u64;
             }
-            Place::Discard => {}
+            DataDestination::Discard => {}
         }
         self.filled += bytes.len();
     }

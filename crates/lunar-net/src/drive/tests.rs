@@ -42,7 +42,7 @@ struct Echo {
     tap: Option<std::sync::Arc<TappedConnection>>,
 }
 
-impl Role for Echo {
+impl ConnectionHandler for Echo {
     fn header(&mut self, _now: Time, header: Header, out: &mut Outbox) {
         self.data = vec![0; header.data_segment_bytes() as usize];
         self.filled = 0;
@@ -347,7 +347,7 @@ struct Answering {
     ended: bool,
 }
 
-impl Role for Answering {
+impl ConnectionHandler for Answering {
     fn header(&mut self, _now: Time, header: Header, out: &mut Outbox) {
         out.push(Pdu::with_data(header.bhs, self.answer.clone()));
         self.log.borrow_mut().push(self.who);
@@ -446,7 +446,7 @@ fn a_role_bounds_what_waits() {
         answering: Answering,
         waiting_bytes_max: usize,
     }
-    impl Role for Bounded {
+    impl ConnectionHandler for Bounded {
         fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
             self.waiting_bytes_max = self.waiting_bytes_max.max(out.bytes());
             self.answering.header(now, header, out);
@@ -555,7 +555,7 @@ impl Working {
     const TURNS: usize = 2000;
 }
 
-impl Role for Working {
+impl ConnectionHandler for Working {
     fn header(&mut self, _: Time, _: Header, _: &mut Outbox) {}
     fn header_digest_error(&mut self, _: Time, _: &mut Outbox) {}
     fn payload_room(&mut self, _: usize) -> &mut [u8] {

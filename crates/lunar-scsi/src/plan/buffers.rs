@@ -5,7 +5,7 @@
 //! never visible through them.
 
 use super::inform::cut;
-use super::{NexusId, Parked, Plan, Refusal};
+use super::{AwaitingParameterList, NexusId, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{ReadBuffer, WriteBuffer};
 use crate::commands::Request;
@@ -114,7 +114,7 @@ pub(crate) fn write(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Re
     if bytes == 0 {
         return Ok(Plan::Reply(Vec::new()));
     }
-    Ok(Plan::Parameters { bytes, parked: Parked { cdb: request.cdb.to_vec() } })
+    Ok(Plan::Parameters { bytes, parked: AwaitingParameterList { cdb: request.cdb.to_vec() } })
 }
 
 /// WRITE BUFFER with its data.

@@ -1,7 +1,7 @@
 //! EXTENDED COPY (LID1), RECEIVE COPY RESULTS.
 
 use super::inform::cut;
-use super::{Parked, Plan, Refusal};
+use super::{AwaitingParameterList, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{ExtendedCopy, ReceiveCopyResults};
 use crate::commands::Request;
@@ -16,7 +16,10 @@ pub(crate) fn extended_copy(_: &mut BlockUnit, request: &Request<'_>) -> Result<
     match raw.parameter_bytes {
         0 => Ok(Plan::Reply(Vec::new())),
         bytes if bytes > PARAMETER_LIST_BYTES_MAX => Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into()),
-        bytes => Ok(Plan::Parameters { bytes, parked: Parked { cdb: request.cdb.to_vec() } }),
+        bytes => Ok(Plan::Parameters {
+            bytes,
+            parked: AwaitingParameterList { cdb: request.cdb.to_vec() },
+        }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! FORMAT UNIT: initializes every block; the block length is not changed, and there are no defects.
 
-use super::{NexusId, Parked, Plan, Refusal};
+use super::{AwaitingParameterList, NexusId, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::sbc::{FormatHeader, FormatUnit, InitializationPattern, LongFormatHeader};
 use crate::commands::Request;
@@ -27,7 +27,7 @@ pub(crate) fn format_unit(unit: &mut BlockUnit, request: &Request<'_>) -> Result
     check_list_format(raw.flags)?;
     let bytes =
         LongFormatHeader::LEN + InitializationPattern::LEN + unit.options().block_bytes as usize;
-    let parked = Parked { cdb: request.cdb.to_vec() };
+    let parked = AwaitingParameterList { cdb: request.cdb.to_vec() };
     Ok(Plan::Parameters { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), parked })
 }
 

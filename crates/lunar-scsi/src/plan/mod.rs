@@ -193,7 +193,7 @@ pub enum Plan {
         /// Length of the parameter list in bytes.
         bytes: u32,
         /// The waiting command.
-        parked: Parked,
+        parked: AwaitingParameterList,
     },
     /// Copy between units that this initiator sees: resolve the designators, check each segment
     /// ([`CopyList::judge`]) and whether both units may be used ([`BlockUnit::check_copy`]), and
@@ -220,12 +220,12 @@ pub enum Plan {
 
 /// A command that waits for its parameter list, for `BlockUnit::resume`.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Parked {
+pub struct AwaitingParameterList {
     /// The whole CDB.
     pub cdb: Vec<u8>,
 }
 
-impl Parked {
+impl AwaitingParameterList {
     /// True if the parameter list itself, not the CDB, contains its length: the executor collects
     /// the announced data-out, up to the plan's maximum.
     pub fn is_open_ended(&self) -> bool {

@@ -1,7 +1,7 @@
 //! MODE SENSE and MODE SELECT (6, 10).
 
 use super::inform::cut;
-use super::{NexusId, Parked, Plan, Refusal};
+use super::{AwaitingParameterList, NexusId, Plan, Refusal};
 use crate::attention::Attention;
 use crate::cdb::first;
 use crate::cdb::spc::{ModeSelect6, ModeSelect10, ModeSense6, ModeSense10};
@@ -53,7 +53,7 @@ pub(crate) fn mode_select(_: &mut BlockUnit, request: &Request<'_>) -> Result<Pl
     if bytes == 0 {
         return Ok(Plan::Reply(Vec::new()));
     }
-    Ok(Plan::Parameters { bytes, parked: Parked { cdb: request.cdb.to_vec() } })
+    Ok(Plan::Parameters { bytes, parked: AwaitingParameterList { cdb: request.cdb.to_vec() } })
 }
 
 /// MODE SELECT with its parameter list; the other nexuses are informed of a change.

@@ -1,7 +1,7 @@
 //! UNMAP, WRITE SAME, GET LBA STATUS.
 
 use super::read_write::{unprotected, within};
-use super::{LbaRange, Parked, Pattern, Plan, Refusal};
+use super::{AwaitingParameterList, LbaRange, Pattern, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::sbc::{Blocks, LbaStatus, ServiceActionIn16, Unmap, UnmapDescriptor, UnmapHeader};
 use crate::commands::Request;
@@ -24,7 +24,7 @@ pub(crate) fn unmap(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Re
         0 => Ok(Plan::Unmap { ranges: Vec::new(), durable: false }),
         1..8 => Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into()),
         bytes => {
-            let parked = Parked { cdb: request.cdb.to_vec() };
+            let parked = AwaitingParameterList { cdb: request.cdb.to_vec() };
             Ok(Plan::Parameters { bytes: bytes.into(), parked })
         }
     }

@@ -1,7 +1,7 @@
 //! RESERVE and RELEASE (6), PERSISTENT RESERVE IN and OUT.
 
 use super::inform::cut;
-use super::{NexusId, Parked, Plan, Refusal};
+use super::{AwaitingParameterList, NexusId, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{PersistentReserveIn, PersistentReserveOut, Reserve6};
 use crate::commands::Request;
@@ -56,7 +56,7 @@ pub(crate) fn persistent_in(unit: &mut BlockUnit, request: &Request<'_>) -> Resu
 pub(crate) fn persistent_out(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let asked = out_request(request.cdb);
     asked.check()?;
-    let parked = Parked { cdb: request.cdb.to_vec() };
+    let parked = AwaitingParameterList { cdb: request.cdb.to_vec() };
     Ok(Plan::Parameters { bytes: asked.parameter_bytes, parked })
 }
 

@@ -270,8 +270,8 @@ impl Reservations {
         })
     }
 
-    /// Updates the relative identifier of a registered nexus that is attached (again). Registrations
-    /// of an earlier run count for their initiator once it has proven its name.
+    /// Updates the relative identifier of a registered nexus that is attached (again).
+    /// Registrations of an earlier run count for their initiator once it has proven its name.
     pub fn nexus_attached(&mut self, nexus: &ItNexus) {
         if self.knows_otherwise(nexus)
             && let Some(at) = self.find(nexus)

@@ -17,7 +17,7 @@
 use super::hold::Hold;
 use super::{Run, Step, block_range, internal_failure};
 use crate::clear_limit::ClearPermit;
-use crate::leftovers::Change;
+use crate::detached_writes::Change;
 use crate::ranges::{ClaimedBlocks, RangeGuard};
 use futures_util::FutureExt;
 use lunar_block::{BlockDevice, Clear, ErrorKind};

@@ -10,10 +10,10 @@ mod tests;
 mod units;
 
 use super::clear::Uncleared;
-use super::{Ending, Run, Step, Stop, block_range, internal_failure, write_failed};
+use super::{PlanResult, Run, Step, Stop, block_range, internal_failure, write_failed};
 use crate::abort::AbortSignal;
 use crate::memory::WorkMemory;
-use crate::quota::Dues;
+use crate::quota::QuotaCharge;
 use crate::room::HOLD_INTERVAL;
 use crate::session::Session;
 use crate::unit::LogicalUnit;
@@ -38,14 +38,14 @@ pub(crate) async fn copy(
     manager: &Arc<LogicalUnit>,
     list: CopyList,
     abort: AbortSignal,
-    dues: &Dues,
+    dues: &QuotaCharge,
     memory: &WorkMemory,
-) -> Ending {
+) -> PlanResult {
     let running = match Running::begin(manager, session.nexus, list.list_identifier) {
         Ok(running) => running,
-        Err(Refusal::Check(sense)) => return Ending::Check(sense),
-        Err(Refusal::ReservationConflict) => return Ending::Conflict,
-        Err(Refusal::Busy) => return Ending::Busy,
+        Err(Refusal::Check(sense)) => return PlanResult::Check(sense),
+        Err(Refusal::ReservationConflict) => return PlanResult::Conflict,
+        Err(Refusal::Busy) => return PlanResult::Busy,
     };
     let copy = Copy {
         with_units: &|work| work(session.view().units()),
@@ -59,16 +59,16 @@ pub(crate) async fn copy(
     match copy.all(&list).await {
         Ok(()) => {
             running.end(CopyEnd::Completed);
-            Ending::Good(Bytes::new())
+            PlanResult::Good(Bytes::new())
         }
         Err(Stop::Check(sense)) => {
             let told = manager.scsi().encode_sense(&sense);
             running.end(CopyEnd::Failed(told));
-            Ending::Check(sense)
+            PlanResult::Check(sense)
         }
-        Err(Stop::Aborted) => Ending::Aborted,
-        Err(Stop::Conflict) => Ending::Conflict,
-        Err(Stop::Busy) => Ending::Busy,
+        Err(Stop::Aborted) => PlanResult::Aborted,
+        Err(Stop::Conflict) => PlanResult::Conflict,
+        Err(Stop::Busy) => PlanResult::Busy,
     }
 }
 
@@ -120,7 +120,7 @@ struct Copy<'a> {
     nexus: NexusId,
     running: &'a Running<'a>,
     abort: &'a AbortSignal,
-    dues: &'a Dues,
+    dues: &'a QuotaCharge,
     memory: &'a WorkMemory,
 }
 

@@ -17,7 +17,7 @@ const CDB_BYTES: usize = 16;
 
 /// A command as it was judged, and what it takes to judge it again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Judged {
+pub(crate) struct JudgedCommand {
     /// The unit's [`generation`](crate::unit::LogicalUnit::generation) from before.
     pub(crate) generation: Generation,
     cdb: [u8; CDB_BYTES],
@@ -32,7 +32,7 @@ pub(super) struct Entry<'a> {
     pub(super) has_begun: AtomicBool,
 }
 
-impl Judged {
+impl JudgedCommand {
     /// Of a CDB, of which nothing matters behind these bytes.
     pub(crate) fn new(generation: Generation, cdb: [u8; CDB_BYTES]) -> Self {
         Self { generation, cdb }
@@ -40,7 +40,7 @@ impl Judged {
 }
 
 impl<'a> Entry<'a> {
-    pub(super) fn new(session: &'a Session, judged: &'a Judged, plan: &'a Plan) -> Self {
+    pub(super) fn new(session: &'a Session, judged: &'a JudgedCommand, plan: &'a Plan) -> Self {
         Self { session, cdb: &judged.cdb, plan, has_begun: AtomicBool::new(false) }
     }
 }

@@ -24,7 +24,7 @@
 mod tests;
 
 use super::{Run, Step, Stop, write_failed};
-use crate::leftovers::{Change, TrackedChange};
+use crate::detached_writes::{Change, TrackedChange};
 use crate::ranges::{ClaimedBlocks, RangeGuard};
 use crate::room::{HOLD_INTERVAL, Held, OutOfSpace};
 use bytes::Bytes;
@@ -170,7 +170,7 @@ impl Run<'_> {
     ) -> Step<(RangeGuard, Result<(), lunar_block::Error>)> {
         self.abort.check()?;
         let owner = self.memory.buffers.owner();
-        if self.unit.leftovers.are_too_many(owner) {
+        if self.unit.detached_writes.are_too_many(owner) {
             return Err(Stop::Busy);
         }
         let mut change = TrackedChange::new(owner, work);

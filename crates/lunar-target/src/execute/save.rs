@@ -5,7 +5,7 @@
 //! saves at most. An aborted command ends; the saving goes on: a disk that hangs under the state
 //! hangs as long as it will.
 
-use super::{Ending, internal_failure};
+use super::{PlanResult, internal_failure};
 use crate::abort::{AbortSignal, Aborted};
 use crate::registration_room::{CountedRegistrations, RegistrationRoom};
 use crate::unit::LogicalUnit;
@@ -48,11 +48,11 @@ impl SaveQueue {
 
 impl UnsavedChange {
     /// Waits until the change is saved. What is answered with an error does not hold.
-    pub(crate) async fn saved(self, abort: &AbortSignal) -> Ending {
+    pub(crate) async fn saved(self, abort: &AbortSignal) -> PlanResult {
         match abort.unless(self.saved).await {
-            Ok(Ok(true)) => Ending::Good(Bytes::new()),
-            Ok(_) => Ending::Check(internal_failure()),
-            Err(Aborted) => Ending::Aborted,
+            Ok(Ok(true)) => PlanResult::Good(Bytes::new()),
+            Ok(_) => PlanResult::Check(internal_failure()),
+            Err(Aborted) => PlanResult::Aborted,
         }
     }
 }

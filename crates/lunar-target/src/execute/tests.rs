@@ -21,7 +21,7 @@ fn range(lba: u64, count: u64) -> LbaRange {
     LbaRange { lba, count }
 }
 
-fn run(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Ending {
+fn run(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> PlanResult {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(execute(
         Arc::clone(unit),
@@ -34,14 +34,14 @@ fn run(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Ending {
 
 fn good(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Bytes {
     match run(unit, plan, data) {
-        Ending::Good(data) => data,
+        PlanResult::Good(data) => data,
         other => panic!("{other:?}"),
     }
 }
 
 fn sense_of(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Sense {
     match run(unit, plan, data) {
-        Ending::Check(sense) => sense,
+        PlanResult::Check(sense) => sense,
         other => panic!("{other:?}"),
     }
 }
@@ -66,10 +66,10 @@ fn what_is_written_is_read() {
 fn at_hand_is_what_needs_no_waiting() {
     let unit = unit();
     let before = unit.generation();
-    let write = |lba, byte| write_at_hand(&unit, before, range(lba, 2), &[byte; 1024], true);
+    let write = |lba, byte| try_write_now(&unit, before, range(lba, 2), &[byte; 1024], true);
     let read_of = |generation, lba| {
         let mut buffer = BufferPool::default().take(1024);
-        read_at_hand(&unit, generation, range(lba, 2), &mut buffer).then(|| buffer.freeze())
+        try_read_now(&unit, generation, range(lba, 2), &mut buffer).then(|| buffer.freeze())
     };
     let read = |lba| read_of(before, lba);
     assert_eq!(write(4, 7), Some(()));
@@ -79,13 +79,13 @@ fn at_hand_is_what_needs_no_waiting() {
     let guard = unit.ranges.lock(range(5, 1), true).now_or_never().unwrap();
     assert_eq!(write(4, 8), None, "somebody has a block of it alone");
     assert!(read(4).is_some(), "readers do not lock");
-    guard.seclude();
+    guard.block_readers();
     assert_eq!(read(4), None, "its blocks are not shown");
     drop(guard);
     assert_eq!(read(4).as_deref(), Some([7; 1024].as_slice()));
     let begun = Generation { revision: before.revision + 1, ..before };
     assert_eq!(read_of(begun, 4), None);
-    assert_eq!(write_at_hand(&unit, begun, range(4, 2), &[8; 1024], true), None);
+    assert_eq!(try_write_now(&unit, begun, range(4, 2), &[8; 1024], true), None);
     assert_eq!(content(&unit, 4, 2), [7; 1024].as_slice(), "nothing was written");
     unit.recoveries.fetch_add(1, SeqCst);
     assert_eq!(write(4, 9), None, "what was written may have been lost");
@@ -103,14 +103,14 @@ async fn run_as(
     plan: &Plan,
     data: &'static [u8],
     abort: &AbortSignal,
-) -> Ending {
+) -> PlanResult {
     let run = Run {
         unit,
         generation: unit.generation(),
         block_bytes: 512,
         nexus: NexusId(1),
         abort: abort.clone(),
-        dues: Dues::default(),
+        dues: QuotaCharge::default(),
         memory: memory.clone(),
         entry: None,
         held: Mutex::default(),
@@ -132,13 +132,13 @@ fn one_too_many_that_waits_for_blocks_is_busy() {
     let guard = unit.ranges.lock(range(5, 1), true).now_or_never().unwrap();
     let wait = || unit.ranges.queue_for(one.buffers.owner(), range(5, 1), true).ok();
     let waiting: Vec<_> = std::iter::from_fn(wait).collect();
-    assert!(matches!(run_as(&one, &write(5), &[7; 512]), Some(Ending::Busy)));
-    assert!(matches!(run_as(&one, &compare, &[0; 1024]), Some(Ending::Busy)));
-    assert!(matches!(run_as(&one, &write(6), &[7; 512]), Some(Ending::Good(_))));
+    assert!(matches!(run_as(&one, &write(5), &[7; 512]), Some(PlanResult::Busy)));
+    assert!(matches!(run_as(&one, &compare, &[0; 1024]), Some(PlanResult::Busy)));
+    assert!(matches!(run_as(&one, &write(6), &[7; 512]), Some(PlanResult::Good(_))));
     assert!(run_as(&other, &write(5), &[7; 512]).is_none(), "it waits");
     drop((waiting, guard));
     assert_eq!(content(&unit, 5, 1), [0; 512].as_slice(), "nothing was written");
-    assert!(matches!(run_as(&one, &write(5), &[7; 512]), Some(Ending::Good(_))));
+    assert!(matches!(run_as(&one, &write(5), &[7; 512]), Some(PlanResult::Good(_))));
 }
 
 /// A disk whose writes wait in a queue of its own, and never begin.
@@ -212,7 +212,7 @@ fn an_aborted_write_that_has_not_begun_leaves_nothing() {
     let _entered = runtime.enter();
     assert!((&mut write).now_or_never().is_none(), "it waits");
     abort.raise();
-    assert!(matches!((&mut write).now_or_never(), Some(Ending::Aborted)), "at once");
+    assert!(matches!((&mut write).now_or_never(), Some(PlanResult::Aborted)), "at once");
     assert_eq!(unit.leftover_writes(), 0);
     assert!(unit.ranges.are_shown());
     assert!(unit.ranges.lock(range(5, 1), true).now_or_never().is_some(), "its blocks are free");
@@ -230,7 +230,7 @@ fn prefetches_are_for_their_initiator() {
     let memory = memory_of_an_owner();
     let plan = Plan::Prefetch { range: range(5, 1) };
     let ending = run_as(&unit, &memory, &plan, &[], &AbortSignal::default()).now_or_never();
-    assert!(matches!(ending, Some(Ending::Good(_))), "{ending:?}");
+    assert!(matches!(ending, Some(PlanResult::Good(_))), "{ending:?}");
     let prefetches = device.prefetches.lock().unwrap();
     let [Some(owner)] = prefetches.as_slice() else { panic!("{prefetches:?}") };
     assert!(Arc::ptr_eq(owner, memory.buffers.owner()));
@@ -254,17 +254,17 @@ fn leftovers_of_one_owner_are_not_those_of_another() {
             let plan = write(left);
             let mut write = Box::pin(run_as(&unit, &one, &plan, &[7; 512], &abort));
             if let Some(ending) = (&mut write).now_or_never() {
-                assert!(matches!(ending, Ending::Busy), "{ending:?}");
+                assert!(matches!(ending, PlanResult::Busy), "{ending:?}");
                 break;
             }
             abort.raise();
-            assert!(matches!(write.await, Ending::Aborted));
+            assert!(matches!(write.await, PlanResult::Aborted));
             left += 1;
         }
         device.heal();
         assert_eq!(unit.leftover_writes(), left as usize);
         let ending = run_as(&unit, &other, &write(1000), &[7; 512], &abort).await;
-        assert!(matches!(ending, Ending::Good(_)), "{ending:?}");
+        assert!(matches!(ending, PlanResult::Good(_)), "{ending:?}");
         device.release();
     });
     assert_eq!(content(&unit, 1000, 1), [7; 512].as_slice());
@@ -287,7 +287,7 @@ fn an_aborted_unmap_keeps_its_whole_list() {
         let mut unmap = Box::pin(run_as(&unit, &memory, &plan, &[], &abort));
         assert!((&mut unmap).now_or_never().is_none());
         abort.raise();
-        assert!(matches!(unmap.await, Ending::Aborted));
+        assert!(matches!(unmap.await, PlanResult::Aborted));
         assert_eq!(unit.leftover_writes(), 1);
         let mut second = Box::pin(unit.ranges.shown(range(7, 1)));
         assert!((&mut second).now_or_never().is_none(), "not begun, and yet to come");
@@ -464,7 +464,7 @@ fn concurrent_compare_and_write_loses_nothing() {
 
 async fn increment(unit: &Arc<LogicalUnit>) -> bool {
     let read = Plan::Read { range: range(0, 1), from_medium: false };
-    let Ending::Good(old) = execute(
+    let PlanResult::Good(old) = execute(
         Arc::clone(unit),
         Generation::default(),
         read,
@@ -483,6 +483,6 @@ async fn increment(unit: &Arc<LogicalUnit>) -> bool {
     let plan = Plan::CompareAndWrite { range: range(0, 1), durable: false };
     matches!(
         execute(Arc::clone(unit), Generation::default(), plan, both, AbortSignal::default()).await,
-        Ending::Good(_)
+        PlanResult::Good(_)
     )
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::abort::AbortSignal;
-use crate::execute::{Ending, execute};
+use crate::execute::{PlanResult, execute};
 use crate::unit::LogicalUnitOptions;
 use lunar_block::{BlockDevice, Buffer, Effect, Fault, FaultDevice, MemoryDevice, Operation};
 use lunar_scsi::long_operation::OperationKind;
@@ -242,11 +242,11 @@ fn the_way_out_is_saved() {
     let aside = rig.state.with_extension("aside");
     std::fs::rename(&rig.state, &aside).unwrap();
     std::fs::write(&rig.state, b"a file where a directory should be").unwrap();
-    assert!(matches!(run(exit()), Ending::Check(sense) if sense == internal_failure()));
+    assert!(matches!(run(exit()), PlanResult::Check(sense) if sense == internal_failure()));
     assert_eq!(unit.scsi().overtaken_by_operation(), Sense::SANITIZE_COMMAND_FAILED);
     std::fs::remove_file(&rig.state).unwrap();
     std::fs::rename(&aside, &rig.state).unwrap();
-    assert!(matches!(run(exit()), Ending::Good(_)));
+    assert!(matches!(run(exit()), PlanResult::Good(_)));
     let ready = Sense::COMMANDS_CLEARED_BY_DEVICE_SERVER;
     assert_eq!(unit.scsi().overtaken_by_operation(), ready);
     assert_eq!(rig.open().scsi().overtaken_by_operation(), ready);
@@ -271,7 +271,7 @@ fn commands_from_before_are_too_late() {
         execute(Arc::clone(&unit), generation, plan.clone(), data, AbortSignal::default()).await
     };
     for plan in &plans[..1] {
-        assert!(matches!(run(execute(plan, before)), Ending::Good(_)));
+        assert!(matches!(run(execute(plan, before)), PlanResult::Good(_)));
     }
     rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
     run(async {
@@ -282,17 +282,17 @@ fn commands_from_before_are_too_late() {
         let mut late = Box::pin(execute(&plans[1], before));
         assert!(futures_util::poll!(&mut late).is_pending(), "it waits for its blocks");
         rig.device.release();
-        let Ending::Check(_) = late.await else { panic!("a write that came too late") };
+        let PlanResult::Check(_) = late.await else { panic!("a write that came too late") };
         begun.ended.await.unwrap().unwrap();
     });
     for plan in &plans {
         match run(execute(plan, before)) {
-            Ending::Check(sense) => assert_eq!(sense, Sense::COMMANDS_CLEARED_BY_DEVICE_SERVER),
+            PlanResult::Check(sense) => assert_eq!(sense, Sense::COMMANDS_CLEARED_BY_DEVICE_SERVER),
             other => panic!("{plan:?}: {other:?}"),
         }
     }
     rig.holds(&[0x77; 512]);
-    assert!(matches!(run(execute(&plans[1], unit.generation())), Ending::Good(_)));
+    assert!(matches!(run(execute(&plans[1], unit.generation())), PlanResult::Good(_)));
 }
 
 /// Goal: an operation goes no faster than it may, and stops at once all the same.

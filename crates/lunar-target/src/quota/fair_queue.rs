@@ -26,7 +26,7 @@ pub(super) struct OwnerNumber(u64);
 /// A place among those that wait. Below an owner places are ordered by the mark of their session,
 /// then by arrival.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
-pub(super) struct Place {
+pub(super) struct QueuePosition {
     owner: OwnerNumber,
     mark: u64,
     arrival: u64,
@@ -51,9 +51,9 @@ struct OwnerQueue {
     turn: u64,
     /// The largest mark that a session of the owner had when it went.
     session_mark: u64,
-    waiting: BTreeMap<Place, Waiter>,
+    waiting: BTreeMap<QueuePosition, Waiter>,
     /// Waiters that did not come when it was their turn: as if they were not there.
-    late: BTreeMap<Place, Waiter>,
+    late: BTreeMap<QueuePosition, Waiter>,
 }
 
 /// The waiters of all owners at one limit.
@@ -104,21 +104,21 @@ impl FairQueue {
     }
 
     /// Takes a place for a session with this mark.
-    pub(super) fn enter(&mut self, owner: OwnerNumber, mark: u64) -> Place {
+    pub(super) fn enter(&mut self, owner: OwnerNumber, mark: u64) -> QueuePosition {
         let arrival = self.next_number();
         let enter = |queue: &mut OwnerQueue| {
             if queue.waiting.is_empty() {
                 queue.turn = arrival;
             }
-            let place = Place { owner, mark: mark.max(queue.session_mark), arrival };
+            let place = QueuePosition { owner, mark: mark.max(queue.session_mark), arrival };
             queue.waiting.insert(place, Waiter::default());
             place
         };
-        self.change(owner, enter).unwrap_or(Place { owner, mark, arrival })
+        self.change(owner, enter).unwrap_or(QueuePosition { owner, mark, arrival })
     }
 
     /// Notes that the waiter has come to ask for its turn, and its cost.
-    pub(super) fn ask(&mut self, place: Place, cost: Cost) {
+    pub(super) fn ask(&mut self, place: QueuePosition, cost: Cost) {
         let ask = |queue: &mut OwnerQueue| {
             if let Some(waiter) = queue.late.remove(&place) {
                 queue.waiting.insert(place, waiter);
@@ -131,7 +131,7 @@ impl FairQueue {
     }
 
     /// Gives a place up.
-    pub(super) fn leave(&mut self, place: Place) {
+    pub(super) fn leave(&mut self, place: QueuePosition) {
         self.change(place.owner, |queue| {
             queue.waiting.remove(&place);
             queue.late.remove(&place);
@@ -139,7 +139,7 @@ impl FairQueue {
     }
 
     /// Passes over a waiter until it asks again.
-    pub(super) fn set_late(&mut self, place: Place) {
+    pub(super) fn set_late(&mut self, place: QueuePosition) {
         self.change(place.owner, |queue| {
             if let Some(waiter) = queue.waiting.remove(&place) {
                 queue.late.insert(place, waiter);
@@ -149,7 +149,7 @@ impl FairQueue {
 
     /// Lets a waiter go that takes so much of the limit's time. Returns the mark of its session
     /// from now on.
-    pub(super) fn go(&mut self, place: Place, nanos: u64) -> u64 {
+    pub(super) fn go(&mut self, place: QueuePosition, nanos: u64) -> u64 {
         let turn = self.next_number();
         let go = |queue: &mut OwnerQueue| {
             queue.waiting.remove(&place);
@@ -165,9 +165,9 @@ impl FairQueue {
 
     /// The one whose turn is next, and the one that watches it: of the owner that is next, if
     /// there is another one.
-    pub(super) fn first_two(&self) -> [Option<Place>; 2] {
+    pub(super) fn first_two(&self) -> [Option<QueuePosition>; 2] {
         let mut owners = self.order.values().filter_map(|number| self.queues.get(number));
-        let places = |queue: &'_ OwnerQueue| -> [Option<Place>; 2] {
+        let places = |queue: &'_ OwnerQueue| -> [Option<QueuePosition>; 2] {
             let mut places = queue.waiting.keys().copied();
             [places.next(), places.next()]
         };
@@ -181,19 +181,19 @@ impl FairQueue {
     }
 
     /// The cost of a waiter that has asked for its turn.
-    pub(super) fn cost(&self, place: Place) -> Option<Cost> {
+    pub(super) fn cost(&self, place: QueuePosition) -> Option<Cost> {
         self.queues.get(&place.owner)?.waiting.get(&place)?.cost
     }
 
     /// Leaves the waker of a waiter.
-    pub(super) fn set_waker(&mut self, place: Place, waker: &Waker) {
+    pub(super) fn set_waker(&mut self, place: QueuePosition, waker: &Waker) {
         if let Some(waiter) = self.waiter(place) {
             waiter.waker = Some(waker.clone());
         }
     }
 
     /// Takes the waker of a waiter.
-    pub(super) fn take_waker(&mut self, place: Place) -> Option<Waker> {
+    pub(super) fn take_waker(&mut self, place: QueuePosition) -> Option<Waker> {
         self.waiter(place)?.waker.take()
     }
 
@@ -205,7 +205,7 @@ impl FairQueue {
         waiters.filter_map(|waiter| waiter.waker.take()).collect()
     }
 
-    fn waiter(&mut self, place: Place) -> Option<&mut Waiter> {
+    fn waiter(&mut self, place: QueuePosition) -> Option<&mut Waiter> {
         self.queues.get_mut(&place.owner)?.waiting.get_mut(&place)
     }
 

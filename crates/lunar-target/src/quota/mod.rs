@@ -5,19 +5,19 @@
 //! before more of its data is asked for, in order with its session's other commands for that unit.
 
 mod bucket;
+mod charge;
 mod cost;
-mod dues;
 mod fair_queue;
-mod gate;
+mod fair_scheduler;
 mod limit;
-mod line;
+mod rate_limiter;
+mod session_queue;
 mod targets;
-mod turns;
 
+pub(crate) use charge::QuotaCharge;
 pub(crate) use cost::{cost, prefetch_bytes_max};
-pub(crate) use dues::Dues;
-pub(crate) use gate::{InitiatorGates, InitiatorKey};
 pub(crate) use limit::Cost;
 pub use limit::{BYTES_PER_SECOND_MIN, IOPS_MIN, InitiatorLimit, Limit};
-pub(crate) use line::{InLine, SessionQuota, UnitQuota};
+pub(crate) use rate_limiter::{InitiatorKey, InitiatorLimiters};
+pub(crate) use session_queue::{QueuedCommand, SessionQuota, UnitQuota};
 pub(crate) use targets::TargetQuotas;

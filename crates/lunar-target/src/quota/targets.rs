@@ -1,7 +1,7 @@
 //! The limits of initiators at each target of a server.
 
-use super::gate::InitiatorGates;
 use super::limit::InitiatorLimit;
+use super::rate_limiter::InitiatorLimiters;
 use crate::options::TargetOptions;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// By target; a target keeps its gates while its sessions do, whatever it is replaced by.
 #[derive(Debug, Default)]
 pub(crate) struct TargetQuotas {
-    by_target: Mutex<HashMap<String, Arc<InitiatorGates>>>,
+    by_target: Mutex<HashMap<String, Arc<InitiatorLimiters>>>,
 }
 
 impl TargetQuotas {
     /// The gates of a target.
-    pub(crate) fn of(&self, target: &str) -> Arc<InitiatorGates> {
+    pub(crate) fn of(&self, target: &str) -> Arc<InitiatorLimiters> {
         Arc::clone(self.map().entry(target.to_ascii_lowercase()).or_default())
     }
 
@@ -40,7 +40,7 @@ impl TargetQuotas {
         }
     }
 
-    fn map(&self) -> MutexGuard<'_, HashMap<String, Arc<InitiatorGates>>> {
+    fn map(&self) -> MutexGuard<'_, HashMap<String, Arc<InitiatorLimiters>>> {
         self.by_target.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct Claim {
     pub(super) blocks: ClaimedBlocks,
     pub(super) exclusive: bool,
     /// Reads wait for it as well.
-    pub(super) secluded: bool,
+    pub(super) blocks_readers: bool,
     /// A piece of a third-party copy.
     pub(super) of_copy: bool,
 }
@@ -195,7 +195,7 @@ impl ClaimEntry {
             owner: None,
             blocks,
             exclusive: false,
-            secluded: false,
+            blocks_readers: false,
             of_copy: false,
         })
     }
@@ -232,7 +232,7 @@ impl Claims {
     ) -> Claim {
         let id = self.next_id;
         self.next_id += 1;
-        Claim { id, slot: NO_SLOT, owner, blocks, exclusive, secluded: false, of_copy: false }
+        Claim { id, slot: NO_SLOT, owner, blocks, exclusive, blocks_readers: false, of_copy: false }
     }
 
     /// What keeps a new claim out, which `exclusive_claims` counts already.
@@ -412,14 +412,14 @@ impl Claims {
     }
 
     /// Secludes a held claim, which makes it exclusive.
-    pub(super) fn seclude(&mut self, slot: u32) -> Secluded {
+    pub(super) fn block_readers(&mut self, slot: u32) -> BlockedReaders {
         let claim = &mut self.entry_mut(slot).claim;
-        if claim.secluded {
-            return Secluded::default();
+        if claim.blocks_readers {
+            return BlockedReaders::default();
         }
-        claim.secluded = true;
+        claim.blocks_readers = true;
         if claim.exclusive {
-            return Secluded { claims: 1, were_shared: 0 };
+            return BlockedReaders { claims: 1, were_shared: 0 };
         }
         claim.exclusive = true;
         let claim = claim.clone();
@@ -432,7 +432,7 @@ impl Claims {
         for (other, conflicts) in others {
             self.entry_mut(other).blockers += conflicts;
         }
-        Secluded { claims: 1, were_shared: 1 }
+        BlockedReaders { claims: 1, were_shared: 1 }
     }
 
     /// Removes a claim that is held or waits. [`grant`](Self::grant) has to follow.
@@ -701,9 +701,9 @@ impl Claims {
     }
 }
 
-/// What [`Claims::seclude`] has changed.
+/// What [`Claims::block_readers`] has changed.
 #[derive(Debug, Default)]
-pub(super) struct Secluded {
+pub(super) struct BlockedReaders {
     /// Claims that are secluded now and were not.
     pub(super) claims: usize,
     /// Of these, claims that are exclusive now and were not.

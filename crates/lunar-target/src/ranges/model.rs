@@ -154,7 +154,7 @@ impl Rig {
             owner: None,
             blocks,
             exclusive,
-            secluded: false,
+            blocks_readers: false,
             of_copy: false,
         }
     }
@@ -209,10 +209,10 @@ impl Rig {
             Step::Seclude(which) if !self.model.held.is_empty() => {
                 let at = which % self.model.held.len();
                 let claim = &mut self.model.held[at];
-                (claim.exclusive, claim.secluded) = (true, true);
+                (claim.exclusive, claim.blocks_readers) = (true, true);
                 self.model.forced.insert(claim.id);
                 let queued = self.queued.iter().find(|queued| queued.guard.id == claim.id);
-                queued.unwrap().guard.seclude();
+                queued.unwrap().guard.block_readers();
             }
             _ => {}
         }
@@ -251,8 +251,8 @@ impl Rig {
             let is_held = held.iter().any(|held| held.id == guard.id);
             assert_eq!(claims.held_mut(guard.id, guard.slot).is_some(), is_held);
         }
-        let secluded = held.iter().filter(|claim| claim.secluded).count();
-        assert_eq!(self.locks.secluded.load(SeqCst), secluded);
+        let blocks_readers = held.iter().filter(|claim| claim.blocks_readers).count();
+        assert_eq!(self.locks.blocks_readers.load(SeqCst), blocks_readers);
     }
 
     /// Checks the counts of a claim that waits.

@@ -88,8 +88,8 @@ fn a_secluded_range_is_waited_for_by_all() {
     let left = locks.lock(range(0, 8), false).now_or_never().unwrap();
     let beside = locks.lock(range(4, 8), false).now_or_never().unwrap();
     assert!(locks.shown(range(0, 8)).now_or_never().is_some(), "reads take no lock");
-    left.seclude();
-    left.seclude();
+    left.block_readers();
+    left.block_readers();
     drop(beside);
     let mut read = Box::pin(locks.shown(range(7, 100)));
     let mut write = Box::pin(locks.lock(range(7, 1), false));
@@ -100,7 +100,7 @@ fn a_secluded_range_is_waited_for_by_all() {
     drop(left);
     assert!(read.now_or_never().is_some());
     drop(write.now_or_never().unwrap());
-    assert_eq!((locks.secluded.load(SeqCst), locks.claims().exclusive_claims), (0, 0));
+    assert_eq!((locks.blocks_readers.load(SeqCst), locks.claims().exclusive_claims), (0, 0));
     assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
 }
 
@@ -142,7 +142,7 @@ fn sharing_goes_on_after_whoever_kept_it_from_others() {
     drop(RangeLocks::try_share(&*locks).unwrap());
     drop(share);
     let left = locks.lock(range(0, 1), false).now_or_never().unwrap();
-    left.seclude();
+    left.block_readers();
     assert!(RangeLocks::try_share(&*locks).is_none());
     drop(left);
     assert!(RangeLocks::try_share(&*locks).is_some());
@@ -378,7 +378,7 @@ fn a_list_is_one_claim() {
     let is_free = |lba| locks.lock(range(lba, 1), true).now_or_never().is_some();
     let free: Vec<_> = (0..26).filter(|lba| is_free(*lba)).collect();
     assert_eq!(free, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 24, 25]);
-    guard.seclude();
+    guard.block_readers();
     assert!(locks.shown(range(23, 1)).now_or_never().is_none());
     assert!(locks.shown(range(10, 10)).now_or_never().is_some());
     drop(guard);

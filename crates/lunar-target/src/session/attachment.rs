@@ -176,8 +176,8 @@ impl Session {
         self.luns_changed.store(true, SeqCst);
     }
 
-    /// Tells the initiator at a unit that its LUNs have changed, if the unit knows the nexus and was
-    /// there before the view that is `since` then.
+    /// Tells the initiator at a unit that its LUNs have changed, if the unit knows the nexus and
+    /// was there before the view that is `since` then.
     pub(crate) fn raise_luns_changed(&self, nexus: &ItlNexus, since: LogicalTime) {
         if nexus.seen_since < since {
             // An unknown nexus is attached under the lock of the unit, too.

@@ -26,14 +26,14 @@ pub(crate) struct Commands {
     /// The LUN field that came last, whether it has a unit, and its place.
     last: Option<(Lun, bool, usize)>,
     /// The command that was started last: most end before the next one starts.
-    newest: Option<(TaskId, Underway)>,
+    newest: Option<(TaskId, RunningCommand)>,
     /// Earlier ones, which count as started.
-    underway: TaskMap<Underway>,
+    underway: TaskMap<RunningCommand>,
     ended: Vec<Ended>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Underway {
+struct RunningCommand {
     since: Time,
     place: usize,
     operation: Operation,
@@ -60,7 +60,7 @@ struct Ended {
 }
 
 impl Ended {
-    fn is_like(&self, command: &Underway) -> bool {
+    fn is_like(&self, command: &RunningCommand) -> bool {
         self.place == command.place
             && self.operation == command.operation
             && self.since == command.since
@@ -134,7 +134,7 @@ impl Commands {
             false => (0, task.expected_bytes),
         };
         let command =
-            Underway { since: now, place, operation, out_bytes, in_bytes, aborted: false };
+            RunningCommand { since: now, place, operation, out_bytes, in_bytes, aborted: false };
         self.keep_newest();
         self.newest = Some((task.id, command));
     }
@@ -199,7 +199,7 @@ impl Commands {
     }
 
     /// `started`: 1 if it does not count as started yet.
-    fn end(&mut self, command: &Underway, outcome: &Outcome, started: u64) {
+    fn end(&mut self, command: &RunningCommand, outcome: &Outcome, started: u64) {
         let error = match command.aborted {
             true => Some(ErrorKind::Aborted),
             false => ErrorKind::of(outcome.status, &outcome.sense),
@@ -224,7 +224,7 @@ impl Commands {
                 ended.moved.sent_bytes += moved.sent_bytes;
             }
             _ => {
-                let Underway { since, place, operation, .. } = *command;
+                let RunningCommand { since, place, operation, .. } = *command;
                 self.ended.push(Ended { since, place, operation, commands: 1, started, moved });
             }
         }

@@ -2,7 +2,7 @@
 
 use super::admission::Shortage;
 use super::{Planned, Ran};
-use crate::execute::Ending;
+use crate::execute::PlanResult;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use lunar_iscsi::connection::target::{Input, Outcome};
@@ -27,14 +27,14 @@ pub(super) fn outcome(ran: Ran) -> Outcome {
         ..Outcome::default()
     };
     match ran.ending {
-        Ending::Good(data_in) => Outcome {
+        PlanResult::Good(data_in) => Outcome {
             data_in_bytes: ran.data_in_bytes,
             ..good(data_in, ran.wants_bytes, ran.fenced)
         },
-        Ending::Conflict => status(Status::RESERVATION_CONFLICT),
-        Ending::Busy => Outcome { data_out_bytes: ran.wants_bytes, ..later(Status::BUSY) },
-        Ending::Aborted => Outcome::default(), // nobody is told
-        Ending::Check(sense) => Outcome {
+        PlanResult::Conflict => status(Status::RESERVATION_CONFLICT),
+        PlanResult::Busy => Outcome { data_out_bytes: ran.wants_bytes, ..later(Status::BUSY) },
+        PlanResult::Aborted => Outcome::default(), // nobody is told
+        PlanResult::Check(sense) => Outcome {
             data_out_bytes: ran.wants_bytes,
             ..check_condition(ran.unit.as_ref(), &sense)
         },

@@ -37,7 +37,7 @@ enum Queued {
 
 /// A place that is held: it is let go when dropped.
 #[derive(Debug)]
-enum Held {
+enum HeldTaskPlace {
     Share { _share: Share<Arc<RangeLocks>> },
     Guard { _guard: RangeGuard },
 }
@@ -52,7 +52,7 @@ pub(crate) struct TaskPlace {
     task_set: TaskSet,
     attribute: TaskAttribute,
     /// `None`: it is given back. Locked while a new one is waited for.
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<HeldTaskPlace>>,
 }
 
 impl TaskSet {
@@ -125,10 +125,10 @@ impl Queued {
         }
     }
 
-    async fn granted(self) -> Held {
+    async fn granted(self) -> HeldTaskPlace {
         match self {
-            Self::Share(share) => Held::Share { _share: share },
-            Self::Queue(queued) => Held::Guard { _guard: queued.granted().await },
+            Self::Share(share) => HeldTaskPlace::Share { _share: share },
+            Self::Queue(queued) => HeldTaskPlace::Guard { _guard: queued.granted().await },
         }
     }
 }

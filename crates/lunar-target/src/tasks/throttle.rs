@@ -1,9 +1,9 @@
 //! Tasks that wait for a limit.
 
-use super::{Asker, Begun, Collected, Ended, Tasks, later};
+use super::{Begun, Collected, CommandContext, Ended, Tasks, later};
 use crate::abort::{AbortSignal, Aborted};
 use crate::options::Limits;
-use crate::quota::{Cost, InLine, cost};
+use crate::quota::{Cost, QueuedCommand, cost};
 use crate::server::Shared;
 use crate::session::{ItlNexus, Session};
 use crate::task_map::{self, TaskMap};
@@ -21,19 +21,19 @@ use std::sync::Arc;
 const GO: ControlFlow<Option<Input>> = ControlFlow::Continue(());
 
 /// Where a task is on its way through limits.
-pub(super) enum Turn {
+pub(super) enum ThrottleStage {
     /// It has just come.
     New,
     /// It is the first of its line.
-    First(InLine),
+    First(QueuedCommand),
     /// It has paid, and leaves its line when this is dropped.
-    Paid(InLine),
+    Paid(QueuedCommand),
 }
 
 /// A task whose turn has come.
 pub(super) struct Passed {
     task: Task,
-    turn: Turn,
+    turn: ThrottleStage,
 }
 
 /// The tasks of a connection that wait for a limit.
@@ -137,20 +137,22 @@ impl Tasks {
         task: &Task,
         unit: Option<&Arc<LogicalUnit>>,
         plan: &Plan,
-        turn: &mut Turn,
+        turn: &mut ThrottleStage,
     ) -> ControlFlow<Option<Input>> {
         let Some(unit) = unit else { return GO };
-        if matches!(turn, Turn::New) && !session.quota.is_limited_at(&unit.quota) {
+        if matches!(turn, ThrottleStage::New) && !session.quota.is_limited_at(&unit.quota) {
             return GO; // as mostly: there are no limits
         }
         let Some(cost) = cost(plan, unit) else { return GO };
-        match std::mem::replace(turn, Turn::New) {
-            Turn::Paid(in_line) => {
-                *turn = Turn::Paid(in_line);
+        match std::mem::replace(turn, ThrottleStage::New) {
+            ThrottleStage::Paid(in_line) => {
+                *turn = ThrottleStage::Paid(in_line);
                 GO
             }
-            Turn::First(in_line) => ControlFlow::Break(self.wait(unit, task, in_line, Some(cost))),
-            Turn::New => {
+            ThrottleStage::First(in_line) => {
+                ControlFlow::Break(self.wait(unit, task, in_line, Some(cost)))
+            }
+            ThrottleStage::New => {
                 let Ok(line) = session.quota.line(&unit.quota) else {
                     let busy = self.refuse_throttled(task.id, Status::BUSY);
                     return ControlFlow::Break(Some(busy));
@@ -172,7 +174,7 @@ impl Tasks {
         session: &Arc<Session>,
         unit: &Arc<LogicalUnit>,
         task: &Task,
-        in_line: InLine,
+        in_line: QueuedCommand,
         cost: Option<Cost>,
     ) -> Option<Input> {
         let bytes = self.held_bytes(task.id);
@@ -193,7 +195,7 @@ impl Tasks {
         &mut self,
         unit: &Arc<LogicalUnit>,
         task: &Task,
-        mut in_line: InLine,
+        mut in_line: QueuedCommand,
         cost: Option<Cost>,
     ) -> Option<Input> {
         let (abort, id, task) = (AbortSignal::default(), task.id, task.clone());
@@ -201,8 +203,10 @@ impl Tasks {
         self.throttled.insert(task.id, Waiting { unit, abort: abort.clone(), bytes });
         let waits = async move {
             let turn = match cost {
-                None => abort.unless(in_line.first()).await.map(|()| Turn::First(in_line)),
-                Some(cost) => abort.unless(in_line.pass(cost)).await.map(|()| Turn::Paid(in_line)),
+                None => abort.unless(in_line.first()).await.map(|()| ThrottleStage::First(in_line)),
+                Some(cost) => {
+                    abort.unless(in_line.pass(cost)).await.map(|()| ThrottleStage::Paid(in_line))
+                }
             };
             match turn {
                 Ok(turn) => Ended::Passed(Passed { task, turn }),
@@ -224,7 +228,7 @@ impl Tasks {
         while let Some(Passed { task, turn }) = self.throttled.passed.pop_front() {
             self.throttled.remove(task.id);
             let view = session.view();
-            let asker = Asker { shared, session, view: &view };
+            let asker = CommandContext { shared, session, view: &view };
             let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
             done.extend(self.judge(&asker, nexus, task, None, turn));
         }

@@ -27,17 +27,17 @@ impl BlockDevice for Asked {
         self.waiting.fetch_add(1, SeqCst);
         self.memory.read(range, into)
     }
-    fn read_at_hand(&self, range: BlockRange, into: &mut [u8]) -> bool {
+    fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
         self.at_hand.fetch_add(1, SeqCst);
-        self.has_at_hand.load(SeqCst) && self.memory.read_at_hand(range, into)
+        self.has_at_hand.load(SeqCst) && self.memory.try_read_now(range, into)
     }
     fn write(&self, at: BlockRange, from: Bytes, fua: bool) -> BoxFuture<'_, Result<(), Error>> {
         self.waiting.fetch_add(1, SeqCst);
         self.memory.write(at, from, fua)
     }
-    fn write_at_hand(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
+    fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
         self.at_hand.fetch_add(1, SeqCst);
-        self.has_at_hand.load(SeqCst) && self.memory.write_at_hand(range, from, durable)
+        self.has_at_hand.load(SeqCst) && self.memory.try_write_now(range, from, durable)
     }
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.memory.flush()

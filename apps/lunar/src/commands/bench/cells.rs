@@ -10,7 +10,7 @@ use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use lunar_iscsi::login::initiator::Established;
 use lunar_load::probe::{Probe, Probed, Shape};
 use lunar_load::relay::{Model, Relay};
-use lunar_load::{Failed, Lane, Measured, Owner, Turns, Work};
+use lunar_load::{Failed, Measured, Owner, Subject, Turns, Work};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,9 +76,9 @@ pub(super) struct Disk {
 
 impl Disk {
     /// Combines the disk with this workload.
-    pub(super) fn lane(&self, work: Work) -> Lane {
+    pub(super) fn lane(&self, work: Work) -> Subject {
         let (target, relay) = (self.target, self.relay.clone());
-        Lane { device: self.opened.shared(), work, target, relay }
+        Subject { device: self.opened.shared(), work, target, relay }
     }
 
     /// The current session; `None`: a local disk.
@@ -226,7 +226,7 @@ pub(super) async fn measure(
 
 /// Runs `rounds` rounds of all lanes, with one round of the probe in each.
 pub(super) async fn in_rounds(
-    lanes: Vec<Lane>,
+    lanes: Vec<Subject>,
     rounds: u16,
     probe: Option<&Arc<Probe>>,
     shape: Shape,

@@ -103,7 +103,7 @@ fn writes_leave_the_core_during_a_piece() {
     let device = FileDevice::open(scratch.options(2 * MIB)).unwrap();
     let (one, other) = (BlockRange::new(0, 2048), BlockRange::new(2048, 1));
     let ones = Bytes::from(vec![1; 512]);
-    let by_hand = || device.write_at_hand(other, &ones, false);
+    let by_hand = || device.try_write_now(other, &ones, false);
     for deallocate in [true, false] {
         let held = device.disk.ranges.lock(&(0..512), false);
         std::thread::scope(|scope| {

@@ -34,7 +34,7 @@ pub(super) struct Shape {
 }
 
 /// Transfers that are under way, and how each ended.
-pub(super) type Ended = Vec<(Transfer, io::Result<()>)>;
+pub(super) type CompletedTransfers = Vec<(Transfer, io::Result<()>)>;
 
 /// A ring and the transfers that are with it. Dropping it waits for them; those that take too long
 /// keep their memory, and the ring, until they are through.
@@ -108,7 +108,7 @@ impl Queue {
     }
 
     /// Submits what is queued and takes what is completed; `false`: the kernel did not take all.
-    pub(super) fn turn(&mut self, ended: &mut Ended) -> bool {
+    pub(super) fn turn(&mut self, ended: &mut CompletedTransfers) -> bool {
         self.0.turn(ended)
     }
 }
@@ -140,7 +140,7 @@ impl Slots {
         debug_assert!(pushed.is_ok(), "as many entries as slots, and one request a slot");
     }
 
-    fn turn(&mut self, ended: &mut Ended) -> bool {
+    fn turn(&mut self, ended: &mut CompletedTransfers) -> bool {
         loop {
             let submitted = self.submit();
             if !self.complete(ended) {
@@ -167,7 +167,7 @@ impl Slots {
     }
 
     /// Takes what is completed; `true`: some of it goes on, and has to be submitted.
-    fn complete(&mut self, ended: &mut Ended) -> bool {
+    fn complete(&mut self, ended: &mut CompletedTransfers) -> bool {
         let mut completed = std::mem::take(&mut self.completed);
         completed.extend(self.uring.completion().map(|entry| (entry.user_data(), entry.result())));
         let mut more = false;

@@ -55,8 +55,8 @@ fn no_transfer_waits_for_the_next_piece_of_another_one() {
             write_atomic(&device, border, piece);
             assert!(read(&device, border).iter().all(|byte| *byte == piece));
             let mut into = vec![0; 16 * 512];
-            assert!(device.read_at_hand(border, &mut into) && into[0] == piece);
-            assert!(device.write_at_hand(border, &into, false));
+            assert!(device.try_read_now(border, &mut into) && into[0] == piece);
+            assert!(device.try_write_now(border, &into, false));
         }
         polls(long).0.unwrap();
     }

@@ -3,7 +3,7 @@
 use super::request::{AskedQueue, Request, TextPurpose};
 use super::task::{Burst, Task};
 use super::{CloseReason, ConnectionLimits, ConnectionOptions, Failure, Input, Output, Violation};
-use crate::framing::{Header, Pdu, Place};
+use crate::framing::{DataDestination, Header, Pdu};
 use crate::login::initiator::{Established, InitiatorLogin, Step};
 use crate::pdu::{
     AsyncMessage, DataIn, LogoutResponse, Opcode, Reject, ScsiResponse, TaskManagementResponse,
@@ -181,7 +181,7 @@ impl InitiatorConnection {
                 let mut steps = Vec::new();
                 if login.on_header(&header, &mut steps) {
                     self.incoming = Incoming::Login;
-                    self.outputs.push_back(Output::Receive(Place::Control));
+                    self.outputs.push_back(Output::Receive(DataDestination::Control));
                 }
                 self.on_login_steps(now, steps);
                 return Ok(());

@@ -20,7 +20,7 @@ pub use machine::InitiatorConnection;
 pub use violation::Violation;
 
 use super::target::TargetRecord;
-use crate::framing::{Header, Pdu, Place, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, TaskId};
 use crate::login::initiator::{Established, InitiatorLoginOptions, LoginFailure};
 use crate::pdu::{
     AsyncEvent, LogoutReason, LogoutResult, ManagementFunction, ManagementResponse, RejectReason,
@@ -133,9 +133,9 @@ pub enum Input {
     /// A PDU header whose digest was correct.
     Header(Header),
     /// The data segment of that PDU is complete, at the place that `Receive` named. `data` holds it
-    /// for [`Place::Control`] and is empty otherwise.
+    /// for [`DataDestination::Control`] and is empty otherwise.
     Payload {
-        /// The data segment, for [`Place::Control`] only.
+        /// The data segment, for [`DataDestination::Control`] only.
         data: Bytes,
         /// `false` if the data digest did not match.
         digest_ok: bool,
@@ -192,9 +192,9 @@ pub enum Input {
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Place for the data segment of the header just handled. Comes exactly once for each header
-    /// with DataSegmentLength > 0, unless `Close` comes instead. For [`Place::Task`] it is the
-    /// data-in buffer of this command.
-    Receive(Place),
+    /// with DataSegmentLength > 0, unless `Close` comes instead. For [`DataDestination::Task`] it is
+    /// the data-in buffer of this command.
+    Receive(DataDestination),
     /// Send this PDU; PDUs go out in the order of the outputs.
     Send(Pdu),
     /// The login is complete: the driver enables digests now, in both directions, after the PDUs

@@ -7,7 +7,7 @@ use super::response::sense;
 use super::task::Task;
 use super::{CloseReason, Event, Failure, LogoutReply, Output, Violation};
 use crate::connection::target::TargetRecord;
-use crate::framing::{Header, Place, TaskId};
+use crate::framing::{DataDestination, Header, TaskId};
 use crate::pdu::{
     AsyncEvent, AsyncMessage, BasicHeader, FirstByte, HEADER_BYTES, LogoutReason, LogoutResponse,
     ManagementFunction, ManagementResponse, NopIn, Opcode, Reject, ScsiCommand, TAG_RESERVED,
@@ -304,7 +304,7 @@ impl InitiatorConnection {
     /// Directs the data segment of an answer to the state machine.
     pub(super) fn receive_control(&mut self, header: Header) {
         self.incoming = Incoming::Control(header);
-        self.outputs.push_back(Output::Receive(Place::Control));
+        self.outputs.push_back(Output::Receive(DataDestination::Control));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::machine::{Incoming, InitiatorConnection};
 use super::response::{Residuals, good_data};
 use super::{CommandResult, Output, Residual, Violation};
-use crate::framing::{Header, Place};
+use crate::framing::{DataDestination, Header};
 use crate::pdu::{DataIn, DataInFlags, Opcode, ServiceResponse};
 use bytes::Bytes;
 
@@ -37,7 +37,7 @@ impl InitiatorConnection {
         task.received
             .add(offset, bytes, task.data_in_bytes_max, in_order)
             .map_err(|misfit| Violation::Malformed { pdu: PDU, what: misfit.as_str() })?;
-        let place = Place::Task {
+        let place = DataDestination::Task {
             task: task.id,
             offset_bytes: offset,
             buffer_bytes: task.data_in_bytes_max,
@@ -61,7 +61,7 @@ impl InitiatorConnection {
         }
         if bytes > 0 {
             self.incoming = Incoming::Discard(Opcode::DATA_IN);
-            self.outputs.push_back(Output::Receive(Place::Discard));
+            self.outputs.push_back(Output::Receive(DataDestination::Discard));
         }
         Ok(())
     }

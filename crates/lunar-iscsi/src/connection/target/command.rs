@@ -5,10 +5,10 @@ use super::full_feature::{FullFeature, Receiving, Refusal};
 use super::limits::seconds;
 use super::response::{self, SendRules};
 use super::task::{Entry, Phase};
-use super::transfer::{Piece, Transfer, TransferRules, Underway};
+use super::transfer::{PendingSegment, Piece, Transfer, TransferRules};
 use super::{Cdb, Outcome, Output, Outputs, Task};
 use crate::framing::ahs::CommandSegments;
-use crate::framing::{Header, Pdu, Place, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, TaskId};
 use crate::pdu::{
     CommandFlags, DataOut, FinalFlag, FirstByte, Opcode, ReadyToTransfer, RejectReason, ScsiCommand,
 };
@@ -47,8 +47,8 @@ impl FullFeature {
         Ok(Receiving::Command(
             task,
             match offset {
-                Some(offset_bytes) => Place::Task { task, offset_bytes, buffer_bytes },
-                None => Place::Discard,
+                Some(offset_bytes) => DataDestination::Task { task, offset_bytes, buffer_bytes },
+                None => DataDestination::Discard,
             },
         ))
     }
@@ -97,9 +97,9 @@ impl FullFeature {
             Some(offset_bytes) if wanted && pdu.data_segment_length.value() > 0 => {
                 entry.placed = true;
                 let buffer_bytes = entry.transfer.buffer_bytes();
-                Place::Task { task, offset_bytes, buffer_bytes }
+                DataDestination::Task { task, offset_bytes, buffer_bytes }
             }
-            _ => Place::Discard,
+            _ => DataDestination::Discard,
         };
         if let Some(reason) = judged.reject {
             self.reject(header, reason, out);
@@ -110,7 +110,7 @@ impl FullFeature {
     pub(super) fn data_arrived(
         &mut self,
         task: TaskId,
-        underway: Underway,
+        underway: PendingSegment,
         digest_ok: bool,
         out: &mut Outputs,
     ) {

@@ -5,10 +5,10 @@ use super::data_time::DataTime;
 use super::numbering::Numbering;
 use super::retired::Retired;
 use super::task::{Phase, Tasks};
-use super::transfer::Underway;
+use super::transfer::PendingSegment;
 use super::{CloseReason, ConnectionLimits, Outputs};
 use super::{Input, Output};
-use crate::framing::{Header, Pdu, Place, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, TaskId};
 use crate::login::SessionType;
 use crate::login::target::Established;
 use crate::pdu::{
@@ -68,12 +68,12 @@ pub(super) enum Body {
 pub(super) enum Receiving {
     /// A PDU that is skipped.
     Stray,
-    Command(TaskId, Place),
-    Request(Request, Place),
+    Command(TaskId, DataDestination),
+    Request(Request, DataDestination),
     DataOut {
         task: TaskId,
-        underway: Underway,
-        place: Place,
+        underway: PendingSegment,
+        place: DataDestination,
     },
 }
 
@@ -263,7 +263,7 @@ impl FullFeature {
             Err(Refusal::Ignore) => {}
         }
         if has_data && self.ending != Ending::Closed {
-            out.push_back(Output::Receive(Place::Discard));
+            out.push_back(Output::Receive(DataDestination::Discard));
         }
     }
 
@@ -301,7 +301,11 @@ impl FullFeature {
             self.retired.acknowledged(pdu.lun, pdu.exp_stat_sn);
             return Err(Refusal::Ignore);
         }
-        self.judge_request(header, Place::Control, Body::NopOut(Box::new(pdu), Bytes::new()))
+        self.judge_request(
+            header,
+            DataDestination::Control,
+            Body::NopOut(Box::new(pdu), Bytes::new()),
+        )
     }
 
     fn judge_management(&mut self, header: &Header) -> Result<Receiving, Refusal> {
@@ -310,7 +314,7 @@ impl FullFeature {
             return Err(Refusal::Format("a task management request with data"));
         }
         self.judge_tag(pdu.initiator_task_tag)?;
-        self.judge_request(header, Place::Discard, Body::Management(Box::new(pdu)))
+        self.judge_request(header, DataDestination::Discard, Body::Management(Box::new(pdu)))
     }
 
     fn judge_text(&mut self, header: &Header) -> Result<Receiving, Refusal> {
@@ -323,7 +327,7 @@ impl FullFeature {
             return Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR));
         }
         let text = Body::Text(Box::new(header.clone()), Bytes::new());
-        self.judge_request(header, Place::Control, text)
+        self.judge_request(header, DataDestination::Control, text)
     }
 
     fn judge_logout(&mut self, header: &Header) -> Result<Receiving, Refusal> {
@@ -340,7 +344,7 @@ impl FullFeature {
         if self.other_logouts.len() >= self.limits.immediate_commands_max.max(1) {
             return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
         }
-        self.judge_request(header, Place::Discard, Body::Logout(Box::new(pdu)))
+        self.judge_request(header, DataDestination::Discard, Body::Logout(Box::new(pdu)))
     }
 
     /// Checks that the tag for a new task is free. RFC 7143 §4.2.2.1, §11.2.1.8.
@@ -370,13 +374,15 @@ impl FullFeature {
     fn judge_request(
         &self,
         header: &Header,
-        place: Place,
+        place: DataDestination,
         body: Body,
     ) -> Result<Receiving, Refusal> {
         let immediate = header.is_immediate();
         let cmd_sn = self.judge_number(header, Some(&body))?;
         let bytes = header.data_segment_bytes() as usize;
-        if place == Place::Control && self.control_bytes() + bytes > self.limits.control_bytes_max {
+        if place == DataDestination::Control
+            && self.control_bytes() + bytes > self.limits.control_bytes_max
+        {
             return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
         }
         let request = Request { immediate, cmd_sn, body, judged: false };
@@ -624,9 +630,9 @@ fn is_unnumbered(header: &Header) -> bool {
 }
 
 impl Receiving {
-    fn place(&self) -> Place {
+    fn place(&self) -> DataDestination {
         match self {
-            Self::Stray => Place::Discard,
+            Self::Stray => DataDestination::Discard,
             Self::Command(_, place) | Self::Request(_, place) | Self::DataOut { place, .. } => {
                 *place
             }

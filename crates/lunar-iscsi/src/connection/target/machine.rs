@@ -4,7 +4,7 @@ use super::full_feature::FullFeature;
 use super::limits::seconds;
 use super::task::{Entry, Phase};
 use super::{CloseReason, ConnectionLimits, Input, Output, Outputs};
-use crate::framing::{Digests, Pdu, Place};
+use crate::framing::{DataDestination, Digests, Pdu};
 use crate::login::target::{Step, TargetLogin};
 use crate::pdu::Opcode;
 use crate::session::target::{ToConnection, ToSession};
@@ -196,7 +196,8 @@ impl Login {
                 let has_data = header.data_segment_bytes() > 0;
                 let wanted = self.closing.is_none() && self.login.on_header(&header, &mut steps);
                 if has_data {
-                    let place = if wanted { Place::Control } else { Place::Discard };
+                    let place =
+                        if wanted { DataDestination::Control } else { DataDestination::Discard };
                     out.push_back(Output::Receive(place));
                 }
             }

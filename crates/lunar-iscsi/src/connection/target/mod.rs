@@ -17,7 +17,7 @@ pub use limits::ConnectionLimits;
 pub use machine::TargetConnection;
 pub use transfer::Fault;
 
-use crate::framing::{Header, Pdu, Place, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, TaskId};
 use crate::login::{Claim, Identified, Join, Joined};
 use crate::pdu::{LoginStatus, TaskAttribute};
 use crate::session::target::{ToConnection, ToSession};
@@ -37,9 +37,9 @@ pub enum Input {
     /// A PDU header whose digest was correct.
     Header(Header),
     /// The data segment of that PDU is complete, at the place that `Receive` named. `data` holds it
-    /// for [`Place::Control`] and is empty otherwise.
+    /// for [`DataDestination::Control`] and is empty otherwise.
     Payload {
-        /// The data segment, for [`Place::Control`] only.
+        /// The data segment, for [`DataDestination::Control`] only.
         data: Bytes,
         /// `false` if the data digest did not match.
         digest_ok: bool,
@@ -106,7 +106,7 @@ pub enum Input {
 pub enum Output {
     /// Place for the data segment of the header just handled. Comes exactly once for each header
     /// with DataSegmentLength > 0, unless `Close` comes instead.
-    Receive(Place),
+    Receive(DataDestination),
     /// Send this PDU; PDUs go out in the order of the outputs.
     Send(Pdu),
     /// Identify the initiator and its required authentication. Answer with `Input::Identified`.

@@ -71,20 +71,20 @@ pub(super) struct Piece {
 
 /// The action for the data segment of a Data-Out (or for immediate data).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Judged {
+pub(super) struct DataVerdict {
     /// Offset in the task's buffer; `None`: discard.
     pub(super) offset_bytes: Option<u32>,
     /// Reason of a Reject to send as well.
     pub(super) reject: Option<RejectReason>,
 }
 
-impl Judged {
+impl DataVerdict {
     const DISCARD: Self = Self { offset_bytes: None, reject: None };
 }
 
 /// A Data-Out whose header was checked and whose payload is being received.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Underway {
+pub(super) struct PendingSegment {
     target_transfer_tag: u32,
     bytes: u32,
     is_final: bool,
@@ -245,9 +245,9 @@ impl Transfer {
 
     /// Checks the header of a Data-Out for this task; `lun_ok` is true if its LUN is that of the
     /// command.
-    pub(super) fn judge(&mut self, pdu: &DataOut, lun_ok: bool) -> (Judged, Underway) {
+    pub(super) fn judge(&mut self, pdu: &DataOut, lun_ok: bool) -> (DataVerdict, PendingSegment) {
         let bytes = pdu.data_segment_length.value();
-        let underway = Underway {
+        let underway = PendingSegment {
             target_transfer_tag: pdu.target_transfer_tag,
             bytes,
             is_final: pdu.flags.has(FinalFlag::FINAL),
@@ -259,20 +259,20 @@ impl Transfer {
         }
         if already_failed {
             // Only the first fault is reported; the rest of the sequence is just awaited.
-            return (Judged::DISCARD, underway);
+            return (DataVerdict::DISCARD, underway);
         }
         (judged, underway)
     }
 
-    fn judge_in_sequence(&self, pdu: &DataOut, lun_ok: bool) -> (Judged, Option<Fault>) {
+    fn judge_in_sequence(&self, pdu: &DataOut, lun_ok: bool) -> (DataVerdict, Option<Fault>) {
         let reject =
-            |reason, fault| (Judged { offset_bytes: None, reject: Some(reason) }, Some(fault));
+            |reason, fault| (DataVerdict { offset_bytes: None, reject: Some(reason) }, Some(fault));
         let bytes = pdu.data_segment_length.value();
         let unsolicited = pdu.target_transfer_tag == TAG_RESERVED;
         let Some(sequence) = self.sequence(pdu.target_transfer_tag) else {
             return match (unsolicited, bytes) {
                 // An empty end of unsolicited data that was already complete does no harm.
-                (true, 0) => (Judged::DISCARD, None),
+                (true, 0) => (DataVerdict::DISCARD, None),
                 (true, _) => reject(RejectReason::PROTOCOL_ERROR, Fault::UnexpectedUnsolicited),
                 (false, _) => reject(RejectReason::INVALID_PDU_FIELD, Fault::IncorrectAmount),
             };
@@ -283,7 +283,7 @@ impl Transfer {
         }
         if pdu.data_sn != sequence.next_data_sn {
             // RFC 7143 §7.9: treated as a PDU lost to a digest error.
-            return (Judged::DISCARD, Some(Fault::ServiceCrc));
+            return (DataVerdict::DISCARD, Some(Fault::ServiceCrc));
         }
         let room_bytes = sequence.end_bytes - sequence.next_offset_bytes;
         if pdu.buffer_offset_bytes != sequence.next_offset_bytes && bytes > 0 {
@@ -299,11 +299,11 @@ impl Transfer {
         let end_bytes = u64::from(sequence.next_offset_bytes) + u64::from(bytes);
         let fits = end_bytes <= u64::from(self.rules.data_out_bytes_max);
         let offset_bytes = fits.then_some(sequence.next_offset_bytes);
-        (Judged { offset_bytes, reject: None }, (!fits).then_some(Fault::TooLong))
+        (DataVerdict { offset_bytes, reject: None }, (!fits).then_some(Fault::TooLong))
     }
 
     /// Handles the complete payload of a checked Data-Out.
-    pub(super) fn arrived(&mut self, underway: Underway, digest_ok: bool) {
+    pub(super) fn arrived(&mut self, underway: PendingSegment, digest_ok: bool) {
         if !digest_ok {
             self.fail(Fault::ServiceCrc);
         }

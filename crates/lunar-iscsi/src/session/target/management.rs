@@ -11,8 +11,8 @@
 //! Asynchronous Messages (§4.2.3.4).
 
 use super::fences::FencedResponses;
+use super::foreign_abort::ForeignAbort;
 use super::machine::{Key, Known, REQUESTS_KEPT_MAX, TargetSession, Waiting};
-use super::others::ForOther;
 use super::queries::Query;
 use super::{Arrival, DataDue, Output, ToConnection};
 use crate::pdu::{ManagementFunction, ManagementResponse};
@@ -68,7 +68,7 @@ pub(super) struct Managements {
     queue: VecDeque<Request>,
     aborts: Vec<PendingAbort>,
     pub(super) queries: Vec<Query>,
-    pub(super) for_others: Vec<ForOther>,
+    pub(super) for_others: Vec<ForeignAbort>,
     pub(super) fenced: FencedResponses,
 }
 
@@ -109,7 +109,7 @@ impl Managements {
 
     /// True while later commands must wait.
     pub(super) fn is_barrier(&self) -> bool {
-        if self.for_others.iter().any(ForOther::is_barrier) {
+        if self.for_others.iter().any(ForeignAbort::is_barrier) {
             return true;
         }
         let stage = self.current.as_ref().map(|current| &current.stage);

@@ -1,10 +1,10 @@
 //! The target role of a session: the types of its interface, and the state machine.
 
+mod fast_path;
 mod fences;
+mod foreign_abort;
 mod machine;
 mod management;
-mod others;
-mod plain;
 mod queries;
 mod window;
 

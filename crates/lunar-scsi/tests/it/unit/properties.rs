@@ -2,7 +2,7 @@
 
 use crate::unit::support::{A, B, Bench, options};
 use lunar_scsi::commands::COMMANDS;
-use lunar_scsi::plan::{LbaRange, Parked, Plan};
+use lunar_scsi::plan::{AwaitingParameterList, LbaRange, Plan};
 use lunar_scsi::unit::{Context, UnitOptions, absent_unit_plan};
 use lunar_wire::Lun;
 use proptest::prelude::*;
@@ -131,7 +131,7 @@ proptest! {
         let mut bench = Bench::thin();
         let port = crate::unit::support::port();
         let context = Context::new(&bench.luns, &port);
-        if let Ok(plan) = bench.unit.resume(A, &context, Parked { cdb }, &list) {
+        if let Ok(plan) = bench.unit.resume(A, &context, AwaitingParameterList { cdb }, &list) {
             check(&options(), &plan);
         }
     }

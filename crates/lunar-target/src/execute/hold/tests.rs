@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::abort::AbortSignal;
-use crate::execute::{Dues, Ending, execute};
+use crate::execute::{PlanResult, QuotaCharge, execute};
 use crate::memory::WorkMemory;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use futures_util::FutureExt;
@@ -54,7 +54,7 @@ fn begin(
     plan: Plan,
     data: Bytes,
     abort: &AbortSignal,
-) -> BoxFuture<'static, Ending> {
+) -> BoxFuture<'static, PlanResult> {
     execute(Arc::clone(unit), unit.generation(), plan, data, abort.clone()).boxed()
 }
 
@@ -68,7 +68,7 @@ fn they_fail_where_that_was_chosen() {
     for (plan, data) in changes() {
         let (_, unit) = full(OutOfSpace::Fail);
         let ending = block_on(begin(&unit, plan, data, &AbortSignal::default()));
-        let Ending::Check(sense) = ending else { panic!("{ending:?}") };
+        let PlanResult::Check(sense) = ending else { panic!("{ending:?}") };
         assert_eq!(sense.code, 0x2707);
     }
 }
@@ -85,11 +85,11 @@ fn they_wait_until_there_is_room() {
             assert!((&mut write).now_or_never().is_none(), "{plan:?}");
             let read = Plan::Read { range: LbaRange { lba: 8, count: 8 }, from_medium: false };
             let read = begin(&unit, read, Bytes::new(), &abort).await;
-            assert!(matches!(read, Ending::Good(bytes) if bytes == vec![0; 4096]));
+            assert!(matches!(read, PlanResult::Good(bytes) if bytes == vec![0; 4096]));
             device.heal();
-            assert!(matches!(write.await, Ending::Good(_)), "{plan:?}");
+            assert!(matches!(write.await, PlanResult::Good(_)), "{plan:?}");
             let read = Plan::Read { range: LbaRange { lba: 8, count: 8 }, from_medium: false };
-            let Ending::Good(bytes) = begin(&unit, read, Bytes::new(), &abort).await else {
+            let PlanResult::Good(bytes) = begin(&unit, read, Bytes::new(), &abort).await else {
                 panic!("{plan:?}: it cannot be read")
             };
             let zeroes = matches!(
@@ -112,13 +112,13 @@ fn they_can_be_aborted() {
             let mut write = begin(&unit, plan.clone(), data, &abort);
             assert!((&mut write).now_or_never().is_none(), "{plan:?}");
             abort.raise();
-            assert!(matches!(write.await, Ending::Aborted), "{plan:?}");
+            assert!(matches!(write.await, PlanResult::Aborted), "{plan:?}");
         });
     }
     device.heal();
     let all = Plan::Read { range: LbaRange { lba: 0, count: 64 }, from_medium: false };
     let read = block_on(begin(&unit, all, Bytes::new(), &AbortSignal::default()));
-    assert!(matches!(read, Ending::Good(bytes) if bytes == vec![0; 64 * 512]));
+    assert!(matches!(read, PlanResult::Good(bytes) if bytes == vec![0; 64 * 512]));
 }
 
 /// Goal: a SANITIZE does not wait for what is held, for it may be what makes room; what was held is
@@ -136,13 +136,13 @@ fn a_long_operation_overtakes_them() {
             let operation = LongOperation { kind, unrestricted_exit: false, work };
             let begun = unit.begin_operation(operation, NexusId(1)).unwrap();
             let ending = tokio::time::timeout(HOLD_INTERVAL * 20, write).await;
-            let Ok(Ending::Check(sense)) = ending else { panic!("{plan:?}: {ending:?}") };
+            let Ok(PlanResult::Check(sense)) = ending else { panic!("{plan:?}: {ending:?}") };
             assert_eq!(sense.code, Sense::SANITIZE_IN_PROGRESS.code, "{plan:?}");
             device.heal();
             assert_eq!(begun.ended.await, Ok(Ok(())), "{plan:?}");
             let all = Plan::Read { range: LbaRange { lba: 0, count: 64 }, from_medium: false };
             let read = begin(&unit, all, Bytes::new(), &abort).await;
-            assert!(matches!(read, Ending::Good(bytes) if bytes == vec![9; 64 * 512]));
+            assert!(matches!(read, PlanResult::Good(bytes) if bytes == vec![9; 64 * 512]));
         }));
     }
 }
@@ -161,11 +161,11 @@ fn only_so_many_wait() {
             .collect();
         let ended: Vec<_> = writes.iter_mut().map(|write| write.now_or_never()).collect();
         assert!(ended[..32].iter().all(Option::is_none));
-        assert!(ended[32..].iter().all(|ending| matches!(ending, Some(Ending::Busy))));
+        assert!(ended[32..].iter().all(|ending| matches!(ending, Some(PlanResult::Busy))));
         device.heal();
         writes.truncate(32);
         let all = join_all(writes).await;
-        assert!(all.iter().all(|ending| matches!(ending, Ending::Good(_))));
+        assert!(all.iter().all(|ending| matches!(ending, PlanResult::Good(_))));
     });
 }
 
@@ -184,7 +184,7 @@ fn begin_of(
     plan: Plan,
     data: Bytes,
     abort: &AbortSignal,
-) -> BoxFuture<'static, Ending> {
+) -> BoxFuture<'static, PlanResult> {
     let (unit, abort) = (Arc::clone(unit), abort.clone());
     Box::pin(async move {
         let memory =
@@ -195,7 +195,7 @@ fn begin_of(
             block_bytes: 512,
             nexus: NexusId(nexus),
             abort,
-            dues: Dues::default(),
+            dues: QuotaCharge::default(),
             memory,
             entry: None,
             held: Mutex::default(),
@@ -211,13 +211,13 @@ fn bytes(byte: u8, blocks: usize) -> Bytes {
 async fn content(unit: &Arc<LogicalUnit>, range: LbaRange) -> Bytes {
     let read = Plan::Read { range, from_medium: false };
     match begin(unit, read, Bytes::new(), &AbortSignal::default()).await {
-        Ending::Good(data) => data,
+        PlanResult::Good(data) => data,
         other => panic!("{other:?}"),
     }
 }
 
-fn is_good(ending: Option<Ending>) -> bool {
-    matches!(ending, Some(Ending::Good(_)))
+fn is_good(ending: Option<PlanResult>) -> bool {
+    matches!(ending, Some(PlanResult::Good(_)))
 }
 
 /// Fault: a held write kept its blocks for as long as there was no room. A COMPARE AND WRITE of
@@ -271,7 +271,7 @@ fn later_writes_of_the_nexus_come_later() {
             assert_eq!(content(&unit, range(14, 1)).await, bytes(4, 1));
             if is_aborted {
                 abort.raise();
-                assert!(matches!(held.await, Ending::Aborted));
+                assert!(matches!(held.await, PlanResult::Aborted));
             } else {
                 device.heal();
                 assert!(is_good(Some(held.await)));
@@ -295,7 +295,7 @@ fn none_is_written_at_hand_past_one_that_waits() {
     let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device);
     let unit = LogicalUnit::open(options).unwrap();
     let generation = unit.generation();
-    let write = || crate::execute::write_at_hand(&unit, generation, range(8, 1), &[7; 512], true);
+    let write = || crate::execute::try_write_now(&unit, generation, range(8, 1), &[7; 512], true);
     let held = unit.hold(NexusId(1), range(8, 1).into());
     assert_eq!(write(), None);
     drop(held);
@@ -400,7 +400,7 @@ fn what_is_read_and_written_as_one_waits_as_one() {
                     assert_eq!(blocks, becomes);
                 }
                 None => {
-                    let Ending::Check(sense) = ending else { panic!("{ending:?}") };
+                    let PlanResult::Check(sense) = ending else { panic!("{ending:?}") };
                     assert_eq!((sense.code, sense.information), (0x1d00, Some(0)));
                     assert_eq!(blocks, [4, 1, 1, 1]);
                 }

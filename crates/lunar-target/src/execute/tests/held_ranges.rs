@@ -44,17 +44,17 @@ async fn content_of(unit: &Arc<LogicalUnit>, range: LbaRange) -> Bytes {
     let read = Plan::Read { range, from_medium: true };
     let memory = memory_of_an_owner();
     match run_as(unit, &memory, &read, &[], &AbortSignal::default()).await {
-        Ending::Good(data) => data,
+        PlanResult::Good(data) => data,
         other => panic!("{other:?}"),
     }
 }
 
-fn is_good(ending: Option<Ending>) -> bool {
-    matches!(ending, Some(Ending::Good(_)))
+fn is_good(ending: Option<PlanResult>) -> bool {
+    matches!(ending, Some(PlanResult::Good(_)))
 }
 
 /// Polls the commands, and takes out those that end GOOD; returns how many.
-fn take_good<F: Future<Output = Ending>>(commands: &mut Vec<Pin<Box<F>>>) -> usize {
+fn take_good<F: Future<Output = PlanResult>>(commands: &mut Vec<Pin<Box<F>>>) -> usize {
     let before = commands.len();
     commands.retain_mut(|command| !is_good(command.as_mut().now_or_never()));
     before - commands.len()
@@ -172,10 +172,10 @@ fn aborted_clears_let_the_next_one_go_on() {
         assert!((&mut waits).now_or_never().is_none());
         assert!((&mut next).now_or_never().is_none());
         aborts[1].raise();
-        assert!(matches!((&mut waits).now_or_never(), Some(Ending::Aborted)));
+        assert!(matches!((&mut waits).now_or_never(), Some(PlanResult::Aborted)));
         device.heal();
         aborts[0].raise();
-        assert!(matches!(hangs.await, Ending::Aborted));
+        assert!(matches!(hangs.await, PlanResult::Aborted));
         assert_eq!((unit.leftover_writes(), device.seen(Operation::Unmap)), (1, 1));
         assert!(is_good(Some(next.await)));
         device.release();
@@ -274,7 +274,7 @@ fn atomic_writes_are_verified_whole_or_not_at_all() {
     assert!(is_good(written));
     device.heal();
     device.release();
-    let Some(Ending::Check(sense)) = (&mut running).now_or_never() else {
+    let Some(PlanResult::Check(sense)) = (&mut running).now_or_never() else {
         panic!("no block is other than the pattern");
     };
     assert_eq!((sense.key, sense.information), (SenseKey::MISCOMPARE, Some(0)));

@@ -1,6 +1,6 @@
 use super::*;
 use crate::file::tests::{MINUTE, test_workers_within};
-use crate::file::workers::{Lost, SLOT, Workers};
+use crate::file::workers::{JobPanicked, SLOT, Workers};
 use crate::{IoContext, MemoryOwner};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -22,7 +22,7 @@ fn patient_slots(jobs_max: usize) -> ComputingSlots {
 /// A job that computes on a thread of a pool until it is told to end.
 struct Computing<'a> {
     end: Arc<AtomicBool>,
-    result: BoxFuture<'a, Result<(), Lost>>,
+    result: BoxFuture<'a, Result<(), JobPanicked>>,
 }
 
 impl<'a> Computing<'a> {
@@ -142,7 +142,7 @@ fn owners_take_turns_and_nothing_is_lost() {
     let (context, cancelled) = jobs.remove(1);
     assert!(context.cancel());
     held.end();
-    assert!(matches!(block_on(cancelled), Err(Lost)));
+    assert!(matches!(block_on(cancelled), Err(JobPanicked)));
     for (_, job) in jobs {
         block_on(job).unwrap();
     }

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, limits};
 use crate::connection::initiator::{CommandResult, Input, Output, Residual};
-use crate::framing::{Header, Pdu, Place};
+use crate::framing::{DataDestination, Header, Pdu};
 use crate::pdu::*;
 use crate::text::Offer;
 use std::vec;
@@ -232,7 +232,7 @@ fn status_with_the_data() {
     last.residual_bytes = 96;
     last.stat_sn = bench.stat_sn.take();
     bench.target(last.encode(), &[2; 3000]);
-    let places: Vec<Place> = bench
+    let places: Vec<DataDestination> = bench
         .told
         .iter()
         .filter_map(|told| match told {
@@ -241,7 +241,7 @@ fn status_with_the_data() {
         })
         .collect();
     let task = crate::framing::TaskId(4);
-    let place = |offset_bytes| Place::Task { task, offset_bytes, buffer_bytes: 4096 };
+    let place = |offset_bytes| DataDestination::Task { task, offset_bytes, buffer_bytes: 4096 };
     assert_eq!(places, [place(0), place(1000)]);
     let result = completed(&mut bench);
     assert_eq!((result.data_in_bytes, result.residual), (4000, Residual::Underflow(96)));

@@ -3,7 +3,7 @@
 use super::requests::*;
 use super::rig::{Rig, pattern};
 use crate::connection::target::{CloseReason, Outcome};
-use crate::framing::Place;
+use crate::framing::DataDestination;
 use crate::pdu::{
     DataIn, DataInFlags, LogoutReason, LogoutResponse, LogoutResult, Opcode, ReadyToTransfer,
     ResponseFlags, ScsiResponse, TAG_RESERVED,
@@ -37,7 +37,7 @@ fn login_read_write_logout() {
     let task = rig.started(1);
     assert_eq!(
         rig.link(1).receives.last(),
-        Some(&Place::Task { task: task.id, offset_bytes: 0, buffer_bytes: 512 })
+        Some(&DataDestination::Task { task: task.id, offset_bytes: 0, buffer_bytes: 512 })
     );
     rig.wants(1, task.id, 512);
     assert_eq!(rig.link(1).runs, [task.id]);

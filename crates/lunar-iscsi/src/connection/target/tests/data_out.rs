@@ -3,7 +3,7 @@
 use super::requests::*;
 use super::rig::{Rig, pattern};
 use crate::connection::target::{Fault, Input, Outcome};
-use crate::framing::{Pdu, Place, TaskId};
+use crate::framing::{DataDestination, Pdu, TaskId};
 use crate::pdu::{
     DataOut, Opcode, ReadyToTransfer, Reject, RejectReason, ScsiResponse, TAG_RESERVED,
 };
@@ -86,7 +86,7 @@ fn check_condition_waits_for_all_data() {
     rig.send(1, data_out(5, tags[0], 3, 0, true).encode(), &[1; 2048]);
     assert!(rig.sent(1).is_empty());
     rig.send(1, data_out(5, tags[1], 0, 2048, false).encode(), &[1; 1024]);
-    assert_eq!(rig.link(1).receives.last(), Some(&Place::Discard));
+    assert_eq!(rig.link(1).receives.last(), Some(&DataDestination::Discard));
     assert!(rig.sent(1).is_empty());
     rig.send(1, data_out(5, tags[1], 1, 3072, true).encode(), &[1; 1024]);
     assert_check(&rig.sent_one(1), SERVICE_CRC);
@@ -168,7 +168,7 @@ fn wrong_fields() {
         let mut pdu = data_out(5, r2t.target_transfer_tag, 0, 0, false);
         change(&mut pdu);
         rig.send(1, pdu.encode(), &pattern(bytes));
-        assert_eq!(rig.link(1).receives.last(), Some(&Place::Discard), "{what}");
+        assert_eq!(rig.link(1).receives.last(), Some(&DataDestination::Discard), "{what}");
         assert_eq!(rejects(&rig.sent(1)), [reason], "{what}");
         let end = data_out(5, r2t.target_transfer_tag, 0, 0, true);
         rig.send(1, end.encode(), &pattern(512));
@@ -280,7 +280,9 @@ fn unsolicited_data_that_was_not_agreed_to() {
     rig.send(1, read(2, 7, 512).encode(), &[1; 512]);
     assert_check(&rig.sent_one(1), UNEXPECTED_UNSOLICITED);
     assert!(rig.link(1).started.is_empty(), "none of them was ever started");
-    assert!(rig.link(1).receives.iter().all(|place| !matches!(place, Place::Task { .. })));
+    assert!(
+        rig.link(1).receives.iter().all(|place| !matches!(place, DataDestination::Task { .. }))
+    );
     rig.assert_nothing_left();
 
     let mut rig = Rig::normal(KEYS);
@@ -309,7 +311,7 @@ fn data_for_nobody() {
     rig.send(1, data_out(98, TAG_RESERVED, 0, 0, false).encode(), &[1; 512]);
     rig.send(1, data_out(97, 7, 0, 0, true).encode(), &[]);
     assert!(rig.sent(1).is_empty());
-    assert_eq!(rig.link(1).receives[1..], [Place::Discard; 2], "after the login's");
+    assert_eq!(rig.link(1).receives[1..], [DataDestination::Discard; 2], "after the login's");
 }
 
 /// Goal: a damaged PDU that would be skipped is rejected too, RFC 7143 §7.8, unless its number
@@ -343,7 +345,7 @@ fn refused_before_the_data() {
     assert!(rig.sent(1).is_empty());
     let pdu = data_out(5, r2t.target_transfer_tag, 0, 0, true);
     rig.send(1, pdu.encode(), &[1; 2048]);
-    assert_eq!(rig.link(1).receives.last(), Some(&Place::Discard));
+    assert_eq!(rig.link(1).receives.last(), Some(&DataDestination::Discard));
     let response = ScsiResponse::decode(&rig.sent_one(1).bhs);
     assert_eq!((response.status, response.residual_bytes), (0x08, 2048));
 
@@ -352,7 +354,7 @@ fn refused_before_the_data() {
     rig.done(1, task, Outcome { status: 0x18, ..Outcome::default() });
     assert!(rig.sent(1).is_empty());
     rig.send(1, data_out(6, TAG_RESERVED, 0, 512, true).encode(), &[1; 512]);
-    assert_eq!(rig.link(1).receives.last(), Some(&Place::Discard));
+    assert_eq!(rig.link(1).receives.last(), Some(&DataDestination::Discard));
     assert_eq!(ScsiResponse::decode(&rig.sent_one(1).bhs).status, 0x18);
     rig.assert_nothing_left();
 }
@@ -389,7 +391,7 @@ fn a_command_too_long() {
     rig.login(1, KEYS);
     rig.send(1, write(0, 5, u32::MAX).encode(), &[1; 512]);
     let task = rig.started(1).id;
-    let place = Place::Task { task, offset_bytes: 0, buffer_bytes: 1024 };
+    let place = DataDestination::Task { task, offset_bytes: 0, buffer_bytes: 1024 };
     assert_eq!(rig.link(1).receives.last(), Some(&place));
     rig.wants(1, task, 1 << 30);
     assert_check(&rig.sent_one(1), (0x05, 0x24, 0x00));

@@ -327,7 +327,7 @@ fn retired_data_is_never_taken() {
         rig.send(2, pdu.encode(), &[9; 100]);
         assert!(rig.sent(2).is_empty());
         let place = rig.link(2).receives.pop();
-        assert_eq!(place, Some(crate::framing::Place::Discard));
+        assert_eq!(place, Some(crate::framing::DataDestination::Discard));
     }
 }
 

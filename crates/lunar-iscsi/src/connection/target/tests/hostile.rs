@@ -5,7 +5,7 @@
 use super::super::{Input, Outcome};
 use super::requests::*;
 use super::rig::{Rig, pattern};
-use crate::framing::{Pdu, Place, TaskId};
+use crate::framing::{DataDestination, Pdu, TaskId};
 use crate::pdu::{
     CommandFlags, DataIn, DataInFlags, HEADER_BYTES, LogoutReason, ManagementFunction, NopIn,
     Opcode, ReadyToTransfer, ScsiCommand, ScsiResponse, TAG_RESERVED,
@@ -325,7 +325,7 @@ impl Storm {
             }
             let link = self.rig.link(cid);
             for place in core::mem::take(&mut link.receives) {
-                if let Place::Task { offset_bytes, buffer_bytes, .. } = place {
+                if let DataDestination::Task { offset_bytes, buffer_bytes, .. } = place {
                     assert!(offset_bytes <= buffer_bytes && buffer_bytes <= DATA_OUT_BYTES_MAX);
                 }
             }

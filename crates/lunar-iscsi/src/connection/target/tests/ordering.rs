@@ -3,7 +3,7 @@
 use super::requests::*;
 use super::rig::Rig;
 use crate::connection::target::{ConnectionLimits, Input, Output};
-use crate::framing::{Header, Place};
+use crate::framing::{DataDestination, Header};
 use crate::pdu::{
     FirstByte, LogoutReason, ManagementFunction, NopIn, NopOut, Opcode, ReadyToTransfer, Reject,
     RejectReason, ScsiCommand, ScsiResponse, TAG_RESERVED,
@@ -135,7 +135,7 @@ fn immediate_requests() {
     rig.send(1, immediate(write(1, 8, 512)).encode(), &[1; 512]);
     let reject = rig.sent_one(1);
     assert_eq!(Reject::decode(&reject.bhs).reason, RejectReason::IMMEDIATE_COMMAND_REJECT);
-    assert_eq!(rig.link(1).receives.last(), Some(&Place::Discard));
+    assert_eq!(rig.link(1).receives.last(), Some(&DataDestination::Discard));
     assert_eq!(reject.data.len(), 48, "the whole header");
     let function = management(1, 10, ManagementFunction::CLEAR_ACA);
     rig.send(1, function.encode(), &[]);
@@ -233,7 +233,7 @@ fn data_on_another_connection() {
     rig.wants(1, task, 512);
     let tag = ReadyToTransfer::decode(&rig.sent_one(1).bhs).target_transfer_tag;
     rig.send(2, data_out(5, tag, 0, 0, true).encode(), &[1; 512]);
-    assert_eq!(rig.link(2).receives.last(), Some(&Place::Discard));
+    assert_eq!(rig.link(2).receives.last(), Some(&DataDestination::Discard));
     assert!(rig.link(1).runs.is_empty() && rig.link(2).runs.is_empty());
     rig.send(1, data_out(5, tag, 0, 0, true).encode(), &[2; 512]);
     assert_eq!(rig.link(1).runs, [task]);

@@ -5,7 +5,7 @@ use super::super::{
     CloseReason, ConnectionLimits, Fault, Input, Outcome, Output, TargetConnection, TargetRecord,
     Task,
 };
-use crate::framing::{Header, Pdu, Place, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, TaskId};
 use crate::login::{Admission, Identified, Joined};
 use crate::pdu::{
     FirstByte, HEADER_BYTES, LoginFlags, LoginRequest, ManagementFunction, ManagementResponse,
@@ -29,7 +29,7 @@ pub(crate) const FIRST_CMD_SN: SerialNumber = SerialNumber(0xffff_fffe);
 pub(crate) struct Link {
     pub(crate) machine: TargetConnection,
     pub(crate) sent: Vec<Pdu>,
-    pub(crate) receives: Vec<Place>,
+    pub(crate) receives: Vec<DataDestination>,
     pub(crate) started: Vec<Task>,
     pub(crate) runs: Vec<TaskId>,
     pub(crate) aborts: Vec<TaskId>,
@@ -39,7 +39,7 @@ pub(crate) struct Link {
     pub(crate) closed: Option<CloseReason>,
     pub(crate) deadline: Option<Time>,
     in_session: bool,
-    awaited: Option<Place>,
+    awaited: Option<DataDestination>,
 }
 
 pub(crate) struct Rig {
@@ -155,9 +155,9 @@ impl Rig {
         let place = link.awaited.take().expect("a place for the payload");
         let mut control = Bytes::new();
         match place {
-            Place::Control => control = Bytes::copy_from_slice(data),
-            Place::Discard => {}
-            Place::Task { task, offset_bytes, buffer_bytes } => {
+            DataDestination::Control => control = Bytes::copy_from_slice(data),
+            DataDestination::Discard => {}
+            DataDestination::Task { task, offset_bytes, buffer_bytes } => {
                 let buffer =
                     link.buffers.entry(task).or_insert_with(|| vec![0xee; buffer_bytes as usize]);
                 assert_eq!(buffer.len(), buffer_bytes as usize, "the same for every segment");

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Places for requests, given out to all who ask at once.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct OffsetGenerator {
     random: bool,
     count: u64,
     seed: u64,
     next: AtomicU64,
 }
 
-impl Places {
+impl OffsetGenerator {
     /// `count` places, by chance or one after the other.
     pub(crate) fn new(count: u64, random: bool, seed: u64) -> Self {
         Self { random, count: count.max(1), seed, next: AtomicU64::new(0) }
@@ -44,11 +44,14 @@ mod tests {
     /// the same for the same seed.
     #[test]
     fn all_of_the_range_is_used() {
-        let places = Places::new(3, false, 9);
+        let places = OffsetGenerator::new(3, false, 9);
         let first: Vec<_> = (0..7).map(|_| places.next()).collect();
         assert_eq!(first, [0, 1, 2, 0, 1, 2, 0]);
-        let (one, two, other) =
-            (Places::new(16, true, 1), Places::new(16, true, 1), Places::new(16, true, 2));
+        let (one, two, other) = (
+            OffsetGenerator::new(16, true, 1),
+            OffsetGenerator::new(16, true, 1),
+            OffsetGenerator::new(16, true, 2),
+        );
         let mut counts = [0_u32; 16];
         let mut same = 0;
         for _ in 0..16_000 {

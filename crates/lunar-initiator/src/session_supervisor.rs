@@ -1,11 +1,11 @@
 //! Who makes another session when one is lost, as long as somebody waits for it.
 
 use crate::attentions::Attentions;
-use crate::doubts::Held;
-use crate::news::News;
 use crate::recovery::Backoff;
 use crate::session::Session;
-use crate::way::{Group, Way};
+use crate::session_context::SessionContext;
+use crate::target_connector::{Group, TargetConnector};
+use crate::uncertain_writes::LostSessionWrites;
 use crate::{Error, ErrorKind};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep};
 
 /// Where the sessions of an initiator stand.
 #[derive(Clone, Debug)]
-pub(crate) enum Line {
+pub(crate) enum SessionState {
     /// The last session. It may be over.
     Up(Session),
     /// The target does not let us in any more.
@@ -27,15 +27,15 @@ pub(crate) enum Line {
 
 /// The sessions of one initiator, one after the other.
 #[derive(Debug)]
-pub(crate) struct Keeper {
-    way: Way,
+pub(crate) struct SessionSupervisor {
+    way: TargetConnector,
     /// Where every session of it has to be.
     group: Group,
     attentions: Arc<Attentions>,
-    held: Arc<Held>,
+    held: Arc<LostSessionWrites>,
     /// The runtime that sessions live on: that of the first.
     runtime: Handle,
-    line: watch::Sender<Line>,
+    line: watch::Sender<SessionState>,
     /// How many connections a session should have.
     connections: AtomicU16,
     work: Mutex<Work>,
@@ -56,15 +56,20 @@ struct Work {
 
 /// The task that logs in. Whatever ends it, those who wait are told.
 struct Task {
-    keeper: Weak<Keeper>,
+    keeper: Weak<SessionSupervisor>,
     ended: bool,
 }
 
-impl Keeper {
+impl SessionSupervisor {
     /// Makes the first session, in a task of the current tokio runtime.
-    pub(crate) async fn connect(way: Way) -> Result<(Arc<Self>, Session), Error> {
-        let (attentions, held) = (Arc::<Attentions>::default(), Arc::<Held>::default());
-        let news = News { number: 1, attentions: Arc::clone(&attentions), held: Arc::clone(&held) };
+    pub(crate) async fn connect(way: TargetConnector) -> Result<(Arc<Self>, Session), Error> {
+        let (attentions, held) =
+            (Arc::<Attentions>::default(), Arc::<LostSessionWrites>::default());
+        let news = SessionContext {
+            number: 1,
+            attentions: Arc::clone(&attentions),
+            held: Arc::clone(&held),
+        };
         let session = way.log_in(news, None).await?;
         let keeper = Self {
             connections: AtomicU16::new(way.options.connections),
@@ -73,13 +78,13 @@ impl Keeper {
             attentions,
             held,
             runtime: Handle::current(),
-            line: watch::Sender::new(Line::Up(session.clone())),
+            line: watch::Sender::new(SessionState::Up(session.clone())),
             work: Mutex::new(Work { number: 1, ..Work::default() }),
         };
         Ok((Arc::new(keeper), session))
     }
 
-    pub(crate) fn way(&self) -> &Way {
+    pub(crate) fn way(&self) -> &TargetConnector {
         &self.way
     }
 
@@ -88,12 +93,12 @@ impl Keeper {
     }
 
     /// Where things stand now.
-    pub(crate) fn standing(&self) -> watch::Ref<'_, Line> {
+    pub(crate) fn standing(&self) -> watch::Ref<'_, SessionState> {
         self.line.borrow()
     }
 
     /// Where things stand, and when that changes.
-    pub(crate) fn line(&self) -> watch::Receiver<Line> {
+    pub(crate) fn line(&self) -> watch::Receiver<SessionState> {
         self.line.subscribe()
     }
 
@@ -124,11 +129,11 @@ impl Keeper {
     pub(crate) fn keep(self: &Arc<Self>, until: Instant) -> bool {
         let mut work = self.work();
         let wait = match &*self.line.borrow() {
-            Line::Up(session) if !session.is_over() => return false,
-            Line::Closed => return false,
+            SessionState::Up(session) if !session.is_over() => return false,
+            SessionState::Closed => return false,
             // RFC 7143 §13.15: so long before a logout that is implicit in a login.
-            Line::Up(lost) => lost.established().session.time_to_wait_seconds,
-            Line::Refused(_) => 0,
+            SessionState::Up(lost) => lost.established().session.time_to_wait_seconds,
+            SessionState::Refused(_) => 0,
         };
         if let Some(kept) = work.until {
             work.until = Some(kept.max(until));
@@ -149,8 +154,8 @@ impl Keeper {
     /// No session follows. Returns the last, if it was not lost.
     pub(crate) fn close(&self) -> Option<Session> {
         let _order = self.work();
-        match self.line.send_replace(Line::Closed) {
-            Line::Up(session) if !session.is_over() => Some(session),
+        match self.line.send_replace(SessionState::Closed) {
+            SessionState::Up(session) if !session.is_over() => Some(session),
             _ => None,
         }
     }
@@ -197,10 +202,10 @@ impl Task {
         tokio::time::sleep(wait).await;
         while let Some((way, group, news)) = self.next() {
             match way.log_in(news, Some(group)).await {
-                Ok(session) => return self.end(Line::Up(session)),
+                Ok(session) => return self.end(SessionState::Up(session)),
                 // Asked again it says the same, and may hold it against us.
                 Err(error) if error.kind == ErrorKind::Authentication => {
-                    return self.end(Line::Refused(error));
+                    return self.end(SessionState::Refused(error));
                 }
                 Err(error) => self.failed(error),
             }
@@ -209,11 +214,11 @@ impl Task {
     }
 
     /// The next login, if anybody still waits for it.
-    fn next(&mut self) -> Option<(Way, Group, News)> {
+    fn next(&mut self) -> Option<(TargetConnector, Group, SessionContext)> {
         let keeper = self.keeper.upgrade()?;
         let mut work = keeper.work();
         let wanted = work.until.is_some_and(|until| Instant::now() < until)
-            && !matches!(*keeper.line.borrow(), Line::Closed);
+            && !matches!(*keeper.line.borrow(), SessionState::Closed);
         if !wanted {
             work.until = None;
             self.ended = true;
@@ -224,7 +229,7 @@ impl Task {
         let (attentions, held) = (Arc::clone(&keeper.attentions), Arc::clone(&keeper.held));
         let mut way = keeper.way.clone();
         way.options.connections = keeper.connections.load(Ordering::Relaxed);
-        Some((way, keeper.group, News { number: work.number, attentions, held }))
+        Some((way, keeper.group, SessionContext { number: work.number, attentions, held }))
     }
 
     fn failed(&self, error: Error) {
@@ -239,20 +244,20 @@ impl Task {
         }
     }
 
-    fn end(&mut self, line: Line) {
+    fn end(&mut self, line: SessionState) {
         self.ended = true;
         let Some(keeper) = self.keeper.upgrade() else { return };
         let mut work = keeper.work();
         work.until = None;
         // A session that nobody wants any more is dropped, and so logged out.
-        if !matches!(*keeper.line.borrow(), Line::Closed) {
+        if !matches!(*keeper.line.borrow(), SessionState::Closed) {
             match &line {
-                Line::Up(session) => {
+                SessionState::Up(session) => {
                     tracing::warn!(portal = session.portal(), "logged in again");
                     keeper.held.replaced(session.number());
                 }
-                Line::Refused(error) => tracing::warn!(%error, "not let in again"),
-                Line::Closed => {}
+                SessionState::Refused(error) => tracing::warn!(%error, "not let in again"),
+                SessionState::Closed => {}
             }
             keeper.line.send_replace(line);
         }
@@ -263,7 +268,7 @@ impl Drop for Task {
     fn drop(&mut self) {
         if !self.ended {
             let what = "the runtime of the session has ended";
-            self.end(Line::Refused(Error::new(ErrorKind::SessionLost, what)));
+            self.end(SessionState::Refused(Error::new(ErrorKind::SessionLost, what)));
         }
     }
 }

@@ -8,7 +8,7 @@ use lunar_iscsi::pdu::LoginStatus;
 
 /// Why a connection is over.
 #[derive(Clone, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ConnectionEnd {
     pub(crate) error: Error,
     /// Log in there instead.
     pub(crate) redirect: Option<String>,
@@ -17,19 +17,19 @@ pub(crate) struct Ended {
     pub(crate) closed_over_newer_keys: bool,
 }
 
-impl From<Error> for Ended {
+impl From<Error> for ConnectionEnd {
     fn from(error: Error) -> Self {
         Self { error, redirect: None, closed_over_newer_keys: false }
     }
 }
 
 /// A connection with `portal` is over for this reason.
-pub(crate) fn ended(reason: &CloseReason, portal: &str) -> Ended {
+pub(crate) fn ended(reason: &CloseReason, portal: &str) -> ConnectionEnd {
     let lost = |what: String| Error::new(ErrorKind::SessionLost, what);
     let error = match reason {
         CloseReason::LoginFailed(failure) => {
             let redirect = failure.redirect.as_ref().map(|(address, _)| address.clone());
-            return Ended { redirect, ..login_error(failure, portal).into() };
+            return ConnectionEnd { redirect, ..login_error(failure, portal).into() };
         }
         CloseReason::LoggedOut => lost(format!("logged out from {portal}")),
         CloseReason::Violation(violation) => {
@@ -43,7 +43,7 @@ pub(crate) fn ended(reason: &CloseReason, portal: &str) -> Ended {
         CloseReason::PeerClosed => lost(format!("{portal} closed the connection")),
         CloseReason::NewerKeysUnanswered => {
             let error = lost(format!("{portal} closed the connection during the login"));
-            return Ended { closed_over_newer_keys: true, ..error.into() };
+            return ConnectionEnd { closed_over_newer_keys: true, ..error.into() };
         }
         CloseReason::Dropped => lost(format!("the session with {portal} was dropped")),
     };

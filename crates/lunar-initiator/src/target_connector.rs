@@ -1,10 +1,10 @@
 //! Where a session leads: the way to its target, and the logins there.
 
-use crate::ended::Ended;
-use crate::news::News;
+use crate::connection_end::ConnectionEnd;
 use crate::options::random_isid;
 use crate::quirks::Quirks;
 use crate::session::Session;
+use crate::session_context::SessionContext;
 use crate::{Error, ErrorKind, SessionOptions, Url, parse_portal, portal_text};
 use lunar_iscsi::connection::initiator::{ConnectionLimits, ConnectionOptions};
 use lunar_iscsi::login::SessionType;
@@ -25,7 +25,7 @@ const CONNECTIONS_OFFERED: u16 = 8;
 
 /// Where sessions lead, and how they are made: the same each time.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
+pub(crate) struct TargetConnector {
     pub(crate) url: Url,
     /// `None`: a discovery session.
     pub(crate) target_name: Option<String>,
@@ -43,7 +43,7 @@ pub(crate) struct Way {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Group(pub(crate) Option<u16>);
 
-impl Way {
+impl TargetConnector {
     /// The way to what `url` names.
     pub(crate) fn new(
         url: &Url,
@@ -66,7 +66,11 @@ impl Way {
     /// Logs in, in a task of the current tokio runtime, in this portal group or in any. Redirects
     /// are followed, at most four times. When there has been a session, and its portal does not let
     /// us in, the other portals are tried too.
-    pub(crate) async fn log_in(&self, news: News, group: Option<Group>) -> Result<Session, Error> {
+    pub(crate) async fn log_in(
+        &self,
+        news: SessionContext,
+        group: Option<Group>,
+    ) -> Result<Session, Error> {
         let session = self.log_in_anywhere(news, group).await;
         if session.is_err() {
             // The target that comes back may be another one, or a newer version.
@@ -75,7 +79,11 @@ impl Way {
         session
     }
 
-    async fn log_in_anywhere(&self, news: News, group: Option<Group>) -> Result<Session, Error> {
+    async fn log_in_anywhere(
+        &self,
+        news: SessionContext,
+        group: Option<Group>,
+    ) -> Result<Session, Error> {
         let first = self.log_in_at(&self.url.host, self.url.port, &news, group).await;
         let Err(error) = first else { return first };
         if group.is_some() && error.kind != ErrorKind::Authentication {
@@ -93,20 +101,20 @@ impl Way {
         &self,
         host: &str,
         port: u16,
-        news: &News,
+        news: &SessionContext,
         group: Option<Group>,
     ) -> Result<Session, Error> {
         let (mut host, mut port) = (host.to_owned(), port);
         for _ in 0..=REDIRECTS_MAX {
             match self.reach(&host, port, news, group).await {
                 Ok(session) => return Ok(session),
-                Err(Ended { redirect: Some(address), error, .. }) => {
+                Err(ConnectionEnd { redirect: Some(address), error, .. }) => {
                     // Behind a comma stands the portal group, which the login tells anyway.
                     let address = address.split(',').next().unwrap_or_default();
                     (host, port) = parse_portal(address)
                         .map_err(|wrong| Error { hint: Some(wrong.to_string()), ..error })?;
                 }
-                Err(Ended { error, .. }) => return Err(error),
+                Err(ConnectionEnd { error, .. }) => return Err(error),
             }
         }
         let what = format!("{} was sent elsewhere too often", self.url.portal());
@@ -118,9 +126,9 @@ impl Way {
         &self,
         host: &str,
         port: u16,
-        news: &News,
+        news: &SessionContext,
         group: Option<Group>,
-    ) -> Result<Session, Ended> {
+    ) -> Result<Session, ConnectionEnd> {
         let portal = portal_text(host, port);
         let end = Instant::now() + self.options.login_time;
         let mut last = None;
@@ -132,7 +140,7 @@ impl Way {
                     continue;
                 }
             };
-            let door = Door { address, portal: portal.clone() };
+            let door = PortalAddress { address, portal: portal.clone() };
             let session = self.open(tcp, door, news, end).await?;
             match group {
                 Some(group) if session.group() != group => {
@@ -156,10 +164,10 @@ impl Way {
     async fn open(
         &self,
         tcp: TcpStream,
-        door: Door,
-        news: &News,
+        door: PortalAddress,
+        news: &SessionContext,
         end: Instant,
-    ) -> Result<Session, Ended> {
+    ) -> Result<Session, ConnectionEnd> {
         let mut opened = Session::open(tcp, door.clone(), self, news.clone()).await;
         if is_closed_over_newer_keys(&opened) {
             let tcp = door.connect(end).await?;
@@ -183,10 +191,10 @@ impl Way {
     /// fails.
     async fn open_without_newer_keys(
         &self,
-        door: Door,
-        news: &News,
+        door: PortalAddress,
+        news: &SessionContext,
         end: Instant,
-    ) -> Result<Session, Ended> {
+    ) -> Result<Session, ConnectionEnd> {
         let tcp = door.connect(end).await?;
         let older = self.without_newer_keys();
         let session = Session::open(tcp, door, &older, news.clone()).await?;
@@ -262,13 +270,13 @@ impl Way {
 
 /// Where the connections of a session go: the address that the first of them reached.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
+pub(crate) struct PortalAddress {
     pub(crate) address: SocketAddr,
     /// As it was named, `host:port`.
     pub(crate) portal: String,
 }
 
-impl Door {
+impl PortalAddress {
     /// A connection to it, by `end`.
     pub(crate) async fn connect(&self, end: Instant) -> Result<TcpStream, Error> {
         connect(&self.portal, self.address, end).await
@@ -276,7 +284,7 @@ impl Door {
 }
 
 /// Whether the target closed the connection instead of answering the newer keys.
-fn is_closed_over_newer_keys(opened: &Result<Session, Ended>) -> bool {
+fn is_closed_over_newer_keys(opened: &Result<Session, ConnectionEnd>) -> bool {
     matches!(opened, Err(ended) if ended.closed_over_newer_keys)
 }
 

@@ -6,7 +6,7 @@
 //! it does not come.
 
 use super::bucket::Bucket;
-use super::fair_queue::{FairQueue, OwnerNumber, Place};
+use super::fair_queue::{FairQueue, OwnerNumber, QueuePosition};
 use super::limit::{Cost, Limit};
 use crate::memory::OwnerKey;
 use lunar_wire::Time;
@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_millis(20);
 
 /// What the one that waits is told.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Turn {
+pub(super) enum SchedulerAnswer {
     /// It may go, and has paid; this is its mark from now on.
     Go(u64),
     /// Its turn comes then.
@@ -29,15 +29,15 @@ pub(super) enum Turn {
 
 /// A limit and those that wait at it.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct FairScheduler {
     commands: Option<Bucket>,
     bytes: Option<Bucket>,
     queue: FairQueue,
     /// The one whose turn it is, and since when that is known.
-    due: Option<(Place, Time)>,
+    due: Option<(QueuePosition, Time)>,
 }
 
-impl Turns {
+impl FairScheduler {
     /// Another limit from now on. Returns who should look again.
     pub(super) fn set(&mut self, limit: Limit, now: Time) -> Vec<Waker> {
         set_bucket(&mut self.commands, limit.iops(), now);
@@ -72,12 +72,18 @@ impl Turns {
     }
 
     /// Takes a place for a session with this mark.
-    pub(super) fn enter(&mut self, owner: OwnerNumber, mark: u64) -> Place {
+    pub(super) fn enter(&mut self, owner: OwnerNumber, mark: u64) -> QueuePosition {
         self.queue.enter(owner, mark)
     }
 
     /// Asks for the turn; who does not get it leaves its waker.
-    pub(super) fn ask(&mut self, place: Place, cost: Cost, now: Time, waker: &Waker) -> Turn {
+    pub(super) fn ask(
+        &mut self,
+        place: QueuePosition,
+        cost: Cost,
+        now: Time,
+        waker: &Waker,
+    ) -> SchedulerAnswer {
         let ready_at = self.ready_at(cost, now);
         self.queue.ask(place, cost);
         let until = match self.queue.first_two() {
@@ -89,18 +95,18 @@ impl Turns {
             [Some(first), Some(second)] if second == place => self.watch(first, ready_at, now),
             _ => {
                 self.queue.set_waker(place, waker);
-                return Turn::Behind;
+                return SchedulerAnswer::Behind;
             }
         };
         if until <= now {
-            return Turn::Go(self.go(place, cost, now));
+            return SchedulerAnswer::Go(self.go(place, cost, now));
         }
         self.queue.set_waker(place, waker);
-        Turn::At(until)
+        SchedulerAnswer::At(until)
     }
 
     /// When the second goes before the first, unless the first goes until then.
-    fn watch(&mut self, first: Place, ready_at: Time, now: Time) -> Time {
+    fn watch(&mut self, first: QueuePosition, ready_at: Time, now: Time) -> Time {
         let first_at = self.queue.cost(first).map_or(now, |cost| self.ready_at(cost, now));
         if first_at > now {
             self.due = None;
@@ -119,7 +125,7 @@ impl Turns {
     }
 
     /// Gives a place up.
-    pub(super) fn leave(&mut self, place: Place) {
+    pub(super) fn leave(&mut self, place: QueuePosition) {
         self.queue.leave(place);
     }
 
@@ -137,7 +143,7 @@ impl Turns {
         commands.max(bytes.map_or(now, |bucket| bucket.ready_at(now)))
     }
 
-    fn go(&mut self, place: Place, cost: Cost, now: Time) -> u64 {
+    fn go(&mut self, place: QueuePosition, cost: Cost, now: Time) -> u64 {
         let mut time = 0;
         for (bucket, units) in [(&mut self.commands, cost.commands), (&mut self.bytes, cost.bytes)]
         {
@@ -167,8 +173,8 @@ mod tests {
         Time::from_nanos(millis * 1_000_000)
     }
 
-    fn turns(iops: Option<u64>, bytes: Option<u64>) -> Turns {
-        let mut turns = Turns::default();
+    fn turns(iops: Option<u64>, bytes: Option<u64>) -> FairScheduler {
+        let mut turns = FairScheduler::default();
         turns.set(Limit::new(iops, bytes).unwrap(), at(0));
         turns
     }
@@ -176,19 +182,19 @@ mod tests {
     const ONE: Cost = Cost { commands: 1, bytes: 4096 };
 
     /// A session of the owner of this number.
-    fn session(turns: &mut Turns, owner: u32) -> OwnerNumber {
+    fn session(turns: &mut FairScheduler, owner: u32) -> OwnerNumber {
         turns.add_session(&OwnerKey::of_address(std::net::Ipv4Addr::from(owner).into()))
     }
 
     /// Has the only session of an owner take a place.
-    fn enter(turns: &mut Turns, owner: u32) -> Place {
+    fn enter(turns: &mut FairScheduler, owner: u32) -> QueuePosition {
         let session = session(turns, owner);
         turns.enter(session, 0)
     }
 
     /// Runs sessions of as many owners that always have a next command, for so long; what each has
     /// done.
-    fn run(turns: &mut Turns, costs: &[Cost], until: Time) -> Vec<u64> {
+    fn run(turns: &mut FairScheduler, costs: &[Cost], until: Time) -> Vec<u64> {
         let sessions: Vec<_> = costs.iter().enumerate().map(|(at, cost)| (at, *cost)).collect();
         run_owners(turns, &sessions, at(0), until)
     }
@@ -196,7 +202,7 @@ mod tests {
     /// Runs sessions of the owners of these numbers that always have a next command. Returns how
     /// many commands of each have gone.
     fn run_owners(
-        turns: &mut Turns,
+        turns: &mut FairScheduler,
         sessions: &[(usize, Cost)],
         mut now: Time,
         until: Time,
@@ -210,13 +216,13 @@ mod tests {
             let mut any = false;
             for (source, (_, cost)) in sessions.iter().enumerate() {
                 match turns.ask(places[source], *cost, now, Waker::noop()) {
-                    Turn::Go(mark) => {
+                    SchedulerAnswer::Go(mark) => {
                         done[source] += 1;
                         places[source] = turns.enter(owners[source], mark);
                         any = true;
                     }
-                    Turn::At(time) => wake = wake.min(time),
-                    Turn::Behind => {}
+                    SchedulerAnswer::At(time) => wake = wake.min(time),
+                    SchedulerAnswer::Behind => {}
                 }
             }
             if !any {
@@ -290,24 +296,24 @@ mod tests {
         while now < at(20_000) {
             let mut wake = at(20_000);
             match turns.ask(steady_place, ONE, now, Waker::noop()) {
-                Turn::Go(mark) => {
+                SchedulerAnswer::Go(mark) => {
                     bytes[0] += ONE.bytes;
                     steady_place = turns.enter(steady, mark);
                     continue;
                 }
-                Turn::At(time) => wake = wake.min(time),
-                Turn::Behind => {}
+                SchedulerAnswer::At(time) => wake = wake.min(time),
+                SchedulerAnswer::Behind => {}
             }
             match turns.ask(other_place, large, now, Waker::noop()) {
-                Turn::Go(_) => {
+                SchedulerAnswer::Go(_) => {
                     bytes[1] += large.bytes;
                     turns.remove_session(other);
                     other = session(&mut turns, 2);
                     other_place = turns.enter(other, 0);
                     continue;
                 }
-                Turn::At(time) => wake = wake.min(time),
-                Turn::Behind => {}
+                SchedulerAnswer::At(time) => wake = wake.min(time),
+                SchedulerAnswer::Behind => {}
             }
             now = wake;
         }
@@ -345,16 +351,21 @@ mod tests {
             let others = [enter(&mut turns, owners[1]), enter(&mut turns, owners[2])];
             let watcher = usize::from(owners[1] == owners[0] && owners[2] != owners[0]);
             let (watcher, other) = (others[watcher], others[1 - watcher]);
-            let Turn::At(time) = turns.ask(watcher, ONE, at(0), Waker::noop()) else { panic!() };
+            let SchedulerAnswer::At(time) = turns.ask(watcher, ONE, at(0), Waker::noop()) else {
+                panic!()
+            };
             assert!(time <= at(50), "{time:?}");
-            assert!(matches!(turns.ask(watcher, ONE, time, Waker::noop()), Turn::Go(_)));
+            assert!(matches!(turns.ask(watcher, ONE, time, Waker::noop()), SchedulerAnswer::Go(_)));
             let next = turns.ask(other, ONE, time, Waker::noop());
-            assert!(matches!(next, Turn::Go(_)), "nobody waits for it a second time");
+            assert!(matches!(next, SchedulerAnswer::Go(_)), "nobody waits for it a second time");
             assert!(turns.try_go(new, 0, ONE, time).is_some(), "nor who has just come");
             let last = enter(&mut turns, owners[4]);
             let later = time.after(Duration::from_secs(1));
-            assert!(matches!(turns.ask(stuck, ONE, later, Waker::noop()), Turn::Go(_)), "first");
-            assert!(matches!(turns.ask(last, ONE, later, Waker::noop()), Turn::Go(_)));
+            assert!(
+                matches!(turns.ask(stuck, ONE, later, Waker::noop()), SchedulerAnswer::Go(_)),
+                "first"
+            );
+            assert!(matches!(turns.ask(last, ONE, later, Waker::noop()), SchedulerAnswer::Go(_)));
             assert!(turns.queue.is_empty());
         }
     }
@@ -368,10 +379,15 @@ mod tests {
         let two = Cost { commands: 2, bytes: 0 };
         assert!(turns.try_go(new, 0, two, at(0)).is_some(), "one command of debt: 100 ms");
         let (first, second) = (enter(&mut turns, 2), enter(&mut turns, 3));
-        let Turn::At(_) = turns.ask(second, ONE, at(0), Waker::noop()) else { panic!() };
-        let Turn::At(time) = turns.ask(first, ONE, at(0), Waker::noop()) else { panic!() };
-        assert!(matches!(turns.ask(second, ONE, time, Waker::noop()), Turn::At(_)), "overtakes");
-        assert!(matches!(turns.ask(first, ONE, time, Waker::noop()), Turn::Go(_)));
+        let SchedulerAnswer::At(_) = turns.ask(second, ONE, at(0), Waker::noop()) else { panic!() };
+        let SchedulerAnswer::At(time) = turns.ask(first, ONE, at(0), Waker::noop()) else {
+            panic!()
+        };
+        assert!(
+            matches!(turns.ask(second, ONE, time, Waker::noop()), SchedulerAnswer::At(_)),
+            "overtakes"
+        );
+        assert!(matches!(turns.ask(first, ONE, time, Waker::noop()), SchedulerAnswer::Go(_)));
     }
 
     #[test]
@@ -379,21 +395,29 @@ mod tests {
         let mut turns = turns(Some(10), None);
         let first = enter(&mut turns, 1);
         let second = enter(&mut turns, 2);
-        assert!(matches!(turns.ask(second, ONE, at(0), Waker::noop()), Turn::At(_)), "it watches");
+        assert!(
+            matches!(turns.ask(second, ONE, at(0), Waker::noop()), SchedulerAnswer::At(_)),
+            "it watches"
+        );
         let third = enter(&mut turns, 3);
-        assert_eq!(turns.ask(third, ONE, at(0), Waker::noop()), Turn::Behind);
+        assert_eq!(turns.ask(third, ONE, at(0), Waker::noop()), SchedulerAnswer::Behind);
         turns.leave(third);
         let new = session(&mut turns, 4);
         assert!(turns.try_go(new, 0, ONE, at(0)).is_none(), "not past those that wait");
         turns.leave(first);
         assert_eq!(turns.next().len(), 1, "the second is to be woken");
-        assert!(matches!(turns.ask(second, ONE, at(0), Waker::noop()), Turn::Go(_)));
+        assert!(matches!(turns.ask(second, ONE, at(0), Waker::noop()), SchedulerAnswer::Go(_)));
         assert!(turns.queue.is_empty() && turns.next().is_empty());
         // A burst of one: the next has to wait for its tenth of a second.
         let third = enter(&mut turns, 3);
-        let Turn::At(time) = turns.ask(third, ONE, at(0), Waker::noop()) else { panic!() };
+        let SchedulerAnswer::At(time) = turns.ask(third, ONE, at(0), Waker::noop()) else {
+            panic!()
+        };
         assert!(time > at(0) && time <= at(101));
         assert_eq!(turns.set(Limit::NONE, at(0)).len(), 1);
-        assert!(matches!(turns.ask(third, ONE, at(0), Waker::noop()), Turn::Go(_)), "no limit");
+        assert!(
+            matches!(turns.ask(third, ONE, at(0), Waker::noop()), SchedulerAnswer::Go(_)),
+            "no limit"
+        );
     }
 }

@@ -12,14 +12,14 @@ use std::task::Poll;
 
 /// Who pays for a running command.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Dues {
+pub(crate) struct QuotaCharge {
     /// `None`: nobody, it is free.
     session: Option<Arc<Session>>,
     /// What the command holds up others with, unless it has to wait for its turn.
     place: Option<Arc<TaskPlace>>,
 }
 
-impl Dues {
+impl QuotaCharge {
     /// Of a command of this session with this place, if it has one.
     pub(crate) fn of(session: &Arc<Session>, place: Option<TaskPlace>) -> Self {
         Self { session: Some(Arc::clone(session)), place: place.map(Arc::new) }

@@ -5,9 +5,9 @@
 //! wait for a limit goes past them, unless an ORDERED one or one at the HEAD OF QUEUE is in between
 //! (SAM-5 §8).
 
-use super::InitiatorGates;
-use super::gate::{Gate, InitiatorKey, Way};
+use super::InitiatorLimiters;
 use super::limit::{Cost, Limit};
+use super::rate_limiter::{InitiatorKey, RateLimiter, SessionLimiter};
 use crate::memory::OwnerKey;
 use crate::ranges::{RangeGuard, RangeLocks, RangeQueued};
 use lunar_block::{BufferPool, MemoryCharge};
@@ -30,8 +30,8 @@ pub(crate) struct NoRoomForLine;
 /// The limits of a unit.
 #[derive(Debug, Default)]
 pub(crate) struct UnitQuota {
-    all: Arc<Gate>,
-    initiators: InitiatorGates,
+    all: Arc<RateLimiter>,
+    initiators: InitiatorLimiters,
 }
 
 impl UnitQuota {
@@ -43,7 +43,7 @@ impl UnitQuota {
         self.all.set(limit);
     }
 
-    pub(crate) fn initiators(&self) -> &InitiatorGates {
+    pub(crate) fn initiators(&self) -> &InitiatorLimiters {
         &self.initiators
     }
 
@@ -58,10 +58,10 @@ pub(crate) struct SessionQuota {
     initiator: InitiatorKey,
     /// The session has a part of this owner's share of each limit.
     owner: OwnerKey,
-    at_target: Arc<Gate>,
+    at_target: Arc<RateLimiter>,
     /// Lines are charged to it.
     memory: BufferPool,
-    lines: Mutex<Vec<Arc<Line>>>,
+    lines: Mutex<Vec<Arc<SessionQueue>>>,
     /// How many wait, at all units.
     waiting: Arc<AtomicUsize>,
 }
@@ -71,7 +71,7 @@ impl SessionQuota {
     pub(crate) fn new(
         initiator: InitiatorKey,
         owner: OwnerKey,
-        target: &InitiatorGates,
+        target: &InitiatorLimiters,
         memory: BufferPool,
     ) -> Self {
         Self {
@@ -96,12 +96,12 @@ impl SessionQuota {
     }
 
     /// The line at a unit, if a command of the session has been in it.
-    pub(crate) fn known_line(&self, unit: &Arc<UnitQuota>) -> Option<Arc<Line>> {
+    pub(crate) fn known_line(&self, unit: &Arc<UnitQuota>) -> Option<Arc<SessionQueue>> {
         find(&self.lines(), unit)
     }
 
     /// The line at a unit, if there is memory for it.
-    pub(crate) fn line(&self, unit: &Arc<UnitQuota>) -> Result<Arc<Line>, NoRoomForLine> {
+    pub(crate) fn line(&self, unit: &Arc<UnitQuota>) -> Result<Arc<SessionQueue>, NoRoomForLine> {
         let mut lines = self.lines();
         if let Some(line) = find(&lines, unit) {
             return Ok(line);
@@ -111,7 +111,7 @@ impl SessionQuota {
     }
 
     /// The line at a unit, for a command that has begun.
-    pub(crate) fn line_of_begun(&self, unit: &Arc<UnitQuota>) -> Arc<Line> {
+    pub(crate) fn line_of_begun(&self, unit: &Arc<UnitQuota>) -> Arc<SessionQueue> {
         let mut lines = self.lines();
         let charge = || self.memory.charge(LINE_BYTES);
         find(&lines, unit).unwrap_or_else(|| self.add_line(&mut lines, unit, charge()))
@@ -119,41 +119,41 @@ impl SessionQuota {
 
     fn add_line(
         &self,
-        lines: &mut Vec<Arc<Line>>,
+        lines: &mut Vec<Arc<SessionQueue>>,
         unit: &Arc<UnitQuota>,
         charge: MemoryCharge,
-    ) -> Arc<Line> {
+    ) -> Arc<SessionQueue> {
         let gates = [
             unit.initiators.of(&self.initiator),
             Arc::clone(&self.at_target),
             Arc::clone(&unit.all),
         ];
-        let line = Arc::new(Line {
+        let line = Arc::new(SessionQueue {
             unit: Arc::clone(unit),
             order: Arc::default(),
             heads: Arc::default(),
             waiting: AtomicUsize::new(0),
             barriers: AtomicUsize::new(0),
             session_waiting: Arc::clone(&self.waiting),
-            ways: gates.map(|gate| Way::new(gate, &self.owner)),
+            ways: gates.map(|gate| SessionLimiter::new(gate, &self.owner)),
             _charge: charge,
         });
         lines.push(Arc::clone(&line));
         line
     }
 
-    fn lines(&self) -> MutexGuard<'_, Vec<Arc<Line>>> {
+    fn lines(&self) -> MutexGuard<'_, Vec<Arc<SessionQueue>>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn find(lines: &[Arc<Line>], unit: &Arc<UnitQuota>) -> Option<Arc<Line>> {
+fn find(lines: &[Arc<SessionQueue>], unit: &Arc<UnitQuota>) -> Option<Arc<SessionQueue>> {
     lines.iter().find(|line| Arc::ptr_eq(&line.unit, unit)).cloned()
 }
 
 /// The commands of one session at one unit that wait.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct SessionQueue {
     unit: Arc<UnitQuota>,
     order: Arc<RangeLocks>,
     /// Held by those at the HEAD OF QUEUE that wait.
@@ -164,14 +164,14 @@ pub(crate) struct Line {
     session_waiting: Arc<AtomicUsize>,
     /// Of the initiator at the unit, at the target; of all at the unit. One after the other, the
     /// last one being the one that most share.
-    ways: [Way; 3],
+    ways: [SessionLimiter; 3],
     _charge: MemoryCharge,
 }
 
 /// A command in line; it leaves when dropped.
 #[derive(Debug)]
-pub(crate) struct InLine {
-    line: Arc<Line>,
+pub(crate) struct QueuedCommand {
+    line: Arc<SessionQueue>,
     barrier: bool,
     queued: Option<RangeQueued>,
     first: Option<RangeGuard>,
@@ -181,7 +181,7 @@ pub(crate) struct InLine {
     passed: usize,
 }
 
-impl Line {
+impl SessionQueue {
     /// Whether a command has to queue here before anyone looks at what it does.
     pub(crate) fn holds(&self, attribute: TaskAttribute) -> bool {
         match attribute {
@@ -197,14 +197,18 @@ impl Line {
     }
 
     /// Takes the last place, or the first for HEAD OF QUEUE. Before were `passed` gates.
-    pub(crate) fn enter(self: &Arc<Self>, attribute: TaskAttribute, passed: usize) -> InLine {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        attribute: TaskAttribute,
+        passed: usize,
+    ) -> QueuedCommand {
         let at_head = attribute == TaskAttribute::HEAD_OF_QUEUE;
         let barrier = at_head || attribute == TaskAttribute::ORDERED;
         self.waiting.fetch_add(1, SeqCst);
         self.session_waiting.fetch_add(1, SeqCst);
         self.barriers.fetch_add(usize::from(barrier), SeqCst);
         let queued = if at_head { self.order.at_head(HEAD) } else { self.order.queue(HEAD, true) };
-        InLine {
+        QueuedCommand {
             line: Arc::clone(self),
             barrier,
             queued: Some(queued),
@@ -228,7 +232,7 @@ impl Line {
     }
 }
 
-impl InLine {
+impl QueuedCommand {
     /// Waits until all who came before have gone.
     pub(crate) async fn first(&mut self) {
         if let Some(queued) = self.queued.take() {
@@ -250,7 +254,7 @@ impl InLine {
     }
 }
 
-impl Drop for InLine {
+impl Drop for QueuedCommand {
     fn drop(&mut self) {
         self.line.barriers.fetch_sub(usize::from(self.barrier), SeqCst);
         self.line.waiting.fetch_sub(1, SeqCst);
@@ -274,7 +278,8 @@ mod tests {
         let account = pool.account(&owner, MemoryKind::Session);
         let initiator = InitiatorKey { name: "iqn.a".to_owned(), origin: None };
         let of_address = OwnerKey::of_address(std::net::Ipv4Addr::LOCALHOST.into());
-        let quota = SessionQuota::new(initiator, of_address, &InitiatorGates::default(), account);
+        let quota =
+            SessionQuota::new(initiator, of_address, &InitiatorLimiters::default(), account);
         let units: [Arc<UnitQuota>; 3] = Default::default();
         assert!(!quota.is_limited_at(&units[0]) && quota.known_line(&units[0]).is_none());
         units[0].set_limit(Limit::new(Some(100), None).unwrap());

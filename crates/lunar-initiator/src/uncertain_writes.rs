@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 /// The blocks of one disk that are in doubt.
 #[derive(Debug, Default)]
-pub(crate) struct Doubts {
+pub(crate) struct UncertainWrites {
     /// As many as there are ranges: nearly always none, and then nobody takes the lock.
     count: AtomicUsize,
     /// At most what was sent before it was given up, which connections limit.
@@ -22,22 +22,22 @@ pub(crate) struct Doubts {
 
 /// What to do if the fate of a write becomes unknown.
 #[derive(Clone, Debug)]
-pub(crate) struct Wary {
-    doubts: Arc<Doubts>,
+pub(crate) struct WriteTicket {
+    doubts: Arc<UncertainWrites>,
     range: BlockRange,
 }
 
 /// A write that may still be executed; dropped when it cannot any more.
 #[derive(Debug)]
-pub(crate) struct Doubt {
-    doubts: Arc<Doubts>,
+pub(crate) struct UncertainWrite {
+    doubts: Arc<UncertainWrites>,
     number: u64,
 }
 
-impl Doubts {
+impl UncertainWrites {
     /// For a write to `range`.
-    pub(crate) fn wary(self: &Arc<Self>, range: BlockRange) -> Wary {
-        Wary { doubts: Arc::clone(self), range }
+    pub(crate) fn wary(self: &Arc<Self>, range: BlockRange) -> WriteTicket {
+        WriteTicket { doubts: Arc::clone(self), range }
     }
 
     /// Waits until no write is in doubt that overlaps `range`.
@@ -71,18 +71,18 @@ fn overlap(one: BlockRange, other: BlockRange) -> bool {
         && other.lba < one.lba.saturating_add(one.count)
 }
 
-impl Wary {
+impl WriteTicket {
     /// The write is in doubt, until what is returned is dropped.
-    pub(crate) fn doubt(&self) -> Doubt {
+    pub(crate) fn doubt(&self) -> UncertainWrite {
         let mut ranges = self.doubts.ranges();
         let number = ranges.last().map_or(0, |(last, _)| last + 1);
         ranges.push((number, self.range));
         self.doubts.count.store(ranges.len(), Ordering::Release);
-        Doubt { doubts: Arc::clone(&self.doubts), number }
+        UncertainWrite { doubts: Arc::clone(&self.doubts), number }
     }
 }
 
-impl Drop for Doubt {
+impl Drop for UncertainWrite {
     fn drop(&mut self) {
         let mut ranges = self.doubts.ranges();
         ranges.retain(|(number, _)| *number != self.number);
@@ -94,20 +94,20 @@ impl Drop for Doubt {
 
 /// What lost sessions of one initiator left in doubt, until another has taken their place.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
-    state: Mutex<HeldState>,
+pub(crate) struct LostSessionWrites {
+    state: Mutex<LostSessionState>,
 }
 
 #[derive(Debug, Default)]
-struct HeldState {
+struct LostSessionState {
     /// Sessions with smaller numbers have ended at the target too.
     first: u64,
-    doubts: Vec<(u64, Doubt)>,
+    doubts: Vec<(u64, UncertainWrite)>,
 }
 
-impl Held {
+impl LostSessionWrites {
     /// Session `number` was lost with this.
-    pub(crate) fn hold(&self, number: u64, doubt: Doubt) {
+    pub(crate) fn hold(&self, number: u64, doubt: UncertainWrite) {
         let mut state = self.state();
         if number >= state.first {
             state.doubts.push((number, doubt));
@@ -128,7 +128,7 @@ impl Held {
         !self.state().doubts.is_empty()
     }
 
-    fn state(&self) -> MutexGuard<'_, HeldState> {
+    fn state(&self) -> MutexGuard<'_, LostSessionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -142,7 +142,7 @@ mod tests {
     /// last of them is settled.
     #[test]
     fn overlapping_writes_wait() {
-        let doubts = Arc::<Doubts>::default();
+        let doubts = Arc::<UncertainWrites>::default();
         let wary = |lba, count| doubts.wary(BlockRange::new(lba, count));
         let (first, second) = (wary(10, 5).doubt(), wary(14, 2).doubt());
         for (lba, count, waits) in
@@ -164,9 +164,9 @@ mod tests {
     /// of late does not begin anew.
     #[test]
     fn a_login_settles_what_came_before() {
-        let doubts = Arc::<Doubts>::default();
+        let doubts = Arc::<UncertainWrites>::default();
         let range = BlockRange::new(0, 8);
-        let held = Held::default();
+        let held = LostSessionWrites::default();
         held.hold(1, doubts.wary(range).doubt());
         held.replaced(1);
         assert!(doubts.concerns(range), "it is of that session itself");

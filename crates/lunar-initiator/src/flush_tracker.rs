@@ -1,20 +1,20 @@
 //! What was acknowledged but not flushed, and whether it may be lost.
 
-use crate::attentions::Told;
+use crate::attentions::CacheLossCounts;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The acknowledged writes of one disk that a volatile cache may still hold.
 ///
 /// What the unit tells of its cache is counted elsewhere; each call is given the counts.
 #[derive(Debug)]
-pub(crate) struct Unflushed {
+pub(crate) struct FlushTracker {
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// What was looked at.
-    told: Told,
+    told: CacheLossCounts,
     /// Writes acknowledged, and how many of the first of them are durable or told to be lost.
     acknowledged: u64,
     settled: u64,
@@ -26,7 +26,7 @@ struct State {
 
 /// When an operation began whose own writes its flush has to find.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct FlushMark {
     losses: u64,
 }
 
@@ -39,16 +39,16 @@ pub(crate) struct Flush {
 
 /// Acknowledged writes may be lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Lost;
+pub(crate) struct CacheLost;
 
-impl Unflushed {
-    pub(crate) fn new(told: Told) -> Self {
+impl FlushTracker {
+    pub(crate) fn new(told: CacheLossCounts) -> Self {
         Self { state: Mutex::new(State { told, ..State::default() }) }
     }
 
     /// A write was acknowledged that had been sent after `sent_after` was told. One that something
     /// was told between may be lost, whichever came first.
-    pub(crate) fn acknowledged(&self, sent_after: Told, told: Told) {
+    pub(crate) fn acknowledged(&self, sent_after: CacheLossCounts, told: CacheLossCounts) {
         let mut state = self.state();
         state.look(told);
         if sent_after == told {
@@ -60,23 +60,27 @@ impl Unflushed {
     }
 
     /// An operation begins that writes and then flushes.
-    pub(crate) fn mark(&self, told: Told) -> Mark {
+    pub(crate) fn mark(&self, told: CacheLossCounts) -> FlushMark {
         let mut state = self.state();
         state.look(told);
-        Mark { losses: state.losses }
+        FlushMark { losses: state.losses }
     }
 
     /// A flush begins, of an operation that began at `since`. It covers what was acknowledged
     /// before.
     ///
     /// # Errors
-    /// `Lost` when something was lost since, also if others were told, and once, when something
-    /// was lost before.
-    pub(crate) fn begin(&self, since: Mark, told: Told) -> Result<Flush, Lost> {
+    /// `CacheLost` when something was lost since, also if others were told, and once, when
+    /// something was lost before.
+    pub(crate) fn begin(
+        &self,
+        since: FlushMark,
+        told: CacheLossCounts,
+    ) -> Result<Flush, CacheLost> {
         let mut state = self.state();
         state.look(told);
         if std::mem::take(&mut state.untold) || state.losses != since.losses {
-            return Err(Lost);
+            return Err(CacheLost);
         }
         Ok(Flush { covers: state.acknowledged, losses: state.losses })
     }
@@ -92,7 +96,7 @@ impl Unflushed {
     }
 
     /// How often writes may have been lost.
-    pub(crate) fn losses(&self, told: Told) -> u64 {
+    pub(crate) fn losses(&self, told: CacheLossCounts) -> u64 {
         let mut state = self.state();
         state.look(told);
         state.losses
@@ -101,13 +105,13 @@ impl Unflushed {
     /// The target said that it is done.
     ///
     /// # Errors
-    /// `Lost` when something was lost since it began.
-    pub(crate) fn end(&self, flush: Flush, told: Told) -> Result<(), Lost> {
+    /// `CacheLost` when something was lost since it began.
+    pub(crate) fn end(&self, flush: Flush, told: CacheLossCounts) -> Result<(), CacheLost> {
         let mut state = self.state();
         state.look(told);
         if state.losses != flush.losses {
             state.untold = false;
-            return Err(Lost);
+            return Err(CacheLost);
         }
         state.settled = state.settled.max(flush.covers);
         Ok(())
@@ -119,7 +123,7 @@ impl Unflushed {
 }
 
 impl State {
-    fn look(&mut self, told: Told) {
+    fn look(&mut self, told: CacheLossCounts) {
         let reset = told.resets != self.told.resets && self.acknowledged > self.settled;
         // What failed may have been told to be durable already: that is taken back.
         if reset || told.failures != self.told.failures {
@@ -140,12 +144,12 @@ mod tests {
     use super::*;
 
     /// So many resets, and no failures.
-    fn told(resets: u64) -> Told {
-        Told { resets, failures: 0 }
+    fn told(resets: u64) -> CacheLossCounts {
+        CacheLossCounts { resets, failures: 0 }
     }
 
     /// A flush that nothing belongs to.
-    fn begin(disk: &Unflushed, resets: u64) -> Result<Flush, Lost> {
+    fn begin(disk: &FlushTracker, resets: u64) -> Result<Flush, CacheLost> {
         disk.begin(disk.mark(told(resets)), told(resets))
     }
 
@@ -153,7 +157,7 @@ mod tests {
     /// anything to lose is not.
     #[test]
     fn what_may_be_lost_is_told_once() {
-        let disk = Unflushed::new(told(1));
+        let disk = FlushTracker::new(told(1));
         let flush = begin(&disk, 1).unwrap();
         assert_eq!(disk.end(flush, told(2)), Ok(()), "nothing was written");
         disk.acknowledged(told(2), told(2));
@@ -161,7 +165,7 @@ mod tests {
         assert_eq!(disk.end(flush, told(2)), Ok(()));
         assert!(begin(&disk, 3).is_ok(), "all was flushed before the reset");
         disk.acknowledged(told(3), told(3));
-        assert_eq!(begin(&disk, 4).unwrap_err(), Lost);
+        assert_eq!(begin(&disk, 4).unwrap_err(), CacheLost);
         assert!(begin(&disk, 4).is_ok(), "told once");
     }
 
@@ -169,25 +173,25 @@ mod tests {
     /// cover waits for the next.
     #[test]
     fn all_who_flush_meanwhile_are_told() {
-        let disk = Unflushed::new(told(0));
+        let disk = FlushTracker::new(told(0));
         disk.acknowledged(told(0), told(0));
         let (first, second) = (begin(&disk, 0).unwrap(), begin(&disk, 0).unwrap());
-        assert_eq!(disk.end(first, told(1)), Err(Lost));
-        assert_eq!(disk.end(second, told(1)), Err(Lost));
+        assert_eq!(disk.end(first, told(1)), Err(CacheLost));
+        assert_eq!(disk.end(second, told(1)), Err(CacheLost));
         let flush = begin(&disk, 1).unwrap();
         disk.acknowledged(told(1), told(1));
         assert_eq!(disk.end(flush, told(1)), Ok(()));
-        assert_eq!(begin(&disk, 2).unwrap_err(), Lost, "the flush had begun before the write");
+        assert_eq!(begin(&disk, 2).unwrap_err(), CacheLost, "the flush had begun before the write");
     }
 
     /// Goal: an acknowledgement that is looked at late, when the reset is known already, counts as
     /// from before it.
     #[test]
     fn a_late_acknowledgement_may_be_lost() {
-        let disk = Unflushed::new(told(0));
+        let disk = FlushTracker::new(told(0));
         let flush = begin(&disk, 1).unwrap();
         disk.acknowledged(told(0), told(1));
-        assert_eq!(disk.end(flush, told(1)), Err(Lost));
+        assert_eq!(disk.end(flush, told(1)), Err(CacheLost));
         assert!(begin(&disk, 1).is_ok());
     }
 
@@ -195,13 +199,17 @@ mod tests {
     /// the loss; one that began after the loss does not.
     #[test]
     fn a_loss_that_another_was_told_of_is_told_to_whom_it_hits() {
-        let disk = Unflushed::new(told(0));
+        let disk = FlushTracker::new(told(0));
         let operation = disk.mark(told(0));
         disk.acknowledged(told(0), told(0));
-        assert_eq!(begin(&disk, 1).unwrap_err(), Lost, "another's flush takes it");
+        assert_eq!(begin(&disk, 1).unwrap_err(), CacheLost, "another's flush takes it");
         let later = disk.mark(told(1));
         disk.acknowledged(told(1), told(1));
-        assert_eq!(disk.begin(operation, told(1)).unwrap_err(), Lost, "its first write is gone");
+        assert_eq!(
+            disk.begin(operation, told(1)).unwrap_err(),
+            CacheLost,
+            "its first write is gone"
+        );
         let flush = disk.begin(later, told(1)).unwrap();
         assert_eq!(disk.end(flush, told(1)), Ok(()));
     }
@@ -209,13 +217,13 @@ mod tests {
     /// Goal: what failed later is told, whatever was flushed meanwhile, and once.
     #[test]
     fn a_failure_is_told_though_all_was_flushed() {
-        let disk = Unflushed::new(told(0));
+        let disk = FlushTracker::new(told(0));
         disk.acknowledged(told(0), told(0));
         let flush = begin(&disk, 0).unwrap();
         assert!(disk.needs(flush));
         assert_eq!(disk.end(flush, told(0)), Ok(()));
-        let failed = Told { resets: 0, failures: 1 };
-        assert_eq!(disk.begin(disk.mark(failed), failed).unwrap_err(), Lost);
+        let failed = CacheLossCounts { resets: 0, failures: 1 };
+        assert_eq!(disk.begin(disk.mark(failed), failed).unwrap_err(), CacheLost);
         let flush = disk.begin(disk.mark(failed), failed).expect("told once");
         assert!(!disk.needs(flush));
         assert_eq!(disk.end(flush, failed), Ok(()));
@@ -224,11 +232,11 @@ mod tests {
     /// Goal: a flush whose target may have said that its cache was lost fails, and no later one.
     #[test]
     fn what_was_not_heard_may_be_lost() {
-        let disk = Unflushed::new(told(0));
+        let disk = FlushTracker::new(told(0));
         disk.acknowledged(told(0), told(0));
         let flush = begin(&disk, 0).unwrap();
         disk.lose();
-        assert_eq!(disk.end(flush, told(0)), Err(Lost));
+        assert_eq!(disk.end(flush, told(0)), Err(CacheLost));
         assert!(begin(&disk, 0).is_ok(), "told once");
         assert!(begin(&disk, 1).is_ok(), "nothing is left to be lost");
     }

@@ -16,7 +16,7 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(10);
 const CLOSE_POLL: Duration = Duration::from_millis(5);
 
 /// A change in progress, with the data to undo it.
-pub(super) struct Work<'d> {
+pub(super) struct ChangeTransaction<'d> {
     server: &'d Server,
     opening: &'d Opening,
     /// The running configuration; `before` has the slot of each of its LUNs.
@@ -37,7 +37,7 @@ pub(super) struct Work<'d> {
     pub(super) warnings: Vec<String>,
 }
 
-impl<'d> Work<'d> {
+impl<'d> ChangeTransaction<'d> {
     /// Starts a change. `entries` are the open units; [`finish`](Self::finish) and
     /// [`take_back`](Self::take_back) return them.
     pub(super) fn new(

@@ -1,11 +1,11 @@
 //! One connection of a session: what the handles see of it, and its life.
 
 use crate::client::{Client, LoginAnswer, Request};
-use crate::ended::Ended;
-use crate::news::News;
+use crate::connection_end::ConnectionEnd;
 use crate::numbering::{Mail, Mailbox, Numbering};
 use crate::recovery::Backoff;
-use crate::way::{Door, Way};
+use crate::session_context::SessionContext;
+use crate::target_connector::{PortalAddress, TargetConnector};
 use crate::{Error, ErrorKind};
 use lunar_iscsi::framing::TaskId;
 use lunar_iscsi::login::initiator::Established;
@@ -30,14 +30,14 @@ const WORKED_TIME: Duration = Duration::from_secs(60);
 /// A connection, for those who have something to send. When the last is dropped, the session is
 /// logged out.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ConnectionHandle {
     pub(crate) requests: mpsc::Sender<Request>,
-    pub(crate) state: Arc<LinkState>,
+    pub(crate) state: Arc<ConnectionState>,
     /// Closed when the connection is gone for good.
     alive: watch::Receiver<()>,
 }
 
-impl Link {
+impl ConnectionHandle {
     /// The session goes on without it, or is over.
     pub(crate) fn is_gone(&self) -> bool {
         self.alive.has_changed().is_err()
@@ -56,7 +56,7 @@ impl Link {
 
 /// What a connection and those who use it know of each other.
 #[derive(Debug)]
-pub(crate) struct LinkState {
+pub(crate) struct ConnectionState {
     pub(crate) cid: u16,
     pub(crate) mailbox: Arc<Mailbox>,
     /// It is logged in and takes requests.
@@ -67,7 +67,7 @@ pub(crate) struct LinkState {
     next_id: AtomicU64,
 }
 
-impl LinkState {
+impl ConnectionState {
     /// A connection that is not logged in.
     pub(crate) fn new(cid: u16) -> Arc<Self> {
         Arc::new(Self {
@@ -113,7 +113,7 @@ impl LinkState {
 /// What a command adds to its connection's work.
 #[derive(Debug)]
 pub(crate) struct Load {
-    link: Arc<LinkState>,
+    link: Arc<ConnectionState>,
     bytes: u64,
 }
 
@@ -125,19 +125,19 @@ impl Drop for Load {
 
 /// How a connection lives: it logs in, and in again while its session goes on without it.
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
-    pub(crate) way: Way,
-    pub(crate) door: Door,
+pub(crate) struct ConnectionTask {
+    pub(crate) way: TargetConnector,
+    pub(crate) door: PortalAddress,
     pub(crate) numbering: Arc<Numbering>,
-    pub(crate) news: News,
-    pub(crate) state: Arc<LinkState>,
+    pub(crate) news: SessionContext,
+    pub(crate) state: Arc<ConnectionState>,
 }
 
 /// Ends the connection's task, unless its login was awaited to the end: a login that somebody has
 /// given up must not take the place of a later one.
-struct Unawaited(Option<AbortHandle>);
+struct LoginGuard(Option<AbortHandle>);
 
-impl Drop for Unawaited {
+impl Drop for LoginGuard {
     fn drop(&mut self) {
         if let Some(task) = self.0.take() {
             task.abort();
@@ -145,18 +145,21 @@ impl Drop for Unawaited {
     }
 }
 
-impl Life {
+impl ConnectionTask {
     /// Logs in over `tcp`, in a task of the current tokio runtime.
-    pub(crate) async fn begin(self, tcp: TcpStream) -> Result<(Link, Box<Established>), Ended> {
+    pub(crate) async fn begin(
+        self,
+        tcp: TcpStream,
+    ) -> Result<(ConnectionHandle, Box<Established>), ConnectionEnd> {
         let (requests, inbox) = mpsc::channel(QUEUE_REQUESTS_MAX);
         let (life, alive) = watch::channel(());
-        let link = Link { requests, state: Arc::clone(&self.state), alive };
+        let link = ConnectionHandle { requests, state: Arc::clone(&self.state), alive };
         let (answer, logged_in) = oneshot::channel();
         let clock = lunar_net::Clock::start();
         let portal = self.door.portal.clone();
         let client = self.client(inbox, Some(answer), clock)?;
         let task = tokio::spawn(self.run(tcp, client, clock, life));
-        let mut unawaited = Unawaited(Some(task.abort_handle()));
+        let mut unawaited = LoginGuard(Some(task.abort_handle()));
         let answer = logged_in.await;
         unawaited.0 = None;
         match answer {

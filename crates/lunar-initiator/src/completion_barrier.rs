@@ -5,21 +5,21 @@ use tokio::sync::mpsc;
 
 /// Somebody waits until this and all its clones are dropped.
 #[derive(Clone, Debug)]
-pub(crate) struct Listener {
+pub(crate) struct BarrierToken {
     _end: mpsc::Sender<Infallible>,
 }
 
 /// The wait itself.
 #[derive(Debug)]
-pub(crate) struct Hearing {
+pub(crate) struct CompletionBarrier {
     listeners: mpsc::Receiver<Infallible>,
 }
 
-impl Hearing {
+impl CompletionBarrier {
     /// A wait, and what keeps it going.
-    pub(crate) fn new() -> (Listener, Self) {
+    pub(crate) fn new() -> (BarrierToken, Self) {
         let (end, listeners) = mpsc::channel(1);
-        (Listener { _end: end }, Self { listeners })
+        (BarrierToken { _end: end }, Self { listeners })
     }
 
     /// Returns when the last listener is dropped. Whoever drops it says for how long that may take.
@@ -36,7 +36,7 @@ mod tests {
     /// Goal: the wait lasts as long as any listener, and no longer.
     #[test]
     fn the_last_listener_ends_the_wait() {
-        let (listener, hearing) = Hearing::new();
+        let (listener, hearing) = CompletionBarrier::new();
         let mut wait = Box::pin(hearing.end());
         let other = listener.clone();
         drop(listener);

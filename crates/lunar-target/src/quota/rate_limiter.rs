@@ -1,8 +1,8 @@
 //! A limit that commands of several sessions, on several cores, wait at.
 
-use super::fair_queue::{OwnerNumber, Place};
+use super::fair_queue::{OwnerNumber, QueuePosition};
+use super::fair_scheduler::{FairScheduler, SchedulerAnswer};
 use super::limit::{Cost, InitiatorLimit, Limit, limit_for};
-use super::turns::{Turn, Turns};
 use crate::memory::OwnerKey;
 use lunar_net::Clock;
 use lunar_scsi::share::Origin;
@@ -22,14 +22,14 @@ const KNOWN_GATES_MIN: usize = 64;
 
 /// A limit, and those that wait at it.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(super) struct RateLimiter {
     /// There is a limit: looked at without the lock.
     limited: AtomicBool,
     limit: Mutex<Limit>,
-    turns: Mutex<Turns>,
+    turns: Mutex<FairScheduler>,
 }
 
-impl Gate {
+impl RateLimiter {
     pub(super) fn is_limited(&self) -> bool {
         self.limited.load(Ordering::Acquire)
     }
@@ -50,23 +50,23 @@ impl Gate {
         waiting.into_iter().for_each(std::task::Waker::wake);
     }
 
-    fn turns(&self) -> MutexGuard<'_, Turns> {
+    fn turns(&self) -> MutexGuard<'_, FairScheduler> {
         lock(&self.turns)
     }
 }
 
 /// One session's way through a gate.
 #[derive(Debug)]
-pub(super) struct Way {
-    gate: Arc<Gate>,
+pub(super) struct SessionLimiter {
+    gate: Arc<RateLimiter>,
     owner: OwnerNumber,
     /// How much of the limit's time the session has had, among those of its owner.
     mark: AtomicU64,
 }
 
-impl Way {
+impl SessionLimiter {
     /// The way of a session of this owner.
-    pub(super) fn new(gate: Arc<Gate>, owner: &OwnerKey) -> Self {
+    pub(super) fn new(gate: Arc<RateLimiter>, owner: &OwnerKey) -> Self {
         let owner = gate.turns().add_session(owner);
         Self { gate, owner, mark: AtomicU64::new(0) }
     }
@@ -91,7 +91,7 @@ impl Way {
         }
         let mark = self.mark.load(Ordering::Relaxed);
         let place = self.gate.turns().enter(self.owner, mark);
-        let waiting = Waiting { gate: &self.gate, place };
+        let waiting = WaitingPosition { gate: &self.gate, place };
         // It may be before the one that has set its timer.
         waiting.wake_next();
         let mut timer = None;
@@ -100,19 +100,19 @@ impl Way {
     }
 }
 
-impl Drop for Way {
+impl Drop for SessionLimiter {
     fn drop(&mut self) {
         self.gate.turns().remove_session(self.owner);
     }
 }
 
 /// A place at a gate, given up when dropped.
-struct Waiting<'a> {
-    gate: &'a Gate,
-    place: Place,
+struct WaitingPosition<'a> {
+    gate: &'a RateLimiter,
+    place: QueuePosition,
 }
 
-impl Waiting<'_> {
+impl WaitingPosition<'_> {
     fn poll(
         &self,
         cost: Cost,
@@ -122,9 +122,9 @@ impl Waiting<'_> {
         loop {
             let turn = self.gate.turns().ask(self.place, cost, CLOCK.now(), context.waker());
             let time = match turn {
-                Turn::Go(mark) => return Poll::Ready(mark),
-                Turn::Behind => return Poll::Pending,
-                Turn::At(time) => time,
+                SchedulerAnswer::Go(mark) => return Poll::Ready(mark),
+                SchedulerAnswer::Behind => return Poll::Pending,
+                SchedulerAnswer::At(time) => time,
             };
             let Some(instant) = CLOCK.instant(time) else { return Poll::Pending };
             let sleep =
@@ -144,7 +144,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingPosition<'_> {
     fn drop(&mut self) {
         self.gate.turns().leave(self.place);
         self.wake_next();
@@ -163,7 +163,7 @@ pub(crate) struct InitiatorKey {
 
 /// Gates of the initiators at a target or at a unit, each for all sessions of one.
 #[derive(Debug, Default)]
-pub(crate) struct InitiatorGates {
+pub(crate) struct InitiatorLimiters {
     state: Mutex<State>,
     limited: AtomicBool,
 }
@@ -171,7 +171,7 @@ pub(crate) struct InitiatorGates {
 #[derive(Debug, Default)]
 struct State {
     limits: Vec<InitiatorLimit>,
-    gates: HashMap<InitiatorKey, Weak<Gate>>,
+    gates: HashMap<InitiatorKey, Weak<RateLimiter>>,
     /// Gates that lived when entries were removed last.
     live_at_removal: usize,
 }
@@ -188,20 +188,20 @@ impl State {
     }
 }
 
-impl InitiatorGates {
+impl InitiatorLimiters {
     /// Somebody may be limited.
     pub(super) fn is_limited(&self) -> bool {
         self.limited.load(Ordering::Acquire)
     }
 
     /// The gate of an initiator.
-    pub(super) fn of(&self, initiator: &InitiatorKey) -> Arc<Gate> {
+    pub(super) fn of(&self, initiator: &InitiatorKey) -> Arc<RateLimiter> {
         let mut state = lock(&self.state);
         if let Some(gate) = state.gates.get(initiator).and_then(Weak::upgrade) {
             return gate;
         }
         state.remove_gone();
-        let gate = Arc::new(Gate::default());
+        let gate = Arc::new(RateLimiter::default());
         gate.set(limit_for(&state.limits, &initiator.name));
         state.gates.insert(initiator.clone(), Arc::downgrade(&gate));
         gate
@@ -242,8 +242,8 @@ mod tests {
         InitiatorKey { name: name.to_owned(), origin: origin.map(Origin) }
     }
 
-    fn gate(iops: u64) -> Arc<Gate> {
-        let gate = Arc::new(Gate::default());
+    fn gate(iops: u64) -> Arc<RateLimiter> {
+        let gate = Arc::new(RateLimiter::default());
         gate.set(Limit::new(Some(iops), None).unwrap());
         gate
     }
@@ -253,8 +253,9 @@ mod tests {
     fn waiters_are_woken() {
         let gate = gate(100);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let ways: Vec<_> =
-            (0..4).map(|number| Way::new(Arc::clone(&gate), &owner(number / 2))).collect();
+        let ways: Vec<_> = (0..4)
+            .map(|number| SessionLimiter::new(Arc::clone(&gate), &owner(number / 2)))
+            .collect();
         runtime.block_on(async {
             let all = ways.iter().map(|way| async {
                 for _ in 0..5 {
@@ -272,7 +273,7 @@ mod tests {
     fn giving_up_and_lifting() {
         let gate = gate(10);
         let ways: Vec<_> =
-            (0..3).map(|number| Way::new(Arc::clone(&gate), &owner(number))).collect();
+            (0..3).map(|number| SessionLimiter::new(Arc::clone(&gate), &owner(number))).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             assert!(ways[0].try_pass(Cost { commands: 1000, bytes: 0 }), "then in debt");
@@ -302,14 +303,14 @@ mod tests {
             (Limit::new(Some(100), None).unwrap(), ONE),
             (bytes, Cost { commands: 1, bytes: 1 << 14 }),
         ] {
-            let gate = Arc::new(Gate::default());
+            let gate = Arc::new(RateLimiter::default());
             gate.set(limit);
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_time().start_paused(true).build().unwrap();
             let went: Vec<u64> = runtime.block_on(async {
                 let until = tokio::time::Instant::now() + std::time::Duration::from_secs(SECONDS);
                 let each = (0..4).map(|number| {
-                    pass_until(Way::new(Arc::clone(&gate), &owner(number)), cost, until)
+                    pass_until(SessionLimiter::new(Arc::clone(&gate), &owner(number)), cost, until)
                 });
                 futures_util::future::join_all(each).await
             });
@@ -322,7 +323,7 @@ mod tests {
     }
 
     /// How many commands of a session have passed by then.
-    async fn pass_until(way: Way, cost: Cost, until: tokio::time::Instant) -> u64 {
+    async fn pass_until(way: SessionLimiter, cost: Cost, until: tokio::time::Instant) -> u64 {
         let mut went = 0;
         while tokio::time::timeout_at(until, way.pass(cost)).await.is_ok() {
             went += 1;
@@ -332,7 +333,7 @@ mod tests {
 
     #[test]
     fn an_initiator_has_one_gate_while_it_has_sessions() {
-        let gates = InitiatorGates::default();
+        let gates = InitiatorLimiters::default();
         let limit = Limit::new(Some(10), None).unwrap();
         let first = gates.of(&initiator("iqn.a", None));
         assert!(!first.is_limited() && !gates.is_limited());
@@ -354,18 +355,21 @@ mod tests {
     /// left it 25 of the 5,000 commands a second that it may do.
     #[test]
     fn a_claimed_name_does_not_use_the_limit_of_the_initiator() {
-        let gates = InitiatorGates::default();
+        let gates = InitiatorLimiters::default();
         let limit = Limit::new(Some(10), None).unwrap();
         gates.set(vec![InitiatorLimit { initiator: None, limit }]);
         let claimed = gates.of(&initiator("iqn.a", Some(1)));
-        let flood = Way::new(Arc::clone(&claimed), &owner(1));
+        let flood = SessionLimiter::new(Arc::clone(&claimed), &owner(1));
         assert!(flood.try_pass(Cost { commands: 1000, bytes: 0 }) && !flood.try_pass(ONE));
         for origin in [Some(2), None] {
             let gate = gates.of(&initiator("iqn.a", origin));
             assert!(gate.is_limited(), "{origin:?} is held to the limit as well");
-            assert!(Way::new(gate, &owner(2)).try_pass(ONE), "{origin:?} is kept waiting");
+            assert!(
+                SessionLimiter::new(gate, &owner(2)).try_pass(ONE),
+                "{origin:?} is kept waiting"
+            );
         }
-        let further = Way::new(gates.of(&initiator("iqn.a", Some(1))), &owner(1));
+        let further = SessionLimiter::new(gates.of(&initiator("iqn.a", Some(1))), &owner(1));
         assert!(!further.try_pass(ONE), "sessions from one address have one limit together");
     }
 }

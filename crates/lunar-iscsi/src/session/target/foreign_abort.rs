@@ -15,7 +15,7 @@ const ROUNDS_MAX: u8 = 16;
 
 /// A function of another session that affects tasks of this one.
 #[derive(Debug)]
-pub(super) struct ForOther {
+pub(super) struct ForeignAbort {
     id: u64,
     lun: Option<Lun>,
     tasks: u32,
@@ -26,7 +26,7 @@ pub(super) struct ForOther {
     rounds: u8,
 }
 
-impl ForOther {
+impl ForeignAbort {
     pub(super) fn task_ended(&mut self, key: Key) {
         self.waiting.remove(&key);
     }
@@ -46,13 +46,13 @@ impl TargetSession {
     pub(super) fn abort_for_other(&mut self, id: u64, lun: Option<Lun>) {
         let is_fast = self.is_fast();
         let (tasks, waiting, to_tell) = (0, BTreeSet::new(), BTreeSet::new());
-        let mut other = ForOther { id, lun, tasks, waiting, to_tell, is_fast, rounds: 0 };
+        let mut other = ForeignAbort { id, lun, tasks, waiting, to_tell, is_fast, rounds: 0 };
         self.abort_more(&mut other);
         self.managements.for_others.push(other);
     }
 
     /// Aborts matching tasks that are not yet aborted for this function.
-    fn abort_more(&mut self, other: &mut ForOther) {
+    fn abort_more(&mut self, other: &mut ForeignAbort) {
         let hit = |known: &Known| {
             known.is_exposed(other.is_fast)
                 && other.lun.is_none_or(|lun| is_same_unit(known.lun, lun))

@@ -36,21 +36,21 @@ pub(crate) type Change = BoxFuture<'static, Result<(), lunar_block::Error>>;
 
 /// How many writes of a unit were left to the system.
 #[derive(Debug, Default)]
-pub(crate) struct Leftovers {
+pub(crate) struct DetachedWrites {
     count: AtomicUsize,
-    owners: Mutex<Vec<OwnerLeftovers>>,
+    owners: Mutex<Vec<OwnerDetachedWrites>>,
     /// Leftovers that were reported.
     reported: AtomicUsize,
 }
 
 /// The leftovers of one owner, which is compared by identity.
 #[derive(Debug)]
-struct OwnerLeftovers {
+struct OwnerDetachedWrites {
     owner: Arc<MemoryOwner>,
     count: usize,
 }
 
-impl Leftovers {
+impl DetachedWrites {
     /// How many there are now.
     pub(crate) fn count(&self) -> usize {
         self.count.load(SeqCst)
@@ -68,7 +68,7 @@ impl Leftovers {
         if count < OWNER_LEFTOVERS_MAX {
             return false;
         }
-        let of_owner = |owners: &[OwnerLeftovers]| {
+        let of_owner = |owners: &[OwnerDetachedWrites]| {
             let mut owners = owners.iter();
             owners.find(|other| Arc::ptr_eq(&other.owner, owner)).map_or(0, |other| other.count)
         };
@@ -79,7 +79,7 @@ impl Leftovers {
         let mut owners = self.owners();
         match owners.iter_mut().find(|other| Arc::ptr_eq(&other.owner, owner)) {
             Some(other) => other.count += 1,
-            None => owners.push(OwnerLeftovers { owner: Arc::clone(owner), count: 1 }),
+            None => owners.push(OwnerDetachedWrites { owner: Arc::clone(owner), count: 1 }),
         }
         self.count.fetch_add(1, SeqCst);
     }
@@ -95,7 +95,7 @@ impl Leftovers {
         self.count.fetch_sub(1, SeqCst);
     }
 
-    fn owners(&self) -> MutexGuard<'_, Vec<OwnerLeftovers>> {
+    fn owners(&self) -> MutexGuard<'_, Vec<OwnerDetachedWrites>> {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -155,8 +155,8 @@ impl LogicalUnit {
             drop(change); // before its range is let go
             return ended.map(|done| (guard, done));
         }
-        guard.seclude();
-        let mut left = Leftover::new(Arc::clone(self), &change.owner);
+        guard.block_readers();
+        let mut left = DetachedWriteGuard::new(Arc::clone(self), &change.owner);
         // Not one of the core's own tasks: a server that stops does not wait for it.
         tokio::spawn(async move {
             let mut ended = std::pin::pin!(change.ended_or_cancelled());
@@ -172,22 +172,22 @@ impl LogicalUnit {
 }
 
 /// One is counted while this lives.
-struct Leftover {
+struct DetachedWriteGuard {
     unit: Arc<LogicalUnit>,
     owner: Arc<MemoryOwner>,
     reported: bool,
 }
 
-impl Leftover {
+impl DetachedWriteGuard {
     fn new(unit: Arc<LogicalUnit>, owner: &Arc<MemoryOwner>) -> Self {
-        unit.leftovers.add(owner);
+        unit.detached_writes.add(owner);
         Self { unit, owner: Arc::clone(owner), reported: false }
     }
 
     /// Says in the log that the disk hangs, if no other leftover has.
     fn report(&mut self) {
         self.reported = true;
-        if self.unit.leftovers.reported.fetch_add(1, SeqCst) == 0 {
+        if self.unit.detached_writes.reported.fetch_add(1, SeqCst) == 0 {
             let device = self.unit.device().name();
             tracing::error!(
                 device,
@@ -197,10 +197,10 @@ impl Leftover {
     }
 }
 
-impl Drop for Leftover {
+impl Drop for DetachedWriteGuard {
     fn drop(&mut self) {
-        self.unit.leftovers.remove(&self.owner);
-        if self.reported && self.unit.leftovers.reported.fetch_sub(1, SeqCst) == 1 {
+        self.unit.detached_writes.remove(&self.owner);
+        if self.reported && self.unit.detached_writes.reported.fetch_sub(1, SeqCst) == 1 {
             let device = self.unit.device().name();
             tracing::warn!(device, "disk responding again: the aborted writes have returned");
         }
