@@ -2,9 +2,9 @@
 //! protocol machine of either role.
 //!
 //! A connection is a [`ConnectionHandler`] (a machine and its surroundings) that [`drive`] runs on
-//! one of the [`Cores`]: all PDUs of a received chunk are handled, then everything they gave rise to leaves
-//! with one system call; those of a turn are bounded, so that its neighbours on the core get
-//! theirs. Large payloads are received straight into the buffer the role names.
+//! one of the [`Cores`]: all PDUs of a received chunk are handled, then everything they gave rise
+//! to leaves with one system call; those of a turn are bounded, so that its neighbours on the core
+//! get theirs. Large payloads are received straight into the buffer the role names.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -192,8 +192,8 @@ pub enum Input {
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Place for the data segment of the header just handled. Comes exactly once for each header
-    /// with DataSegmentLength > 0, unless `Close` comes instead. For [`DataDestination::Task`] it is
-    /// the data-in buffer of this command.
+    /// with DataSegmentLength > 0, unless `Close` comes instead. For [`DataDestination::Task`] it
+    /// is the data-in buffer of this command.
     Receive(DataDestination),
     /// Send this PDU; PDUs go out in the order of the outputs.
     Send(Pdu),
