@@ -7,6 +7,8 @@ mod java;
 mod leftovers;
 mod lengths;
 mod links;
+mod names;
+mod prose;
 mod sections;
 
 use anyhow::{Context, Result};
@@ -80,6 +82,8 @@ pub fn check(root: &Path) -> Result<Vec<Problem>> {
         }
     }
     problems.extend(no_std(&sources));
+    problems.extend(prose::check(&sources));
+    problems.extend(names::check(&sources));
     problems.extend(java::check_versions(&sources));
     Ok(problems)
 }
