@@ -56,7 +56,7 @@ struct Met {
 /// A command that ended well.
 struct Done {
     executed: Executed,
-    /// What had been told when it was sent.
+    /// Losses reported before it was sent.
     sent_after: CacheLossCounts,
     /// Session in which it was answered.
     session: Session,
