@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED, and its special cases up to DEVICE INTERNAL
 /// RESET: after any of them a volatile cache may be empty. SPC-4 annex F.
 const RESETS: std::ops::RangeInclusive<u16> = 0x2900..=0x2904;
-/// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED: what was written may be gone with the old
-/// medium. Our own target says it when an operator lets a disk go on whose sync had failed.
+/// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED: written data may be gone with the old
+/// medium. Lunar's target reports it when an operator resumes a disk whose sync had failed.
 const MEDIUM_MAY_HAVE_CHANGED: u16 = 0x2800;
 /// I_T NEXUS LOSS OCCURRED: only the session was lost; the unit kept its cache.
 const NEXUS_LOSS: u16 = 0x2907;

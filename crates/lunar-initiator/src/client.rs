@@ -125,7 +125,7 @@ pub(crate) type LoginAnswer = oneshot::Sender<Result<Box<Established>, Connectio
 /// Progress of leaving the session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Leaving {
-    /// It does not.
+    /// The connection stays.
     No,
     /// The connection waits for its commands until this time; the session continues without it.
     Drains(Time),

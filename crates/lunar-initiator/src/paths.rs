@@ -23,9 +23,9 @@ pub(crate) const PATHS_MAX: usize = 32;
 const REST: Duration = Duration::from_millis(100);
 /// Time after which a login is retried on a path whose target refused it.
 const REFUSED_REST: Duration = Duration::from_secs(30);
-/// For how long a lost path is logged in again without anybody asking for it anew.
+/// Time for which a lost path is logged in again without another request.
 const REVIVAL: Duration = Duration::from_secs(24 * 3600);
-/// For how long it is taken for true that a path leads to another unit.
+/// Time for which the finding holds that a path leads to another unit.
 const WRONG_TIME: Duration = Duration::from_secs(1);
 /// Value for a port without target port group; no group has this number.
 const NO_GROUP: u32 = u32::MAX;
@@ -51,9 +51,9 @@ pub(crate) struct Path {
 #[derive(Debug, Default)]
 struct State {
     checked: Option<Checked>,
-    /// Others are preferred until then.
+    /// Time until which other paths are preferred.
     rests_until: Option<Instant>,
-    /// It is not tried until then to be let in again.
+    /// Time until which no new login is attempted after a refusal.
     refused_until: Option<Instant>,
 }
 
