@@ -5,7 +5,7 @@ use crate::numbering::Numbering;
 use crate::uncertain_writes::{LostSessionWrites, UncertainWrite};
 use std::sync::Arc;
 
-/// Where a session reports events besides responses.
+/// Context of a session: its number, and the state it shares with later sessions.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionContext {
     /// Number of the session among those of its [`Initiator`](crate::Initiator).
