@@ -228,7 +228,7 @@ impl State {
         takes
     }
 
-    /// Closes the current connection by returning an error-free end, and all others if that is the
+    /// Closes the current connection, by returning `Ok` to its task, and all others if that is the
     /// habit.
     fn close(&self) -> std::io::Result<()> {
         if matches!(self.habit(), Habit::EndsSessionOnJoin | Habit::EndsJoinedSession) {
