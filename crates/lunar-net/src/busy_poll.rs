@@ -106,7 +106,7 @@ mod tests {
         });
     }
 
-    /// Goal: without the mode nothing is noted, and nobody woken.
+    /// Goal: without latency mode nothing is recorded, and no task is woken.
     #[test]
     fn without_the_mode_nothing_happens() {
         tell_busy();

@@ -385,7 +385,7 @@ impl Connection {
     /// Ends the connection without sending the queued data; the kernel drops its buffers too.
     #[cold]
     fn drop_at_once<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
-        let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO)); // else they are kept for a minute
+        let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO)); // else kept for a minute
         self.inbound.forget();
         self.lost(role, now, None);
     }

@@ -60,9 +60,9 @@ fn count(counter: &AtomicU64, bytes: usize) {
 #[derive(Debug)]
 pub(crate) struct Inbound {
     deframer: Deframer,
-    /// Bytes that came but could not be handled yet: the start of a header, or what followed a PDU
-    /// that the role still thinks about, that was the last of its turn, or whose answers are too
-    /// many to be sent.
+    /// Bytes that were received but could not be handled yet: the start of a header, or bytes
+    /// behind a PDU that the handler is still processing, that was the last of its turn, or whose
+    /// answers wait in a full outbox.
     leftover: Vec<u8>,
     /// Number of these bytes that were handled since.
     used: usize,

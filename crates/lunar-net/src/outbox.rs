@@ -50,7 +50,7 @@ pub struct Outbox {
 /// Bytes pushed together: PDUs without data share one piece.
 #[derive(Debug)]
 struct Piece {
-    /// So many bytes of the heads come first.
+    /// Number of header bytes that come first.
     head_bytes: usize,
     /// Data segment that follows, if there is one.
     data: Bytes,

@@ -267,7 +267,7 @@ impl Owners {
             && self.waiting > 0
             && let Some(first) = self.first_of_waiting()
         {
-            // All are ahead: nobody waits for nothing.
+            // All clocks are ahead: advance, so that no owner waits without reason.
             self.clock = self.clock.max(first);
         }
         self.working = 0;

@@ -593,8 +593,8 @@ impl ConnectionHandler for Working {
     }
 }
 
-/// Has connections of these owners work, in their order, until there were enough turns: the
-/// owners of the turns, and how often the first connection went on out of turn.
+/// Runs a connection for each of `owners`, in order, until there were enough turns. Returns the
+/// owners of the turns, and the number of times the first connection worked out of turn.
 fn turns_of(owners: impl Iterator<Item = OwnerId>) -> (Vec<OwnerId>, usize) {
     let log: Rc<RefCell<Vec<OwnerId>>> = Rc::default();
     let out_of_turn: Rc<Cell<usize>> = Rc::default();
@@ -624,7 +624,7 @@ fn turns_of(owners: impl Iterator<Item = OwnerId>) -> (Vec<OwnerId>, usize) {
     (log.take(), out_of_turn.get())
 }
 
-/// Goal: what commands do between what is received and sent counts in their owner's round. Named
+/// Goal: the work of commands between receiving and sending counts in their owner's round. Named
 /// by: twelve EXTENDED COPY commands left another host 8 % of its requests, 64 sessions of WRITE
 /// SAME 0.7 %.
 #[test]
@@ -634,8 +634,8 @@ fn what_commands_do_counts_for_their_owner() {
     assert!((800..=1200).contains(&of_one), "{of_one} of {}", Working::TURNS);
 }
 
-/// Goal: what others wait for goes on in each round, though 20 connections have their owner's
-/// turns. Named by: COMPARE AND WRITE of other hosts held blocks while their connections waited for
+/// Goal: work that others wait for continues in each round, although 20 connections have their
+/// owner's turns. Named by: COMPARE AND WRITE of other hosts held blocks while their connections waited for
 /// turns, one host after the other; a write of these blocks took 2.6 s.
 #[test]
 fn what_others_wait_for_needs_no_turn() {
