@@ -27,8 +27,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Who listens on `address`; `None`: nobody of this machine, or somebody whose files we may
-    /// not see.
+    /// Returns the process that listens on `address`; `None` if there is none on this machine, or
+    /// its files are not readable.
     pub fn of_listener(address: SocketAddr) -> Option<Self> {
         let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
         let text: String =

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Length of an iSCSI header. RFC 7143 §11.2.1.
 const HEADER_BYTES: usize = 48;
-/// How much of the time of a round each of its probes gets.
+/// Part of the time of a round that each of its probes gets.
 const PART_OF_ROUND: f64 = 0.1;
 /// Bounds of that time.
 const TIME_MIN: Duration = Duration::from_millis(50);

@@ -235,7 +235,7 @@ impl Connection {
     /// Ends the connection at once, in both directions.
     fn reset(&mut self) {
         for socket in [&self.client, &self.target] {
-            // It may have gone already.
+            // The socket may be disconnected already.
             let _ = socket.shutdown(Shutdown::Both);
         }
         self.ways.iter_mut().for_each(|way| (way.ended, way.closed) = (true, true));

@@ -48,9 +48,9 @@ pub enum Unit {
 /// Scale of an axis.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scale {
-    /// Evenly, from zero.
+    /// Linear, from zero.
     Linear,
-    /// Doubling: 1, 2, 4, 8. Figures are above zero.
+    /// Powers of 2: 1, 2, 4, 8. Figures are above zero.
     Log2,
     /// Powers of 10. Figures are above zero.
     Log10,
