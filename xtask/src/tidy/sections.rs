@@ -41,7 +41,7 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// Goal: sections that exist pass, others are named with their line.
+    /// Goal: sections that exist pass, others are reported with their line.
     #[test]
     fn sections_must_exist() {
         let lists = BTreeMap::from([(7143, BTreeSet::from([String::from("11.8")]))]);

@@ -635,8 +635,8 @@ fn what_commands_do_counts_for_their_owner() {
 }
 
 /// Goal: work that others wait for continues in each round, although 20 connections have their
-/// owner's turns. Named by: COMPARE AND WRITE of other hosts held blocks while their connections waited for
-/// turns, one host after the other; a write of these blocks took 2.6 s.
+/// owner's turns. Named by: COMPARE AND WRITE of other hosts held blocks while their connections
+/// waited for turns, one host after the other; a write of these blocks took 2.6 s.
 #[test]
 fn what_others_wait_for_needs_no_turn() {
     let (turns, out_of_turn) = turns_of(std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]));
