@@ -502,8 +502,7 @@ impl Client {
                 self.pending.insert(id, pending);
                 if let Some(time) = self.command_time {
                     if self.due.len() >= DUE_MAX {
-                        // One overdue command keeps later ones in the queue although they were
-                        // answered long ago.
+                        // An unanswered command at the front keeps answered ones in the queue.
                         self.due.retain(|(id, _)| self.pending.contains_key(id));
                     }
                     self.due.push_back((id, now.after(time)));

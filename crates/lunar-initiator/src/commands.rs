@@ -12,10 +12,10 @@ use lunar_scsi::vpd::BlockLimitsPage;
 use lunar_wire::{Field, Lun};
 use std::time::Duration;
 
-/// Greatest number of times a command is sent again after a unit attention, damaged data or a busy
+/// Greatest number of times a command is sent that meets unit attentions, damaged data or a busy
 /// status.
 const TRIES_MAX: u32 = 8;
-/// First pause after a busy status; doubled each time.
+/// Half the first pause after a busy status; pauses double each time.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Room for INQUIRY data and VPD pages.
 const INQUIRY_BYTES: u16 = 1024;
@@ -365,7 +365,7 @@ pub struct Reservation {
     pub kind: u8,
 }
 
-/// Tells whether a command ended well or has to be sent again.
+/// Verdict on a command: it ended well, or has to be sent again.
 pub(crate) enum Verdict {
     Good,
     Again,

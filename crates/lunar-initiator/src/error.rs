@@ -8,7 +8,7 @@ use lunar_scsi::sense::Sense;
 pub enum ErrorKind {
     /// No TCP connection to the portal.
     Connect,
-    /// The target refused the credentials, or did not prove its own.
+    /// The target refused the initiator's name or credentials, or did not prove its own identity.
     Authentication,
     /// The target refused the login for another reason.
     Login,
@@ -31,7 +31,7 @@ pub enum ErrorKind {
     Refused,
     /// CHECK CONDITION with this sense data; `None` if it is missing or malformed.
     Sense(Option<Sense>),
-    /// Any SCSI status except GOOD and CHECK CONDITION.
+    /// Any other SCSI status that is no success.
     Status(u8),
     /// The target sent an invalid response.
     Protocol,

@@ -204,8 +204,7 @@ impl Task {
         while let Some((way, group, news)) = self.next() {
             match way.log_in(news, Some(group)).await {
                 Ok(session) => return self.end(SessionState::Up(session)),
-                // A repeated login would fail likewise, and the target may hold it against the
-                // initiator.
+                // A repeated login would fail too, and the target may count failures.
                 Err(error) if error.kind == ErrorKind::Authentication => {
                     return self.end(SessionState::Refused(error));
                 }

@@ -160,7 +160,7 @@ impl TargetConnector {
 
     /// Logs in over `tcp`. If the target closes the connection instead of answering the newer keys,
     /// the login is repeated, since the connection may have been cut by chance. If the second
-    /// attempt ends likewise, the third leaves the keys out.
+    /// attempt ends the same way, the third leaves the keys out.
     async fn open(
         &self,
         tcp: TcpStream,

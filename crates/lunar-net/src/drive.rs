@@ -23,12 +23,12 @@ use tokio::time::Sleep;
 
 /// Timer value that stands for "no deadline".
 const FAR: Duration = Duration::from_secs(24 * 3600);
-/// Interval at which a handler is asked whether a connection may hold its memory, socket included,
-/// while data is received or sent or the peer leaves data with the connection.
+/// Interval at which [`ConnectionHandler::may_hold`] is called for the memory of a connection and
+/// its socket, while data is received or sent or the peer leaves data with the connection.
 pub const HELD_CHECK: Duration = Duration::from_secs(1);
-/// Number of turns after which the handler of a busy connection is asked earlier.
+/// Number of turns of a busy connection after which `may_hold` is called earlier.
 const HELD_CHECK_TURNS: u32 = 32;
-/// Bytes given to the socket after which the handler is asked earlier. They count as held by the
+/// Bytes given to the socket after which `may_hold` is called earlier. They count as held by the
 /// socket until the kernel is queried.
 const HELD_CHECK_BYTES: usize = 256 << 10;
 /// Least charge for bytes given to the socket, which are rounded up to a power of two so that the

@@ -65,7 +65,7 @@ fn line(root: &Path, call: &Call) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    /// Goal: no sync comes, goes or changes without a row that says how it is tested.
+    /// Goal: no sync is added, removed or changed without a row that states how it is tested.
     #[test]
     fn every_sync_has_its_row() {
         let problems = super::check(&crate::workspace_root()).expect("the source can be read");

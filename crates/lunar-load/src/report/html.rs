@@ -79,7 +79,7 @@ fn paragraphs(paragraphs: &[String]) -> String {
     paragraphs.iter().map(|paragraph| format!("<p>{}</p>\n", escaped(paragraph))).collect()
 }
 
-/// Returns the element for a plot, with its figures as a table for readers without scripts.
+/// Returns the element for a plot, with its figures as a table for readers who cannot see it.
 fn figure(plot: &Plot, number: usize) -> String {
     let title = escaped(&plot.title);
     let figures = table_html(&figures(plot), &plot.title);

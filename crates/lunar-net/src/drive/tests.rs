@@ -340,7 +340,7 @@ fn a_connection_that_holds_data_alone_is_asked_again() {
     assert!(echo.socket_bytes.len() >= 7);
 }
 
-/// Answers each PDU with its `answer`, and logs who answered.
+/// Answers each PDU with its `answer`, and logs its number.
 struct Answering {
     who: usize,
     answer: Bytes,
@@ -422,7 +422,7 @@ fn a_turn_is_bounded() {
     let log = log.borrow();
     assert_eq!(log.len(), 1100);
     let turns: Vec<_> = log.chunk_by(|a, b| a == b).map(|turn| (turn[0], turn.len())).collect();
-    // Before the first and after the last turn of the small one, the large one is alone.
+    // The large one is alone before the first and after the last turn of the small one.
     let first = turns.iter().position(|(who, _)| *who == SMALL).unwrap();
     let last = turns.iter().rposition(|(who, _)| *who == SMALL).unwrap();
     let large_max = 2 * TURN_BYTES.div_ceil(LARGE_BYTES);
@@ -544,7 +544,7 @@ fn a_peer_that_sends_on_is_not_heard_out() {
     });
 }
 
-/// Works whenever it is polled, never sends, and logs who worked.
+/// Works whenever it is polled, never sends, and logs its owner.
 struct Working {
     owner: OwnerId,
     log: Rc<RefCell<Vec<OwnerId>>>,
