@@ -1,4 +1,5 @@
-//! The project's own checks and generators: `tidy` (a test), the lists of RFC sections.
+//! Checks and generators of the project: `tidy` (a test), the table of syncs, the lists of RFC
+//! sections.
 
 pub mod rfc;
 pub mod syncs;
@@ -6,7 +7,7 @@ pub mod tidy;
 
 use std::path::{Path, PathBuf};
 
-/// The folder of the workspace, known from where this crate stands.
+/// Returns the folder of the workspace, the parent of this crate's folder.
 pub fn workspace_root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()

@@ -28,7 +28,8 @@ fn tidy() -> Result<ExitCode> {
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Removes one sync at a time, those whose file or text contains `part`: each must be missed.
+/// Removes one sync at a time, of those whose file or text contains `part`: a test must fail
+/// without each.
 fn mutate_syncs(part: &str) -> Result<ExitCode> {
     let all_noticed = xtask::syncs::run::mutate(&xtask::workspace_root(), part)?;
     Ok(if all_noticed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

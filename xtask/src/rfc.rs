@@ -1,4 +1,4 @@
-//! The sections that an RFC has, and the places that cite one.
+//! Sections of RFCs, and the citations of them in sources.
 //!
 //! The texts of the RFCs are not part of the project, the numbers of their sections are:
 //! `xtask/rfc-sections/rfcNNNN.txt`, one per line, written by `xtask rfc-sections rfcNNNN.txt`.
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Where the lists of section numbers stand.
+/// Returns the folder of the lists of section numbers.
 pub fn lists_folder(root: &Path) -> PathBuf {
     root.join("xtask").join("rfc-sections")
 }
@@ -33,10 +33,11 @@ pub fn read_lists(root: &Path) -> Result<Lists> {
     Ok(lists)
 }
 
-/// The section numbers in the text of an RFC, in its order: `11.8.5`, `A.4`, `Appendix C` as `C`.
+/// Returns the section numbers in the text of an RFC, in order: `11.8.5`, `A.4`, `Appendix C` as
+/// `C`.
 ///
-/// A heading starts in the first column and follows the one before it; that keeps numbered
-/// lists and tables out. A parent whose own heading is laid out otherwise is taken as there.
+/// A heading starts in the first column and follows the one before it; that excludes numbered lists
+/// and tables. A parent section whose own heading has another layout is assumed to exist.
 pub fn sections_of(text: &str) -> Vec<String> {
     let mut sections: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -52,7 +53,7 @@ pub fn sections_of(text: &str) -> Vec<String> {
     sections
 }
 
-/// `11.8.5` of `11.8.5.  Target Transfer Tag`, `C` of `Appendix C.  SendTargets Operation`.
+/// Returns `11.8.5` of `11.8.5.  Target Transfer Tag`, `C` of `Appendix C.  SendTargets Operation`.
 fn heading_number(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("Appendix ").unwrap_or(line);
     let appendix = rest.len() != line.len();
@@ -71,22 +72,22 @@ fn is_number(part: &str) -> bool {
     (1..=2).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// One place that cites a section of an RFC, or an RFC as a whole.
+/// A citation of a section of an RFC, or of an RFC as a whole.
 #[derive(Debug, Eq, PartialEq)]
 pub struct Citation {
-    /// The line, counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
-    /// The number of the RFC; none for a `§` that names no document.
+    /// Number of the RFC; `None` for a `§` without a document.
     pub rfc: Option<u32>,
-    /// `11.8.5`, `A.4`; none when the RFC is cited as a whole.
+    /// Section, such as `11.8.5` or `A.4`; `None` if the RFC is cited as a whole.
     pub section: Option<String>,
 }
 
-/// Every citation in `text`: `RFC 7143 §11.7, §11.8`, `RFC 7143 Appendix C`, a bare `§13`.
+/// Returns every citation in `text`: `RFC 7143 §11.7, §11.8`, `RFC 7143 Appendix C`, a bare `§13`.
 ///
-/// A `§` belongs to the document named last on its line when only other citations stand
-/// between them. A bare `§` behind another standard's name (`SPC-4 §4.5`) is that
-/// standard's and is left out.
+/// A `§` belongs to the last document named on its line if only other citations stand between them.
+/// A bare `§` behind the name of another standard (`SPC-4 §4.5`) belongs to that standard and is
+/// left out.
 pub fn citations(text: &str) -> Vec<Citation> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -95,7 +96,7 @@ pub fn citations(text: &str) -> Vec<Citation> {
     found
 }
 
-/// Which document a `§` met now would belong to.
+/// Document to which the next `§` would belong.
 #[derive(Clone, Copy)]
 enum Named {
     Nothing,
@@ -128,7 +129,8 @@ fn citations_in_line(line: &str, number: usize, found: &mut Vec<Citation>) {
         } else if is_standard(word) {
             named = Named::Another;
         } else if !matches!(word, "and" | "or" | "to" | "–" | "-" | "with") {
-            // A sentence goes on: the document named before keeps its sections only in a list.
+            // The sentence continues: later sections belong to the document until the sentence
+            // ends.
             named = match named {
                 Named::Another => Named::Another,
                 Named::Rfc(rfc) if !word.ends_with('.') => Named::Rfc(rfc),
@@ -146,7 +148,7 @@ fn starts_section(word: &str) -> bool {
     word.starts_with('§') || word == "Appendix"
 }
 
-/// The section that `§11.8.5,` or `Appendix C.` names.
+/// Returns the section of `§11.8.5,` or `Appendix C.`.
 fn section_of<'a>(word: &'a str, next: &'a str) -> Option<&'a str> {
     if let Some(rest) = word.strip_prefix('§') {
         let number = leading(rest, |byte| byte.is_ascii_alphanumeric() || byte == b'.');
@@ -158,7 +160,8 @@ fn section_of<'a>(word: &'a str, next: &'a str) -> Option<&'a str> {
     fits.then_some(letter)
 }
 
-/// `SPC-4`, `SBC-3`, `SAM-5`, `OSD-2`: a T10 standard, whose sections we have no list of.
+/// True for a T10 standard, `SPC-4`, `SBC-3`, `SAM-5`, `OSD-2`: there are no lists of their
+/// sections.
 fn is_standard(word: &str) -> bool {
     let letters = leading(word, |byte| byte.is_ascii_uppercase());
     letters.len() == 3
@@ -189,7 +192,7 @@ mod tests {
         citations(text).into_iter().map(|found| (found.rfc, found.section)).collect()
     }
 
-    /// Goal: every form of citation used in the sources is seen with its document.
+    /// Goal: every form of citation in the sources is found with its document.
     #[test]
     fn citations_are_found() {
         let section = |number: &str| Some(number.to_owned());

@@ -1,4 +1,4 @@
-//! The rules of the house, as a test.
+//! Runs the rules of the project as a test.
 
 /// Goal: the tree keeps its own rules. Method: every check of `xtask::tidy` over every file.
 #[test]

@@ -1,4 +1,4 @@
-// Hidden in the examples of the documentation: a target with one disk in memory, so that they run.
+// Hidden part of the documentation's examples: a target with one disk in memory, so that they run.
 fn serve() -> (lunar_target::Server, String) {
     use std::sync::Arc;
     const NAME: &str = "iqn.2026-11.org.example:disk";

@@ -1,5 +1,4 @@
-//! What units said unasked: unit attentions and deferred errors, noted as they come in, whoever's
-//! command they ended.
+//! Unit attentions and deferred errors, recorded as they arrive with the response to any command.
 
 use crate::commands::{SYNCHRONIZE_CACHE_10, SYNCHRONIZE_CACHE_16};
 use lunar_iscsi::connection::initiator::CommandResult;
@@ -12,22 +11,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED, and its special cases up to DEVICE INTERNAL
 /// RESET: after any of them a volatile cache may be empty. SPC-4 annex F.
 const RESETS: std::ops::RangeInclusive<u16> = 0x2900..=0x2904;
-/// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED: what was written may be gone with the old
-/// medium. Our own target says it when an operator lets a disk go on whose sync had failed.
+/// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED: written data may be gone with the old
+/// medium. Lunar's target reports it when an operator resumes a disk whose sync had failed.
 const MEDIUM_MAY_HAVE_CHANGED: u16 = 0x2800;
-/// I_T NEXUS LOSS OCCURRED: our session went, the unit and its cache did not.
+/// I_T NEXUS LOSS OCCURRED: only the session was lost; the unit kept its cache.
 const NEXUS_LOSS: u16 = 0x2907;
 
-/// Commands whose own error is one of writes that were acknowledged before, and how it is told.
+/// Commands whose own error concerns writes that were acknowledged before; `FAILURES` are the sense
+/// keys of such an error.
 const FLUSHES: [u8; 2] = [SYNCHRONIZE_CACHE_10, SYNCHRONIZE_CACHE_16];
 const FAILURES: [SenseKey; 2] = [SenseKey::MEDIUM_ERROR, SenseKey::HARDWARE_ERROR];
 
-/// What a unit has told of its volatile cache, counted.
+/// Number of times a unit reported a loss from its volatile cache.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct CacheLossCounts {
-    /// How often all of it may have been lost.
+    /// Number of times the whole cache may have been lost.
     pub(crate) resets: u64,
-    /// How often something that was acknowledged from it could not be written later.
+    /// Number of times an acknowledged write could not be made durable later.
     pub(crate) failures: u64,
 }
 
@@ -39,13 +39,13 @@ impl Add for CacheLossCounts {
     }
 }
 
-/// The unit attentions of a target's units, for those that somebody asked to have watched.
+/// Unit attentions of a target's units, recorded for the units that are watched.
 #[derive(Debug, Default)]
 pub(crate) struct Attentions {
     units: Mutex<HashMap<Lun, Arc<UnitAttentions>>>,
 }
 
-/// Those of one unit.
+/// Unit attentions of one unit.
 #[derive(Debug, Default)]
 pub(crate) struct UnitAttentions {
     seen: Mutex<Seen>,
@@ -55,28 +55,28 @@ pub(crate) struct UnitAttentions {
 struct Seen {
     count: u64,
     told: CacheLossCounts,
-    /// The last session in which the unit told of a reset.
+    /// The last session in which the unit reported a reset.
     reset_in: Option<u64>,
-    /// The last session in which it told that no more than the nexus was lost.
+    /// The last session in which the unit reported that only the nexus was lost.
     nexus_lost_in: Option<u64>,
 }
 
 impl Attentions {
-    /// Those of the unit `lun`, from now on.
+    /// Returns the record of the unit `lun`, and starts it if there is none.
     pub(crate) fn of(&self, lun: Lun) -> Arc<UnitAttentions> {
         Arc::clone(self.units().entry(lun).or_default())
     }
 
-    /// Looks at how a command of session `number` ended.
+    /// Records how a command of session `number` ended.
     pub(crate) fn see(&self, lun: Lun, number: u64, opcode: u8, result: &CommandResult) {
         if Status(result.status) != Status::CHECK_CONDITION {
             return;
         }
         let sense = Sense::decode(&result.sense);
         let is_key = |key: SenseKey| sense.as_ref().is_some_and(|sense| sense.key == key);
-        // SPC-4 §4.5.7: of an earlier command. What was recovered is no loss.
+        // SPC-4 §4.5.7: error of an earlier command. A recovered error is no loss.
         let deferred = Sense::is_deferred(&result.sense) && !is_key(SenseKey::RECOVERED_ERROR);
-        // Those beside it may be told that all is well, for a target can tell such an error once.
+        // A target may report such an error only once, so concurrent flushes may end with GOOD.
         let flush_failed = FLUSHES.contains(&opcode) && FAILURES.into_iter().any(is_key);
         let failed = deferred || flush_failed;
         let attention = is_key(SenseKey::UNIT_ATTENTION);
@@ -101,8 +101,8 @@ impl Attentions {
         }
     }
 
-    /// What was said to a command of the unit `lun` is lost, and its session goes on: the unit does
-    /// not say it again.
+    /// Counts a reset: the response to a command of the unit `lun` is lost while its session
+    /// continues, and the unit does not repeat a unit attention.
     pub(crate) fn unheard(&self, lun: Lun) {
         if let Some(unit) = self.units().get(&lun) {
             unit.seen().told.resets += 1;
@@ -132,8 +132,8 @@ impl UnitAttentions {
         }
     }
 
-    /// The unit took a command of session `number`, so it has said what it had to say of how the
-    /// session began. A unit that said nothing is not known to have kept its cache.
+    /// Records that the unit executed a command of session `number`, and so has reported how the
+    /// session began. A unit that reported nothing is assumed to have lost its cache.
     pub(crate) fn begun(&self, session: u64) {
         let mut seen = self.seen();
         if !seen.has_begun(session) {
@@ -142,22 +142,22 @@ impl UnitAttentions {
         }
     }
 
-    /// Whether the unit has said how session `session` began.
+    /// True when the unit has reported how session `session` began.
     pub(crate) fn has_begun(&self, session: u64) -> bool {
         self.seen().has_begun(session)
     }
 
-    /// How many there were.
+    /// Number of unit attentions.
     pub(crate) fn count(&self) -> u64 {
         self.seen().count
     }
 
-    /// How often a volatile cache may have been lost.
+    /// Number of times a volatile cache may have been lost.
     pub(crate) fn resets(&self) -> u64 {
         self.told().resets
     }
 
-    /// What it told of its cache.
+    /// Losses that the unit reported from its cache.
     pub(crate) fn told(&self) -> CacheLossCounts {
         self.seen().told
     }
@@ -189,8 +189,8 @@ mod tests {
         }
     }
 
-    /// Goal: a session that begins with a power-on, or with nothing, may have lost the cache; one
-    /// that begins with the loss of the nexus alone has not.
+    /// Goal: a session that begins with a power-on, or with no unit attention, may have lost the
+    /// cache; a session that begins with a nexus loss alone has not.
     #[test]
     fn only_a_nexus_loss_keeps_the_cache() {
         let attentions = Attentions::default();
@@ -217,8 +217,8 @@ mod tests {
         assert_eq!(unit.resets(), 5, "nobody knows what it was");
     }
 
-    /// Goal: an error of an earlier command counts in both formats, also where nobody can read
-    /// which it was; not one that was recovered, nor one of the command itself.
+    /// Goal: an error of an earlier command is counted in both formats, also when its sense is cut
+    /// off; a recovered error and an error of the command itself are not.
     #[test]
     fn deferred_errors_are_counted() {
         let attentions = Attentions::default();
@@ -242,8 +242,8 @@ mod tests {
         assert_eq!((unit.count(), unit.resets()), (0, 0), "no unit attention");
     }
 
-    /// Goal: what a flush could not write counts as well, however its failure is told; a flush that
-    /// was refused or aborted says nothing of what was written.
+    /// Goal: data that a flush could not write is counted as well, for both flush commands and both
+    /// failure keys; a flush that was refused or aborted is not counted.
     #[test]
     fn failed_flushes_are_counted() {
         let attentions = Attentions::default();

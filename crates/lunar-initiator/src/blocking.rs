@@ -33,10 +33,10 @@ use std::sync::{Arc, mpsc};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// What one read may ask for: a wrong number is an error, not the end of memory.
+/// Greatest size of one read: a wrong count is an error and does not exhaust memory.
 pub const READ_BYTES_MAX: u64 = 1 << 30;
 
-/// A thread that drives sessions. It ends when the connector and all that was opened with it are
+/// A thread that drives sessions. It ends when the connector and all disks opened with it are
 /// dropped.
 #[derive(Clone, Debug)]
 pub struct Connector {
@@ -46,7 +46,7 @@ pub struct Connector {
 #[derive(Debug)]
 struct Driver {
     handle: Handle,
-    /// Dropped, it ends the thread.
+    /// Ends the thread when dropped.
     _stop: oneshot::Sender<()>,
 }
 
@@ -54,7 +54,7 @@ impl Connector {
     /// Starts the thread.
     ///
     /// # Errors
-    /// `Connect`: the system gives no thread or no means to wait for sockets.
+    /// `Connect` if the system cannot start a thread or a runtime.
     pub fn start() -> Result<Self, Error> {
         let refused = |error: std::io::Error| {
             Error::new(ErrorKind::Connect, format!("cannot start a thread for sessions: {error}"))
@@ -65,14 +65,14 @@ impl Connector {
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::Builder::new().name("lunar-initiator".to_owned());
         let run = move || {
-            // It is only ever dropped.
+            // The sender is only dropped, never used.
             let _ = runtime.block_on(stopped);
         };
         thread.spawn(run).map_err(refused)?;
         Ok(Self { driver: Arc::new(Driver { handle, _stop: stop }) })
     }
 
-    /// Logs in and opens the LUN that `url` names.
+    /// Logs in and opens the LUN of `url`.
     ///
     /// # Errors
     /// As [`RemoteDisk::connect`].
@@ -82,7 +82,7 @@ impl Connector {
         Ok(Disk { disk: Arc::new(disk), connector: self.clone() })
     }
 
-    /// Asks the portal of `url` which targets there are.
+    /// Lists the targets of the portal of `url`.
     ///
     /// # Errors
     /// As [`discover`](crate::discover).
@@ -95,14 +95,14 @@ impl Connector {
         self.run(async move { crate::discover(&url, &options).await })?
     }
 
-    /// Has the thread do it, and waits. Blocks: not for a task of an asynchronous program.
+    /// Runs `work` on the thread and waits. Blocks: not for tasks of an asynchronous program.
     fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
         let (done, result) = mpsc::sync_channel(1);
         self.driver.handle.spawn(async move {
-            // Whoever asked waits for it.
+            // The receiver waits below.
             let _ = done.send(work.await);
         });
         result.recv().map_err(|_| {
@@ -111,7 +111,7 @@ impl Connector {
     }
 }
 
-/// A disk behind a session, as [`RemoteDisk`]: what is lost with a connection is sent again.
+/// A disk behind a session, as [`RemoteDisk`]: commands of a lost session are sent again.
 #[derive(Clone, Debug)]
 pub struct Disk {
     disk: Arc<RemoteDisk>,
@@ -119,12 +119,12 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Its shape.
+    /// Geometry of the disk.
     pub fn geometry(&self) -> Geometry {
         self.disk.geometry()
     }
 
-    /// The disk for asynchronous programs; it lives on the connector's thread.
+    /// The disk for asynchronous programs; its sessions run on the connector's thread.
     pub fn remote(&self) -> &Arc<RemoteDisk> {
         &self.disk
     }
@@ -159,7 +159,7 @@ impl Disk {
         self.run(async move { disk.write(range, data, false).await })?
     }
 
-    /// Makes durable what was written.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
     /// As [`BlockDevice::flush`].

@@ -1,4 +1,4 @@
-//! A connection at work: it drives the protocol machine and serves the handles.
+//! The task side of a connection: drives the protocol state machine and serves the handles.
 
 use crate::completion_barrier::BarrierToken;
 use crate::connection_end::{ConnectionEnd, ended};
@@ -32,19 +32,20 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// Requests taken from the handles and not yet answered.
+/// Greatest number of requests taken from the handles and not yet answered.
 const PENDING_MAX: usize = 512;
-/// Requests taken from the handles at once; room for so many stays with the connection.
+/// Greatest number of requests taken from the handles at once; their buffer is kept.
 const TAKEN_MAX: usize = 64;
-/// A target that does not say within this what became of an ABORT TASK is left.
+/// Time after which the session is ended if the target does not answer an ABORT TASK.
 const ABORT_TIME: Duration = Duration::from_secs(30);
 
-/// Commands whose time is watched: those in hand, and some that were answered meanwhile.
+/// Greatest length of the queue of deadlines: pending commands, and some that were answered
+/// meanwhile.
 const DUE_MAX: usize = 4 * PENDING_MAX;
 
-/// What a handle asks for.
+/// A request from a handle.
 pub(crate) enum Request {
-    /// Execute a command; data-in goes to `data_in`, as long as is expected.
+    /// Execute a command; data-in goes to `data_in`, whose length is the expected one.
     Execute {
         id: TaskId,
         lun: Lun,
@@ -54,16 +55,16 @@ pub(crate) enum Request {
         load: Load,
         answer: oneshot::Sender<Result<Executed, Error>>,
     },
-    /// Ask for targets.
+    /// List the targets.
     SendTargets { answer: oneshot::Sender<Result<Vec<TargetRecord>, Error>> },
     /// Log out and end.
     Logout { answer: oneshot::Sender<Result<(), Error>> },
 }
 
 impl Request {
-    /// It was not sent, because of `error`.
+    /// Answers that the request was not sent because of `error`.
     pub(crate) fn refuse(self, error: &Error) {
-        // Whoever asked may be gone.
+        // The receiver of the answer may be dropped.
         match self {
             Self::Execute { answer, .. } => drop(answer.send(Err(error.clone().not_sent()))),
             Self::SendTargets { answer } => drop(answer.send(Err(error.clone()))),
@@ -79,13 +80,13 @@ pub(crate) struct Executed {
 }
 
 impl Executed {
-    /// It was done, with nothing to be said about it.
+    /// True when the command completed with status GOOD.
     pub(crate) fn is_good(&self) -> bool {
         let done = self.result.response == ServiceResponse::COMMAND_COMPLETED;
         done && Status(self.result.status) == Status::GOOD
     }
 
-    /// The data that came.
+    /// Returns the received data.
     pub(crate) fn data_in(&self) -> &[u8] {
         let data = self.data_in.as_deref().unwrap_or_default();
         data.get(..self.result.data_in_bytes as usize).unwrap_or(data)
@@ -99,11 +100,11 @@ enum Pending {
         data_in: Option<Buffer>,
         _load: Load,
         answer: oneshot::Sender<Result<Executed, Error>>,
-        /// The machine did not take it, because the connection was about to end.
+        /// The state machine refused the command because the connection was about to end.
         unsent: bool,
-        /// It is being aborted, and may have written something.
+        /// Set while the command is being aborted and may have written data.
         doubt: Option<UncertainWrite>,
-        /// Who waits until it is over.
+        /// Barriers that wait until the command is over.
         listeners: Vec<BarrierToken>,
     },
     Targets {
@@ -111,71 +112,72 @@ enum Pending {
     },
 }
 
-/// Where the payload in hand goes.
+/// Destination of the data segment being received.
 enum Filling {
     Nowhere,
     Control { buffer: Vec<u8>, filled: usize },
     Command { id: TaskId, at: usize },
 }
 
-/// How a login went.
+/// Sender for the result of a login.
 pub(crate) type LoginAnswer = oneshot::Sender<Result<Box<Established>, ConnectionEnd>>;
 
-/// What a connection that takes its leave waits for.
+/// Progress of leaving the session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Leaving {
-    /// It does not.
+    /// The connection stays.
     No,
-    /// Its commands end, at the latest then; the session goes on without it.
+    /// The connection waits for its commands until this time; the session continues without it.
     Drains(Time),
     /// The session is over when the target has answered, or another connection logs it out.
     LogsOut,
-    /// The target wants to be left; the machine logs out.
+    /// The connection is being logged out alone: the target requested it, or its commands are
+    /// drained.
     Asked,
 }
 
-/// An ABORT TASK under way.
+/// An ABORT TASK in flight.
 #[derive(Clone, Copy, Debug)]
 struct Abort {
     id: TaskId,
     task: TaskId,
-    /// When it should be answered.
+    /// Time by which it must be answered.
     by: Time,
 }
 
-/// A connection's machine and what waits for it.
+/// A connection's state machine, with its pending requests.
 pub(crate) struct Client {
     machine: InitiatorConnection,
-    /// The machine's first outputs were taken.
+    /// True after the first outputs of the state machine were taken.
     started: bool,
-    /// The session was told that the connection is gone.
+    /// True after the session was notified that the connection is gone.
     parted: bool,
-    /// A command was answered.
+    /// True after a command was answered.
     worked: bool,
     numbering: Arc<Numbering>,
     link: Arc<ConnectionState>,
-    /// Mail that is being read.
+    /// Mail that is being processed.
     mail: VecDeque<Mail>,
-    /// What the session is to be told: all but the window, of which the newest counts.
+    /// Messages for the session, except the window, of which only the newest counts.
     said: Vec<ToSession>,
     window: Option<ToSession>,
     requests: mpsc::Receiver<Request>,
-    /// Room for those that are being taken from there; empty otherwise.
+    /// Buffer for requests being taken from `requests`; otherwise empty.
     taken: Vec<Request>,
     leaving: Leaving,
     pending: HashMap<TaskId, Pending, BuildHasherDefault<TaskHasher>>,
-    /// Of these, what the machine did not take, and why.
+    /// Pending commands that the state machine refused, and the reasons.
     refused: Vec<(TaskId, &'static str)>,
     /// ABORT TASKs that were not answered, oldest first.
     aborts: VecDeque<Abort>,
-    /// Commands in the order they were taken, and until when they should be answered.
+    /// Commands in the order they were taken, with their deadlines.
     due: VecDeque<(TaskId, Time)>,
     command_time: Option<Duration>,
     filling: Filling,
     segment_bytes: usize,
     deadline: Option<Time>,
     logged_in: bool,
-    /// How the connection ended, told to the session when it is known why.
+    /// Ending of the connection; the session receives it when the cause is known.
     ending: Option<Ending>,
     over: Option<CloseReason>,
     login: Option<LoginAnswer>,
@@ -225,7 +227,7 @@ impl Client {
         }
     }
 
-    /// Hands an input to the machine, and does what it asks for.
+    /// Passes an input to the state machine and executes its outputs.
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
         self.machine.handle(now, input);
         self.pump(now, out);
@@ -245,11 +247,11 @@ impl Client {
         }
     }
 
-    /// What many PDUs say alike is told at the end of a turn, with one step of the session's lock
-    /// for all of it; the rest at once. The order stays.
+    /// Queues messages that many PDUs produce until the end of a poll, to send them under one lock
+    /// of the session; sends other messages at once, in order.
     fn tell_session(&mut self, now: Time, said: ToSession) {
         match said {
-            // The reason follows.
+            // The cause follows.
             ToSession::Closed { ending } => self.ending = Some(ending),
             ToSession::Window { .. } => self.window = Some(said),
             ToSession::Request { .. } | ToSession::TagFree(_) => self.said.push(said),
@@ -261,7 +263,7 @@ impl Client {
         }
     }
 
-    /// Tells the session what it was not told yet. Its answers are mail.
+    /// Sends the queued messages to the session. The replies arrive as mail.
     fn speak(&mut self) {
         self.said.extend(self.window.take());
         if !self.said.is_empty() {
@@ -273,7 +275,7 @@ impl Client {
         self.window.is_some() || !self.said.is_empty()
     }
 
-    /// The end of a turn: the session hears what there is to hear, and what it grants is sent.
+    /// At the end of a poll, sends the queued messages to the session and acts on the replies.
     fn settle_session(&mut self, now: Time, out: &mut Outbox) {
         while self.has_to_speak() {
             self.speak();
@@ -282,7 +284,7 @@ impl Client {
         }
     }
 
-    /// Takes the mail in; what the machine makes of it is still to be pumped.
+    /// Processes the mail; the outputs of the state machine are pumped by the caller.
     fn take_mail(&mut self, now: Time) {
         let mut mail = std::mem::take(&mut self.mail);
         for mail in mail.drain(..) {
@@ -305,11 +307,11 @@ impl Client {
         self.mail = mail;
     }
 
-    /// Nobody waits for that command any more. Its buffers stay until it is known to be over.
+    /// Aborts a command whose caller is gone. Its buffers stay until it is known to be over.
     fn abort(&mut self, now: Time, id: TaskId, in_doubt: Option<UncertainWrite>) {
         let Some(Pending::Command { lun, unsent: false, doubt, .. }) = self.pending.get_mut(&id)
         else {
-            return; // answered meanwhile, or not taken yet: then it will not be
+            return; // answered already, or not taken yet and never sent
         };
         *doubt = in_doubt;
         let management = Management {
@@ -343,7 +345,7 @@ impl Client {
                 self.logged_in = true;
                 self.link.set_up(!self.link.is_retired());
                 if let Some(answer) = self.login.take() {
-                    // Nobody waits any more: the handle's future was dropped.
+                    // The receiver is gone if the handle's future was dropped.
                     let _ = answer.send(Ok(established));
                 }
             }
@@ -354,7 +356,7 @@ impl Client {
                     let _ = answer.send(result.map_err(|failure| self.failed(failure)));
                 }
             }
-            // `finish` tells why, once that is known.
+            // `finish` reports the cause, once it is known.
             Output::LoggedOut { result: Err(Failure::Lost) } => {}
             Output::LoggedOut { result } => {
                 if let Some(answer) = self.logout.take() {
@@ -370,14 +372,14 @@ impl Client {
             }
             Output::Close(reason) => self.over = Some(reason),
             Output::Managed { id, .. } => self.aborted(id),
-            // Never asked for here; pings are the machine's own.
+            // Never requested here; pings are sent by the state machine itself.
             Output::Pong { .. } | Output::Text { .. } => {}
             Output::ToSession(_) | Output::Wait(_) => {}
         }
     }
 
-    /// An ABORT TASK is over. A task that the target has ended was reported before; one that it
-    /// does not know any more, or could not abort, has no end but that of the session.
+    /// Handles the end of an ABORT TASK. A task that the target ended was reported before; a task
+    /// that the target does not know, or could not abort, ends only with the session.
     fn aborted(&mut self, id: TaskId) {
         let Some(at) = self.aborts.iter().position(|abort| abort.id == id) else { return };
         let task = self.aborts.remove(at).map(|abort| abort.task);
@@ -402,13 +404,13 @@ impl Client {
 
     fn completed(&mut self, id: TaskId, result: Result<CommandResult, Failure>) {
         match result {
-            // `finish` tells why, once that is known.
+            // `finish` reports the cause, once it is known.
             Err(Failure::Lost | Failure::LoggedOut) => return,
             Err(Failure::Refused(why)) => return self.refused.push((id, why)),
             _ => {}
         }
         let command = self.pending.remove(&id);
-        // Listeners stay to the end, when what came is noted.
+        // The barrier tokens are held until the result is recorded.
         let Some(Pending::Command { lun, opcode, data_in, answer, listeners: _heard, .. }) =
             command
         else {
@@ -420,11 +422,11 @@ impl Client {
         }
         let result = match result {
             Ok(result) => {
-                // In the order in which the target spoke, before anyone acts on it.
+                // Recorded in the order of the target's responses, before a caller acts on them.
                 self.news.attentions.see(lun, self.news.number, opcode, &result);
                 Ok(Executed { result, data_in })
             }
-            // It arrived damaged and was discarded (RFC 7143 §7.8): it had no effect.
+            // Data that arrived damaged was discarded (RFC 7143 §7.8): the command had no effect.
             Err(failure @ Failure::Rejected(RejectReason::DATA_DIGEST_ERROR)) => {
                 Err(self.failed(failure).not_sent())
             }
@@ -433,7 +435,7 @@ impl Client {
         let _ = answer.send(result);
     }
 
-    /// Whoever waits for a command that is overdue is told, and then has it aborted.
+    /// Answers overdue commands with an error; their callers then have them aborted.
     fn tell_overdue(&mut self, now: Time) {
         while let Some((id, _)) = self.due.pop_front_if(|(_, by)| *by <= now) {
             let Some(Pending::Command { answer, .. }) = self.pending.get_mut(&id) else { continue };
@@ -446,7 +448,8 @@ impl Client {
         }
     }
 
-    /// What the machine did not take is refused, or, if the connection ends, told with its end.
+    /// Answers commands that the state machine refused, or marks them as unsent if the connection
+    /// ends.
     fn settle_refused(&mut self) {
         if self.refused.is_empty() {
             return;
@@ -499,7 +502,7 @@ impl Client {
                 self.pending.insert(id, pending);
                 if let Some(time) = self.command_time {
                     if self.due.len() >= DUE_MAX {
-                        // One that hangs keeps those behind it that have long been answered.
+                        // An unanswered command at the front keeps answered ones in the queue.
                         self.due.retain(|(id, _)| self.pending.contains_key(id));
                     }
                     self.due.push_back((id, now.after(time)));
@@ -529,8 +532,8 @@ impl Client {
         }
     }
 
-    /// Takes requests in, as many as there is room for; those made during the login wait in the
-    /// channel. Whether there was any.
+    /// Takes requests while there is room; requests made during the login wait in the channel.
+    /// Returns true when there was any.
     fn poll_requests(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
         let mut any = false;
         while self.takes_requests() {
@@ -549,7 +552,7 @@ impl Client {
         any
     }
 
-    /// Requests wait meanwhile in the channel; a logout is always taken.
+    /// True when the connection takes requests; otherwise they wait in the channel.
     fn takes_requests(&self) -> bool {
         self.logged_in && self.leaving == Leaving::No && self.pending.len() < PENDING_MAX
     }
@@ -566,7 +569,7 @@ impl Client {
         }
     }
 
-    /// Takes leave of a session that goes on.
+    /// Logs the connection out of a session that continues, once its commands are drained.
     fn leave_when_drained(&mut self, now: Time, out: &mut Outbox) {
         if self.logged_in
             && let Leaving::Drains(by) = self.leaving
@@ -578,17 +581,17 @@ impl Client {
         }
     }
 
-    /// It was logged in.
+    /// True when the connection was logged in.
     pub(crate) fn was_up(&self) -> bool {
         self.logged_in
     }
 
-    /// Whether the connection brought the answer to a command.
+    /// True when the connection received the response to a command.
     pub(crate) fn has_worked(&self) -> bool {
         self.worked
     }
 
-    /// Why it ended, as the session tells it.
+    /// Returns why the connection ended; the session's cause if it was dropped.
     fn cause(&self) -> ConnectionEnd {
         let reason = self.over.as_ref().unwrap_or(&CloseReason::PeerClosed);
         let ended = ended(reason, &self.portal);
@@ -598,14 +601,14 @@ impl Client {
         }
     }
 
-    /// Tells the session that the connection is gone. At ErrorRecoveryLevel 0 nobody knows what
-    /// becomes of commands that it had sent before a new session has taken the place of this one
-    /// (RFC 7143 §7.1.4.4): where there are any, the session ends with it.
+    /// Notifies the session that the connection is gone. At ErrorRecoveryLevel 0 the outcome of
+    /// commands sent on it is unknown until a new session replaces this one (RFC 7143 §7.1.4.4): if
+    /// there are any, the session ends too.
     fn part(&mut self) {
         if std::mem::replace(&mut self.parted, true) {
             return;
         }
-        // Requests and tags go with the connection.
+        // Requests and tags end with the connection.
         self.said.clear();
         let ending = self.ending.take().unwrap_or(Ending::Lost);
         let cause = self.cause().error;
@@ -634,8 +637,7 @@ impl Client {
         }
     }
 
-    /// Notes that answers are lost, before the session forgets the connection that they were to
-    /// come on; whether any are.
+    /// Records lost responses before the session removes the connection; true if there were any.
     fn tell_unheard(&self, ending: Ending) -> bool {
         let left_behind = self.pending.values().filter_map(|pending| match pending {
             Pending::Command { lun, unsent: false, .. } => Some(*lun),
@@ -652,7 +654,8 @@ impl Client {
         any
     }
 
-    /// The connection is over: whoever still waits is told why. Returns what asks it for something.
+    /// Answers all pending requests with the cause of the end. Returns it with the receiver of
+    /// further requests.
     pub(crate) fn finish(mut self) -> (ConnectionEnd, mpsc::Receiver<Request>) {
         self.link.set_up(false);
         self.settle_refused();
@@ -685,8 +688,7 @@ impl Client {
     }
 }
 
-/// A connection that is dropped without an end, by a panic or with its runtime, takes its session
-/// along.
+/// A connection that is dropped early, by a panic or with its runtime, also ends its session.
 impl Drop for Client {
     fn drop(&mut self) {
         self.part();
@@ -736,7 +738,7 @@ impl lunar_net::ConnectionHandler for Client {
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
         let mut worked = false;
         if !self.started {
-            // The login request lies ready in the machine since it was made.
+            // The login request is ready in the state machine from the start.
             self.started = true;
             self.pump(now, out);
             worked = true;

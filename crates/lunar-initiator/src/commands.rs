@@ -1,4 +1,4 @@
-//! SCSI commands an initiator sends, and what their answers say.
+//! SCSI commands of an initiator, and the parsing of their responses.
 
 use crate::session::Session;
 use crate::{CommandReply, Error, ErrorKind, Initiator};
@@ -12,13 +12,14 @@ use lunar_scsi::vpd::BlockLimitsPage;
 use lunar_wire::{Field, Lun};
 use std::time::Duration;
 
-/// How often a command is sent again after a unit attention, damaged data or a busy target.
+/// Greatest number of times a command is sent that meets unit attentions, damaged data or a busy
+/// status.
 const TRIES_MAX: u32 = 8;
-/// The first pause when a target is busy; doubled each time.
+/// Half the first pause after a busy status; pauses double each time.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Room for INQUIRY data and VPD pages.
 const INQUIRY_BYTES: u16 = 1024;
-/// The operation codes that the layouts of `scsi` do not name.
+/// Operation codes without a constant in `lunar_scsi`.
 const INQUIRY: u8 = 0x12;
 const MODE_SENSE_6: u8 = 0x1a;
 const READ_CAPACITY_10: u8 = 0x25;
@@ -28,19 +29,19 @@ pub(crate) const SYNCHRONIZE_CACHE_10: u8 = 0x35;
 pub(crate) const SYNCHRONIZE_CACHE_16: u8 = 0x91;
 const READ_CAPACITY_16_ACTION: u8 = 0x10;
 
-/// One LUN of a session, as commands address it.
+/// One LUN of a session, as the address of commands.
 #[derive(Clone, Debug)]
 pub struct Unit {
     initiator: Initiator,
     lun: Lun,
-    /// Commands go to this session or nowhere.
+    /// When set, commands are sent in this session only.
     session: Option<Session>,
 }
 
-/// What standard INQUIRY data says. SPC-4 §6.6.2.
+/// Standard INQUIRY data. SPC-4 §6.6.2.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Identity {
-    /// Peripheral qualifier; 0: a unit is there.
+    /// Peripheral qualifier; 0: a unit is present.
     pub qualifier: u8,
     /// Peripheral device type; 0: a disk.
     pub device_type: u8,
@@ -52,10 +53,10 @@ pub struct Identity {
     pub revision: String,
 }
 
-/// What READ CAPACITY says.
+/// Data returned by READ CAPACITY.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Capacity {
-    /// How many logical blocks.
+    /// Number of logical blocks.
     pub block_count: u64,
     /// Logical block length in bytes.
     pub block_bytes: u32,
@@ -78,41 +79,41 @@ pub struct Designator {
     pub text: String,
 }
 
-/// What MODE SENSE says about caching and write protection.
+/// Caching and write protection as reported by MODE SENSE.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Mode {
-    /// WP: writes are refused.
+    /// WP: the unit is write-protected.
     pub write_protected: bool,
-    /// DPOFUA: FUA is understood.
+    /// DPOFUA: the unit supports FUA.
     pub fua: bool,
-    /// WCE: there is a volatile write cache.
+    /// WCE: the unit has a volatile write cache.
     pub write_cache: bool,
 }
 
 impl Unit {
-    /// The unit `lun` of the session's target.
+    /// Returns the unit `lun` of the session's target.
     pub fn new(initiator: Initiator, lun: u16) -> Self {
         Self { initiator, lun: Lun::new(lun), session: None }
     }
 
-    /// The same unit in one session, whatever becomes of it.
+    /// Returns the same unit, bound to one session.
     pub(crate) fn in_session(&self, session: &Session) -> Self {
         Self { session: Some(session.clone()), ..self.clone() }
     }
 
-    /// The session.
+    /// Returns the session.
     pub fn initiator(&self) -> &Initiator {
         &self.initiator
     }
 
-    /// The LUN.
+    /// Returns the LUN.
     pub fn lun(&self) -> Lun {
         self.lun
     }
 
-    /// Executes a command that must end GOOD. Unit attentions are taken note of and the command is
-    /// sent again, as is one whose data arrived damaged; a busy target is given time. A command
-    /// whose session is lost is not repeated.
+    /// Executes a command that must end with GOOD. The command is sent again after a unit
+    /// attention, which is recorded, and after its data arrived damaged; after a busy status it is
+    /// sent again with growing pauses. A command whose session is lost is not repeated.
     ///
     /// # Errors
     /// `Sense` · `Status` · as [`Initiator::execute`].
@@ -139,7 +140,7 @@ impl Unit {
         }
     }
 
-    /// Waits until the unit is ready.
+    /// Checks that the unit is ready, with TEST UNIT READY.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -147,7 +148,7 @@ impl Unit {
         self.command(vec![0; 6], Bytes::new(), 0).await.map(drop)
     }
 
-    /// Standard INQUIRY data.
+    /// Reads the standard INQUIRY data.
     ///
     /// # Errors
     /// `Protocol` when it is too short · as [`command`](Self::command).
@@ -166,7 +167,7 @@ impl Unit {
         })
     }
 
-    /// The body of a vital product data page; `None` if the unit has no such page.
+    /// Reads the body of a vital product data page; `None` if the unit has no such page.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -177,7 +178,7 @@ impl Unit {
                 let end = data.len().min(4 + body_bytes);
                 Ok(Some(data.slice(4..end)))
             }
-            // Some units answer another page than the one asked for.
+            // Some units return another page than the requested one.
             Ok(_) => Ok(None),
             Err(error) if is_illegal(&error) => Ok(None),
             // istgt 0.4 refuses a page that it does not have without sense data.
@@ -194,7 +195,7 @@ impl Unit {
         Ok(reply.data_in)
     }
 
-    /// The unit serial number; `None` if it has none.
+    /// Reads the unit serial number; `None` if the unit has none.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -202,7 +203,7 @@ impl Unit {
         Ok(self.vital_page(0x80).await?.map(|body| text(&body)))
     }
 
-    /// The designators of the device identification page.
+    /// Reads the designators of the device identification page.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -210,14 +211,14 @@ impl Unit {
         Ok(self.vital_page(0x83).await?.map_or_else(Vec::new, |body| parse_designators(&body)))
     }
 
-    /// Block limits, or `None` if the unit does not tell.
+    /// Reads the block limits; `None` if the unit does not report them.
     ///
     /// # Errors
     /// As [`command`](Self::command).
     pub async fn block_limits(&self) -> Result<Option<BlockLimitsPage>, Error> {
         const BYTES: usize = 60;
         Ok(self.vital_page(0xb0).await?.map(|body| {
-            // Older units have a shorter page; what they do not tell is 0.
+            // Older units have a shorter page; missing fields are 0.
             let mut raw = [0; BYTES];
             let told = body.len().min(BYTES);
             raw[..told].copy_from_slice(&body[..told]);
@@ -225,10 +226,10 @@ impl Unit {
         }))
     }
 
-    /// Size and block lengths.
+    /// Reads size and block lengths.
     ///
     /// # Errors
-    /// `Protocol` when the answer makes no sense · as [`command`](Self::command).
+    /// `Protocol` when the response is malformed · as [`command`](Self::command).
     pub async fn capacity(&self) -> Result<Capacity, Error> {
         const BYTES: usize = 32;
         let cdb = ServiceActionIn16 {
@@ -248,7 +249,7 @@ impl Unit {
         let raw: [u8; BYTES] = data[..].try_into().map_err(|_| short("READ CAPACITY (16)"))?;
         let told = Capacity16::decode(&raw);
         let block_bytes = checked_block(told.block_bytes)?;
-        // Sizes are counted in bytes: what does not fit is no size.
+        // Sizes are counted in bytes: a size that does not fit in 64 bits is invalid.
         let block_count = told
             .last_lba
             .checked_add(1)
@@ -277,10 +278,10 @@ impl Unit {
         })
     }
 
-    /// Caching and write protection; `None` where the unit does not tell.
+    /// Reads caching and write protection; `None` if the unit does not report them.
     ///
     /// # Errors
-    /// As [`command`](Self::command), except that the unit does not know MODE SENSE.
+    /// As [`command`](Self::command); a unit without MODE SENSE is no error.
     pub async fn mode(&self) -> Result<Option<Mode>, Error> {
         const CACHING: u8 = 0x08;
         const DISABLE_BLOCK_DESCRIPTORS: u8 = 0x08;
@@ -300,7 +301,7 @@ impl Unit {
         }))
     }
 
-    /// Makes all that was written durable.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -316,7 +317,7 @@ impl Unit {
         self.command(cdb.encode().to_vec(), Bytes::new(), 0).await.map(drop)
     }
 
-    /// The LUNs of the target, as 8-byte fields.
+    /// Reads the LUNs of the target, as 8-byte fields.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -333,7 +334,8 @@ impl Unit {
         Ok(list.chunks_exact(8).map(Lun::get).collect())
     }
 
-    /// The reservation in force; `None`: there is none, or the unit knows no reservations.
+    /// Reads the reservation in force; `None` if there is none, or the unit does not support
+    /// reservations.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -363,20 +365,20 @@ pub struct Reservation {
     pub kind: u8,
 }
 
-/// Whether a command is to be sent again.
+/// Verdict on a command: it ended well, or has to be sent again.
 pub(crate) enum Verdict {
     Good,
     Again,
 }
 
-/// How often a command was sent, and how long its sender has waited.
+/// Number of times a command was sent.
 #[derive(Debug, Default)]
 pub(crate) struct Attempt {
     tries: u32,
 }
 
 impl Attempt {
-    /// Looks at how a command ended; pauses when the target is busy.
+    /// Judges how a command ended; pauses when the target is busy.
     pub(crate) async fn judge(
         &mut self,
         initiator: &Initiator,
@@ -413,9 +415,9 @@ impl Attempt {
     }
 }
 
-/// A unit attention, the error of an earlier command, with which this one was not executed
-/// (SPC-4 §4.5.7), or data that arrived damaged, which the target has not used
-/// (RFC 7143 §11.4.7.2).
+/// True for a unit attention, for the error of an earlier command, with which this one was not
+/// executed (SPC-4 §4.5.7), and for data that arrived damaged, which the target has not used (RFC
+/// 7143 §11.4.7.2).
 fn is_passing(sense: &[u8]) -> bool {
     let damaged = Sense::PROTOCOL_SERVICE_CRC_ERROR;
     Sense::is_deferred(sense)
@@ -431,7 +433,7 @@ fn sense_error(opcode: u8, bytes: &[u8]) -> Error {
     let what = match &mut sense {
         Some(sense) => {
             if of_earlier {
-                sense.information = None; // no block of this command
+                sense.information = None; // not a block of this command
             }
             let [code, qualifier] = sense.code.to_be_bytes();
             let of = if of_earlier { ", of earlier commands" } else { "" };
@@ -442,7 +444,7 @@ fn sense_error(opcode: u8, bytes: &[u8]) -> Error {
     Error::new(ErrorKind::Sense(sense), what)
 }
 
-/// The unit does not know the command, or this form of it.
+/// True when the unit does not support the command, or this form of it.
 pub(crate) fn is_illegal(error: &Error) -> bool {
     error.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST)
 }
@@ -451,7 +453,7 @@ fn short(command: &str) -> Error {
     Error::new(ErrorKind::Protocol, format!("the answer to {command} makes no sense"))
 }
 
-/// What a `BlockDevice` can have.
+/// Returns `block_bytes` if a `BlockDevice` can have blocks of this length.
 fn checked_block(block_bytes: u32) -> Result<u32, Error> {
     if block_bytes.is_power_of_two() && (512..=4096).contains(&block_bytes) {
         return Ok(block_bytes);
@@ -460,7 +462,7 @@ fn checked_block(block_bytes: u32) -> Result<u32, Error> {
     Err(Error::new(ErrorKind::Protocol, what).hint("only 512, 1024, 2048 and 4096 are supported"))
 }
 
-/// ASCII, padded with spaces or zeroes.
+/// Decodes ASCII that is padded with spaces or zeroes.
 fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -493,7 +495,8 @@ mod tests {
     use super::*;
     use lunar_scsi::sense::SenseFormat;
 
-    /// Goal: designators of a hostile page are read without panic, as far as they are whole.
+    /// Goal: designators of a malformed page are read without panic, up to the first incomplete
+    /// one.
     #[test]
     fn designators_end_where_the_page_ends() {
         let page = [
@@ -510,8 +513,8 @@ mod tests {
         }
     }
 
-    /// Goal: what passes by itself is sent again: a unit attention, a write whose data was damaged
-    /// on the way, and what met the error of an earlier command. Other aborted commands are not.
+    /// Goal: a command is sent again after a unit attention, after its data was damaged on the way,
+    /// and after the deferred error of an earlier command; not after other aborted commands.
     #[test]
     fn some_sense_passes() {
         for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
@@ -527,7 +530,7 @@ mod tests {
         assert!(!is_passing(&[]));
     }
 
-    /// Goal: where errors of earlier commands do not end, no block of this one is at fault.
+    /// Goal: the error of an earlier command names no block of the current one.
     #[test]
     fn a_deferred_error_names_no_block_of_ours() {
         let mut bytes = Sense::WRITE_ERROR.with_information(7).encode(SenseFormat::Fixed);

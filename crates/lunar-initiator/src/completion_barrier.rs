@@ -1,28 +1,28 @@
-//! Hearing out: waiting for the end of what is under way, without a word from it.
+//! Waits for the end of all commands in flight, without a message from them.
 
 use std::convert::Infallible;
 use tokio::sync::mpsc;
 
-/// Somebody waits until this and all its clones are dropped.
+/// Token that keeps a barrier waiting; the wait ends when all clones are dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct BarrierToken {
     _end: mpsc::Sender<Infallible>,
 }
 
-/// The wait itself.
+/// Waits until all its tokens are dropped.
 #[derive(Debug)]
 pub(crate) struct CompletionBarrier {
     listeners: mpsc::Receiver<Infallible>,
 }
 
 impl CompletionBarrier {
-    /// A wait, and what keeps it going.
+    /// Returns a token and its barrier.
     pub(crate) fn new() -> (BarrierToken, Self) {
         let (end, listeners) = mpsc::channel(1);
         (BarrierToken { _end: end }, Self { listeners })
     }
 
-    /// Returns when the last listener is dropped. Whoever drops it says for how long that may take.
+    /// Returns when the last token is dropped. The holders of tokens limit the time.
     pub(crate) async fn end(mut self) {
         let None = self.listeners.recv().await;
     }
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    /// Goal: the wait lasts as long as any listener, and no longer.
+    /// Goal: the wait lasts as long as any token, and no longer.
     #[test]
     fn the_last_listener_ends_the_wait() {
         let (listener, hearing) = CompletionBarrier::new();

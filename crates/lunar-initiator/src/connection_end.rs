@@ -1,4 +1,4 @@
-//! Why connections end, in words for those who waited.
+//! Causes of the end of a connection, as errors for callers.
 
 use crate::{Error, ErrorKind};
 use lunar_iscsi::connection::initiator::CloseReason;
@@ -6,13 +6,13 @@ use lunar_iscsi::login::ChapAlgorithm;
 use lunar_iscsi::login::initiator::LoginFailure;
 use lunar_iscsi::pdu::LoginStatus;
 
-/// Why a connection is over.
+/// The end of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionEnd {
     pub(crate) error: Error,
-    /// Log in there instead.
+    /// Address of a redirect, where the login is to be repeated.
     pub(crate) redirect: Option<String>,
-    /// The target closed the connection instead of answering TaskReporting and
+    /// True when the target closed the connection instead of answering TaskReporting and
     /// iSCSIProtocolLevel.
     pub(crate) closed_over_newer_keys: bool,
 }
@@ -23,7 +23,7 @@ impl From<Error> for ConnectionEnd {
     }
 }
 
-/// A connection with `portal` is over for this reason.
+/// Returns the end of a connection with `portal` for this reason.
 pub(crate) fn ended(reason: &CloseReason, portal: &str) -> ConnectionEnd {
     let lost = |what: String| Error::new(ErrorKind::SessionLost, what);
     let error = match reason {
@@ -53,7 +53,7 @@ pub(crate) fn ended(reason: &CloseReason, portal: &str) -> ConnectionEnd {
 fn login_error(failure: &LoginFailure, portal: &str) -> Error {
     let what = format!("login to {portal} failed: {}", failure.what);
     match failure.status {
-        // tgt 1.0.85 computes SHA-1 under the number that IANA gave to SHA-256.
+        // tgt 1.0.85 computes SHA-1 under the number that IANA assigned to SHA-256.
         Some(LoginStatus::AUTHENTICATION_FAILURE | LoginStatus::INITIATOR_ERROR)
             if failure.proven_by == Some(ChapAlgorithm::Sha256) =>
         {

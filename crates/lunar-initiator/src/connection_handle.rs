@@ -1,4 +1,4 @@
-//! One connection of a session: what the handles see of it, and its life.
+//! One connection of a session: the handle for its users, and the task that runs it.
 
 use crate::client::{Client, LoginAnswer, Request};
 use crate::connection_end::ConnectionEnd;
@@ -17,58 +17,59 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Requests that wait between handles and the connection.
+/// Greatest number of requests queued between the handles and the connection.
 const QUEUE_REQUESTS_MAX: usize = 256;
-/// What a command weighs besides its data.
+/// Load that a command counts for besides its data, in bytes.
 const COMMAND_BYTES: u64 = 512;
-/// A connection is made again so often in a row without coming to work; then the session goes on
-/// without it.
+/// Greatest number of attempts in a row to re-establish a connection that never becomes usable;
+/// after them the session continues without it.
 const RETRIES_MAX: u32 = 8;
-/// A connection that lasted so long has worked, though no command came its way.
+/// Time after which a connection counts as having worked, even if it executed no command.
 const WORKED_TIME: Duration = Duration::from_secs(60);
 
-/// A connection, for those who have something to send. When the last is dropped, the session is
-/// logged out.
+/// Handle of a connection, for sending requests. The session is logged out when the last handle is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionHandle {
     pub(crate) requests: mpsc::Sender<Request>,
     pub(crate) state: Arc<ConnectionState>,
-    /// Closed when the connection is gone for good.
+    /// Closed when the connection has ended for good.
     alive: watch::Receiver<()>,
 }
 
 impl ConnectionHandle {
-    /// The session goes on without it, or is over.
+    /// True when the session continues without this connection, or is over.
     pub(crate) fn is_gone(&self) -> bool {
         self.alive.has_changed().is_err()
     }
 
-    /// Has the session go on without it; returns when its commands have ended and it is gone.
+    /// Removes the connection from the session; returns when its commands and the connection itself
+    /// have ended.
     pub(crate) async fn dismiss(&self) {
         self.state.set_up(false);
         self.state.retired.store(true, Ordering::Release);
-        // One that is gone already has nothing to end.
+        // A connection that has already ended has nothing to retire.
         let _ = self.state.mailbox.put(Mail::Retire);
         let mut alive = self.alive.clone();
         while alive.changed().await.is_ok() {}
     }
 }
 
-/// What a connection and those who use it know of each other.
+/// State shared by a connection's task and its handles.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     pub(crate) cid: u16,
     pub(crate) mailbox: Arc<Mailbox>,
-    /// It is logged in and takes requests.
+    /// True while the connection is logged in and takes requests.
     up: AtomicBool,
-    /// The session goes on without it.
+    /// True when the session continues without the connection.
     retired: AtomicBool,
     outstanding_bytes: AtomicU64,
     next_id: AtomicU64,
 }
 
 impl ConnectionState {
-    /// A connection that is not logged in.
+    /// Returns the state of a connection that is not logged in.
     pub(crate) fn new(cid: u16) -> Arc<Self> {
         Arc::new(Self {
             cid,
@@ -92,17 +93,17 @@ impl ConnectionState {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// A name for a task, never used twice on this connection.
+    /// Returns an ID for a task, unique on this connection.
     pub(crate) fn new_id(&self) -> TaskId {
         TaskId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Data and commands that were given to it and are not answered, in bytes.
+    /// Bytes of commands and data that were queued on the connection and are not answered.
     pub(crate) fn outstanding_bytes(&self) -> u64 {
         self.outstanding_bytes.load(Ordering::Relaxed)
     }
 
-    /// A command with so much data, until the load is dropped.
+    /// Counts a command with `data_bytes` of data as outstanding until the result is dropped.
     pub(crate) fn load(self: &Arc<Self>, data_bytes: usize) -> Load {
         let bytes = COMMAND_BYTES + data_bytes as u64;
         self.outstanding_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -110,7 +111,7 @@ impl ConnectionState {
     }
 }
 
-/// What a command adds to its connection's work.
+/// Load that one command adds to its connection; subtracted on drop.
 #[derive(Debug)]
 pub(crate) struct Load {
     link: Arc<ConnectionState>,
@@ -123,7 +124,7 @@ impl Drop for Load {
     }
 }
 
-/// How a connection lives: it logs in, and in again while its session goes on without it.
+/// The task of a connection: logs in, and reconnects while its session continues.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionTask {
     pub(crate) way: TargetConnector,
@@ -133,8 +134,8 @@ pub(crate) struct ConnectionTask {
     pub(crate) state: Arc<ConnectionState>,
 }
 
-/// Ends the connection's task, unless its login was awaited to the end: a login that somebody has
-/// given up must not take the place of a later one.
+/// Aborts the connection's task unless its login was awaited to the end: a login that was given up
+/// must not take the place of a later one.
 struct LoginGuard(Option<AbortHandle>);
 
 impl Drop for LoginGuard {
@@ -169,7 +170,7 @@ impl ConnectionTask {
         }
     }
 
-    /// The connection's machines, about to log in.
+    /// Returns the connection's state machines, ready to log in.
     fn client(
         &self,
         inbox: mpsc::Receiver<Request>,
@@ -189,7 +190,7 @@ impl ConnectionTask {
         Ok(Client::new(options, self, inbox, login, clock.now()))
     }
 
-    /// The connection, until its session is over or does without it.
+    /// Runs the connection until its session is over or continues without it.
     async fn run(
         self,
         mut tcp: TcpStream,
@@ -221,7 +222,8 @@ impl ConnectionTask {
         }
     }
 
-    /// Nobody reads its mail any more.
+    /// Closes the mailbox, which has no reader any more, and keeps the uncertain writes found in
+    /// it.
     fn settle_mail(&self) {
         for mail in self.state.mailbox.close() {
             if let Mail::Abort(_, Some(doubt)) = mail {
@@ -230,8 +232,8 @@ impl ConnectionTask {
         }
     }
 
-    /// Another socket for a session that goes on; meanwhile nothing is taken. `None`: the session
-    /// does without this connection, or is over.
+    /// Connects another socket for a session that continues, and refuses requests meanwhile.
+    /// Returns `None` when the session is over or continues without this connection.
     async fn again(
         &self,
         requests: &mut mpsc::Receiver<Request>,
@@ -262,7 +264,7 @@ impl ConnectionTask {
         None
     }
 
-    /// The session goes on with the connections that work.
+    /// Logs that the session continues with the remaining connections.
     fn give_up(&self, error: &Error) {
         if self.way.quirks.tells_of_fewer() {
             tracing::warn!(
@@ -275,7 +277,7 @@ impl ConnectionTask {
     }
 }
 
-/// Attempts in a row to make a connection again, and the pauses before them.
+/// Counts the attempts in a row to re-establish a connection, with the pauses before them.
 struct Retries {
     begun: u32,
     backoff: Backoff,
@@ -286,7 +288,7 @@ impl Retries {
         Self { begun: 0, backoff: Backoff::by_chance() }
     }
 
-    /// The pause before the next try; `None`: there was one too many.
+    /// Returns the pause before the next attempt; `None` when all attempts are used up.
     fn next_pause(&mut self) -> Option<Duration> {
         if self.begun == RETRIES_MAX {
             return None;
@@ -296,10 +298,10 @@ impl Retries {
     }
 }
 
-/// It is over.
+/// Returns the error for a session that is over.
 pub(crate) fn gone(portal: &str) -> Error {
     Error::new(ErrorKind::SessionLost, format!("the session with {portal} is over"))
 }
 
-/// How long a connection that takes its leave waits for its commands.
+/// Time a connection that logs out waits for its commands.
 pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(30);

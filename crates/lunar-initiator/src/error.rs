@@ -1,4 +1,4 @@
-//! What can go wrong in the initiator role.
+//! Errors of the initiator role.
 
 use lunar_scsi::sense::Sense;
 
@@ -8,73 +8,73 @@ use lunar_scsi::sense::Sense;
 pub enum ErrorKind {
     /// No TCP connection to the portal.
     Connect,
-    /// The target refused who we are, or did not prove who it is.
+    /// The target refused the initiator's name or credentials, or did not prove its own identity.
     Authentication,
     /// The target refused the login for another reason.
     Login,
-    /// The session is gone. Whether commands in flight had an effect is not known.
+    /// The session is lost. The outcome of commands in flight is unknown.
     SessionLost,
-    /// The command had no effect: the session was gone before it was sent, or it arrived damaged
-    /// and the target discarded it.
+    /// The command had no effect: the session was lost before it was sent, or the command arrived
+    /// damaged and the target discarded it.
     NotSent,
-    /// The target did not answer the command in time. Whether it had an effect is not known: it is
-    /// aborted, and what is written to the same blocks of a [`RemoteDisk`](crate::RemoteDisk) from
-    /// now on waits until that is done.
+    /// The target did not answer the command in time. Its outcome is unknown: the command is
+    /// aborted, and later writes to the same blocks of a [`RemoteDisk`](crate::RemoteDisk) wait
+    /// until the abort is done.
     TimedOut,
     /// The unit is not the one that was opened, or has shrunk. Nothing was read from it or
     /// written to it.
     Changed,
-    /// Writes that were acknowledged before they were made durable may be lost, because the
-    /// target's cache was, for example by a restart, or because the target could not write it.
+    /// Acknowledged writes that were not yet durable may be lost, because the target's cache was
+    /// lost, for example by a restart, or because the target could not write them.
     CacheLost,
-    /// The target did not take the request, or we did not.
+    /// The target or the initiator refused the request.
     Refused,
-    /// CHECK CONDITION with this sense; `None`: none came, or it cannot be read.
+    /// CHECK CONDITION with this sense data; `None` if it is missing or malformed.
     Sense(Option<Sense>),
-    /// Any other SCSI status but GOOD.
+    /// Any other SCSI status that is no success.
     Status(u8),
-    /// The target answered something that cannot be.
+    /// The target sent an invalid response.
     Protocol,
 }
 
-/// A failure: its kind, and in words what failed and what to do.
+/// An error: its kind, a description and a hint.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct Error {
     /// Kind.
     pub kind: ErrorKind,
-    /// What failed and why.
+    /// Description: what failed and why.
     pub what: String,
-    /// What to do.
+    /// Remedy.
     pub hint: Option<String>,
 }
 
 impl Error {
-    /// A failure.
+    /// Returns an error without a hint.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self { kind, what: what.into(), hint: None }
     }
 
-    /// With advice.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// It happened to a command that had no effect.
+    /// Marks the error as that of a command that had no effect.
     pub(crate) fn not_sent(mut self) -> Self {
         self.kind = ErrorKind::NotSent;
         self
     }
 
-    /// The session is gone, or the command did not reach the target whole: sent again, perhaps in
-    /// another session, it may be served.
+    /// True when the session is lost, or the command did not arrive intact: it may succeed when
+    /// sent again, perhaps in another session.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self.kind, ErrorKind::SessionLost | ErrorKind::NotSent)
     }
 
-    /// The sense data, if the failure is a CHECK CONDITION.
+    /// Returns the sense data, if the error is a CHECK CONDITION.
     pub fn sense(&self) -> Option<&Sense> {
         match &self.kind {
             ErrorKind::Sense(sense) => sense.as_ref(),

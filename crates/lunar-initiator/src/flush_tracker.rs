@@ -1,11 +1,11 @@
-//! What was acknowledged but not flushed, and whether it may be lost.
+//! Tracks acknowledged writes that are not flushed, and whether they may be lost.
 
 use crate::attentions::CacheLossCounts;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The acknowledged writes of one disk that a volatile cache may still hold.
 ///
-/// What the unit tells of its cache is counted elsewhere; each call is given the counts.
+/// Losses that the unit reports are counted elsewhere; each call receives the current counts.
 #[derive(Debug)]
 pub(crate) struct FlushTracker {
     state: Mutex<State>,
@@ -13,18 +13,18 @@ pub(crate) struct FlushTracker {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What was looked at.
+    /// The counts of the last call.
     told: CacheLossCounts,
-    /// Writes acknowledged, and how many of the first of them are durable or told to be lost.
+    /// Acknowledged writes, and the number of the first of them that are durable or reported lost.
     acknowledged: u64,
     settled: u64,
-    /// How often writes may have been lost.
+    /// Number of times writes may have been lost.
     losses: u64,
-    /// Nobody was told of the last loss yet.
+    /// True when no caller has been informed of the last loss yet.
     untold: bool,
 }
 
-/// When an operation began whose own writes its flush has to find.
+/// Begin of an operation whose flush must cover its own writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlushMark {
     losses: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Flush {
     losses: u64,
 }
 
-/// Acknowledged writes may be lost.
+/// Error: acknowledged writes may be lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct CacheLost;
 
@@ -46,8 +46,8 @@ impl FlushTracker {
         Self { state: Mutex::new(State { told, ..State::default() }) }
     }
 
-    /// A write was acknowledged that had been sent after `sent_after` was told. One that something
-    /// was told between may be lost, whichever came first.
+    /// Records an acknowledged write that was sent when the counts were `sent_after`. If the counts
+    /// have changed since, the write may be lost, whichever came first.
     pub(crate) fn acknowledged(&self, sent_after: CacheLossCounts, told: CacheLossCounts) {
         let mut state = self.state();
         state.look(told);
@@ -59,19 +59,19 @@ impl FlushTracker {
         }
     }
 
-    /// An operation begins that writes and then flushes.
+    /// Marks the begin of an operation that writes and then flushes.
     pub(crate) fn mark(&self, told: CacheLossCounts) -> FlushMark {
         let mut state = self.state();
         state.look(told);
         FlushMark { losses: state.losses }
     }
 
-    /// A flush begins, of an operation that began at `since`. It covers what was acknowledged
-    /// before.
+    /// Begins a flush, for an operation that began at `since`. The flush covers all writes
+    /// acknowledged before.
     ///
     /// # Errors
-    /// `CacheLost` when something was lost since, also if others were told, and once, when
-    /// something was lost before.
+    /// `CacheLost` when there was a loss since, even if other callers were informed, and once when
+    /// there was a loss before.
     pub(crate) fn begin(
         &self,
         since: FlushMark,
@@ -85,27 +85,27 @@ impl FlushTracker {
         Ok(Flush { covers: state.acknowledged, losses: state.losses })
     }
 
-    /// There is anything that it has to make durable.
+    /// True when the flush has writes to make durable.
     pub(crate) fn needs(&self, flush: Flush) -> bool {
         flush.covers > self.state().settled
     }
 
-    /// What the target said is not known, and all that was acknowledged may be lost.
+    /// Records that all acknowledged writes may be lost, when a response of the target is missing.
     pub(crate) fn lose(&self) {
         self.state().lose();
     }
 
-    /// How often writes may have been lost.
+    /// Number of times writes may have been lost.
     pub(crate) fn losses(&self, told: CacheLossCounts) -> u64 {
         let mut state = self.state();
         state.look(told);
         state.losses
     }
 
-    /// The target said that it is done.
+    /// Ends a flush that the target has answered.
     ///
     /// # Errors
-    /// `CacheLost` when something was lost since it began.
+    /// `CacheLost` when there was a loss since it began.
     pub(crate) fn end(&self, flush: Flush, told: CacheLossCounts) -> Result<(), CacheLost> {
         let mut state = self.state();
         state.look(told);
@@ -125,7 +125,7 @@ impl FlushTracker {
 impl State {
     fn look(&mut self, told: CacheLossCounts) {
         let reset = told.resets != self.told.resets && self.acknowledged > self.settled;
-        // What failed may have been told to be durable already: that is taken back.
+        // A failed write may have been reported as durable before; this is revoked.
         if reset || told.failures != self.told.failures {
             self.lose();
         }
@@ -143,18 +143,18 @@ impl State {
 mod tests {
     use super::*;
 
-    /// So many resets, and no failures.
+    /// Counts with this number of resets, and no failures.
     fn told(resets: u64) -> CacheLossCounts {
         CacheLossCounts { resets, failures: 0 }
     }
 
-    /// A flush that nothing belongs to.
+    /// Begins a flush that belongs to no earlier operation.
     fn begin(disk: &FlushTracker, resets: u64) -> Result<Flush, CacheLost> {
         disk.begin(disk.mark(told(resets)), told(resets))
     }
 
-    /// Goal: a reset between an acknowledged write and the end of its flush is told; one without
-    /// anything to lose is not.
+    /// Goal: a reset between an acknowledged write and the end of its flush is reported once; a
+    /// reset without unflushed writes is not.
     #[test]
     fn what_may_be_lost_is_told_once() {
         let disk = FlushTracker::new(told(1));
@@ -169,8 +169,8 @@ mod tests {
         assert!(begin(&disk, 4).is_ok(), "told once");
     }
 
-    /// Goal: each flush that ran while something was lost fails, and a write that a flush does not
-    /// cover waits for the next.
+    /// Goal: each flush that ran during a loss fails, and a write that a flush does not cover waits
+    /// for the next.
     #[test]
     fn all_who_flush_meanwhile_are_told() {
         let disk = FlushTracker::new(told(0));
@@ -184,8 +184,8 @@ mod tests {
         assert_eq!(begin(&disk, 2).unwrap_err(), CacheLost, "the flush had begun before the write");
     }
 
-    /// Goal: an acknowledgement that is looked at late, when the reset is known already, counts as
-    /// from before it.
+    /// Goal: an acknowledgement that is processed after the reset is known counts as from before
+    /// the reset.
     #[test]
     fn a_late_acknowledgement_may_be_lost() {
         let disk = FlushTracker::new(told(0));
@@ -195,8 +195,8 @@ mod tests {
         assert!(begin(&disk, 1).is_ok());
     }
 
-    /// Goal: an operation whose own write was lost fails, though somebody else's flush was told of
-    /// the loss; one that began after the loss does not.
+    /// Goal: an operation whose own write was lost fails, although another flush has already
+    /// reported the loss; an operation that began after the loss does not fail.
     #[test]
     fn a_loss_that_another_was_told_of_is_told_to_whom_it_hits() {
         let disk = FlushTracker::new(told(0));
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(disk.end(flush, told(1)), Ok(()));
     }
 
-    /// Goal: what failed later is told, whatever was flushed meanwhile, and once.
+    /// Goal: a failed write is reported once, even if a flush succeeded meanwhile.
     #[test]
     fn a_failure_is_told_though_all_was_flushed() {
         let disk = FlushTracker::new(told(0));
@@ -229,7 +229,8 @@ mod tests {
         assert_eq!(disk.end(flush, failed), Ok(()));
     }
 
-    /// Goal: a flush whose target may have said that its cache was lost fails, and no later one.
+    /// Goal: a flush fails when the target's report of a cache loss may be missing, and no later
+    /// flush fails for it.
     #[test]
     fn what_was_not_heard_may_be_lost() {
         let disk = FlushTracker::new(told(0));

@@ -1,4 +1,4 @@
-//! The handle of a session that any thread may use, and that outlives the loss of its connection.
+//! Handle of a session, usable from any thread, that outlasts the loss of connections.
 
 use crate::attentions::UnitAttentions;
 use crate::client::Executed;
@@ -19,30 +19,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Before a command is sent again that a session which goes on did not take.
+/// Pause before a command is sent again that a continuing session did not take.
 pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
-/// A session with one target, over one or more connections
-/// ([`SessionOptions::connections`]): each command goes to the one with the least data under way,
-/// and stays there (RFC 7143 §4.2.5.1). Handles are cheap to clone and may be used from any thread.
-/// When the last is dropped the session is logged out. When the future of a command is dropped, the
-/// command is aborted at the target.
+/// A session with one target, over one or more connections ([`SessionOptions::connections`]): each
+/// command uses the connection with the fewest bytes in flight, and stays on it (RFC 7143
+/// §4.2.5.1). Handles are cheap to clone and may be used from any thread. The session is logged out
+/// when the last handle is dropped. A command whose future is dropped is aborted at the target.
 ///
-/// When a connection is lost with commands under way, so is the session (ErrorRecoveryLevel 0): the
-/// others are closed. One that had nothing to do is made again while the session goes on; after
-/// eight tries in a row that come to nothing the session goes on without it. Where a target closes
-/// one of several busy connections in three sessions within ten minutes, as those do that want
-/// commands in the order of their CmdSN, all commands use one connection from then on. The next
-/// request after the loss of a session has another one made, on the runtime of the first: with the
-/// same ISID, so that it takes the place of the lost one at the target, and tried again with
-/// growing pauses. It does so in the same portal group only (RFC 7143 §6.3.5); a session in another
-/// one is not used. A command that was not sent waits for it, up to
-/// [`SessionOptions::recovery_seconds`]. One that was sent fails: only
-/// who gave it knows whether it may be repeated. [`RemoteDisk`](crate::RemoteDisk) repeats its own.
+/// When a connection is lost with commands in flight, the session is lost (ErrorRecoveryLevel 0):
+/// the other connections are closed. An idle connection that is lost is re-established while the
+/// session continues; after eight failed attempts in a row the session continues without it. If a
+/// target closes one of several busy connections in three sessions within ten minutes, as targets
+/// do that require commands in the order of their CmdSN, all commands use one connection from then
+/// on.
 ///
-/// A unit tells a new session of a power-on or of the loss of the nexus by a unit attention; what
-/// else the session held at the target, such as RESERVE (6), is gone. Persistent reservations
-/// stay, for they belong to the initiator port.
+/// The next request after the loss of a session has another one established, on the runtime of the
+/// first. It has the same ISID, so that it replaces the lost one at the target, and is retried with
+/// growing pauses. It must reach the same portal group (RFC 7143 §6.3.5); a session in another one
+/// is not used. A command that was not sent waits for the new session, up to
+/// [`SessionOptions::recovery_seconds`]. A command that was sent fails: only its caller can decide
+/// whether it may be repeated. [`RemoteDisk`](crate::RemoteDisk) repeats its own commands.
+///
+/// A unit reports a power-on or a nexus loss to a new session by a unit attention; other state of
+/// the old session, such as RESERVE (6), is gone. Persistent reservations remain, because they
+/// belong to the initiator port.
 #[derive(Clone, Debug)]
 pub struct Initiator {
     shared: Arc<Shared>,
@@ -51,9 +52,9 @@ pub struct Initiator {
 #[derive(Debug)]
 struct Shared {
     keeper: Arc<SessionSupervisor>,
-    /// The last session there was.
+    /// The last session.
     last: Mutex<Arc<LastSession>>,
-    /// Its number, so that nobody takes the lock to find it known.
+    /// Number of the last session, readable without the lock.
     last_number: AtomicU64,
     recovery: Duration,
     pool: BufferPool,
@@ -72,21 +73,22 @@ impl Drop for Shared {
     }
 }
 
-/// What a command came to: the target's answer, and the data it sent.
+/// Response to a command, with the data received.
 #[derive(Clone, Debug)]
 pub struct CommandReply {
     /// Status, sense, residuals.
     pub result: CommandResult,
-    /// The data that came, `result.data_in_bytes` long.
+    /// The data received, `result.data_in_bytes` long.
     pub data_in: Bytes,
 }
 
 impl Initiator {
-    /// Logs in to the target that `url` names, in a task of the current tokio runtime.
+    /// Logs in to the target of `url`, in a task of the current tokio runtime.
     ///
-    /// A redirect by the target is followed, at most four times. A first login that fails is not
-    /// tried again, but for one that an old target answers by closing the connection: once, without
-    /// the keys that it does not know ([`SessionOptions::protocol_level`]).
+    /// Follows at most four redirects. A first login that fails is not retried, except when the
+    /// target closes the connection without answering, as old targets do: the login is then
+    /// repeated, and at last sent without the keys that RFC 3720 lacks
+    /// ([`SessionOptions::protocol_level`]).
     ///
     /// # Errors
     /// `Connect` · `Authentication` · `Login`.
@@ -104,12 +106,12 @@ impl Initiator {
         Ok(Self { shared: Arc::new(Shared { keeper, last, last_number, recovery, pool }) })
     }
 
-    /// What the last login brought: negotiated keys, portal group, alias.
+    /// Result of the last login: negotiated keys, portal group, alias.
     pub fn established(&self) -> Arc<Established> {
         Arc::clone(&self.last().established)
     }
 
-    /// The target's name.
+    /// Name of the target.
     pub fn target_name(&self) -> Option<&str> {
         self.shared.keeper.way().target_name.as_deref()
     }
@@ -119,7 +121,7 @@ impl Initiator {
         self.last().portal.clone()
     }
 
-    /// How many connections of the session are logged in; 0 while it is lost.
+    /// Number of connections of the session that are logged in; 0 while it is lost.
     pub fn connections(&self) -> usize {
         match &*self.shared.keeper.standing() {
             SessionState::Up(session) if !session.is_over() => session.connections(),
@@ -127,10 +129,10 @@ impl Initiator {
         }
     }
 
-    /// Adds connections to the session, or takes the last away once their commands have ended:
-    /// at least one, at most as many as the target allows (MaxConnections), or as many as it
-    /// takes. Sessions that follow a lost one have as many. Commands use all of them again, if they
-    /// had come to use one. Returns how many there are.
+    /// Adds connections to the session, or removes the last ones once their commands have ended: at
+    /// least one, at most as many as the target allows (MaxConnections) and accepts. Later sessions
+    /// have as many. If commands had been restricted to one connection, they use all of them again.
+    /// Returns the number of connections.
     ///
     /// # Errors
     /// As [`execute`](Self::execute), when there is no session.
@@ -139,29 +141,29 @@ impl Initiator {
         self.adjust_connections(wanted).await
     }
 
-    /// Several connections are tried anew, though the target seemed to bear one only.
+    /// Forgets that the target seemed to support one connection only.
     pub(crate) fn forget_order(&self) {
         self.shared.keeper.way().quirks.forget_order();
     }
 
-    /// Adds connections or takes some away, as [`set_connections`](Self::set_connections) does, and
-    /// leaves what was found out about the target.
+    /// Adds or removes connections as [`set_connections`](Self::set_connections) does, but keeps
+    /// the quirks found in the target.
     pub(crate) async fn adjust_connections(&self, wanted: u16) -> Result<usize, Error> {
         let session = self.session(&mut self.patience()).await?;
         self.shared.keeper.set_connections(session.clone(), wanted).await?;
         Ok(session.connections())
     }
 
-    /// Where data-in buffers come from.
+    /// Pool of the data-in buffers.
     pub fn pool(&self) -> &BufferPool {
         &self.shared.pool
     }
 
-    /// Executes a SCSI command: `cdb` of 1 to 1,020 bytes, `data_out` sent as it is, at most
-    /// `data_in_max` bytes received. Any SCSI status is an answer, not an error.
+    /// Executes a SCSI command: `cdb` has 1 to 1,020 bytes, `data_out` is sent, at most
+    /// `data_in_max` bytes are received. Any SCSI status is a result, not an error.
     ///
     /// # Errors
-    /// `SessionLost`: whether it had an effect is not known · `NotSent`: it had none · `Refused`.
+    /// `SessionLost`: the outcome is unknown · `NotSent`: the command had no effect · `Refused`.
     pub async fn execute(
         &self,
         lun: Lun,
@@ -178,7 +180,7 @@ impl Initiator {
                 Err(error) if error.kind == ErrorKind::NotSent => {
                     patience.lost(error)?;
                     if !session.is_over() {
-                        // It takes nothing for now, or what it took arrived damaged.
+                        // The session takes no commands for now, or data arrived damaged.
                         self.pause(REFUSED_PAUSE).await;
                     }
                 }
@@ -187,7 +189,7 @@ impl Initiator {
         }
     }
 
-    /// The same, in this session or not at all.
+    /// Executes a command as [`execute`](Self::execute) does, in this session only.
     pub(crate) async fn execute_on(
         &self,
         session: &Session,
@@ -209,22 +211,22 @@ impl Initiator {
         Ok(CommandReply { result, data_in })
     }
 
-    /// Room for data-in; none for none.
+    /// Returns a buffer for data-in; `None` for 0 bytes.
     pub(crate) fn buffer(&self, bytes: u32) -> Option<Buffer> {
         (bytes > 0).then(|| self.shared.pool.take(bytes as usize))
     }
 
-    /// For one command.
+    /// Returns the retry deadline of one command.
     pub(crate) fn patience(&self) -> RetryDeadline {
         RetryDeadline::new(self.shared.recovery)
     }
 
-    /// Waits, on whatever thread.
+    /// Waits, on any thread.
     pub(crate) async fn pause(&self, time: Duration) {
         self.shared.keeper.timer(Instant::now() + time).await;
     }
 
-    /// Its session, if it is not lost; does not wait.
+    /// Returns the session if it is not lost, without waiting.
     pub(crate) fn session_now(&self) -> Option<Session> {
         match &*self.shared.keeper.standing() {
             SessionState::Up(session) if !session.is_over() => {
@@ -235,45 +237,45 @@ impl Initiator {
         }
     }
 
-    /// Has a lost session made again, at least until then, and does not wait.
+    /// Has a lost session re-established, at least until `until`, without waiting.
     pub(crate) fn revive(&self, until: Instant) {
         self.shared.keeper.keep(until);
     }
 
-    /// It was logged out.
+    /// True when the session was logged out.
     pub(crate) fn is_closed(&self) -> bool {
         matches!(*self.shared.keeper.standing(), SessionState::Closed)
     }
 
-    /// The target does not let it in any more.
+    /// True when the target refuses further logins.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(*self.shared.keeper.standing(), SessionState::Refused(_))
     }
 
-    /// What was done to get a lost session back.
+    /// Describes the attempts to re-establish a lost session.
     pub(crate) fn tried(&self) -> String {
         self.shared.keeper.tried()
     }
 
-    /// A timer that needs no runtime of whoever waits for it.
+    /// Returns a timer on the sessions' runtime; the caller needs no runtime of its own.
     pub(crate) fn timer(&self, until: Instant) -> tokio::time::Sleep {
         self.shared.keeper.timer(until)
     }
 
-    /// Has the runtime of its sessions do something meanwhile.
+    /// Spawns a task on the sessions' runtime.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.shared.keeper.spawn(work);
     }
 
-    /// What the unit `lun` says unasked, from now on.
+    /// Records the unit attentions of the unit `lun` from now on.
     pub(crate) fn attentions_of(&self, lun: Lun) -> Arc<UnitAttentions> {
         self.shared.keeper.attentions().of(lun)
     }
 
-    /// The session, once there is one.
+    /// Returns the session, once there is one.
     ///
     /// # Errors
-    /// When `patience` is over, or the target does not let us in any more.
+    /// When `patience` is over, or the target refuses further logins.
     pub(crate) async fn session(&self, patience: &mut RetryDeadline) -> Result<Session, Error> {
         let keeper = &self.shared.keeper;
         let mut line = keeper.line();
@@ -319,22 +321,22 @@ impl Initiator {
         Ok(())
     }
 
-    /// No session follows; returns the last, if it was not lost, to be logged out.
+    /// Closes the supervisor; returns the last session, to be logged out, if it was not lost.
     pub(crate) fn close(&self) -> Option<Session> {
         self.shared.keeper.close()
     }
 
-    /// Some of what lost sessions began may still be executed.
+    /// True when commands of lost sessions may still be executed.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.shared.keeper.is_in_doubt()
     }
 
-    /// How many connections sessions that follow are to have.
+    /// Sets the number of connections of later sessions.
     pub(crate) fn want_connections(&self, wanted: u16) {
         self.shared.keeper.want_connections(wanted);
     }
 
-    /// How long a command waits for a lost session.
+    /// Time a command waits for a lost session.
     pub(crate) fn recovery(&self) -> Duration {
         self.shared.recovery
     }
@@ -365,8 +367,8 @@ impl LastSession {
     }
 }
 
-/// Asks the portal of `url` which targets this initiator may see. RFC 7143 Appendix C. What is
-/// lost half-way is not repeated.
+/// Lists the targets that the portal of `url` shows to this initiator. RFC 7143 Appendix C. A
+/// discovery that is interrupted is not repeated.
 ///
 /// # Errors
 /// As [`Initiator::connect`].
@@ -375,7 +377,7 @@ pub async fn discover(url: &Url, options: &SessionOptions) -> Result<Vec<TargetR
     let news = SessionContext { number: 0, attentions: Arc::default(), held: Arc::default() };
     let session = way.log_in(news, None).await?;
     let targets = session.send_targets().await?;
-    // The answer is here; a logout that fails takes nothing from it.
+    // The targets have been received; a failed logout does not matter.
     if let Err(error) = session.log_out().await {
         tracing::debug!(%error, "logout of the discovery session");
     }

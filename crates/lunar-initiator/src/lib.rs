@@ -1,7 +1,7 @@
 //! The initiator role: sessions with targets, discovery, and a remote LUN as a `BlockDevice`.
 //!
-//! A [`RemoteDisk`] is what most programs want: a disk behind a URL, to be used from any number of
-//! tasks at once. It needs a tokio runtime when it is connected, and none of its own after that.
+//! [`RemoteDisk`] suits most programs: a disk behind a URL that any number of tasks may use at
+//! once. It needs a tokio runtime when it is connected, and none of its own after that.
 //!
 //! ```
 //! use lunar_block::{BlockDevice, BlockRange};
@@ -34,18 +34,19 @@
 //! # }
 //! ```
 //!
-//! | there is | for |
+//! | item | purpose |
 //! |---|---|
-//! | [`RemoteDisk`] | a disk, over one connection or many, one portal or several |
-//! | [`Unit`] | one LUN and its commands, asked one by one |
-//! | [`Initiator`] | a session: raw commands, connections added and taken away |
-//! | [`discover`] | which targets a portal has |
+//! | [`RemoteDisk`] | a disk, over one or more connections and portals |
+//! | [`Unit`] | one LUN and its commands, sent one by one |
+//! | [`Initiator`] | a session: raw commands, adding and removing connections |
+//! | [`discover`] | lists the targets of a portal |
 //! | [`blocking`] | the same for programs without a runtime |
 //!
-//! What is lost with a connection is made again, and a command that may be repeated is; the caller
-//! sees latency, up to [`SessionOptions::recovery_seconds`]. No wait is without an end: logins
-//! ([`SessionOptions::login_time`]), silence (a target that has said nothing for 5 s is pinged, and
-//! left 5 s later), a command ([`SessionOptions::command_seconds`]), its abort (30 s).
+//! Lost connections and sessions are re-established, and commands that may be repeated are sent
+//! again; the caller only sees a delay, up to [`SessionOptions::recovery_seconds`]. Every wait is
+//! limited: a login ([`SessionOptions::login_time`]), silence (a target that has sent nothing for 5
+//! s is pinged, and the connection closed 5 s later), a command
+//! ([`SessionOptions::command_seconds`]), its abort (30 s).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,8 +1,4 @@
-//! What the connections of one session share: the protocol's session, behind one lock.
-//!
-//! As at the target (docs/decisions/002), the lock is held for one step and never across an await.
-//! Values for connections go into their mailboxes under the lock, so they arrive in the order of
-//! the steps: a connection must send its commands in the order of their CmdSN (RFC 7143 §4.2.2.1).
+//! State shared by the connections of one session: the protocol's session, behind one lock.
 
 use crate::Error;
 use crate::completion_barrier::{BarrierToken, CompletionBarrier};
@@ -21,24 +17,24 @@ use std::task::Context;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Requests of a session that wait for its command window to open.
+/// Greatest number of a session's requests that wait for its command window to open.
 const QUEUE_REQUESTS_MAX: u32 = 8192;
 
-/// What reaches a connection besides its socket and requests.
+/// Messages to a connection, besides its socket and requests.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// From its session.
+    /// Message of its session.
     Session(ToConnection),
-    /// Whoever wanted this command's answer does so no more. A write is in doubt until it is over.
+    /// The caller of this command is gone. If it is a write, its outcome is unknown until it ends.
     Abort(TaskId, Option<UncertainWrite>),
-    /// The session goes on without this connection.
+    /// The session continues without this connection.
     Retire,
-    /// Somebody waits for the end of what was sent to this unit.
+    /// A caller waits for the end of all commands sent to this unit.
     Listen(Lun, BarrierToken),
 }
 
-/// Mail for one connection. A session sends a connection a few values for each request that it
-/// made, so its limit of requests is the limit here.
+/// Mailbox of one connection. A session sends a connection a few messages for each of its requests,
+/// so the limit of requests also limits the mail.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     queue: Mutex<Queue>,
@@ -49,15 +45,15 @@ pub(crate) struct Mailbox {
 #[derive(Debug, Default)]
 struct Queue {
     mail: VecDeque<Mail>,
-    /// Nobody reads it any more.
+    /// True when the mailbox has no reader any more.
     closed: bool,
 }
 
 impl Mailbox {
-    /// Puts `mail` in and wakes the connection up.
+    /// Adds `mail` and wakes the connection.
     ///
     /// # Errors
-    /// The mail: nobody reads it any more.
+    /// Returns the mail if the mailbox has no reader any more.
     pub(crate) fn put(&self, mail: Mail) -> Result<(), Mail> {
         let mut queue = self.queue();
         if queue.closed {
@@ -70,19 +66,19 @@ impl Mailbox {
         Ok(())
     }
 
-    /// What was sent is over, so nobody has to wait for it.
+    /// Drops the waiting barrier tokens: the commands sent to the unit are over.
     pub(crate) fn drop_listeners(&self) {
         self.queue().mail.retain(|mail| !matches!(mail, Mail::Listen(..)));
     }
 
-    /// Takes no more; returns what nobody read.
+    /// Closes the mailbox; returns unread mail.
     pub(crate) fn close(&self) -> VecDeque<Mail> {
         let mut queue = self.queue();
         queue.closed = true;
         std::mem::take(&mut queue.mail)
     }
 
-    /// Is anything there? If not, the waker is kept.
+    /// True when there is mail; otherwise registers the waker.
     pub(crate) fn poll(&self, context: &Context<'_>) -> bool {
         if self.filled.load(Ordering::Acquire) {
             return true;
@@ -91,7 +87,7 @@ impl Mailbox {
         self.filled.load(Ordering::Acquire)
     }
 
-    /// Appends all that is there to `into`.
+    /// Appends all mail to `into`.
     pub(crate) fn take(&self, into: &mut VecDeque<Mail>) {
         if self.filled.load(Ordering::Acquire) {
             let mut queue = self.queue();
@@ -105,21 +101,22 @@ impl Mailbox {
     }
 }
 
-/// The numbers, the window and the tags of a session, and how it ended.
+/// Numbers, window and tags of a session, and how it ended.
 #[derive(Debug)]
 pub(crate) struct Numbering {
     state: Mutex<State>,
     over: AtomicBool,
     cause: OnceLock<Error>,
-    /// A connection logs the session out.
+    /// Set when a connection logs the session out.
     left: AtomicBool,
-    /// It has, or had, several connections at once.
+    /// Set when the session has or had several connections at once.
     several: AtomicBool,
-    /// A connection went with commands that were not answered, and the session with it.
+    /// Set when a connection was lost with unanswered commands, and the session with it.
     unheard: AtomicBool,
-    /// The target closed a connection, and the session ends with it.
+    /// Set when the target closed a connection and the session ends with it.
     closed: AtomicBool,
-    /// With a connection that the target closed, others were dropped that it had not closed.
+    /// Set when the session ended with a connection that the target closed, and other connections
+    /// were dropped that the target had left open.
     spared: AtomicBool,
 }
 
@@ -127,23 +124,23 @@ pub(crate) struct Numbering {
 struct State {
     machine: InitiatorSession,
     mailboxes: BTreeMap<u16, Arc<Mailbox>>,
-    /// When a connection began last to log in beside another one.
+    /// Time at which a connection last began to log in beside another one.
     joined_at: Option<Instant>,
-    /// When the target closed a connection first after that.
+    /// Time at which the target first closed a connection after that.
     closed_at: Option<Instant>,
 }
 
-/// The end of a session of several connections, of which the target had closed one or more.
+/// The end of a session of several connections, of which the target had closed at least one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct JoinedEnd {
-    /// From the login of the connection that joined last to the first that was closed.
+    /// Time from the login of the connection that joined last to the first that was closed.
     pub(crate) after: Duration,
-    /// The target had left others open.
+    /// True when the target had left other connections open.
     pub(crate) spared: bool,
 }
 
 impl Numbering {
-    /// Of a session with this ISID that has no connection yet.
+    /// Returns the numbering of a session with this ISID and without connections.
     pub(crate) fn new(isid: [u8; 6]) -> Arc<Self> {
         let machine = InitiatorSession::new(SessionOptions {
             isid,
@@ -167,7 +164,7 @@ impl Numbering {
         })
     }
 
-    /// A connection is about to log in; `None`: it may not.
+    /// Registers a connection that is about to log in; `None` if it may not.
     pub(crate) fn open(&self, cid: u16, mailbox: &Arc<Mailbox>) -> Option<LoginNumbers> {
         let mut state = self.state();
         let numbers = state.machine.open(cid)?;
@@ -179,37 +176,38 @@ impl Numbering {
         Some(numbers)
     }
 
-    /// Listens to what is under way at the unit `lun`; `None`: there never were several
-    /// connections, so answers come in the order in which the target gave them.
+    /// Returns a barrier for the commands in flight at the unit `lun`; `None` if the session never
+    /// had several connections, so that responses arrive in the order of the target.
     pub(crate) fn listen(&self, lun: Lun) -> Option<CompletionBarrier> {
         if !self.several.load(Ordering::Acquire) {
             return None;
         }
         let (listener, hearing) = CompletionBarrier::new();
         for mailbox in self.state().mailboxes.values() {
-            // One that nobody reads any more has nothing under way.
+            // A closed mailbox has no commands in flight.
             let _ = mailbox.put(Mail::Listen(lun, listener.clone()));
         }
         Some(hearing)
     }
 
-    /// What was said to some commands will never be known, for the session ends with a connection
-    /// of it. To be told before the connection is gone.
+    /// Records that responses are lost because the session ends with one of its connections. To be
+    /// called before the connection is removed.
     pub(crate) fn leave_unheard(&self) {
         self.unheard.store(true, Ordering::Release);
     }
 
-    /// What was said to some commands will never be known.
+    /// True when responses to some commands are lost.
     pub(crate) fn is_unheard(&self) -> bool {
         self.unheard.load(Ordering::Acquire)
     }
 
-    /// What the leading login brought; `None` before.
+    /// Parameters negotiated in the leading login; `None` before it.
     pub(crate) fn parameters(&self) -> Option<SessionParameters> {
         self.state().machine.parameters()
     }
 
-    /// A connection speaks, and reads its mail: what was there before, and what it is answered.
+    /// Passes messages of a connection to the session, and returns its mail: waiting mail and the
+    /// replies.
     pub(crate) fn hear(&self, cid: u16, said: &mut Vec<ToSession>, mail: &mut VecDeque<Mail>) {
         let mut state = self.state();
         if let Some(mailbox) = state.mailboxes.get(&cid) {
@@ -221,8 +219,9 @@ impl Numbering {
         }
     }
 
-    /// A connection is gone, for this reason; `window` is what it had heard last. The session may
-    /// end with it; it has if this was the last one, which is returned.
+    /// Removes a connection that ended for this reason; `window` is its last window update. The
+    /// session may end with it, and does if this was the last connection, in which case returns
+    /// true.
     pub(crate) fn part(
         &self,
         cid: u16,
@@ -232,8 +231,8 @@ impl Numbering {
     ) -> bool {
         let mut state = self.state();
         state.mailboxes.remove(&cid);
-        // The window may show that the target has got all there is, and it lets others go on. What
-        // is granted to this one now would be sent by nobody.
+        // The window may show that the target has received all commands, and lets other connections
+        // continue. A tag granted to this connection now would never be used.
         let last = [Some(ToSession::WithdrawAll), window, Some(ToSession::Closed { ending })];
         for said in last.into_iter().flatten() {
             self.step(&mut state, Input::Connection(cid, said), None, Some(cause));
@@ -241,13 +240,13 @@ impl Numbering {
         state.mailboxes.is_empty()
     }
 
-    /// The target has closed a connection, logged in or not.
+    /// Records that the target has closed a connection, logged in or not.
     pub(crate) fn note_closed_by_target(&self) {
         self.state().closed_at.get_or_insert_with(Instant::now);
     }
 
-    /// The end of the session, once all its connections are gone. `None`: it was logged out, it had
-    /// one connection, or the target closed none.
+    /// Returns the end of the session, once all its connections are gone. `None` if it was logged
+    /// out, had one connection, or the target closed none.
     pub(crate) fn joined_end(&self) -> Option<JoinedEnd> {
         let state = self.state();
         let (joined, closed) = (state.joined_at?, state.closed_at?);
@@ -256,21 +255,21 @@ impl Numbering {
         (!self.left.load(Ordering::Acquire)).then_some(end)
     }
 
-    /// The target has closed a connection, of which it is not known yet whether the session ends
-    /// with it.
+    /// Records that the target has closed a connection; it is open whether the session ends with
+    /// it.
     pub(crate) fn note_closed(&self) {
         if !self.is_over() {
             self.closed.store(true, Ordering::Release);
         }
     }
 
-    /// Forgets that the target has closed a connection; whether it had.
+    /// Forgets that the target has closed a connection; true if it had.
     pub(crate) fn forget_closed(&self) -> bool {
         self.closed.swap(false, Ordering::AcqRel)
     }
 
-    /// The session ends with a connection that the target closed, and this one is dropped with it,
-    /// which the target had not closed; `true` for the first.
+    /// Records that a connection which the target had left open is dropped, because the session
+    /// ends with one that the target closed; `true` for the first.
     pub(crate) fn note_spared(&self) -> bool {
         let first = self.forget_closed();
         self.spared.fetch_or(first, Ordering::AcqRel);
@@ -282,22 +281,22 @@ impl Numbering {
         self.step(&mut self.state(), Input::End, None, Some(cause));
     }
 
-    /// It takes no more requests.
+    /// True when the session takes no more requests.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Why it is over; `None`: it is not.
+    /// Returns why the session is over; `None` if it is not.
     pub(crate) fn cause(&self) -> Option<&Error> {
         self.cause.get()
     }
 
-    /// `true` for the first connection that would log the session out.
+    /// Returns `true` for the first connection that would log the session out.
     pub(crate) fn leave(&self) -> bool {
         !self.left.swap(true, Ordering::AcqRel)
     }
 
-    /// `own`: the connection that speaks, and its mail in hand.
+    /// Runs one step of the session. `own` is the calling connection, with its mail in hand.
     fn step(
         &self,
         state: &mut State,
@@ -316,7 +315,7 @@ impl Numbering {
                     match &mut own {
                         Some((own, in_hand)) if *own == cid => in_hand.push_back(mail),
                         _ => {
-                            // A connection that is gone for good needs to be told nothing.
+                            // A connection that has ended needs no message.
                             let _ = state.mailboxes.get(&cid).map(|mailbox| mailbox.put(mail));
                         }
                     }
@@ -327,7 +326,7 @@ impl Numbering {
         }
     }
 
-    /// Whoever finds it over finds the cause.
+    /// Sets the cause before `over`, so that a reader of `over` finds the cause.
     fn ends(&self, cause: Option<&Error>) {
         if let Some(cause) = cause {
             let _ = self.cause.set(cause.clone()); // the first counts

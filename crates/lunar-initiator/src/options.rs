@@ -1,75 +1,74 @@
-//! Who we are to targets, and what we insist on.
+//! Options of sessions: the identity of the initiator, and limits.
 
 use lunar_iscsi::login::{ChapAlgorithm, Credential};
 use lunar_iscsi::text::{Digest, PROTOCOL_LEVEL_MAX};
 use std::time::Duration;
 
-/// How long commands wait for a lost session to come back, unless told otherwise.
+/// Default time that commands wait for a lost session to be re-established.
 pub const RECOVERY_SECONDS: u32 = 60;
 
-/// How long a target may take to answer a command, unless told otherwise.
+/// Default time that a target has to answer a command.
 pub const COMMAND_SECONDS: u32 = 180;
 
-/// Which of several paths to a disk a command takes, of those in the best access state (ALUA).
+/// Policy that selects one of several paths to a disk in the best access state (ALUA).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum PathPolicy {
-    /// The one with the fewest bytes under way.
+    /// The path with the fewest bytes in flight.
     #[default]
     LeastOutstanding,
-    /// One after the other.
+    /// One path after the other.
     RoundRobin,
 }
 
-/// How sessions are made.
+/// Options of a session.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
     /// InitiatorName.
     pub initiator_name: String,
     /// ISID; `None`: random, as RFC 7143 §11.12.5 allows (type 10b).
     pub isid: Option<[u8; 6]>,
-    /// What we prove, and what the target must.
+    /// Credentials that the initiator proves, and those that the target must prove.
     pub chap: Option<Chap>,
-    /// HeaderDigest values in order of preference. One value alone is insisted on.
+    /// HeaderDigest values in order of preference. A single value is required.
     pub header_digest: Vec<Digest>,
-    /// DataDigest values likewise.
+    /// DataDigest values in order of preference. A single value is required.
     pub data_digest: Vec<Digest>,
-    /// From the first SYN to full feature phase.
+    /// Time limit from the first SYN to full feature phase.
     pub login_time: Duration,
-    /// When a session that was established is lost, how long a command waits for another one;
-    /// 0: not at all. The first login is never tried again.
+    /// Time that a command waits for another session after an established one is lost; 0: it fails
+    /// at once. The first login is not retried.
     pub recovery_seconds: u32,
-    /// When the target has not answered a command for so long, the command fails and is aborted;
-    /// 0: it may take as long as it likes.
+    /// Time after which an unanswered command fails and is aborted; 0: no limit.
     pub command_seconds: u32,
     /// Connections of a session (MC/S), as far as the target allows them. A
-    /// [`RemoteDisk`](crate::RemoteDisk) makes up for those that it does not allow by further
-    /// sessions, each a path of its own.
+    /// [`RemoteDisk`](crate::RemoteDisk) replaces those that the target does not allow by further
+    /// sessions, each of them a path.
     pub connections: u16,
     /// Other portals of the same target, as host and port. A [`RemoteDisk`](crate::RemoteDisk) uses
-    /// them all, each as a path of its own; an [`Initiator`](crate::Initiator) those that lie in
-    /// the portal group of its session, when the portal it came through is gone.
+    /// all of them, each as a path; an [`Initiator`](crate::Initiator) uses those in the portal
+    /// group of its session, when its first portal fails.
     pub portals: Vec<(String, u16)>,
-    /// Which path a command takes.
+    /// Policy that selects the path of a command.
     pub path_policy: PathPolicy,
-    /// The highest iSCSIProtocolLevel to propose; 1: neither that key nor TaskReporting is named,
-    /// for old targets that close the connection over them. Where the keys are named, a target that
-    /// closes the connection twice in a row is asked without them.
+    /// Highest iSCSIProtocolLevel to propose. 1 sends neither that key nor TaskReporting, for old
+    /// targets that close the connection over them. With a higher level, the keys are left out
+    /// after a target has closed the connection twice in a row.
     pub protocol_level: u8,
 }
 
 /// CHAP credentials.
 #[derive(Clone, Debug)]
 pub struct Chap {
-    /// In order of preference.
+    /// Algorithms in order of preference.
     pub algorithms: Vec<ChapAlgorithm>,
-    /// What we prove.
+    /// Credential that the initiator proves.
     pub initiator: Credential,
-    /// What the target must prove (mutual CHAP), if anything.
+    /// Credential that the target must prove (mutual CHAP), if any.
     pub target: Option<Credential>,
 }
 
 impl SessionOptions {
-    /// No credentials, no digests.
+    /// Returns options without credentials and digests.
     pub fn new(initiator_name: impl Into<String>) -> Self {
         Self {
             initiator_name: initiator_name.into(),
@@ -89,7 +88,7 @@ impl SessionOptions {
 }
 
 impl Chap {
-    /// With every algorithm, strongest first.
+    /// Offers every algorithm, strongest first.
     pub fn new(initiator: Credential, target: Option<Credential>) -> Self {
         let algorithms = vec![
             ChapAlgorithm::Sha3_256,
@@ -101,10 +100,10 @@ impl Chap {
     }
 }
 
-/// A random ISID: type 10b, a random naming authority and qualifier. RFC 7143 §11.12.5.
+/// Returns a random ISID: type 10b, a random naming authority and qualifier. RFC 7143 §11.12.5.
 ///
 /// # Errors
-/// When the system has no randomness.
+/// When the system cannot provide random bytes.
 pub fn random_isid() -> Result<[u8; 6], getrandom::Error> {
     let mut isid = [0; 6];
     getrandom::fill(&mut isid)?;
@@ -119,7 +118,7 @@ mod tests {
     use super::random_isid;
     use std::collections::BTreeSet;
 
-    /// Goal: sessions do not meet in one ISID: its 40 random bits are random, its type is 10b.
+    /// Goal: sessions get different ISIDs: the 40 random bits are random, the type is 10b.
     #[test]
     fn isids_differ() {
         let all: BTreeSet<[u8; 6]> = (0..64).map(|_| random_isid().unwrap()).collect();

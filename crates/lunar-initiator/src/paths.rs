@@ -1,8 +1,8 @@
 //! The paths to a disk: sessions of their own that lead to the same unit.
 //!
-//! A path is an initiator port of its own (an ISID) at one portal of the target. Which one a
-//! command takes: of those that are up and in the best access state the one with the fewest bytes
-//! under way, or the next. One whose session is lost is logged in again, in the background.
+//! A path is an initiator port of its own (an ISID) at one portal of the target. A command uses,
+//! among the paths that are up and in the best access state, the one with the fewest bytes in
+//! flight, or the next in turn. A path whose session is lost is logged in again in the background.
 
 use crate::attentions::{CacheLossCounts, UnitAttentions};
 use crate::commands::Unit;
@@ -17,31 +17,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Paths of a disk, at most.
+/// Greatest number of paths of a disk.
 pub(crate) const PATHS_MAX: usize = 32;
-/// How long a path is passed over that could not be used.
+/// Time for which an unusable path is avoided.
 const REST: Duration = Duration::from_millis(100);
-/// How long a path that is not let in any more is left alone.
+/// Time after which a login is retried on a path whose target refused it.
 const REFUSED_REST: Duration = Duration::from_secs(30);
-/// For how long a lost path is logged in again without anybody asking for it anew.
+/// Time for which a lost path is logged in again without another request.
 const REVIVAL: Duration = Duration::from_secs(24 * 3600);
-/// For how long it is taken for true that a path leads to another unit.
+/// Time for which the finding holds that a path leads to another unit.
 const WRONG_TIME: Duration = Duration::from_secs(1);
-/// No target port group has this number.
+/// Value for a port without target port group; no group has this number.
 const NO_GROUP: u32 = u32::MAX;
-/// What a command weighs besides its data.
+/// Load that a command counts for besides its data, in bytes.
 const COMMAND_BYTES: u64 = 512;
 
-/// One path.
+/// One path to a disk.
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(crate) unit: Unit,
     pub(crate) attentions: Arc<UnitAttentions>,
-    /// Which portal of the disk's, and which session there.
+    /// The portal of the disk, and the session there.
     pub(crate) place: PathKey,
-    /// Resets that the unit told of before the path was used.
+    /// Resets that the unit reported before the path was used.
     resets_before: u64,
-    /// The target port group of its port; [`NO_GROUP`]: the unit has not told.
+    /// Target port group of the path's port; [`NO_GROUP`] if the unit does not report it.
     group: AtomicU32,
     access: AtomicU8,
     outstanding_bytes: AtomicU64,
@@ -51,20 +51,20 @@ pub(crate) struct Path {
 #[derive(Debug, Default)]
 struct State {
     checked: Option<Checked>,
-    /// Others are preferred until then.
+    /// Time until which other paths are preferred.
     rests_until: Option<Instant>,
-    /// It is not tried until then to be let in again.
+    /// Time until which no new login is attempted after a refusal.
     refused_until: Option<Instant>,
 }
 
-/// Where a path begins: the number of a portal, and of a session there.
+/// Key of a path: the number of a portal, and of a session there.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct PathKey {
     pub(crate) portal: u16,
     pub(crate) session: u16,
 }
 
-/// The unit was looked at in this session after so many unit attentions.
+/// Result of verifying the unit in a session, after `attentions` unit attentions.
 #[derive(Clone, Debug)]
 struct Checked {
     session: u64,
@@ -73,7 +73,7 @@ struct Checked {
     at: Instant,
 }
 
-/// A command on its path, until it is dropped.
+/// Counts a command as in flight on its path until dropped.
 #[derive(Debug)]
 pub(crate) struct PathLoadGuard<'a> {
     path: &'a Path,
@@ -87,7 +87,7 @@ impl Drop for PathLoadGuard<'_> {
 }
 
 impl Path {
-    /// A path to `unit` that is used from now on.
+    /// Returns a path to `unit` that is used from now on.
     pub(crate) fn new(unit: Unit, place: PathKey, resets_before: u64) -> Self {
         let attentions = unit.initiator().attentions_of(unit.lun());
         Self {
@@ -102,36 +102,37 @@ impl Path {
         }
     }
 
-    /// A command with so much data.
+    /// Counts a command with `data_bytes` of data as in flight.
     pub(crate) fn under_way(&self, data_bytes: usize) -> PathLoadGuard<'_> {
         let bytes = COMMAND_BYTES + data_bytes as u64;
         self.outstanding_bytes.fetch_add(bytes, Ordering::Relaxed);
         PathLoadGuard { path: self, bytes }
     }
 
-    /// Nothing is under way.
+    /// True when no command is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.outstanding_bytes.load(Ordering::Relaxed) == 0
     }
 
-    /// What the unit was found to be in this session, if it has said nothing new since.
+    /// Returns the result of verifying the unit in this session, unless the unit has reported an
+    /// attention since.
     pub(crate) fn verdict(&self, session: &Session) -> Option<Result<(), Error>> {
         let state = self.state();
         let checked = state.checked.as_ref()?;
         let now = (session.number(), self.attentions.count());
-        // While it is not used it would not tell that the right one is back.
+        // An unused wrong unit would not report that the right one is back.
         let stale = checked.result.is_err() && checked.at.elapsed() > WRONG_TIME;
         let holds = (checked.session, checked.attentions) == now && !stale;
         holds.then(|| checked.result.clone())
     }
 
-    /// Notes what the unit was found to be, after so many unit attentions.
+    /// Records the result of verifying the unit, after `attentions` unit attentions.
     pub(crate) fn found(&self, session: &Session, attentions: u64, result: Result<(), Error>) {
         let (session, at) = (session.number(), Instant::now());
         self.state().checked = Some(Checked { session, attentions, result, at });
     }
 
-    /// It is passed over for a while, and its unit asked again who it is before it is used.
+    /// Avoids the path for a while, and has its unit verified again before the path is used.
     pub(crate) fn rest(&self, met: Option<AccessState>) {
         if let Some(met) = met {
             self.access.store(met.0, Ordering::Relaxed);
@@ -141,15 +142,15 @@ impl Path {
         state.checked = None;
     }
 
-    /// Asks for the group of its port and the access states of all; whether blocks can be reached
-    /// through it, as far as the unit tells.
+    /// Reads the group of the path's port and the access states of all groups. Returns true when
+    /// commands may be sent through the port, as far as the unit reports.
     pub(crate) async fn ask_access(&self, unit: &Unit, paths: &Paths) -> Result<bool, Error> {
         let group = unit.port_group().await?;
         self.group.store(group.map_or(NO_GROUP, u32::from), Ordering::Relaxed);
         let groups = unit.port_groups().await?;
         paths.note_groups(&groups);
         if group.is_none_or(|group| !groups.contains_key(&group)) {
-            // What it met once says nothing of now: TEST UNIT READY does.
+            // A state met earlier may be outdated; TEST UNIT READY shows the current one.
             self.access.store(AccessState::ACTIVE_OPTIMIZED.0, Ordering::Relaxed);
         }
         Ok(self.rank().is_some())
@@ -168,7 +169,7 @@ impl Path {
         rank(AccessState(self.access.load(Ordering::Relaxed)))
     }
 
-    /// Has its session made again, unless the target has just refused that.
+    /// Has the session re-established in the background, unless the target has just refused it.
     pub(crate) fn revive(&self) {
         let now = Instant::now();
         let initiator = self.unit.initiator();
@@ -188,7 +189,7 @@ impl Path {
     }
 }
 
-/// All paths to a disk; never none.
+/// All paths to a disk; at least one.
 #[derive(Debug)]
 pub(crate) struct Paths {
     set: ArcSwap<Set>,
@@ -199,37 +200,37 @@ pub(crate) struct Paths {
 #[derive(Clone, Debug)]
 struct Set {
     all: Vec<Arc<Path>>,
-    /// What paths told that were taken away.
+    /// Cache losses reported on paths that were removed.
     told_by_gone: CacheLossCounts,
 }
 
-/// What there is to choose from.
+/// Result of choosing a path.
 enum Choice {
     Use(Arc<Path>),
-    /// Nothing now, but it may come.
+    /// No path is usable now, but one may become usable.
     Wait(Error),
-    /// Nothing, and waiting does not help.
+    /// No path is usable, and waiting does not help.
     Never(Error),
 }
 
 impl Paths {
-    /// With this one.
+    /// Returns the set with one path.
     pub(crate) fn new(first: Path, policy: PathPolicy) -> Self {
         let set = Set { all: vec![Arc::new(first)], told_by_gone: CacheLossCounts::default() };
         Self { set: ArcSwap::from_pointee(set), policy, turn: AtomicUsize::new(0) }
     }
 
-    /// All of them.
+    /// Returns all paths.
     pub(crate) fn all(&self) -> Vec<Arc<Path>> {
         self.set.load().all.clone()
     }
 
-    /// The one that the disk was opened through.
+    /// Returns the path through which the disk was opened.
     pub(crate) fn first(&self) -> Arc<Path> {
         Arc::clone(&self.set.load().all[0])
     }
 
-    /// One more; `false`: there are as many as there may be.
+    /// Adds a path; `false` if there are [`PATHS_MAX`] already.
     pub(crate) fn add(&self, path: Path) -> bool {
         let path = Arc::new(path);
         let before = self.set.rcu(|set| {
@@ -239,12 +240,12 @@ impl Paths {
             }
             set
         });
-        // The unit has not been asked for access states as long as there was one path.
+        // With one path, the unit's access states were not read.
         self.set.load().all.iter().for_each(|path| path.state().checked = None);
         before.all.len() < PATHS_MAX
     }
 
-    /// Takes those away that are not wanted, but never the first.
+    /// Removes the paths that are not wanted, except the first; returns them.
     pub(crate) fn retain(&self, wanted: impl Fn(&Path) -> bool) -> Vec<Arc<Path>> {
         let before = self.set.rcu(|set| {
             let first = set.all.first();
@@ -261,13 +262,13 @@ impl Paths {
         before.all.iter().filter(gone).cloned().collect()
     }
 
-    /// What was told of a volatile cache, on any path.
+    /// Cache losses reported on all paths.
     pub(crate) fn told(&self) -> CacheLossCounts {
         let set = self.set.load();
         set.all.iter().fold(set.told_by_gone, |sum, path| sum + path.told())
     }
 
-    /// What a unit says of the port groups holds for all paths.
+    /// Records access states, which hold for all paths.
     pub(crate) fn note_groups(&self, groups: &PortGroups) {
         for path in &self.set.load().all {
             let group = u16::try_from(path.group.load(Ordering::Relaxed)).ok();
@@ -277,12 +278,12 @@ impl Paths {
         }
     }
 
-    /// There are several.
+    /// True when there are several paths.
     pub(crate) fn are_several(&self) -> bool {
         self.set.load().all.len() > 1
     }
 
-    /// The path for the next command, if there is one at once.
+    /// Returns the path for the next command, if one is usable at once.
     pub(crate) fn pick_now(&self) -> Option<Arc<Path>> {
         match self.choose() {
             Choice::Use(path) => Some(path),
@@ -290,10 +291,11 @@ impl Paths {
         }
     }
 
-    /// The path for the next command. Where there is only one, that one, whether it is up or not.
+    /// Returns the path for the next command, waiting if need be. A single path is returned whether
+    /// it is up or not.
     ///
     /// # Errors
-    /// When `patience` is over · what the unit was found to be on every path.
+    /// When `patience` is over · the result of verifying the unit, if it is wrong on every path.
     pub(crate) async fn pick(&self, patience: &mut RetryDeadline) -> Result<Arc<Path>, Error> {
         loop {
             let why = match self.choose() {
@@ -344,7 +346,7 @@ impl Paths {
         }
     }
 
-    /// Has the sessions of all lost paths made again.
+    /// Has the sessions of all lost paths re-established.
     pub(crate) fn revive_lost(&self) {
         for path in &self.set.load().all {
             let initiator = path.unit.initiator();
@@ -354,12 +356,12 @@ impl Paths {
         }
     }
 
-    /// All were logged out.
+    /// True when all paths were logged out.
     pub(crate) fn are_closed(&self) -> bool {
         self.set.load().all.iter().all(|path| path.unit.initiator().is_closed())
     }
 
-    /// Whether one of them answers, and so has told of all resets so far.
+    /// True when one path answers and so has reported all resets so far.
     pub(crate) async fn hear_one(&self) -> bool {
         for path in self.all() {
             let Some(session) = path.unit.initiator().session_now() else { continue };
@@ -371,7 +373,7 @@ impl Paths {
         false
     }
 
-    /// What was done to get lost paths back.
+    /// Describes the attempts to re-establish lost paths.
     pub(crate) fn tried(&self) -> String {
         let set = self.set.load();
         let lost = set.all.iter().filter(|path| path.unit.initiator().session_now().is_none());
@@ -385,16 +387,16 @@ impl Paths {
     }
 }
 
-/// Why a path is not used.
+/// Reason why a path is not used.
 enum Unusable {
-    /// It may be used later.
+    /// The path may be usable later.
     Passing(Error),
-    /// It leads elsewhere.
+    /// The path leads to another unit, or is closed.
     Wrong(Error),
 }
 
 impl Path {
-    /// How good it is, if it can be used now. Has it logged in again where it is lost.
+    /// Rank of the path's access state, if it can be used now. Has a lost path logged in again.
     fn usable(&self) -> Result<u8, Unusable> {
         let initiator = self.unit.initiator();
         let portal = || initiator.portal();
@@ -417,7 +419,7 @@ impl Path {
         }
         match (self.verdict(&session), self.rank()) {
             (Some(Err(wrong)), _) => Err(Unusable::Wrong(wrong)),
-            // Before it is used, the unit is asked how things stand.
+            // The unit is verified before the path is used.
             (None, rank) => Ok(rank.unwrap_or(u8::MAX)),
             (Some(Ok(())), Some(rank)) => Ok(rank),
             (Some(Ok(())), None) => {

@@ -1,4 +1,4 @@
-//! Asymmetric access (ALUA) as a unit tells of it. SPC-4 §5.15.2.
+//! Asymmetric access (ALUA) as reported by a unit. SPC-4 §5.15.2.
 
 use crate::commands::{Unit, is_illegal};
 use crate::{Error, ErrorKind};
@@ -11,27 +11,27 @@ use std::collections::BTreeMap;
 
 const MAINTENANCE_IN: u8 = 0xa3;
 const REPORT_TARGET_PORT_GROUPS_ACTION: u8 = 0x0a;
-/// Room for 256 groups of several ports each.
+/// Allocation length for 256 groups of several ports each.
 const ANSWER_BYTES: u32 = 8 << 10;
-/// Before the first descriptor: how many bytes follow.
+/// Bytes before the first descriptor: the length of the data that follows.
 const HEADER_BYTES: usize = 4;
-/// A descriptor without its ports, and a port in it.
+/// Length of a descriptor without its ports, and of a port in it.
 const DESCRIPTOR_BYTES: usize = 8;
 const PORT_BYTES: usize = 4;
-/// Designators of a target port, and its target port group among them. SPC-4 §7.8.6.
+/// Association of designators of a target port, and type of its target port group. SPC-4 §7.8.6.
 const OF_A_PORT: u8 = 1;
 const TARGET_PORT_GROUP: u8 = 5;
 
 /// Target port groups and their access states.
 pub(crate) type PortGroups = BTreeMap<u16, AccessState>;
 
-/// NOT READY because of the state of the port: its qualifiers of 04h. SPC-4 §5.15.2.
+/// NOT READY because of the state of the port: its additional sense codes. SPC-4 §5.15.2.
 pub(crate) const TRANSITION: u16 = 0x040a;
 const STANDBY: u16 = 0x040b;
 const UNAVAILABLE: u16 = 0x040c;
 
 impl Unit {
-    /// The target port group of the port that it is reached through; `None`: it does not tell.
+    /// Reads the target port group of the port in use; `None` if the unit does not report it.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -43,7 +43,7 @@ impl Unit {
         Ok(group.and_then(|group| u32::from_str_radix(&group.text, 16).ok()).map(|id| id as u16))
     }
 
-    /// REPORT TARGET PORT GROUPS, SPC-4 §6.37; nothing where the unit does not know it.
+    /// Sends REPORT TARGET PORT GROUPS, SPC-4 §6.37; empty if the unit does not support it.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -62,7 +62,7 @@ impl Unit {
     }
 }
 
-/// The descriptors, as far as they are whole.
+/// Parses the descriptors up to the first incomplete one.
 fn parse(data: &[u8]) -> PortGroups {
     let mut groups = PortGroups::new();
     let Some((told, mut rest)) = data.split_at_checked(HEADER_BYTES) else { return groups };
@@ -76,7 +76,7 @@ fn parse(data: &[u8]) -> PortGroups {
     groups
 }
 
-/// The access state that a command met at its port, if that is why it failed.
+/// Returns the access state of the port, if that is why the command failed.
 pub(crate) fn state_met(error: &Error) -> Option<AccessState> {
     let ErrorKind::Sense(Some(sense)) = &error.kind else { return None };
     match (sense.key, sense.code) {
@@ -87,12 +87,12 @@ pub(crate) fn state_met(error: &Error) -> Option<AccessState> {
     }
 }
 
-/// Between two states. SPC-4 table 246.
+/// Transition between two states. SPC-4 table 246.
 pub(crate) const TRANSITIONING: AccessState = AccessState(0x0f);
 /// Some blocks optimized, others not. SPC-4 table 246.
 const LBA_DEPENDENT: AccessState = AccessState(0x04);
 
-/// How good a state is to send commands to, 0 the best; `None`: not at all.
+/// Preference of an access state for commands, 0 the best; `None` if commands are refused.
 pub(crate) fn rank(state: AccessState) -> Option<u8> {
     match state {
         AccessState::ACTIVE_OPTIMIZED => Some(0),
@@ -105,14 +105,14 @@ pub(crate) fn rank(state: AccessState) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// Goal: groups are read past their ports, and a hostile answer does no harm.
+    /// Goal: groups are parsed past their ports, and a malformed response does no harm.
     #[test]
     fn descriptors_end_where_the_answer_ends() {
         let answer = [
             0, 0, 0, 32, // four bytes are not counted
             0x80, 0xff, 0, 1, 0, 1, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, // two ports
             0x02, 0xff, 0, 7, 0, 1, 0, 1, 0, 0, 0, 3, // one
-            0x01, 0xff, 0, 9, // not whole
+            0x01, 0xff, 0, 9, // incomplete
         ];
         let wanted =
             PortGroups::from([(1, AccessState::ACTIVE_OPTIMIZED), (7, AccessState::STANDBY)]);
@@ -122,7 +122,7 @@ mod tests {
             assert!(groups.iter().all(|(group, state)| wanted.get(group) == Some(state)));
         }
         let mut many = answer;
-        many[11] = 255; // more ports than there is room for
+        many[11] = 255; // more ports than the data holds
         assert_eq!(parse(&many).len(), 1);
         many[..4].fill(0xff);
         assert_eq!(parse(&many).len(), 1);

@@ -1,4 +1,4 @@
-//! Deviations of a target from RFC 7143 that its sessions met, kept for the sessions that follow.
+//! Deviations of a target from RFC 7143 found in its sessions, kept for later sessions.
 
 use crate::numbering::JoinedEnd;
 use std::collections::VecDeque;
@@ -7,38 +7,38 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Sessions that the target ends by closing one of several connections that are at work. After so
-/// many it is taken for one that wants commands in the order of their CmdSN (SPDK does), though
-/// RFC 7143 §4.2.2.1 has targets put them in order, and commands use one connection from then on.
+/// Number of sessions that the target ended by closing one of several busy connections, after which
+/// it is assumed to require commands in the order of their CmdSN (SPDK does), although RFC 7143
+/// §4.2.2.1 requires targets to order them. Commands then use one connection.
 const ORDER_LOSSES_MAX: usize = 3;
-/// Sessions in a row that the target ends with all connections, soon after a further one began to
-/// log in. After so many, sessions have one connection.
+/// Number of sessions in a row that the target ended with all connections soon after a further one
+/// began to log in, after which sessions have one connection.
 const JOIN_LOSSES_MAX: usize = 3;
-/// A session that ends so soon after a further connection began to log in may end because of it: a
-/// target that does not bear one shows it at its login or at its first commands.
+/// Time within which the end of a session is attributed to a further connection: a target that does
+/// not support one fails at its login or at its first commands.
 const JOIN_LOSS_TIME: Duration = Duration::from_secs(5);
-/// Losses count together that lie no farther apart than so long.
+/// Time within which losses count together.
 const LOSSES_TIME: Duration = Duration::from_secs(600);
 
-/// Deviations of one target from RFC 7143, as far as they were met.
+/// Deviations of one target from RFC 7143.
 #[derive(Debug, Default)]
 pub(crate) struct Quirks {
     lacks_newer_keys: AtomicBool,
     wants_order: AtomicBool,
-    /// Of sessions of which the target closed some connections and not all.
+    /// Losses of sessions of which the target closed some connections and not all.
     order_losses: Losses,
     bears_one: AtomicBool,
-    /// Of sessions that ended soon after a further connection began to log in.
+    /// Losses of sessions soon after a further connection began to log in.
     join_losses: Losses,
     told_of_fewer: AtomicBool,
 }
 
-/// When sessions were lost.
+/// Times at which sessions were lost.
 #[derive(Debug, Default)]
 struct Losses(Mutex<VecDeque<Instant>>);
 
 impl Losses {
-    /// Adds a loss; how many lie close together now.
+    /// Adds a loss; returns the number of recent losses.
     fn add(&self, now: Instant) -> usize {
         let mut times = self.times();
         while times.pop_front_if(|then| *then + LOSSES_TIME < now).is_some() {}
@@ -56,24 +56,24 @@ impl Losses {
 }
 
 impl Quirks {
-    /// The target closed two connections in a row over TaskReporting and iSCSIProtocolLevel, and
-    /// let us in without them.
+    /// Records that the target closed two connections in a row over TaskReporting and
+    /// iSCSIProtocolLevel, and accepted a login without them.
     pub(crate) fn note_unknown_newer_keys(&self) {
         self.lacks_newer_keys.store(true, Ordering::Relaxed);
     }
 
-    /// A login has failed: the keys are offered to the next one anew.
+    /// Offers the keys again in the next login, after a login has failed.
     pub(crate) fn forget_unknown_newer_keys(&self) {
         self.lacks_newer_keys.store(false, Ordering::Relaxed);
     }
 
-    /// Whether TaskReporting and iSCSIProtocolLevel are left out.
+    /// True when TaskReporting and iSCSIProtocolLevel are left out.
     pub(crate) fn lacks_newer_keys(&self) -> bool {
         self.lacks_newer_keys.load(Ordering::Relaxed)
     }
 
-    /// The target ended a session by closing some of its connections and not all, so it was not
-    /// away: it may want commands in order. Logged when it happened once too often.
+    /// Records that the target ended a session by closing some of its connections and not all, so
+    /// it was not down: it may require commands in order. Logs a warning when the limit is reached.
     pub(crate) fn note_order_loss(&self, portal: &str, now: Instant) {
         if self.order_losses.add(now) < ORDER_LOSSES_MAX
             || self.wants_order.swap(true, Ordering::Relaxed)
@@ -88,13 +88,14 @@ impl Quirks {
         );
     }
 
-    /// A session of several connections has ended. A target that ends session after session soon
-    /// after a further connection joins does not bear one. Logged when it happened once too often.
+    /// Records the end of a session of several connections. A target that ends session after
+    /// session soon after a further connection joins does not support one. Logs a warning when the
+    /// limit is reached.
     pub(crate) fn note_joined_end(&self, end: JoinedEnd, portal: &str, now: Instant) {
         if end.after >= JOIN_LOSS_TIME {
             return self.join_losses.clear();
         }
-        // Counted as a loss of the order, unless commands were in order.
+        // Counted as an order loss, unless commands were in order.
         let counts_as_order = end.spared && !self.wants_order();
         if counts_as_order
             || self.join_losses.add(now) < JOIN_LOSSES_MAX
@@ -109,23 +110,23 @@ impl Quirks {
         );
     }
 
-    /// The target was away. What was lost before says nothing about several connections.
+    /// Clears the losses: the target was down, so they say nothing about several connections.
     pub(crate) fn forget_losses(&self) {
         self.order_losses.clear();
         self.join_losses.clear();
     }
 
-    /// All commands of a session use one connection, so that none overtakes another.
+    /// True when all commands of a session use one connection, so that none overtakes another.
     pub(crate) fn wants_order(&self) -> bool {
         self.wants_order.load(Ordering::Relaxed)
     }
 
-    /// Sessions have one connection, for the target ends those that have more.
+    /// True when sessions have one connection, because the target ends sessions with more.
     pub(crate) fn bears_one(&self) -> bool {
         self.bears_one.load(Ordering::Relaxed)
     }
 
-    /// Several connections are asked for anew, and are tried anew.
+    /// Forgets the limits on connections, when the caller sets their number again.
     pub(crate) fn forget_order(&self) {
         self.forget_losses();
         self.bears_one.store(false, Ordering::Relaxed);
@@ -133,7 +134,7 @@ impl Quirks {
         self.told_of_fewer.store(false, Ordering::Relaxed);
     }
 
-    /// `true` for the first time that a session has fewer connections than it should.
+    /// True the first time that a session has fewer connections than it should.
     pub(crate) fn tells_of_fewer(&self) -> bool {
         !self.told_of_fewer.swap(true, Ordering::Relaxed)
     }
@@ -143,14 +144,14 @@ impl Quirks {
 mod tests {
     use super::*;
 
-    /// Notes a session that one closed connection ended; whether the target wants order now.
+    /// Records a session that one closed connection ended; true if order is required now.
     fn after_order_loss(quirks: &Quirks, now: Instant) -> bool {
         quirks.note_order_loss("host", now);
         quirks.wants_order()
     }
 
-    /// Goal: a target wants order after that many losses in that time; losses long ago, or of a
-    /// target that was away, do not count.
+    /// Goal: order is required after that many losses in that time; losses long ago, or of a target
+    /// that was down, do not count.
     #[test]
     fn losses_in_a_row_tell_of_order() {
         let begin = Instant::now();
@@ -169,8 +170,8 @@ mod tests {
     }
 
     /// Goal: sessions have one connection after that many ends in a row soon after a further one
-    /// joined. A session that lasted, or a target that was away, begins the row anew. An end that
-    /// is counted for the order of commands is not counted twice.
+    /// joined. A longer session, or a target that was down, restarts the count. An end that is
+    /// counted for the order of commands is not counted twice.
     #[test]
     fn ends_after_joins_tell_of_one_connection() {
         let (quirks, now) = (Quirks::default(), Instant::now());

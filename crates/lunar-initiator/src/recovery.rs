@@ -1,16 +1,16 @@
-//! How long a lost session is waited for, and how often it is tried to log in again.
+//! Time limits and pauses for re-establishing a lost session.
 
 use crate::{Error, ErrorKind};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The first pause between two logins, doubled each time.
+/// First pause between two logins; doubled each time.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// The longest.
+/// Longest pause between two logins.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Pauses between logins: they double up to a limit, each spread by chance between a half and the
-/// whole, so that the initiators of a target that comes back do not come all at once.
+/// Pauses between logins: they double up to a limit, each varied at random between a half and the
+/// whole, so that the initiators of a restarted target do not all log in at once.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     pause: Duration,
@@ -18,12 +18,13 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// From the shortest pause on. `entropy` is the caller's.
+    /// Starts with the shortest pause. The caller provides `entropy`.
     pub(crate) fn new(entropy: u64) -> Self {
         Self { pause: PAUSE_MIN, random: entropy | 1 }
     }
 
-    /// Likewise; without chance pauses are all alike, which does no harm.
+    /// Starts with the shortest pause and system entropy; without entropy all pauses are alike,
+    /// which does no harm.
     pub(crate) fn by_chance() -> Self {
         let mut entropy = [0; 8];
         let _ = getrandom::fill(&mut entropy);
@@ -31,7 +32,7 @@ impl Backoff {
     }
 
     pub(crate) fn next_pause(&mut self) -> Duration {
-        // xorshift64: all that is wanted is that two initiators differ.
+        // xorshift64: it suffices that two initiators differ.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -42,16 +43,16 @@ impl Backoff {
     }
 }
 
-/// The patience of one command: from the first loss it meets, it waits so long for sessions.
+/// Deadline of one command for repetitions; starts with its first loss.
 #[derive(Debug)]
 pub(crate) struct RetryDeadline {
     recovery: Duration,
-    /// When it ends, once it has begun.
+    /// The deadline, once it is set.
     until: Option<Instant>,
     /// The first loss.
     loss: Option<Error>,
     losses: u32,
-    /// The command may have had an effect.
+    /// True when the command may have had an effect.
     sent: bool,
 }
 
@@ -60,7 +61,7 @@ impl RetryDeadline {
         Self { recovery, until: None, loss: None, losses: 0, sent: false }
     }
 
-    /// A session was lost, or is found lost. Returns until when to wait for the next.
+    /// Records that a session was lost, or found lost. Returns the deadline for the next one.
     ///
     /// # Errors
     /// The loss, when there is no time left.
@@ -73,12 +74,12 @@ impl RetryDeadline {
         if now < until { Ok(until) } else { Err(self.over("no login was tried")) }
     }
 
-    /// Until when to wait, if a wait has begun.
+    /// Returns the deadline, if a session was lost.
     pub(crate) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// The time has passed. `tried`: what was done meanwhile.
+    /// Returns the error for the end of the deadline. `tried` describes the attempts.
     pub(crate) fn over(&self, tried: &str) -> Error {
         let loss = self.loss.clone();
         let mut error = loss.unwrap_or_else(|| Error::new(ErrorKind::SessionLost, "lost"));
@@ -123,7 +124,7 @@ mod tests {
         assert!(Backoff::new(0).next_pause() <= PAUSE_MIN);
     }
 
-    /// Goal: no patience is no wait; the error says whether the command was sent.
+    /// Goal: without recovery time there is no wait; the error shows whether the command was sent.
     #[test]
     fn without_patience_a_loss_is_an_error() {
         let lost = Error::new(ErrorKind::SessionLost, "it closed the connection");

@@ -26,40 +26,41 @@ const WRITE_SAME_16: u8 = 0x93;
 const SERVICE_ACTION_IN_16: u8 = 0x9e;
 const GET_LBA_STATUS_ACTION: u8 = 0x12;
 const FUA: u8 = 0x08;
-/// WRITE SAME: deallocation is welcome.
+/// WRITE SAME: the unit may deallocate the blocks.
 const MAY_UNMAP: u8 = 0x08;
-/// The longest transfer where the target names no limit, and the longest used in any case.
+/// Longest transfer if the target reports no limit, and the longest used in any case.
 const TRANSFER_BYTES_MAX: u64 = 8 << 20;
-/// The longest WRITE SAME where the target names no limit.
+/// Longest WRITE SAME if the target reports no limit, and the longest used in any case.
 const WRITE_SAME_BYTES_MAX: u64 = 32 << 20;
-/// A good transfer where the target names none.
+/// Optimal transfer length if the target reports none.
 const OPTIMAL_TRANSFER_BYTES: u32 = 1 << 20;
-/// Extents asked for with one GET LBA STATUS.
+/// Greatest number of extents requested with one GET LBA STATUS.
 const EXTENTS_MAX: usize = 1024;
 
-/// A disk behind a session. Reads and writes are split at what the target takes in one command; a
+/// A disk behind a session. Reads and writes are split at the longest transfer of the target; a
 /// split write is not atomic if the session is lost half-way.
 ///
-/// When the session is lost, what was not answered is sent again in the next one, up to
-/// [`SessionOptions::recovery_seconds`](crate::SessionOptions::recovery_seconds): the caller sees
-/// latency. That is safe, for the tasks of the lost session have ended when the target answers the
-/// new login, and all that a disk is asked for can be done twice. Before anything is sent, the unit
-/// is asked whether it is the one that was opened, by its designators, block length and capacity;
-/// another one is never used.
+/// When the session is lost, unanswered commands are sent again in the next one, up to
+/// [`SessionOptions::recovery_seconds`](crate::SessionOptions::recovery_seconds): the caller only
+/// sees a delay. This is safe, because the tasks of the lost session have ended when the target
+/// answers the new login, and every command of a disk can be executed twice. Before any command is
+/// sent again, the disk checks by designators, block length and capacity that the unit is the one
+/// that was opened; another unit is never used.
 ///
-/// Where the target has a volatile write cache, a restart may lose what was acknowledged but not
-/// flushed, or the target may tell later that it could not write it. The next flush then fails
-/// once, as do all that ran meanwhile: who gets `CacheLost` (behind `Medium`) has to write again
-/// what it wrote since the last flush that succeeded. In a session of several connections a flush
-/// also waits for the commands that are under way when it is answered, which may bring such news.
+/// If the target has a volatile write cache, a restart may lose writes that were acknowledged but
+/// not flushed, or the target may report later that it could not write them. The next flush then
+/// fails once, as do all flushes that ran meanwhile: a caller that gets `CacheLost` (behind
+/// `Medium`) has to repeat all its writes since the last flush that succeeded. In a session of
+/// several connections a flush also waits for the commands in flight when it is answered, because
+/// their responses may report such a loss.
 #[derive(Debug)]
 pub struct RemoteDisk {
     unit: Unit,
     name: Arc<str>,
     geometry: Geometry,
-    /// Blocks of one READ or WRITE, at most.
+    /// Greatest number of blocks of one READ or WRITE.
     transfer_blocks: u64,
-    /// Blocks of one WRITE SAME, at most.
+    /// Greatest number of blocks of one WRITE SAME.
     write_same_blocks: u64,
     /// LBPME, LBPRZ and LBPWS: WRITE SAME deallocates, and deallocated blocks are zeroes.
     unmaps: bool,
@@ -70,15 +71,15 @@ pub struct RemoteDisk {
     paths: Arc<Paths>,
     doubts: Arc<UncertainWrites>,
     unflushed: FlushTracker,
-    /// How its paths were made, if it made them.
+    /// The layout of the paths, if the disk made them itself.
     layout: Option<Layout>,
 }
 
 impl RemoteDisk {
-    /// Opens a unit: asks what it is and what it can. It is reached through its session only.
+    /// Opens a unit and reads its properties. The disk uses only the session of the unit.
     ///
     /// # Errors
-    /// `Refused` when it is no disk · what the commands say.
+    /// `Refused` when it is no disk · the errors of the commands.
     pub async fn open(unit: Unit, url: &Url) -> Result<Self, Error> {
         Self::open_at(unit, url, PathKey::default(), PathPolicy::default()).await
     }
@@ -138,7 +139,7 @@ impl RemoteDisk {
                 .unwrap_or(physical),
             mode: Mutex::new(mode.unwrap_or_default()),
             fingerprint,
-            // The first command asks again: the session may have changed under the questions.
+            // The first command checks the unit again: the session may have changed meanwhile.
             unflushed: FlushTracker::new(paths.told()),
             paths: Arc::new(paths),
             doubts: Arc::default(),
@@ -146,36 +147,36 @@ impl RemoteDisk {
         })
     }
 
-    /// The unit, for other commands. They take the path through which the disk was opened.
+    /// Returns the unit, for other commands. They use the path through which the disk was opened.
     pub fn unit(&self) -> &Unit {
         &self.unit
     }
 
-    /// WCE: acknowledged writes may still be in a volatile cache.
+    /// True when acknowledged writes may still be in a volatile cache (WCE).
     pub fn has_write_cache(&self) -> bool {
         self.mode().write_cache
     }
 
-    /// How often writes that were acknowledged, and not flushed, may have been lost: the target has
-    /// restarted, was reset, or could not write. The next flush fails once, whoever asks for it;
-    /// this counts for each of several writers that share the disk. A failed flush counts too.
+    /// Number of times acknowledged writes that were not flushed may have been lost: the target
+    /// restarted, was reset, or could not write. The next flush fails once, for one caller only;
+    /// this count informs each of several writers that share the disk. A failed flush counts too.
     ///
-    /// It counts no later than a read or a flush finds what was written gone.
+    /// A loss is counted at the latest when a read or a flush finds the written data gone.
     pub fn losses(&self) -> u64 {
         self.unflushed.losses(self.paths.told())
     }
 
-    /// What it said of caching and write protection last.
+    /// Caching and write protection as last reported by the unit.
     fn mode(&self) -> Mode {
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// LBPME: blocks can be deallocated.
+    /// True when blocks can be deallocated (LBPME).
     pub fn is_thin(&self) -> bool {
         self.thin
     }
 
-    /// Whether `range` lies on the disk and `bytes` fit it: exactly, or at least.
+    /// Checks that `range` lies on the disk and `bytes` fit it, exactly or at least.
     fn check(
         &self,
         range: BlockRange,
@@ -197,7 +198,7 @@ impl RemoteDisk {
         .at(range))
     }
 
-    /// Before anything is calculated with it.
+    /// Checks that `range` lies on the disk, before it is used in calculations.
     fn check_range(&self, range: BlockRange) -> Result<(), lunar_block::Error> {
         match range.lba.checked_add(range.count) {
             Some(end) if end <= self.geometry.block_count => Ok(()),
@@ -233,7 +234,7 @@ impl RemoteDisk {
         }
     }
 
-    /// `range` in pieces of at most `blocks_max`.
+    /// Splits `range` into pieces of at most `blocks_max` blocks.
     fn pieces(range: BlockRange, blocks_max: u64) -> impl Iterator<Item = BlockRange> {
         let end = range.lba + range.count;
         let mut lba = range.lba;
@@ -281,7 +282,7 @@ impl RemoteDisk {
         Ok(into)
     }
 
-    /// Fills `buffer`, exactly as long as `piece`.
+    /// Fills `buffer`, whose length is exactly that of `piece`.
     async fn read_piece(&self, piece: BlockRange, buffer: Buffer) -> Result<Buffer, Error> {
         let bytes = buffer.len();
         let cdb = transfer(READ_16, 0, piece);
@@ -316,12 +317,12 @@ impl RemoteDisk {
         self.settle(durable && !by_fua, since).await
     }
 
-    /// Before the first write of an operation that a flush ends.
+    /// Marks the begin of an operation that ends with a flush; taken before its first write.
     fn mark(&self) -> FlushMark {
         self.unflushed.mark(self.paths.told())
     }
 
-    /// A flush, if one is needed, of an operation that began at `since`.
+    /// Flushes, if `wanted`, for an operation that began at `since`.
     async fn settle(&self, wanted: bool, since: FlushMark) -> Result<(), lunar_block::Error> {
         if wanted { Box::pin(self.flush_all(since)).await } else { Ok(()) }
     }
@@ -379,7 +380,7 @@ impl RemoteDisk {
     }
 }
 
-/// The block that the sense names, where it names one of those that were asked for.
+/// Returns the block named in the sense data if it lies in `range`, else `range`.
 fn exact(range: BlockRange, error: &Error) -> BlockRange {
     const INFORMATION_IS_LBA: [SenseKey; 2] = [SenseKey::MEDIUM_ERROR, SenseKey::HARDWARE_ERROR];
     let sense = error.sense().filter(|sense| INFORMATION_IS_LBA.contains(&sense.key));
@@ -389,8 +390,8 @@ fn exact(range: BlockRange, error: &Error) -> BlockRange {
     }
 }
 
-/// The descriptors of GET LBA STATUS as far as they continue each other within `range`; where
-/// they make no sense, the rest counts as mapped.
+/// Parses the descriptors of GET LBA STATUS as long as they are contiguous within `range`. From the
+/// first descriptor that is not, the result ends; without any extent all counts as mapped.
 fn parse_extents(range: BlockRange, data: &[u8]) -> Vec<Extent> {
     let end = range.lba + range.count;
     let mut lba = range.lba;
@@ -417,7 +418,7 @@ fn parse_extents(range: BlockRange, data: &[u8]) -> Vec<Extent> {
 }
 
 fn transfer(opcode: u8, flags: u8, range: BlockRange) -> Cdb {
-    // Pieces are at most as long as a limit the target named in 32 bits, or 8 MiB.
+    // Pieces are no longer than the target's limit, a 32-bit field, or the defaults above.
     let count = range.count as u32;
     Blocks16 { opcode, flags, lba: range.lba, count, group: 0, control: 0 }.encode().into()
 }
@@ -466,8 +467,8 @@ impl BlockDevice for RemoteDisk {
 }
 
 impl Sparse for RemoteDisk {
-    /// By WRITE SAME with zeroes that may deallocate: UNMAP alone promises nothing, and what it
-    /// leaves allocated would keep its data.
+    /// Deallocates by WRITE SAME with zeroes: UNMAP alone guarantees nothing, and blocks that it
+    /// leaves allocated would keep their data.
     fn unmap(
         &self,
         range: BlockRange,
@@ -511,7 +512,7 @@ mod tests {
         assert_eq!(RemoteDisk::pieces(BlockRange::new(5, 0), 8).count(), 0);
     }
 
-    /// Goal: an error names the block that the medium could not give, if the sense does.
+    /// Goal: an error names the block that the medium could not read, if the sense data does.
     #[test]
     fn the_block_at_fault_is_named() {
         let range = BlockRange::new(100, 50);
@@ -526,13 +527,13 @@ mod tests {
             (medium, Some(99)),
             (medium, Some(150)),
             (medium, Some(u64::MAX)),
-            (SenseKey::MISCOMPARE, Some(120)), // there it is an offset in bytes
+            (SenseKey::MISCOMPARE, Some(120)), // here INFORMATION is an offset in bytes
         ] {
             assert_eq!(exact(range, &error(key, information)), range);
         }
     }
 
-    /// Goal: extents are contiguous, within the range, and a hostile answer does no harm.
+    /// Goal: extents are contiguous and within the range, also for a malformed response.
     #[test]
     fn extents_of_any_answer_are_in_order() {
         let descriptor =

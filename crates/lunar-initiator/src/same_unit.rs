@@ -1,21 +1,21 @@
-//! Whether a unit is still the one that was opened.
+//! Checks that a unit is still the one that was opened.
 
 use crate::commands::{Capacity, Designator, Identity, Unit};
 use crate::{Error, ErrorKind};
 
-/// What a unit is known by: what may not differ when it is met again.
+/// Properties that identify a unit and must not change while a disk is open.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Fingerprint {
-    /// Of the unit itself, in order. SPC-4 §7.8.6.
+    /// Designators of the unit itself, sorted. SPC-4 §7.8.6.
     designators: Vec<Designator>,
-    /// Who has no designators is known by its product and serial number.
+    /// Vendor, product and serial number, used when the unit has no designators.
     product: Option<(String, String, Option<String>)>,
     block_bytes: u32,
     block_count: u64,
 }
 
 impl Fingerprint {
-    /// Asks for the designators, and where there are none for the serial number.
+    /// Reads the designators, and the serial number if there are none.
     pub(crate) async fn of(
         unit: &Unit,
         identity: &Identity,
@@ -35,8 +35,10 @@ impl Fingerprint {
         Ok(Self { designators, product, block_bytes, block_count })
     }
 
+    /// Compares the unit with `now`, its current properties.
+    ///
     /// # Errors
-    /// `Changed` when `now` is another unit, or has become too small for what was told of it.
+    /// `Changed` when `now` is another unit, has another block length or has shrunk.
     pub(crate) fn check(&self, now: &Self, name: &str) -> Result<(), Error> {
         let changed = |what: String| {
             Err(Error::new(ErrorKind::Changed, format!("{name}: {what}"))
@@ -90,7 +92,7 @@ mod tests {
         Fingerprint { designators: Vec::new(), product: Some(product), ..known }
     }
 
-    /// Goal: nothing but the same disk, as large as it was or larger, is taken for it.
+    /// Goal: only the same disk, of the same size or larger, is accepted.
     #[test]
     fn another_disk_is_refused() {
         let opened = disk("naa1", 512, 1000);

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 /// CID of the leading connection.
 const LEADING: u16 = 0;
 
-/// A session. When the last handle is dropped it is logged out.
+/// A session. It is logged out when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     shared: Arc<Shared>,
@@ -42,14 +42,14 @@ struct Shared {
     door: PortalAddress,
     news: SessionContext,
     numbering: Arc<Numbering>,
-    /// Its connections, logged in or about to be again; never none.
+    /// Connections, logged in or being re-established; never empty.
     links: ArcSwap<Vec<Arc<ConnectionHandle>>>,
-    /// Held by whoever adds or takes away connections.
+    /// Locked while connections are added or removed.
     adjusting: Mutex<()>,
     next_cid: AtomicU16,
 }
 
-/// A command on its way. Dropped before its answer came, it is aborted.
+/// A command in flight. It is aborted if dropped before its response has arrived.
 struct PendingCommand<'a> {
     session: &'a Session,
     link: Arc<ConnectionHandle>,
@@ -101,10 +101,9 @@ impl Session {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Adds connections, or takes the last ones away when their commands have ended, so that there
-    /// are so many: at least one, at most MaxConnections, and one where the target was found to
-    /// bear no more. That fewer can be had is told in the log, once. Runs on the runtime of the
-    /// session.
+    /// Adds connections, or removes the last ones when their commands have ended, until there are
+    /// `wanted`: at least one, at most MaxConnections, and only one if the target was found to
+    /// support no more. A shortage is logged once. Runs on the runtime of the session.
     pub(crate) async fn set_connections(&self, wanted: u16) {
         let _turn = self.shared.adjusting.lock().await;
         let most = match self.shared.way.quirks.bears_one() {
@@ -138,7 +137,7 @@ impl Session {
         self.shared.links.store(Arc::new(links));
     }
 
-    /// One more connection.
+    /// Adds one connection.
     async fn join(&self) -> Result<ConnectionHandle, Error> {
         let shared = &self.shared;
         let end = Instant::now() + shared.way.options.login_time;
@@ -153,22 +152,22 @@ impl Session {
         Ok(life.begin(tcp).await.map_err(|ended| ended.error)?.0)
     }
 
-    /// How many connections are logged in.
+    /// Number of connections that are logged in.
     pub(crate) fn connections(&self) -> usize {
         self.shared.links.load().iter().filter(|link| link.state.is_up()).count()
     }
 
-    /// What the login brought.
+    /// Result of the leading login.
     pub(crate) fn established(&self) -> &Arc<Established> {
         &self.shared.established
     }
 
-    /// The portal group that was reached.
+    /// Portal group that was reached.
     pub(crate) fn group(&self) -> Group {
         Group(self.shared.established.portal_group_tag)
     }
 
-    /// It is in another portal group than the session that it would follow.
+    /// Returns the error for a session in another portal group than the one it would replace.
     pub(crate) fn elsewhere(&self, wanted: Group, address: SocketAddr) -> Error {
         let named = |group: Group| group.0.map_or("without a tag".to_owned(), |t| t.to_string());
         let what = format!(
@@ -188,24 +187,24 @@ impl Session {
         &self.shared.door.portal
     }
 
-    /// Its number among those of its `Initiator`.
+    /// Number of the session among those of its `Initiator`.
     pub(crate) fn number(&self) -> u64 {
         self.shared.news.number
     }
 
-    /// It takes no more requests.
+    /// True when the session takes no more requests.
     pub(crate) fn is_over(&self) -> bool {
         self.shared.numbering.is_over()
     }
 
-    /// Why it is over.
+    /// Returns why the session is over.
     pub(crate) fn why(&self) -> Error {
         self.shared.numbering.cause().cloned().unwrap_or_else(|| gone(self.portal()))
     }
 
-    /// The connection with the least to do; the one that has anything to do, or else the first,
-    /// where none may overtake another. Where none is logged in, one that is not gone for good: it
-    /// says what becomes of what it is given.
+    /// Returns the connection with the fewest bytes in flight. If commands must stay in order,
+    /// returns the busy connection, or else the first. If none is logged in, returns one that has
+    /// not ended for good: it answers its requests with an error.
     fn choose(&self) -> Arc<ConnectionHandle> {
         let links = self.shared.links.load();
         let busy = |link: &ConnectionHandle| link.state.outstanding_bytes() > 0;
@@ -222,9 +221,9 @@ impl Session {
         Arc::clone(chosen.unwrap_or(&links[0]))
     }
 
-    /// Sends a command at once, and waits for its answer. The buffer comes back if the target
-    /// answered. If the future is dropped, or the target takes too long, the command is aborted.
-    /// `wary`: of a write, what to do when its fate becomes unknown.
+    /// Sends a command at once, and waits for its response. The buffer is returned if the target
+    /// answered. The command is aborted if the future is dropped or the target takes too long.
+    /// `wary` is the ticket of a write, used if its outcome becomes unknown.
     pub(crate) fn execute(
         &self,
         lun: Lun,
@@ -239,7 +238,7 @@ impl Session {
         let load = link.state.load(data_bytes);
         let id = link.state.new_id();
         let request = Request::Execute { id, lun, cdb, data_out, data_in, load, answer };
-        // The future is made when the request is gone: it has no room for it.
+        // The request is sent before the future is built, so the future does not store it.
         let taken = match link.requests.try_send(request) {
             Err(TrySendError::Full(request)) => {
                 let link = Arc::clone(&link);
@@ -251,9 +250,10 @@ impl Session {
         self.executed(answered, on_its_way, taken)
     }
 
-    /// `taken`: whether the connection has taken the command, or what tells once there is room.
-    /// Dropped before it is polled, `answered` goes before the abort is asked for: what is still to
-    /// be taken is not sent then.
+    /// Waits for the response to a command. `taken` is true when the connection has taken the
+    /// command, or a future that waits for room. If the future is dropped before it is polled,
+    /// `answered` is dropped before the abort is requested: a request that is still queued is then
+    /// not sent.
     async fn executed(
         &self,
         answered: oneshot::Receiver<Result<Executed, Error>>,
@@ -270,7 +270,7 @@ impl Session {
         }
         let executed = answered.await.map_err(|_| self.why()).flatten();
         match &executed {
-            // Dropped, it has the command aborted.
+            // The command is aborted on drop.
             Err(error) if error.kind == ErrorKind::TimedOut => {}
             Err(error) if error.kind == ErrorKind::SessionLost => {
                 on_its_way.answered = true;
@@ -283,13 +283,13 @@ impl Session {
         executed
     }
 
-    /// Waits until all that is under way now at the unit `lun` is over, and so has brought what the
-    /// unit had to say: on another connection that may come later than what was said after it.
-    /// Commands end by their answer, by the command time and the time for an ABORT TASK after it,
-    /// or with the session. `false`: with the session answers were lost.
+    /// Waits until all commands in flight at the unit `lun` are over, and so have delivered the
+    /// unit's reports: on another connection these may arrive later than a response that was sent
+    /// after them. Commands end by their response, by the command time and the time for an ABORT
+    /// TASK after it, or with the session. Returns `false` if responses were lost with the session.
     ///
-    /// A command that was aborted has brought nothing, and so took nothing of what there is to say:
-    /// a unit attention goes on until it is reported (SAM-5 §5.14).
+    /// An aborted command delivered nothing and consumed no report: a unit attention remains until
+    /// it is reported (SAM-5 §5.14).
     pub(crate) async fn hear_out(&self, lun: Lun) -> bool {
         let numbering = &self.shared.numbering;
         let Some(hearing) = numbering.listen(lun) else { return true };
@@ -297,7 +297,7 @@ impl Session {
         !numbering.is_unheard()
     }
 
-    /// Asks for the targets. RFC 7143 Appendix C.
+    /// Lists the targets. RFC 7143 Appendix C.
     pub(crate) async fn send_targets(&self) -> Result<Vec<TargetRecord>, Error> {
         let (answer, answered) = oneshot::channel();
         let asked = self.choose().requests.send(Request::SendTargets { answer }).await;
@@ -305,7 +305,7 @@ impl Session {
         answered.await.map_err(|_| self.why())?
     }
 
-    /// Logs out, for all handles. A session that is over already is logged out.
+    /// Logs out, for all handles. A session that is already over counts as logged out.
     pub(crate) async fn log_out(&self) -> Result<(), Error> {
         let (answer, answered) = oneshot::channel();
         if self.choose().requests.send(Request::Logout { answer }).await.is_err() {

@@ -1,4 +1,4 @@
-//! Who makes another session when one is lost, as long as somebody waits for it.
+//! Re-establishes a lost session while callers wait.
 
 use crate::attentions::Attentions;
 use crate::recovery::Backoff;
@@ -14,54 +14,54 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
-/// Where the sessions of an initiator stand.
+/// State of an initiator's sessions.
 #[derive(Clone, Debug)]
 pub(crate) enum SessionState {
     /// The last session. It may be over.
     Up(Session),
-    /// The target does not let us in any more.
+    /// The target refuses further logins.
     Refused(Error),
     /// Logged out; no session follows.
     Closed,
 }
 
-/// The sessions of one initiator, one after the other.
+/// Supervises the sessions of one initiator, one after the other.
 #[derive(Debug)]
 pub(crate) struct SessionSupervisor {
     way: TargetConnector,
-    /// Where every session of it has to be.
+    /// Portal group that every session must reach.
     group: Group,
     attentions: Arc<Attentions>,
     held: Arc<LostSessionWrites>,
-    /// The runtime that sessions live on: that of the first.
+    /// Runtime of all sessions: that of the first.
     runtime: Handle,
     line: watch::Sender<SessionState>,
-    /// How many connections a session should have.
+    /// Number of connections that a session should have.
     connections: AtomicU16,
     work: Mutex<Work>,
 }
 
 #[derive(Debug, Default)]
 struct Work {
-    /// Somebody logs in, for those who wait until then.
+    /// Set while the task logs in; until then callers wait.
     until: Option<Instant>,
-    /// Of the last session.
+    /// Number of the last session.
     number: u64,
-    /// Logins since the last session was lost, and how the last of them failed.
+    /// Number of failed logins since the last session was lost, and the last failure.
     tries: u32,
     failure: Option<Error>,
-    /// The first of them is not tried before so much time has passed since the loss.
+    /// Pause between the loss and the first login, while it lasts.
     waits: Option<Duration>,
 }
 
-/// The task that logs in. Whatever ends it, those who wait are told.
+/// The task that logs in. Callers are notified however it ends.
 struct Task {
     keeper: Weak<SessionSupervisor>,
     ended: bool,
 }
 
 impl SessionSupervisor {
-    /// Makes the first session, in a task of the current tokio runtime.
+    /// Establishes the first session, in a task of the current tokio runtime.
     pub(crate) async fn connect(way: TargetConnector) -> Result<(Arc<Self>, Session), Error> {
         let (attentions, held) =
             (Arc::<Attentions>::default(), Arc::<LostSessionWrites>::default());
@@ -92,31 +92,31 @@ impl SessionSupervisor {
         &self.attentions
     }
 
-    /// Where things stand now.
+    /// Returns the current state.
     pub(crate) fn standing(&self) -> watch::Ref<'_, SessionState> {
         self.line.borrow()
     }
 
-    /// Where things stand, and when that changes.
+    /// Returns a receiver of the state and its changes.
     pub(crate) fn line(&self) -> watch::Receiver<SessionState> {
         self.line.subscribe()
     }
 
-    /// A timer that needs no runtime of whoever waits for it.
+    /// Returns a timer on the sessions' runtime; the caller needs no runtime of its own.
     pub(crate) fn timer(&self, until: Instant) -> Sleep {
         let _entered = self.runtime.enter();
         tokio::time::sleep_until(until)
     }
 
-    /// Has the runtime that sessions live on do something.
+    /// Spawns a task on the sessions' runtime.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(work);
     }
 
-    /// Gives `session`, and those that follow it, so many connections.
+    /// Sets the number of connections of `session` and those that follow it.
     ///
     /// # Errors
-    /// The runtime that sessions live on has ended.
+    /// The sessions' runtime has ended.
     pub(crate) async fn set_connections(&self, session: Session, wanted: u16) -> Result<(), Error> {
         self.want_connections(wanted);
         let adjusted = self.runtime.spawn(async move { session.set_connections(wanted).await });
@@ -125,13 +125,14 @@ impl SessionSupervisor {
             .map_err(|_| Error::new(ErrorKind::SessionLost, "the runtime of the session has ended"))
     }
 
-    /// Has another session made, at least until then; `false`: there is one, or will be none.
+    /// Has a lost session re-established, retrying at least until `until`; `false` if there is a
+    /// session, or none will follow.
     pub(crate) fn keep(self: &Arc<Self>, until: Instant) -> bool {
         let mut work = self.work();
         let wait = match &*self.line.borrow() {
             SessionState::Up(session) if !session.is_over() => return false,
             SessionState::Closed => return false,
-            // RFC 7143 §13.15: so long before a logout that is implicit in a login.
+            // Pause before a login that implies a logout, RFC 7143 §13.15.
             SessionState::Up(lost) => lost.established().session.time_to_wait_seconds,
             SessionState::Refused(_) => 0,
         };
@@ -151,7 +152,7 @@ impl SessionSupervisor {
         true
     }
 
-    /// No session follows. Returns the last, if it was not lost.
+    /// Closes the supervisor: no session follows. Returns the last session if it was not lost.
     pub(crate) fn close(&self) -> Option<Session> {
         let _order = self.work();
         match self.line.send_replace(SessionState::Closed) {
@@ -160,22 +161,22 @@ impl SessionSupervisor {
         }
     }
 
-    /// The target has ended all that its sessions began.
+    /// Releases all uncertain writes: the target has ended all commands of its sessions.
     pub(crate) fn settled(&self) {
         self.held.replaced(u64::MAX);
     }
 
-    /// Some of what lost sessions began may still be executed.
+    /// True when commands of lost sessions may still be executed.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.held.is_any()
     }
 
-    /// How many connections sessions that follow are to have.
+    /// Sets the number of connections of later sessions.
     pub(crate) fn want_connections(&self, wanted: u16) {
         self.connections.store(wanted, Ordering::Relaxed);
     }
 
-    /// What was done to get another session.
+    /// Describes the attempts to re-establish the session.
     pub(crate) fn tried(&self) -> String {
         let work = self.work();
         match (&work.failure, work.tries) {
@@ -203,7 +204,7 @@ impl Task {
         while let Some((way, group, news)) = self.next() {
             match way.log_in(news, Some(group)).await {
                 Ok(session) => return self.end(SessionState::Up(session)),
-                // Asked again it says the same, and may hold it against us.
+                // A repeated login would fail too, and the target may count failures.
                 Err(error) if error.kind == ErrorKind::Authentication => {
                     return self.end(SessionState::Refused(error));
                 }
@@ -213,7 +214,7 @@ impl Task {
         }
     }
 
-    /// The next login, if anybody still waits for it.
+    /// Returns the parameters of the next login if a caller still waits for it.
     fn next(&mut self) -> Option<(TargetConnector, Group, SessionContext)> {
         let keeper = self.keeper.upgrade()?;
         let mut work = keeper.work();
@@ -249,7 +250,7 @@ impl Task {
         let Some(keeper) = self.keeper.upgrade() else { return };
         let mut work = keeper.work();
         work.until = None;
-        // A session that nobody wants any more is dropped, and so logged out.
+        // A session that is no longer wanted is dropped, and so logged out.
         if !matches!(*keeper.line.borrow(), SessionState::Closed) {
             match &line {
                 SessionState::Up(session) => {

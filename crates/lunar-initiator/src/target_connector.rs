@@ -1,4 +1,4 @@
-//! Where a session leads: the way to its target, and the logins there.
+//! Connects and logs in to the target of a session.
 
 use crate::connection_end::ConnectionEnd;
 use crate::options::random_isid;
@@ -18,33 +18,33 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// How often a login may be sent elsewhere.
+/// Greatest number of redirects that a login follows.
 const REDIRECTS_MAX: usize = 4;
-/// MaxConnections that every login proposes, so that some can be added later.
+/// MaxConnections that every login proposes, so that connections can be added later.
 const CONNECTIONS_OFFERED: u16 = 8;
 
-/// Where sessions lead, and how they are made: the same each time.
+/// The target of an initiator's sessions, and the options that all of them share.
 #[derive(Clone, Debug)]
 pub(crate) struct TargetConnector {
     pub(crate) url: Url,
     /// `None`: a discovery session.
     pub(crate) target_name: Option<String>,
-    /// With an ISID, so that a later session takes the place of an earlier one.
+    /// Options with a fixed ISID, so that a later session replaces an earlier one.
     pub(crate) options: SessionOptions,
-    /// Deviations of the target that earlier sessions met.
+    /// Deviations of the target found in earlier sessions.
     pub(crate) quirks: Arc<Quirks>,
 }
 
-/// The portal group that the first session of an initiator reached; `None`: there was none yet.
+/// Target portal group that the initiator's first session reached; `None` if there was none yet.
 ///
-/// A login takes the place of the lost session in the same portal group only, for another is
-/// another nexus (RFC 7143 §6.3.5): there the lost session would live on, and what it was sent
-/// could still be executed after what the next one was sent.
+/// A login replaces the lost session only in the same portal group, because another group is
+/// another nexus (RFC 7143 §6.3.5): through another group the lost session would continue, and its
+/// commands could be executed after those of the new one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Group(pub(crate) Option<u16>);
 
 impl TargetConnector {
-    /// The way to what `url` names.
+    /// Returns a connector to the target of `url`.
     pub(crate) fn new(
         url: &Url,
         target_name: Option<String>,
@@ -57,15 +57,15 @@ impl TargetConnector {
         Ok(Self { url: url.clone(), target_name, options, quirks: Arc::default() })
     }
 
-    /// How long a command may take.
+    /// Time limit of a command; `None` if there is no limit.
     pub(crate) fn command_time(&self) -> Option<Duration> {
         let seconds = self.options.command_seconds;
         (seconds > 0).then(|| Duration::from_secs(seconds.into()))
     }
 
-    /// Logs in, in a task of the current tokio runtime, in this portal group or in any. Redirects
-    /// are followed, at most four times. When there has been a session, and its portal does not let
-    /// us in, the other portals are tried too.
+    /// Logs in, in a task of the current tokio runtime, in this portal group or in any. Follows at
+    /// most four redirects. After a first session, other portals are tried as well if the portal
+    /// refuses the login.
     pub(crate) async fn log_in(
         &self,
         news: SessionContext,
@@ -73,7 +73,7 @@ impl TargetConnector {
     ) -> Result<Session, Error> {
         let session = self.log_in_anywhere(news, group).await;
         if session.is_err() {
-            // The target that comes back may be another one, or a newer version.
+            // The target may be replaced by another one or a newer version when it comes back.
             self.quirks.forget_unknown_newer_keys();
         }
         session
@@ -109,7 +109,7 @@ impl TargetConnector {
             match self.reach(&host, port, news, group).await {
                 Ok(session) => return Ok(session),
                 Err(ConnectionEnd { redirect: Some(address), error, .. }) => {
-                    // Behind a comma stands the portal group, which the login tells anyway.
+                    // The portal group follows a comma; the login reports it anyway.
                     let address = address.split(',').next().unwrap_or_default();
                     (host, port) = parse_portal(address)
                         .map_err(|wrong| Error { hint: Some(wrong.to_string()), ..error })?;
@@ -121,7 +121,7 @@ impl TargetConnector {
         Err(Error::new(ErrorKind::Login, what))
     }
 
-    /// Logs in at the first address of the host that takes us in the right portal group.
+    /// Logs in at the first address of the host that accepts the login in the right portal group.
     async fn reach(
         &self,
         host: &str,
@@ -147,7 +147,7 @@ impl TargetConnector {
                     last = Some(session.elsewhere(group, address));
                 }
                 _ => {
-                    // A discovery session has one (RFC 7143 §13.2).
+                    // A discovery session has one connection (RFC 7143 §13.2).
                     if self.target_name.is_some() {
                         session.set_connections(self.options.connections).await;
                     }
@@ -158,9 +158,9 @@ impl TargetConnector {
         Err(last.unwrap_or_else(|| unreachable(&portal, &io::ErrorKind::NotFound.into())).into())
     }
 
-    /// Logs in over `tcp`. Where the target closes the connection instead of answering the newer
-    /// keys, the login is repeated: a connection that was cut there by chance is not cut there
-    /// again. Where the repeated one ends like that too, the third one leaves the keys out.
+    /// Logs in over `tcp`. If the target closes the connection instead of answering the newer keys,
+    /// the login is repeated, since the connection may have been cut by chance. If the second
+    /// attempt ends the same way, the third leaves the keys out.
     async fn open(
         &self,
         tcp: TcpStream,
@@ -187,8 +187,7 @@ impl TargetConnector {
         Ok(session)
     }
 
-    /// Logs in without the newer keys. If that succeeds, later logins leave them out, until one
-    /// fails.
+    /// Logs in without the newer keys. On success, later logins leave them out, until one fails.
     async fn open_without_newer_keys(
         &self,
         door: PortalAddress,
@@ -207,14 +206,14 @@ impl TargetConnector {
         Ok(session)
     }
 
-    /// The same, for a target that does not know the newer keys.
+    /// Returns a copy for a target that does not support the newer keys.
     fn without_newer_keys(&self) -> Self {
         let mut way = self.clone();
         way.options.protocol_level = PROTOCOL_LEVEL_RFC_7143;
         way
     }
 
-    /// What a connection of this CID says of us and wants, under these numbers.
+    /// Returns the login options of the connection `cid`, with these session numbers.
     pub(crate) fn connection_options(
         &self,
         cid: u16,
@@ -230,7 +229,7 @@ impl TargetConnector {
             offer = offer.without_newer_keys();
         }
         offer.max_connections = options.connections.max(CONNECTIONS_OFFERED);
-        // The longer of both counts (RFC 7143 §13.15): how long is for the target to say.
+        // The greater value of both sides holds (RFC 7143 §13.15), so the target decides.
         offer.time_to_wait_seconds = 0;
         offer.header_digest =
             url.header_digest.map_or_else(|| options.header_digest.clone(), |digest| vec![digest]);
@@ -262,28 +261,28 @@ impl TargetConnector {
         Ok(ConnectionOptions { login, session, limits })
     }
 
-    /// The ISID of all its sessions.
+    /// Returns the ISID of all sessions.
     pub(crate) fn isid(&self) -> Result<[u8; 6], Error> {
         self.options.isid.map_or_else(|| random_isid().map_err(no_random), Ok)
     }
 }
 
-/// Where the connections of a session go: the address that the first of them reached.
+/// Address of a session's connections, as reached by the first of them.
 #[derive(Clone, Debug)]
 pub(crate) struct PortalAddress {
     pub(crate) address: SocketAddr,
-    /// As it was named, `host:port`.
+    /// The portal as named by the user, `host:port`.
     pub(crate) portal: String,
 }
 
 impl PortalAddress {
-    /// A connection to it, by `end`.
+    /// Connects to the address, by `end`.
     pub(crate) async fn connect(&self, end: Instant) -> Result<TcpStream, Error> {
         connect(&self.portal, self.address, end).await
     }
 }
 
-/// Whether the target closed the connection instead of answering the newer keys.
+/// True when the target closed the connection instead of answering the newer keys.
 fn is_closed_over_newer_keys(opened: &Result<Session, ConnectionEnd>) -> bool {
     matches!(opened, Err(ended) if ended.closed_over_newer_keys)
 }
@@ -292,7 +291,7 @@ pub(crate) fn no_random(error: getrandom::Error) -> Error {
     Error::new(ErrorKind::Login, format!("no random numbers: {error}"))
 }
 
-/// The addresses of a host.
+/// Resolves the addresses of a host.
 async fn addresses(host: &str, port: u16, end: Instant) -> Result<Vec<SocketAddr>, Error> {
     let portal = portal_text(host, port);
     let found = tokio::time::timeout_at(end, tokio::net::lookup_host((host, port))).await;

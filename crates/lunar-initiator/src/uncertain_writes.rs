@@ -1,33 +1,33 @@
-//! Writes whose fate is not known, and who has to wait for them.
+//! Writes of unknown outcome, and later writes that wait for them.
 //!
 //! A write that was given up, or whose session was lost, may still be executed until the target has
-//! said that it is over: by its answer to ABORT TASK, or to the login that takes the place of the
-//! lost session (RFC 7143 §6.3.5). A later write to the same blocks over another path could be
-//! overwritten by it, so it waits until then.
+//! confirmed its end: by the response to ABORT TASK, or to the login that replaces the lost session
+//! (RFC 7143 §6.3.5). It could overwrite a later write to the same blocks over another path, so the
+//! later write waits until then.
 
 use lunar_block::BlockRange;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// The blocks of one disk that are in doubt.
+/// Blocks of one disk with writes of unknown outcome.
 #[derive(Debug, Default)]
 pub(crate) struct UncertainWrites {
-    /// As many as there are ranges: nearly always none, and then nobody takes the lock.
+    /// Number of ranges; nearly always 0, which is checked without the lock.
     count: AtomicUsize,
-    /// At most what was sent before it was given up, which connections limit.
+    /// Ranges of the uncertain writes, at most as many as connections accept commands.
     ranges: Mutex<Vec<(u64, BlockRange)>>,
     settled: Notify,
 }
 
-/// What to do if the fate of a write becomes unknown.
+/// Ticket of a write, used if its outcome becomes unknown.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteTicket {
     doubts: Arc<UncertainWrites>,
     range: BlockRange,
 }
 
-/// A write that may still be executed; dropped when it cannot any more.
+/// A write that may still be executed; dropped when that is ruled out.
 #[derive(Debug)]
 pub(crate) struct UncertainWrite {
     doubts: Arc<UncertainWrites>,
@@ -35,17 +35,17 @@ pub(crate) struct UncertainWrite {
 }
 
 impl UncertainWrites {
-    /// For a write to `range`.
+    /// Returns a ticket for a write to `range`.
     pub(crate) fn wary(self: &Arc<Self>, range: BlockRange) -> WriteTicket {
         WriteTicket { doubts: Arc::clone(self), range }
     }
 
-    /// Waits until no write is in doubt that overlaps `range`.
+    /// Waits until no uncertain write overlaps `range`.
     pub(crate) async fn settled(&self, range: BlockRange) {
         while self.concerns(range) {
             let settled = self.settled.notified();
             tokio::pin!(settled);
-            // From now on none is missed; one may have been between the two looks.
+            // From here on no notification is missed; check again for one sent before.
             settled.as_mut().enable();
             if self.concerns(range) {
                 settled.await;
@@ -53,7 +53,7 @@ impl UncertainWrites {
         }
     }
 
-    /// Whether a write is in doubt that overlaps `range`.
+    /// True when an uncertain write overlaps `range`.
     pub(crate) fn concerns(&self, range: BlockRange) -> bool {
         self.count.load(Ordering::Acquire) > 0
             && self.ranges().iter().any(|(_, other)| overlap(range, *other))
@@ -72,7 +72,7 @@ fn overlap(one: BlockRange, other: BlockRange) -> bool {
 }
 
 impl WriteTicket {
-    /// The write is in doubt, until what is returned is dropped.
+    /// Makes the write uncertain until the result is dropped.
     pub(crate) fn doubt(&self) -> UncertainWrite {
         let mut ranges = self.doubts.ranges();
         let number = ranges.last().map_or(0, |(last, _)| last + 1);
@@ -92,7 +92,7 @@ impl Drop for UncertainWrite {
     }
 }
 
-/// What lost sessions of one initiator left in doubt, until another has taken their place.
+/// Uncertain writes of the lost sessions of one initiator, until another session replaces them.
 #[derive(Debug, Default)]
 pub(crate) struct LostSessionWrites {
     state: Mutex<LostSessionState>,
@@ -106,7 +106,7 @@ struct LostSessionState {
 }
 
 impl LostSessionWrites {
-    /// Session `number` was lost with this.
+    /// Keeps an uncertain write of the lost session `number`.
     pub(crate) fn hold(&self, number: u64, doubt: UncertainWrite) {
         let mut state = self.state();
         if number >= state.first {
@@ -114,7 +114,7 @@ impl LostSessionWrites {
         }
     }
 
-    /// Session `number` has taken the place of all before it.
+    /// Releases the writes of all sessions before `number`, which has replaced them.
     pub(crate) fn replaced(&self, number: u64) {
         let mut state = self.state();
         state.first = state.first.max(number);
@@ -123,7 +123,7 @@ impl LostSessionWrites {
         drop(over);
     }
 
-    /// Anything is held.
+    /// True when any write is kept.
     pub(crate) fn is_any(&self) -> bool {
         !self.state().doubts.is_empty()
     }
@@ -138,8 +138,8 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    /// Goal: a write waits for those in doubt that it overlaps, for no others, and goes on when the
-    /// last of them is settled.
+    /// Goal: a write waits for the uncertain writes that it overlaps, for no others, and continues
+    /// when the last of them is settled.
     #[test]
     fn overlapping_writes_wait() {
         let doubts = Arc::<UncertainWrites>::default();
@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(doubts.count.load(Ordering::Relaxed), 0);
     }
 
-    /// Goal: doubts of a lost session last until another has taken its place, and one that is told
-    /// of late does not begin anew.
+    /// Goal: writes of a lost session stay uncertain until another replaces it; a write that is
+    /// reported after that is not kept.
     #[test]
     fn a_login_settles_what_came_before() {
         let doubts = Arc::<UncertainWrites>::default();

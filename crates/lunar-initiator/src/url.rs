@@ -1,10 +1,11 @@
-//! `iscsi://` URLs: a portal, or a LUN of a target. The form of libiscsi and QEMU, without secrets.
+//! `iscsi://` URLs of a portal, or of a LUN of a target, in the form of libiscsi and QEMU but
+//! without secrets.
 
 use lunar_iscsi::text::Digest;
 use std::fmt;
 use std::str::FromStr;
 
-/// The port of iSCSI where none is named. RFC 7143 §4.2.7; IANA.
+/// Default port of iSCSI. RFC 7143 §4.2.7; IANA.
 pub const PORT_DEFAULT: u16 = 3260;
 /// The longest iSCSI name in bytes. RFC 7143 §4.2.7.1.
 pub const NAME_BYTES_MAX: usize = 223;
@@ -19,11 +20,11 @@ pub struct Url {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// The LUN meant; `None` in the URL of a portal.
+    /// The LUN; `None` in the URL of a portal.
     pub unit: Option<UnitPath>,
-    /// What HeaderDigest to insist on.
+    /// The HeaderDigest that must be negotiated.
     pub header_digest: Option<Digest>,
-    /// What DataDigest to insist on.
+    /// The DataDigest that must be negotiated.
     pub data_digest: Option<Digest>,
 }
 
@@ -36,13 +37,13 @@ pub struct UnitPath {
     pub lun: u16,
 }
 
-/// What is wrong with a URL, and what is meant. Never repeats what may be a secret.
+/// A malformed URL, with a hint. Never repeats text that may be a secret.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{what}")]
 pub struct UrlError {
-    /// What is wrong.
+    /// The mistake.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub hint: String,
 }
 
@@ -51,12 +52,12 @@ fn wrong(what: impl Into<String>, hint: impl Into<String>) -> UrlError {
 }
 
 impl Url {
-    /// Whether `text` claims to be such a URL.
+    /// True when `text` begins like such a URL.
     pub fn is_one(text: &str) -> bool {
         text.get(..SCHEME.len()).is_some_and(|start| start.eq_ignore_ascii_case(SCHEME))
     }
 
-    /// `host:port`, IPv6 in brackets.
+    /// Returns `host:port`, IPv6 in brackets.
     pub fn portal(&self) -> String {
         portal_text(&self.host, self.port)
     }
@@ -66,7 +67,7 @@ impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        // First of all, so that no message below can repeat a secret.
+        // Checked first, so that no message below can repeat a secret.
         refuse_secret(text)?;
         if !Self::is_one(text) {
             return Err(wrong(
@@ -104,12 +105,13 @@ impl FromStr for Url {
     }
 }
 
-/// libiscsi's form `user%secret@` would put the secret into process lists and shell histories.
+/// Refuses secrets: libiscsi's form `user%secret@` would put them into process lists and shell
+/// histories.
 fn refuse_secret(text: &str) -> Result<(), UrlError> {
     let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
     let user = match authority.rfind('@') {
         Some(at) => &authority[..at],
-        // `%` in brackets is the zone of a link-local address.
+        // `%` in brackets begins the zone of a link-local address.
         None if authority.starts_with('[') => "",
         None => authority.split(['/', '?']).next().unwrap_or_default(),
     };
@@ -148,10 +150,10 @@ impl Url {
     }
 }
 
-/// Reads `host`, `host:port`, `[v6]` or `[v6]:port`.
+/// Parses `host`, `host:port`, `[v6]` or `[v6]:port`.
 ///
 /// # Errors
-/// What is wrong, and what is meant.
+/// The mistake, and the accepted form.
 pub fn parse_portal(text: &str) -> Result<(String, u16), UrlError> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -200,7 +202,7 @@ pub fn parse_portal(text: &str) -> Result<(String, u16), UrlError> {
     Ok((host.to_owned(), port))
 }
 
-/// `parse` alone would take `+3260`.
+/// True when the port has only digits: `parse` alone would accept `+3260`.
 fn port_is_plain(text: &str) -> bool {
     text.rsplit(':').next().is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()))
 }
@@ -229,7 +231,7 @@ fn parse_unit(path: &str) -> Result<UnitPath, UrlError> {
     }
 }
 
-/// `host:port`, IPv6 in brackets.
+/// Formats `host:port`, IPv6 in brackets.
 pub fn portal_text(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
@@ -262,7 +264,7 @@ impl fmt::Display for Url {
 mod tests {
     use super::*;
 
-    /// Goal: what is written is read back as the same URL. Method: one URL of each form.
+    /// Goal: a URL is parsed and formatted back to the same text. Method: one URL of each form.
     #[test]
     fn forms_come_back() {
         for text in [

@@ -1,4 +1,4 @@
-//! Processor time: of this process, and of the one that answers it.
+//! Processor time of this process, and of the process of the target.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
@@ -6,34 +6,34 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// The state of a listening socket in /proc/net/tcp.
+/// State of a listening socket in /proc/net/tcp.
 const LISTENING: &str = "0A";
 
-/// "No such process": it ended between two looks.
+/// "No such process": the process ended between two reads.
 const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
 
-/// What this process has had so far.
+/// Returns the processor time that this process has used so far.
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
     Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
 }
 
-/// A process of this machine that listens somewhere.
+/// A process of this machine that listens on an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Owner {
-    /// Its number.
+    /// Process ID.
     pub pid: u32,
 }
 
 impl Owner {
-    /// Who listens on `address`; `None`: nobody of this machine, or somebody whose files we may
-    /// not see.
+    /// Returns the process that listens on `address`; `None` if there is none on this machine, or
+    /// its files are not readable.
     pub fn of_listener(address: SocketAddr) -> Option<Self> {
         let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
         let text: String =
             tables.iter().map(|path| fs::read_to_string(path).unwrap_or_default()).collect();
-        // An address can be bound where it is one of this machine.
+        // Only addresses of this machine can be bound.
         let is_ours = UdpSocket::bind((address.ip(), 0)).is_ok();
         let socket = format!("socket:[{}]", inode(&text, address, is_ours)?);
         let processes = fs::read_dir("/proc").ok()?;
@@ -46,9 +46,10 @@ impl Owner {
         )
     }
 
-    /// User and system time that its threads have had so far; `None`: it is gone, or not ours to
-    /// see. To the nanosecond where the kernel keeps such statistics (`/proc/PID/task/*/schedstat`;
-    /// threads that have ended are not in it), else in steps of its clock tick (10 ms).
+    /// Returns user and system time of its threads so far; `None` if the process has ended or is
+    /// not readable. Exact to the nanosecond if the kernel keeps such statistics
+    /// (`/proc/PID/task/*/schedstat`, without threads that have ended), else in steps of its clock
+    /// tick (10 ms).
     pub fn processor_time(&self) -> Option<Duration> {
         self.time_of_threads().or_else(|| self.time_in_ticks())
     }
@@ -57,7 +58,7 @@ impl Owner {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
         let mut sum = 0;
         for task in tasks {
-            // One that ends meanwhile has nothing to tell.
+            // A thread that ends meanwhile has no statistics.
             let path = task.ok()?.path().join("schedstat");
             match fs::read_to_string(path) {
                 Ok(text) => sum += on_core_nanos(&text)?,
@@ -66,7 +67,7 @@ impl Owner {
                 Err(_) => return None,
             }
         }
-        // A kernel without these statistics tells zeroes, or has no such file.
+        // A kernel without these statistics reports zeroes, or has no such file.
         (sum > 0).then(|| Duration::from_nanos(sum))
     }
 
@@ -80,21 +81,21 @@ impl Owner {
     }
 }
 
-/// The first field of a line of /proc/PID/task/TID/schedstat: nanoseconds on a core. proc(5).
+/// Parses the first field of /proc/PID/task/TID/schedstat: nanoseconds on a core. proc(5).
 fn on_core_nanos(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// utime and stime of a line of /proc/PID/stat: its fields 14 and 15. proc_pid_stat(5).
+/// Parses utime and stime of /proc/PID/stat: its fields 14 and 15. proc_pid_stat(5).
 fn ticks(stat: &str) -> Option<u64> {
-    // The second field is a name in brackets that may hold anything.
+    // The second field is a name in brackets that may contain anything.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(11).map(|field| field.parse::<u64>().ok());
     Some(times.next()?? + times.next()??)
 }
 
-/// The inode of the socket that listens on `address` in lines of /proc/net/tcp and tcp6; one that
-/// listens on all addresses counts where the address is of this machine.
+/// Finds the inode of the socket that listens on `address` in lines of /proc/net/tcp and tcp6. A
+/// socket that listens on all addresses counts if the address is one of this machine.
 fn inode(lines: &str, address: SocketAddr, is_ours: bool) -> Option<&str> {
     let mut of_all = None;
     for line in lines.lines() {
@@ -110,7 +111,7 @@ fn inode(lines: &str, address: SocketAddr, is_ours: bool) -> Option<&str> {
     of_all
 }
 
-/// `0100007F:0CBC`: words of four bytes as this machine's numbers, and the port. proc(5).
+/// Parses `0100007F:0CBC`: words of four bytes as this machine's numbers, and the port. proc(5).
 fn socket_address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| {
@@ -136,7 +137,8 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Goal: who listens is found, on one address and on all of them; where nobody does, nobody is.
+    /// Goal: the listening process is found, on one address and on all of them; without a listener
+    /// none is found.
     #[test]
     fn listeners_have_owners() {
         let ours = Some(Owner { pid: std::process::id() });
@@ -147,22 +149,22 @@ mod tests {
         let all = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = all.local_addr().unwrap().port();
         assert_eq!(Owner::of_listener(([127, 0, 0, 1], port).into()), ours);
-        // An address of nobody (RFC 5737): its port is another machine's.
+        // An address of no host (RFC 5737): its port belongs to another machine.
         assert_eq!(Owner::of_listener(([192, 0, 2, 1], port).into()), None);
         if let Ok(six) = TcpListener::bind("[::1]:0") {
             assert_eq!(Owner::of_listener(six.local_addr().unwrap()), ours);
         }
     }
 
-    /// Goal: what a process is charged with is what it uses, to a tick of the kernel's clock, or
-    /// exactly where the kernel tells.
+    /// Goal: the time charged to a process is the time it used, to a tick of the kernel's clock, or
+    /// exactly if the kernel has statistics.
     #[test]
     fn processor_time_is_read() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 2 3 4 250 50 6 7 20 0 1 0 9 10 11";
         assert_eq!(ticks(stat), Some(300));
         assert_eq!(ticks("7 (a"), None);
         let this = Owner { pid: std::process::id() };
-        // Of this thread: the time of others that end meanwhile goes with them.
+        // Of this thread only: the time of others that end meanwhile is lost.
         while clock_gettime(ClockId::ThreadCPUTime).tv_nsec < 50_000_000 {
             std::hint::spin_loop();
         }

@@ -1,17 +1,17 @@
-//! How long requests took.
+//! Distribution of the times that requests took.
 
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// What is longer counts as this.
+/// Longest time that is distinguished; longer ones count as this.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// Values are kept to this many decimal digits: an error of 1 %.
+/// Decimal digits to which values are kept: an error of 1 %.
 const DIGITS: u8 = 2;
 
 /// A distribution of times.
 #[derive(Clone, Debug)]
 pub struct Latency {
-    /// `None`: it could not be made; nothing is kept then.
+    /// `None` if the histogram could not be created; nothing is recorded then.
     times: Option<Histogram<u64>>,
 }
 
@@ -23,14 +23,14 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// One took so long.
+    /// Records the time of one request.
     pub fn record(&mut self, time: Duration) {
         if let Some(times) = &mut self.times {
             times.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
         }
     }
 
-    /// All that the other one has, too.
+    /// Adds all times of `other`.
     pub fn add(&mut self, other: &Self) {
         if let (Some(times), Some(more)) = (&mut self.times, &other.times) {
             // Both have the same bounds.
@@ -38,19 +38,20 @@ impl Latency {
         }
     }
 
-    /// How many were recorded.
+    /// Number of recorded times.
     pub fn count(&self) -> u64 {
         self.times.as_ref().map_or(0, Histogram::len)
     }
 
-    /// So much of a hundred took no longer; zero if there were none.
+    /// Time that `percent` of a hundred requests did not exceed; zero if there were none.
     pub fn percentile(&self, percent: f64) -> Duration {
         let times = self.times.as_ref().filter(|times| !times.is_empty());
         Duration::from_nanos(times.map_or(0, |times| times.value_at_percentile(percent)))
     }
 
-    /// The distribution: which part of all took longer than a time, from all to a few, eight
-    /// points for each tenth that is left of the part before. The last one stands for two at least.
+    /// Returns the distribution: parts of all requests, from all down to a few, with the time that
+    /// each part exceeded; eight points for each power of ten. The last part is at least two
+    /// requests.
     pub fn curve(&self) -> Vec<(f64, Duration)> {
         let all = self.count() as f64;
         let rests = (0..).map(|step| 10_f64.powf(-f64::from(step) / 8.0));
@@ -58,12 +59,12 @@ impl Latency {
         rests.map(|rest| (rest, self.percentile(100.0 * (1.0 - rest)))).collect()
     }
 
-    /// The longest.
+    /// Longest time.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.times.as_ref().map_or(0, Histogram::max))
     }
 
-    /// The mean.
+    /// Mean time.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.times.as_ref().map_or(0.0, Histogram::mean) as u64)
     }
@@ -73,8 +74,8 @@ impl Latency {
 mod tests {
     use super::*;
 
-    /// Goal: percentiles are right to one part in a hundred, also after adding up, and none are
-    /// made up.
+    /// Goal: percentiles are correct to one part in a hundred, also after adding distributions, and
+    /// an empty one has zeroes.
     #[test]
     fn percentiles() {
         let (mut low, mut high) = (Latency::default(), Latency::default());

@@ -1,12 +1,12 @@
-//! Load for disks: how many requests a second, how many bytes, how long each takes.
+//! Load generator for disks: measures requests a second, bytes a second and latencies.
 //!
-//! A [`Work`] says what is asked of a disk, [`run`] asks it. A *closed loop* has so many requests
-//! under way at all times: the next begins when one ends, so a disk that stalls is asked less. At
-//! a *fixed rate* requests are due at their times whatever the disk does, and the time that one
-//! waits for its turn counts: a stall is seen by all who would have come meanwhile.
+//! A [`Work`] describes the requests, [`run`] sends them to a disk. A *closed loop* keeps a fixed
+//! number of requests in flight: the next begins when one ends, so a stalled disk gets fewer
+//! requests. At a *fixed rate* requests are due at their times whatever the disk does, and the time
+//! that one waits for its turn counts: a stall delays all requests that are due meanwhile.
 //!
-//! Disks that are compared take [`Turns`]; a [`relay`] puts a network between here and a target; a
-//! [`probe`] tells what TCP alone does meanwhile; a [`report`] is what all of it came to.
+//! Disks are compared in [`Turns`]; a [`relay`] simulates a network to a target; a [`probe`]
+//! measures plain TCP meanwhile; a [`report`] presents the results.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,8 +1,8 @@
-//! Where the next request goes.
+//! Generator of the offsets of requests.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Places for requests, given out to all who ask at once.
+/// Generates offsets of requests, for concurrent callers.
 #[derive(Debug)]
 pub(crate) struct OffsetGenerator {
     random: bool,
@@ -12,12 +12,12 @@ pub(crate) struct OffsetGenerator {
 }
 
 impl OffsetGenerator {
-    /// `count` places, by chance or one after the other.
+    /// Generates offsets below `count`, random or sequential.
     pub(crate) fn new(count: u64, random: bool, seed: u64) -> Self {
         Self { random, count: count.max(1), seed, next: AtomicU64::new(0) }
     }
 
-    /// The next one, below the count.
+    /// Returns the next offset, below the count.
     pub(crate) fn next(&self) -> u64 {
         let number = self.next.fetch_add(1, Relaxed);
         match self.random {
@@ -27,7 +27,7 @@ impl OffsetGenerator {
     }
 }
 
-/// The `number`th output of SplitMix64 (Steele, Lea, Flood 2014): it needs no state but the count.
+/// Returns output `number` of SplitMix64 (Steele, Lea, Flood 2014), which needs no other state.
 fn mixed(seed: u64, number: u64) -> u64 {
     const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut z = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(GAMMA));
@@ -40,7 +40,7 @@ fn mixed(seed: u64, number: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Goal: sequential places come round; random ones use all of the range about evenly, and are
+    /// Goal: sequential offsets wrap around; random ones use the whole range about evenly, and are
     /// the same for the same seed.
     #[test]
     fn all_of_the_range_is_used() {

@@ -1,4 +1,4 @@
-//! When requests begin that are due at a fixed rate.
+//! Pacing of requests that are due at a fixed rate.
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
@@ -12,20 +12,21 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// Deals out requests one by one, each when it is due. Whoever takes the next one waits for it, and
-/// all others wait for him: one timer is enough, and nobody spins.
+/// Releases requests one by one, each when it is due. The caller that takes the next one waits for
+/// its time, and all others wait for that caller: one timer is enough, and no thread spins.
 ///
-/// Tokio's own timer has steps of 1 ms, most of which would be told as latency of the disk.
+/// Tokio's own timer has steps of 1 ms, most of which would count as latency of the disk.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     begin: Instant,
     per_second: f64,
-    /// The number of the next request; `None`: the system gives no timer, and tokio's has to do.
+    /// Number of the next request, and the timer; `None` if the system provides none, and tokio's
+    /// is used.
     next: Mutex<(u64, Option<Timer>)>,
 }
 
 impl Pacer {
-    /// From `begin` on, evenly. In a runtime with I/O.
+    /// Starts at `begin`, with an even pace. Needs a runtime with I/O.
     pub(crate) fn new(begin: Instant, per_second: f64) -> Self {
         let timer = Timer::new();
         if let Err(error) = &timer {
@@ -34,7 +35,7 @@ impl Pacer {
         Self { begin, per_second, next: Mutex::new((0, timer.ok())) }
     }
 
-    /// When the next request is due, once it is; `None`: not before `end`.
+    /// Waits until the next request is due and returns that time; `None` if it is not before `end`.
     pub(crate) async fn turn(&self, end: Instant) -> Option<Instant> {
         let mut next = self.next.lock().await;
         let due = self.begin + Duration::from_secs_f64(next.0 as f64 / self.per_second);
@@ -49,7 +50,7 @@ impl Pacer {
             tracing::warn!(%error, "requests begin in steps of 1 ms: the timer failed");
             next.1 = None;
         }
-        // Without a timer; and a test's clock stands still until somebody waits for it.
+        // Used without a timer, and in tests, whose clock stands still until a task waits for it.
         if Instant::now() < due {
             tokio::time::sleep_until(due).await;
         }
@@ -57,13 +58,13 @@ impl Pacer {
     }
 }
 
-/// A timer of the kernel's, exact to what it takes to wake a thread.
+/// A timer of the kernel, exact up to the time to wake a thread.
 #[derive(Debug)]
 struct Timer(AsyncFd<OwnedFd>);
 
 impl Timer {
-    // Deprecated, for a type may tell a descriptor that is not its own; OwnedFd does not. What
-    // stands in its place is unsafe.
+    // Deprecated because a type may return a descriptor that is not its own; OwnedFd does not. The
+    // replacement is unsafe.
     #[allow(deprecated)]
     fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;

@@ -1,11 +1,11 @@
-//! What TCP alone does between two threads of this process: the ground on which figures of disks
-//! behind it stand, and whether that ground moves while they are measured.
+//! Measures plain TCP between two threads of this process: the baseline for the figures of disks
+//! behind it, which shows whether the machine was quiet during the measurement.
 //!
-//! Three shapes: a *ping-pong* of one request at a time, a *pipelined exchange* with as many under
-//! way as the disk has, and a *stream* in the direction of the data. Requests and answers have the
-//! sizes of iSCSI's: a header of 48 bytes, and the data with one of them. The answers come from a
-//! thread of this process over loopback, through a relay where the disks are reached through one:
-//! what a remote host and the network to it can do is not measured.
+//! There are three shapes: a *ping-pong* of one request at a time, a *pipelined exchange* with as
+//! many requests in flight as the disk has, and a *stream* in the direction of the data. Requests
+//! and answers have the sizes of iSCSI's: a header of 48 bytes, and the data with one of them. The
+//! answers come from a thread of this process over loopback, through a relay if the disks are
+//! reached through one: a remote host and the network to it are not measured.
 
 mod answerer;
 mod asker;
@@ -16,43 +16,43 @@ use crate::relay::{Model, Relay};
 use std::io;
 use std::time::Duration;
 
-/// A header of iSCSI. RFC 7143 §11.2.1.
+/// Length of an iSCSI header. RFC 7143 §11.2.1.
 const HEADER_BYTES: usize = 48;
-/// How much of the time of a round each of its probes gets.
+/// Part of the time of a round that each of its probes gets.
 const PART_OF_ROUND: f64 = 0.1;
-/// But no less and no more than this.
+/// Bounds of that time.
 const TIME_MIN: Duration = Duration::from_millis(50);
 const TIME_MAX: Duration = Duration::from_millis(500);
-/// A stream is given so long before it counts, and counts for no less than that: a congestion
-/// control that looks for its rate (BBR) streams faster or slower at first than it will.
+/// Time before a stream is measured, and the least time for which it is measured: a congestion
+/// control that searches for its rate (BBR) streams faster or slower at first.
 const STREAM_TIME: Duration = Duration::from_millis(300);
-/// Somebody who does not answer for so long is gone.
+/// Silence after which the peer counts as gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// A probe that moves by more than this part of its median tells of a machine that is not quiet.
+/// Part of the median by which a probe may vary on a quiet machine.
 pub const QUIET: f64 = 0.25;
 
-/// The shape of what is asked.
+/// Shape of the requests of a probe.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Shape {
-    /// Data goes with the requests, not with the answers.
+    /// True when data goes with the requests, not with the answers.
     pub writes: bool,
     /// Bytes of data of a request.
     pub io_bytes: u32,
-    /// Requests under way at once, over all connections.
+    /// Number of requests in flight at once, over all connections.
     pub depth: u16,
-    /// Connections.
+    /// Number of connections.
     pub connections: u16,
 }
 
-/// Both ends of a probe; they end when it is dropped.
+/// Both ends of a probe; they end on drop.
 #[derive(Debug)]
 pub struct Probe {
     answerer: Answerer,
-    /// Where the answers come through one.
+    /// Set if the answers come through a relay.
     relay: Option<Relay>,
 }
 
-/// What one round of probes came to.
+/// Result of one round of probes.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     ping: Duration,
@@ -60,7 +60,7 @@ struct Round {
     stream_bytes_per_second: f64,
 }
 
-/// What all rounds came to.
+/// Results of all rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Probed {
     rounds: Vec<Round>,
@@ -70,7 +70,7 @@ impl Probe {
     /// Starts the thread that answers, behind a relay of this model if there is one.
     ///
     /// # Errors
-    /// When the system gives no sockets or no threads.
+    /// When the system provides no sockets or threads.
     pub fn start(model: Option<Model>) -> io::Result<Self> {
         let answerer = Answerer::start()?;
         let address = answerer.address();
@@ -78,8 +78,8 @@ impl Probe {
         Ok(Self { answerer, relay })
     }
 
-    /// One round of all three, added to `probed`; blocks for its time. `round` is the time of a
-    /// round of a disk, of which each of the three takes a tenth; a stream needs longer.
+    /// Runs one round of all three shapes and adds it to `probed`; blocks meanwhile. `round` is the
+    /// time of a disk's round, of which each shape takes a tenth; a stream takes longer.
     ///
     /// # Errors
     /// When a connection is lost.
@@ -103,12 +103,12 @@ impl Probe {
 }
 
 impl Probed {
-    /// Microseconds from a request to its answer when it is the only one, the mean of a round.
+    /// Microseconds from a single request to its answer, the mean of each round.
     pub fn ping_micros(&self) -> Spread {
         Spread::of(self.rounds.iter().map(|round| round.ping.as_secs_f64() * 1e6))
     }
 
-    /// Answers a second when as many as the depth are under way.
+    /// Answers a second with as many requests in flight as the depth.
     pub fn exchanges_per_second(&self) -> Spread {
         Spread::of(self.rounds.iter().map(|round| round.exchanges_per_second))
     }
@@ -118,8 +118,8 @@ impl Probed {
         Spread::of(self.rounds.iter().map(|round| round.stream_bytes_per_second))
     }
 
-    /// What moved by more than a quarter between rounds, if anything did: the machine was not
-    /// quiet.
+    /// Returns a warning if a figure varied by more than a quarter between rounds: the machine was
+    /// not quiet.
     pub fn unrest(&self) -> Option<String> {
         let all = [
             ("ping-pong", self.ping_micros()),

@@ -1,8 +1,7 @@
-//! What was measured, as a value: for a terminal, for programs, and as one HTML page.
+//! Results of a measurement, as a value: for a terminal, as JSON, and as one HTML page.
 //!
 //! A [`Report`] is a list of sections; a [`Section`] has a title, prose, warnings, tables and
-//! plots. Figures are written once, as [`Cell`]s: each has its text for people and its value for
-//! programs.
+//! plots. Each figure is a [`Cell`], with its text for people and its value for programs.
 
 mod html;
 mod machine;
@@ -17,43 +16,43 @@ pub use table::{Cell, Column, Table, latency_json, size_text, spread_json, time_
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-/// Everything that one run tells.
+/// The results of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What it is about.
+    /// Title.
     pub title: String,
-    /// One paragraph each.
+    /// Paragraphs.
     pub prose: Vec<String>,
-    /// What it was measured with: name and value.
+    /// Conditions of the measurement: name and value.
     pub facts: Vec<(String, String)>,
-    /// Its parts, in order.
+    /// Sections, in order.
     pub sections: Vec<Section>,
 }
 
-/// One part of a report.
+/// One section of a report.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// Its name in JSON, in lower case with underscores.
+    /// Name in JSON, in lower case with underscores.
     pub key: &'static str,
-    /// Its heading.
+    /// Heading.
     pub title: String,
-    /// One paragraph each, over the tables.
+    /// Paragraphs, above the tables.
     pub prose: Vec<String>,
-    /// What spoils the figures, or kept some from being measured.
+    /// Reasons why figures are unreliable or missing.
     pub warnings: Vec<String>,
-    /// Its figures. The first one is `rows` in JSON, another one stands under its own key.
+    /// Figures. The first table is `rows` in JSON, the others have their own keys.
     pub tables: Vec<Table>,
-    /// Pictures of them. All that they show stands in the tables too.
+    /// Plots of the figures. All that they show is in the tables too.
     pub plots: Vec<Plot>,
 }
 
 impl Section {
-    /// With a key and a title, and nothing in it yet.
+    /// Returns an empty section with a key and a title.
     pub fn new(key: &'static str, title: impl Into<String>) -> Self {
         Self { key, title: title.into(), ..Self::default() }
     }
 
-    /// For a terminal: heading, prose, tables, warnings.
+    /// Formats the section for a terminal: heading, prose, tables, warnings.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.title);
         for paragraph in &self.prose {
@@ -69,7 +68,8 @@ impl Section {
         text
     }
 
-    /// For programs: `key`, `title`, `prose`, `warnings`, and each table's rows under its key.
+    /// Returns the section as JSON: `key`, `title`, `prose`, `warnings`, and each table's rows
+    /// under its key.
     pub fn json(&self) -> Value {
         let mut map = Map::new();
         map.insert("key".into(), self.key.into());
@@ -85,7 +85,7 @@ impl Section {
 }
 
 impl Report {
-    /// For programs: `title`, `facts`, `sections`.
+    /// Returns the report as JSON: `title`, `facts`, `sections`.
     pub fn json(&self) -> Value {
         let facts = self.facts.iter().map(|(name, value)| (name.clone(), value.clone().into()));
         json!({
@@ -96,10 +96,10 @@ impl Report {
     }
 }
 
-/// Columns of a terminal that prose is kept within.
+/// Greatest number of columns of prose on a terminal.
 const PROSE_COLUMNS: usize = 100;
 
-/// A paragraph in lines, broken at spaces.
+/// Wraps a paragraph at spaces.
 fn wrapped(paragraph: &str) -> String {
     let (mut text, mut columns) = (String::new(), 0);
     for word in paragraph.split_whitespace() {
@@ -113,7 +113,7 @@ fn wrapped(paragraph: &str) -> String {
             _ => " ",
         };
         columns += wide + usize::from(gap == " ");
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = write!(text, "{gap}{word}");
     }
     text.push('\n');

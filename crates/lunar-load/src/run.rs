@@ -1,4 +1,4 @@
-//! Asking a disk.
+//! Sends the requests of a load to a disk.
 
 use crate::offsets::OffsetGenerator;
 use crate::pace::Pacer;
@@ -10,16 +10,16 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// What came of it.
+/// Result of a load.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Requests that ended within the time that was measured.
+    /// Number of requests that ended within the measured time.
     pub requests: u64,
-    /// Their bytes.
+    /// Number of their bytes.
     pub bytes: u64,
-    /// How long was measured.
+    /// Time of the measurement.
     pub time: Duration,
-    /// How long they took; at a fixed rate, from when each was due.
+    /// Distribution of their times; at a fixed rate, from the time when each was due.
     pub latency: Latency,
 }
 
@@ -35,10 +35,10 @@ impl Outcome {
     }
 }
 
-/// Why there is no outcome.
+/// Reason why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// It cannot be asked of this disk.
+    /// The disk cannot be loaded in this way.
     #[error(transparent)]
     Work(#[from] WorkError),
     /// A request failed.
@@ -46,23 +46,23 @@ pub enum Failed {
     Disk(#[from] Error),
 }
 
-/// One that asks, one request at a time.
+/// Sends requests one at a time.
 struct Asker {
     device: Arc<dyn BlockDevice>,
     work: Work,
     places: Arc<OffsetGenerator>,
-    /// At a fixed rate: who says when.
+    /// Set at a fixed rate.
     pacer: Option<Arc<Pacer>>,
     data: Bytes,
     begin: Instant,
 }
 
-/// Asks `device` for `work`, in tasks of the current runtime: as many as the depth, so that a
-/// runtime with several threads may use them all. They end when the future is dropped. A fixed rate
-/// wants a runtime with I/O: its timer is a file of the kernel's.
+/// Sends the requests of `work` to `device`, in tasks of the current runtime: as many as the depth,
+/// so that a runtime with several threads may use them all. The tasks end when the future is
+/// dropped. A fixed rate needs a runtime with I/O: its timer is a file of the kernel.
 ///
 /// # Errors
-/// `Work` before anything is asked · the first request that fails, as the disk says.
+/// `Work` before any request is sent · the error of the first request that fails.
 pub async fn run(device: &Arc<dyn BlockDevice>, work: Work) -> Result<Outcome, Failed> {
     let places = work.places(&device.geometry());
     let places = places.map_err(|wrong| WorkError(format!("{}: {wrong}", device.name())))?;
@@ -104,7 +104,8 @@ pub async fn run(device: &Arc<dyn BlockDevice>, work: Work) -> Result<Outcome, F
 }
 
 impl Asker {
-    /// Asks until the time is over; how long those took that ended while it was measured.
+    /// Sends requests until the time is over; returns the times of those that ended within the
+    /// measured time.
     async fn ask(self, mut buffer: Buffer) -> Result<Latency, Error> {
         let mut latency = Latency::default();
         let (from, to) = (self.begin + self.work.warm_up, self.end());
@@ -124,7 +125,7 @@ impl Asker {
         self.begin + self.work.warm_up + self.work.time
     }
 
-    /// Waits until the next request is due; `None`: there is none any more.
+    /// Waits until the next request is due; `None` if there are no more.
     async fn turn(&self, now: Instant) -> Option<Instant> {
         match &self.pacer {
             Some(pacer) => pacer.turn(self.end()).await,
@@ -143,7 +144,7 @@ impl Asker {
     }
 }
 
-/// Bytes that do not compress and are no zeroes.
+/// Returns bytes that do not compress and are not zeroes.
 fn noise(bytes: usize, seed: u64) -> Bytes {
     let numbers = OffsetGenerator::new(u64::MAX, true, seed);
     let mut data = Vec::with_capacity(bytes + 8);

@@ -1,18 +1,18 @@
-//! Figures of several rounds: the middle one, and the ends.
+//! Median and extremes of the figures of several rounds.
 
-/// The median of some figures, and the least and the most of them.
+/// The median of some figures, with the least and the greatest.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
-    /// The middle one, or halfway between the two in the middle.
+    /// The middle figure, or the mean of the two in the middle.
     pub median: f64,
     /// The least.
     pub least: f64,
-    /// The most.
+    /// The greatest.
     pub most: f64,
 }
 
 impl Spread {
-    /// Of these figures; zeroes if there are none.
+    /// Returns the spread of these figures; zeroes if there are none.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = figures.into_iter().collect();
         sorted.sort_by(f64::total_cmp);

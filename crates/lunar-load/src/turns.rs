@@ -1,4 +1,4 @@
-//! Several disks that take turns, in rounds.
+//! Measures several disks in turn, in rounds.
 
 use crate::cpu::{Owner, processor_time};
 use crate::relay::Relay;
@@ -7,36 +7,37 @@ use lunar_block::BlockDevice;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One that takes its turn in each round.
+/// A disk that has its turn in each round.
 #[derive(Debug)]
 pub struct Subject {
-    /// What is asked.
+    /// The disk.
     pub device: Arc<dyn BlockDevice>,
-    /// For what. Random places differ from round to round.
+    /// The load. Random offsets differ from round to round.
     pub work: Work,
-    /// Who answers, if it is a process of this machine.
+    /// Process of the target, if it runs on this machine.
     pub target: Option<Owner>,
-    /// What it is reached through, if anything; its time is not the client's.
+    /// Relay to the target, if any; its processor time does not count as the client's.
     pub relay: Option<Arc<Relay>>,
 }
 
-/// What one came to in all rounds.
+/// Results of one disk in all rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// Requests a second.
     pub requests_per_second: Spread,
     /// Bytes a second.
     pub bytes_per_second: Spread,
-    /// Of all rounds together.
+    /// Distribution of all rounds together.
     pub latency: Latency,
-    /// Of this process, for each request, in microseconds; `None`: no request ended.
+    /// Processor time of this process for each request, in microseconds; `None`: no request ended.
     pub client_cpu_micros: Option<Spread>,
-    /// Of the target, likewise; `None`: not known.
+    /// Processor time of the target for each request, in microseconds; `None`: not known.
     pub target_cpu_micros: Option<Spread>,
 }
 
 impl Measured {
-    /// No request ended in the time, so that nothing is known: what says so, and what helps.
+    /// Returns a message, with a remedy, if no request ended in the time, so that there are no
+    /// figures.
     pub fn nothing(&self) -> Option<&'static str> {
         (self.latency.count() == 0).then_some(
             "no request ended within the time that is measured: give it more (--seconds)",
@@ -48,27 +49,27 @@ impl Measured {
 #[derive(Debug)]
 struct Turn {
     outcome: Outcome,
-    /// `None`: of no request.
+    /// `None` if no request ended.
     client_micros: Option<f64>,
     target_micros: Option<f64>,
 }
 
-/// Disks, and what their turns came to so far.
+/// Disks, with the results of their turns so far.
 #[derive(Debug)]
 pub struct Turns {
     lanes: Vec<(Subject, Vec<Turn>)>,
 }
 
 impl Turns {
-    /// Of these.
+    /// Returns turns of these disks.
     pub fn new(lanes: impl IntoIterator<Item = Subject>) -> Self {
         Self { lanes: lanes.into_iter().map(|lane| (lane, Vec::new())).collect() }
     }
 
-    /// One round: each once, one after the other.
+    /// Runs one round: each disk once, one after the other.
     ///
     /// # Errors
-    /// The first request that fails, or the first work that makes no sense.
+    /// The first request that fails, or the first impossible load.
     pub async fn round(&mut self) -> Result<(), Failed> {
         for (lane, turns) in &mut self.lanes {
             let number = turns.len() as u64;
@@ -78,7 +79,7 @@ impl Turns {
         Ok(())
     }
 
-    /// What came of all of them, in the order in which they were given.
+    /// Returns the results of all disks, in the given order.
     pub fn measured(&self) -> Vec<Measured> {
         self.lanes.iter().map(|(_, turns)| together(turns)).collect()
     }
@@ -92,7 +93,7 @@ async fn turn(lane: &Subject, work: Work) -> Result<Turn, Failed> {
     let outcome = run(&lane.device, work).await?;
     let client = client_time().saturating_sub(client_before);
     let target = target_before.zip(target_time()).map(|(from, to)| to.saturating_sub(from));
-    // Of the warm-up too, so that requests are counted for all of it.
+    // The processor time includes the warm-up, so requests are extrapolated to it.
     let whole = (work.warm_up + work.time).as_secs_f64() / work.time.as_secs_f64();
     let requests = outcome.requests as f64 * whole;
     let micros = |spent: Duration| (requests > 0.0).then(|| spent.as_secs_f64() * 1e6 / requests);
@@ -102,7 +103,8 @@ async fn turn(lane: &Subject, work: Work) -> Result<Turn, Failed> {
 
 fn together(turns: &[Turn]) -> Measured {
     let of = |figure: fn(&Turn) -> f64| Spread::of(turns.iter().map(figure));
-    // Rounds in which no request ended have none; a figure of some of the others is not told.
+    // Rounds in which no request ended have no figure; if other rounds lack one, there is no
+    // result.
     let cpu = |figure: fn(&Turn) -> Option<f64>| {
         let some = turns.iter().filter(|turn| turn.outcome.requests > 0);
         let figures: Option<Vec<f64>> = some.map(figure).collect();
@@ -129,7 +131,7 @@ mod tests {
     use lunar_block::{BlockRange, BoxFuture, Buffer, Error, Geometry, MemoryDevice};
     use std::sync::Mutex;
 
-    /// A disk that notes who was asked for what, and takes 10 ms for it.
+    /// A disk that logs its name and each offset, and takes 10 ms for a request.
     #[derive(Debug)]
     struct Noted {
         name: &'static str,
@@ -172,8 +174,8 @@ mod tests {
         }
     }
 
-    /// Goal: in each round each disk has its turn, alone; rounds go to other places, and both disks
-    /// to the same ones within a round.
+    /// Goal: in each round each disk has its turn, alone; rounds use different offsets, and both
+    /// disks the same ones within a round.
     #[test]
     fn disks_take_turns() {
         let log = Arc::<Mutex<Vec<_>>>::default();
@@ -219,7 +221,7 @@ mod tests {
         }
     }
 
-    /// Goal: where no request ends in the time, no figure is made of it.
+    /// Goal: without a request that ended in the time, there are no figures.
     #[test]
     fn of_nothing_nothing_is_told() {
         let outcome = Outcome { time: Duration::from_secs(1), ..Outcome::default() };

@@ -1,80 +1,81 @@
-//! What is asked of a disk.
+//! Description of the requests sent to a disk.
 
 use lunar_block::Geometry;
 use std::time::Duration;
 
-/// Requests under way at once, at most.
+/// Greatest number of requests in flight at once.
 pub const DEPTH_MAX: usize = 4096;
-/// Bytes of all requests that are under way at once, at most: each has a buffer of its own.
+/// Greatest number of bytes of all requests in flight at once: each has its own buffer.
 pub const UNDER_WAY_BYTES_MAX: u64 = 1 << 30;
-/// The shortest time that is measured.
+/// Shortest time that is measured.
 const TIME_MIN: Duration = Duration::from_millis(10);
 
-/// Where requests go, and which way.
+/// Direction and order of the requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pattern {
-    /// Reads at random places.
+    /// Reads at random offsets.
     RandomRead,
-    /// Writes at random places.
+    /// Writes at random offsets.
     RandomWrite,
-    /// Reads one behind the other.
+    /// Sequential reads.
     Read,
-    /// Writes one behind the other.
+    /// Sequential writes.
     Write,
 }
 
 impl Pattern {
-    /// What the disk holds is overwritten.
+    /// True when data on the disk is overwritten.
     pub fn writes(self) -> bool {
         matches!(self, Self::RandomWrite | Self::Write)
     }
 
-    /// Each request goes to a place of its own.
+    /// True when offsets are random.
     pub fn is_random(self) -> bool {
         matches!(self, Self::RandomRead | Self::RandomWrite)
     }
 }
 
-/// When requests begin.
+/// Times at which requests begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// When another one has ended.
+    /// When another request has ended.
     Closed,
-    /// So many a second, evenly; those for which there is no room yet wait, and their wait counts.
+    /// This number a second, evenly; requests that cannot begin in time wait, and their wait
+    /// counts.
     PerSecond(f64),
 }
 
-/// What is asked of a disk.
+/// Description of the load on a disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// Where, and which way.
+    /// Direction and order of the requests.
     pub pattern: Pattern,
-    /// Bytes of one request: whole blocks.
+    /// Bytes of one request, a multiple of the block length.
     pub io_bytes: u32,
     /// Bytes from the beginning of the disk that are used; `None`: all.
     pub range_bytes: Option<u64>,
-    /// Requests under way at once, at most.
+    /// Greatest number of requests in flight at once.
     pub depth: usize,
-    /// When they begin.
+    /// Times at which they begin.
     pub pace: Pace,
-    /// Done before anything is measured.
+    /// Time before the measurement starts.
     pub warm_up: Duration,
-    /// How long is measured.
+    /// Time of the measurement.
     pub time: Duration,
-    /// Random places follow from it.
+    /// Seed of the random offsets.
     pub seed: u64,
 }
 
-/// Why something cannot be asked of a disk.
+/// Reason why a disk cannot be loaded in this way.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct WorkError(pub String);
 
 impl Work {
-    /// How many different places there are for requests on a disk of this shape.
+    /// Number of different offsets for requests on a disk with this geometry.
     ///
     /// # Errors
-    /// When the work makes no sense there.
+    /// When the work is impossible on the disk.
     pub fn places(&self, geometry: &Geometry) -> Result<u64, WorkError> {
         let refuse = |what: String| Err(WorkError(what));
         let (io, block) = (u64::from(self.io_bytes), u64::from(geometry.block_bytes));

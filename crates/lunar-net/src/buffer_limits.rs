@@ -1,4 +1,4 @@
-//! How much of a connection's data is held: in this process, and in its socket.
+//! Limits of the data a connection buffers: in this process, and in its socket.
 
 use crate::inbound::CHUNK_BYTES;
 use crate::outbox::OUTBOX_BYTES_MAX;
@@ -8,22 +8,23 @@ use std::io;
 use std::os::fd::AsFd;
 use tokio::net::TcpStream;
 
-/// Bounds of what a connection buffers, as its [`Role`](crate::Role) sets them.
+/// Limits of a connection's buffers, as its [`ConnectionHandler`](crate::ConnectionHandler) sets
+/// them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BufferLimits {
-    /// Bytes received by one system call, and so the most that is kept of them while the role
-    /// cannot take more. At least 1, at most what [`LARGEST`](Self::LARGEST) has.
+    /// Bytes received by one system call, and so the most that is kept of them while the handler
+    /// takes no more. At least 1, at most that of [`LARGEST`](Self::LARGEST).
     pub receive_bytes_max: usize,
-    /// No further PDU is handled while this many bytes wait to be sent.
+    /// Bytes waiting to be sent from which on no further PDU is handled.
     pub send_bytes_max: usize,
-    /// Bytes of data in each of the socket's two buffers; `None`: as the system tunes them. It
-    /// takes twice as much memory (socket(7), SO_SNDBUF).
+    /// Bytes of data in each of the socket's two buffers; `None`: as the system tunes them. The
+    /// memory is twice as large (socket(7), SO_SNDBUF).
     pub socket_bytes_max: Option<u32>,
 }
 
 impl BufferLimits {
-    /// What a connection has unless its role says otherwise: 256 KiB received at once, 4 MiB
-    /// waiting to be sent, a socket tuned by the system.
+    /// Default limits: 256 KiB received at once, 4 MiB waiting to be sent, a socket tuned by the
+    /// system.
     pub const LARGEST: Self = Self {
         receive_bytes_max: CHUNK_BYTES,
         send_bytes_max: OUTBOX_BYTES_MAX,
@@ -31,41 +32,41 @@ impl BufferLimits {
     };
 }
 
-/// What a connection holds while it waits for its peer, beside the data of its tasks.
+/// Memory that a connection holds while it waits for its peer, except the data of its tasks.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct BufferedBytes {
-    /// Received and not handled, because the role cannot take more or because too much waits to
-    /// be sent.
+    /// Received and not handled, because the handler takes no more or because too much waits to be
+    /// sent.
     pub received: usize,
-    /// Headers that wait to be sent, and the list of what they belong to.
+    /// Headers that wait to be sent, and the list of pieces.
     pub queued: usize,
-    /// Memory of the socket: what is not sent or not acknowledged, and while nothing is received,
-    /// what may come.
+    /// Memory of the socket: data that is not sent or not acknowledged, and while nothing is
+    /// received, the whole receive buffer.
     pub socket: usize,
 }
 
 impl BufferedBytes {
-    /// Whether anything is held.
+    /// True when no memory is held.
     pub(crate) fn is_none(self) -> bool {
         self == Self::default()
     }
 }
 
-/// The buffers of one socket: as the system tunes them, or bounded.
+/// Buffers of one socket: tuned by the system, or limited.
 #[derive(Debug, Default)]
 pub(crate) enum SocketBuffers {
     #[default]
     Tuned,
-    /// Both have a fixed size; these are the sizes they had before.
+    /// Both buffers have a fixed size; these are their sizes before.
     Fixed { receive_bytes: usize, send_bytes: usize },
-    /// The system cannot give a fixed buffer back to its tuning: data that is not sent yet is
-    /// bounded, data on its way is not.
+    /// The system cannot return a fixed buffer to its tuning: unsent data is limited, data in
+    /// flight is not.
     UnsentBounded,
 }
 
 impl SocketBuffers {
-    /// Bounds the buffers of `tcp`, or leaves them to the system again. A socket that refuses
-    /// works as well with other buffers.
+    /// Limits the buffers of `tcp`, or returns them to the system's tuning. A socket that refuses
+    /// works with other buffers as well.
     pub(crate) fn set(&mut self, tcp: &TcpStream, bytes_max: Option<u32>) {
         let socket = SockRef::from(tcp);
         let set = match bytes_max {
@@ -78,7 +79,7 @@ impl SocketBuffers {
     }
 
     fn bound(&mut self, socket: &Socket, bytes: u32) -> io::Result<()> {
-        // Only what can be undone is done (SO_BUF_LOCK: Linux 5.14).
+        // Only changes that can be undone are made (SO_BUF_LOCK: Linux 5.14).
         if unlock_buffers(socket.as_fd()).is_err() {
             *self = Self::UnsentBounded;
             return socket.set_tcp_notsent_lowat(bytes);
@@ -95,7 +96,7 @@ impl SocketBuffers {
         match std::mem::take(self) {
             Self::Tuned => Ok(()),
             Self::Fixed { receive_bytes, send_bytes } => {
-                // The system doubles what it is told. Tuning only ever enlarges a buffer.
+                // The system doubles the given value. Its tuning only ever enlarges a buffer.
                 socket.set_recv_buffer_size(receive_bytes / 2)?;
                 socket.set_send_buffer_size(send_bytes / 2)?;
                 unlock_buffers(socket.as_fd())
@@ -110,8 +111,8 @@ impl SocketBuffers {
 mod tests {
     use super::*;
 
-    /// Goal: a socket's buffers are bounded and then left to the system again, which enlarges them
-    /// as before. Method: after the bound is lifted, a socket is filled and emptied until its send
+    /// Goal: a socket's buffers are limited and then returned to the system, which enlarges them as
+    /// before. Method: after the limit is lifted, a socket is filled and emptied until its send
     /// buffer is larger.
     #[test]
     fn a_bound_of_a_socket_can_be_lifted() {
@@ -133,7 +134,7 @@ mod tests {
                 return eprintln!("not tested: this system has no SO_BUF_LOCK");
             }
             assert_eq!(sizes(), (32 << 10, 32 << 10));
-            // As if it had been small before: there is room to enlarge it.
+            // A smaller size before the limit leaves room to enlarge the buffer.
             let SocketBuffers::Fixed { receive_bytes, send_bytes } = &mut buffers else { panic!() };
             assert_eq!((*receive_bytes, *send_bytes), before);
             *send_bytes = 128 << 10;

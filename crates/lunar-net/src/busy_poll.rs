@@ -1,24 +1,24 @@
-//! Latency mode: a core that has just had something to do looks for more before it sleeps.
+//! Latency mode: a core that was just busy polls for more work before it sleeps.
 //!
-//! To wake a sleeping core takes longer than to read a few blocks. Who wants the latency and can
-//! spare the processor has each core ask the system for events for a while, without waiting.
+//! Waking a sleeping core takes longer than reading a few blocks. For low latency, at the cost of
+//! processor time, each core polls the system for events for a while, without waiting.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// So long a core looks for more after it had something to do: some times the way of a small
-/// request and its answer between two machines, and little beside the pauses of an idle disk.
+/// Time for which a core polls after it was busy: a few round trips of a small request between two
+/// machines, and short beside the pauses of an idle disk.
 const BUSY_POLL_MAX: Duration = Duration::from_micros(100);
 
-/// Of one core.
+/// State of one core.
 struct BusyPoller {
-    /// It is in latency mode.
+    /// True in latency mode.
     on: Cell<bool>,
-    /// Something was done since it last looked.
+    /// True when a connection worked since the last poll.
     busy: Cell<bool>,
-    /// It sleeps until something is done.
+    /// Waker of the polling task while it sleeps.
     sleeper: RefCell<Option<Waker>>,
 }
 
@@ -28,7 +28,7 @@ thread_local! {
     };
 }
 
-/// A connection of this core did something.
+/// Records that a connection of this core worked.
 pub(crate) fn tell_busy() {
     POLLER.with(|poller| {
         if poller.on.get() && !poller.busy.replace(true) {
@@ -38,15 +38,15 @@ pub(crate) fn tell_busy() {
     });
 }
 
-/// Polls the sockets of this core while it is busy and for [`BUSY_POLL_MAX`] after that. It never
-/// ends: a task beside the connections.
+/// Polls the sockets of this core while it is busy and for [`BUSY_POLL_MAX`] after that. Runs
+/// forever, as a task beside the connections.
 pub(crate) async fn poll_while_busy() {
     POLLER.with(|poller| poller.on.set(true));
     loop {
         poll_fn(until_busy).await;
         let mut since = Instant::now();
         while since.elapsed() < BUSY_POLL_MAX {
-            // The runtime takes what events there are, without waiting, before this goes on.
+            // The runtime fetches pending events, without waiting, before this task continues.
             tokio::task::yield_now().await;
             if POLLER.with(|poller| poller.busy.take()) {
                 since = Instant::now();
@@ -71,8 +71,8 @@ mod tests {
     use std::rc::Rc;
     use tokio::task::LocalSet;
 
-    /// Goal: a core polls on while something is done, stops some time after, and begins again.
-    /// Method: polls are counted as turns of the poller's neighbour that wants none.
+    /// Goal: a core polls while connections work, stops some time after, and begins again. Method:
+    /// polls are counted as turns of a neighbouring task that has no work.
     #[test]
     fn a_core_polls_after_it_was_busy_and_then_sleeps() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -86,7 +86,7 @@ mod tests {
                 poller.as_mut().poll(context)
             }));
             let rest = async || {
-                // It sleeps once a long time brings no poll more.
+                // The core sleeps once a long time passes without a poll.
                 loop {
                     let before = polls.get();
                     tokio::time::sleep(BUSY_POLL_MAX * 100).await;
@@ -106,7 +106,7 @@ mod tests {
         });
     }
 
-    /// Goal: without the mode nothing is noted, and nobody woken.
+    /// Goal: without latency mode nothing is recorded, and no task is woken.
     #[test]
     fn without_the_mode_nothing_happens() {
         tell_busy();

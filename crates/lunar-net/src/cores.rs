@@ -1,4 +1,4 @@
-//! The data plane's threads: one `current_thread` runtime each; a connection stays on its core.
+//! Threads of the data plane: one `current_thread` runtime each; a connection stays on its core.
 
 use crate::busy_poll::poll_while_busy;
 use crate::owner_turns::{OwnerId, OwnerTurns, end_round};
@@ -12,28 +12,28 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-/// How the data plane's threads are made.
+/// Options of the data plane's threads.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CoreOptions {
-    /// How many; 0: as many as the process may use.
+    /// Number of threads; 0: as many as the process may use.
     pub count: usize,
-    /// A core that has just had something to do polls its sockets for a while before it sleeps.
+    /// True to let a core that was just busy poll its sockets for a while before it sleeps.
     pub latency_mode: bool,
 }
 
-/// What runs on a core.
+/// A future that runs on a core.
 pub type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// What each core does around all that runs on it, from its first job to its last: the place for
-/// what a thread has of its own, such as a ring.
+/// Wraps all that runs on a core, from its first job to its last: a place for state of the thread,
+/// such as a ring.
 pub type CoreWrapper = fn(LocalFuture) -> LocalFuture;
 
-/// How often a core that is to end looks whether all that ran on it has.
+/// Interval at which a core that shuts down checks whether its tasks have ended.
 const END_LOOK: Duration = Duration::from_millis(1);
 
 type Job = Box<dyn FnOnce() -> LocalFuture + Send>;
 
-/// Threads that run connections. Dropping it lets each thread end once its last job has.
+/// Threads that run connections. Dropping it lets each thread end after its last job.
 #[derive(Debug)]
 pub struct Cores {
     cores: Vec<Core>,
@@ -47,10 +47,10 @@ struct Core {
 }
 
 impl Cores {
-    /// Starts them. Jobs run inside of `around`.
+    /// Starts the threads. All jobs run inside `around`.
     ///
     /// # Errors
-    /// When a thread or its runtime cannot be made.
+    /// When a thread or its runtime cannot be created.
     pub fn start(options: CoreOptions, around: CoreWrapper) -> io::Result<Self> {
         let count = match options.count {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -61,8 +61,8 @@ impl Cores {
         Ok(Self { cores })
     }
 
-    /// Runs what `job` makes on the core with the least to do. The number of jobs is bounded by
-    /// whoever calls: the limit of connections.
+    /// Runs the future of `job` on the core with the fewest jobs. The caller limits the number of
+    /// jobs, by its limit of connections.
     pub fn spawn<F, J>(&self, job: J)
     where
         J: FnOnce() -> F + Send + 'static,
@@ -74,7 +74,7 @@ impl Cores {
         };
         let load = LoadGuard::enter(&core.load);
         let job: Job = Box::new(move || {
-            // In a box of its own: a future that waits for another has room for it twice.
+            // Boxed separately: a future that awaits another one reserves space for it twice.
             let work = Box::pin(job());
             Box::pin(async move {
                 work.await;
@@ -82,7 +82,7 @@ impl Cores {
             })
         });
         if let Some(jobs) = &core.jobs {
-            let _ = jobs.send(job); // its thread lives as long as the sender
+            let _ = jobs.send(job); // the thread lives as long as the sender
         }
     }
 }
@@ -113,7 +113,7 @@ async fn run(mut inbox: UnboundedReceiver<Job>, latency_mode: bool) {
     while let Some(job) = inbox.recv().await {
         spawn_local(job());
     }
-    // The sender is gone: no new work, but what runs may end.
+    // The sender is dropped: there are no new jobs, but running tasks may end.
     poller.inspect(JoinHandle::abort);
     while RUNNING.get() > 0 {
         tokio::time::sleep(END_LOOK).await;
@@ -121,15 +121,15 @@ async fn run(mut inbox: UnboundedReceiver<Job>, latency_mode: bool) {
 }
 
 thread_local! {
-    /// So much runs on this core that its end waits for.
+    /// Number of tasks on this core that its end waits for.
     static RUNNING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Has the core of the caller run something beside. A core that is to end waits for it; for what
-/// `tokio::spawn` runs it does not.
+/// Spawns a local task on the caller's core. A core that shuts down waits for it, but not for tasks
+/// of `tokio::spawn`.
 ///
 /// # Panics
-/// Outside of a core, or of another runtime that takes local tasks.
+/// Outside of a core, or of another runtime that supports local tasks.
 pub fn spawn_local<F>(work: F) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
@@ -142,11 +142,12 @@ where
     })
 }
 
-/// As [`spawn_local`], for an owner: the time that it takes counts as if connections of the owner
-/// had worked. It does not wait for the owner's turns; the connections do, the longer for it.
+/// Spawns a local task as [`spawn_local`] does, for an owner: its time counts like time of the
+/// owner's connections. The task does not wait for a turn of the owner; the connections wait longer
+/// instead.
 ///
 /// # Panics
-/// Outside of a core, or of another runtime that takes local tasks.
+/// Outside of a core, or of another runtime that supports local tasks.
 pub fn spawn_local_for<F>(owner: OwnerId, work: F) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
@@ -164,7 +165,7 @@ where
     })
 }
 
-/// Counts what runs for as long as it does, however it ends.
+/// Counts a running task until it ends, in whatever way.
 struct Running;
 
 impl Running {
@@ -191,7 +192,7 @@ impl Drop for Cores {
     }
 }
 
-/// Counts a job for as long as it lives, however it ends.
+/// Counts a job until it ends, in whatever way.
 struct LoadGuard(Arc<AtomicUsize>);
 
 impl LoadGuard {
@@ -211,7 +212,7 @@ impl Drop for LoadGuard {
 mod tests {
     use super::*;
 
-    /// Goal: jobs spread over the cores, and dropping waits for them, in either mode.
+    /// Goal: jobs are spread over the cores, and dropping waits for them, in either mode.
     #[test]
     fn jobs_spread_and_end() {
         for latency_mode in [false, true] {
@@ -219,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Goal: the end of a core waits for what its jobs left running there, and for nothing else.
+    /// Goal: the end of a core waits for local tasks that its jobs left running, and for no others.
     #[test]
     fn the_end_waits_for_local_tasks_only() {
         let ended = Arc::new(AtomicUsize::new(0));
@@ -238,8 +239,8 @@ mod tests {
         assert_eq!(ended.load(Ordering::Relaxed), 1);
     }
 
-    /// Goal: what runs for an owner, beside its connections, counts as their time. Named by: task
-    /// management ran in tasks of its own that nobody was charged for.
+    /// Goal: time of a task that runs for an owner, beside its connections, counts as the owner's.
+    /// Named by: task management ran in tasks of its own whose time no owner was charged for.
     #[test]
     fn time_that_is_taken_for_an_owner_counts() {
         let turns = [1, 2, 3].map(|owner| OwnerTurns::of(OwnerId(owner)));

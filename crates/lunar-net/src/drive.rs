@@ -1,4 +1,4 @@
-//! The loop of a connection, the same for both roles.
+//! The event loop of a connection, the same for both roles.
 
 use crate::buffer_limits::{BufferLimits, BufferedBytes, SocketBuffers};
 use crate::busy_poll::tell_busy;
@@ -21,45 +21,45 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// Stands for "no deadline" in the timer.
+/// Timer value that stands for "no deadline".
 const FAR: Duration = Duration::from_secs(24 * 3600);
-/// How often a role is asked whether a connection may hold what it does, socket included, while
-/// something comes or goes or the peer leaves something with it.
+/// Interval at which [`ConnectionHandler::may_hold`] is called for the memory of a connection and
+/// its socket, while data is received or sent or the peer leaves data with the connection.
 pub const HELD_CHECK: Duration = Duration::from_secs(1);
-/// Turns after which a busy connection's role is asked earlier.
+/// Number of turns of a busy connection after which `may_hold` is called earlier.
 const HELD_CHECK_TURNS: u32 = 32;
-/// Bytes given to the socket after which the role is asked earlier. They count as held by the
-/// socket until the kernel is asked what it holds.
+/// Bytes given to the socket after which `may_hold` is called earlier. They count as held by the
+/// socket until the kernel is queried.
 const HELD_CHECK_BYTES: usize = 256 << 10;
-/// Bytes given to the socket are rounded up to a power of two, and at least to this, so that the
+/// Least charge for bytes given to the socket, which are rounded up to a power of two so that the
 /// charge changes rarely.
 const SENT_BYTES_MIN: usize = 4 << 10;
-/// Checks of a connection that ends, one each [`HELD_CHECK`]: 5 seconds in all.
+/// Number of checks of a connection that ends, one each [`HELD_CHECK`]: 5 seconds in all.
 const LINGER_CHECKS: usize = 5;
-/// Bytes that a connection that ends reads and discards, at most.
+/// Greatest number of bytes that a connection that ends reads and discards.
 const DISCARDED_BYTES_MAX: usize = 4 << 20;
 
-/// A protocol machine and what it stands on, as the loop sees it.
+/// A protocol state machine and its surroundings, as the loop uses them.
 ///
 /// Every call may queue PDUs in the [`Outbox`]. A header with a data segment is followed by
 /// `payload_room`/`payload_filled` until the segment is complete, then `payload_end`.
 pub trait ConnectionHandler {
-    /// A PDU's header.
+    /// Handles the header of a PDU.
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox);
-    /// A header whose digest was wrong.
+    /// Handles a header whose digest was wrong.
     fn header_digest_error(&mut self, now: Time, out: &mut Outbox);
-    /// Where the next payload bytes go: what is left of their place, perhaps longer or shorter
-    /// than `missing`. Empty: they are discarded.
+    /// Returns the memory for the next payload bytes: the rest of their destination, which may be
+    /// longer or shorter than `missing`. If it is empty, the bytes are discarded.
     fn payload_room(&mut self, missing: usize) -> &mut [u8];
-    /// So many bytes now lie there.
+    /// Called when `bytes` were stored in that memory.
     fn payload_filled(&mut self, bytes: usize);
-    /// The data segment is complete.
+    /// Handles the end of a data segment.
     fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox);
-    /// Takes completions and messages in. `Ready` if anything was done; else the waker is kept.
+    /// Processes completions and messages. `Ready` if there were any; else the waker is registered.
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()>;
-    /// Goes on with what others wait for, though its owner has no turn; that counts for the owner
-    /// all the same. `true` if anything was done; else the waker is kept. PDUs that are queued
-    /// here are sent in the next turn.
+    /// Continues work that others wait for, although the owner has no turn; its time still counts
+    /// for the owner. `true` if there was any; else the waker is registered. PDUs queued here are
+    /// sent in the next turn.
     fn poll_out_of_turn(
         &mut self,
         _now: Time,
@@ -68,65 +68,70 @@ pub trait ConnectionHandler {
     ) -> bool {
         false
     }
-    /// What it has queued is sent next.
+    /// Called before queued PDUs are sent.
     fn before_sending(&mut self) {}
-    /// When [`elapsed`](Self::elapsed) is to be called.
+    /// Returns the time at which [`elapsed`](Self::elapsed) is to be called.
     fn deadline(&self) -> Option<Time>;
-    /// The deadline has come.
+    /// Called when the deadline has come.
     fn elapsed(&mut self, now: Time, out: &mut Outbox);
-    /// The peer closed its side, or the socket failed: nothing more will be received.
+    /// Called when the peer has closed its side, or the socket failed: nothing more is received.
     fn peer_closed(&mut self, now: Time, out: &mut Outbox);
-    /// Of more than the socket can hold, the peer took so many bytes: it is there, though it says
-    /// nothing, and what was sent to it may be long on its way.
+    /// Called when a partial send made progress by `bytes`: the peer is alive even if it has sent
+    /// nothing, and data sent to it may take long to arrive.
     fn peer_takes(&mut self, _now: Time, _bytes: usize, _out: &mut Outbox) {}
-    /// Whether its PDUs are to be copied. Asked in every turn, before anything is received or said.
+    /// Returns whether the PDUs are to be copied. Called in every turn, before anything is received
+    /// or sent.
     fn tap(&mut self) -> TapChange {
         TapChange::Same
     }
-    /// Who has to share a core's time with others as one; `None`: it has its turns like any other.
+    /// Returns the owner with which the connection shares a core's time; `None`: the connection has
+    /// turns of its own.
     fn owner(&self) -> Option<OwnerId> {
         None
     }
-    /// How much of its data is held. Asked in every turn; nothing is dropped that is held already.
+    /// Returns the limits of buffered data. Called in every turn; data that is already buffered is
+    /// kept.
     fn buffer_limits(&self) -> BufferLimits {
         BufferLimits::LARGEST
     }
-    /// It holds memory for its peer beside what [`may_hold`](Self::may_hold) is told: it is asked
-    /// again, though nothing comes or goes.
+    /// True when the handler holds memory for its peer that is not passed to
+    /// [`may_hold`](Self::may_hold): the handler is then asked again even if nothing is received or
+    /// sent.
     fn holds_data(&self) -> bool {
         false
     }
-    /// Called before the connection waits; at least once a [`HELD_CHECK`] while the peer leaves
-    /// something with it. `false`: the connection is dropped at once, with all that it holds.
+    /// Called before the connection waits, and at least once a [`HELD_CHECK`] while the peer leaves
+    /// data with it. `false`: the connection is dropped at once, with all its memory.
     fn may_hold(&mut self, _bytes: BufferedBytes) -> bool {
         true
     }
-    /// `false` while the machine waits for an answer before it can judge the next PDU.
+    /// Returns `false` while the state machine waits for an answer before it can judge the next
+    /// PDU.
     fn can_receive(&self) -> bool;
-    /// The connection is over: flush and close.
+    /// True when the connection is over and is to be flushed and closed.
     fn is_over(&self) -> bool;
 }
 
-/// What a turn of the loop woke for.
+/// Reasons for which a turn of the loop begins.
 struct Woken {
-    /// When: one look at the clock for all that the turn does.
+    /// The time, read once for the whole turn.
     now: Time,
     work: bool,
     readable: bool,
     timer: bool,
-    /// There was something to do at once: nobody else had a turn since the last one.
+    /// True when there was work at once, so no other connection had a turn since the last one.
     at_once: bool,
 }
 
-/// Drives `role` over `tcp` until it is over. What went wrong with the socket is told to the role
-/// as [`ConnectionHandler::peer_closed`], so it needs no answer here.
+/// Drives `role` over `tcp` until it is over. A socket error is reported to the handler by
+/// [`ConnectionHandler::peer_closed`] and not returned.
 pub async fn drive<R: ConnectionHandler>(tcp: TcpStream, role: &mut R, clock: Clock) {
     let mut connection = Connection::new();
     let mut timer = pin!(tokio::time::sleep(FAR));
     while !role.is_over() {
         connection.turns.set_owner(role.owner());
         connection.wait_for_turn(role, &clock).await;
-        // After what was done out of turn, which may have moved the deadline.
+        // Set after work that was done out of turn, which may have moved the deadline.
         set_timer(timer.as_mut(), role.deadline(), &clock);
         if connection.has_to_be_checked(role) {
             set_timer(timer.as_mut(), Some(connection.check_at), &clock);
@@ -161,17 +166,17 @@ struct Connection {
     limits: BufferLimits,
     socket_buffers: SocketBuffers,
     turns: OwnerTurns,
-    /// As the role was told last.
+    /// Memory as last reported to the handler.
     held: BufferedBytes,
-    /// Given to the socket since it was looked at.
+    /// Bytes given to the socket since it was last checked.
     sent_bytes: usize,
-    /// Something came or went since the socket was looked at.
+    /// True when data was received or sent since the socket was last checked.
     is_unchecked: bool,
-    /// When it is looked at next, if it has to be.
+    /// Time of the next check, if one is needed.
     check_at: Time,
-    /// Turns since then.
+    /// Number of turns since the last check.
     unchecked_turns: u32,
-    /// The socket still works.
+    /// True while the socket works.
     open: bool,
 }
 
@@ -192,7 +197,7 @@ impl Connection {
         }
     }
 
-    /// Takes over what the role says now.
+    /// Applies new limits of the handler.
     #[cold]
     fn set_limits(&mut self, tcp: &TcpStream, limits: BufferLimits) {
         if limits.socket_bytes_max != self.limits.socket_bytes_max {
@@ -220,8 +225,7 @@ impl Connection {
         .await;
     }
 
-    /// Lets the role work until there is something to do with the socket. `None`: the time of its
-    /// owner is over.
+    /// Lets the handler work until the socket needs service. `None`: the time of its owner is over.
     async fn wait<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
@@ -269,12 +273,12 @@ impl Connection {
         .await
     }
 
-    /// Counts what it has worked since `began` for its owner.
+    /// Counts the time since `began` as work of the owner.
     fn count(&self, began: Time, clock: &Clock) {
         count(&self.turns, began, clock);
     }
 
-    /// Asks the role whether what is held may be held while the connection waits.
+    /// Asks the handler whether the memory may be held while the connection waits.
     fn may_hold<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
@@ -284,7 +288,7 @@ impl Connection {
         if !receives || !self.outbox.is_empty() || self.sent_bytes >= HELD_CHECK_BYTES {
             return self.may_hold_now(tcp, role);
         }
-        // The common case: the kernel is asked now and then what the peer has not taken.
+        // The common case: the kernel is queried only now and then for data the peer has not taken.
         let socket = self.held.socket;
         self.held = BufferedBytes { socket, ..BufferedBytes::default() };
         let sent = rounded_sent_bytes(self.sent_bytes);
@@ -296,8 +300,8 @@ impl Connection {
         self.open && (self.is_unchecked || !self.held.is_none() || role.holds_data())
     }
 
-    /// Asks the role now and then whether what is held may be held, also of a connection that never
-    /// waits, and with what the peer has not taken from the socket.
+    /// Asks the handler now and then whether the memory may be held, also for a connection that
+    /// never waits, including data that the peer has not taken from the socket.
     fn check<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, woken: &Woken) {
         let now = woken.now;
         if (woken.readable || woken.work) && !self.is_unchecked && self.held.is_none() {
@@ -324,8 +328,8 @@ impl Connection {
         role.may_hold(self.held)
     }
 
-    /// Sends what waits and lets the peer close, for a while. What it has not taken then, the
-    /// kernel gives up as well: it would keep it for a minute, and nobody would count it.
+    /// Sends the queued data and lets the peer close, for a limited time. Data that the peer has
+    /// not taken by then is dropped by the kernel too, which would keep it for a minute, uncounted.
     async fn linger<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, clock: &Clock) {
         for _ in 0..LINGER_CHECKS {
             if !self.may_hold_now(tcp, role) {
@@ -347,8 +351,8 @@ impl Connection {
                 return;
             }
         }
-        // Half-close, then wait for the peer: closing with unread bytes would reset the connection
-        // and could take our last PDU from it.
+        // Half-close, then wait for the peer: closing with unread bytes would reset the connection,
+        // and the peer could lose the last PDU.
         let _ = SockRef::from(tcp).shutdown(std::net::Shutdown::Write);
         let mut discarded = 0;
         while discarded < DISCARDED_BYTES_MAX && tcp.readable().await.is_ok() {
@@ -361,13 +365,13 @@ impl Connection {
                 Err(_) => return,
             }
             self.count(began, clock);
-            // A socket that has always more is always ready.
+            // A socket that always has more data is always ready.
             yield_for_round().await;
         }
     }
 
     fn held_bytes(&self, tcp: &TcpStream, receives: bool) -> BufferedBytes {
-        // A system that does not tell counts as one that holds nothing.
+        // A system that does not report the memory counts as holding none.
         let socket = SocketMemory::of(tcp.as_fd()).map_or(0, |memory| {
             memory.queued + if receives { memory.received } else { memory.received_max }
         });
@@ -378,15 +382,15 @@ impl Connection {
         }
     }
 
-    /// Ends the connection without sending what waits; the kernel gives its buffers up as well.
+    /// Ends the connection without sending the queued data; the kernel drops its buffers too.
     #[cold]
     fn drop_at_once<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
-        let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO)); // else they go a minute later
+        let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO)); // else kept for a minute
         self.inbound.forget();
         self.lost(role, now, None);
     }
 
-    /// `true`: there may be more.
+    /// Receives and handles data; `true` if there may be more.
     fn receive<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) -> bool {
         if self.inbound.is_stalled() {
             self.inbound.resume(tcp, role, now, &mut self.outbox);
@@ -439,7 +443,7 @@ fn count(turns: &OwnerTurns, began: Time, clock: &Clock) {
     }
 }
 
-/// What `bytes` given to the socket count as until the kernel is asked.
+/// Returns the charge for `bytes` given to the socket until the kernel is queried.
 fn rounded_sent_bytes(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { bytes.next_power_of_two().max(SENT_BYTES_MIN) }
 }
@@ -447,7 +451,7 @@ fn rounded_sent_bytes(bytes: usize) -> usize {
 fn set_timer(mut timer: Pin<&mut Sleep>, deadline: Option<Time>, clock: &Clock) {
     let instant = deadline.and_then(|time| clock.instant(time)).map(tokio::time::Instant::from_std);
     let instant = instant.unwrap_or_else(|| tokio::time::Instant::now() + FAR);
-    // Moving a timer costs; a deadline that moved back is noticed when the earlier one comes.
+    // Resetting a timer costs time; a later deadline is noticed when the earlier one comes.
     if instant < timer.deadline() || timer.is_elapsed() {
         timer.as_mut().reset(instant);
     }

@@ -1,4 +1,5 @@
-//! From socket bytes to events: one shared chunk a core, the rest straight into its place.
+//! The receiving half of a connection: from socket bytes to events, through one shared chunk a
+//! core; large payloads are received directly into their destination.
 
 use crate::drive::ConnectionHandler;
 use crate::outbox::Outbox;
@@ -12,25 +13,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// The chunk a core receives into.
+/// Size of the chunk that a core receives into.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
-/// Payloads with at least this much missing are received straight into their place.
+/// Least number of missing payload bytes that are received directly into their destination.
 const DIRECT_BYTES_MIN: usize = 4 << 10;
-/// The least that a connection receives at once, however short its turns are.
+/// Least number of bytes that a connection receives at once, however short its turns are.
 const RECEIVED_BYTES_MIN: usize = 16 << 10;
-/// Memory of the leftover that a connection keeps once it is handled.
+/// Capacity of the leftover that a connection keeps once it is handled.
 const LEFTOVER_KEPT_BYTES: usize = 4 << 10;
 
 thread_local! {
-    /// Connections of a core take turns; none holds the chunk while it waits.
+    /// Shared by the connections of a core; none holds the chunk while it waits.
     static CHUNK: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK_BYTES]);
 }
 
 static COPIED: AtomicU64 = AtomicU64::new(0);
 static DIRECT: AtomicU64 = AtomicU64::new(0);
 
-/// How payload bytes reached their place since the process started: proof that none is copied
-/// twice. Counted in builds with debug assertions only.
+/// Ways in which payload bytes reached their destination since the process started: proof that none
+/// is copied twice. Counted in builds with debug assertions only.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CopyCount {
     /// Copied once, from the core's chunk.
@@ -40,7 +41,7 @@ pub struct CopyCount {
 }
 
 impl CopyCount {
-    /// The counters now.
+    /// Returns the current counters.
     pub fn now() -> Self {
         Self {
             copied_bytes: COPIED.load(Ordering::Relaxed),
@@ -59,30 +60,32 @@ fn count(counter: &AtomicU64, bytes: usize) {
 #[derive(Debug)]
 pub(crate) struct Inbound {
     deframer: Deframer,
-    /// Bytes that came but could not be handled yet: the start of a header, or what followed a PDU
-    /// that the role still thinks about, that was the last of its turn, or whose answers are too
-    /// many to be sent.
+    /// Bytes that were received but could not be handled yet: the start of a header, or bytes
+    /// behind a PDU that the handler is still processing, that was the last of its turn, or whose
+    /// answers wait in a full outbox.
     leftover: Vec<u8>,
-    /// So many of them were handled since.
+    /// Number of these bytes that were handled since.
     used: usize,
-    /// The leftover waits for the role, the outbox or the next turn, not for more bytes.
+    /// True when the leftover waits for the handler, the outbox or the next turn, not for more
+    /// bytes.
     stalled: bool,
     digests: Digests,
-    /// Received at once, at most.
+    /// Greatest number of bytes received at once.
     pub(crate) receive_bytes_max: usize,
-    /// Received at once, at most, so that a turn can handle it all: what it leaves is copied.
+    /// Greatest number of bytes received at once so that a turn can handle them all; the rest would
+    /// be copied.
     turn_bytes: usize,
     pub(crate) tap: InboundTap,
 }
 
-/// What a read found.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Arrived {
-    /// All that there was, for now; it was handled.
+    /// All bytes there were for now; they were handled.
     All,
-    /// Some bytes, which were handled, and perhaps there are more.
+    /// Some bytes, which were handled; there may be more.
     Bytes,
-    /// Nothing at the moment.
+    /// No bytes at the moment.
     Nothing,
     /// The peer closed its side.
     End,
@@ -102,23 +105,23 @@ impl Inbound {
         }
     }
 
-    /// Whether bytes wait that the role could not take when they came.
+    /// True when bytes wait that the handler could not take when they were received.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled
     }
 
-    /// Drops bytes that are kept; nothing more is received.
+    /// Drops the leftover; nothing more is received.
     pub(crate) fn forget(&mut self) {
         self.leftover = Vec::new();
         self.stalled = false;
     }
 
-    /// Memory of bytes that are kept.
+    /// Memory of the leftover.
     pub(crate) fn leftover_bytes(&self) -> usize {
         self.leftover.capacity()
     }
 
-    /// Handles bytes that came while the role could not take them.
+    /// Handles bytes that were received while the handler could not take them.
     pub(crate) fn resume<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
@@ -138,7 +141,7 @@ impl Inbound {
         self.leftover = bytes;
     }
 
-    /// Receives once and handles what came, as much as belongs into one turn.
+    /// Receives once and handles the bytes, as many as fit one turn.
     pub(crate) fn read<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
@@ -182,8 +185,8 @@ impl Inbound {
         })
     }
 
-    /// Receives the missing payload where it belongs and what follows into the chunk; returns how
-    /// many bytes that got.
+    /// Receives the missing payload into its destination and the following bytes into the chunk;
+    /// returns the number of bytes in the chunk.
     fn read_in_place<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
@@ -197,8 +200,8 @@ impl Inbound {
             return receive(tcp, chunk.len(), || tcp.try_read(chunk));
         }
         let room = &mut room[..room_bytes];
-        // Behind the end of a segment its padding and the next PDU follow: into the chunk. A room
-        // shorter than what is missing is filled first.
+        // A segment is followed by its padding and the next PDU, which go into the chunk. A room
+        // shorter than the missing payload is filled first.
         let behind = if room_bytes == missing { chunk.len() } else { 0 };
         let mut rooms = [IoSliceMut::new(room), IoSliceMut::new(&mut chunk[..behind])];
         let read = || tcp.try_read_vectored(&mut rooms);
@@ -211,8 +214,8 @@ impl Inbound {
         Ok((received - placed, arrived))
     }
 
-    /// Handles PDUs until the bytes end, the turn does, or the role wants to think; what each
-    /// burst of them came to is sent meanwhile. Returns how many bytes were used.
+    /// Handles PDUs until the bytes or the turn end, or the handler takes no more; the answers of
+    /// each burst are sent meanwhile. Returns the number of bytes used.
     fn handle<R: ConnectionHandler>(
         &mut self,
         bytes: &[u8],
@@ -228,18 +231,18 @@ impl Inbound {
             if turn.burst_is_over(out) && !self.deframer.is_in_payload() {
                 turn.end_burst(out);
                 role.before_sending();
-                // What fails, or does not fit the socket, is left to the end of the turn.
+                // An error, or data the socket does not take, is left to the end of the turn.
                 let _ = out.write_to(tcp);
                 turn.begin_burst(out);
             }
-            // One chunk may hold thousands of requests whose answers are longer than they are.
-            // A payload goes on: that its end has come may need no further byte.
+            // One chunk may hold thousands of requests with answers longer than themselves. A
+            // payload continues: its end may need no further byte.
             let wait = !role.can_receive() || out.is_full() || turn.is_over(out);
             if wait && !self.deframer.is_in_payload() {
                 self.stalled = used < bytes.len();
                 break;
             }
-            // Before the next PDU: they may have been set while no bytes came.
+            // Before the next PDU: the digests may have been set while no bytes arrived.
             if let Some(digests) = out.take_receive_digests() {
                 self.deframer.set_digests(digests);
                 self.digests = digests;
@@ -275,12 +278,12 @@ impl Inbound {
     }
 }
 
-/// Reads what nobody wants.
+/// Reads and discards bytes.
 pub(crate) fn discard(tcp: &TcpStream) -> io::Result<usize> {
     CHUNK.with(|chunk| tcp.try_read(&mut chunk.borrow_mut()))
 }
 
-/// Copies payload to where the role wants it; what it has no room for is discarded.
+/// Copies payload to the memory of the handler; bytes without room are discarded.
 fn place<R: ConnectionHandler>(mut payload: &[u8], role: &mut R) {
     while !payload.is_empty() {
         let room = role.payload_room(payload.len());
@@ -295,16 +298,16 @@ fn place<R: ConnectionHandler>(mut payload: &[u8], role: &mut R) {
     }
 }
 
-/// Reads with room for so many bytes. Fewer were all that there was: that is remembered, which
-/// spares the call that would find out. What arrives meanwhile is an event of its own, and the end
-/// of the stream is not forgotten.
+/// Reads with room for `room_bytes`. Fewer bytes were all that there was: readiness is then
+/// cleared, which saves the call that would find out. Data that arrives meanwhile is an event of
+/// its own, and the end of the stream is not lost.
 fn receive(
     tcp: &TcpStream,
     room_bytes: usize,
     read: impl FnOnce() -> io::Result<usize>,
 ) -> io::Result<(usize, Arrived)> {
     let mut all = None;
-    // Readiness is forgotten as it was before the read: an event that came behind it stays.
+    // Readiness is cleared as of before the read: a later event is kept.
     let received = tcp.try_io(Interest::READABLE, || match read()? {
         bytes if bytes > 0 && bytes < room_bytes => {
             all = Some(bytes);
@@ -330,7 +333,7 @@ mod tests {
     use std::io::Write;
     use std::task::{Context, Poll};
 
-    /// Takes a PDU only when it is told to.
+    /// A handler that takes PDUs only up to a limit.
     #[derive(Default)]
     struct Slow {
         takes: usize,
@@ -363,9 +366,9 @@ mod tests {
         }
     }
 
-    /// Goal: of what came while the role could not take it, no more is kept than may be received
-    /// at once, and its memory is given back. Named by: connections that were not logged in kept
-    /// 256 KiB each. Method: a peer has sent a thousand PDUs before the first is looked at.
+    /// Goal: of bytes received while the handler could not take them, no more are kept than may be
+    /// received at once, and the memory is released. Named by: connections that were not logged in
+    /// kept 256 KiB each. Method: a peer has sent a thousand PDUs before the first is handled.
     #[test]
     fn a_leftover_is_bounded_and_given_back() {
         const RECEIVE_BYTES_MAX: usize = 9 << 10;

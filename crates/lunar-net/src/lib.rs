@@ -1,10 +1,10 @@
-//! The only sockets of iSCSI: listening, connecting, framing, and one loop that drives a
-//! protocol machine of either role.
+//! The only sockets of iSCSI: listening, connecting, framing, and one loop that drives a protocol
+//! state machine of either role.
 //!
-//! A connection is a [`ConnectionHandler`] (a machine and its surroundings) that [`drive`] runs on
-//! one of the [`Cores`]: all PDUs of a received chunk are handled, then everything they gave rise
-//! to leaves with one system call; those of a turn are bounded, so that its neighbours on the core
-//! get theirs. Large payloads are received straight into the buffer the role names.
+//! A connection is a [`ConnectionHandler`] (a state machine and its surroundings) that [`drive`]
+//! runs on one of the [`Cores`]: all PDUs of a received chunk are handled, then all PDUs they
+//! produced are sent with one system call. The PDUs of a turn are limited, so that every connection
+//! of a core gets its turn. Large payloads are received directly into the buffer of the handler.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

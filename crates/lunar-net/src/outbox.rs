@@ -1,4 +1,4 @@
-//! What is to be sent: PDUs in order, as pieces that leave together.
+//! The send queue: PDUs in order, as pieces that are sent together.
 
 use crate::tap::TappedConnection;
 use crate::turn::TURN_BYTES;
@@ -10,48 +10,49 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Pieces handed to one system call, at most: twice as many slices.
+/// Greatest number of pieces handed to one system call: twice as many slices.
 const PIECES_MAX: usize = 64;
 
-/// Bytes handed to one system call, at most. The socket is locked meanwhile, and acknowledgements
-/// wait: with a congestion control that paces, reads of 1 MiB were a fifth slower in one call.
+/// Greatest number of bytes handed to one system call. The socket is locked meanwhile, and
+/// acknowledgements wait: with a congestion control that paces, reads of 1 MiB were a fifth slower
+/// in one call.
 const SEND_BYTES_MAX: usize = 512 << 10;
 
-/// No more PDUs are handled while this much waits to be sent: a peer that does not read is not
-/// served further. A role may set less ([`BufferLimits`](crate::BufferLimits)).
+/// Bytes waiting to be sent from which on no more PDUs are handled: a peer that does not read is
+/// not served further. A handler may set less ([`BufferLimits`](crate::BufferLimits)).
 pub(crate) const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
-/// So many bytes of headers that were sent are kept before those behind them are moved, and so much
-/// room when there is nothing to be sent.
+/// Bytes of sent headers that are kept before the headers behind them are moved; also the capacity
+/// that is kept when the queue is empty.
 const HEADS_BYTES: usize = 4096;
 
-/// Room for pieces that is kept when there is nothing to be sent.
+/// Capacity for pieces that is kept when the queue is empty.
 const PIECES_KEPT: usize = 2 * PIECES_MAX;
 
-/// PDUs on their way out of one connection. Data segments are shared, never copied.
+/// Send queue of one connection. Data segments are shared, never copied.
 #[derive(Debug)]
 pub struct Outbox {
     pieces: VecDeque<Piece>,
-    /// Of all pieces.
+    /// Bytes of all pieces.
     bytes: usize,
-    /// From so many on it is full.
+    /// Bytes from which on the queue is full.
     bytes_max: usize,
     digests: Digests,
     receive_digests: Option<Digests>,
-    /// Headers and tails: of the pieces, behind what was sent.
+    /// Headers and tails: those of the pieces, after those already sent.
     heads: Vec<u8>,
     heads_sent: usize,
-    /// Sent since the turn began.
+    /// Bytes sent since the turn began.
     turn_bytes: usize,
     tap: Option<Arc<TappedConnection>>,
 }
 
-/// What was pushed together: PDUs without data share one.
+/// Bytes pushed together: PDUs without data share one piece.
 #[derive(Debug)]
 struct Piece {
-    /// So many bytes of the heads come first.
+    /// Number of header bytes that come first.
     head_bytes: usize,
-    /// Then a data segment, if there is one.
+    /// Data segment that follows, if there is one.
     data: Bytes,
 }
 
@@ -94,7 +95,7 @@ impl Outbox {
         }
     }
 
-    /// So many bytes of the heads and some data leave behind all else.
+    /// Appends header bytes and data to the end of the queue.
     fn add(&mut self, head_bytes: usize, data: Bytes) {
         self.bytes += head_bytes + data.len();
         match self.pieces.back_mut() {
@@ -106,61 +107,61 @@ impl Outbox {
         }
     }
 
-    /// Digests for what is pushed, and for what is received, from now on.
+    /// Sets the digests of PDUs pushed, and of PDUs received, from now on.
     pub fn set_digests(&mut self, digests: Digests) {
         self.digests = digests;
         self.receive_digests = Some(digests);
     }
 
-    /// Copies what is pushed from now on.
+    /// Copies PDUs pushed from now on to `tap`.
     pub(crate) fn set_tap(&mut self, tap: Option<Arc<TappedConnection>>) {
         self.tap = tap;
     }
 
-    /// Digests that the receiving side has to take over, once.
+    /// Returns digests that the receiving side has to take over, once.
     pub(crate) fn take_receive_digests(&mut self) -> Option<Digests> {
         self.receive_digests.take()
     }
 
-    /// How many bytes wait.
+    /// Number of bytes that wait.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Memory of headers and of the list of pieces; data segments are not in it.
+    /// Memory of headers and of the list of pieces, without data segments.
     pub(crate) fn queue_bytes(&self) -> usize {
         self.heads.capacity() + self.pieces.capacity() * size_of::<Piece>()
     }
 
-    /// So much waits that nothing more should be done for this peer.
+    /// True when so many bytes wait that nothing more should be done for this peer.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes() >= self.bytes_max
     }
 
-    /// From so many bytes on it is full.
+    /// Sets the number of bytes from which on the queue is full.
     pub(crate) fn set_bytes_max(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }
 
-    /// Nothing waits.
+    /// True when no bytes wait.
     pub fn is_empty(&self) -> bool {
         self.bytes() == 0
     }
 
-    /// Another turn begins, in which so much may be sent anew.
+    /// Begins a turn, with a full allowance of bytes to send.
     pub(crate) fn begin_turn(&mut self) {
         self.turn_bytes = 0;
     }
 
-    /// How many bytes were sent in this turn.
+    /// Number of bytes sent in this turn.
     pub(crate) fn turn_bytes(&self) -> usize {
         self.turn_bytes
     }
 
-    /// Sends what the socket takes now, as much as is left of the turn.
+    /// Sends what the socket takes now, up to the allowance of the turn.
     pub(crate) fn write_to(&mut self, tcp: &TcpStream) -> io::Result<()> {
         while !self.pieces.is_empty() && self.turn_bytes < TURN_BYTES {
-            // sendmsg(2): what writev(2) does besides is for files.
+            // sendmsg(2), because writev(2) does additional work for files.
             let slices = self.slices();
             let send = || socket2::SockRef::from(tcp).send_vectored(&slices);
             match tcp.try_io(Interest::WRITABLE, send) {
@@ -174,7 +175,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// What leaves first, for one system call.
+    /// Returns the first slices, for one system call.
     fn slices(&self) -> Vec<IoSlice<'_>> {
         let mut heads = &self.heads[self.heads_sent..];
         let mut slices = Vec::with_capacity(2 * self.pieces.len().min(PIECES_MAX));
@@ -219,7 +220,7 @@ impl Outbox {
             }
             self.pieces.pop_front();
         }
-        // Once that is more than what is moved for it.
+        // Move the rest once the sent part is larger than it.
         if self.heads_sent >= HEADS_BYTES.max(self.heads.len() / 2) {
             self.heads.drain(..self.heads_sent);
             self.heads_sent = 0;
@@ -231,9 +232,9 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    /// Goal: bytes leave once and in order, however little the socket takes at a time, and heads
-    /// that were sent take no room for long. Method: PDUs with and without data and digests are
-    /// pushed while pieces of the stream are taken; what leaves is what they encode to.
+    /// Goal: bytes are sent once and in order, however little the socket takes at a time, and sent
+    /// headers soon release their memory. Method: PDUs with and without data and digests are pushed
+    /// while parts of the stream are taken; the result equals their encoding.
     #[test]
     fn bytes_leave_in_order() {
         let (mut outbox, mut expected, mut left) = (Outbox::default(), Vec::new(), Vec::new());
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(left, expected);
     }
 
-    /// Goal: one system call is handed no more than it should have, and the rest follows.
+    /// Goal: one system call is handed no more than the limit, and the rest follows.
     #[test]
     fn large_sends_are_cut() {
         let data = Bytes::from(vec![7; SEND_BYTES_MAX + SEND_BYTES_MAX / 2]);
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(handed(&outbox), all - SEND_BYTES_MAX);
     }
 
-    /// As a socket does that has room for so many bytes.
+    /// Takes bytes like a socket with this much room.
     fn take(outbox: &mut Outbox, mut room: usize, left: &mut Vec<u8>) {
         while room > 0 && !outbox.is_empty() {
             let before = left.len();

@@ -1,13 +1,13 @@
-//! Turns of a core by owner: who has many connections, or whose turns take long, has no more of the
-//! core than who has one.
+//! Divides a core's time by owner: an owner with many connections or long turns gets no more of the
+//! core than an owner with one connection.
 //!
-//! In a round each connection that has something to do gets its chance, and the sockets are looked
-//! at once: a round ends when the runtime wakes those that yielded in it, or wakes up itself.
+//! In a round each connection with work gets its chance, and the sockets are polled once: a round
+//! ends when the runtime wakes the connections that yielded in it, or wakes up itself.
 //!
-//! Owners share the core's time as in fair queueing: each has its own clock of what it worked, and
-//! the core has one that goes on by a slice each round. An owner has its turn while its clock is
-//! not ahead by a slice; so one whose turn took long waits for as many rounds as it took slices.
-//! The connections of one owner that wait have their turns in the order in which they came.
+//! Owners share the core's time as in fair queueing: each has a clock of the time it worked, and
+//! the core has one that advances by a slice each round. An owner has its turn while its clock is
+//! not ahead by a slice; so an owner whose turn was long waits for as many rounds as the turn had
+//! slices. Waiting connections of one owner have their turns in the order of their arrival.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,58 +15,58 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// How long all owners work in a round, on average: the slices of those that have something to do
-/// together. Others wait for as long, which a request that is alone under way feels at once.
+/// Average time that all owners work in a round: the sum of the slices of owners with work. Other
+/// owners wait for as long, which adds to the latency of a single request.
 const ROUND_TIME: Duration = Duration::from_micros(100);
-/// A slice is at least as long: so long a request takes at least.
+/// Least slice: the time of the shortest request.
 const SLICE_MIN: Duration = Duration::from_micros(2);
-/// What lasted longer counts as this: mostly the thread was not running meanwhile.
+/// Greatest time that counts for one turn: in a longer one the thread was mostly not running.
 const COUNTED_MAX: Duration = Duration::from_micros(300);
-/// An owner's clock is ahead by this at most, however long its turn took.
+/// Greatest lead of an owner's clock, however long its turn was.
 const AHEAD_MAX: Duration = Duration::from_millis(20);
 
-/// An owner that is alone on a core always has time while it has no more connections than this:
-/// nobody else waits, and the end of a round costs a system call. A newcomer waits for one turn of
+/// Greatest number of connections with which an owner that is alone on a core always has time: no
+/// other owner waits, and the end of a round costs a system call. A new owner waits for one turn of
 /// each.
 const ALONE_CONNECTIONS_MAX: usize = 8;
 
-/// A core moves so many bytes in a microsecond, about. What was moved is known by its bytes: a turn
-/// that was interrupted has lasted longer.
+/// Approximate number of bytes that a core moves in a microsecond. Moved data is charged by its
+/// bytes, because an interrupted turn lasts longer.
 const MOVED_BYTES_PER_MICROSECOND: usize = 4 << 10;
 
-/// Whose connection it is, such as all those from one address; the same on all cores, and when the
-/// owner comes back.
+/// Owner of a connection, such as all connections from one address; the same on all cores, and
+/// after the owner reconnects.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct OwnerId(pub u64);
 
 thread_local! {
-    /// The number of this core's round.
+    /// Number of this core's round.
     static ROUND: Cell<u64> = const { Cell::new(0) };
     static OWNERS: RefCell<Owners> = RefCell::default();
 }
 
-/// Those who have connections on this core.
+/// Owners with connections on this core.
 #[derive(Debug, Default)]
 struct Owners {
     places: HashMap<OwnerId, usize>,
     owners: Vec<Owner>,
-    /// Places among them that nobody has.
+    /// Indices of `owners` that are free.
     free: Vec<usize>,
-    /// The clock of the core.
+    /// Clock of the core.
     clock: Duration,
     slice: Slice,
-    /// Owners without connections whose clocks are ahead, by these: until the core's has come to
-    /// them they are remembered.
+    /// Owners without connections whose clocks are ahead, by these clocks: remembered until the
+    /// core's clock has reached them.
     gone: BTreeSet<(Duration, usize)>,
-    /// Owners with connections that wait.
+    /// Number of owners with connections that wait.
     waiting: usize,
-    /// Owners that worked in this round.
+    /// Number of owners that worked in this round.
     working: usize,
-    /// Owners that moved data, by their clocks after that: until the core's has come to them.
+    /// Owners that moved data, by their clocks after that, until the core's clock has reached them.
     moving: BTreeSet<(Duration, usize)>,
 }
 
-/// By how much the clock of the core goes on in a round.
+/// Time by which the clock of the core advances in a round.
 #[derive(Clone, Copy, Debug)]
 struct Slice(Duration);
 
@@ -76,42 +76,43 @@ impl Default for Slice {
     }
 }
 
-/// What the connections of an owner have done on this core, and which of them wait.
+/// Work of an owner's connections on this core, and those that wait.
 #[derive(Debug, Default)]
 struct Owner {
     id: Option<OwnerId>,
     connections: usize,
-    /// The last round in which they worked.
+    /// Last round in which a connection worked.
     round: u64,
-    /// Its clock: the core's when it began to work, and since then for how long it worked.
+    /// Clock of the owner: the core's when the owner began to work, plus the time it has worked
+    /// since.
     clock: Duration,
     /// Connections for which no time was left, by their tickets. Only the first one is woken.
     waiting: BTreeMap<u64, Option<Waker>>,
     next_ticket: u64,
-    /// Its clock after it moved data last.
+    /// Clock of the owner when it last moved data.
     moving: Duration,
 }
 
-/// The place of a connection among those of its owner. Without an owner it always has its turn, and
-/// may move from thread to thread.
+/// Membership of a connection among those of its owner. Without an owner it always has its turn,
+/// and may move between threads.
 #[derive(Debug, Default)]
 pub(crate) struct OwnerTurns(Option<(OwnerId, usize)>);
 
-/// A place among the connections of an owner that wait; given up when dropped.
+/// Ticket of a waiting connection of an owner; given up on drop.
 struct Ticket {
     owner: usize,
     number: u64,
 }
 
 impl OwnerTurns {
-    /// A place among the connections of this owner.
+    /// Returns a membership among the connections of this owner.
     pub(crate) fn of(owner: OwnerId) -> Self {
         let mut turns = Self::default();
         turns.set_owner(Some(owner));
         turns
     }
 
-    /// The connection is of this owner from now on.
+    /// Sets the owner of the connection.
     pub(crate) fn set_owner(&mut self, owner: Option<OwnerId>) {
         if self.0.map(|(id, _)| id) != owner {
             self.leave();
@@ -119,7 +120,8 @@ impl OwnerTurns {
         }
     }
 
-    /// Whether the connection may do something now: its owner has time, and no other one waits.
+    /// True when the connection may work now: its owner has time, and none of the owner's
+    /// connections waits.
     pub(crate) fn may_go_on(&self) -> bool {
         let Some((_, owner)) = self.0 else { return true };
         OWNERS
@@ -139,14 +141,14 @@ impl OwnerTurns {
         }
     }
 
-    /// The connection has worked for so long, and moved so many bytes that are not sent.
+    /// Counts time that the connection has worked, and bytes that it moved and did not send.
     pub(crate) fn count(&self, worked: Duration, moved_bytes: usize) {
         if let Some((_, owner)) = self.0 {
             OWNERS.with_borrow_mut(|owners| owners.count(owner, worked, moved_bytes));
         }
     }
 
-    /// Whether there is an owner for whom time is counted.
+    /// True when there is an owner for whom time is counted.
     pub(crate) fn are_counted(&self) -> bool {
         self.0.is_some()
     }
@@ -191,7 +193,7 @@ impl Owners {
         }
     }
 
-    /// Forgets owners that are gone, but for those whose turns took long.
+    /// Forgets owners without connections whose clocks the core's has reached.
     fn forget_gone(&mut self) {
         while let Some((clock, place)) = self.gone.first().copied()
             && clock <= self.clock
@@ -219,7 +221,7 @@ impl Owners {
         let moved = (moved_bytes / MOVED_BYTES_PER_MICROSECOND) as u64;
         let moving = Duration::from_micros(moved).min(worked) * self.moving_beside(place);
         let owner = &mut self.owners[place];
-        // Time in which it had nothing to do is not kept for it.
+        // Time in which the owner had no work is not saved up.
         let clock = owner.clock.max(self.clock) + worked + moving;
         owner.clock = clock.min(self.clock + AHEAD_MAX);
         if moved > 0 {
@@ -247,7 +249,7 @@ impl Owners {
         owner.next_ticket
     }
 
-    /// Gives up the waker of this ticket, and that of the one behind it.
+    /// Removes a ticket; returns its waker and that of the next one.
     fn give_up_ticket(&mut self, place: usize, number: u64) -> (Option<Waker>, Option<Waker>) {
         let waiting = &mut self.owners[place].waiting;
         let removed = waiting.remove(&number);
@@ -265,7 +267,7 @@ impl Owners {
             && self.waiting > 0
             && let Some(first) = self.first_of_waiting()
         {
-            // All are ahead: nobody waits for nothing.
+            // All clocks are ahead: advance, so that no owner waits without reason.
             self.clock = self.clock.max(first);
         }
         self.working = 0;
@@ -287,7 +289,7 @@ impl Ticket {
         Self { owner, number }
     }
 
-    /// Ready when it is the first one.
+    /// Returns ready when this ticket is the first one.
     fn poll_first(&self, context: &Context<'_>) -> Poll<()> {
         let waker = context.waker().clone();
         let (poll, _dropped_late) = OWNERS.with_borrow_mut(|owners| {
@@ -303,7 +305,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // A waker that is dropped may drop a connection, which needs the table.
+        // Dropping a waker may drop a connection, which needs the table.
         let wakers =
             OWNERS.try_with(|owners| owners.borrow_mut().give_up_ticket(self.owner, self.number));
         if let Ok((_, Some(first))) = wakers {
@@ -312,23 +314,23 @@ impl Drop for Ticket {
     }
 }
 
-/// Whether no more than one owner has connections on this core.
+/// True when at most one owner has connections on this core.
 pub(crate) fn is_core_of_one() -> bool {
     OWNERS.with_borrow(Owners::is_of_one)
 }
 
-/// The runtime has looked at the sockets: the clock of the core goes on.
+/// Ends a round after the runtime has polled the sockets: the clock of the core advances.
 pub(crate) fn end_round() {
     // A thread that ends may have dropped the table.
     let _ = OWNERS.try_with(|owners| owners.borrow_mut().end_round());
     ROUND.set(ROUND.get().wrapping_add(1));
 }
 
-/// Lets the other connections of the core have their turns, and the runtime look at the sockets.
+/// Lets the other connections of the core have their turns, and the runtime poll the sockets.
 pub(crate) async fn yield_for_round() {
     let number = ROUND.get();
     tokio::task::yield_now().await;
-    // The first one that is woken ends the round.
+    // The first connection that is woken ends the round.
     if ROUND.get() == number {
         end_round();
     }
@@ -343,7 +345,7 @@ mod tests {
         OwnerTurns::of(OwnerId(owner as u64))
     }
 
-    /// Turns of so many connections of an owner that always have something to do.
+    /// Load of one owner: connections that always have work.
     #[derive(Clone, Copy)]
     struct Busy {
         owner: usize,
@@ -356,7 +358,7 @@ mod tests {
         Busy { owner, connections, turn, moves: false }
     }
 
-    /// Turns in their order, as (owner, connection); and how often connections were polled.
+    /// Returns the turns in order, as (owner, connection), and the number of polls of connections.
     fn turns(loads: &[Busy], turns: usize) -> (Vec<(usize, usize)>, usize) {
         let log: Rc<RefCell<Vec<(usize, usize)>>> = Rc::default();
         let polls: Rc<Cell<usize>> = Rc::default();
@@ -407,9 +409,9 @@ mod tests {
         }
     }
 
-    /// Goal: who has long turns has fewer of them, and no more of the core. Named by: logins to a
-    /// target of 256 logical units (0.8 ms) from 16 addresses, each with a turn in each round, left
-    /// another host 2 % of its requests.
+    /// Goal: an owner with long turns has fewer of them, and no more of the core. Named by: logins
+    /// to a target of 256 logical units (0.8 ms) from 16 addresses, each with a turn in each round,
+    /// left another host 2 % of its requests.
     #[test]
     fn long_turns_are_paid_for() {
         let hosts = 16;
@@ -451,8 +453,9 @@ mod tests {
         });
     }
 
-    /// Goal: who closes its connections after a long turn and comes back has paid for nothing.
-    /// Named by: logins of 16 hosts, each over a connection of its own, had a turn in each round.
+    /// Goal: closing all connections after a long turn and coming back does not reset an owner's
+    /// clock. Named by: logins of 16 hosts, each over a connection of its own, had a turn in each
+    /// round.
     #[test]
     fn an_owner_that_comes_back_is_remembered() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -475,7 +478,7 @@ mod tests {
         assert_eq!(OWNERS.with_borrow(|owners| (owners.places.len(), owners.gone.len())), (0, 0));
     }
 
-    /// Goal: those who are ahead do not wait when nobody else has anything to do.
+    /// Goal: owners whose clocks are ahead do not wait when no other owner has work.
     #[test]
     fn nobody_waits_for_nothing() {
         let (log, polls) = turns(&[busy(7, 1, AHEAD_MAX), busy(8, 1, AHEAD_MAX)], 200);
@@ -485,7 +488,7 @@ mod tests {
 
     /// Goal: an owner that is alone on a core does not wait for rounds; with another one, or with
     /// many connections, it does. Named by: 4 KiB reads at depth 32 had 0.89 of their rate, with
-    /// two looks at the sockets for each turn of more than 100 us.
+    /// two polls of the sockets for each turn of more than 100 us.
     #[test]
     fn an_owner_alone_has_time() {
         let mut connections: Vec<_> = (0..ALONE_CONNECTIONS_MAX).map(|_| of(7)).collect();
@@ -499,8 +502,8 @@ mod tests {
         assert!(!connections[0].may_go_on(), "a newcomer would wait for many");
     }
 
-    /// Goal: those that wait behind others of their owner are not polled until it is their turn.
-    /// Named by: 8,000 sessions of one host that had something to send; each round of a core
+    /// Goal: connections that wait behind others of their owner are not polled until it is their
+    /// turn. Named by: 8,000 sessions of one host that had something to send; each round of a core
     /// polled them all, and left another host 2 % of its requests.
     #[test]
     fn who_waits_is_left_alone() {
@@ -508,8 +511,8 @@ mod tests {
         assert!(polls < 5 * log.len(), "{polls} polls");
     }
 
-    /// Goal: what is given up while it waits holds nobody up, and an owner without connections is
-    /// forgotten.
+    /// Goal: a connection that is dropped while it waits blocks no other, and an owner without
+    /// connections is forgotten.
     #[test]
     fn a_connection_that_is_dropped_gives_its_place_up() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

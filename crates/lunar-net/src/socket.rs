@@ -1,21 +1,21 @@
-//! Making sockets.
+//! Creation of sockets.
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Connections that wait to be accepted, at most.
+/// Greatest number of connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
-/// Silence after which the kernel asks whether the peer is still there.
+/// Silence after which the kernel checks whether the peer is still alive.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// How long sent bytes may stay unacknowledged before the connection counts as lost.
+/// Time that sent bytes may stay unacknowledged before the connection counts as lost.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
 
-/// Listens on `address`; non-blocking. `[::]` takes IPv4 as well where the system allows.
+/// Listens on `address`; non-blocking. `[::]` accepts IPv4 as well if the system allows.
 ///
 /// # Errors
-/// As the system says: in use, no permission, no such address.
+/// Errors of the system: address in use, no permission, no such address.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -31,7 +31,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Connects to `address` within `timeout` and prepares the socket.
 ///
 /// # Errors
-/// As the system says.
+/// Errors of the system, and timeout.
 pub async fn connect(address: SocketAddr, timeout: Duration) -> io::Result<tokio::net::TcpStream> {
     let connecting = tokio::net::TcpStream::connect(address);
     let stream = tokio::time::timeout(timeout, connecting)
@@ -42,9 +42,10 @@ pub async fn connect(address: SocketAddr, timeout: Duration) -> io::Result<tokio
     Ok(stream)
 }
 
-/// Where nobody listens on a port of this machine from which the system gives out ports, it gives
-/// sooner or later this very one to who asks for it, and connects the socket to itself (RFC 9293,
-/// simultaneous open). Then nobody is there, and the port is free for who should be.
+/// Refuses a socket that is connected to itself. If no process listens on a local port in the
+/// ephemeral range, the system at some time assigns this port to the connecting socket and connects
+/// it to itself (RFC 9293, simultaneous open). There is no peer, and the port must become free for
+/// the server.
 fn refuse_itself(socket: &SockRef<'_>, peer: SocketAddr) -> io::Result<()> {
     if socket.local_addr()?.as_socket() != Some(peer) {
         return Ok(());
@@ -53,10 +54,10 @@ fn refuse_itself(socket: &SockRef<'_>, peer: SocketAddr) -> io::Result<()> {
     Err(io::ErrorKind::ConnectionRefused.into())
 }
 
-/// Makes an accepted socket ready for a core: non-blocking, no delay, keep-alive.
+/// Prepares an accepted socket for a core: non-blocking, no delay, keep-alive.
 ///
 /// # Errors
-/// As the system says; the connection is then of no use.
+/// Errors of the system; the connection is then unusable.
 pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     set_options(&SockRef::from(stream))
@@ -74,9 +75,9 @@ fn set_options(socket: &SockRef<'_>) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Goal: a socket that the system has connected to itself is nobody's, and its port is free at
-    /// once; another connection from the same address is one. Named by: a restarted server that
-    /// found its port taken by the client that waited for it.
+    /// Goal: a socket that the system has connected to itself is refused, and its port is free at
+    /// once; another connection from the same address is accepted. Named by: a restarted server
+    /// that found its port taken by the client that waited for it.
     #[test]
     fn nobody_is_connected_to_itself() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

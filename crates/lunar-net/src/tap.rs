@@ -1,7 +1,7 @@
-//! A copy of the PDUs of a connection, for whoever traces its session.
+//! Copies the PDUs of a connection, for a trace of its session.
 //!
-//! Whoever traces must not hold up the session: what does not fit into the queue is dropped and
-//! counted. A connection that nobody traces pays one `None` a PDU.
+//! A trace must not delay the session: PDUs that do not fit into the queue are dropped and counted.
+//! A connection without a trace pays for one check of an `Option` a PDU.
 
 use lunar_iscsi::framing::{Digests, Header, Pdu, encode_head};
 use std::fmt;
@@ -13,53 +13,53 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// PDUs of a trace that wait to be read, at most.
+/// Greatest number of PDUs of a trace that wait to be read.
 pub const TAP_PDUS_MAX: usize = 4096;
-/// Bytes of a trace that wait to be read or are being copied, at most.
+/// Greatest number of bytes of a trace that wait to be read or are being copied.
 pub const TAP_BYTES_MAX: usize = 8 << 20;
 
-/// What a PDU's data segment is padded to.
+/// Unit to which a PDU's data segment is padded.
 const WORD_BYTES: usize = 4;
 const DIGEST_BYTES: usize = 4;
 
-/// Which way a PDU went.
+/// Direction of a PDU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Direction {
-    /// From the peer to us.
+    /// From the peer to this process.
     Received,
-    /// From us to the peer; told when it was queued to be sent.
+    /// From this process to the peer; copied when it was queued.
     Sent,
 }
 
-/// A PDU as it is on the wire, digests and padding included.
+/// A PDU as on the wire, with digests and padding.
 #[derive(Debug)]
 pub struct TappedPdu {
-    /// Address of the connection's other end.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// Our address of the connection.
+    /// Local address.
     pub local: SocketAddr,
-    /// Which way it went.
+    /// Direction of the PDU.
     pub direction: Direction,
-    /// When it was whole, since the tap was made.
+    /// Time at which it was complete, since the tap was created.
     pub at: Duration,
-    /// Bytes that went this way before it, since the connection was tapped.
+    /// Bytes in this direction before it, since the connection was tapped.
     pub offset: u32,
-    /// Bytes that had gone the other way.
+    /// Bytes in the other direction by then.
     pub other_offset: u32,
-    /// Its length on the wire.
+    /// Length on the wire.
     pub wire_bytes: usize,
-    /// Its first bytes, as many as the tap copies of each.
+    /// First bytes of it, up to the limit of the tap.
     pub bytes: Vec<u8>,
-    /// The digests that are on this connection.
+    /// Digests in force on the connection.
     pub digests: Digests,
-    /// None of this connection came before.
+    /// True for the first PDU of the connection.
     pub first: bool,
-    /// PDUs that were dropped since the one before.
+    /// Number of PDUs dropped since the one before.
     pub dropped_before: u64,
     _room: Room,
 }
 
-/// Where connections put copies of their PDUs.
+/// Receives copies of PDUs from connections.
 pub struct Tap {
     queue: Sender<TappedPdu>,
     counts: Arc<Counts>,
@@ -73,7 +73,7 @@ impl fmt::Debug for Tap {
     }
 }
 
-/// Where they come out again.
+/// Reads the copies of PDUs.
 #[derive(Debug)]
 pub struct TapReader {
     queue: Receiver<TappedPdu>,
@@ -88,7 +88,7 @@ struct Counts {
     dropped_since: AtomicU64,
 }
 
-/// Bytes that are taken from [`TAP_BYTES_MAX`] while this lives.
+/// Bytes taken from [`TAP_BYTES_MAX`] until dropped.
 #[derive(Debug)]
 struct Room {
     counts: Arc<Counts>,
@@ -117,7 +117,7 @@ impl Counts {
 }
 
 impl Tap {
-    /// A tap that copies the first `snap_bytes` of each PDU.
+    /// Returns a tap that copies the first `snap_bytes` of each PDU, with its reader.
     pub fn new(snap_bytes: usize) -> (Arc<Self>, TapReader) {
         let (sender, receiver) = channel(TAP_PDUS_MAX);
         let counts = Arc::<Counts>::default();
@@ -129,46 +129,46 @@ impl Tap {
 }
 
 impl TapReader {
-    /// The next PDU; `None`: there will be no more.
+    /// Polls for the next PDU; `None` if there will be no more.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<TappedPdu>> {
         self.queue.poll_recv(context)
     }
 
-    /// Takes no more: what waits is still to be read.
+    /// Closes the queue; PDUs in it can still be read.
     pub fn close(&mut self) {
         self.queue.close();
     }
 
-    /// PDUs that found no room.
+    /// Number of PDUs that were dropped.
     pub fn dropped(&self) -> u64 {
         self.counts.dropped.load(Relaxed)
     }
 
-    /// When it was made.
+    /// Time at which the tap was created.
     pub fn began(&self) -> SystemTime {
         self.began
     }
 }
 
-/// A connection that is tapped: both of its directions put their PDUs here.
+/// A connection with a tap; both directions pass their PDUs to it.
 #[derive(Debug)]
 pub struct TappedConnection {
     tap: Arc<Tap>,
     peer: SocketAddr,
     local: SocketAddr,
-    /// Bytes that went by, by direction. Its core alone writes them; atomic, as both halves do.
+    /// Bytes in each direction. Written by one core only; atomic because both halves write.
     received: AtomicU32,
     sent: AtomicU32,
-    /// One of its PDUs was handed out.
+    /// True after a PDU of the connection was queued.
     begun: AtomicBool,
 }
 
-/// Whether a connection is to be tapped.
+/// Change of a connection's tap.
 #[derive(Debug)]
 pub enum TapChange {
-    /// As before.
+    /// No change.
     Same,
-    /// From the next PDU on like this.
+    /// Replaces the tap, from the next PDU on.
     To(Option<Arc<TappedConnection>>),
 }
 
@@ -178,12 +178,12 @@ pub(crate) struct Copying {
     direction: Direction,
     digests: Digests,
     wire_bytes: usize,
-    /// `None`: it is dropped.
+    /// `None` if the PDU is dropped.
     kept: Option<(Vec<u8>, Room)>,
 }
 
 impl Copying {
-    /// The next bytes of it.
+    /// Appends the next bytes of the PDU.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         if let Some((copy, room)) = &mut self.kept {
             let missing = room.bytes.saturating_sub(copy.len());
@@ -193,13 +193,13 @@ impl Copying {
 }
 
 impl TappedConnection {
-    /// A connection between these addresses.
+    /// Returns the tapped connection between these addresses.
     pub fn new(tap: Arc<Tap>, peer: SocketAddr, local: SocketAddr) -> Arc<Self> {
         let (received, sent) = (AtomicU32::new(0), AtomicU32::new(0));
         Arc::new(Self { tap, peer, local, received, sent, begun: AtomicBool::new(false) })
     }
 
-    /// A PDU of so many bytes begins.
+    /// Begins a PDU of `wire_bytes`.
     fn begin(&self, direction: Direction, wire_bytes: usize, digests: Digests) -> Copying {
         let bytes = wire_bytes.min(self.tap.snap_bytes);
         let room = Room::take(&self.tap.counts, bytes);
@@ -207,21 +207,21 @@ impl TappedConnection {
         Copying { direction, digests, wire_bytes, kept }
     }
 
-    /// It is whole.
+    /// Queues a complete PDU.
     pub(crate) fn end(&self, copying: Copying) {
         let Copying { direction, digests, wire_bytes, kept } = copying;
         let (way, other) = match direction {
             Direction::Received => (&self.received, &self.sent),
             Direction::Sent => (&self.sent, &self.received),
         };
-        // A stream's numbers wrap as those of TCP do; a dropped PDU leaves a gap.
+        // Offsets wrap as those of TCP do; a dropped PDU leaves a gap.
         let offset = way.fetch_add(wire_bytes as u32, Relaxed);
         let counts = &self.tap.counts;
         let Some((bytes, room)) = kept else { return counts.drop_one() };
         let place = match self.tap.queue.try_reserve() {
             Ok(place) => place,
             Err(TrySendError::Full(())) => return counts.drop_one(),
-            Err(TrySendError::Closed(())) => return, // it was read to its end
+            Err(TrySendError::Closed(())) => return, // the reader was closed
         };
         place.send(TappedPdu {
             peer: self.peer,
@@ -239,7 +239,7 @@ impl TappedConnection {
         });
     }
 
-    /// Begins a PDU that is sent: `head` is what stands before its data.
+    /// Begins a sent PDU; `head` are the bytes before its data.
     pub(crate) fn begin_sent(&self, head: &[u8], pdu: &Pdu, digests: Digests) -> Copying {
         let wire_bytes = head.len() + segment_bytes(pdu.data.len(), digests);
         let mut copying = self.begin(Direction::Sent, wire_bytes, digests);
@@ -248,13 +248,13 @@ impl TappedConnection {
     }
 }
 
-/// What a data segment takes on the wire.
+/// Length of a data segment on the wire.
 fn segment_bytes(data_bytes: usize, digests: Digests) -> usize {
     let digest = if digests.data && data_bytes > 0 { DIGEST_BYTES } else { 0 };
     data_bytes.next_multiple_of(WORD_BYTES) + digest
 }
 
-/// The receiving half of a connection, as it is tapped.
+/// Tap of the receiving half of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct InboundTap {
     connection: Option<Arc<TappedConnection>>,
@@ -262,13 +262,14 @@ pub(crate) struct InboundTap {
 }
 
 impl InboundTap {
-    /// From the next PDU on.
+    /// Sets the tap, from the next PDU on.
     pub(crate) fn set(&mut self, connection: Option<Arc<TappedConnection>>) {
         self.copying = None;
         self.connection = connection;
     }
 
-    /// A header whose digest was right: what came is what its parts encode to.
+    /// Begins the PDU of a header with a correct digest, whose bytes equal the encoding of its
+    /// parts.
     pub(crate) fn header(&mut self, header: &Header, digests: Digests) {
         let Some(connection) = &self.connection else { return };
         let mut head = Vec::new();
@@ -284,14 +285,14 @@ impl InboundTap {
         }
     }
 
-    /// Bytes behind it: payload, padding, digest.
+    /// Copies the bytes that follow: payload, padding, digest.
     pub(crate) fn piece(&mut self, bytes: &[u8]) {
         if let Some(copying) = &mut self.copying {
             copying.add(bytes);
         }
     }
 
-    /// The PDU is whole.
+    /// Ends the PDU.
     pub(crate) fn end(&mut self) {
         if let (Some(connection), Some(copying)) = (&self.connection, self.copying.take()) {
             connection.end(copying);

@@ -1,54 +1,56 @@
-//! How much a connection does before the others of its core get their turn.
+//! Limits of the work that a connection does before the others of its core get their turn.
 
 use crate::outbox::Outbox;
 use crate::owner_turns::is_core_of_one;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// So much is moved in one turn, to be sent or not: what is begun before is finished.
+/// Bytes that are moved in one turn, sent or not; a PDU that has begun is finished.
 pub const TURN_BYTES: usize = 1 << 20;
 
-/// What is moved without being sent is moved in pieces of this: about what a turn has time for.
+/// Size of the pieces in which data is moved without being sent: about what fits the time of a
+/// turn.
 pub const MOVED_PIECE_BYTES: usize = 256 << 10;
 
-/// So many PDUs are handled in one turn, and about as many completions taken.
+/// Number of PDUs handled in one turn, and about the number of completions taken.
 pub const TURN_PDUS: usize = 64;
 
-/// So many PDUs are handled before what they came to is sent, where nobody else has work on this
-/// core. The peer cannot begin before: with few, both work at the same time, and what is touched
-/// stays in the cache. Among several connections the peers of the others work meanwhile, and one
-/// call for all that the turn came to costs less.
+/// Number of PDUs handled before their answers are sent, when no other connection has work on this
+/// core. The peer cannot begin before it has answers: with few PDUs both sides work concurrently,
+/// and touched memory stays in the cache. Among several connections the peers of the others work
+/// meanwhile, and one system call for the whole turn costs less.
 const BURST_PDUS: usize = 8;
 
-/// After so many bytes a burst is over too. More would not stay in a core's own cache until they
-/// are sent: what was read would be fetched from further away, to be copied into the socket.
+/// Bytes after which a burst ends too. More would not stay in the core's own cache until they are
+/// sent: data that was read would be fetched from farther away to be copied into the socket.
 const BURST_BYTES: usize = 512 << 10;
 
 thread_local! {
-    /// Which connection of this core had the last turn, by the address of its outbox.
+    /// Connection of this core that had the last turn, by the address of its outbox.
     static LAST: Cell<usize> = const { Cell::new(0) };
-    /// In a turn: what commands may still move in it without sending it, and when it began.
+    /// During a turn: bytes that commands may still move without sending them, and the begin of the
+    /// turn.
     static LEFT: Cell<Option<(usize, Instant)>> = const { Cell::new(None) };
-    /// Moved without being sent, in this turn or out of turn, and not counted for an owner yet.
+    /// Bytes moved without being sent, in this turn or out of turn, and not yet counted for an
+    /// owner.
     static MOVED: Cell<usize> = const { Cell::new(0) };
-    /// The PDU that was handled last may have taken long.
+    /// True when the last PDU handled may have taken long.
     static IS_COSTLY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A turn lasts no longer, if one command does not: expensive commands would make turns long that
-/// few bytes or PDUs make short. As long as some thirty small reads take.
+/// Longest time of a turn, unless one command takes longer: expensive commands would make turns
+/// long that have few bytes and PDUs. About the time of thirty small reads.
 const TURN_TIME_MAX: Duration = Duration::from_micros(100);
 
-/// Where no other owner has connections on this core, and no PDU was costly: longer turns cost
-/// less.
+/// Longest time of a turn when no other owner has connections on this core and no PDU was costly:
+/// longer turns cost less.
 const ALONE_TIME_MAX: Duration = Duration::from_millis(1);
 
-/// The time is looked at after so many PDUs that are not costly.
+/// Number of PDUs after which the time is checked, unless they are costly.
 const TIMED_PDUS: usize = 8;
 
-/// A turn in which commands may move [`TURN_BYTES`] that are no answer, such as those they compare.
-/// There is one at a time on a core. It ends when this is
-/// dropped.
+/// A turn in which commands may move [`TURN_BYTES`] that are no answer, such as data they compare.
+/// There is one at a time on a core. It ends on drop.
 #[derive(Debug)]
 pub struct MovingTurn {
     began: Instant,
@@ -56,15 +58,15 @@ pub struct MovingTurn {
 }
 
 impl MovingTurn {
-    /// Begins one.
+    /// Begins a turn.
     pub fn begin() -> Self {
         let began = Instant::now();
         LEFT.set(Some((TURN_BYTES, began)));
         Self { began, has_begun_one: false }
     }
 
-    /// Whether the next piece of work may be begun. The first one always may, however late it is:
-    /// work that is never asked for wakes nobody.
+    /// True when the next piece of work may begin. The first one may always, however late it is:
+    /// nothing wakes the core for work that was not taken.
     pub fn begin_next(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.has_begun_one, true);
         is_first || !(self.has_moved_all() || self.has_lasted(TURN_TIME_MAX))
@@ -85,24 +87,24 @@ impl Drop for MovingTurn {
     }
 }
 
-/// A command has moved so many bytes that are no answer.
+/// Counts bytes that a command has moved and that are no answer.
 pub fn count_moved(bytes: usize) {
     LEFT.set(LEFT.get().map(|(left, began)| (left.saturating_sub(bytes), began)));
     MOVED.set(MOVED.get().saturating_add(bytes));
 }
 
-/// Bytes that were moved on this core since the last call.
+/// Returns the bytes that were moved on this core since the last call.
 pub(crate) fn take_moved() -> usize {
     MOVED.take()
 }
 
-/// The PDU that is handled is none of those that mostly come, and may take long: the time of the
-/// turn is looked at behind it.
+/// Marks the current PDU as one of the rarer kinds that may take long: the time of the turn is
+/// checked after it.
 pub fn mark_costly() {
     IS_COSTLY.set(true);
 }
 
-/// Waits for the next turn if nothing more may be moved in this one. To be asked before each
+/// Waits for the next turn if nothing more may be moved in this one. To be called before each
 /// [`MOVED_PIECE_BYTES`].
 pub async fn may_move() {
     while LEFT.get().is_some_and(|(left, began)| left == 0 || began.elapsed() >= TURN_TIME_MAX) {
@@ -110,23 +112,23 @@ pub async fn may_move() {
     }
 }
 
-/// What a connection has done in its turn, which has several bursts.
+/// Budget of a connection in its turn, which consists of bursts.
 #[derive(Debug)]
 pub(crate) struct PollBudget {
     pdus: usize,
     burst_pdus: usize,
-    /// A burst has so many.
+    /// Greatest number of PDUs in a burst.
     burst_pdus_max: usize,
     time_max: Duration,
-    /// Of the bursts before.
+    /// Bytes sent in earlier bursts.
     answered_bytes: usize,
-    /// What waited to be sent when the burst began.
+    /// Bytes that waited to be sent when the burst began.
     outbox_bytes: usize,
     moving: MovingTurn,
 }
 
 impl PollBudget {
-    /// Begins one.
+    /// Begins a turn.
     pub(crate) fn new(out: &Outbox) -> Self {
         let outbox = std::ptr::from_ref(out).addr();
         let is_alone = LAST.replace(outbox) == outbox;
@@ -141,24 +143,24 @@ impl PollBudget {
         }
     }
 
-    /// A PDU is about to be handled.
+    /// Counts a PDU that is about to be handled.
     pub(crate) fn count(&mut self) {
         self.pdus += 1;
         self.burst_pdus += 1;
     }
 
-    /// What there is should be sent before the next PDU is begun.
+    /// True when the queued answers should be sent before the next PDU begins.
     pub(crate) fn burst_is_over(&self, out: &Outbox) -> bool {
         self.burst_pdus >= self.burst_pdus_max
             || out.bytes().saturating_sub(self.outbox_bytes) >= BURST_BYTES
     }
 
-    /// The burst is about to be sent.
+    /// Ends the burst, before its answers are sent.
     pub(crate) fn end_burst(&mut self, out: &Outbox) {
         self.answered_bytes += out.bytes().saturating_sub(self.outbox_bytes);
     }
 
-    /// It was sent, as far as the socket took it, and the next begins.
+    /// Begins the next burst, after the socket has taken what it could.
     pub(crate) fn begin_burst(&mut self, out: &Outbox) {
         (self.burst_pdus, self.outbox_bytes) = (0, out.bytes());
     }
@@ -172,7 +174,7 @@ impl PollBudget {
             && self.moving.has_lasted(self.time_max)
     }
 
-    /// No further PDU is to be begun.
+    /// True when no further PDU may begin.
     pub(crate) fn is_over(&mut self, out: &Outbox) -> bool {
         let answered = self.answered_bytes + out.bytes().saturating_sub(self.outbox_bytes);
         self.pdus >= TURN_PDUS
@@ -194,7 +196,7 @@ mod tests {
         pin!(may_move()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// How many PDUs the next turn of a connection has in its first burst.
+    /// Number of PDUs in the first burst of the next turn of a connection.
     fn burst(out: &Outbox) -> usize {
         let mut turn = PollBudget::new(out);
         (1..)
@@ -220,7 +222,7 @@ mod tests {
         assert!(!turn.burst_is_over(&out));
     }
 
-    /// Goal: what is moved and not sent ends a turn as answers do. Named by: VERIFY of 8 MiB
+    /// Goal: data that is moved and not sent ends a turn as answers do. Named by: VERIFY of 8 MiB
     /// counted as one PDU; one initiator with 64 sessions left another one half a request a second.
     #[test]
     fn what_is_moved_ends_a_turn() {
@@ -272,8 +274,8 @@ mod tests {
         assert!(turn.is_over(&out));
     }
 
-    /// Goal: one costly PDU ends a turn when the time is over. Named by: eight Text Requests of
-    /// 275 us each in a turn; with 64 such connections a good one had 93 requests a second.
+    /// Goal: one costly PDU ends a turn when the time is over. Named by: eight Text Requests of 275
+    /// us each in a turn; with 64 such connections a normal one had 93 requests a second.
     #[test]
     fn time_is_looked_at_behind_costly_pdus() {
         let out = Outbox::default();
@@ -287,8 +289,9 @@ mod tests {
         assert!(!turn.is_over(&out), "the mark is for one PDU");
     }
 
-    /// Goal: plain requests are not cut short where nobody else works; a costly one is. Named by: a
-    /// busy machine ended each fifth turn of 4 KiB writes in the midst of what it received.
+    /// Goal: a turn of plain requests is not cut short when no other owner has work; one with a
+    /// costly request is. Named by: a busy machine ended each fifth turn of 4 KiB writes in the
+    /// middle of the data it had received.
     #[test]
     fn turns_are_longer_where_nobody_else_works() {
         let out = Outbox::default();
@@ -309,7 +312,8 @@ mod tests {
         assert_eq!(time_max(false), TURN_TIME_MAX);
     }
 
-    /// Goal: a connection that has its core alone sends early; with others it sends a turn at once.
+    /// Goal: a connection alone on its core sends in short bursts; with others it sends once a
+    /// turn.
     #[test]
     fn bursts_are_short_where_nobody_else_works() {
         let (one, other) = (Outbox::default(), Outbox::default());

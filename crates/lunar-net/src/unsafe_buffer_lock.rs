@@ -1,4 +1,4 @@
-//! SO_BUF_LOCK, for which there is no safe wrapper among our dependencies.
+//! SO_BUF_LOCK, for which the dependencies have no safe wrapper.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,15 +1,16 @@
-//! SO_MEMINFO, for which there is no safe wrapper among our dependencies.
+//! SO_MEMINFO, for which the dependencies have no safe wrapper.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Values of SK_MEMINFO in their order (sock_diag(7)); the kernel gives as many as fit.
+/// Number of values of SK_MEMINFO, in their order (sock_diag(7)); the kernel returns as many as
+/// fit.
 const VALUES: usize = 9;
 /// Memory of data that was received and not read.
 const RMEM_ALLOC: usize = 0;
-/// The most that the receive buffer may hold.
+/// Greatest size of the receive buffer.
 const RCVBUF: usize = 1;
-/// Memory of data that was not sent, or is not acknowledged.
+/// Memory of data that is not sent or not acknowledged.
 const WMEM_QUEUED: usize = 5;
 
 /// Memory that the kernel holds for a socket, in bytes.
@@ -17,14 +18,14 @@ const WMEM_QUEUED: usize = 5;
 pub(crate) struct SocketMemory {
     /// Received and not read.
     pub(crate) received: usize,
-    /// The most that may be received and not read.
+    /// Greatest amount that may be received and not read.
     pub(crate) received_max: usize,
     /// Not sent, or not acknowledged.
     pub(crate) queued: usize,
 }
 
 impl SocketMemory {
-    /// That of `socket`.
+    /// Queries the memory of `socket`.
     ///
     /// # Errors
     /// ENOPROTOOPT before Linux 4.6.

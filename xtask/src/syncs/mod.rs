@@ -1,8 +1,9 @@
-//! Every sync of the product is tested: each is removed once, and the power-cut tests must fail.
+//! Tests that the power-cut tests notice every sync of the product: each is removed in turn, and a
+//! test must fail.
 //!
-//! [`table`] says of each call what it becomes, or why it is left alone; [`check`], which a test
-//! runs, compares it with the source; `scheme` makes a server that can leave out each; [`run`]
-//! does the rounds.
+//! [`table`] lists the replacement of each call, or the reason to keep it; [`check`], which a test
+//! runs, compares the table with the source; `scheme` builds a server that can leave out each sync;
+//! [`run`] runs the rounds.
 
 mod place;
 pub mod run;
@@ -14,7 +15,7 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use table::{CALLS, Call, Fate};
 
-/// What does not fit between the source and the table, a sentence each.
+/// Compares the table with the source; returns one message for each mismatch.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -50,13 +51,13 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// The file that a row is about.
+/// Reads the file of a row.
 fn read(root: &Path, call: &Call) -> Result<String> {
     let path = root.join(call.file);
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-/// The line of a call, for a reader.
+/// Returns the line of a call.
 fn line(root: &Path, call: &Call) -> Result<usize> {
     let source = read(root, call)?;
     Ok(place::find(&source, call).map_err(anyhow::Error::msg)?.lines(&source).start)
@@ -64,7 +65,7 @@ fn line(root: &Path, call: &Call) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    /// Goal: no sync comes, goes or changes without a row that says how it is tested.
+    /// Goal: no sync is added, removed or changed without a row that states how it is tested.
     #[test]
     fn every_sync_has_its_row() {
         let problems = super::check(&crate::workspace_root()).expect("the source can be read");

@@ -1,26 +1,26 @@
-//! Where in its file the call of a row stands.
+//! Finds the call of a row in its file.
 
 use super::table::Call;
 use std::ops::Range;
 
-/// What is around the call in a row's text that is longer than the call.
+/// Marks around the call, in a text of a row that is longer than the call.
 const MARKS: [char; 2] = ['«', '»'];
 
-/// Where a call stands.
+/// Position of a call.
 pub(super) struct Place {
-    /// In the file.
+    /// Bytes of the file.
     pub(super) bytes: Range<usize>,
 }
 
 impl Place {
-    /// Its lines, counted from 1.
+    /// Lines of the call, counted from 1.
     pub(super) fn lines(&self, source: &str) -> Range<usize> {
         let line = |at: usize| source[..at].matches('\n').count() + 1;
         line(self.bytes.start)..line(self.bytes.end) + 1
     }
 }
 
-/// Finds it, or says what is wrong.
+/// Finds the call of a row; returns a message if it is missing or not unique.
 pub(super) fn find(source: &str, call: &Call) -> Result<Place, String> {
     let wrong = |what: &str| {
         format!("{}: {what}, says a row of xtask/src/syncs/table.rs: {:?}", call.file, call.text)

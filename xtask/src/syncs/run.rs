@@ -1,4 +1,4 @@
-//! Builds a server in which each sync can be left out, and plays power cuts without each.
+//! Builds a server in which each sync can be left out, and runs the power-cut tests without each.
 
 use super::scheme::{self, VARIABLE};
 use super::table::{CALLS, Call, Fate};
@@ -10,24 +10,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// In front of each message of the power-cut tests that says that something was lost.
+/// Prefix of messages of the power-cut tests that report lost data.
 const LOST: &str = "NOT KEPT";
 
-/// All of the power-cut tests take a minute. A round that hangs has failed.
+/// Time after which a round counts as hung; all power-cut tests together take a minute.
 const PLAY_MAX: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(10);
 
-/// What became of a removed sync.
+/// Result of removing a sync.
 struct Round {
     caught_by: Option<String>,
-    /// The message, or what else happened.
+    /// The message of the test, or a description of the failure.
     how: String,
 }
 
-/// Rounds for all calls whose file or text contains `only`. `true`: each was noticed.
+/// Runs a round for each call whose file or text contains `only`. `true`: each was noticed.
 ///
 /// # Errors
-/// The table does not fit the source; the server fails with all of its syncs; something cannot be
+/// The table does not match the source; the server fails with all of its syncs; a program cannot be
 /// run.
 pub fn mutate(root: &Path, only: &str) -> Result<bool> {
     let began = Instant::now();
@@ -91,7 +91,8 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Builds the server; the rows whose replacement does not compile, with the first error.
+    /// Builds the server; returns the rows whose replacement does not compile, with the first
+    /// error.
     fn build_all(&self, root: &Path) -> Result<BTreeMap<usize, String>> {
         let mut rows: BTreeSet<_> =
             (0..CALLS.len()).filter(|row| is_removed(&CALLS[*row])).collect();
@@ -116,7 +117,7 @@ impl Copy {
         }
     }
 
-    /// The power-cut tests with this in their names, with the sync of this row left out.
+    /// Runs the power-cut tests with `tests` in their names, without the sync of row `without`.
     fn play(&self, tests: &str, without: Option<usize>) -> Result<Played> {
         let mut command = Command::new(&self.tests);
         command.arg(tests).env("LUNAR_BIN", self.build.join("debug/lunar"));
@@ -129,7 +130,7 @@ impl Copy {
         Ok(Played { success, output })
     }
 
-    /// The tests that should notice come first, then all.
+    /// Runs the tests that should notice the removed sync, and then all.
     fn round(&self, row: usize, noticed_by: &str) -> Result<Round> {
         let mut last = Played { success: true, output: String::new() };
         for tests in [noticed_by, "power_cut::"] {
@@ -158,7 +159,8 @@ impl Copy {
     }
 }
 
-/// Whether it succeeds, and what it writes, by way of a file; it is killed when it takes too long.
+/// Runs a command with its output in a file; returns whether it succeeds, and the output. Kills it
+/// after [`PLAY_MAX`].
 fn run_within(command: &mut Command, log: &Path) -> Result<(bool, String)> {
     let file = File::create(log).with_context(|| log.display().to_string())?;
     let mut child = command.stdout(file.try_clone()?).stderr(file).spawn()?;
@@ -182,7 +184,7 @@ fn is_removed(call: &Call) -> bool {
     matches!(call.fate, Fate::Removed { .. })
 }
 
-/// Writes a file, but what has not changed keeps its time, so that it is not built anew.
+/// Writes a file. An unchanged file keeps its time, so that it is not built again.
 pub(super) fn write_changed(path: &Path, bytes: &[u8]) -> Result<()> {
     if fs::read(path).ok().as_deref() != Some(bytes) {
         fs::create_dir_all(path.parent().context("a folder")?)?;
@@ -191,7 +193,7 @@ pub(super) fn write_changed(path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Builds the tests, and says where they are.
+/// Builds the tests; returns the path of their program.
 fn power_cut_tests(root: &Path) -> Result<PathBuf> {
     let output = cargo()
         .args(["test", "--locked", "--no-run", "-p", "lunar-lab", "--test", "it"])

@@ -1,10 +1,10 @@
-//! Finds what looks like a sync in the source of the product.
+//! Finds lines in the source of the product that look like a sync.
 
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::Command;
 
-/// What makes something durable, or decides that it is to be. A definition is none.
+/// Text of calls that make something durable, or decide that it must be. Definitions are excluded.
 const SIGNS: &[&str] = &[
     "sync_all(",
     "sync_data(",
@@ -38,15 +38,15 @@ const SIGNS: &[&str] = &[
     "is_durable(",
 ];
 
-/// A line of the source with one of them.
+/// A line of the source with such text.
 pub(super) struct Hit {
     pub(super) file: String,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub(super) line: usize,
     pub(super) text: String,
 }
 
-/// All of them, tests left out.
+/// Returns all such lines, without those of tests.
 pub(super) fn hits(root: &Path) -> Result<Vec<Hit>> {
     let mut hits = Vec::new();
     for file in files(root)?.into_iter().filter(|file| is_product(file)) {
@@ -65,7 +65,7 @@ pub(super) fn hits(root: &Path) -> Result<Vec<Hit>> {
     Ok(hits)
 }
 
-/// The functions in the files of the power-cut tests, of which some are tests.
+/// Returns the functions in the files of the power-cut tests, which include all tests.
 pub(super) fn tests(root: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for file in files(root)?.iter().filter(|file| file.starts_with("lab/tests/it/power_cut/")) {
@@ -82,7 +82,7 @@ fn is_product(file: &str) -> bool {
     ours && file.contains("/src/") && file.ends_with(".rs") && !file.split('/').any(part)
 }
 
-/// The files that git knows or would add.
+/// Returns the files that git tracks or would add.
 pub(super) fn files(root: &Path) -> Result<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])

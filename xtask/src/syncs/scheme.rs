@@ -1,6 +1,7 @@
-//! One server in which each sync can be left out: which one, the environment says at run time.
+//! Writes the source of one server in which each sync can be left out, selected at run time by an
+//! environment variable.
 //!
-//! One build serves all rounds, where a build for each would take most of the time.
+//! One build serves all rounds; a build for each would take most of the time.
 
 use super::place::{self, Place};
 use super::table::{CALLS, Call, Fate};
@@ -11,10 +12,10 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-/// Says to the server which sync is left out, as its row in the table.
+/// Environment variable with the row of the sync to leave out.
 pub(super) const VARIABLE: &str = "LUNAR_REMOVED_SYNC";
 
-/// A row's part of a file of the copy, in lines counted from 1.
+/// Lines of a row's code in a file of the copy, counted from 1.
 pub(super) struct Built {
     row: usize,
     file: &'static str,
@@ -58,7 +59,7 @@ fn rewritten(
     Ok((text, parts))
 }
 
-/// An expression in place of the call: the call, or what it becomes.
+/// Returns an expression in place of the call: the call, or its replacement.
 fn choice(row: usize, call: &str) -> String {
     let Fate::Removed { becomes, .. } = CALLS[row].fate else { return call.to_owned() };
     // Some of the crates do not use the standard library themselves.
@@ -69,7 +70,7 @@ fn choice(row: usize, call: &str) -> String {
     )
 }
 
-/// The rows that the messages of a failed build are about, each with the first error.
+/// Returns the rows to which the messages of a failed build refer, each with the first error.
 pub(super) fn blamed(messages: &str, built: &[Built]) -> BTreeMap<usize, String> {
     let mut blamed = BTreeMap::new();
     let lines = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -122,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Goal: an error is the fault of the row whose lines it is in, and of none elsewhere.
+    /// Goal: an error belongs to the row whose lines contain it; an error elsewhere to none.
     #[test]
     fn an_error_is_a_rows_fault() {
         let part = |row, lines| Built { row, file: "crates/a/src/b.rs", lines };

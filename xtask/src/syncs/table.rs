@@ -1,29 +1,30 @@
-//! The syncs of the product, and what becomes of each when it is removed.
+//! The syncs of the product, and the replacement of each when it is removed.
 
 /// A call that makes something durable, or looks like one.
 #[derive(Debug)]
 pub struct Call {
-    /// The file that it is in.
+    /// File of the call.
     pub file: &'static str,
-    /// Text that is there once, with the call in it: «between these» where it is longer than that.
+    /// Unique text of the file that contains the call: «between these» if it is longer than the
+    /// call.
     pub text: &'static str,
-    /// What the rounds do with it.
+    /// Treatment of the call in the rounds.
     pub fate: Fate,
 }
 
-/// What the rounds do with a call.
+/// Treatment of a call in the rounds.
 #[derive(Clone, Copy, Debug)]
 pub enum Fate {
-    /// It is removed, and a test must fail.
+    /// The call is removed, and a test must fail.
     Removed {
-        /// What stands in place of the call then: an expression, as the call is one.
+        /// Replacement of the call, an expression like the call.
         becomes: &'static str,
-        /// Part of the name of the power-cut test that is tried first.
+        /// Part of the name of the power-cut test that runs first.
         noticed_by: &'static str,
     },
-    /// It stays.
+    /// The call stays.
     Kept {
-        /// Why nothing is lost without it, or what looks after it.
+        /// Reason why nothing is lost without it, or the test that covers it.
         why: &'static str,
     },
 }
@@ -70,7 +71,7 @@ const POISONED: &str = "a_disk_that_takes_no_writes_takes_none_after_a_restart";
 const MEASURED: &str = "of a file that is measured and then removed";
 const NO_DISK: &str = "standard output, no disk";
 
-/// All of them.
+/// All calls that make something durable, or look like one.
 pub const CALLS: &[Call] = &[
     // The device: data.
     removed(DISK, "rustix::fs::fdatasync(&self.file)", "Ok::<(), rustix::io::Errno>(())", BACK),
@@ -142,7 +143,7 @@ pub const CALLS: &[Call] = &[
         "Ok(())",
         "a_resize_that_was_told_done",
     ),
-    // State directories: the folder, and what is in it.
+    // State directories: the folder, and its files.
     removed(FOLDER, "«durable::keep_folder(&there.folder)?»;", "()", "came_back_is_made_durable"),
     removed(FOLDER, "match «durable::keep_folder(&made.folder)» {", "Ok::<(), io::Error>(())", NEW),
     removed(FOLDER, "file.write_all(bytes)?;\n    «file.sync_all()»", "Ok(())", RESERVED),
@@ -162,7 +163,7 @@ pub const CALLS: &[Call] = &[
         POISONED,
     ),
     removed(FOLDER, "Err(Errno::NOENT) => «self.folder.sync_all()»,", "Ok(())", POISONED),
-    // Who a unit is.
+    // Identity of a unit.
     kept(
         IDENTITY,
         "StateDirectory::create(directory)",
@@ -179,7 +180,7 @@ pub const CALLS: &[Call] = &[
         "identity::create_directory(&directory)?",
         "opens the directory as well; what makes it durable is above",
     ),
-    // Reservations and what is to be erased.
+    // Reservations, and pending erasures.
     kept(
         STATE,
         "StateDirectory::create(&self.directory)",
@@ -235,14 +236,14 @@ pub const CALLS: &[Call] = &[
         "Ok::<(), crate::Error>(())",
         "a_refused_exit",
     ),
-    // That a disk takes no writes.
+    // The mark of a disk that takes no writes.
     removed(
         POISON,
         "StateDirectory::create(&self.directory)?.save_name(MARK_NAME, MARK)",
         "Ok(())",
         POISONED,
     ),
-    // Commands: what makes durable.
+    // Commands: calls that make data durable.
     removed(EXECUTE, "«self.flush(immediate).await?»;", "()", BACK),
     removed(
         EXECUTE,
@@ -278,7 +279,7 @@ pub const CALLS: &[Call] = &[
         "Ok(())",
         THROUGH,
     ),
-    // Commands: what is to be durable.
+    // Commands: decisions whether data must be durable.
     removed(
         "crates/lunar-scsi/src/plan/read_write.rs",
         "unit.is_durable(blocks.fua())",
@@ -368,7 +369,7 @@ pub const CALLS: &[Call] = &[
         "file.sync_all().map_err(failed)?",
         MEASURED,
     ),
-    // Not of the product.
+    // Not part of the product.
     kept(
         "crates/lunar-block/src/device.rs",
         "self.flush()",

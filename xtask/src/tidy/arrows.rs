@@ -1,4 +1,4 @@
-//! Which crate may use which: the rows and arrows of ARCHITECTURE.md.
+//! Checks the dependencies between crates: the rows and arrows of ARCHITECTURE.md.
 
 use super::Problem;
 use anyhow::{Context, Result};
@@ -17,7 +17,7 @@ const ROWS: &[&[&str]] = &[
     &["lunar-san", "xtask", "lunar-lab", "sim", "lunar-fuzz"],
 ];
 
-/// What a crate may use within its own row.
+/// Dependencies that are allowed within a row.
 const WITHIN: &[(&str, &[&str])] = &[
     ("lunar-pool", &["lunar-block"]),
     ("lunar-osd", &["lunar-block"]),
@@ -72,7 +72,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Problem>> {
     Ok(problems)
 }
 
-/// The forbidden dependencies of one package: name and complaint.
+/// Returns the forbidden dependencies of one package: name and complaint.
 fn judge(package: &Package) -> Vec<(String, String)> {
     let Some(row) = row_of(&package.name) else {
         let what = format!("crate {} stands in no row of xtask/src/tidy/arrows.rs", package.name);
@@ -81,7 +81,7 @@ fn judge(package: &Package) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for dependency in package.dependencies.iter().filter(|dependency| dependency.path.is_some()) {
         let Some(other) = row_of(&dependency.name) else { continue };
-        // Tests may join what stands beside each other, but never look up.
+        // Tests may use crates of the same row, but not of a higher one.
         let for_tests = dependency.kind.as_deref() == Some("dev");
         let beside = WITHIN.iter().any(|(name, allowed)| {
             *name == package.name && allowed.contains(&dependency.name.as_str())
@@ -95,7 +95,7 @@ fn judge(package: &Package) -> Vec<(String, String)> {
     found
 }
 
-/// services use roles, `osd-client` uses `osd`: all of that is a lower row.
+/// Returns the row of a crate. Services use roles, and `osd-client` uses `osd`, all in lower rows.
 fn row_of(name: &str) -> Option<usize> {
     ROWS.iter().position(|row| row.contains(&name))
 }
@@ -114,7 +114,8 @@ mod tests {
         judge(&Package { name, manifest_path, dependencies: vec![dependency] }).len()
     }
 
-    /// Goal: down is allowed, up and sideways are not, tests may look sideways but not up.
+    /// Goal: a lower row is allowed, a higher and the same one are not; tests may use the same row,
+    /// but not a higher one.
     #[test]
     fn arrows_are_judged() {
         assert_eq!(verdict("lunar-target", "lunar-iscsi", None), 0);

@@ -1,8 +1,8 @@
-//! What is asked of Java sources besides, and that both sides have one version.
+//! Additional rules for Java sources, and a check that Rust and Java have the same version.
 
 use super::{Problem, Source};
 
-/// Programs, which may print.
+/// Folders of programs, which may print.
 const PROGRAMS: &[&str] = &["java/examples/", "lab/jscsi/"];
 
 pub(super) fn check(source: &Source) -> Vec<Problem> {
@@ -24,7 +24,7 @@ pub(super) fn check(source: &Source) -> Vec<Problem> {
     problems
 }
 
-/// Every pom.xml has the version of the workspace.
+/// Checks that every pom.xml has the version of the workspace.
 pub(super) fn check_versions(sources: &[Source]) -> Vec<Problem> {
     let workspace = sources.iter().find(|source| source.path == "Cargo.toml");
     let Some(version) = workspace.and_then(|source| workspace_version(&source.text)) else {
@@ -55,7 +55,7 @@ mod tests {
         Source { path: path.into(), text: text.into() }
     }
 
-    /// Goal: each rule finds its breach, and leaves tests and programs what they may.
+    /// Goal: each rule finds its violation, and permits exceptions for tests and programs.
     #[test]
     fn rules() {
         let found = |path: &str, text: &str| check(&source(path, text)).len();
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(found("java/device/src/test/java/A.java", "Thread.sleep(1);\n"), 1);
     }
 
-    /// Goal: a pom of another version than the workspace is found, with its line.
+    /// Goal: a pom with another version than the workspace is found, with its line.
     #[test]
     fn versions() {
         let pom = |version: &str| {

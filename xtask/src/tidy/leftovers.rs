@@ -1,4 +1,4 @@
-//! Marks that unfinished work leaves behind, and paths that exist on one machine only.
+//! Finds marks of unfinished work, and paths that exist on one machine only.
 
 use super::{Problem, Source};
 
@@ -12,7 +12,7 @@ const MARKS: &[(&str, &str)] = &[
     (concat!("#[ign", "ore"), "a test that does not run proves nothing"),
 ];
 
-/// Folders at the top of a tree that only their owner has.
+/// Top-level folders that exist only on one machine.
 const OWN_FOLDERS: &[&str] = &["home", "root", "Users", "work", "farm"];
 
 pub(super) fn check(source: &Source) -> Vec<Problem> {
@@ -34,7 +34,7 @@ pub(super) fn check(source: &Source) -> Vec<Problem> {
     problems
 }
 
-/// `mark` not as a part of a longer word.
+/// True when `line` contains `mark` other than as part of a longer word.
 fn contains_word(line: &str, mark: &str) -> bool {
     let in_word = |letter: char| letter.is_alphanumeric() || letter == '_';
     line.match_indices(mark).any(|(at, _)| {
@@ -45,13 +45,14 @@ fn contains_word(line: &str, mark: &str) -> bool {
     })
 }
 
-/// An absolute path that begins with `folder`: nothing of a path stands before its slash.
+/// True when the line contains an absolute path that begins with `folder`, with no path before its
+/// slash.
 fn names_folder(line: &str, folder: &str) -> bool {
     let path = format!("/{folder}/");
     line.match_indices(&path).any(|(at, _)| {
         let before = &line[..at];
         match before.chars().next_back() {
-            // A quote that opens, unlike one that closes, has an even number before it.
+            // An opening quote, unlike a closing one, has an even number of quotes before it.
             Some('"') => before.matches('"').count() % 2 == 1,
             Some(other) => !other.is_alphanumeric() && !"._-/}$)>*".contains(other),
             None => true,
@@ -67,7 +68,7 @@ mod tests {
         check(&Source { path: "a.rs".into(), text: text.into() }).len()
     }
 
-    /// Goal: marks and own paths are seen, words that contain them are not.
+    /// Goal: marks and private paths are found, words that contain them are not.
     #[test]
     fn marks_and_paths() {
         assert_eq!(found(concat!("// TO", "DO: later")), 1);

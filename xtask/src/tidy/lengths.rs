@@ -1,4 +1,4 @@
-//! No file, function or line longer than a reader takes in.
+//! Limits the lengths of files, functions and lines.
 
 use super::{Problem, Source};
 use proc_macro2::Span;
@@ -9,7 +9,7 @@ const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const LINE_COLUMNS_MAX: usize = 100;
 
-/// Files and lines, in any language.
+/// Checks files and lines, in any language.
 pub(super) fn check_lines(source: &Source) -> Vec<Problem> {
     let mut problems = Vec::new();
     let lines = source.text.lines().count();
@@ -27,7 +27,7 @@ pub(super) fn check_lines(source: &Source) -> Vec<Problem> {
     problems
 }
 
-/// Rust: functions too.
+/// Checks a Rust source: functions too.
 pub(super) fn check(source: &Source) -> Vec<Problem> {
     let mut problems = check_lines(source);
     match syn::parse_file(&source.text) {
@@ -50,7 +50,7 @@ struct Functions<'a> {
 }
 
 impl Functions<'_> {
-    /// From the line of `fn` to the closing brace; attributes and docs do not count.
+    /// Counts from the line of `fn` to the closing brace; attributes and docs do not count.
     fn measure(&mut self, signature: &syn::Signature, body: Span) {
         let first = signature.fn_token.span().start().line;
         let lines = body.end().line - first + 1;
@@ -90,7 +90,7 @@ mod tests {
         check(&source).into_iter().map(|problem| problem.to_string()).collect()
     }
 
-    /// Goal: the limits themselves pass, one more is a problem with its line.
+    /// Goal: lengths equal to the limits pass, one more is a problem with its line.
     #[test]
     fn limits_are_exact() {
         let function = |lines: usize| {

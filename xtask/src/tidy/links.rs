@@ -1,4 +1,4 @@
-//! Links between the documents of the repository lead somewhere.
+//! Checks the links between the documents of the repository.
 
 use super::{Problem, Source};
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(super) fn check(source: &Source, root: &Path) -> Vec<Problem> {
     problems
 }
 
-/// What stands in the round brackets of `[text](target)`.
+/// Returns the targets in the round brackets of `[text](target)`.
 fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
 }
@@ -34,7 +34,7 @@ fn link_targets(line: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    /// Goal: a dead link is seen, a live one, a web page and code are not complained about.
+    /// Goal: a dead link is found; a live one, a web page and code cause no problem.
     #[test]
     fn dead_links() {
         let root = crate::workspace_root();

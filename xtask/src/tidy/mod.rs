@@ -1,6 +1,6 @@
-//! The rules of the house that a program can check. A test runs them: `cargo test -p xtask`.
+//! Rules of the project that a program can check. A test runs them: `cargo test -p xtask`.
 //!
-//! Each finding names the file and the line, says what is wrong, and what to do about it.
+//! Each finding names the file and the line, the problem, and the remedy.
 
 mod arrows;
 mod java;
@@ -16,14 +16,14 @@ use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
-/// Something to mend.
+/// A violation of a rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Problem {
-    /// The path inside the repository.
+    /// Path inside the repository.
     pub file: String,
-    /// The line, counted from 1; 0 when the file as a whole is meant.
+    /// Line number, counted from 1; 0 for the file as a whole.
     pub line: usize,
-    /// What is wrong and what to do.
+    /// The problem and the remedy.
     pub what: String,
 }
 
@@ -35,9 +35,9 @@ impl fmt::Display for Problem {
 
 /// A text file of the repository.
 pub struct Source {
-    /// The path inside the repository, with `/`.
+    /// Path inside the repository, with `/`.
     pub path: String,
-    /// What it holds.
+    /// Contents of the file.
     pub text: String,
 }
 
@@ -59,10 +59,10 @@ impl Source {
     }
 }
 
-/// Runs every check over the files that git knows or would add.
+/// Runs every check over the files that git tracks or would add.
 ///
 /// # Errors
-/// git or cargo cannot be run, or a file cannot be read: no verdict then.
+/// git or cargo cannot be run, or a file cannot be read: there is no verdict then.
 pub fn check(root: &Path) -> Result<Vec<Problem>> {
     let sources = sources(root)?;
     let lists = crate::rfc::read_lists(root)?;
@@ -88,7 +88,7 @@ pub fn check(root: &Path) -> Result<Vec<Problem>> {
     Ok(problems)
 }
 
-/// Crates that have no I/O, no clock and no randomness; the compiler holds them to it.
+/// Crates that have no I/O, no clock and no randomness; the compiler enforces it.
 const NO_STD: &[&str] = &["lunar-wire", "lunar-iscsi", "lunar-scsi", "lunar-isns"];
 
 fn no_std(sources: &[Source]) -> Vec<Problem> {
@@ -103,7 +103,7 @@ fn no_std(sources: &[Source]) -> Vec<Problem> {
     problems
 }
 
-/// Text files that are committed or would be by `git add -A`.
+/// Returns the text files that are committed, or would be by `git add -A`.
 fn sources(root: &Path) -> Result<Vec<Source>> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])

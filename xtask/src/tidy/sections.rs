@@ -1,9 +1,9 @@
-//! Every RFC section that a source or a document cites exists.
+//! Checks that every RFC section cited in a source or a document exists.
 
 use super::{Problem, Source};
 use crate::rfc::{Citation, Lists, citations};
 
-/// In these sources a section sign without a document means RFC 7143.
+/// Sources in which a section sign without a document means RFC 7143.
 const ISCSI_SOURCES: &[&str] = &["crates/lunar-iscsi/", "java/iscsi/"];
 const ISCSI_RFC: u32 = 7143;
 
@@ -12,7 +12,7 @@ pub(super) fn check(source: &Source, lists: &Lists) -> Vec<Problem> {
         || source.is_java()
         || source.is_markdown()
         || source.path.ends_with(".py");
-    // This crate's own sources speak of citations without citing.
+    // This crate's own sources mention citations without citing.
     if !prose || source.path.starts_with("xtask/") {
         return Vec::new();
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// Goal: sections that exist pass, others are named with their line.
+    /// Goal: sections that exist pass, others are reported with their line.
     #[test]
     fn sections_must_exist() {
         let lists = BTreeMap::from([(7143, BTreeSet::from([String::from("11.8")]))]);

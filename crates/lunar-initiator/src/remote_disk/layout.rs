@@ -1,4 +1,4 @@
-//! Which paths a disk has: how many sessions to which portals.
+//! The paths of a disk: the number of sessions to each portal.
 
 use super::RemoteDisk;
 use crate::commands::Unit;
@@ -16,31 +16,31 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// How long the commands of a path that is taken away may take to end.
+/// Time the commands of a removed path have to end.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
-/// Between two looks whether they have.
+/// Interval between two checks whether they have ended.
 const DRAIN_PAUSE: Duration = Duration::from_millis(10);
-/// How long the paths there are have to tell of a reset before another one is added.
+/// Time the existing paths have to report a reset before another one is added.
 const HEARING_TIME: Duration = Duration::from_secs(2);
-/// ISIDs of one portal's sessions lie side by side.
+/// Number of ISIDs reserved for one portal; they are consecutive.
 const SESSIONS_PER_PORTAL_MAX: u16 = PATHS_MAX as u16;
-/// Between two tries to get a path that could not be had, at least.
+/// Least pause between two attempts to establish a missing path.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// How the paths of a disk are made.
+/// Establishes and removes the paths of a disk.
 #[derive(Debug)]
 pub(super) struct Layout {
     plan: Arc<Plan>,
-    /// Held by whoever adds paths or takes them away. The places that somebody tries to reach.
+    /// Paths that are missing and being established. Locked while paths are added or removed.
     missing: Arc<Mutex<BTreeSet<PathKey>>>,
 }
 
 #[derive(Debug)]
 struct Plan {
     url: Url,
-    /// All portals, that of `url` first.
+    /// All portals; the portal of `url` is first.
     portals: Vec<(String, u16)>,
-    /// With the ISID that the others follow from.
+    /// With the ISID from which the ISIDs of all paths are derived.
     options: SessionOptions,
 }
 
@@ -61,7 +61,7 @@ impl Plan {
         Ok(Self { url: url.clone(), portals, options })
     }
 
-    /// How the session of this place is made, with so many connections.
+    /// Returns URL and options for the session of `place`, with this number of connections.
     fn way(&self, place: PathKey, connections: u16) -> (Url, SessionOptions) {
         let (mut url, mut options) = (self.url.clone(), self.options.clone());
         let mut others = self.portals.clone();
@@ -83,15 +83,15 @@ impl Plan {
         self.url.unit.as_ref().map_or(0, |unit| unit.lun)
     }
 
-    /// A path, whose unit has told what it has to tell a new initiator port. Resets before that are
-    /// for the paths there are to tell; where none of them answers, one may have been missed, and
-    /// counts.
+    /// Establishes a path whose unit has reported its attentions to the new initiator port. Earlier
+    /// resets are reported by the existing paths; if none of them answers, one reset may have been
+    /// missed and is counted.
     async fn path(&self, place: PathKey, connections: u16, paths: &Paths) -> Result<Path, Error> {
         let initiator = self.log_in(place, connections).await?;
         let unit = Unit::new(initiator.clone(), self.lun());
         let attentions = initiator.attentions_of(unit.lun());
         match unit.test_ready().await {
-            // A port in standby: it can become active.
+            // The port is in standby and can become active.
             Err(error) if error.sense().is_some_and(|s| s.key == SenseKey::NOT_READY) => {}
             ready => ready?,
         }
@@ -104,7 +104,8 @@ impl Plan {
     }
 }
 
-/// The ISID of a place: only its qualifier differs, the last two bytes (RFC 7143 §11.12.5).
+/// Returns the ISID of a place: only the qualifier, the last two bytes, differs (RFC 7143
+/// §11.12.5).
 fn isid_of(isid: [u8; 6], place: PathKey) -> [u8; 6] {
     let [a, b, c, d, high, low] = isid;
     let offset = place.portal.wrapping_mul(SESSIONS_PER_PORTAL_MAX).wrapping_add(place.session);
@@ -112,18 +113,18 @@ fn isid_of(isid: [u8; 6], place: PathKey) -> [u8; 6] {
     [a, b, c, d, high, low]
 }
 
-/// How many connections the session of this number has, of as many as are wanted, where the target
-/// allows `most` for each; 0: there is no such session.
+/// Number of connections of session number `session` when `wanted` connections are spread over
+/// sessions of at most `most`; 0 if there is no such session.
 fn share(wanted: u16, most: u16, session: u16) -> u16 {
     let before = session.saturating_mul(most.max(1));
     wanted.max(1).saturating_sub(before).min(most.max(1))
 }
 
 impl RemoteDisk {
-    /// Logs in and opens the LUN that `url` names, over all its paths: one session, or as many as
-    /// it takes for [`SessionOptions::connections`], at its portal and each of
-    /// [`SessionOptions::portals`]. It is enough when one portal lets us in; the others are tried
-    /// again as long as the disk is open.
+    /// Logs in and opens the LUN of `url` over all its paths: to its portal and each of
+    /// [`SessionOptions::portals`], with one session or as many as [`SessionOptions::connections`]
+    /// requires. One portal that accepts the login is enough; the others are retried as long as the
+    /// disk is open.
     ///
     /// # Errors
     /// As [`Initiator::connect`] and [`open`](Self::open).
@@ -136,21 +137,21 @@ impl RemoteDisk {
         Ok(disk)
     }
 
-    /// How many connections are logged in, on all paths.
+    /// Number of connections that are logged in, on all paths.
     pub fn connections(&self) -> usize {
         self.paths.all().iter().map(|path| path.unit.initiator().connections()).sum()
     }
 
-    /// How many paths are logged in.
+    /// Number of paths that are logged in.
     pub fn paths(&self) -> usize {
         let up = |path: &&Arc<Path>| path.unit.initiator().session_now().is_some();
         self.paths.all().iter().filter(up).count()
     }
 
-    /// Has so many connections to each portal: of one session, as far as the target allows, then of
-    /// further sessions. Adds what is missing, and takes away what is too much when its commands
-    /// have ended. What cannot be had is told in the log, and tried again. A disk that was opened
-    /// over a session of the caller's own has the connections of that.
+    /// Sets the number of connections to each portal: of one session as far as the target allows,
+    /// then of further sessions. Adds missing connections, and removes excess ones when their
+    /// commands have ended. A connection that cannot be established is logged and retried. For a
+    /// disk that was opened over the caller's own session, sets the connections of that session.
     pub async fn set_connections(&self, wanted: u16) {
         self.paths.all().iter().for_each(|path| path.unit.initiator().forget_order());
         self.adjust_connections(wanted).await;
@@ -158,7 +159,7 @@ impl RemoteDisk {
 
     async fn adjust_connections(&self, wanted: u16) {
         let Some(layout) = &self.layout else {
-            // That it has no session now is found by the next command.
+            // If the session is lost, the next command finds it.
             let _ = self.unit.initiator().adjust_connections(wanted).await;
             return;
         };
@@ -208,7 +209,7 @@ impl RemoteDisk {
         }
     }
 
-    /// Tries to get a path, until it is there or nobody wants it any more.
+    /// Retries to establish a path until it exists or is no longer wanted.
     fn seek(&self, layout: &Layout, place: PathKey, connections: u16) {
         let (plan, paths) = (Arc::clone(&layout.plan), Arc::downgrade(&self.paths));
         let missing = Arc::clone(&layout.missing);
@@ -223,7 +224,7 @@ impl RemoteDisk {
         self.log_out().await
     }
 
-    /// Logs out on all paths, for whoever else uses the disk too.
+    /// Logs out on all paths, also when others still hold the disk.
     ///
     /// # Errors
     /// As [`Initiator::log_out`].
@@ -231,7 +232,7 @@ impl RemoteDisk {
         if let Some(layout) = &self.layout {
             layout.missing.lock().await.clear();
         }
-        // First none of them takes anything any more: what waits for one must not take another.
+        // Close all paths first: a command that waits for one must not switch to another.
         let all = self.paths.all();
         let sessions: Vec<_> =
             all.iter().filter_map(|path| path.unit.initiator().close()).collect();
@@ -240,8 +241,8 @@ impl RemoteDisk {
     }
 }
 
-/// The disk, through the first portal that lets us in and whose port gives access to it; the error
-/// of the first, where none does.
+/// Opens the disk through the first portal that accepts the login and whose port gives access to
+/// the unit. If there is none, returns the error of the first portal.
 async fn first_of(plan: &Plan) -> Result<RemoteDisk, Error> {
     let mut first = None;
     for portal in 0..plan.portals.len() as u16 {
@@ -289,8 +290,8 @@ async fn seek(
     }
 }
 
-/// Logs a path out once its commands have ended; `false`: they have not, or what a lost session of
-/// it began may still be executed.
+/// Logs a path out once its commands have ended. Returns `false` if they have not ended in time, or
+/// commands of a lost session may still be executed.
 async fn leave(path: &Path) -> bool {
     let until = Instant::now() + DRAIN_TIME;
     let initiator = path.unit.initiator();
@@ -299,7 +300,7 @@ async fn leave(path: &Path) -> bool {
         path.revive();
         initiator.pause(DRAIN_PAUSE).await;
     }
-    // A session that is lost, with nothing under way, needs no logout.
+    // A lost session with nothing in flight needs no logout.
     if !over() {
         return false;
     }
@@ -307,7 +308,7 @@ async fn leave(path: &Path) -> bool {
     true
 }
 
-/// Keeps a path that was taken away until what it began is over, so that later writes wait for it.
+/// Keeps a removed path until its commands have ended, so that later writes wait for them.
 async fn linger(path: Arc<Path>, paths: Weak<Paths>) {
     while !leave(&path).await && paths.strong_count() > 0 {}
 }
@@ -316,7 +317,7 @@ async fn linger(path: Arc<Path>, paths: Weak<Paths>) {
 mod tests {
     use super::*;
 
-    /// Goal: sessions have as many connections together as are wanted, none more than it may.
+    /// Goal: sessions together have as many connections as wanted, none more than its limit.
     #[test]
     fn connections_are_shared_out() {
         for (wanted, most, shares) in [

@@ -1,4 +1,4 @@
-//! How a disk's commands find their session, and are sent again in the next when it is lost.
+//! Sends the commands of a disk, and sends them again in the next session when one is lost.
 
 use super::RemoteDisk;
 use crate::attentions::CacheLossCounts;
@@ -23,51 +23,51 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often a unit is asked who it is because it told of another change meanwhile.
+/// Greatest number of checks of a unit that reports another change during each.
 const CHECKS_MAX: u32 = 16;
-/// Between two looks at a unit that is not ready yet.
+/// Interval between two checks of a unit that is not ready yet.
 const READY_PAUSE: Duration = Duration::from_millis(100);
-/// How long paths have to tell of a reset.
+/// Time paths have to report a reset.
 const HEARING_TIME: Duration = Duration::from_secs(2);
-/// How long a write waits for one that was given up, besides the time there is for a lost session:
-/// until a target that does not answer ABORT TASK is left.
+/// Time a write waits for an aborted one, in addition to the recovery time of a lost session: by
+/// then a connection to a target that does not answer ABORT TASK is closed.
 const DOUBT_TIME: Duration = Duration::from_secs(45);
-/// How often it looks after the sessions meanwhile.
+/// Interval at which a waiting write has lost sessions re-established.
 const DOUBT_LOOK: Duration = Duration::from_secs(1);
 
-/// A command, as often as it is sent.
+/// A command that may be sent several times.
 struct Sent {
     cdb: Cdb,
     data_out: Bytes,
     data_in_bytes: u32,
-    /// What it changes.
+    /// Range that the command changes.
     writes: Option<BlockRange>,
 }
 
-/// What came of a command that was sent.
+/// Result of a command that was sent.
 struct Met {
     path: Arc<Path>,
     session: Session,
     executed: Result<Executed, Error>,
-    /// What had been told when it was sent.
+    /// Losses reported before it was sent.
     sent_after: CacheLossCounts,
 }
 
 /// A command that ended well.
 struct Done {
     executed: Executed,
-    /// What had been told when it was sent.
+    /// Losses reported before it was sent.
     sent_after: CacheLossCounts,
-    /// In which it was answered.
+    /// Session in which it was answered.
     session: Session,
 }
 
-/// How far a command has come when it turns out to be one of the rare ones.
+/// Progress of a command when it leaves the fast path.
 enum Begun {
-    /// It was not sent. Its path, if one was picked, is the one to look at: whoever takes turns
-    /// would pass over it for ever.
+    /// The command was not sent. If a path was picked, this path is examined: a policy that takes
+    /// turns would otherwise always pass over it.
     Picked(Option<Arc<Path>>),
-    /// It was sent, and this came of it.
+    /// The command was sent, with this result.
     Met(Met),
 }
 
@@ -76,8 +76,8 @@ fn bytes_of(data_in: &Option<Buffer>) -> u32 {
 }
 
 impl RemoteDisk {
-    /// Executes a command that may be executed twice, in as many sessions as it takes. `data_in`
-    /// or another buffer as long comes back.
+    /// Executes a command that may be executed twice, in as many sessions as needed. Returns
+    /// `data_in` or another buffer of the same length.
     pub(super) fn send(
         &self,
         cdb: Cdb,
@@ -87,7 +87,7 @@ impl RemoteDisk {
         self.send_counting(cdb, data_out, data_in, None).map_ok(|done| done.executed)
     }
 
-    /// A write to `range`: until it is flushed it may be lost, unless `durable` by itself.
+    /// Executes a write to `range`, which may be lost until it is flushed unless it is `durable`.
     pub(super) async fn send_write(
         &self,
         cdb: Cdb,
@@ -118,14 +118,15 @@ impl RemoteDisk {
             control: 0,
         };
         match self.send_counting(cdb.encode().into(), Bytes::new(), None, None).await {
-            // A reset is told once in a session: the news may be under way on another connection.
+            // A reset is reported once in a session, perhaps on another connection whose response
+            // is still in flight.
             Ok(Done { session, .. }) if self.unflushed.needs(flush) => {
                 if !session.hear_out(self.unit.lun()).await {
                     self.unflushed.lose();
                 }
             }
             Ok(_) => {}
-            // A unit without a cache may not know the command; then there is nothing to flush.
+            // A unit without a cache may not support the command; then there is nothing to flush.
             Err(error) if is_illegal(&error) && !self.mode().write_cache => {}
             Err(error) => return Err(error),
         }
@@ -136,15 +137,15 @@ impl RemoteDisk {
         ended.map_err(|CacheLost| self.cache_lost())
     }
 
-    /// A reset is told on each path by itself. Those that have not told of it yet are asked, so
-    /// that it is not taken for another one later.
+    /// Sends TEST UNIT READY on all paths. Each path reports a reset separately; a path that has
+    /// not reported it yet must not report it later as if it were another one.
     async fn hear_out(&self) {
         if !self.paths.are_several() {
             return;
         }
         let ask = |path: Arc<Path>| async move {
             let session = path.unit.initiator().session_now()?;
-            // What it says is noted as it comes; whether it is ready does not matter.
+            // Unit attentions are recorded as they arrive; readiness does not matter here.
             path.unit.in_session(&session).test_ready().await.ok()
         };
         let asked = join_all(self.paths.all().into_iter().map(ask));
@@ -166,8 +167,8 @@ impl RemoteDisk {
             .hint("write again what was written since the last flush that succeeded")
     }
 
-    /// Also returns where and when the command was sent that was answered. `writes`: what it
-    /// changes.
+    /// Executes a command that changes `writes`; also returns the session in which it was answered
+    /// and the losses reported before it was sent.
     fn send_counting(
         &self,
         cdb: Cdb,
@@ -177,7 +178,7 @@ impl RemoteDisk {
     ) -> impl Future<Output = Result<Done, Error>> + Send + '_ {
         let sent = Sent { cdb, data_out, data_in_bytes: bytes_of(&data_in), writes };
         async move {
-            // All but this is rare and large, and has its room elsewhere.
+            // The rest is rare and large, so its future is boxed.
             let (path, session) = match self.way_now(writes) {
                 Ok(way) => way,
                 Err(picked) => {
@@ -194,8 +195,8 @@ impl RemoteDisk {
         }
     }
 
-    /// A path to send on, and its session, if nothing has to be waited for; else the path that was
-    /// picked.
+    /// Returns a path and its session if the command can be sent at once; else the path that was
+    /// picked, if any.
     fn way_now(
         &self,
         writes: Option<BlockRange>,
@@ -208,7 +209,7 @@ impl RemoteDisk {
         }
     }
 
-    /// Sends it once; also returns what had been told before.
+    /// Sends a command once; also returns the losses reported before.
     fn try_once<'a>(
         &self,
         path: &'a Path,
@@ -228,7 +229,7 @@ impl RemoteDisk {
         })
     }
 
-    /// Sends it as often as it takes.
+    /// Sends a command until it ends or its time is over.
     async fn send_patiently(
         &self,
         sent: Sent,
@@ -263,7 +264,7 @@ impl RemoteDisk {
                     if session.is_over() {
                         path.revive();
                     } else {
-                        // It takes nothing for now, or what it took arrived damaged.
+                        // The session takes no commands for now, or data arrived damaged.
                         path.rest(None);
                         Box::pin(initiator.pause(REFUSED_PAUSE)).await;
                     }
@@ -284,8 +285,8 @@ impl RemoteDisk {
         }
     }
 
-    /// Waits for what has to be waited for on this path, and sends it; `None`: another path should
-    /// be looked for.
+    /// Waits until the command can be sent on this path, and sends it; `None` if another path
+    /// should be picked.
     async fn send_on(
         &self,
         (path, patience, checks): (Arc<Path>, &mut RetryDeadline, &mut u32),
@@ -302,14 +303,15 @@ impl RemoteDisk {
             Box::pin(self.wait_for_doubts(range, patience)).await?;
             return Ok(None); // the session may be another one by now
         }
-        // The buffer of a command that was lost is gone with it.
+        // The buffer of a lost command is lost with it.
         let buffer = data_in.take().or_else(|| self.unit.initiator().buffer(sent.data_in_bytes));
         let (executed, sent_after) = self.try_once(&path, &session, sent, buffer).await;
         Ok(Some(Met { path, session, executed, sent_after }))
     }
 
-    /// A path was lost, or cannot be used. Where another one can, there is time, however little was
-    /// given to wait for this one; not for a write that was `sent`, which has to wait.
+    /// Handles the loss of a path, or a path that cannot be used. If another path is usable, the
+    /// command may be sent again however short the recovery time is; except for a write that was
+    /// `sent`, which has to wait.
     ///
     /// # Errors
     /// When there is no time left.
@@ -322,11 +324,11 @@ impl RemoteDisk {
         }
     }
 
-    /// A command was refused because of the access state of its port: it takes another path, or
-    /// waits for the state to change.
+    /// Handles a command that was refused because of the access state of its port: it moves to
+    /// another path, or waits for the state to change.
     ///
     /// # Errors
-    /// When that is not why it failed, or there is no time left.
+    /// When the access state is not the reason, or there is no time left.
     async fn other_path(
         &self,
         path: &Path,
@@ -347,8 +349,8 @@ impl RemoteDisk {
         Ok(())
     }
 
-    /// A write waits for earlier ones that may still be executed, and were perhaps sent over
-    /// another path.
+    /// Waits until no earlier write to `range`, perhaps sent over another path, may still be
+    /// executed.
     async fn wait_for_doubts(
         &self,
         range: BlockRange,
@@ -359,7 +361,7 @@ impl RemoteDisk {
         let whole = DOUBT_TIME + initiator.recovery();
         let until = patience.until().unwrap_or_else(|| Instant::now() + whole);
         while !self.paths.are_closed() {
-            // Nobody else may need the session whose end is waited for.
+            // The session whose end is awaited may have no other user that re-establishes it.
             self.paths.revive_lost();
             let look = until.min(Instant::now() + DOUBT_LOOK);
             tokio::select! {
@@ -374,14 +376,14 @@ impl RemoteDisk {
                 });
             }
         }
-        Ok(()) // what is asked for next says that it is closed
+        Ok(()) // the next command reports that the disk is closed
     }
 
-    /// A session of this path in which the unit was found to be the one that was opened. `None`:
-    /// another path should be looked for.
+    /// Returns a session of this path in which the unit was verified to be the one that was opened.
+    /// `None` if another path should be picked.
     ///
-    /// Whoever waits asks for itself: a few dozen questions after a restart cost less than a lock
-    /// that a caller who is not polled could hold.
+    /// Each waiting caller checks for itself: a few dozen commands after a restart cost less than a
+    /// lock that a caller whose future is not polled could hold.
     async fn ready(
         &self,
         path: &Path,
@@ -443,19 +445,19 @@ impl RemoteDisk {
         }
     }
 
-    /// Asks the unit who it is, once it has said what it has to say of itself; `false`: it cannot
-    /// be asked, for the port of this path is not active.
+    /// Verifies the unit after it has reported its attentions; `false` if the port of this path is
+    /// not active.
     async fn examine(&self, path: &Path, session: &Session) -> Result<bool, Error> {
         let unit = path.unit.in_session(session);
         let several = self.paths.are_several();
-        // What the unit tells from here on is looked at again.
+        // Attentions that arrive from here on cause another check.
         let before = path.attentions.count();
         if several && !path.ask_access(&unit, &self.paths).await? {
             return Ok(false);
         }
         unit.test_ready().await?;
-        // How the session began may have been said to somebody else's command, on a connection
-        // whose answer is not read yet.
+        // The unit attention for the begin of the session may have ended another command, on a
+        // connection whose response is not read yet.
         if !path.attentions.has_begun(session.number()) && !session.hear_out(unit.lun()).await {
             return Err(session.why());
         }
@@ -474,7 +476,7 @@ impl RemoteDisk {
         Ok(true)
     }
 
-    /// Waits a moment for a unit that comes up.
+    /// Waits a moment for a unit that is becoming ready.
     async fn pause(&self, patience: &RetryDeadline, error: Error) -> Result<(), Error> {
         match patience.until() {
             Some(until) if Instant::now() < until => {
@@ -486,13 +488,13 @@ impl RemoteDisk {
     }
 }
 
-/// The session of this path, if the unit was found in it to be the right one.
+/// Returns the session of this path if the unit was verified in it.
 fn ready_now(path: &Path) -> Option<Session> {
     let session = path.unit.initiator().session_now()?;
     matches!(path.verdict(&session), Some(Ok(()))).then_some(session)
 }
 
-/// A target that has just started may say so of a unit.
+/// True for an error that a target may report for a unit while it starts.
 fn is_passing(error: &Error) -> bool {
     const LOGICAL_UNIT_NOT_SUPPORTED: u16 = 0x2500;
     match &error.kind {

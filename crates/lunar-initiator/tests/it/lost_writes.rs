@@ -1,4 +1,4 @@
-//! Acknowledged writes that a target has lost, or is wrongly thought to have lost.
+//! Acknowledged writes that a target has lost, or wrongly seems to have lost.
 
 use crate::relay::{Relay, Rule};
 use crate::server::{NAME, serve};
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 const TEST_UNIT_READY: u8 = 0x00;
 const SYNCHRONIZE_CACHE: u8 = 0x35;
 const WRITE_16: u8 = 0x8a;
-/// Longer than anything here should take, even on a busy machine.
+/// Longer than any test should take, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Rig {
@@ -47,7 +47,7 @@ impl Rig {
         self.disk.read(BlockRange::new(1, 1), buffer).await.unwrap().to_vec()
     }
 
-    /// A command that takes the connection which has nothing to do and came first.
+    /// Sends a command on the first idle connection.
     fn ask(&self) -> JoinHandle<Result<(), Error>> {
         let unit = self.disk.unit().clone();
         tokio::spawn(async move { unit.test_ready().await })
@@ -58,7 +58,7 @@ impl Rig {
         tokio::spawn(async move { disk.flush().await })
     }
 
-    /// Nothing is left.
+    /// Closes the disk and shuts the server down; nothing is left.
     async fn end(self) {
         Arc::into_inner(self.disk).unwrap().close().await.unwrap();
         let end = move || self.server.shutdown(Duration::from_secs(5), &mut |_| {});
@@ -88,15 +88,15 @@ fn fixed(sense: &Sense) -> Vec<u8> {
     sense.encode(SenseFormat::Fixed)
 }
 
-/// Sense of an earlier command. SPC-4 §4.5.1.
+/// Encodes sense data as a deferred error. SPC-4 §4.5.1.
 fn deferred(sense: &Sense, format: SenseFormat) -> Vec<u8> {
     let mut bytes = sense.encode(format);
     bytes[0] |= 1;
     bytes
 }
 
-/// A command is answered late on one connection, by this rule. A flush, on the other connection,
-/// was answered before, but after the target had met the command.
+/// Delays the response to a command on one connection by the rule `late`. A flush on the other
+/// connection is answered before it, but after the target has executed the command.
 async fn flush_beside_a_late_answer(rig: &Rig, late: Rule, given_up: bool) {
     rig.write().await;
     rig.relay.rule(Rule { held: true, ..late });
@@ -112,7 +112,7 @@ async fn flush_beside_a_late_answer(rig: &Rig, late: Rule, given_up: bool) {
     let _ = asked.await;
 }
 
-/// Goal: a flush does not overtake the news of a reset, which another connection brings.
+/// Goal: a flush does not overtake the report of a reset that arrives on another connection.
 #[test]
 fn a_flush_does_not_overtake_a_reset() {
     block_on(async {
@@ -124,7 +124,8 @@ fn a_flush_does_not_overtake_a_reset() {
     });
 }
 
-/// Goal: nor where nobody waits any more for the command that brings it.
+/// Goal: a flush does not overtake the report of a reset either if the caller of the command that
+/// delivers it is gone.
 #[test]
 fn a_flush_hears_of_a_reset_that_ended_a_command_given_up() {
     block_on(async {
@@ -136,7 +137,7 @@ fn a_flush_hears_of_a_reset_that_ended_a_command_given_up() {
     });
 }
 
-/// Goal: nor is all said to be well where that news may have been lost with its connection.
+/// Goal: a flush does not succeed if the report of a reset may be lost with its connection.
 #[test]
 fn a_flush_does_not_trust_lost_answers() {
     block_on(async {
@@ -150,8 +151,8 @@ fn a_flush_does_not_trust_lost_answers() {
     });
 }
 
-/// Goal: a flush that has nothing to make durable waits for nothing, nor does one for good: an
-/// answer that is late but brings no news is no loss.
+/// Goal: a flush without anything to make durable does not wait, and no flush waits forever: a late
+/// response without a report is no loss.
 #[test]
 fn a_late_answer_is_no_loss() {
     block_on(async {
@@ -175,9 +176,10 @@ fn a_late_answer_is_no_loss() {
     });
 }
 
-/// Goal: many callers who find a new session at once do not take its greeting for none, because
-/// another connection says GOOD before it is read. Method: ours does not do that (RFC 7143
-/// §4.2.2.3.3), so what it says is made to be something else, and the next answer the greeting.
+/// Goal: many callers that find a new session at once do not miss the unit attention for its begin
+/// because another connection returns GOOD before that is read. Method: Lunar's target does not
+/// behave like that (RFC 7143 §4.2.2.3.3), so the relay replaces its unit attention by another
+/// response, and the next response by the unit attention.
 #[test]
 fn a_late_greeting_is_no_reset() {
     block_on(async {
@@ -201,8 +203,9 @@ fn a_late_greeting_is_no_reset() {
     });
 }
 
-/// Goal: the error of an earlier command is not that of the one that brought it, which is sent
-/// again; the next flush fails, once, whatever was flushed before. In both formats of sense.
+/// Goal: a deferred error of an earlier command does not fail the command that delivers it, which
+/// is sent again; the next flush fails once, whatever was flushed before. Both formats of sense
+/// data.
 #[test]
 fn a_deferred_error_fails_the_flush_and_not_the_command() {
     block_on(async {
@@ -232,9 +235,9 @@ fn a_deferred_error_fails_the_flush_and_not_the_command() {
     });
 }
 
-/// Goal: a flush that could not write takes along those beside it, which the target may tell that
-/// all is well, and the next where there was none: each has promised the same writes. Whoever
-/// shares the disk can count it.
+/// Goal: a failed flush also fails the concurrent ones, which the target may answer with GOOD, and
+/// the next one if there was none: each promises durability of the same writes. Another user of the
+/// disk can read the count of losses.
 #[test]
 fn a_failed_flush_takes_along_those_beside_it() {
     block_on(async {

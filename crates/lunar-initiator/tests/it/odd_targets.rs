@@ -1,4 +1,4 @@
-//! Targets that do not do all that RFC 7143 demands, and the initiator's way with them.
+//! Targets that violate RFC 7143, and how the initiator handles them.
 
 use crate::server::{NAME, serve};
 use crate::stand_in::{Habit, Login, StandIn};
@@ -10,15 +10,15 @@ use lunar_target::Server;
 use std::time::Duration;
 
 const BLOCK_BYTES: usize = 512;
-/// Commands at a time.
+/// Number of blocks that are written concurrently.
 const BLOCKS: u64 = 64;
-/// Sessions that are lost before commands use one connection, as the library's documentation says.
+/// Lost sessions after which commands use one connection, as the library's documentation states.
 const ORDER_LOSSES_MAX: usize = 3;
-/// Sessions that end soon after a further connection joined before there is one only, likewise.
+/// Sessions ended soon after a further connection joined, after which there is one connection.
 const JOIN_LOSSES_MAX: usize = 3;
-/// Tries to make a connection again, likewise.
+/// Attempts to re-establish a connection, as the library's documentation states.
 const RETRIES_MAX: usize = 8;
-/// Longer than anything here should take, even on a busy machine.
+/// Longer than any test should take, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -30,7 +30,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
         .block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("nothing hangs") })
 }
 
-/// The same, with an eye on what is logged.
+/// Runs `future` and collects the warnings that it logs.
 fn block_on_with(warnings: &Warnings, future: impl Future<Output = ()>) {
     tracing::subscriber::with_default(warnings.clone(), || block_on(future));
 }
@@ -51,14 +51,14 @@ async fn read(disk: &RemoteDisk, block: u64) -> Vec<u8> {
     disk.read(BlockRange::new(block, 1), buffer).await.unwrap().to_vec()
 }
 
-/// Nothing is left.
+/// Shuts the server down; no data is left unsynced.
 async fn end(server: Server) {
     let end = move || server.shutdown(Duration::from_secs(5), &mut |_| {});
     let report = tokio::task::spawn_blocking(end).await.unwrap();
     assert!(report.failed_syncs.is_empty(), "{report:?}");
 }
 
-/// Writes every block of the disk's first, so many at a time, and reads them back.
+/// Writes each of the first blocks of the disk concurrently, and reads them back.
 async fn use_disk(disk: &RemoteDisk, seed: u8) {
     let data = |block: u64| vec![seed ^ block as u8; BLOCK_BYTES];
     let all = || 0..BLOCKS;
@@ -71,11 +71,11 @@ async fn use_disk(disk: &RemoteDisk, seed: u8) {
     disk.flush().await.expect("nothing acknowledged was lost");
 }
 
-/// Fault: against a target that closes a connection when CmdSN comes out of order across those of a
-/// session (SPDK does), session after session was made and lost, without end.
+/// Fault: a target that closes a connection when CmdSN arrives out of order across the connections
+/// of a session (SPDK does) lost session after session, without end.
 ///
-/// Goal: after three of them commands use one connection, which is said once; nothing is lost then,
-/// and nothing was for whoever uses the disk, as with one connection.
+/// Goal: after three lost sessions commands use one connection, which is logged once. Nothing is
+/// lost from then on, and the user of the disk sees no error at any time, as with one connection.
 #[test]
 fn a_target_that_wants_commands_in_order() {
     for connections in [1, 2, 4] {
@@ -103,8 +103,8 @@ fn a_target_that_wants_commands_in_order() {
     }
 }
 
-/// Goal: connections that a target refuses are tried once in a session, which is said once; the
-/// session goes on with those that there are.
+/// Goal: connections that a target refuses are attempted once in a session, which is logged once;
+/// the session continues with the existing ones.
 #[test]
 fn a_target_that_refuses_further_connections() {
     let warnings = Warnings::default();
@@ -125,11 +125,11 @@ fn a_target_that_refuses_further_connections() {
     assert_eq!(warnings.containing("connections"), 1, "{warnings:?}");
 }
 
-/// Fault: a connection that the target closed whenever it had joined the session was made again
-/// every two seconds as long as the session lasted.
+/// Fault: a connection that the target closed each time it had joined the session was
+/// re-established every two seconds as long as the session lasted.
 ///
-/// Goal: after eight tries the session goes on without it, which is said once, and works meanwhile
-/// and afterwards. What is asked for anew is tried anew.
+/// Goal: after eight attempts the session continues without it, which is logged once, and works
+/// meanwhile and afterwards. Setting the number of connections starts new attempts.
 #[test]
 fn a_target_that_drops_further_connections() {
     const FURTHER: usize = 2;
@@ -139,7 +139,7 @@ fn a_target_that_drops_further_connections() {
         let stand_in = StandIn::of(server.addresses()[0], Habit::DropsFurther).await;
         let disk = open(&stand_in, &options(1 + FURTHER as u16)).await.unwrap();
         stand_in.until_joins(FURTHER * (1 + RETRIES_MAX)).await;
-        // The longest pause before another try is two seconds.
+        // The longest pause between two attempts is two seconds.
         tokio::time::sleep(Duration::from_millis(2500)).await;
         let joins = stand_in.logins().len() - stand_in.leading_logins();
         assert_eq!((joins, disk.connections()), (FURTHER * (1 + RETRIES_MAX), 1));
@@ -153,11 +153,12 @@ fn a_target_that_drops_further_connections() {
     assert_eq!(warnings.containing("closed or refused 8 times"), 1, "{warnings:?}");
 }
 
-/// Fault: a target that ends the whole session when a further connection logs in had
-/// session after session made and lost, without end.
+/// Fault: a target that ends the whole session when a further connection logs in lost session after
+/// session, without end.
 ///
-/// Goal: after a few of them the disk goes on with one connection, which is said once; nothing is
-/// lost then, nor was for whoever uses the disk. Asked for anew, several are tried anew.
+/// Goal: after a few of them the disk continues with one connection, which is logged once. Nothing
+/// is lost from then on, and the user of the disk sees no error at any time. Setting the number of
+/// connections tries several again.
 #[test]
 fn a_target_that_ends_sessions_of_several_connections() {
     for habit in [Habit::EndsSessionOnJoin, Habit::EndsJoinedSession] {
@@ -186,8 +187,8 @@ fn a_target_that_ends_sessions_of_several_connections() {
     }
 }
 
-/// Goal: a connection that is made again says no more than one that joins for the first time: what
-/// belongs to the leading login is not said (RFC 7143 §13).
+/// Goal: a re-established connection sends no more keys than one that joins for the first time:
+/// keys of the leading login are left out (RFC 7143 §13).
 #[test]
 fn a_connection_that_is_made_again_says_what_it_may() {
     block_on(async {
@@ -221,15 +222,15 @@ fn names_newer_keys(login: &Login) -> bool {
     NEWER_KEYS.into_iter().any(|key| login.names(key))
 }
 
-/// Which of all logins name them.
+/// Returns for each login whether it contains the newer keys.
 fn named(stand_in: &StandIn) -> Vec<bool> {
     stand_in.logins().iter().map(names_newer_keys).collect()
 }
 
-/// Fault: a target that closes the connection over keys it does not know could not be used.
+/// Fault: a target that closes the connection over unknown keys could not be used.
 ///
-/// Goal: when it has done so twice it is asked without TaskReporting and iSCSIProtocolLevel, and
-/// later sessions do not name them any more.
+/// Goal: after it has done so twice, the initiator logs in without TaskReporting and
+/// iSCSIProtocolLevel, and later sessions leave them out.
 #[test]
 fn a_target_that_closes_over_newer_keys() {
     block_on(async {
@@ -249,9 +250,9 @@ fn a_target_that_closes_over_newer_keys() {
 }
 
 /// Fault: a single login that was cut by chance made the initiator leave out TaskReporting and
-/// iSCSIProtocolLevel for good, although the target knows them.
+/// iSCSIProtocolLevel for good, although the target supports them.
 ///
-/// Goal: the login is repeated with them, at first and when a session is made again.
+/// Goal: the login is repeated with them, both the first one and when a session is re-established.
 #[test]
 fn a_login_that_is_cut_once_says_nothing_of_newer_keys() {
     block_on(async {
@@ -269,10 +270,10 @@ fn a_login_that_is_cut_once_says_nothing_of_newer_keys() {
     });
 }
 
-/// Fault: what was once concluded of a target held for good, also when it was away and came back
-/// as a newer version.
+/// Fault: a finding about a target held for good, even after the target was down and came back as a
+/// newer version.
 ///
-/// Goal: a login that fails without TaskReporting and iSCSIProtocolLevel has the next one name
+/// Goal: after a login without TaskReporting and iSCSIProtocolLevel fails, the next one contains
 /// them.
 #[test]
 fn newer_keys_are_offered_anew_when_a_login_failed() {
@@ -291,9 +292,8 @@ fn newer_keys_are_offered_anew_when_a_login_failed() {
     });
 }
 
-/// Goal: at protocol level 1 the keys are not named in the first place, and a login that ends
-/// without an answer is not tried again. It is tried again twice where they were named, and the
-/// next initiator names them anew.
+/// Goal: at protocol level 1 the keys are never sent, and a login that ends without an answer is
+/// not repeated. With the keys it is repeated twice, and the next initiator sends them again.
 #[test]
 fn a_login_without_an_answer_is_tried_three_times_at_most() {
     block_on(async {

@@ -10,12 +10,12 @@ use std::thread::JoinHandle;
 /// Bytes of one read or write.
 pub(super) const PIECE: usize = 256 << 10;
 
-/// What is asked of it, in the first four bytes of a header.
+/// Kinds of request, in the first four bytes of a header.
 pub(super) const EXCHANGE: u32 = 0;
 pub(super) const STREAM_DOWN: u32 = 1;
 pub(super) const STREAM_UP: u32 = 2;
 
-/// A header: what, and the bytes of data with the request and with the answer.
+/// Returns a header: the kind, and the bytes of data with the request and with the answer.
 pub(super) fn header(what: u32, request: u32, answer: u32) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     for (place, word) in header.chunks_exact_mut(4).zip([what, request, answer]) {
@@ -24,7 +24,7 @@ pub(super) fn header(what: u32, request: u32, answer: u32) -> [u8; HEADER_BYTES]
     header
 }
 
-/// It ends when it is dropped.
+/// Answers the connections of a probe; ends on drop.
 #[derive(Debug)]
 pub(super) struct Answerer {
     address: SocketAddr,
@@ -43,7 +43,7 @@ impl Answerer {
                 if stopped.load(Relaxed) {
                     return;
                 }
-                // One that gets no thread is closed, and the probe tells.
+                // A connection without a thread is closed, and the probe fails.
                 let name = std::thread::Builder::new().name("probe-answer".to_owned());
                 drop(name.spawn(move || drop(answer(socket))));
             }
@@ -59,7 +59,7 @@ impl Answerer {
 impl Drop for Answerer {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        // Wakes it up.
+        // Wakes the thread.
         let woken = TcpStream::connect(self.address);
         if let (Ok(_), Some(thread)) = (woken, self.thread.take()) {
             drop(thread.join());
@@ -77,7 +77,7 @@ fn answer(socket: TcpStream) -> io::Result<()> {
     let zeroes = vec![0; PIECE];
     let mut header = [0; HEADER_BYTES];
     loop {
-        // All answers to what has come so far go in one piece.
+        // Answers to all requests received so far are sent in one piece.
         if from.buffer().is_empty() {
             to.flush()?;
         }
@@ -108,7 +108,7 @@ fn answer(socket: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Reads so many bytes, or to the end.
+/// Reads and discards this number of bytes, or all until the end.
 fn discard(from: &mut impl BufRead, bytes: u64) -> io::Result<u64> {
     let mut gone = 0;
     while gone < bytes {

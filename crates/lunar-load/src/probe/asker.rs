@@ -1,4 +1,4 @@
-//! The side of a probe that asks and measures.
+//! The side of a probe that sends requests and measures.
 
 use super::answerer::{EXCHANGE, PIECE, STREAM_DOWN, STREAM_UP, header};
 use super::{HEADER_BYTES, SILENCE_MAX, STREAM_TIME, Shape};
@@ -7,7 +7,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// Asks over all connections for `time`; how many answers came, and in what time.
+/// Exchanges requests over all connections for `time`; returns the number of answers and the time
+/// taken.
 pub(super) fn exchange(
     to: SocketAddr,
     shape: Shape,
@@ -22,10 +23,11 @@ pub(super) fn exchange(
     on_all(connections, on_one)
 }
 
-/// Sends in the direction of the data over all connections for `time`; how many bytes arrived, and
-/// in what time.
+/// Sends in the direction of the data over all connections for `time`; returns the number of bytes
+/// that arrived and the time taken.
 pub(super) fn stream(to: SocketAddr, shape: Shape, time: Duration) -> io::Result<(u64, Duration)> {
-    // One window for all: one that gets nothing while others stream must not count later.
+    // All connections share one time window: one that is idle while others stream must not count
+    // later.
     let from = Instant::now() + STREAM_TIME;
     on_all(shape.connections.max(1), |_| match shape.writes {
         true => send(connect(to)?, from, from + time),
@@ -33,7 +35,7 @@ pub(super) fn stream(to: SocketAddr, shape: Shape, time: Duration) -> io::Result
     })
 }
 
-/// The sum of what threads count, and the longest of their times.
+/// Returns the sum of the threads' counts, and the longest of their times.
 fn on_all(
     connections: u16,
     one: impl Fn(u16) -> io::Result<(u64, Duration)> + Sync,
@@ -71,7 +73,7 @@ fn exchange_on_one(
     request.resize(HEADER_BYTES + up as usize, 0);
     let answer = HEADER_BYTES + down as usize;
     let mut buffer = vec![0; PIECE];
-    // Headers alone go in one piece; those with data are large enough.
+    // Headers alone are sent in one piece; requests with data are large enough.
     let together = if up == 0 { depth } else { 1 };
     let requests = request.repeat(together);
     let send = |socket: &mut TcpStream, mut count: usize| -> io::Result<()> {
@@ -98,12 +100,12 @@ fn exchange_on_one(
         if took >= time && answers > 0 {
             return Ok((answers, took));
         }
-        // A turn for each that has ended.
+        // Send a request for each that has ended.
         send(&mut socket, whole)?;
     }
 }
 
-/// What arrives between two points in time.
+/// Returns the bytes received between two points in time.
 fn receive(mut socket: TcpStream, from: Instant, to: Instant) -> io::Result<(u64, Duration)> {
     let mut buffer = vec![0; PIECE];
     socket.write_all(&header(STREAM_DOWN, 0, 0))?;
@@ -120,7 +122,7 @@ fn receive(mut socket: TcpStream, from: Instant, to: Instant) -> io::Result<(u64
     }
 }
 
-/// What is sent from a point in time to another, until it has arrived.
+/// Returns the bytes sent from one point in time to another, and the time until they arrived.
 fn send(mut socket: TcpStream, from: Instant, to: Instant) -> io::Result<(u64, Duration)> {
     let zeroes = vec![0; PIECE];
     socket.write_all(&header(STREAM_UP, 0, 0))?;

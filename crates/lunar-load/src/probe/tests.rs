@@ -4,8 +4,8 @@ use super::*;
 
 const ROUND: Duration = Duration::from_millis(500);
 
-/// Goal: all shapes are measured in both directions, over one connection and several, and what a
-/// relay takes from them is seen: a ping takes two delays, a stream no more than the rate.
+/// Goal: all shapes are measured in both directions, over one connection and several, and the
+/// effect of a relay shows: a ping takes two delays, a stream no more than the rate.
 #[test]
 fn shapes_are_measured() {
     let plain = Probe::start(None).unwrap();
@@ -20,7 +20,7 @@ fn shapes_are_measured() {
                 let rates = [probed.exchanges_per_second(), probed.stream_bytes_per_second()];
                 rates.map(|rate| rate.median)
             };
-            // On a busy machine nothing may come in the time of a round, but not every time.
+            // On a busy machine a round may pass without an answer, but not every one.
             let mut rates = round();
             for _ in 0..60 {
                 if rates.iter().all(|rate| *rate > 0.0) {
@@ -37,8 +37,8 @@ fn shapes_are_measured() {
     let far = Probe::start(Some(model)).unwrap();
     let mut probed = Probed::default();
     let shape = Shape { writes: false, io_bytes: 4096, depth: 8, connections: 2 };
-    // A window may begin and end within what one read brings; and a thread that stood still before
-    // it reads late what was let go earlier, but not in every round.
+    // One read may cover a whole window; and a thread that was suspended before the window reads
+    // data late that was released earlier, but not in every round.
     for round in 0..12 {
         if round >= 3 && probed.stream_bytes_per_second().least <= MOST {
             break;
@@ -49,7 +49,8 @@ fn shapes_are_measured() {
     assert!(probed.stream_bytes_per_second().least <= MOST, "{probed:?}");
 }
 
-/// Goal: a machine that is not quiet is told of, with what moved most; small movements are not.
+/// Goal: a machine that is not quiet causes a warning that names the figure that varied most; small
+/// variations do not.
 #[test]
 fn unrest_is_told() {
     let round = |micros, exchanges| Round {

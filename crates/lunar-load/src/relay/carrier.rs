@@ -1,4 +1,4 @@
-//! The thread of a relay: sockets, and the model that says when.
+//! The thread of a relay: its sockets, driven by the model.
 
 use super::Model;
 use super::pipe::{Link, Pipe};
@@ -13,21 +13,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What is due within this time is done together.
+/// Time within which all due bytes are handled together.
 const GRAIN: Duration = Duration::from_micros(50);
-/// Bytes of one read.
+/// Greatest number of bytes of one read.
 const READ_MAX: u64 = 256 << 10;
-/// Reads of one connection before the others have their turn.
+/// Greatest number of reads of one connection before the others have their turn.
 const READS_MAX: usize = 4;
-/// Connections of one relay. More are closed at once.
+/// Greatest number of connections of one relay. More are closed at once.
 const CONNECTIONS_MAX: usize = 256;
-/// What its sockets hold where there is a window: no less, for loopback's frames have 64 KiB.
+/// Bounds of the socket buffers if there is a window; the least is the size of loopback's frames,
+/// 64 KiB.
 const SOCKET_BUFFER_MIN: u64 = 64 << 10;
 const SOCKET_BUFFER_MAX: u64 = 1 << 20;
-/// Between attempts when the system gives no more sockets.
+/// Pause between attempts when the system provides no more sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// All of a relay's work.
+/// The thread's state: all connections of a relay.
 pub(super) struct Carrier {
     model: Model,
     to: SocketAddr,
@@ -40,7 +41,7 @@ pub(super) struct Carrier {
     connections: Vec<Connection>,
 }
 
-/// One connection: two sockets, and a way in each direction.
+/// One connection: two sockets, and the state of each direction.
 struct Connection {
     client: TcpStream,
     target: TcpStream,
@@ -48,21 +49,21 @@ struct Connection {
     ways: [Way; 2],
 }
 
-/// One direction.
+/// One direction of a connection.
 struct Way {
     pipe: Pipe,
     ring: Ring,
-    /// The sender has no more, or nobody is left to take it.
+    /// True when the sender has no more bytes, or the receiver is gone.
     ended: bool,
-    /// The receiver knows.
+    /// True when the receiver was notified of the end.
     closed: bool,
 }
 
-/// What was waited for.
+/// Result of a wait.
 struct Ready {
-    /// Somebody connects.
+    /// True when new connections wait.
     callers: bool,
-    /// Of each connection, which sockets have something: client, target.
+    /// For each connection, the sockets that are ready: client, target.
     readable: Vec<[bool; 2]>,
 }
 
@@ -87,7 +88,7 @@ impl Carrier {
         }
     }
 
-    /// Until it is to stop.
+    /// Runs until the relay is stopped.
     pub(super) fn run(mut self) {
         while let Some(ready) = self.wait() {
             let begin = self.begin;
@@ -107,7 +108,7 @@ impl Carrier {
         }
     }
 
-    /// Waits for sockets or for what is due next; `None`: it is to stop.
+    /// Waits for sockets or until bytes are due; `None` when the relay is to stop.
     fn wait(&mut self) -> Option<Ready> {
         let now = self.begin.elapsed();
         let mut wake: Option<Duration> = None;
@@ -125,7 +126,7 @@ impl Carrier {
         for (at, (connection, flags)) in self.connections.iter().zip(interests).enumerate() {
             let both = [&connection.client, &connection.target];
             for (side, (socket, flags)) in both.into_iter().zip(flags).enumerate() {
-                // One that is waited for nothing would tell of its end again and again.
+                // A socket without interest would report its end again and again.
                 if !flags.is_empty() {
                     sockets.push(PollFd::new(socket, flags));
                     sides.push((at, side));
@@ -193,7 +194,7 @@ impl Connection {
         Ok(Self { client: client.into(), target: target.into(), connecting, ways: [way(), way()] })
     }
 
-    /// What each socket is waited for, and when something is due by itself.
+    /// Returns the events to wait for on each socket, and the time at which bytes are due.
     fn interests(
         &mut self,
         links: &[Link; 2],
@@ -213,7 +214,7 @@ impl Connection {
         (sides, wake)
     }
 
-    /// Moves what can be moved now, in both directions.
+    /// Moves the bytes that can be moved now, in both directions.
     fn carry(&mut self, readable: [bool; 2], links: &mut [Link; 2], begin: Instant) {
         if self.connecting && !self.is_connected() {
             return;
@@ -231,16 +232,16 @@ impl Connection {
         }
     }
 
-    /// Ends it at once, in both directions.
+    /// Ends the connection at once, in both directions.
     fn reset(&mut self) {
         for socket in [&self.client, &self.target] {
-            // It may have gone already.
+            // The socket may be disconnected already.
             let _ = socket.shutdown(Shutdown::Both);
         }
         self.ways.iter_mut().for_each(|way| (way.ended, way.closed) = (true, true));
     }
 
-    /// Looks whether the target has answered; a refusal ends both directions.
+    /// Checks whether the target has answered; a refusal ends both directions.
     fn is_connected(&mut self) -> bool {
         match (self.target.take_error(), self.target.peer_addr()) {
             (Ok(None), Ok(_)) => self.connecting = false,
@@ -256,7 +257,7 @@ impl Connection {
 }
 
 impl Way {
-    /// Gives the receiver what has arrived.
+    /// Passes bytes that have arrived to the receiver.
     fn deliver(&mut self, receiver: &TcpStream, begin: Instant) -> io::Result<()> {
         let mut now = begin.elapsed();
         let mut left = self.pipe.arrived(now);
@@ -274,16 +275,16 @@ impl Way {
         Ok(())
     }
 
-    /// Tells the receiver that nothing more comes, when all has come.
+    /// Closes the receiver's side after the sender's end, once all bytes are delivered.
     fn close(&mut self, receiver: &TcpStream) {
         if self.ended && !self.closed && self.pipe.is_empty() {
             self.closed = true;
-            // It may have gone already.
+            // The socket may be disconnected already.
             let _ = receiver.shutdown(Shutdown::Write);
         }
     }
 
-    /// Takes from the sender what there is room for.
+    /// Takes bytes from the sender while there is room.
     fn take(&mut self, sender: &TcpStream, link: &mut Link, begin: Instant) -> io::Result<()> {
         for _ in 0..READS_MAX {
             let now = begin.elapsed();

@@ -1,32 +1,32 @@
-//! The model: when bytes that a sender gives arrive, and when it may give more. No sockets, no
-//! clock; times are since the relay began.
+//! The network model: computes when bytes of a sender arrive, and when it may send more. No
+//! sockets, no clock; times are relative to the start of the relay.
 
 use super::Model;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Bytes under way where no window is asked for: what the relay's memory is limited by.
+/// Bytes in flight if no window is set: the limit of the relay's memory.
 pub(super) const UNDER_WAY_MAX: u64 = 64 << 20;
-/// A sender is not asked for fewer bytes than this, or a quarter of its window: small pieces would
-/// cost more than they carry (RFC 9293 on silly windows).
+/// Least number of bytes taken from a sender, unless a quarter of its window is less: small pieces
+/// would cost more than they carry (RFC 9293 on silly windows).
 const PIECE_MIN: u64 = 16 << 10;
-/// How much may wait for the link, as time: the buffer of the router before it.
+/// Length of the queue before the link, as time: the buffer of a router.
 const LINK_QUEUE: Duration = Duration::from_millis(4);
-/// Bytes that travel together take no longer than this on the link, so that they arrive about
-/// when each of them would.
+/// Longest time on the link of a piece of bytes that travels as a unit, so that its bytes arrive
+/// about when each of them would.
 const LINK_PIECE: Duration = Duration::from_micros(250);
-/// The smallest of such pieces, in bytes: a frame.
+/// Least size of such a piece, in bytes: a frame.
 const LINK_PIECE_MIN: u64 = 1_500;
 
-/// By how much the relay may be late itself.
+/// Time by which the relay itself may be late.
 const LATE: Duration = Duration::from_micros(400);
 
-/// What all connections share in one direction: one byte after the other, at a rate.
+/// The link that all connections share in one direction: one byte after the other, at a rate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Link {
     /// Bytes a second; `None`: no limit.
     rate: Option<u64>,
-    /// When all that was given to it has left it.
+    /// Time at which all bytes given to the link have left it.
     free_at: Duration,
 }
 
@@ -35,13 +35,13 @@ impl Link {
         Self { rate: model.rate_bytes_per_second, free_at: Duration::ZERO }
     }
 
-    /// When there is room in the queue before it; `None`: there is now.
+    /// Returns when the queue before the link has room; `None` if it has room now.
     fn opens_at(&self, now: Duration) -> Option<Duration> {
         let opens = self.free_at.saturating_sub(LINK_QUEUE);
         (opens > now).then_some(opens)
     }
 
-    /// Bytes that go as one piece.
+    /// Number of bytes that travel as one piece.
     fn piece(&self) -> u64 {
         self.rate.map_or(u64::MAX, |rate| {
             let bytes = rate as f64 * LINK_PIECE.as_secs_f64();
@@ -49,7 +49,7 @@ impl Link {
         })
     }
 
-    /// When so many bytes, given now, have left it.
+    /// Sends bytes now; returns when they have left the link.
     fn send(&mut self, now: Duration, bytes: u64) -> Duration {
         let Some(rate) = self.rate else { return now };
         let takes = Duration::from_secs_f64(bytes as f64 / rate as f64);
@@ -58,7 +58,7 @@ impl Link {
     }
 }
 
-/// Some bytes, and when something happens to them.
+/// A number of bytes, and the time of their next event.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: Duration,
@@ -70,11 +70,11 @@ struct Mark {
 pub(super) struct Pipe {
     delay: Duration,
     window: u64,
-    /// Taken, and not acknowledged yet.
+    /// Bytes taken and not acknowledged yet.
     under_way: u64,
-    /// When taken bytes arrive.
+    /// Times at which taken bytes arrive.
     arrivals: VecDeque<Mark>,
-    /// When the sender hears that bytes were delivered.
+    /// Times at which the sender receives credit for delivered bytes.
     credits: VecDeque<Mark>,
 }
 
@@ -89,7 +89,7 @@ impl Pipe {
         }
     }
 
-    /// How many bytes may be taken from the sender now.
+    /// Number of bytes that may be taken from the sender now.
     pub(super) fn room(&mut self, now: Duration, link: &Link) -> u64 {
         while let Some(credit) = self.credits.front().filter(|credit| credit.at <= now) {
             self.under_way -= credit.bytes;
@@ -102,7 +102,7 @@ impl Pipe {
         }
     }
 
-    /// So many bytes, at most the room, were taken from the sender.
+    /// Records that `bytes`, at most the room, were taken from the sender.
     pub(super) fn take(&mut self, now: Duration, bytes: u64, link: &mut Link) {
         self.under_way += bytes;
         let mut left = bytes;
@@ -114,12 +114,12 @@ impl Pipe {
         }
     }
 
-    /// How many bytes have arrived and wait for the receiver.
+    /// Number of bytes that have arrived and wait for the receiver.
     pub(super) fn arrived(&self, now: Duration) -> u64 {
         self.arrivals.iter().take_while(|mark| mark.at <= now).map(|mark| mark.bytes).sum()
     }
 
-    /// The receiver took so many bytes, at most what had arrived.
+    /// Records that the receiver took `bytes`, at most those that had arrived.
     pub(super) fn deliver(&mut self, now: Duration, bytes: u64) {
         let mut left = bytes;
         while left > 0
@@ -128,7 +128,7 @@ impl Pipe {
             let piece = left.min(mark.bytes);
             mark.bytes -= piece;
             left -= piece;
-            // A little late is the relay that woke up, not a receiver that was busy.
+            // A small delay is due to the relay's wake-up, not to a busy receiver.
             let taken = if now.saturating_sub(mark.at) <= LATE { mark.at } else { now };
             if mark.bytes == 0 {
                 self.arrivals.pop_front();
@@ -137,22 +137,22 @@ impl Pipe {
         }
     }
 
-    /// The sender hears at this time that so many bytes were delivered.
+    /// Returns credit for `bytes` to the sender at this time.
     fn give_back(&mut self, at: Duration, bytes: u64) {
         match self.credits.back_mut() {
-            // In order, as acknowledgements are, and those of one time together.
+            // In order, as acknowledgements are; credits of the same time are merged.
             Some(last) if last.at >= at => last.bytes += bytes,
             _ => self.credits.push_back(Mark { at, bytes }),
         }
     }
 
-    /// Nothing was taken that has not been delivered.
+    /// True when all taken bytes have been delivered.
     pub(super) fn is_empty(&self) -> bool {
         self.arrivals.is_empty()
     }
 
-    /// When something changes by itself: bytes arrive, or there is room again for a sender that
-    /// `wants` to give more.
+    /// Returns the time of the next event: bytes arrive, or there is room again for a sender that
+    /// `wants` to send more.
     pub(super) fn wake(&self, now: Duration, link: &Link, wants: bool) -> Option<Duration> {
         let arrival = self.arrivals.iter().map(|mark| mark.at).find(|at| *at > now);
         let credit = self.credits.front().map(|credit| credit.at).filter(|_| wants);
@@ -171,8 +171,8 @@ mod tests {
         Model { delay: DELAY, rate_bytes_per_second: rate, window_bytes: window }
     }
 
-    /// How many bytes senders that always have more get across in a second, over so many
-    /// connections; by events alone.
+    /// Returns the bytes that busy senders deliver in a second over `connections` connections,
+    /// simulated by events.
     fn carried(model: &Model, connections: usize) -> u64 {
         let mut link = Link::new(model);
         let mut pipes = vec![Pipe::new(model); connections];
@@ -193,8 +193,8 @@ mod tests {
         carried
     }
 
-    /// Goal: bytes arrive after the delay and not before, and the room for more comes back one
-    /// delay after that.
+    /// Goal: bytes arrive after the delay and not before, and the credit for them returns one delay
+    /// after that.
     #[test]
     fn a_byte_travels_and_its_credit_comes_back() {
         let model = model(None, Some(1000));
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(pipe.arrived(at(1_999)), 0);
         assert_eq!(pipe.wake(at(200), &link, true), Some(at(2_000)));
         assert_eq!(pipe.arrived(at(2_000)), 600);
-        // The receiver takes a part at once, the rest later: each has its own way back.
+        // The receiver takes a part at once, the rest later: credit returns for each separately.
         pipe.deliver(at(2_000), 500);
         pipe.deliver(at(2_500), 500);
         assert!(pipe.is_empty());
@@ -240,12 +240,13 @@ mod tests {
                 assert!((0.98..=1.0).contains(&part), "{connections}, {window:?}: {part}");
             }
         }
-        // A window that is smaller than rate times round trip limits one connection first.
+        // A window smaller than rate times round trip limits a single connection first.
         let part = carried(&model(Some(rate), Some(256 << 10)), 1) as f64 / rate as f64;
         assert!((0.3..0.55).contains(&part), "{part}");
     }
 
-    /// Goal: the link delays by what is before it, and takes no more when its queue is full.
+    /// Goal: the link delays bytes by those queued before them, and takes no more when its queue is
+    /// full.
     #[test]
     fn bytes_wait_for_the_link() {
         let model = model(Some(1_000_000), None);

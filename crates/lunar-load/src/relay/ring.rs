@@ -1,8 +1,8 @@
-//! Bytes under way, in memory that grows to what is needed and is then kept.
+//! A ring buffer for bytes in flight, which grows as needed and is then kept.
 
 use std::io::{self, Read, Write};
 
-/// The smallest memory.
+/// Least capacity.
 const SIZE_MIN: usize = 64 << 10;
 
 /// A queue of bytes.
@@ -14,7 +14,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Takes at most so many bytes in one read; 0: there are no more.
+    /// Appends at most `bytes` in one read; 0: the reader has ended.
     pub(super) fn read_from(&mut self, mut from: impl Read, bytes: usize) -> io::Result<usize> {
         if self.memory.len() - self.used < bytes.min(SIZE_MIN) {
             self.grow();
@@ -27,12 +27,12 @@ impl Ring {
         Ok(read)
     }
 
-    /// Gives at most so many bytes in one write, at most what it holds.
+    /// Removes at most `bytes` in one write, at most those in the queue.
     pub(super) fn write_to(&mut self, mut to: impl Write, bytes: usize) -> io::Result<usize> {
         let end = (self.begin + bytes.min(self.used)).min(self.memory.len());
         let written = to.write(&self.memory[self.begin..end])?;
         self.used -= written;
-        // From the beginning again when it is empty: long runs stay in one piece.
+        // Start at the beginning again when empty, so that long runs stay contiguous.
         self.begin = match self.used {
             0 => 0,
             _ => (self.begin + written) % self.memory.len(),
@@ -55,8 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: what goes in comes out, in order, whatever the pieces, while the memory wraps round
-    /// and grows.
+    /// Goal: bytes keep their order, whatever the sizes, while the memory wraps around and grows.
     #[test]
     fn bytes_keep_their_order() {
         let mut ring = Ring::default();

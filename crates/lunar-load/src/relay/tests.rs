@@ -6,12 +6,12 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
-/// Bytes of a test; no two places 251 apart hold the same.
+/// Returns test data: bytes less than 251 apart differ.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at % 251) as u8).collect()
 }
 
-/// A target that answers all it is sent with the same, and ends when it has been told the end.
+/// Starts a target that sends all bytes back, and ends with the connection.
 fn echo() -> (SocketAddr, JoinHandle<usize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -28,7 +28,7 @@ fn echo() -> (SocketAddr, JoinHandle<usize>) {
     (address, thread)
 }
 
-/// Sends `bytes` through a relay to an echo, and reads them back; how long that took.
+/// Sends `bytes` through a relay to an echo and reads them back; returns the time taken.
 fn there_and_back(model: Model, bytes: usize) -> Duration {
     let (address, echo) = echo();
     let relay = Relay::start(model, address).unwrap();
@@ -51,7 +51,7 @@ fn there_and_back(model: Model, bytes: usize) -> Duration {
 }
 
 /// Goal: over real sockets all bytes arrive in order, never earlier than the delay, never faster
-/// than the rate or the window allow, and ends are passed on. All bounds are from below: a slow
+/// than the rate or the window allow, and ends are passed on. All bounds are lower bounds: a slow
 /// machine cannot break them.
 #[test]
 fn real_sockets_feel_the_model() {
@@ -64,14 +64,14 @@ fn real_sockets_feel_the_model() {
     let slow = Model { rate_bytes_per_second: Some(10_000_000), ..none };
     let took = there_and_back(slow, 1 << 20);
     assert!(took >= Duration::from_millis(104), "10 MB/s carried 1 MiB in {took:?}");
-    // 1 MiB is 16 windows; all but the last one wait for a credit, 10 ms each.
+    // 1 MiB is 16 windows; all but the first wait for a credit, 10 ms each.
     let narrow = Model { delay, window_bytes: Some(64 << 10), ..none };
     let took = there_and_back(narrow, 1 << 20);
     assert!(took >= 15 * 2 * delay, "{took:?}");
 }
 
-/// Goal: a sender whose receiver takes nothing is stopped: what it gets rid of is a window and what
-/// sockets hold, not what it has.
+/// Goal: a sender whose receiver takes nothing is stopped after a window and the buffers of the
+/// sockets.
 #[test]
 fn a_sender_feels_the_window() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -89,10 +89,10 @@ fn a_sender_feels_the_window() {
     }
 }
 
-/// Goal: where nobody listens a connection is closed, and a relay that is dropped closes all.
+/// Goal: without a listener a connection is closed, and a dropped relay closes all connections.
 #[test]
 fn nothing_is_left() {
-    // Bound, so that nobody else gets the port, but not listening.
+    // Bound, so that no other process gets the port, but not listening.
     let nobody = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     nobody.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     let address = nobody.local_addr().unwrap().as_socket().unwrap();

@@ -1,4 +1,4 @@
-//! A report as one HTML page that needs nothing else: no other file, no network.
+//! A report as one self-contained HTML page: no other file, no network.
 
 use super::{Cell, Column, Plot, Report, Section, Table};
 use serde_json::Value;
@@ -9,13 +9,13 @@ const UPLOT_STYLE: &str = include_str!("../../assets/uPlot.min.css");
 const UPLOT_LICENSE: &str = include_str!("../../assets/LICENSE-uPlot");
 const SCRIPT: &str = include_str!("../../assets/report.js");
 const STYLE: &str = include_str!("../../assets/report.css");
-/// The browser is told not to load anything, whatever the page says.
+/// Prevents the browser from loading anything, whatever the page contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
-/// Set first, so that it sees errors of all scripts; a test looks for it.
+/// Placed first, so that it receives the errors of all scripts; a test reads the result.
 const WATCH: &str =
     "addEventListener('error',e=>{document.documentElement.dataset.error=e.message})";
 
-/// The page. All texts of the report are shown as they are: none of them is taken for HTML.
+/// Returns the page. All texts of the report are escaped: none is interpreted as HTML.
 pub fn page(report: &Report) -> String {
     let title = escaped(&report.title);
     let plots: Vec<&Plot> = report.sections.iter().flat_map(|section| &section.plots).collect();
@@ -37,7 +37,7 @@ pub fn page(report: &Report) -> String {
     )
 }
 
-/// JSON within a script element: nothing in it ends the element or begins a comment.
+/// Encodes JSON for a script element: no text in it can end the element or begin a comment.
 fn harmless(data: &Value) -> String {
     data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -47,7 +47,7 @@ fn facts(facts: &[(String, String)]) -> String {
     for (name, value) in facts {
         let class = if name == "command" { " class=\"command\"" } else { "" };
         let (name, value) = (escaped(name), escaped(value));
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(text, "<dt>{name}</dt><dd{class}>{value}</dd>");
     }
     text + "</dl>\n"
@@ -79,7 +79,7 @@ fn paragraphs(paragraphs: &[String]) -> String {
     paragraphs.iter().map(|paragraph| format!("<p>{}</p>\n", escaped(paragraph))).collect()
 }
 
-/// A place for a plot, and its figures for those who do not see it.
+/// Returns the element for a plot, with its figures as a table for readers who cannot see it.
 fn figure(plot: &Plot, number: usize) -> String {
     let title = escaped(&plot.title);
     let figures = table_html(&figures(plot), &plot.title);
@@ -90,7 +90,7 @@ fn figure(plot: &Plot, number: usize) -> String {
     )
 }
 
-/// A plot's figures: a row for each place, a column for each line.
+/// Returns a plot's figures: a row for each x, a column for each series.
 fn figures(plot: &Plot) -> Table {
     let lines = plot.series.iter().map(|line| Column::number("y", line.label.clone()));
     let x = Column::number("x", format!("{}{}", plot.x.label, plot.x.unit.suffix()));
@@ -128,7 +128,7 @@ fn table_html(table: &Table, name: &str) -> String {
     text + "</tbody></table></div>\n"
 }
 
-/// Text as it stands in HTML, in elements and in quoted attributes.
+/// Escapes text for HTML, in elements and in quoted attributes.
 fn escaped(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut text, letter| {
         match letter {

@@ -1,19 +1,19 @@
-//! What the figures were measured on.
+//! Description of the machine on which the figures were measured.
 
 use serde::Serialize;
 
-/// This machine, as its kernel tells it; `-` where it does not.
+/// The machine as its kernel describes it; `-` for unknown values.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// Processors that this process may use.
+    /// Number of processors that this process may use.
     pub cores: usize,
-    /// What the processor calls itself.
+    /// Model name of the processor.
     pub cpu: String,
-    /// The kernel's release.
+    /// Release of the kernel.
     pub kernel: String,
 }
 
-/// This machine.
+/// Returns the description of this machine.
 pub fn machine() -> Machine {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let model = read("/proc/cpuinfo").lines().find_map(|line| {
@@ -29,7 +29,7 @@ pub fn machine() -> Machine {
 }
 
 impl Machine {
-    /// As facts of a report.
+    /// Returns the description as facts of a report.
     pub fn facts(&self) -> Vec<(String, String)> {
         vec![
             ("processor".to_owned(), self.cpu.clone()),

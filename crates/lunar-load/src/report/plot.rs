@@ -1,32 +1,32 @@
-//! Plots: what is drawn of the figures.
+//! Plots of figures.
 
 use serde_json::{Value, json};
 
-/// A picture with one line for each series.
+/// A plot with one line for each series.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// Its heading.
+    /// Heading.
     pub title: String,
-    /// To the right.
+    /// Horizontal axis.
     pub x: Axis,
-    /// Upwards.
+    /// Vertical axis.
     pub y: Axis,
-    /// The lines.
+    /// Series, each drawn as a line.
     pub series: Vec<Series>,
 }
 
 /// One axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What it is, without its unit.
+    /// Name of the quantity, without its unit.
     pub label: String,
-    /// What its figures are.
+    /// Unit of the figures.
     pub unit: Unit,
-    /// Where they stand.
+    /// Scale of the axis.
     pub scale: Scale,
 }
 
-/// What figures are: how they are written at an axis and in the legend.
+/// Unit of figures, which determines their format at an axis and in the legend.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unit {
     /// A count, like a depth.
@@ -45,40 +45,40 @@ pub enum Unit {
     Nines,
 }
 
-/// Where figures stand at an axis.
+/// Scale of an axis.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scale {
-    /// Evenly, from zero.
+    /// Linear, from zero.
     Linear,
-    /// Doubling: 1, 2, 4, 8. Figures are above zero.
+    /// Powers of 2: 1, 2, 4, 8. Figures are above zero.
     Log2,
-    /// By tens. Figures are above zero.
+    /// Powers of 10. Figures are above zero.
     Log10,
 }
 
-/// One line.
+/// One series of points.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// Whose it is.
+    /// Name in the legend.
     pub label: String,
     /// `(x, y)`, in any order.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Axis {
-    /// An axis.
+    /// Returns an axis.
     pub fn new(label: impl Into<String>, unit: Unit, scale: Scale) -> Self {
         Self { label: label.into(), unit, scale }
     }
 }
 
 impl Plot {
-    /// Whether some series has two points at least: less is no line.
+    /// True when a series has at least two points: fewer are no line.
     pub fn shows_something(&self) -> bool {
         self.series.iter().any(|series| series.points.len() >= 2)
     }
 
-    /// The values of x that there are, in order.
+    /// Returns all values of x, in order.
     pub(crate) fn places(&self) -> Vec<f64> {
         let mut places: Vec<f64> =
             self.series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x)).collect();
@@ -87,7 +87,8 @@ impl Plot {
         places
     }
 
-    /// Those values, and each series' y there (null: none), as the drawing script takes it.
+    /// Returns these values and each series' y there (null: none), in the form of the drawing
+    /// script.
     pub(crate) fn json(&self) -> Value {
         let places = self.places();
         let lines = self.series.iter().map(|series| {
@@ -105,14 +106,14 @@ impl Plot {
 }
 
 impl Series {
-    /// Its y at this x.
+    /// Returns the y at this x.
     pub(crate) fn at(&self, x: f64) -> Option<f64> {
         self.points.iter().find(|(at, _)| *at == x).map(|(_, y)| *y)
     }
 }
 
 impl Unit {
-    /// What stands behind an axis' name where its figures have no unit of their own.
+    /// Returns the unit as an addition to an axis' name, for figures without a unit of their own.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::Count => "",
@@ -124,13 +125,13 @@ impl Unit {
         }
     }
 
-    /// A place at an axis as a figure for people.
+    /// Converts a position on an axis to the figure that is shown.
     pub(crate) fn shown(self, place: f64) -> f64 {
         if self == Self::Nines { 100.0 - 100.0 / place } else { place }
     }
 }
 
-/// A figure without what it does not know: whole where it is large, else to five decimals.
+/// Formats a figure without insignificant digits: whole if large, else to five decimals.
 pub(crate) fn digits(figure: f64) -> String {
     let text = match figure.abs() {
         1000.0.. => format!("{figure:.0}"),

@@ -1,4 +1,4 @@
-//! Tables: figures with their text for people and their value for programs.
+//! Tables of figures with their text for people and their value for programs.
 
 use crate::{Latency, Spread};
 use serde_json::{Map, Value, json};
@@ -7,9 +7,9 @@ use std::time::Duration;
 /// Rows of figures under named columns.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Its name in JSON where a section has several.
+    /// Name in JSON if a section has several tables.
     pub key: &'static str,
-    /// What stands over it; empty: nothing.
+    /// Caption; empty: none.
     pub title: String,
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Vec<Cell>>,
@@ -18,11 +18,11 @@ pub struct Table {
 /// One column.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Its name in JSON, with its unit last (`latency_us`).
+    /// Name in JSON, which ends with the unit (`latency_us`).
     pub key: &'static str,
-    /// Its name for people.
+    /// Name for people.
     pub label: String,
-    /// Figures stand at the right.
+    /// True when cells are aligned to the right.
     pub is_number: bool,
 }
 
@@ -34,50 +34,51 @@ pub struct Cell {
 }
 
 impl Column {
-    /// Of names.
+    /// Returns a column of names.
     pub fn text(key: &'static str, label: impl Into<String>) -> Self {
         Self { key, label: label.into(), is_number: false }
     }
 
-    /// Of figures.
+    /// Returns a column of figures.
     pub fn number(key: &'static str, label: impl Into<String>) -> Self {
         Self { key, label: label.into(), is_number: true }
     }
 }
 
 impl Cell {
-    /// A text for people and another value for programs.
+    /// Returns a cell with a text for people and another value for programs.
     pub fn new(text: impl Into<String>, value: impl Into<Value>) -> Self {
         Self { text: text.into(), value: value.into() }
     }
 
-    /// A name.
+    /// Returns a cell with a name.
     pub fn text(text: impl Into<String>) -> Self {
         let text = text.into();
         Self { value: text.clone().into(), text }
     }
 
-    /// A figure, shown with so many decimals.
+    /// Returns a cell with a figure, shown with this number of decimals.
     pub fn number(value: f64, decimals: usize) -> Self {
         Self::new(format!("{value:.decimals$}"), value)
     }
 
-    /// A count.
+    /// Returns a cell with a count.
     pub fn count(value: u64) -> Self {
         Self::new(value.to_string(), value)
     }
 
-    /// A size, like `64Ki`; bytes in JSON.
+    /// Returns a cell with a size, like `64Ki`; bytes in JSON.
     pub fn size(bytes: u64) -> Self {
         Self::new(size_text(bytes), bytes)
     }
 
-    /// What is not known, or was not measured: `-`, and null.
+    /// Returns a cell for a figure that is unknown or was not measured: `-`, and null.
     pub fn none() -> Self {
         Self::new("-", Value::Null)
     }
 
-    /// The median and the ends of several rounds, in units of `unit` for people.
+    /// Returns a cell with the median, least and greatest of several rounds, shown in units of
+    /// `unit`.
     pub fn spread(of: Spread, unit: f64, decimals: usize) -> Self {
         let Spread { median, least, most } = of;
         let [median, least, most] =
@@ -85,12 +86,12 @@ impl Cell {
         Self::new(format!("{median} ({least} to {most})"), spread_json(of))
     }
 
-    /// The median alone for people, all of it for programs.
+    /// Returns a cell that shows only the median, with the whole spread in JSON.
     pub fn median(of: Spread, unit: f64, decimals: usize) -> Self {
         Self::new(format!("{:.decimals$}", of.median / unit), spread_json(of))
     }
 
-    /// A time with three digits and its unit; microseconds in JSON.
+    /// Returns a cell with a time, with three digits and a unit; microseconds in JSON.
     pub fn time(time: Duration) -> Self {
         Self::new(time_text(time), time.as_nanos() as f64 / 1e3)
     }
@@ -103,41 +104,41 @@ impl std::fmt::Display for Cell {
 }
 
 impl Table {
-    /// Without rows yet.
+    /// Returns a table without rows.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
         Self { columns: columns.into_iter().collect(), ..Self::default() }
     }
 
-    /// Under a key of its own, for the second table of a section and later ones.
+    /// Sets the key and the title, for the second table of a section and later ones.
     #[must_use]
     pub fn named(mut self, key: &'static str, title: impl Into<String>) -> Self {
         (self.key, self.title) = (key, title.into());
         self
     }
 
-    /// One more row. Cells that are missing are `-`, those without a column are left out.
+    /// Appends a row. Missing cells are `-`, excess ones are left out.
     pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         let mut row: Vec<Cell> = cells.into_iter().collect();
         row.resize(self.columns.len(), Cell::none());
         self.rows.push(row);
     }
 
-    /// Its columns, in order.
+    /// Returns the columns, in order.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Its rows: a cell for each column.
+    /// Returns the rows, with a cell for each column.
     pub fn rows(&self) -> &[Vec<Cell>] {
         &self.rows
     }
 
-    /// Whether it has no rows.
+    /// True when there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// For a terminal, each column as wide as its widest cell.
+    /// Formats the table for a terminal, each column as wide as its widest cell.
     pub fn text(&self) -> String {
         let labels: Vec<&str> = self.columns.iter().map(|column| column.label.as_str()).collect();
         let texts = self.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect());
@@ -164,7 +165,7 @@ impl Table {
         text
     }
 
-    /// For programs: an object for each row.
+    /// Returns the table as JSON: an object for each row.
     pub fn json(&self) -> Value {
         let row = |row: &Vec<Cell>| {
             let fields = self.columns.iter().zip(row);
@@ -175,12 +176,12 @@ impl Table {
     }
 }
 
-/// `median`, `least`, `most`.
+/// Returns a spread as JSON: `median`, `least`, `most`.
 pub fn spread_json(of: Spread) -> Value {
     json!({ "median": of.median, "least": of.least, "most": of.most })
 }
 
-/// A distribution for programs, in microseconds; null where there were no requests.
+/// Returns a distribution as JSON, in microseconds; null if there were no requests.
 pub fn latency_json(of: &Latency) -> Value {
     let some = of.count() > 0;
     let micros = |time: Duration| some.then(|| time.as_nanos() as f64 / 1e3);
@@ -194,7 +195,7 @@ pub fn latency_json(of: &Latency) -> Value {
     })
 }
 
-/// Three digits, and their unit.
+/// Formats a time with three digits and a unit.
 pub fn time_text(time: Duration) -> String {
     let micros = time.as_nanos() as f64 / 1e3;
     match micros {
@@ -207,7 +208,7 @@ pub fn time_text(time: Duration) -> String {
     }
 }
 
-/// `512`, `4Ki`, `1Mi`; to two digits where it is no whole number of the unit.
+/// Formats a size: `512`, `4Ki`, `1Mi`; with one decimal if not a whole number of the unit.
 pub fn size_text(bytes: u64) -> String {
     let (mut unit, units) = (0, ["", "Ki", "Mi", "Gi", "Ti"]);
     while unit + 1 < units.len() && bytes >> (10 * (unit + 1)) > 0 {

@@ -2,7 +2,7 @@ use super::*;
 use crate::Spread;
 use std::time::Duration;
 
-/// Goal: one table is the same figures for people, aligned, and for programs, under their keys.
+/// Goal: a table shows the same figures for people, aligned, and for programs, under their keys.
 #[test]
 fn figures_are_written_once() {
     let mut table = Table::new([
@@ -31,7 +31,7 @@ fn figures_are_written_once() {
     assert!(section.json()["rows"] == wanted && section.json()["more"] == wanted);
 }
 
-/// Goal: series share the places at the axis; where one has no figure, it has none.
+/// Goal: all series share the x values; a series without a point there has null.
 #[test]
 fn series_share_their_axis() {
     let axis = |label| Axis::new(label, Unit::Count, Scale::Log2);
@@ -59,8 +59,8 @@ fn figures_for_people() {
     assert_eq!(told, ["512", "4Ki", "1.5Ki", "1Mi", "3Gi"]);
 }
 
-/// Goal: whatever a URL or another text holds, it stands on the page as text: no element, no
-/// attribute and no script comes of it, in tables, plots, facts and prose alike.
+/// Goal: a URL or another text is shown on the page as text, whatever it contains: it creates no
+/// element, no attribute and no script, in tables, plots, facts and prose.
 #[test]
 fn no_text_is_taken_for_html() {
     let evil = "</script><img src=x onerror=alert(1)>\"' onload='&amp;<!--";
@@ -97,7 +97,7 @@ fn no_text_is_taken_for_html() {
     }
 }
 
-/// Goal: a figure for people has no digits that tell nothing.
+/// Goal: a figure for people has no insignificant digits.
 #[test]
 fn figures_are_short() {
     let told = [0.0, 4096.0, 12.5, 99.99, 1234.56, 0.1 + 0.2].map(plot::digits);

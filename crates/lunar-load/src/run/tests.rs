@@ -3,7 +3,7 @@ use crate::{DEPTH_MAX, Pattern, UNDER_WAY_BYTES_MAX};
 use lunar_block::{BoxFuture, Geometry, MemoryDevice};
 use std::sync::Mutex;
 
-/// A disk whose requests take a time each; one of them, longer. Its clock is the test's.
+/// A disk whose requests take a fixed time, except a longer one. Uses the test's clock.
 #[derive(Debug)]
 struct Slow {
     memory: Arc<MemoryDevice>,
@@ -85,7 +85,7 @@ fn work() -> Work {
     }
 }
 
-/// Runs it by a clock that jumps to whatever is waited for.
+/// Runs a load with a clock that jumps to the next timer.
 fn outcome(device: Slow, work: Work) -> (Outcome, Arc<Slow>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -97,11 +97,11 @@ fn outcome(device: Slow, work: Work) -> (Outcome, Arc<Slow>) {
     (runtime.block_on(run(&disk, work)).unwrap(), device)
 }
 
-/// Goal: a closed loop has its depth under way at all times, and measures nothing of its warm-up.
+/// Goal: a closed loop always has its depth in flight, and measures nothing of its warm-up.
 #[test]
 fn a_closed_loop_keeps_its_depth() {
     let (outcome, device) = outcome(Slow::new(Duration::from_millis(10)), work());
-    // 4 under way, 10 ms each: 400 a second; what ends with the time itself is not counted.
+    // 4 in flight, 10 ms each: 400 a second; requests that end with the time are not counted.
     assert!((396..=404).contains(&outcome.requests), "{}", outcome.requests);
     assert_eq!(outcome.bytes, outcome.requests * 4096);
     assert!((395.0..405.0).contains(&outcome.requests_per_second()));
@@ -112,8 +112,8 @@ fn a_closed_loop_keeps_its_depth() {
     assert!(asked.iter().all(|(write, range)| !write && range.count == 8));
 }
 
-/// Goal: at a fixed rate a stall is seen by all requests that were due meanwhile, not by one alone
-/// (coordinated omission); in a closed loop it is seen once for each that was under way.
+/// Goal: at a fixed rate a stall delays all requests that were due meanwhile, not only one
+/// (coordinated omission); in a closed loop it delays only requests in flight.
 #[test]
 fn a_stall_is_seen_by_all_who_come() {
     let stalled = || Slow {
@@ -124,7 +124,7 @@ fn a_stall_is_seen_by_all_who_come() {
     let paced = Work { depth: 1, pace: Pace::PerSecond(100.0), ..work() };
     let (paced, _) = outcome(stalled(), paced);
     assert!((98..=101).contains(&paced.requests), "none is left out: {}", paced.requests);
-    // Those due in the half second of the stall waited for the rest of it: 250 ms at the median.
+    // Requests due in the half second of the stall waited for the rest of it: 250 ms at the median.
     let late = paced.latency.percentile(75.0).as_millis();
     assert!((150..=350).contains(&late), "{late} ms");
     let closed = Work { depth: 1, ..work() };
@@ -132,9 +132,9 @@ fn a_stall_is_seen_by_all_who_come() {
     assert!(closed.latency.percentile(99.0) < Duration::from_millis(3), "the stall is one of many");
 }
 
-/// Goal: at a fixed rate the latency of a disk that answers at once is not that of a timer; with
-/// tokio's, whose steps are 1 ms, half of all took 0.9 ms and more. Method: the best of many tries,
-/// as others use the machine too; at 190 a second dues fall everywhere between the steps.
+/// Goal: at a fixed rate the latency of an immediate disk is not that of a timer; with tokio's,
+/// whose steps are 1 ms, half of all took 0.9 ms and more. Method: the best of many tries, because
+/// other processes use the machine too; at 190 a second due times fall anywhere between the steps.
 #[test]
 fn a_rate_does_not_add_the_steps_of_a_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -156,7 +156,7 @@ fn a_rate_does_not_add_the_steps_of_a_timer() {
     }
 }
 
-/// Goal: writes are writes, one behind the other within the range, and bytes that are no zeroes.
+/// Goal: sequential writes are contiguous within the range, and write bytes that are not zeroes.
 #[test]
 fn sequential_writes_stay_in_their_range() {
     let work = Work {
@@ -177,7 +177,7 @@ fn sequential_writes_stay_in_their_range() {
     assert!(noise.len() == 4096 && zeroes < 64, "{zeroes} zeroes");
 }
 
-/// Goal: what cannot be asked is refused before anything is.
+/// Goal: an impossible load is refused before any request is sent.
 #[test]
 fn nonsense_is_refused() {
     let shape = MemoryDevice::new(1 << 20, 4096, 4096).unwrap().geometry();
@@ -196,7 +196,7 @@ fn nonsense_is_refused() {
         assert!(wrong.places(&shape).is_err(), "{wrong:?}");
     }
     assert_eq!(work().places(&shape), Ok(256));
-    // Buffers for all that is under way would not fit into memory.
+    // Buffers for all requests in flight would not fit into memory.
     let large = MemoryDevice::new(1 << 30, 4096, 4096).unwrap().geometry();
     let fits = Work { io_bytes: 16 << 20, depth: 64, ..work() };
     assert_eq!(u64::from(fits.io_bytes) * fits.depth as u64, UNDER_WAY_BYTES_MAX);

@@ -1,4 +1,5 @@
-//! The loop over real loopback sockets, with a role that answers every PDU with its own data.
+//! Tests of the loop over real loopback sockets, with a handler that answers every PDU with its own
+//! data.
 
 use super::*;
 use crate::{CopyCount, Direction, TURN_BYTES, Tap, TappedConnection};
@@ -18,26 +19,26 @@ struct Echo {
     filled: usize,
     digests_ok: usize,
     ended: bool,
-    /// The longest room it offers at a time; 0 discards.
+    /// Longest room it offers at a time; 0 discards.
     room_bytes_max: usize,
     /// Refuses PDUs for some turns after each one.
     pauses: bool,
     paused: bool,
     pdus: usize,
-    /// Has something to do in each of so many turns, then ends.
+    /// Number of turns in which it has work, before it ends.
     busy_turns: Option<usize>,
-    /// How often it was asked whether the connection may hold what it does.
+    /// Number of calls of `may_hold`.
     asked: usize,
-    /// What the socket was said to hold, each time, once there was a PDU.
+    /// Socket memory at each call, after the first PDU.
     socket_bytes: Vec<usize>,
-    /// Ends with its first answer, and then has no memory for it.
+    /// Ends with its first answer, and then refuses memory for it.
     gives_up: bool,
-    /// Holds data once there was a PDU, and may not hold it when asked for the seventh time.
+    /// Holds data after the first PDU, and refuses memory in the seventh call.
     keeps_data: bool,
-    /// Hands over the peer's socket: answers are to be there before the tenth PDU is handled, the
-    /// first of the second burst of its second turn. The peer is told once they were seen.
+    /// Receives the peer's socket and checks that answers have arrived before the tenth PDU is
+    /// handled, the first of the second burst of its second turn; then signals the peer.
     peer: Option<(mpsc::Receiver<std::net::TcpStream>, mpsc::Sender<()>)>,
-    /// Set before the first PDU.
+    /// Digests set before the first PDU.
     digests: Option<Digests>,
     tap: Option<std::sync::Arc<TappedConnection>>,
 }
@@ -146,7 +147,7 @@ fn wire_bytes_with(pdu: &Pdu, digests: Digests) -> Vec<u8> {
     bytes
 }
 
-/// The copy counters are the process's: one test at a time.
+/// The copy counters are per process: one test at a time.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Runs an [`Echo`] on one end of a socket pair and `client` on the other.
@@ -164,8 +165,8 @@ fn with_echo(mut echo: Echo, client: impl FnOnce(std::net::TcpStream) + Send + '
     echo
 }
 
-/// Goal: every size comes back whole, however the bytes are cut and however small the room is;
-/// and no payload byte is copied twice.
+/// Goal: data of every size is returned whole, however the bytes are cut and however small the room
+/// is; and no payload byte is copied twice.
 #[test]
 fn segments_of_every_size_come_back() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -197,8 +198,8 @@ fn segments_of_every_size_come_back() {
     }
 }
 
-/// Goal: what is tapped is what is on the wire, in both directions, however the bytes are cut.
-/// Method: every size with each setting of the digests; what the socket carried is compared.
+/// Goal: copied PDUs equal the bytes on the wire, in both directions, however the bytes are cut.
+/// Method: every size with each setting of the digests, compared with the bytes of the socket.
 #[test]
 fn copies_are_as_on_the_wire() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -239,7 +240,7 @@ fn copies_are_as_on_the_wire() {
     }
 }
 
-/// Goal: what the role has no room for is dropped, and the PDU behind it is found.
+/// Goal: data without room is discarded, and the PDU behind it is found.
 #[test]
 fn discarded_segments_do_not_disturb_what_follows() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -275,7 +276,7 @@ fn answers_are_sent_in_bursts() {
     assert_eq!(echo.pdus, 17);
 }
 
-/// Goal: a peer that sends but never reads is not served without end: memory stays bounded.
+/// Goal: a peer that sends but never reads is not served without limit: memory stays limited.
 #[test]
 fn a_peer_that_does_not_read_is_not_read_further() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -291,7 +292,7 @@ fn a_peer_that_does_not_read_is_not_read_further() {
     });
 }
 
-/// Goal: a connection that never waits is asked for what it holds as well. Named by: 1,000 sessions
+/// Goal: a connection that never waits is checked for its memory as well. Named by: 1,000 sessions
 /// with floods of requests held 528 MiB with their sockets, of which 16 were counted.
 #[test]
 fn a_busy_connection_is_asked_for_what_it_holds() {
@@ -302,9 +303,9 @@ fn a_busy_connection_is_asked_for_what_it_holds() {
     assert!(echo.asked >= 3, "{} times", echo.asked);
 }
 
-/// Goal: what a peer has not taken of a connection that is over is given up by the kernel too where
-/// memory is short. Named by: 175 sessions that logged out behind a long read left 512 MiB in
-/// sockets that nobody counted, for a minute.
+/// Goal: data that a peer has not taken from a connection that is over is dropped by the kernel too
+/// when memory is short. Named by: 175 sessions that logged out behind a long read left 512 MiB in
+/// sockets, uncounted, for a minute.
 #[test]
 fn what_is_left_in_the_socket_of_a_closed_connection_is_given_up() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -323,8 +324,8 @@ fn what_is_left_in_the_socket_of_a_closed_connection_is_given_up() {
     });
 }
 
-/// Fault: a connection whose peer withheld the data of its WRITEs was not asked again once nothing
-/// came or went, and kept their buffers, while others had none.
+/// Fault: a connection whose peer withheld the data of its WRITEs was not checked again once
+/// nothing was received or sent, and kept their buffers, while others had none.
 #[test]
 fn a_connection_that_holds_data_alone_is_asked_again() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -339,7 +340,7 @@ fn a_connection_that_holds_data_alone_is_asked_again() {
     assert!(echo.socket_bytes.len() >= 7);
 }
 
-/// Answers each PDU with as much as it has, and writes down who did.
+/// Answers each PDU with its `answer`, and logs its number.
 struct Answering {
     who: usize,
     answer: Bytes,
@@ -377,9 +378,9 @@ impl ConnectionHandler for Answering {
 }
 
 /// Goal: two connections of a core whose queues are always full take turns, at most two running
-/// (the runtime takes those that yield in changing order), and a turn is bounded in bytes and in
-/// PDUs: what one asks for does not matter to the other.
-/// Method: all requests lie in the sockets before the first is handled, so no clock decides.
+/// (the runtime takes those that yield in changing order), and a turn is limited in bytes and in
+/// PDUs: the requests of one do not matter to the other.
+/// Method: all requests are in the sockets before the first is handled, so no clock decides.
 #[test]
 fn a_turn_is_bounded() {
     const LARGE: usize = 0;
@@ -421,7 +422,7 @@ fn a_turn_is_bounded() {
     let log = log.borrow();
     assert_eq!(log.len(), 1100);
     let turns: Vec<_> = log.chunk_by(|a, b| a == b).map(|turn| (turn[0], turn.len())).collect();
-    // Before, and after all of them, the other is alone.
+    // The large one is alone before the first and after the last turn of the small one.
     let first = turns.iter().position(|(who, _)| *who == SMALL).unwrap();
     let last = turns.iter().rposition(|(who, _)| *who == SMALL).unwrap();
     let large_max = 2 * TURN_BYTES.div_ceil(LARGE_BYTES);
@@ -434,10 +435,10 @@ fn a_turn_is_bounded() {
     assert!(small.clone().count() > 1, "a thousand PDUs are more than a turn: {turns:?}");
 }
 
-/// Goal: a role's limit of what waits to be sent holds, and what is beyond arrives once the peer
+/// Goal: a handler's limit of bytes waiting to be sent holds, and the rest arrives once the peer
 /// reads. Named by: discovery sessions that read nothing had 4 MiB wait for each.
-/// Method: a peer asks a thousand times before it reads; the role notes how much waits when it is
-/// asked.
+/// Method: a peer sends a thousand requests before it reads; the handler notes how many bytes wait
+/// at each request.
 #[test]
 fn a_role_bounds_what_waits() {
     const REQUESTS: usize = 1000;
@@ -506,14 +507,14 @@ fn a_role_bounds_what_waits() {
     assert!(role.waiting_bytes_max < ANSWER_BYTES, "{} wait", role.waiting_bytes_max);
 }
 
-/// Goal: what a socket was given counts before it is looked at. Named by: 3,000 sessions that read
-/// 900 KiB at once had 714 MiB in their sockets for half a second, of which nothing was counted.
+/// Goal: bytes given to a socket count before the socket is queried. Named by: 3,000 sessions that
+/// read 900 KiB at once had 714 MiB in their sockets for half a second, uncounted.
 #[test]
 fn what_the_socket_was_given_is_counted_at_once() {
     let _alone = ONE_AT_A_TIME.lock();
     let echo = Echo { room_bytes_max: usize::MAX >> 1, ..Echo::default() };
     let echo = with_echo(echo, |mut tcp| {
-        // The small ones have it wait at least once before the peer goes.
+        // The small requests let the connection wait at least once before the peer closes.
         for bytes in [40_000, 0, 0, 0, 0, 0, 0, 0, 0, 0] {
             let request = wire_bytes(&ping(bytes));
             tcp.write_all(&request).unwrap();
@@ -521,14 +522,14 @@ fn what_the_socket_was_given_is_counted_at_once() {
         }
     });
     let expected = 64 << 10; // a power of two above 48 + 40,000
-    // The payload may come in pieces: before its end nothing is sent.
+    // The payload may arrive in pieces: before its end nothing is sent.
     let counted = echo.socket_bytes.iter().find(|bytes| **bytes > 0);
     assert_eq!(counted, Some(&expected), "{:?}", echo.socket_bytes);
 }
 
-/// Goal: a connection that is over does not keep its core busy with what the peer still sends, nor
-/// wait for the end of that. Named by: four connections that logged out and sent zeroes as fast as
-/// they could; another host's request took 7.6 s.
+/// Goal: a connection that is over does not keep its core busy with data that the peer still sends,
+/// nor wait for the end of it. Named by: four connections that logged out and sent zeroes as fast
+/// as they could; another host's request took 7.6 s.
 #[test]
 fn a_peer_that_sends_on_is_not_heard_out() {
     const ENOUGH: usize = 256 << 20;
@@ -543,11 +544,11 @@ fn a_peer_that_sends_on_is_not_heard_out() {
     });
 }
 
-/// Works whenever it is polled, without ever having something to send, and writes down who did.
+/// Works whenever it is polled, never sends, and logs its owner.
 struct Working {
     owner: OwnerId,
     log: Rc<RefCell<Vec<OwnerId>>>,
-    /// Others wait for it: how often it went on out of turn.
+    /// Set if others wait for it: the number of times it worked out of turn.
     out_of_turn: Option<Rc<Cell<usize>>>,
 }
 
@@ -592,8 +593,8 @@ impl ConnectionHandler for Working {
     }
 }
 
-/// Has connections of these owners work, in their order, until there were enough turns: the
-/// owners of the turns, and how often the first connection went on out of turn.
+/// Runs a connection for each of `owners`, in order, until there were enough turns. Returns the
+/// owners of the turns, and the number of times the first connection worked out of turn.
 fn turns_of(owners: impl Iterator<Item = OwnerId>) -> (Vec<OwnerId>, usize) {
     let log: Rc<RefCell<Vec<OwnerId>>> = Rc::default();
     let out_of_turn: Rc<Cell<usize>> = Rc::default();
@@ -623,7 +624,7 @@ fn turns_of(owners: impl Iterator<Item = OwnerId>) -> (Vec<OwnerId>, usize) {
     (log.take(), out_of_turn.get())
 }
 
-/// Goal: what commands do between what is received and sent counts in their owner's round. Named
+/// Goal: the work of commands between receiving and sending counts in their owner's round. Named
 /// by: twelve EXTENDED COPY commands left another host 8 % of its requests, 64 sessions of WRITE
 /// SAME 0.7 %.
 #[test]
@@ -633,9 +634,9 @@ fn what_commands_do_counts_for_their_owner() {
     assert!((800..=1200).contains(&of_one), "{of_one} of {}", Working::TURNS);
 }
 
-/// Goal: what others wait for goes on in each round, though 20 connections have their owner's
-/// turns. Named by: COMPARE AND WRITE of other hosts held blocks while their connections waited for
-/// turns, one host after the other; a write of these blocks took 2.6 s.
+/// Goal: work that others wait for continues in each round, although 20 connections have their
+/// owner's turns. Named by: COMPARE AND WRITE of other hosts held blocks while their connections
+/// waited for turns, one host after the other; a write of these blocks took 2.6 s.
 #[test]
 fn what_others_wait_for_needs_no_turn() {
     let (turns, out_of_turn) = turns_of(std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]));

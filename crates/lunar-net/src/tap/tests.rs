@@ -1,4 +1,4 @@
-//! What a tap keeps, what it drops, and that its limits hold.
+//! Tests of the PDUs a tap keeps and drops, and of its limits.
 
 use super::*;
 use bytes::Bytes;
@@ -28,7 +28,8 @@ fn sent(connection: &TappedConnection, data_bytes: usize) {
     connection.end(copying);
 }
 
-/// Goal: nobody waits for a reader: what finds no room is counted, and leaves a gap in the stream.
+/// Goal: a slow reader delays no connection: PDUs without room are counted, and leave a gap in the
+/// stream.
 #[test]
 fn pdus_beyond_the_limit_are_dropped() {
     let (connection, mut reader) = tapped(usize::MAX);
@@ -49,7 +50,7 @@ fn pdus_beyond_the_limit_are_dropped() {
     assert_eq!((reader.dropped(), pdu.wire_bytes), (5, 52));
 }
 
-/// Goal: bytes are limited too, those of PDUs that never became whole included.
+/// Goal: bytes are limited too, including those of PDUs that were never completed.
 #[test]
 fn bytes_beyond_the_limit_are_dropped() {
     const DATA_BYTES: usize = 1 << 20;
@@ -74,8 +75,8 @@ fn bytes_beyond_the_limit_are_dropped() {
     assert_eq!(reader.counts.bytes.load(Relaxed), 0);
 }
 
-/// Goal: the first bytes are kept, the length is that of all; what comes after the end is neither
-/// kept nor counted as dropped.
+/// Goal: only the first bytes are kept, with the whole length; PDUs after the end are neither kept
+/// nor counted as dropped.
 #[test]
 fn long_pdus_are_cut() {
     let (connection, mut reader) = tapped(50);

@@ -1,5 +1,5 @@
-//! Between a target of ours and the initiator a relay that knows PDUs: it holds answers back, makes
-//! other answers of them, and breaks connections.
+//! A relay between a Lunar target and the initiator that parses PDUs: it delays responses, replaces
+//! them, and cuts connections.
 
 use crate::server::{HEADER_BYTES, read_pdu};
 use std::collections::{HashMap, VecDeque};
@@ -16,17 +16,17 @@ const SCSI_COMMAND: u8 = 0x01;
 const SCSI_RESPONSE: u8 = 0x21;
 const CHECK_CONDITION: u8 = 0x02;
 
-/// What is done with the next answer to a command.
+/// Action for the next response to a command.
 pub struct Rule {
     /// Operation code of the command.
     pub opcode: u8,
-    /// Only if it was answered CHECK CONDITION.
+    /// Applies only if the response is CHECK CONDITION.
     pub failed: bool,
-    /// It is answered CHECK CONDITION with this sense.
+    /// Replaces the response by CHECK CONDITION with this sense data.
     pub sense: Option<Vec<u8>>,
-    /// The answer, and what comes after it on its connection, waits for [`Relay::let_go`].
+    /// Delays the response, and all that follows on its connection, until [`Relay::let_go`].
     pub held: bool,
-    /// Instead of the answer, the connection ends.
+    /// Ends the connection instead of passing the response.
     pub cut: bool,
 }
 
@@ -40,11 +40,11 @@ impl Rule {
 struct State {
     rules: Mutex<VecDeque<Rule>>,
     connections: Mutex<Vec<AbortHandle>>,
-    /// Rules that were not met yet.
+    /// Number of rules that were not applied yet.
     unmet: watch::Sender<usize>,
     /// Operation codes of commands that were answered.
     answered: watch::Sender<Vec<u8>>,
-    /// What is held is let go.
+    /// True when delayed responses may pass.
     goes: watch::Sender<bool>,
 }
 
@@ -69,7 +69,7 @@ impl Relay {
         Self { address, state }
     }
 
-    /// From now on.
+    /// Adds a rule that applies from now on.
     pub fn rule(&self, rule: Rule) {
         self.forget_answers();
         self.state.unmet.send_modify(|unmet| *unmet += 1);
@@ -77,36 +77,36 @@ impl Relay {
         self.state.rules.lock().unwrap().push_back(rule);
     }
 
-    /// Waits until all rules were met.
+    /// Waits until all rules were applied.
     pub async fn until_all_met(&self) {
         let mut unmet = self.state.unmet.subscribe();
         unmet.wait_for(|unmet| *unmet == 0).await.unwrap();
     }
 
-    /// What was answered before is not meant.
+    /// Forgets the responses passed so far.
     pub fn forget_answers(&self) {
         self.state.answered.send_replace(Vec::new());
     }
 
-    /// Waits until the initiator has had time to take in the answer to a command.
+    /// Waits until the initiator has had time to process the response to a command.
     pub async fn until_answered(&self, opcode: u8) {
         let mut answered = self.state.answered.subscribe();
         answered.wait_for(|answered| answered.contains(&opcode)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
 
-    /// What is held goes on its way.
+    /// Releases delayed responses.
     pub fn let_go(&self) {
         self.state.goes.send_replace(true);
     }
 
-    /// Ends all connections there are.
+    /// Ends all connections.
     pub fn cut_all(&self) {
         self.state.connections.lock().unwrap().drain(..).for_each(|task| task.abort());
     }
 }
 
-/// Carries PDUs both ways until one end closes, or a rule ends it.
+/// Carries PDUs both ways until one end closes, or a rule ends the connection.
 async fn carry(near: TcpStream, far: TcpStream, state: Arc<State>) {
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
     let commands = Mutex::<HashMap<[u8; 4], u8>>::default();
@@ -167,7 +167,7 @@ fn take_rule(state: &State, opcode: u8, failed: bool) -> Option<Rule> {
     rules.remove(at)
 }
 
-/// A SCSI Response becomes CHECK CONDITION. RFC 7143 §11.4.
+/// Turns a SCSI Response into CHECK CONDITION. RFC 7143 §11.4.
 fn fail(pdu: &mut Vec<u8>, sense: &[u8]) {
     pdu.truncate(HEADER_BYTES);
     pdu[1] = 0x80;

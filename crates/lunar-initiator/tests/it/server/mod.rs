@@ -1,4 +1,4 @@
-//! A target of ours in the process of the test, and the PDUs that go to and fro.
+//! A Lunar target in the process of the test, and functions to read its PDUs.
 
 use lunar_iscsi::text::Offer;
 use lunar_target::{
@@ -12,7 +12,7 @@ use tokio::net::tcp::OwnedReadHalf;
 pub const NAME: &str = "iqn.2026-11.org.lunarsan.test:initiator";
 pub const HEADER_BYTES: usize = 48;
 
-/// A server of one LUN in write-back mode.
+/// Starts a server of one LUN in write-back mode.
 pub fn serve() -> Server {
     let memory = lunar_block::MemoryDevice::new(1 << 20, 512, 4096).unwrap();
     let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(memory));
@@ -42,7 +42,7 @@ pub fn serve() -> Server {
     Server::start(options).unwrap()
 }
 
-/// One whole PDU without digests.
+/// Reads one whole PDU without digests.
 pub async fn read_pdu(from: &mut OwnedReadHalf) -> std::io::Result<Vec<u8>> {
     let mut pdu = vec![0; HEADER_BYTES];
     from.read_exact(&mut pdu).await?;

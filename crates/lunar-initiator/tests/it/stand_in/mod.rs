@@ -1,5 +1,4 @@
-//! A target that does not do all that RFC 7143 demands: one of ours behind a relay that has the
-//! other's habit.
+//! A target that violates RFC 7143: a Lunar target behind a relay that imitates one habit.
 
 use crate::server::{HEADER_BYTES, read_pdu};
 use std::net::SocketAddr;
@@ -16,38 +15,38 @@ use tokio::task::AbortHandle;
 const IMMEDIATE: u8 = 0x40;
 const LOGIN_REQUEST: u8 = 0x03;
 const DATA_OUT: u8 = 0x05;
-/// The delay of a detour of the network.
+/// Delay of a detour in the network.
 const DETOUR_TIME: Duration = Duration::from_millis(2);
 
-/// The habit of such a target.
+/// Deviation from RFC 7143 that the target imitates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Habit {
-    /// Closes the connection when a login names a key that RFC 3720 does not know.
+    /// Closes the connection when a login contains a key that RFC 3720 lacks.
     ClosesOverNewerKeys,
     /// Closes every connection whose login it has read.
     ClosesEveryLogin,
-    /// None; but the first logins, so many, are cut when they were read.
+    /// Cuts this number of first logins after reading them; otherwise none.
     CutsLogins(usize),
-    /// Takes commands in the order of their CmdSN only: closes the connection on which one
-    /// comes before its turn.
+    /// Accepts commands only in the order of their CmdSN: closes the connection on which one
+    /// arrives too early.
     ClosesOnGap,
     /// Closes the connection when a login joins a session.
     RefusesFurther,
-    /// It lets connections join a session, and closes them.
+    /// Lets connections join a session, and then closes them.
     DropsFurther,
-    /// It ends the whole session when a login joins it.
+    /// Ends the whole session when a login joins it.
     EndsSessionOnJoin,
-    /// It lets connections join a session, and ends all of it.
+    /// Lets connections join a session, and then ends the whole session.
     EndsJoinedSession,
 }
 
-/// A Login Request as it came.
+/// A Login Request as received.
 #[derive(Clone, Debug)]
 pub struct Login {
     pub tsih: u16,
     pub cid: u16,
     cmd_sn: u32,
-    /// Its data segment, with `;` for the zero byte.
+    /// Data segment, with `;` for the zero byte.
     pub text: String,
 }
 
@@ -73,7 +72,7 @@ impl Login {
     }
 }
 
-/// Whose turn it is in the session that was begun last.
+/// Next expected CmdSN of the session that was begun last.
 #[derive(Default)]
 struct Turn {
     session: u64,
@@ -93,7 +92,7 @@ pub struct StandIn {
 }
 
 impl StandIn {
-    /// It has this habit, and what it serves is that portal's.
+    /// Starts a relay with this habit in front of `portal`.
     pub async fn of(portal: SocketAddr, habit: Habit) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -114,34 +113,34 @@ impl StandIn {
         Self { address, state }
     }
 
-    /// It has this habit from now on.
+    /// Changes the habit.
     pub fn change(&self, habit: Habit) {
         *self.state.habit.lock().unwrap() = habit;
     }
 
-    /// All Login Requests so far.
+    /// Returns all Login Requests so far.
     pub fn logins(&self) -> Vec<Login> {
         self.state.logins.borrow().clone()
     }
 
-    /// Waits until there were so many Login Requests of connections that join a session.
+    /// Waits until `wanted` Login Requests joined a session.
     pub async fn until_joins(&self, wanted: usize) {
         let joins = |all: &Vec<Login>| all.iter().filter(|login| !login.is_leading()).count();
         self.state.logins.subscribe().wait_for(|all| joins(all) >= wanted).await.unwrap();
     }
 
-    /// Ends all connections there are.
+    /// Ends all connections.
     pub fn cut_all(&self) {
         self.state.connections.lock().unwrap().drain(..).for_each(|task| task.abort());
     }
 
-    /// How many sessions were begun.
+    /// Number of sessions that were begun.
     pub fn leading_logins(&self) -> usize {
         self.logins().iter().filter(|login| login.is_leading()).count()
     }
 }
 
-/// Carries one connection until one end closes it, or the habit does.
+/// Carries one connection until one end or the habit closes it.
 async fn carry(near: TcpStream, far: TcpStream, state: Arc<State>) {
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
     let joins = AtomicBool::new(false);
@@ -175,7 +174,7 @@ async fn there(
             _ if immediate || state.habit() != Habit::ClosesOnGap => {}
             _ => {
                 if cid % 2 == 1 {
-                    // This way is longer than that of the other connections.
+                    // This route is longer than that of the other connections.
                     tokio::time::sleep(DETOUR_TIME).await;
                 }
                 if !state.takes_turn(session, cmd_sn(&pdu)) {
@@ -229,7 +228,8 @@ impl State {
         takes
     }
 
-    /// Closes the connection at hand by returning, and all others if that is the habit.
+    /// Closes the current connection, by returning `Ok` to its task, and all others if that is the
+    /// habit.
     fn close(&self) -> std::io::Result<()> {
         if matches!(self.habit(), Habit::EndsSessionOnJoin | Habit::EndsJoinedSession) {
             self.connections.lock().unwrap().drain(..).for_each(|task| task.abort());
@@ -237,8 +237,8 @@ impl State {
         Ok(())
     }
 
-    /// The number of the session that a login begins or joins. A new one begins with the CmdSN of
-    /// its login.
+    /// Returns the number of the session that a login begins or joins. A new session begins with
+    /// the CmdSN of its login.
     fn begin(&self, login: &Login) -> u64 {
         let mut turn = self.turn.lock().unwrap();
         if login.is_leading() {

@@ -1,4 +1,4 @@
-//! The warnings that a test's thread logs.
+//! Collects the warnings that a test's thread logs.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// How many contain this text.
+    /// Number of lines that contain this text.
     pub fn containing(&self, text: &str) -> usize {
         self.lines.lock().unwrap().iter().filter(|line| line.contains(text)).count()
     }
