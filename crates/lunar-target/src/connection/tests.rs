@@ -1,4 +1,4 @@
-//! What a connection does while its owner has no turn.
+//! Behaviour of a connection while its owner has no turn.
 
 use super::*;
 use crate::session::tests::{Rig, TARGET};
@@ -15,7 +15,7 @@ struct Client {
 }
 
 impl Client {
-    /// Logs in over a new connection, as initiator 9.
+    /// Logs in over a new connection as initiator 9.
     fn log_in(rig: &Rig) -> Self {
         let shared = rig.shared();
         let path = rig.path();
@@ -93,9 +93,9 @@ impl Client {
     }
 }
 
-/// Fault: connections followed their sessions' words to abort tasks in their owners' turns alone.
-/// LOGICAL UNIT RESET and PREEMPT AND ABORT of another host waited for one to three turns of each
-/// of the thousands of busy connections of the host that was to be shut out.
+/// Fault: connections processed their sessions' messages to abort tasks only in their owners'
+/// turns. LOGICAL UNIT RESET and PREEMPT AND ABORT of another host waited for one to three turns of
+/// each of the thousands of busy connections of the host that was to be shut out.
 #[test]
 fn tasks_are_aborted_out_of_turn() {
     let rig = Rig::new();
@@ -119,7 +119,7 @@ fn tasks_are_aborted_out_of_turn() {
     rig.end();
 }
 
-/// Goal: out of turn nothing but aborts is done; the rest waits for the turn, in its order.
+/// Goal: out of turn only aborts are processed; other mail waits for the turn, in its order.
 #[test]
 fn other_mail_waits_for_the_turn() {
     let rig = Rig::new();
