@@ -143,7 +143,7 @@ impl Session {
         }
     }
 
-    /// Detaches all units when the session ends.
+    /// Detaches the nexus from all units when the session ends.
     pub(super) fn detach_all(&self, logged_out: bool) {
         for nexus in self.view().nexuses().end() {
             let mut scsi = nexus.unit.scsi();
