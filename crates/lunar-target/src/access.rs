@@ -273,7 +273,7 @@ pub(crate) fn may_administer(list: Option<&Vec<String>>, initiator: &str) -> boo
     list.is_none_or(|names| names.iter().any(|name| name.eq_ignore_ascii_case(initiator)))
 }
 
-/// Returns a LUN number of two entries that one initiator could both see.
+/// Returns the number of two LUNs that one initiator could both see, if there are any.
 pub(crate) fn ambiguous_lun(target: &TargetOptions) -> Option<u16> {
     let mut by_id: BTreeMap<u16, Vec<&Access>> = BTreeMap::new();
     for lun in &target.luns {

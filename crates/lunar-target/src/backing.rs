@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// Duration after which a check in progress is reported.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(30);
-/// Number of threads that check files. A file system that does not respond may block all but one.
+/// Limit of threads that check files. Further threads run only while others are blocked by file
+/// systems that do not respond.
 const LOOKERS_MAX: usize = 8;
 
 /// A fault of a backing file.

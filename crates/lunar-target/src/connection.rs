@@ -237,7 +237,7 @@ impl Connection {
                 Output::Wait(deadline) => {
                     self.deadline = deadline;
                     if !self.places.is_empty() {
-                        self.places.clear(); // of those that failed before they were started
+                        self.places.clear(); // places of tasks that failed before their start
                     }
                     match self.answers.pop_front() {
                         Some(input) => self.feed(now, input),

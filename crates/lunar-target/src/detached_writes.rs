@@ -154,7 +154,7 @@ impl LogicalUnit {
     ) -> Option<(RangeGuard, Result<(), lunar_block::Error>)> {
         let ended = tokio::time::timeout(ABORT_GRACE, change.ended_or_cancelled()).await;
         if let Ok(ended) = ended {
-            drop(change); // before its range is let go
+            drop(change); // before its range is released
             return ended.map(|done| (guard, done));
         }
         guard.block_readers();

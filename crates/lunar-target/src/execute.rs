@@ -146,7 +146,7 @@ pub(crate) async fn execute_paying(
 }
 
 /// Reads immediately if no waiting is needed. Returns `false` if the read must wait, or has to
-/// return an error; [`execute_paying`] then does both.
+/// return an error; the command then goes on in [`execute_paying`].
 pub(crate) fn try_read_now(
     unit: &LogicalUnit,
     generation: Generation,

@@ -43,7 +43,7 @@ async fn sync(
         })
         .collect();
     let mut tell = tokio::time::interval(TELL_EVERY);
-    tell.tick().await; // the first is now
+    tell.tick().await; // the first tick is immediate
     loop {
         tokio::select! {
             ended = flushes.next() => {

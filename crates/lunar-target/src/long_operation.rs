@@ -143,7 +143,7 @@ impl LogicalUnit {
         }
         self.operating.runs.fetch_add(1, SeqCst);
         tracing::info!(device = self.device().name(), "an unfinished SANITIZE or FORMAT goes on");
-        let _ = self.operate().await; // the log has it
+        let _ = self.operate().await; // already logged
         self.operating.runs.fetch_sub(1, SeqCst);
     }
 

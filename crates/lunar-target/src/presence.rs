@@ -79,7 +79,7 @@ impl Shared {
     pub(crate) fn tell_all(&self, mail: impl Fn() -> Mail) -> usize {
         let connections = self.connections();
         for link in connections.handles() {
-            let _ = link.mailbox.send(mail()); // it may be closing
+            let _ = link.mailbox.send(mail()); // the connection may be closing
         }
         connections.len()
     }

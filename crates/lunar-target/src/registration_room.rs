@@ -40,7 +40,7 @@ pub(crate) struct CountedRegistrations {
 }
 
 impl RegistrationRoom {
-    /// Room for the registrations that fit into one [`MEMORY_PART`]th of this memory.
+    /// Room for the registrations that fit into this memory divided by [`MEMORY_PART`].
     pub(crate) fn new(memory: &BufferPool) -> Self {
         let registrations_max = memory.budget().limit_bytes() / MEMORY_PART / REGISTRATION_BYTES;
         let charge = memory.charge(0);

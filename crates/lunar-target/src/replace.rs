@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 
 /// Seconds that an initiator has to log out when its session must end.
 const LEAVE_SECONDS: u16 = 3;
-/// Time for which a long operation of a unit that is no longer served may go on before it stops
-/// between two pieces; later it is not waited for.
+/// Time to wait until a long operation of a unit that is no longer served stops between two pieces;
+/// one that does not stop is left running.
 const OPERATION_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Time for which the last sync of such a unit is waited for; later it goes on alone, since a disk
 /// that hangs must not block all other changes.
@@ -100,7 +100,7 @@ impl Server {
     {
         let (done, result) = oneshot::channel();
         self.cores.spawn(move || async move {
-            let _ = done.send(work().await); // who asked may have given up
+            let _ = done.send(work().await); // the caller may have given up
         });
         result.await.ok()
     }

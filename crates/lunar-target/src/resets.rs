@@ -101,7 +101,7 @@ impl<T> RequestQueue<T> {
         let together = {
             let mut requests = lock(&self.requests);
             if requests.runs != runs_before {
-                return; // with the requests before this one
+                return; // served with earlier requests
             }
             requests.runs += 1;
             std::mem::take(&mut requests.waiting)
@@ -176,7 +176,7 @@ impl<'a> UnitResets<'a> {
             abort_on_unit(shared, unit, *by, &mut aborts).await;
         }
         for abort in aborts {
-            let _ = abort.await; // the session may be over, its tasks with it
+            let _ = abort.await; // an error if the session is over
         }
         for (unit, by) in self.0.values() {
             let reset = || match by {

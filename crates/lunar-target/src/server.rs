@@ -136,7 +136,7 @@ impl Server {
         self.shared.units().iter().for_each(|unit| unit.stop_operation(true));
         let acceptor = lock(&self.acceptor).take();
         if let Some(acceptor) = acceptor {
-            let _ = acceptor.join(); // a panic there was printed already
+            let _ = acceptor.join(); // a panic was already printed
         }
         let connections_cut = self.end_connections(grace, progress);
         let operating = self.wait_for_operations(CUT_GRACE);

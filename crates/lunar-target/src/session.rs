@@ -450,7 +450,7 @@ impl Session {
         {
             let view = self.view();
             let machine = self.machine();
-            let mut last = None; // mostly all have one number
+            let mut last = None; // usually all have the same LUN
             for lun in machine.luns_of_exposed_tasks() {
                 if last.is_none_or(|(other, _)| other != lun) {
                     let is_hit = view.unit(lun).is_some_and(|other| Arc::ptr_eq(other, unit));
@@ -514,7 +514,7 @@ impl Session {
     /// Requests the initiator to log out. RFC 7143 §11.9.1, event 1.
     pub(crate) fn ask_to_leave(&self, within_seconds: u16) {
         for member in self.members().values() {
-            let _ = member.mailbox.send(Mail::Shutdown { within_seconds }); // it may be closing
+            let _ = member.mailbox.send(Mail::Shutdown { within_seconds }); // the connection may be closing
         }
     }
 
@@ -553,7 +553,7 @@ impl Session {
                 }
                 Output::OthersAborted { id, tasks } => {
                     if let Some(waiting) = lock(&self.aborts).remove(&id) {
-                        let _ = waiting.send(tasks); // whoever asked may be gone
+                        let _ = waiting.send(tasks); // the waiter may be gone
                     }
                 }
                 Output::Ended => ended = true,
@@ -587,7 +587,7 @@ impl Session {
 
     fn send(&self, cid: u16, mail: Mail) {
         if let Some(member) = self.members().get(&cid) {
-            let _ = member.mailbox.send(mail); // it may be closing
+            let _ = member.mailbox.send(mail); // the connection may be closing
         }
     }
 

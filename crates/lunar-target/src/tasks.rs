@@ -283,7 +283,7 @@ impl Tasks {
 
     fn take_buffer(&mut self, task: TaskId) -> Option<Collected> {
         if self.buffers.is_empty() {
-            return None; // as with all that only read
+            return None; // the usual case for reads
         }
         self.buffers.remove(task)
     }
@@ -342,7 +342,7 @@ impl Tasks {
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
-        drop(turn); // now the next in line may go
+        drop(turn); // the next in the queue may go
         let (unit, fenced) = (unit.cloned(), is_preempt_and_abort(&task.cdb));
         let planned = Planned {
             unit,

@@ -177,7 +177,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let number = session.trace.begin(Active { tap, stop }).ok_or(NoTrace::Traced)?;
         if session.has_ended() {
-            session.trace.session_ended(); // it ended before it could see the trace
+            session.trace.session_ended(); // in case it ended before the trace began
         }
         let slot = Arc::clone(&session.trace);
         let session = info(&session);

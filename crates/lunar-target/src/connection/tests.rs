@@ -107,7 +107,7 @@ fn tasks_are_aborted_out_of_turn() {
     client.verify();
     let reset = crate::resets::reset_unit(shared, &other, &rig.units[0]);
     rig.runtime.block_on(client.has_no_turn(reset));
-    client.command(&[0; 6]); // and that of the reset
+    client.command(&[0; 6]); // the unit attention of the reset
     client.verify();
     let (by, unit) = (Arc::clone(&other), Arc::clone(&rig.units[0]));
     let preempt = crate::manage::abort_tasks_of(Arc::clone(shared), by, unit, vec![session.nexus]);

@@ -58,7 +58,7 @@ impl Uncleared {
     pub(super) fn piece_ended(&mut self) -> Step<()> {
         let rest = self.blocks.starting_at(self.cleared.load(SeqCst));
         if !rest.is_empty() && rest == self.blocks {
-            return Err(internal_failure().into()); // it would go on for ever
+            return Err(internal_failure().into()); // it would loop for ever
         }
         self.blocks = rest;
         Ok(())

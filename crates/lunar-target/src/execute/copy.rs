@@ -403,7 +403,7 @@ impl Reader<'_, '_> {
     }
 
     /// Finds how far the source from `offset` on is all data, or all a hole that the destination
-    /// can also make. If the device cannot tell, the range counts as data.
+    /// can also make. If the device cannot determine it, the range counts as data.
     async fn look(&mut self, offset: u64) -> Step<()> {
         if self.hole_until > offset || self.data_until > offset {
             return Ok(());

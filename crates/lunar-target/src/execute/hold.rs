@@ -57,7 +57,8 @@ impl Run<'_> {
         Ok(guard)
     }
 
-    /// As [`Self::with_room`], with the result of the disk.
+    /// Locks `blocks` and does `work` like [`Self::with_room`], but also returns the result of the
+    /// disk.
     pub(super) async fn try_with_room(
         &self,
         blocks: ClaimedBlocks,

@@ -143,7 +143,7 @@ async fn save_changes(unit: Arc<LogicalUnit>) {
             }
         }
         for waiting in waiting {
-            let _ = waiting.send(saved.is_ok()); // an aborted command does not wait any more
+            let _ = waiting.send(saved.is_ok()); // an aborted command no longer waits
         }
     }
 }

@@ -85,7 +85,7 @@ pub(super) struct Blockers {
 #[derive(Debug)]
 pub(super) struct RemovedClaim {
     pub(super) claim: Claim,
-    /// As in [`ClaimEntry`]; [`HELD`] if the claim was held.
+    /// Turn of the claim in [`ClaimEntry`]; [`HELD`] if it was held.
     turn: Option<u64>,
     blockers: usize,
     is_counted: bool,

@@ -183,8 +183,8 @@ fn sharers_and_excluders_on_many_threads() {
     assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
 }
 
-/// `seclude_copies` blocks readers of the pieces of copies, though their writers do not ask for it,
-/// and of no other ranges.
+/// `seclude_copies` blocks readers of the pieces of copies without any action of their writers, and
+/// blocks no other ranges.
 #[test]
 fn pieces_of_copies_are_secluded() {
     let locks = Arc::new(RangeLocks::default());

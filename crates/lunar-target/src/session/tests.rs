@@ -273,7 +273,7 @@ fn a_change_of_the_luns_attaches_no_nexus() {
     let sessions: Vec<_> = (1..=20).map(|number| rig.log_in(number)).collect();
     assert_eq!(Rig::told(&sessions[0], 3), [POWER_ON]);
     let mut touched = rig.touched_by(|| rig.replace(|target| target.luns.truncate(200)));
-    touched.retain(|unit| *unit < 200); // the others are served no more
+    touched.retain(|unit| *unit < 200); // the others are no longer served
     assert_eq!(touched, [3]);
     assert_eq!(rig.known().iter().sum::<usize>(), 1);
     assert_eq!(Rig::told(&sessions[0], 3), [LUNS_CHANGED]);

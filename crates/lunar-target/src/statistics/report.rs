@@ -168,7 +168,7 @@ fn of_server(shared: &Shared) -> Statistics {
     for session in sessions {
         match session.key.target_name.as_ref().map(|name| targets.get_mut(name)) {
             None => discovery_sessions += 1,
-            Some(None) => {} // of a target that is gone; it will end
+            Some(None) => {} // its target is gone; it will end
             Some(Some(target)) => {
                 target.sessions += 1;
                 target.connections += session.members().len() as u64;

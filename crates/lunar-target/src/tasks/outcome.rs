@@ -34,7 +34,7 @@ pub(super) fn outcome(ran: Ran) -> Outcome {
         },
         PlanResult::Conflict => status(Status::RESERVATION_CONFLICT),
         PlanResult::Busy => Outcome { data_out_bytes: ran.wants_bytes, ..later(Status::BUSY) },
-        PlanResult::Aborted => Outcome::default(), // nobody is told
+        PlanResult::Aborted => Outcome::default(), // no response is sent
         PlanResult::Check(sense) => Outcome {
             data_out_bytes: ran.wants_bytes,
             ..check_condition(ran.unit.as_ref(), &sense)

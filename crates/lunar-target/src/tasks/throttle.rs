@@ -120,7 +120,7 @@ impl Tasks {
     ) -> Option<Option<Input>> {
         let unit = &nexus?.unit;
         if !session.quota.is_limited_at(&unit.quota) {
-            return None; // as mostly
+            return None; // the usual case
         }
         let line = session.quota.known_line(&unit.quota);
         let line = line.filter(|line| line.holds(task.attribute))?;
@@ -141,7 +141,7 @@ impl Tasks {
     ) -> ControlFlow<Option<Input>> {
         let Some(unit) = unit else { return GO };
         if matches!(turn, ThrottleStage::New) && !session.quota.is_limited_at(&unit.quota) {
-            return GO; // as mostly: there are no limits
+            return GO; // the usual case: no limits
         }
         let Some(cost) = cost(plan, unit) else { return GO };
         match std::mem::replace(turn, ThrottleStage::New) {
