@@ -32,7 +32,8 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 const LINES_FREE: u32 = 5;
 /// Time between further lines about one network.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
-/// Bits of an IPv6 address that one site cannot choose at will: its hosts share a /64.
+/// Bits of an IPv6 address that identify one site, whose hosts share a /64 and can choose the other
+/// bits at will.
 const IPV6_NETWORK_BITS: u32 = 64;
 
 /// Network of a peer, as the unit to which delays apply.

@@ -158,7 +158,7 @@ pub struct LunOptions {
     /// LUN number, 0 to 16,383. Several LUNs of a target may have the same number, each for other
     /// initiators: no initiator may see two of them.
     pub id: u16,
-    /// The unit behind it; the same `Arc` under several numbers is one unit.
+    /// The unit of the LUN; the same `Arc` under several numbers is one unit.
     pub unit: Arc<LogicalUnit>,
     /// Initiators that see it, among those that may log in.
     pub access: Access,

@@ -265,7 +265,7 @@ impl RangeLocks {
         if claims.exclusive_claims > 0 {
             self.shares.fetch_or(EXCLUSIVE, SeqCst);
         }
-        // Behind the flag: see `exclusive_mark`.
+        // Counted after the flag is set: see `exclusive_mark`.
         self.exclusive_begun.fetch_add(count as u64, SeqCst);
     }
 

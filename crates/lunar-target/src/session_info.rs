@@ -27,7 +27,7 @@ pub struct SessionInfo {
     pub commands: usize,
     /// Numbers of the LUNs that the session sees.
     pub luns: Vec<u16>,
-    /// Its connections, ordered by their CIDs.
+    /// Connections of the session, ordered by CID.
     pub connections: Vec<ConnectionInfo>,
 }
 

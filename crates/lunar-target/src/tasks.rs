@@ -118,7 +118,7 @@ enum TaskData {
     None,
     /// Buffer for its data-in.
     In(Buffer),
-    /// All its data-out.
+    /// Buffer with all its data-out.
     Out(Buffer),
 }
 

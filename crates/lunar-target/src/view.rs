@@ -38,7 +38,7 @@ pub(crate) struct LunTable {
 #[derive(Debug)]
 pub(crate) struct View {
     luns: Arc<LunTable>,
-    /// One for each unit of the table.
+    /// Slots, one for each unit of the table.
     slots: Box<[Slot]>,
     nexuses: Arc<ItlNexuses>,
     /// Time since when this is the session's view.

@@ -68,7 +68,7 @@ pub(super) struct FairQueue {
     remembered: BTreeSet<(u64, OwnerNumber)>,
     /// The largest mark that an owner had when one of its sessions went.
     mark: u64,
-    /// Numbers owners, arrivals and turns.
+    /// Last number given to an owner, an arrival or a turn.
     last_number: u64,
 }
 

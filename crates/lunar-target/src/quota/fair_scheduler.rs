@@ -256,7 +256,8 @@ mod tests {
     }
 
     /// Fault: 2,000 sessions of one address left another host 2 of 5,000 commands a second at a
-    /// unit with a limit, and each of these took 3.2 s: shares were those of sessions. Method: 200.
+    /// unit with a limit, and each of these took 3.2 s, since sessions and not owners had the
+    /// shares. Method: 200 sessions.
     #[test]
     fn a_limit_is_shared_by_owners_whatever_their_sessions() {
         let mut turns = turns(Some(1000), None);
@@ -408,7 +409,7 @@ mod tests {
         assert_eq!(turns.next().len(), 1, "the second is to be woken");
         assert!(matches!(turns.ask(second, ONE, at(0), Waker::noop()), SchedulerAnswer::Go(_)));
         assert!(turns.queue.is_empty() && turns.next().is_empty());
-        // A burst of one: the next has to wait for its tenth of a second.
+        // A burst of one command: the next has to wait for a tenth of a second.
         let third = enter(&mut turns, 3);
         let SchedulerAnswer::At(time) = turns.ask(third, ONE, at(0), Waker::noop()) else {
             panic!()

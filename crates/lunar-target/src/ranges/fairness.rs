@@ -129,7 +129,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => prop::collection::vec((0..8u64, 1..4u64).prop_map(|(at, n)| range(at, n)), 1..3),
     ];
     let step = prop_oneof![
-        // The first owner has most claims.
+        // The first owner has the most claims.
         6 => (prop_oneof![3 => Just(0), 1 => 1..4usize], ranges, prop::bool::weighted(0.7))
             .prop_map(|(owner, ranges, exclusive)| Step::Queue { owner, ranges, exclusive }),
         4 => any::<usize>().prop_map(Step::Release),

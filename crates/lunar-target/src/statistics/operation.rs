@@ -25,7 +25,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Read,
         Self::Write,

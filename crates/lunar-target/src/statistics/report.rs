@@ -37,7 +37,7 @@ pub struct Statistics {
 /// Statistics of one target.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TargetStatistics {
-    /// Its name.
+    /// Name of the target.
     pub name: String,
     /// Current sessions.
     pub sessions: u64,
@@ -49,7 +49,7 @@ pub struct TargetStatistics {
     pub header_digest_errors: u64,
     /// PDUs whose data digest was wrong.
     pub data_digest_errors: u64,
-    /// Its LUNs by number.
+    /// LUNs of the target by number.
     pub luns: Vec<LunStatistics>,
     /// Commands for LUNs that do not exist.
     pub absent_luns: Vec<OperationStatistics>,
