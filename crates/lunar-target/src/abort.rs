@@ -1,4 +1,4 @@
-//! The word to a running command that it was aborted.
+//! Signal that tells a running command that it was aborted.
 
 use futures_util::task::AtomicWaker;
 use std::future::{Future, poll_fn};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-/// Tells one running command that it was aborted.
+/// Signals one running command that it was aborted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AbortSignal {
     shared: Arc<Shared>,
@@ -16,7 +16,7 @@ pub(crate) struct AbortSignal {
 #[derive(Debug, Default)]
 struct Shared {
     raised: AtomicBool,
-    /// Who waits, if anyone: a command does one thing at a time.
+    /// Waker of the waiter, if there is one: a command waits in one place at a time.
     waiting: AtomicWaker,
 }
 
@@ -25,19 +25,19 @@ struct Shared {
 pub(crate) struct Aborted;
 
 impl AbortSignal {
-    /// Aborts the command at the next point where it can be.
+    /// Aborts the command at the next point where it can be aborted.
     pub(crate) fn raise(&self) {
         self.shared.raised.store(true, Ordering::SeqCst);
         self.shared.waiting.wake();
     }
 
-    /// Goes on unless the command was aborted.
+    /// Returns an error if the command was aborted.
     pub(crate) fn check(&self) -> Result<(), Aborted> {
         if self.shared.raised.load(Ordering::SeqCst) { Err(Aborted) } else { Ok(()) }
     }
 
-    /// Waits for `work`, but no longer than until the command is aborted. `work` is dropped then:
-    /// it must be something that has no effect on the medium.
+    /// Waits for `work` until the command is aborted. `work` is then dropped, so it must have no
+    /// effect on the medium.
     pub(crate) async fn unless<T>(&self, work: impl Future<Output = T>) -> Result<T, Aborted> {
         let mut work = pin!(work);
         poll_fn(|context| {
@@ -46,15 +46,15 @@ impl AbortSignal {
                 return Poll::Ready(Ok(done));
             }
             self.shared.waiting.register(context.waker());
-            // It may have been raised before anyone could be woken.
+            // The signal may have been raised before the waker was registered.
             self.check()?;
             Poll::Pending
         })
         .await
     }
 
-    /// Waits until the command may move data in this turn ([`lunar_net::may_move`]), but no
-    /// longer than until it is aborted.
+    /// Waits until the command may move data in this turn ([`lunar_net::may_move`]), or until it is
+    /// aborted.
     pub(crate) async fn may_move(&self) -> Result<(), Aborted> {
         self.unless(lunar_net::may_move()).await
     }
@@ -77,8 +77,8 @@ mod tests {
         assert_eq!(signal.check(), Err(Aborted));
     }
 
-    /// Fault: an aborted VERIFY waited for a turn in which it could move its next piece, and others
-    /// of its session were always before it: a reset by another host took 7 s.
+    /// Fault: an aborted VERIFY waited for a turn in which it could move its next piece, and other
+    /// commands of its session were always served first: a reset by another host took 7 s.
     #[test]
     fn an_aborted_command_waits_for_no_turn() {
         let signal = AbortSignal::default();

@@ -1,4 +1,4 @@
-//! Who may log in where, and what each may see.
+//! Access rules: who may log in to a target, and which LUNs each initiator may see.
 
 use crate::access_list::Access;
 use crate::catalogue::ServedTarget;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Where a connection came from, and which of our addresses it reached.
+/// Peer address of a connection, and the local address and portal that it reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     pub(crate) peer: SocketAddr,
@@ -25,17 +25,18 @@ pub(crate) struct Path {
     pub(crate) portal: usize,
 }
 
-/// Portal group of discovery sessions, which belong to no target, at portals of no group.
+/// Portal group of discovery sessions, which belong to no target, at portals without a group.
 const DISCOVERY_PORTAL_GROUP: u16 = 1;
 
-/// Tag of the portal group that this connection reached; of `target`, or of none for discovery.
+/// Tag of the portal group that this connection reached: that of `target`, or the default for
+/// discovery if `target` is `None`.
 pub(crate) fn portal_group(shared: &Shared, target: Option<&TargetOptions>, path: Path) -> u16 {
     let default = target.map_or(DISCOVERY_PORTAL_GROUP, |target| target.portal_group);
     let portal = shared.portals.get(path.portal);
     portal.and_then(|portal| portal.portal_group).unwrap_or(default)
 }
 
-/// The SCSI target port of a portal group. The tag is the relative identifier too: neither a
+/// The SCSI target port of a portal group. The tag is also the relative identifier: neither a
 /// restart nor the order of portals changes it, and no two ports of a target share one.
 pub(crate) fn target_port(target: &TargetOptions, portal_group_tag: u16) -> TargetPort {
     TargetPort { name: target.name.clone(), portal_group_tag, relative_id: portal_group_tag }
@@ -47,8 +48,8 @@ pub(crate) fn target_ports(target: &TargetOptions, portals: &[Portal]) -> Vec<Ta
     tags.into_iter().map(|tag| target_port(target, tag)).collect()
 }
 
-/// Judges a login's first claim. What an initiator may not use it is told does not exist; the
-/// reason beside the status is for the log.
+/// Judges the first claim of a login. A target that the initiator may not use is reported as not
+/// found; the reason beside the status is for the log.
 pub(crate) fn identify(
     shared: &Shared,
     claim: &Claim,
@@ -92,13 +93,15 @@ pub(crate) fn identify(
     Ok(admission(tag, target.alias.clone(), demand, target.offer.clone()))
 }
 
-/// A discovery session is sent no more at once than a login: its texts are short.
+/// Offer for discovery sessions. The segment limit is that of a login, since discovery texts are
+/// short.
 fn discovery_offer() -> Offer {
     let max_recv_data_segment_bytes = LOGIN_SEGMENT_BYTES_MAX as u32;
     Offer { max_recv_data_segment_bytes, ..Offer::default() }
 }
 
-/// The credential for this initiator; an entry that names it comes before one for all.
+/// The credential for this initiator. An entry that names the initiator takes precedence over one
+/// for all initiators.
 fn chap_demand(target: &TargetOptions, initiator: &str) -> Result<Option<ChapDemand>, ()> {
     if target.chap.is_empty() {
         return Ok(None);
@@ -114,14 +117,14 @@ fn named_credential<'t>(target: &'t TargetOptions, initiator: &str) -> Option<&'
     })
 }
 
-/// Whether the target that is asked for has a credential for the very name of this initiator.
+/// True when the claimed target has a credential for exactly this initiator name.
 pub(crate) fn has_own_credential(shared: &Shared, claim: &Claim) -> bool {
     let target = claim.target_name.as_deref().and_then(|name| shared.target(name));
     target.is_some_and(|target| named_credential(&target, &claim.initiator_name).is_some())
 }
 
-/// Whether an initiator that has proven the CHAP name `user` has proven its own name with it: one
-/// credential for several initiators proves that it is one of them.
+/// True when an initiator that has proven the CHAP name `user` has thereby proven its own name. A
+/// credential for several initiators only proves that the initiator is one of them.
 pub(crate) fn proves_name(target: &TargetOptions, initiator: &str, user: Option<&str>) -> bool {
     let named = named_credential(target, initiator);
     named.is_some_and(|entry| user == Some(&entry.demand.initiator.user))
@@ -133,24 +136,24 @@ fn entropy() -> Option<[u8; 33]> {
     Some(bytes)
 }
 
-/// What a discovery session asks for: a part of a list of targets.
+/// Query of a discovery session for a part of the list of targets.
 #[derive(Debug)]
 pub(crate) struct TargetsQuery {
-    /// One name, or all.
+    /// Restricts the list to one name; `None` lists all targets.
     pub(crate) only: Option<String>,
-    /// Those behind this one in the order of names.
+    /// Lists only targets behind this name in the order of names.
     pub(crate) after: Option<String>,
-    /// How much text of them is wanted.
+    /// Bytes of text after which the list is cut.
     pub(crate) text_bytes: usize,
 }
 
-/// To judge whether a target is shown counts in a turn as so many bytes that are moved: 2,000 of
-/// them take some 50 us.
+/// Bytes of moved data that the check whether a target is visible counts for in a turn: 2,000
+/// checks take some 50 us.
 const TARGET_BYTES: usize = 512;
 
-/// The targets a discovery session is shown, with the addresses to reach them at, and whether there
-/// are more behind them. What is served may change between two parts of a list: what is there all
-/// the time is listed once.
+/// Returns the targets that a discovery session may see, with the addresses to reach them at, and
+/// whether more follow. The catalogue may change between two parts of a list: a target that is
+/// there all the time is listed once.
 pub(crate) fn visible_targets(
     shared: &Shared,
     initiator: &str,
@@ -182,8 +185,8 @@ pub(crate) fn visible_targets(
     (records, false)
 }
 
-/// Every portal as an initiator can reach it: as advertised, or as listened on; a wildcard stands
-/// for the address this connection reached.
+/// Addresses of every portal that an initiator can reach: the advertised address, or the one
+/// listened on. A wildcard is replaced with the local address that this connection reached.
 fn addresses(shared: &Shared, target: &TargetOptions, path: Path) -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for (index, (portal, listening)) in shared.portals.iter().zip(&shared.addresses).enumerate() {
@@ -211,18 +214,18 @@ fn same_family(a: IpAddr, b: IpAddr) -> bool {
     a.is_ipv4() == b.to_canonical().is_ipv4()
 }
 
-/// What an initiator may do to all that use the units of a target.
+/// Rights of an initiator to operations that affect all users of the units of a target.
 #[derive(Debug)]
 pub(crate) struct UnitRights {
     administers_target: bool,
-    /// Addresses of the units that it does not administer.
+    /// Addresses of the units that the initiator does not administer.
     others: HashSet<usize>,
 }
 
 impl UnitRights {
-    /// The rights of an initiator of this name, seen from this address. A LUN that says who
-    /// administers it says so in place of the target; a unit of several LUNs is administered by
-    /// those who may through each of them that they see.
+    /// The rights of the initiator with this name at this address. A LUN's own list of
+    /// administrators replaces the target's list. A unit with several LUNs is administered by
+    /// initiators that may administer it through each of the LUNs that they see.
     pub(crate) fn new(target: &TargetOptions, initiator: &str, address: IpAddr) -> Self {
         let administers_target = may_administer(target.administer.as_ref(), initiator);
         let may = |lun: &LunOptions| match &lun.administer {
@@ -245,8 +248,8 @@ impl UnitRights {
     }
 }
 
-/// Whether what initiators may do at a target may be something else than it was: the lists of
-/// administrators are others, or are about other units or initiators.
+/// True when the rights of initiators at a target may have changed: the lists of administrators
+/// differ, or apply to other units or initiators.
 pub(crate) fn may_change_rights(old: &TargetOptions, new: &TargetOptions) -> bool {
     if old.administer != new.administer {
         return true;
@@ -255,7 +258,7 @@ pub(crate) fn may_change_rights(old: &TargetOptions, new: &TargetOptions) -> boo
     if !has_lists(old) && !has_lists(new) {
         return false;
     }
-    // A unit is administered through all its LUNs: one without a list counts where the target has
+    // A unit is administered through all its LUNs: a LUN without a list counts when the target has
     // one.
     let counts = |lun: &&LunOptions| lun.administer.is_some() || new.administer.is_some();
     let key = |lun: &LunOptions| Arc::as_ptr(&lun.unit);
@@ -264,12 +267,13 @@ pub(crate) fn may_change_rights(old: &TargetOptions, new: &TargetOptions) -> boo
     !before.eq(after.map(|lun| (key(lun), &lun.administer, &lun.access)))
 }
 
-/// Whether a list of administrators names the initiator; without a list all are administrators.
+/// True when a list of administrators names the initiator. Without a list all initiators are
+/// administrators.
 pub(crate) fn may_administer(list: Option<&Vec<String>>, initiator: &str) -> bool {
     list.is_none_or(|names| names.iter().any(|name| name.eq_ignore_ascii_case(initiator)))
 }
 
-/// The number of two LUNs that somebody could see both.
+/// Returns the number of two LUNs that one initiator could both see, if there are any.
 pub(crate) fn ambiguous_lun(target: &TargetOptions) -> Option<u16> {
     let mut by_id: BTreeMap<u16, Vec<&Access>> = BTreeMap::new();
     for lun in &target.luns {
@@ -301,8 +305,8 @@ mod tests {
         }
     }
 
-    /// Goal: a change of what is served may change rights where a list of administrators is another
-    /// one, or about another unit or other initiators; and nowhere else.
+    /// Goal: a change of the catalogue counts as a change of rights only if a list of
+    /// administrators differs, or applies to another unit or to other initiators.
     #[test]
     fn rights_may_change_with_the_lists_alone() {
         let unit = |number| {
@@ -331,7 +335,7 @@ mod tests {
         let mut narrowed = own.clone();
         narrowed.luns[0].access.initiators = vec!["iqn.2026-11.org.example:a".to_owned()];
         assert!(may_change_rights(&own, &narrowed));
-        // Another LUN of the unit, which the target's list is for.
+        // A second LUN of the unit, to which the target's list applies.
         let both = with(Some(Vec::new()), vec![lun(0, &one, name()), lun(1, &one, None)]);
         assert!(may_change_rights(&with(Some(Vec::new()), vec![lun(0, &one, name())]), &both));
     }
@@ -340,7 +344,8 @@ mod tests {
         Portal { portal_group, ..Portal::new("127.0.0.1:0".parse().unwrap()) }
     }
 
-    /// Goal: one port for each portal group, whatever the order and number of portals.
+    /// Goal: there is one port for each portal group, in order, whatever the order and number of
+    /// portals.
     #[test]
     fn ports_are_portal_groups_in_order() {
         let portals = [Some(7), None, Some(1), Some(7), None].map(portal);

@@ -1,10 +1,11 @@
-//! Names and networks that are let in, and what two such lists have in common.
+//! Access lists of initiator names and networks, and their intersection.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Who may log in (or see a LUN). An empty list allows all; both lists must match.
+/// List of initiators that may log in (or see a LUN). An empty list allows all; both the name and
+/// the address must match.
 ///
-/// A name is what an initiator calls itself: without CHAP it is a claim, not a proof.
+/// A name is only what an initiator claims: without CHAP it is not proven.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Access {
     /// Initiator names, compared without case.
@@ -13,12 +14,12 @@ pub struct Access {
     pub networks: Vec<Network>,
 }
 
-/// An address prefix. IPv4 addresses mapped into IPv6 (`::ffff:10.0.0.0/104`) are IPv4 ones.
+/// An address prefix. IPv4 addresses mapped into IPv6 (`::ffff:10.0.0.0/104`) count as IPv4.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Network {
-    /// Any address in it.
+    /// Any address in the network.
     pub address: IpAddr,
-    /// How many leading bits count.
+    /// Number of leading bits that count.
     pub prefix_bits: u8,
 }
 
@@ -29,7 +30,7 @@ impl Network {
     /// Reads `10.1.0.0/16`, `2001:db8::/64`, or a single address.
     ///
     /// # Errors
-    /// A text that says what is wrong.
+    /// A text that says what is wrong with the input.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
@@ -48,7 +49,7 @@ impl Network {
         Ok(Self { address, prefix_bits }.canonical())
     }
 
-    /// IPv4 as IPv4, and no address bits behind the prefix.
+    /// The same network with IPv4 as IPv4, and no address bits behind the prefix.
     fn canonical(self) -> Self {
         match self.address {
             IpAddr::V4(address) => Self::v4(address, self.prefix_bits.min(32)),
@@ -71,14 +72,14 @@ impl Network {
         Self { address, prefix_bits }
     }
 
-    /// Whether `address` lies in it; IPv4 addresses mapped into IPv6 count as IPv4.
+    /// True when `address` lies in the network; IPv4 addresses mapped into IPv6 count as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let net = self.canonical();
         let host = Self { address: address.to_canonical(), prefix_bits: net.prefix_bits };
         net.address.is_ipv4() == host.address.is_ipv4() && net == host.canonical()
     }
 
-    /// The addresses in both: of two networks one holds the other, or they share nothing.
+    /// The intersection of two networks: either one contains the other, or they share no address.
     fn and(self, other: Self) -> Option<Self> {
         let (one, other) = (self.canonical(), other.canonical());
         let (outer, inner) =
@@ -95,19 +96,19 @@ impl std::fmt::Display for Network {
 }
 
 impl Access {
-    /// Whether an initiator of this name at this address may pass.
+    /// True when an initiator of this name at this address is allowed.
     pub fn allows(&self, initiator: &str, address: IpAddr) -> bool {
         let name = self.initiators.is_empty()
             || self.initiators.iter().any(|allowed| allowed.eq_ignore_ascii_case(initiator));
         name && self.allows_address(address)
     }
 
-    /// Whether its networks let this address pass.
+    /// True when the networks of the list allow this address.
     pub(crate) fn allows_address(&self, address: IpAddr) -> bool {
         self.networks.is_empty() || self.networks.iter().any(|net| net.contains(address))
     }
 
-    /// Those whom both let in; `None`: nobody.
+    /// The intersection: the initiators that both lists allow. `None` if there are none.
     #[must_use]
     pub fn and(&self, other: &Self) -> Option<Self> {
         let same_name =
@@ -118,13 +119,14 @@ impl Access {
         })
     }
 
-    /// Whether one initiator could see two LUNs of these, in a target of this.
+    /// True when one initiator could see two LUNs with these lists, in a target with this list.
     pub fn may_see_both(&self, one: &Self, other: &Self) -> bool {
         self.and(one).and_then(|one| one.and(other)).is_some()
     }
 }
 
-/// What two lists have in common, where an empty one stands for everything; `None`: nothing.
+/// Entries that two lists have in common. An empty list stands for everything; `None` if the lists
+/// share nothing.
 fn common<T: Clone>(one: &[T], other: &[T], both: impl Fn(&T, &T) -> Option<T>) -> Option<Vec<T>> {
     match (one, other) {
         ([], all) | (all, []) => Some(all.to_vec()),
@@ -163,13 +165,13 @@ mod tests {
         }
     }
 
-    /// Goal: an IPv4 network written in IPv6 is that network, not a single address of it.
+    /// Goal: an IPv4 network written in IPv6 is the whole network, not a single address of it.
     #[test]
     fn mapped_networks_are_ipv4_networks() {
         assert_eq!(net("::ffff:10.1.2.3/112"), net("10.1.0.0/16"));
         assert_eq!(net("::ffff:0:0/96"), net("0.0.0.0/0"));
         assert_eq!(net("::ffff:10.1.2.3").to_string(), "10.1.2.3/32");
-        // Wider than all of IPv4: an IPv6 network, in which no host lies.
+        // Wider than all of IPv4: an IPv6 network that contains no host.
         assert!(!net("::ffff:0:0/95").contains("10.1.2.3".parse().unwrap()));
     }
 
@@ -202,7 +204,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: `and` lets in exactly those whom both let in, and says so when that is nobody.
+        /// Goal: `and` allows exactly the initiators that both lists allow, and returns `None` when
+        /// there are none.
         #[test]
         fn and_is_both(
             one in lists(),
@@ -225,7 +228,7 @@ mod tests {
             }
         }
 
-        /// Goal: a network as it is shown is the network that was read.
+        /// Goal: the displayed form of a network parses to the same network.
         #[test]
         fn networks_are_shown_as_read(list in lists()) {
             for network in list.networks {

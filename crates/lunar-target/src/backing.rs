@@ -1,7 +1,7 @@
-//! Backing files that are deleted, renamed, replaced or truncated while they are served.
+//! Checks of backing files that are deleted, renamed, replaced or truncated while they are served.
 //!
-//! One thread of a server starts a round of looks every [`LOOK_INTERVAL`]; the looks are made by
-//! another thread, which a file system that does not answer holds up alone. Cores take no part.
+//! One thread of a server starts a round of checks every [`LOOK_INTERVAL`]. Other threads make the
+//! checks, so a file system that does not respond blocks only them. Cores take no part.
 
 use crate::server::Shared;
 use lunar_block::{BackingPath, BackingProbe, BackingState, BlockDevice};
@@ -13,48 +13,49 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How often each backing file is looked at.
+/// Interval between two checks of each backing file.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// A look that takes longer is reported.
+/// Duration after which a check in progress is reported.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(30);
-/// Threads that look. Each but one is held up by a file system that does not answer.
+/// Limit of threads that check files. Further threads run only while others are blocked by file
+/// systems that do not respond.
 const LOOKERS_MAX: usize = 8;
 
-/// What is wrong with a backing file.
+/// A fault of a backing file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BackingFault {
-    /// No name leads to it any more: its data is gone when the disk is closed.
+    /// No name leads to the file any more: its data is gone when the disk is closed.
     Deleted {
-        /// Path by which it can be copied as long as it is open.
+        /// Path through which the file can be copied as long as it is open.
         open_path: PathBuf,
-        /// Path that it had.
+        /// Path that the file had.
         path: PathBuf,
     },
-    /// It has another name, and its own leads nowhere or to another file: the next start will not
-    /// find it.
+    /// The file has another name, and its own path leads nowhere or to another file: the next start
+    /// will not find it.
     Renamed {
-        /// Path that it had.
+        /// Path that the file had.
         path: PathBuf,
-        /// Path that it has now, if that is known.
+        /// Path that the file has now, if known.
         new_path: Option<PathBuf>,
-        /// Another file has its path now.
+        /// True when another file has the old path now.
         is_replaced: bool,
     },
-    /// It was shorter than the disk, and may be so still: what lay beyond is lost.
+    /// The file was shorter than the disk, and may still be: the data beyond its end is lost.
     Truncated {
-        /// The smallest size that it was seen to have, in bytes.
+        /// The smallest size of the file that was seen, in bytes.
         file_bytes: u64,
         /// The size of the disk in bytes.
         disk_bytes: u64,
     },
-    /// Its file system does not know it any more.
+    /// The file system no longer knows the file.
     Lost {
-        /// What the file system says.
+        /// The error of the file system.
         error: String,
     },
-    /// Its file system does not answer.
+    /// The file system does not respond.
     NoAnswer {
-        /// For how long.
+        /// Seconds without a response.
         seconds: u64,
     },
 }
@@ -93,7 +94,7 @@ impl BackingFault {
     }
 }
 
-/// What is known of the backing file of a unit.
+/// State of the backing file of a unit.
 #[derive(Debug)]
 pub(crate) struct Backing {
     device: String,
@@ -103,20 +104,20 @@ pub(crate) struct Backing {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Found by the last look that ended.
+    /// Faults found by the last finished check.
     faults: Vec<BackingFault>,
-    /// The smallest size in bytes, of those below that of the disk, since the last recovery. A
-    /// write to the last block makes the file as long as before, with a hole in the place of the
-    /// data.
+    /// The smallest size in bytes below that of the disk since the last recovery. A write to the
+    /// last block makes the file as long as before, with a hole in place of the data.
     truncated_to: Option<u64>,
-    /// The log says that the file is longer than the disk.
+    /// True when the log already reports that the file is longer than the disk.
     is_longer: bool,
-    /// A look is under way or has to wait for a thread.
+    /// True when a check is in progress or waits for a thread.
     is_due: bool,
     look_began: Option<Instant>,
-    /// How often an operator has recovered it: what a look found before holds no more.
+    /// Number of recoveries by an operator. The result of a check that began before a recovery is
+    /// void.
     recoveries: u64,
-    /// The log says that the file system does not answer.
+    /// True when the log already reports that the file system does not respond.
     is_late: bool,
 }
 
@@ -126,7 +127,7 @@ impl Backing {
         Arc::new(Self { device, probe, state: Mutex::default() })
     }
 
-    /// What is wrong now, the worst first.
+    /// Current faults, the worst first.
     pub(crate) fn faults(&self) -> Vec<BackingFault> {
         let state = self.state();
         let waited = state.look_began.map_or(Duration::ZERO, |began| began.elapsed());
@@ -137,12 +138,12 @@ impl Backing {
         faults
     }
 
-    /// Whether it was shorter than the disk since the last recovery.
+    /// True when the file was shorter than the disk at some time since the last recovery.
     pub(crate) fn was_truncated(&self) -> bool {
         self.state().truncated_to.is_some()
     }
 
-    /// It has the size of the disk again, and an operator accepts what is lost.
+    /// Called when the file has the size of the disk again, and an operator accepts the loss.
     pub(crate) fn recovered(&self) {
         let mut state = self.state();
         state.truncated_to = None;
@@ -150,12 +151,13 @@ impl Backing {
         state.faults.retain(|fault| !matches!(fault, BackingFault::Truncated { .. }));
     }
 
-    /// Claims the next look; `false`: there is nothing to look at, or the last look has not ended.
+    /// Claims the next check. Returns `false` if there is no file to check or the last check has
+    /// not ended.
     fn claim_look(&self) -> bool {
         self.probe.is_some() && !std::mem::replace(&mut self.state().is_due, true)
     }
 
-    /// Looks. May block.
+    /// Checks the file. May block.
     fn look(&self) {
         let Some(probe) = &self.probe else { return };
         let recoveries = {
@@ -164,7 +166,7 @@ impl Backing {
             state.recoveries
         };
         let found = probe.look();
-        // Only one that was renamed is asked for its new name: that may block as well.
+        // Only a renamed file needs its new path, since the query may block as well.
         let new_path = match &found {
             Ok(found) if !found.is_deleted && found.path != BackingPath::Same => probe.new_path(),
             _ => None,
@@ -178,7 +180,7 @@ impl Backing {
         }
     }
 
-    /// Keeps what a look has found, and writes what is new to the log.
+    /// Stores the faults that a check has found, and logs the new ones.
     fn tell(&self, state: &mut State, faults: Vec<BackingFault>) {
         let device = &self.device;
         for fault in &faults {
@@ -195,7 +197,7 @@ impl Backing {
         state.faults = faults;
     }
 
-    /// Writes to the log that a look takes too long.
+    /// Logs that a check takes too long.
     fn tell_if_late(&self) {
         let mut state = self.state();
         let late = state.look_began.is_some_and(|began| began.elapsed() > LOOK_TIME_MAX);
@@ -253,7 +255,7 @@ impl State {
     }
 }
 
-/// Looks at the backing files of a server from time to time, until it is dropped.
+/// Checks the backing files of a server periodically until dropped.
 #[derive(Debug)]
 pub(crate) struct BackingWatcher {
     stop: Option<Sender<()>>,
@@ -273,7 +275,7 @@ impl BackingWatcher {
 impl Drop for BackingWatcher {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // It asks no file system anything itself.
+        // The watching thread itself calls no file system, so the join does not block for long.
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that watches backing files panicked");
         }
@@ -291,7 +293,7 @@ fn watch(shared: &Weak<Shared>, stopped: &Receiver<()>) {
     }
 }
 
-/// The looks that are to be made.
+/// Queue of pending checks.
 #[derive(Debug, Default)]
 struct Looks {
     queue: Mutex<Queue>,
@@ -301,12 +303,12 @@ struct Looks {
 struct Queue {
     due: VecDeque<Arc<Backing>>,
     lookers: usize,
-    /// The log says that all threads are held up.
+    /// True when the log already reports that all threads are blocked.
     is_stuck: bool,
 }
 
 impl Looks {
-    /// Has all of them looked at, but for those whose last look has not ended.
+    /// Queues checks of all files whose last check has ended.
     fn begin_round(self: &Arc<Self>, backings: &[Arc<Backing>]) {
         backings.iter().for_each(|backing| backing.tell_if_late());
         let mut queue = lock(&self.queue);
@@ -326,12 +328,12 @@ impl Looks {
         let looks = Arc::clone(self);
         match Builder::new().name("backing-look".to_owned()).spawn(move || looks.run()) {
             Ok(_) => queue.lookers += 1,
-            // What is due stays so.
+            // The pending checks stay in the queue.
             Err(error) => tracing::error!(%error, "backing files are not watched: no thread"),
         }
     }
 
-    /// Looks at one after the other until none is due.
+    /// Checks one file after the other until the queue is empty.
     fn run(&self) {
         loop {
             let mut queue = lock(&self.queue);

@@ -1,7 +1,8 @@
-//! Failed logins make the next ones from the same network wait.
+//! Delays of logins after failed logins from the same network.
 //!
-//! Secrets of 96 bits are not found by trying, shorter ones may be; and a peer that tries without
-//! end costs work. Nobody else's logins wait: what is counted is counted for one network.
+//! Secrets of 96 bits cannot be found by trying, shorter ones may be; and a peer that tries without
+//! end costs work. Failures are counted for each network, so logins from other networks do not
+//! wait.
 
 use crate::options::Limits;
 use lunar_scsi::share::Origin;
@@ -19,21 +20,23 @@ use tokio::sync::oneshot;
 
 /// The first wait; each further failure doubles it.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// Networks that are remembered at once; beyond, the one that failed longest ago is forgotten.
+/// Number of networks that are remembered at once; beyond it the one that failed longest ago is
+/// forgotten.
 const NETWORKS_MAX: usize = 4096;
-/// Logins of one network that wait at once; one more takes the place of another.
+/// Number of logins of one network that wait at once; a further one replaces another.
 const WAITING_MAX: usize = 8;
-/// A network without refused logins for so long is forgotten.
+/// Time without refused logins after which a network is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-/// Refusals in a row that get a line of the log each; then one an interval, and the first for each
-/// other reason.
+/// Refusals in a row that get a log line each; later there is one line an interval, and one for
+/// each other reason.
 const LINES_FREE: u32 = 5;
-/// Between further lines about one network.
+/// Time between further lines about one network.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
-/// Bits of an IPv6 address that one site cannot choose at will: its hosts share a /64.
+/// Bits of an IPv6 address that identify one site, whose hosts share a /64 and can choose the other
+/// bits at will.
 const IPV6_NETWORK_BITS: u32 = 64;
 
-/// Who logs in, as far as waiting is concerned.
+/// Network of a peer, as the unit to which delays apply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Hash)]
 pub(crate) struct PeerNetwork(IpAddr);
 
@@ -49,7 +52,7 @@ impl PeerNetwork {
         })
     }
 
-    /// The same as an opaque number.
+    /// The network as an opaque number.
     pub(crate) fn origin(self) -> Origin {
         Origin(match self.0 {
             IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
@@ -58,25 +61,26 @@ impl PeerNetwork {
     }
 }
 
-/// Under which name a login is made, as far as waiting is concerned.
+/// Initiator name of a login, as far as delays are concerned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant<'a> {
-    /// The initiator name, which anybody may claim.
+    /// The initiator name, which any peer may claim.
     pub(crate) name: &'a str,
-    /// The target has a credential for this very name.
+    /// True when the target has a credential for exactly this name.
     pub(crate) is_configured: bool,
 }
 
-/// When a login may go on.
+/// Delay before a login may go on.
 #[derive(Debug)]
 pub(crate) enum LoginDelay {
-    /// At once.
+    /// No delay.
     Now,
-    /// After this; until [`Backoff::waited`] is called it counts as waiting.
+    /// Delay, and the ticket of the login; the login counts as waiting until [`Backoff::waited`] is
+    /// called.
     After(Duration, WaitTicket),
 }
 
-/// What a login holds while it waits.
+/// Ticket that a login holds while it waits.
 #[derive(Debug)]
 pub(crate) struct WaitTicket {
     id: u64,
@@ -84,14 +88,14 @@ pub(crate) struct WaitTicket {
 }
 
 impl WaitTicket {
-    /// Ready once a later login has taken this one's place.
+    /// Ready once a later login has replaced this one.
     pub(crate) fn poll_replaced(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.replaced.is_terminated() {
             return Poll::Pending;
         }
         match Pin::new(&mut self.replaced).poll(context) {
             Poll::Ready(Ok(())) => Poll::Ready(()),
-            // Its network was forgotten: nobody takes a place from it any more.
+            // The network was forgotten: no login replaces this one any more.
             Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
         }
     }
@@ -101,24 +105,24 @@ impl WaitTicket {
 #[derive(Debug)]
 struct WaitingLogin {
     id: u64,
-    /// Of the initiator name.
+    /// Hash of the initiator name.
     name_hash: u64,
     is_configured: bool,
     replace: oneshot::Sender<()>,
 }
 
-/// What a refused login may have been.
+/// Kind of a refused login.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Failure {
-    /// A secret that was tried out.
+    /// Possibly a guess of a secret.
     Unproven,
-    /// A name that was tried out.
+    /// Possibly a guess of a name.
     Hidden,
-    /// Neither: nothing was to be learned from it, and nobody has to wait for it.
+    /// Neither: the peer could learn nothing from the refusal, which therefore causes no delay.
     Other,
 }
 
-/// The failures of all networks.
+/// The failed logins of all networks.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     failures_free: u32,
@@ -131,20 +135,21 @@ pub(crate) struct Backoff {
 #[derive(Debug, Default)]
 struct Failures {
     count: u32,
-    /// One of them was a proof that failed: only a proof outweighs it.
+    /// True when one of them was a failed proof: only a successful proof outweighs it.
     unproven: bool,
     last: Time,
     /// The oldest first.
     waiting: Vec<WaitingLogin>,
     lines: u32,
     last_line: Time,
-    /// The reasons that had a line in this interval.
+    /// Reasons that were logged in this interval.
     told: Vec<&'static str>,
     untold: u64,
 }
 
 impl Backoff {
-    /// None has failed yet. Whoever waits has half the time of a login left, at least.
+    /// Creates a state without failures. The longest delay is half the time of a login, so that the
+    /// other half remains.
     pub(crate) fn new(limits: &Limits) -> Self {
         let wait_max = limits.login_backoff_seconds_max.min(limits.login_seconds / 2);
         Self {
@@ -156,8 +161,8 @@ impl Backoff {
         }
     }
 
-    /// May a login of this network go on? If too many of it wait already, this one takes the place
-    /// of another.
+    /// Returns the delay of a login of this network. If too many logins of the network wait
+    /// already, this one replaces another.
     pub(crate) fn turn(&self, network: PeerNetwork, who: Claimant<'_>, now: Time) -> LoginDelay {
         let mut networks = self.networks();
         let Some(failures) = networks.get_mut(&network) else { return LoginDelay::Now };
@@ -182,15 +187,15 @@ impl Backoff {
         LoginDelay::After(wait, WaitTicket { id, replaced })
     }
 
-    /// A login waits no more, whatever becomes of it.
+    /// Called when a login stops waiting, whatever its result.
     pub(crate) fn waited(&self, network: PeerNetwork, ticket: &WaitTicket) {
         if let Some(failures) = self.networks().get_mut(&network) {
             failures.waiting.retain(|login| login.id != ticket.id);
         }
     }
 
-    /// A login was refused, for a reason of this label. Gives how many refusals of this network the
-    /// log has not told, if it is to tell this one.
+    /// Counts a refused login with a reason of this label. Returns the number of refusals of this
+    /// network that were not logged, if this one is to be logged.
     pub(crate) fn refused(
         &self,
         network: PeerNetwork,
@@ -214,13 +219,14 @@ impl Backoff {
         failures.line(label, now)
     }
 
-    /// A login went through. It outweighs all failures, but one that had nothing to `prove` does
-    /// not outweigh wrong proofs: a target open to all would give endless tries at another.
+    /// Called when a login succeeded. A success outweighs all failures, except that a login with
+    /// nothing to prove (`proven` is false) does not outweigh wrong proofs: otherwise a target open
+    /// to all would allow endless guesses at another.
     pub(crate) fn succeeded(&self, network: PeerNetwork, proven: bool) {
         let mut networks = self.networks();
         let Some(failures) = networks.get_mut(&network) else { return };
         if proven || !failures.unproven {
-            // Those that wait still count: else each success would let in eight more.
+            // Waiting logins still count; otherwise each success would let in eight more.
             failures.clear();
             if failures.waiting.is_empty() {
                 networks.remove(&network);
@@ -234,14 +240,14 @@ impl Backoff {
 }
 
 impl Failures {
-    /// Forgets all but who waits.
+    /// Forgets all but the waiting logins.
     fn clear(&mut self) {
         *self = Self { waiting: std::mem::take(&mut self.waiting), ..Self::default() };
     }
 
-    /// Refuses a login that waits, if there are too many: of those whose names have a credential
-    /// each name counts for itself, all others count together. The one with the most gives up a
-    /// place; of the others together, the name with the most; the oldest of that.
+    /// Removes a waiting login if there are too many. Each name that has a credential counts for
+    /// itself, all other names count together. The group with the most logins gives up one; in the
+    /// group of other names, the name with the most; of that name, the oldest login.
     fn bound_waiting(&mut self) {
         if self.waiting.len() <= WAITING_MAX {
             return;
@@ -256,7 +262,7 @@ impl Failures {
         let shares: Vec<_> = self.waiting.iter().map(share).collect();
         let most = shares.iter().max();
         if let Some(oldest) = shares.iter().position(|share| Some(share) == most) {
-            // Where nobody listens any more, it is about to say that it waits no more.
+            // If the receiver is gone, the login is about to report that it no longer waits.
             let _ = self.waiting.remove(oldest).replace.send(());
         }
     }
@@ -308,7 +314,7 @@ mod tests {
         Time::ZERO.after(Duration::from_secs(seconds))
     }
 
-    /// What the next login of `who` waits, in milliseconds.
+    /// The delay of the next login of `who`, in milliseconds.
     fn wait(backoff: &Backoff, who: PeerNetwork, now: Time) -> u128 {
         match backoff.turn(who, claimant("iqn.a", false), now) {
             LoginDelay::Now => 0,
@@ -323,7 +329,7 @@ mod tests {
         Claimant { name, is_configured }
     }
 
-    /// A login that begins to wait.
+    /// The ticket of a login that begins to wait.
     fn ticket(backoff: &Backoff, who: PeerNetwork, name: &str, is_configured: bool) -> WaitTicket {
         match backoff.turn(who, claimant(name, is_configured), at(1)) {
             LoginDelay::After(_, ticket) => ticket,
@@ -396,20 +402,20 @@ mod tests {
         backoff.waited(who, &tickets.pop().unwrap());
         let another = ticket(&backoff, who, "iqn.a", false);
         assert!(!tickets[WAITING_MAX..].iter_mut().any(is_replaced), "there was room");
-        // A success forgets the failures, not those that wait.
+        // A success forgets the failures, but not the waiting logins.
         backoff.succeeded(who, true);
         assert_eq!(wait(&backoff, who, at(1)), 0);
         assert_eq!(backoff.networks()[&who].waiting.len(), WAITING_MAX);
         tickets.iter().chain([&another]).for_each(|ticket| backoff.waited(who, ticket));
         backoff.succeeded(who, true);
         assert!(backoff.networks().is_empty());
-        // Of a network that is forgotten.
+        // Tickets of a network that is forgotten.
         tickets.iter().for_each(|ticket| backoff.waited(who, ticket));
         assert!(!tickets[WAITING_MAX..].iter_mut().any(is_replaced));
     }
 
-    /// Fault: the places of a network in which logins wait went to whoever asked first. Guesses in
-    /// a loop took all of them, and a login with the right secret never got one.
+    /// Fault: the waiting places of a network went to the logins that came first. Guesses in a loop
+    /// took all of them, and a login with the right secret never got one.
     #[test]
     fn a_flood_takes_no_place_of_another_name() {
         let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
@@ -448,7 +454,7 @@ mod tests {
         assert_ne!(origin("2001:db8:0:1::1"), origin("2001:db8:0:2::1"));
     }
 
-    /// Goal: the table is bounded, and whoever failed last stays in it.
+    /// Goal: the table is bounded, and the networks that failed last stay in it.
     #[test]
     fn the_oldest_is_forgotten_for_a_new_one() {
         let backoff = backoff(0, 8);
@@ -479,10 +485,10 @@ mod tests {
         assert_eq!(told(61), [15]);
         assert_eq!(told(120), []);
         assert_eq!(told(121), [19]);
-        // Another reason does not drown in it, and makes no flood of its own.
+        // Another reason is logged in spite of the flood, and causes no flood of its own.
         let other_reason = |_| backoff.refused(who, Failure::Hidden, "another", at(122));
         assert_eq!((0..10).filter_map(other_reason).collect::<Vec<_>>(), [9]);
-        // Who is refused for other reasons neither waits nor floods.
+        // A login that is refused for other reasons causes neither delays nor a flood.
         let other = network("192.0.2.2");
         let refuse = |_| backoff.refused(other, Failure::Other, "a reason", at(5000));
         assert_eq!((0..50).filter_map(refuse).count(), 5);

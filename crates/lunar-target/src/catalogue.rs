@@ -1,5 +1,5 @@
-//! What is served at this moment. It is replaced whole: whoever looks sees all of the old or all of
-//! the new.
+//! The targets served at this moment. The catalogue is replaced as a whole: a reader sees all of
+//! the old one or all of the new one.
 
 use crate::Error;
 use crate::access;
@@ -13,28 +13,28 @@ use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The targets of a server, and what discovery sessions must prove.
+/// The targets of a server, and the credentials for discovery sessions.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
-    /// The targets, in the order they are shown in.
+    /// The targets, in the order of their listing.
     pub targets: Vec<Arc<TargetOptions>>,
-    /// What a discovery session must prove; `None`: nothing, and it is shown the targets that its
-    /// initiator may log in to.
+    /// CHAP demand for discovery sessions. If `None`, a discovery session needs no proof, and sees
+    /// the targets that its initiator may log in to.
     pub discovery_chap: Option<ChapDemand>,
 }
 
-/// A catalogue that contradicts itself nowhere, with an index.
+/// A consistent catalogue with an index.
 #[derive(Debug)]
 pub(crate) struct Indexed {
     pub(crate) catalogue: Catalogue,
-    /// By name in lower case: the order in which discovery lists them.
+    /// Index of each target by name in lower case: the order in which discovery lists them.
     by_name: BTreeMap<String, usize>,
-    /// Of each target.
+    /// LUN index of each target.
     luns: Vec<LunIndex>,
     asks_for_proof: bool,
 }
 
-/// A target, and who sees which of its LUNs.
+/// A target, and the index of which initiators see which of its LUNs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServedTarget<'a> {
     pub(crate) options: &'a Arc<TargetOptions>,
@@ -42,12 +42,13 @@ pub(crate) struct ServedTarget<'a> {
 }
 
 impl ServedTarget<'_> {
-    /// Whether an initiator of this name may use the target from this address.
+    /// True when an initiator of this name may use the target from this address.
     pub(crate) fn admits(&self, initiator: &str, address: IpAddr) -> bool {
         self.options.access.allows(initiator, address) && self.shows_something(initiator, address)
     }
 
-    /// A target that would show an initiator nothing is not there for it (decision 050).
+    /// True when the target shows the initiator a LUN, has no LUNs, or redirects. A target that
+    /// would show an initiator nothing does not exist for that initiator (decision 050).
     pub(crate) fn shows_something(&self, initiator: &str, address: IpAddr) -> bool {
         self.options.redirect.is_some()
             || self.options.luns.is_empty()
@@ -91,8 +92,8 @@ impl Indexed {
         Some(ServedTarget { options, luns })
     }
 
-    /// The targets behind the one of this name, in the order of names; `None`: from the first on.
-    /// Neither need the name be there.
+    /// The targets behind the given name, in the order of names; `None` starts with the first. No
+    /// target of that name need exist.
     pub(crate) fn targets_after(
         &self,
         name: Option<&str>,
@@ -103,20 +104,20 @@ impl Indexed {
         indexes.filter_map(|index| self.at(index))
     }
 
-    /// Some target lets nobody in who does not prove who it is.
+    /// True when some target requires proof of identity at login.
     pub(crate) fn asks_for_proof(&self) -> bool {
         self.asks_for_proof
     }
 }
 
 impl Catalogue {
-    /// Each unit once.
+    /// The logical units of all targets, each once.
     pub fn units(&self) -> Vec<Arc<LogicalUnit>> {
         distinct(self.targets.iter().flat_map(|target| &target.luns).map(|lun| &lun.unit))
     }
 }
 
-/// Each unit once, in the order of their first places.
+/// Each unit once, in the order of first occurrence.
 pub(crate) fn distinct<'a>(
     units: impl Iterator<Item = &'a Arc<LogicalUnit>>,
 ) -> Vec<Arc<LogicalUnit>> {

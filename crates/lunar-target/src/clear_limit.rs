@@ -1,4 +1,4 @@
-//! One command at a time deallocates or zeroes at a unit.
+//! Limit of one command at a time that deallocates or zeroes blocks of a unit.
 
 use crate::ranges::{RangeGuard, RangeLocks, TooManyWaiting};
 use lunar_block::MemoryOwner;
@@ -18,17 +18,17 @@ impl Default for ClearLimit {
     }
 }
 
-/// The permit to deallocate or zero; the next in the queue has it when this is dropped.
+/// The permit to deallocate or zero; passes to the next in the queue when dropped.
 #[derive(Debug)]
 pub(crate) struct ClearPermit {
     _front: RangeGuard,
 }
 
 impl ClearLimit {
-    /// The whole queue is one range: its front has it alone.
+    /// The range that stands for the whole queue: the command at the front holds it alone.
     const FRONT: LbaRange = LbaRange { lba: 0, count: 1 };
 
-    /// Waits until nobody else has the permit.
+    /// Waits until no other command holds the permit.
     pub(crate) async fn permit(
         &self,
         owner: &Arc<MemoryOwner>,

@@ -1,4 +1,4 @@
-//! One connection of the target: the machine, and what its outputs mean here.
+//! One connection of the target: its protocol machine, and the execution of the machine's outputs.
 
 use crate::access::{self, Path, TargetsQuery};
 use crate::backoff::PeerNetwork;
@@ -45,15 +45,15 @@ const COMMANDS_CLEARED_BY_ISCSI: u16 = 0x477f;
 /// Messages taken from the mailbox in one go.
 const MAIL_BATCH: usize = 64;
 
-/// Room for so many messages of each kind is kept while there are none.
+/// Number of messages of each kind for which room is kept while there are none.
 const MESSAGES_KEPT_MAX: usize = 4;
 
-/// Text and ping data get room for so many bytes first, and for as many as have come then: what is
-/// announced and does not come takes no memory.
+/// Bytes of room that text and ping data get first; later they get as much again as has arrived.
+/// Data that is announced and does not arrive takes no memory.
 const CONTROL_PIECE_BYTES: usize = 4 << 10;
 
-/// What a connection buffers that is in no normal session, whose peer need have proven nothing:
-/// one PDU of a login, one answer, and little in the kernel.
+/// Buffer limits of a connection outside normal sessions, whose peer may have proven nothing: one
+/// PDU of a login, one answer, and little in the kernel.
 const BUFFERS_OUTSIDE_SESSIONS: BufferLimits = BufferLimits {
     receive_bytes_max: HEADER_SEGMENTS_BYTES_MAX + LOGIN_SEGMENT_BYTES_MAX,
     send_bytes_max: 16 << 10,
@@ -71,7 +71,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, cores: &Cores, tcp: std::net::TcpStrea
     });
 }
 
-/// Serves a connection until it is over.
+/// Serves a connection until it ends.
 async fn serve(connection: impl FnOnce() -> Connection, tcp: std::net::TcpStream, path: Path) {
     let tcp = match lunar_net::prepare(&tcp).and_then(|()| tokio::net::TcpStream::from_std(tcp)) {
         Ok(tcp) => tcp,
@@ -91,41 +91,43 @@ struct Connection {
     presence: Presence,
     path: Path,
     machine: TargetConnection,
-    /// Answers that the machine gets when it has nothing more to say.
+    /// Answers that the machine gets when it has no more outputs.
     answers: VecDeque<Input>,
-    /// Mail that was taken from the mailbox and is not opened yet, in memory that is kept.
+    /// Mail that was taken from the mailbox and is not opened yet. Its memory is kept.
     heard: VecDeque<Mail>,
-    /// Its owner has no turn: of what the session says only aborts are followed.
+    /// True while the owner of the connection has no turn: of the session's messages only aborts
+    /// are processed.
     is_out_of_turn: bool,
     mailbox: Mailbox,
     mail: UnboundedReceiver<Mail>,
     login: Login,
     joining: Option<(Joining, u16)>,
     session: Option<(Arc<Session>, u16)>,
-    /// What it sees, in this turn: kept for longer it would keep units that are gone.
+    /// View of the units in this turn: a view that is kept for longer would keep units that are
+    /// gone.
     view: Option<KnownView>,
-    /// In full feature phase: the trace of the session that is known here.
+    /// Generation of the session's trace that this connection uses; set in full feature phase.
     traced: Option<u32>,
     memory: ConnectionMemory,
-    /// In full feature phase of a normal session.
+    /// True in full feature phase of a normal session.
     in_normal_session: bool,
     tasks: Tasks,
-    /// Of commands that are being started and have entered their task sets already.
+    /// Queue places of commands that are being started and have entered their task sets already.
     places: TaskMap<PlaceQueued>,
     commands: Commands,
-    /// Tasks that the session aborts: task management, no event of the protocol.
+    /// Tasks that the session aborts by task management, not through an event of the protocol.
     managed: TaskIds,
-    /// Units whose tasks this connection took with it.
+    /// Units with tasks that were aborted with this connection.
     units_of_aborted_tasks: Vec<Arc<LogicalUnit>>,
     receiving: Receiving,
     deadline: Option<Time>,
     over: Option<CloseReason>,
 }
 
-/// Where the data segment in hand goes.
+/// Destination of the current data segment.
 enum Receiving {
     Nowhere,
-    /// As much of it as has come, and room for as much again.
+    /// Memory for the data that has arrived, and for as much again.
     Control {
         data: Vec<u8>,
         charge: MemoryCharge,
@@ -186,7 +188,8 @@ impl Connection {
             managed: TaskIds::default(),
             units_of_aborted_tasks: Vec::new(),
             receiving: Receiving::Nowhere,
-            // At once: the machine then starts the time of the login, though nothing arrives.
+            // An immediate deadline: the machine then starts the login timer even if nothing
+            // arrives.
             deadline: Some(Time::default()),
             over: None,
         }
@@ -197,14 +200,14 @@ impl Connection {
         self.follow(now, out);
     }
 
-    /// Feeds answers and follows outputs until there are neither.
+    /// Feeds answers and follows outputs until none is left.
     fn settle(&mut self, now: Time, out: &mut Outbox) {
         if let Some(input) = self.answers.pop_front() {
             self.handle(now, input, out);
         }
     }
 
-    /// Inlined: mostly it is known which input it is, and none is copied.
+    /// Inlined: the kind of input is mostly known at compile time, and no input is copied.
     #[inline(always)]
     fn feed(&mut self, now: Time, input: Input) {
         match &input {
@@ -221,8 +224,8 @@ impl Connection {
         self.machine.handle(now, input);
     }
 
-    /// Follows what the machine says; other answers than those of tasks are fed when it has nothing
-    /// more to say.
+    /// Follows the outputs of the machine. Answers other than those of tasks are fed when there is
+    /// no further output.
     fn follow(&mut self, now: Time, out: &mut Outbox) {
         loop {
             match self.machine.poll() {
@@ -234,7 +237,7 @@ impl Connection {
                 Output::Wait(deadline) => {
                     self.deadline = deadline;
                     if !self.places.is_empty() {
-                        self.places.clear(); // of those that failed before they were started
+                        self.places.clear(); // places of tasks that failed before their start
                     }
                     match self.answers.pop_front() {
                         Some(input) => self.feed(now, input),
@@ -253,7 +256,7 @@ impl Connection {
         self.commands.start(now, &task, nexus.is_some());
         let asker = CommandContext { shared: &self.shared, session, view };
         let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
-        // Fed at once, it waits for no turn of its own.
+        // Feeding the answer at once saves a turn of its own.
         if let Some(answer) = self.tasks.start(&asker, nexus, task, place) {
             self.feed(now, answer);
         }
@@ -266,7 +269,7 @@ impl Connection {
         }
     }
 
-    /// What does not come with every command.
+    /// Follows the outputs that do not occur with every command.
     #[cold]
     fn follow_rare(&mut self, output: Output, out: &mut Outbox) {
         match output {
@@ -309,7 +312,7 @@ impl Connection {
                     session.is_some_and(|session| session.key.target_name.is_some());
             }
             Output::Close(reason) => self.close(reason),
-            // Those are followed where they come.
+            // These are handled in `follow`.
             Output::Send(_)
             | Output::ToSession(_)
             | Output::Start(_)
@@ -320,7 +323,7 @@ impl Connection {
     }
 
     fn close(&mut self, reason: CloseReason) {
-        // Now: the peer may take its time to close, and try again meanwhile.
+        // Called now: the peer may take its time to close, and try again meanwhile.
         match &reason {
             CloseReason::LoginRefused { status, why } => {
                 self.login.refused(&self.shared, self.path, *status, why);
@@ -334,8 +337,8 @@ impl Connection {
         self.presence.log_out();
     }
 
-    /// The machine hears the answer before anything more is asked of it: what it sends next tells
-    /// the window as it is now.
+    /// Passes a message to the session. The machine gets the answer before any other input, so that
+    /// its next PDU carries the current window.
     fn tell_session(&mut self, now: Time, message: ToSession) {
         let Some((session, cid)) = &self.session else { return };
         if let ToSession::TaskEnded(task) = &message
@@ -351,8 +354,8 @@ impl Connection {
         let closed = matches!(message, ToSession::ConnectionClosed);
         session.hear(&self.shared, now, *cid, message, &mut self.mail, &mut self.heard);
         if closed {
-            // RFC 7143 §11.14.5. Where the session ended with the connection, its nexus is gone and
-            // nobody is told.
+            // RFC 7143 §11.14.5. If the session ended with the connection, its nexus is gone and
+            // gets no unit attention.
             for unit in self.units_of_aborted_tasks.drain(..) {
                 session.scsi_of(&unit).raise_for(COMMANDS_CLEARED_BY_ISCSI, session.nexus);
             }
@@ -410,7 +413,8 @@ impl Connection {
         self.joining = Some((Box::pin(joining), cid));
     }
 
-    /// Mail is handed on as it is opened: what the session says is heard in its order.
+    /// Takes mail in. Each message is handled as it is opened, so that the session's messages keep
+    /// their order.
     fn poll_mail(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
         let mut any = false;
         for _ in 0..MAIL_BATCH {
@@ -429,9 +433,9 @@ impl Connection {
         any
     }
 
-    /// Follows the session's words to abort tasks, ahead of what it has said besides: a reset by
-    /// another host waits until these tasks are quiet. A task of which it says in between that its
-    /// turn has come is over by then.
+    /// Processes the session's messages that abort tasks, ahead of its other messages: a reset by
+    /// another host waits until these tasks are quiet. A message in between that starts such a task
+    /// finds it ended.
     fn poll_aborts(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
         while let Poll::Ready(Some(mail)) = self.mail.poll_recv(context) {
             self.heard.push_back(mail);
@@ -496,8 +500,8 @@ impl Connection {
         }
     }
 
-    /// Memory of what was said and not heard yet, and of tasks that come or go, beyond what is kept
-    /// while there is nothing.
+    /// Memory of messages not processed yet, and of tasks that begin or end, beyond the memory that
+    /// is kept while there are none.
     fn messages_bytes(&self) -> usize {
         let beyond_kept = |capacity: usize| capacity.saturating_sub(MESSAGES_KEPT_MAX);
         beyond_kept(self.answers.capacity()) * size_of::<Input>()
@@ -506,7 +510,7 @@ impl Connection {
             + task_map::ids_memory_bytes(&self.managed)
     }
 
-    /// Frees memory that many messages or tasks needed once and none needs now.
+    /// Frees memory that many messages or tasks needed once and that is unused now.
     fn free_spare_memory(&mut self) {
         if self.answers.is_empty() {
             self.answers.shrink_to(MESSAGES_KEPT_MAX);
@@ -528,7 +532,7 @@ impl Connection {
                 let why = format!("the peer broke the protocol: {what}");
                 self.shared.warn_of_connection(peer, &why);
             }
-            // A login that took too long was told as what it is.
+            // A login that took too long was already logged as a login timeout.
             Some(CloseReason::TimedOut(what)) if self.session.is_some() => {
                 self.shared.warn_of_connection(peer, what);
             }
@@ -538,8 +542,8 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// A connection that panicked did not tell its session that it is gone; without it the session
-    /// would never end, and its initiator never come back.
+    /// Ends the session after a panic. A connection that panicked did not report its end to the
+    /// session, which would otherwise never end, and its initiator could not log in again.
     fn drop(&mut self) {
         if let (Some((session, cid)), None) = (&self.session, &self.over) {
             session.lose(&self.shared, *cid);

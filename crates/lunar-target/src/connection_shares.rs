@@ -1,5 +1,5 @@
-//! How many connections each initiator has, so that none has more than its share of all. A login
-//! costs the same however many there are.
+//! Number of connections of each initiator, so that none exceeds its share. The cost of a login
+//! does not depend on the number of connections.
 
 use lunar_scsi::share::{Origin, Owner};
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionShares(Arc<Mutex<Counts>>);
 
-/// Connections by who has them. A name that is claimed from two origins is two initiators.
+/// Connections by owner. A name that is claimed from two origins counts as two initiators.
 #[derive(Debug, Default)]
 struct Counts {
     of_names: HashMap<String, HashMap<Option<Origin>, usize>>,
@@ -25,13 +25,13 @@ pub(crate) struct ConnectionPlace {
 }
 
 impl ConnectionShares {
-    /// One more connection of `owner`, whatever it has.
+    /// Counts one more connection of `owner`, without a limit.
     pub(crate) fn enter(&self, owner: Owner<'_>) -> ConnectionPlace {
         self.counts().add(owner);
         self.place(owner)
     }
 
-    /// Likewise, if `owner` and its origin have fewer than `connections_max`.
+    /// Counts one more connection if `owner` and its origin have fewer than `connections_max`.
     pub(crate) fn try_enter(
         &self,
         owner: Owner<'_>,
@@ -57,8 +57,8 @@ impl ConnectionShares {
 }
 
 impl Counts {
-    /// How many count for `owner`: those of its name, with proof or from where it comes from; or
-    /// those from there under any name.
+    /// Number of connections that count for `owner`: the greater of those of its name, proven or
+    /// from the same origin, and those of its origin under any name.
     fn of(&self, owner: Owner<'_>) -> usize {
         let of_name = self.of_names.get(owner.name).map_or(0, |of_name| {
             let from = |origin| of_name.get(&origin).copied().unwrap_or(0);
@@ -93,7 +93,7 @@ impl Counts {
     }
 }
 
-/// Counts one less; what counts nothing is left out.
+/// Decrements a count, and removes it at zero.
 fn take_one<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
@@ -115,14 +115,16 @@ mod tests {
     use lunar_scsi::share::Shares;
     use proptest::prelude::*;
 
-    /// One step: a connection of one of [`OWNERS`] comes, then one of those that are there leaves.
+    /// One step: a connection of one of [`OWNERS`] is added, then one of the existing connections
+    /// may leave.
     type Step = (prop::sample::Index, Option<prop::sample::Index>);
 
     const OWNERS: [(&str, Option<u128>); 6] =
         [("a", None), ("a", Some(1)), ("a", Some(2)), ("b", None), ("b", Some(1)), ("b", Some(2))];
 
     proptest! {
-        /// Goal: who may have one more is who [`Shares`] admits, whose sum walks all connections.
+        /// Goal: an owner may have one more connection exactly if [`Shares`] admits it, whose sum
+        /// walks all connections.
         #[test]
         fn the_counts_are_those_of_a_walk(steps: Vec<Step>) {
             let (shares, mut held) = (ConnectionShares::default(), Vec::new());

@@ -1,75 +1,78 @@
-//! The connections of a server, and who goes when there is no room for one more (decision 089).
+//! The connections of a server, and which of them is evicted to make room for a new one (decision
+//! 089).
 //!
 //! A part of the table is kept for connections that are not logged in, and for discovery sessions
-//! without proof. There the oldest one of the address that has the most makes room, so one address
-//! cannot keep others out. What is logged in stays.
+//! without proof. In that part the oldest connection of the address that has the most makes room,
+//! so one address cannot keep others out. Connections that are logged in stay.
 
 use crate::backoff::PeerNetwork;
 use crate::options::Limits;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-/// One part in so many of all connections is kept for those that are not logged in.
+/// Divisor of all connections for the part that is kept for connections that are not logged in.
 const LOGINS_KEPT: usize = 8;
-/// One part in so many of what is left is kept for sessions that prove who they are, where some
-/// target asks for it.
+/// Divisor of the rest for the part that is kept for sessions that prove their identity, if some
+/// target requires proof.
 const PROVEN_KEPT: usize = 4;
-/// One part in so many of the room for connections without proof is kept for addresses that have
+/// Divisor of the room for connections without proof for the part that is kept for addresses with
 /// few of them.
 const NEWCOMERS_KEPT: usize = 16;
-/// Such an address has fewer of them than this.
+/// Number of connections below which an address counts as one with few.
 const NEWCOMER_CONNECTIONS: usize = 8;
-/// Any other address may have so many times as many of them as there is room left besides: alone it
-/// leaves a fifth of that free, and the next one may have four fifths of this.
+/// Connections that any other address may have for each one still free: a single address leaves a
+/// fifth of the room free, and the next one may have four fifths of that fifth.
 const UNPROVEN_PER_FREE: usize = 4;
 
-/// So many connections of an address that had to wait for their login are the last to make room:
-/// as many as come to wait in the time that a login may take, if each waits as long as it can.
+/// Number of connections of an address, among those that had to wait for their login, that are the
+/// last to make room: as many as can begin to wait within the time of a login, if each waits as
+/// long as possible.
 const WAITED_MAX: usize = 32;
 
-/// How far a connection is.
+/// Login state of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Phase {
-    /// It is not logged in yet, or not any more, or of a discovery session that has proven nothing.
+    /// The connection is not logged in yet or no longer, or belongs to a discovery session without
+    /// proof.
     NotLoggedIn,
-    /// Of a normal session that has proven nothing: its target does not ask for it.
+    /// The connection belongs to a normal session without proof: its target does not require it.
     Unproven,
-    /// Of a session that has proven who it is.
+    /// The connection belongs to a session that has proven its identity.
     Proven,
 }
 
-/// What a connection that logs in is to the sessions there are.
+/// Relation of a connection that logs in to the existing sessions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Joins {
-    /// A session that is new.
+    /// The session is new.
     New,
-    /// A session that it begins anew: a connection of the same initiator goes for it.
+    /// The session is reinstated: a connection of the same initiator ends in exchange.
     Again,
-    /// One more connection of a session, or one in the place of another.
+    /// The connection is added to a session, or replaces another one of it.
     Further,
 }
 
-/// There is no room.
+/// Reasons why there is no room.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum NoRoom {
-    /// For anybody, or anybody who proves nothing.
+    /// No room for any connection, or for any without proof.
     Table,
-    /// For one more connection without proof of this address.
+    /// No room for a further connection without proof from this address.
     Address,
 }
 
-/// How many connections there may be.
+/// Limits on the numbers of connections.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct TableLimits {
     connections: usize,
     logins: usize,
     logins_per_address: usize,
-    /// Of `connections`.
+    /// Part of `connections` that is kept for logins.
     kept_for_logins: usize,
 }
 
 impl TableLimits {
-    /// At most `connections`, however many more the limits allow.
+    /// Limits with at most `connections` connections, even if `limits` allows more.
     pub(crate) fn new(limits: &Limits, connections: usize) -> Self {
         let connections = limits.connections.min(connections);
         let kept_for_logins = connections / LOGINS_KEPT;
@@ -85,7 +88,7 @@ pub(crate) struct ConnectionTable<T> {
     limits: TableLimits,
     connections: HashMap<u64, Entry<T>>,
     not_logged_in: ByNetwork,
-    /// Those of them that had to wait for their login: the last to make room.
+    /// Connections that are not logged in and had to wait for their login: the last to make room.
     waited: ByNetwork,
     unproven: ByNetwork,
     /// Connections that made room and have not been removed yet.
@@ -111,17 +114,17 @@ impl<T> ConnectionTable<T> {
         }
     }
 
-    /// How many there are, without those that were evicted.
+    /// Number of connections, without those that were evicted.
     pub(crate) fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// How many there may be.
+    /// Limit on the number of connections.
     pub(crate) fn connections_max(&self) -> usize {
         self.limits.connections
     }
 
-    /// How many made room and are not gone yet.
+    /// Number of connections that were evicted and have not been removed yet.
     pub(crate) fn evicted(&self) -> usize {
         self.evicted
     }
@@ -130,8 +133,8 @@ impl<T> ConnectionTable<T> {
         self.connections.values().map(|entry| &entry.handle)
     }
 
-    /// A connection was accepted, under an `id` greater than all before. Returns the one that makes
-    /// room for it.
+    /// Adds an accepted connection under an `id` greater than all before. Returns the connection
+    /// that makes room for it.
     pub(crate) fn enter(
         &mut self,
         id: u64,
@@ -144,13 +147,14 @@ impl<T> ConnectionTable<T> {
         Ok(evicted)
     }
 
-    /// One connection that is not logged in makes room for something else.
+    /// Evicts one connection that is not logged in, to make room for something else.
     pub(crate) fn make_room(&mut self) -> Option<T> {
         self.first_to_go().and_then(|id| self.evict(id))
     }
 
-    /// The login of a connection has to wait, because others failed before (decision 051): until it
-    /// is through, or the connection is closed, those of its address that came later make room.
+    /// Called when the login of a connection has to wait because earlier logins failed (decision
+    /// 051). Until the login is done, or the connection is closed, later connections of its address
+    /// make room first.
     pub(crate) fn wait(&mut self, id: u64) {
         let Some(Entry { network, phase: Phase::NotLoggedIn, .. }) = self.connections.get(&id)
         else {
@@ -173,7 +177,8 @@ impl<T> ConnectionTable<T> {
         ids.find(|id| !self.waited.has(network, *id)).or(oldest)
     }
 
-    /// A connection is about to be logged in. `keeps_proven`: some target asks for proof.
+    /// Called when a connection is about to be logged in. `keeps_proven` is true if some target
+    /// requires proof.
     pub(crate) fn log_in(
         &mut self,
         id: u64,
@@ -189,8 +194,8 @@ impl<T> ConnectionTable<T> {
         Ok(())
     }
 
-    /// A connection is not logged in any more, or was not let in after all. Returns the one that
-    /// makes room among those.
+    /// Called when a connection is no longer logged in, or was not admitted after all. Returns the
+    /// connection that makes room among those not logged in.
     pub(crate) fn log_out(&mut self, id: u64) -> Option<T> {
         let entry = self.connections.get(&id)?;
         if entry.phase == Phase::NotLoggedIn {
@@ -201,7 +206,7 @@ impl<T> ConnectionTable<T> {
         evicted.ok().flatten()
     }
 
-    /// A connection is gone.
+    /// Removes a connection that has ended.
     pub(crate) fn remove(&mut self, id: u64) {
         match self.connections.remove(&id) {
             Some(Entry { network, phase, .. }) => self.leave(phase, network, id),
@@ -222,7 +227,7 @@ impl<T> ConnectionTable<T> {
         Ok(goes.and_then(|id| self.evict(id)))
     }
 
-    /// Whether there is room for one more that is logged in.
+    /// Checks whether there is room for one more logged-in connection.
     fn judge(
         &self,
         network: PeerNetwork,
@@ -230,8 +235,8 @@ impl<T> ConnectionTable<T> {
         joins: Joins,
         keeps_proven: bool,
     ) -> Result<(), NoRoom> {
-        // Of a session that there is already, some more are let in: half of what is kept for logins
-        // stays.
+        // An existing session gets some further connections: half of the part for logins stays
+        // free.
         let kept = match joins {
             Joins::New => self.limits.kept_for_logins,
             Joins::Again | Joins::Further => self.limits.kept_for_logins / 2,
@@ -288,7 +293,7 @@ impl<T> ConnectionTable<T> {
     }
 }
 
-/// Connections by where they come from; those of the network with the most are found at once.
+/// Connections by network; the network with the most is found without a search.
 #[derive(Debug, Default)]
 struct ByNetwork {
     networks: HashMap<PeerNetwork, BTreeSet<u64>>,
@@ -296,7 +301,7 @@ struct ByNetwork {
     len: usize,
 }
 
-/// By how many a network has; of several with as many the one with the oldest comes last.
+/// Order of networks by number of connections; among equals the one with the oldest comes last.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Rank {
     count: usize,
@@ -340,7 +345,7 @@ impl ByNetwork {
         self.networks.get(&network).map_or(0, BTreeSet::len)
     }
 
-    /// Those of a network, the oldest first.
+    /// Connections of a network, the oldest first.
     fn ids(&self, network: PeerNetwork) -> impl Iterator<Item = u64> + Clone {
         self.networks.get(&network).into_iter().flatten().copied()
     }
@@ -349,7 +354,7 @@ impl ByNetwork {
         self.networks.get(&network).is_some_and(|ids| ids.contains(&id))
     }
 
-    /// The oldest one of the network with the most.
+    /// The oldest connection of the network with the most.
     fn first_to_go(&self) -> Option<u64> {
         self.ranks.last().map(|rank| rank.oldest.0)
     }

@@ -1,10 +1,10 @@
-//! Aborted writes that the system is still at.
+//! Aborted writes that are still pending in the operating system.
 //!
-//! What the system has begun cannot be called back: on a disk that hangs it may reach the medium
-//! minutes after the command was aborted. Its initiator is not kept waiting for it; but the blocks
-//! are. Whoever comes later, to read or to write, waits until the system is through with them, so
-//! that nobody sees an aborted write come after he has seen that it had not, and none overwrites
-//! what was written since. See docs/decisions/074.
+//! A write that the operating system has begun cannot be cancelled: on a disk that hangs it may
+//! reach the medium minutes after the command was aborted. Its initiator does not wait for it, but
+//! its blocks stay locked. Later reads and writes of these blocks wait until the system has
+//! finished, so that no initiator sees an aborted write appear after it has seen the old data, and
+//! the aborted write overwrites no newer data. See docs/decisions/074.
 
 use crate::ranges::RangeGuard;
 use crate::unit::LogicalUnit;
@@ -16,34 +16,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-/// How long an aborted write is waited for before it is left. A disk that works is through by then:
-/// that a task is aborted means nearly always that it is over.
+/// Time for which an aborted write is waited for before it is detached. A working disk finishes
+/// within it: an aborted task is nearly always a finished one.
 pub(crate) const ABORT_GRACE: Duration = Duration::from_millis(300);
 
-/// A leftover that lasts longer is reported: a busy disk is through by then.
+/// Time after which a detached write is reported: a busy disk finishes earlier.
 const HANG_REPORT_DELAY: Duration = Duration::from_secs(5);
 
-/// Leftovers of one owner at a unit; while there are as many, its further writes get BUSY. Each
-/// holds its data.
+/// Limit of detached writes of one owner at a unit. While it is reached, further writes of the
+/// owner get BUSY. Each detached write holds its data.
 const OWNER_LEFTOVERS_MAX: usize = 64;
 
-/// Leftovers of all owners at a unit; while there are as many, all further writes get BUSY.
+/// Limit of detached writes of all owners at a unit. While it is reached, all further writes get
+/// BUSY.
 const LEFTOVERS_MAX: usize = 256;
 
-/// A change of the medium: begun when it is polled first, and then not to be dropped before its
-/// end, unless its [`IoContext`] can be cancelled.
+/// A change of the medium. It begins when it is polled first, and must not be dropped before its
+/// end unless its [`IoContext`] can be cancelled.
 pub(crate) type Change = BoxFuture<'static, Result<(), lunar_block::Error>>;
 
-/// How many writes of a unit were left to the system.
+/// Counts of the detached writes of a unit.
 #[derive(Debug, Default)]
 pub(crate) struct DetachedWrites {
     count: AtomicUsize,
     owners: Mutex<Vec<OwnerDetachedWrites>>,
-    /// Leftovers that were reported.
+    /// Number of detached writes that were reported.
     reported: AtomicUsize,
 }
 
-/// The leftovers of one owner, which is compared by identity.
+/// The detached writes of one owner, which is compared by identity.
 #[derive(Debug)]
 struct OwnerDetachedWrites {
     owner: Arc<MemoryOwner>,
@@ -51,18 +52,18 @@ struct OwnerDetachedWrites {
 }
 
 impl DetachedWrites {
-    /// How many there are now.
+    /// Current number of detached writes.
     pub(crate) fn count(&self) -> usize {
         self.count.load(SeqCst)
     }
 
-    /// True if some owner may have as many as it may have: who asks without an owner is to ask
-    /// again with it.
+    /// True if some owner may have reached its limit: a caller without an owner must then ask again
+    /// with one ([`Self::are_too_many`]).
     pub(crate) fn may_be_too_many(&self) -> bool {
         self.count() >= OWNER_LEFTOVERS_MAX
     }
 
-    /// True if this owner may begin no more.
+    /// True if this owner may begin no further writes.
     pub(crate) fn are_too_many(&self, owner: &Arc<MemoryOwner>) -> bool {
         let count = self.count();
         if count < OWNER_LEFTOVERS_MAX {
@@ -100,29 +101,29 @@ impl DetachedWrites {
     }
 }
 
-/// A change of an owner, and how far it has come.
+/// A change on behalf of an owner, with its progress.
 pub(crate) struct TrackedChange {
     owner: Arc<MemoryOwner>,
     context: Arc<IoContext>,
     work: Change,
-    /// Nothing has begun before the first poll.
+    /// True after the first poll; nothing has begun before.
     polled: bool,
 }
 
 impl TrackedChange {
-    /// A change to be begun for this owner.
+    /// A change on behalf of this owner that has not begun.
     pub(crate) fn new(owner: &Arc<MemoryOwner>, work: Change) -> Self {
         Self { owner: Arc::clone(owner), context: IoContext::new(owner), work, polled: false }
     }
 
-    /// Waits until the change has ended. Can be called again when it was dropped before.
+    /// Waits until the change has ended. Can be called again if the future was dropped before.
     pub(crate) async fn ended(&mut self) -> Result<(), lunar_block::Error> {
         self.polled = true;
         self.context.scope(&mut self.work).await
     }
 
-    /// Waits until the change has ended, or until nothing of it is with the system: then it is
-    /// cancelled and must not be polled again, and `None` is returned.
+    /// Waits until the change has ended, or until no part of it is with the system. In the latter
+    /// case the change is cancelled and must not be polled again, and `None` is returned.
     async fn ended_or_cancelled(&mut self) -> Option<Result<(), lunar_block::Error>> {
         if !self.polled {
             return None;
@@ -143,8 +144,9 @@ impl TrackedChange {
 }
 
 impl LogicalUnit {
-    /// Cancels `change`, whose command is aborted. What of it is with the system is waited for a
-    /// moment; then it is left, and `guard` with it. `None`: its outcome is not known.
+    /// Cancels `change`, whose command is aborted. Parts that are with the system are waited for
+    /// during [`ABORT_GRACE`]; then the change is detached, together with `guard`. Returns `None`
+    /// if its outcome is not known.
     pub(crate) async fn finish_or_leave(
         self: &Arc<Self>,
         guard: RangeGuard,
@@ -152,12 +154,12 @@ impl LogicalUnit {
     ) -> Option<(RangeGuard, Result<(), lunar_block::Error>)> {
         let ended = tokio::time::timeout(ABORT_GRACE, change.ended_or_cancelled()).await;
         if let Ok(ended) = ended {
-            drop(change); // before its range is let go
+            drop(change); // before its range is released
             return ended.map(|done| (guard, done));
         }
         guard.block_readers();
         let mut left = DetachedWriteGuard::new(Arc::clone(self), &change.owner);
-        // Not one of the core's own tasks: a server that stops does not wait for it.
+        // Not one of the core's own tasks: a stopping server does not wait for it.
         tokio::spawn(async move {
             let mut ended = std::pin::pin!(change.ended_or_cancelled());
             if tokio::time::timeout(HANG_REPORT_DELAY, &mut ended).await.is_err() {
@@ -171,7 +173,7 @@ impl LogicalUnit {
     }
 }
 
-/// One is counted while this lives.
+/// Counts one detached write while it lives.
 struct DetachedWriteGuard {
     unit: Arc<LogicalUnit>,
     owner: Arc<MemoryOwner>,
@@ -184,7 +186,7 @@ impl DetachedWriteGuard {
         Self { unit, owner: Arc::clone(owner), reported: false }
     }
 
-    /// Says in the log that the disk hangs, if no other leftover has.
+    /// Logs that the disk does not respond, unless another detached write has logged it.
     fn report(&mut self) {
         self.reported = true;
         if self.unit.detached_writes.reported.fetch_add(1, SeqCst) == 0 {

@@ -1,25 +1,25 @@
-//! What can go wrong on our side.
+//! Errors of the server itself.
 
 /// A failure of the server itself: what failed, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     #[error(
         "cannot listen on {address} ({source}): choose another --listen address or stop the \
          server that uses it"
     )]
     Listen {
-        /// Which.
+        /// The address.
         address: std::net::SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The state directory cannot be used.
     #[error("state {}: {what}", path.display())]
     State {
-        /// Which file or directory.
+        /// The file or directory.
         path: std::path::PathBuf,
-        /// What is wrong and what to do.
+        /// The problem, and what to do.
         what: String,
     },
     /// A device failed.

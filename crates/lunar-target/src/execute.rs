@@ -1,4 +1,4 @@
-//! Running what SCSI has planned on a unit's device.
+//! Execution of SCSI plans on the device of a unit.
 
 mod atomic;
 mod clear;
@@ -34,15 +34,15 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a command moves without sending it goes on in pieces of this size.
+/// Size of the pieces in which a command moves data that it does not send on.
 const PIECE_BYTES: usize = lunar_net::MOVED_PIECE_BYTES;
-/// Between two lines of the log about failing devices.
+/// Time between two log lines about failing devices.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// WRITE ERROR.
 const WRITE_ERROR: u16 = 0x0c00;
 
-/// How a plan ended.
+/// Result of a plan.
 #[derive(Debug)]
 pub(crate) enum PlanResult {
     /// GOOD, with this data-in.
@@ -53,17 +53,17 @@ pub(crate) enum PlanResult {
     Busy,
     /// CHECK CONDITION.
     Check(Sense),
-    /// Nobody waits for an answer. What was begun on the medium was finished, or shows as if it had
-    /// been.
+    /// Aborted: the initiator expects no answer. Changes that had begun on the medium were
+    /// finished, or look finished to later commands.
     Aborted,
 }
 
-/// Why a plan went no further.
+/// Reason why a plan stopped.
 enum Stop {
     Check(Sense),
     /// RESERVATION CONFLICT.
     Conflict,
-    /// There are too many of its kind.
+    /// BUSY: there are too many commands of this kind.
     Busy,
     Aborted,
 }
@@ -107,27 +107,27 @@ impl From<Aborted> for Stop {
 
 type Step<T> = Result<T, Stop>;
 
-/// What a plan runs with.
+/// Context in which a plan runs.
 pub(crate) struct PlanContext<'a> {
     pub(crate) session: &'a Session,
     pub(crate) judged: &'a JudgedCommand,
-    /// All its data-out.
+    /// All data-out of the command.
     pub(crate) data: Bytes,
-    /// Where a READ puts its data.
+    /// Buffer for the data of a READ.
     pub(crate) read_buffer: Option<Buffer>,
     pub(crate) abort: AbortSignal,
     pub(crate) dues: QuotaCharge,
-    /// Where it takes further memory from.
+    /// Source of further memory.
     pub(crate) memory: WorkMemory,
 }
 
 /// Runs `plan`. Plans that concern the nexus rather than the device (parameter lists, aborts,
-/// copies, reservations) are the caller's.
+/// copies, reservations) are left to the caller.
 ///
-/// Aborted, it ends as soon as it can: what only waits or reads is dropped, what changes the medium
-/// is finished or left behind ([`crate::detached_writes`]), and nothing more is begun.
+/// An aborted plan ends as soon as possible: waits and reads are dropped, changes of the medium are
+/// finished or detached ([`crate::detached_writes`]), and nothing new begins.
 ///
-/// A command of a session is judged again as it begins.
+/// A command of a session is judged again when it begins.
 pub(crate) async fn execute_paying(
     unit: Arc<LogicalUnit>,
     plan: Plan,
@@ -145,8 +145,8 @@ pub(crate) async fn execute_paying(
     run.ending(&plan, data, read_buffer).await
 }
 
-/// Reads what needs no waiting, at once. `false`: there is something to wait for, or to be said,
-/// which [`execute_paying`] does.
+/// Reads immediately if no waiting is needed. Returns `false` if the read must wait, or has to
+/// return an error; the command then goes on in [`execute_paying`].
 pub(crate) fn try_read_now(
     unit: &LogicalUnit,
     generation: Generation,
@@ -157,11 +157,11 @@ pub(crate) fn try_read_now(
         return false;
     }
     let read = unit.device().try_read_now(block_range(range), buffer);
-    // What a long operation has half done is not shown, nor what has been reserved since.
+    // Neither unfinished states of a long operation nor blocks reserved since may be read.
     read && unit.revision() == generation.revision
 }
 
-/// Writes what needs no waiting, at once. `None`: as with [`try_read_now`].
+/// Writes immediately if no waiting is needed. Returns `None` as [`try_read_now`] returns `false`.
 pub(crate) fn try_write_now(
     unit: &LogicalUnit,
     generation: Generation,
@@ -171,7 +171,7 @@ pub(crate) fn try_write_now(
 ) -> Option<()> {
     let share = RangeLocks::try_share(&*unit.ranges);
     let _guard = if share.is_none() { Some(unit.ranges.try_lock_shared(range)?) } else { None };
-    // Under the lock: an operation that begins later waits for it.
+    // Checked under the lock: an operation that begins later waits for it.
     let same = unit.revision() == generation.revision;
     if !same || unit.detached_writes.may_be_too_many() || unit.holds_writes() {
         return None;
@@ -209,9 +209,9 @@ struct Run<'a> {
     abort: AbortSignal,
     dues: QuotaCharge,
     memory: WorkMemory,
-    /// `None`: of a copy, which judges each of its pieces itself.
+    /// `None` for a copy, which judges each of its pieces itself.
     entry: Option<Entry<'a>>,
-    /// Its place among the writes that wait for room.
+    /// Entry of the command among the writes that wait for room.
     held: Mutex<Option<Held>>,
 }
 
@@ -226,11 +226,11 @@ impl Run<'_> {
         }
     }
 
-    /// What waits for blocks begins when it has them ([`Self::lock`], [`Self::get`]), all else
-    /// here.
+    /// Runs the plan. Commands that wait for blocks begin when they hold them ([`Self::lock`],
+    /// [`Self::get`]), all others here.
     ///
-    /// What is rare and needs much is boxed: each command that waits takes as much memory as the
-    /// largest part that is not.
+    /// Rare futures that need much memory are boxed: each waiting command takes as much memory as
+    /// the largest future that is not boxed.
     async fn plan(
         &self,
         plan: &Plan,
@@ -268,7 +268,7 @@ impl Run<'_> {
                 let context = IoContext::new(self.memory.buffers.owner());
                 let range = block_range(self.prefetched(range));
                 context.scope_sync(|| self.device().prefetch(range));
-                // CONDITION MET would promise that all of it stays cached; GOOD does not.
+                // CONDITION MET would promise that the whole range stays cached; GOOD does not.
             }
             Plan::Flush { immediate } => {
                 self.enter()?;
@@ -303,7 +303,8 @@ impl Run<'_> {
         usize::try_from(range.count * self.block_bytes).unwrap_or(usize::MAX)
     }
 
-    /// Memory of the command, as soon as some is free. No lock that others want may be held.
+    /// Takes memory for the command, as soon as some is free. The caller must hold no lock that
+    /// other commands may wait for.
     async fn take(&self, bytes: usize) -> Step<Buffer> {
         Ok(self.memory.take(bytes, &self.abort).await?)
     }
@@ -324,18 +325,18 @@ impl Run<'_> {
             Err(error) => return Err(Box::pin(self.read_failed_at(range, error)).await),
         };
         buffer.truncate(self.bytes(range));
-        // What a long operation has half done is not shown.
+        // Unfinished states of a long operation may not be read.
         self.check_generation()?;
         Ok(buffer)
     }
 
-    /// Pays for what is moved next. To be waited for without a lock, where that can be.
+    /// Charges the quota for the next move of data. Should be awaited without a lock if possible.
     async fn pay(&self, commands: u64, range: LbaRange) -> Step<()> {
         let cost = Cost { commands, bytes: range.count.saturating_mul(self.block_bytes) };
         Ok(self.dues.pay(self.unit, cost, &self.abort).await?)
     }
 
-    /// What is brought near of `range`, which may be the rest of the disk.
+    /// The part of `range`, which may be the rest of the disk, that is prefetched.
     fn prefetched(&self, range: LbaRange) -> LbaRange {
         if !self.dues.is_limited(self.unit) {
             return range;
@@ -344,7 +345,7 @@ impl Run<'_> {
         LbaRange { count: range.count.min(blocks), ..range }
     }
 
-    /// Writes, with `range` held shared; what is held is returned.
+    /// Writes with `range` locked shared; returns the lock.
     async fn put(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<RangeGuard> {
         let work = || self.write_work(range, data.clone(), durable);
         let (guard, done) = self.try_with_room(range.into(), Hold::Shared, work).await?;
@@ -359,7 +360,7 @@ impl Run<'_> {
         Box::pin(async move { device.write(block_range(range), data, durable).await })
     }
 
-    /// Holds `range`, shared with other writers or alone, as soon as it is free.
+    /// Locks `range`, shared with other writers or exclusively, as soon as it is free.
     async fn lock(&self, range: impl Into<ClaimedBlocks>, exclusive: bool) -> Step<RangeGuard> {
         let (owner, blocks) = (self.memory.buffers.owner(), range.into());
         let guard = loop {
@@ -376,8 +377,8 @@ impl Run<'_> {
         Ok(guard)
     }
 
-    /// No long operation has begun since the command was judged. Those that write ask when they
-    /// hold their range: an operation waits until it holds all.
+    /// Checks that no long operation has begun since the command was judged. Writing commands check
+    /// it while they hold their range: an operation waits until it holds all ranges.
     fn check_generation(&self) -> Step<()> {
         if self.unit.generation().operations == self.generation.operations {
             return Ok(());
@@ -385,8 +386,8 @@ impl Run<'_> {
         Err(self.unit.scsi().overtaken_by_operation().into())
     }
 
-    /// The disk has not been recovered since the command was judged. What was written before may be
-    /// lost then, however well a sync goes after: its GOOD would be a lie.
+    /// Checks that the disk has not been recovered since the command was judged. Earlier writes may
+    /// have been lost by then, even if a later sync succeeds, so GOOD would be wrong.
     fn check_recoveries(&self) -> Step<()> {
         if self.unit.generation().recoveries == self.generation.recoveries {
             return Ok(());
@@ -410,8 +411,8 @@ impl Run<'_> {
         Ok(PlanResult::Good(data.freeze()))
     }
 
-    /// Holds the range while the disk may have it wait for other writes: as many may do so as have
-    /// memory for their data.
+    /// Writes `data`. The command holds its range while the disk may delay it behind other writes:
+    /// the number of such commands is limited by the memory for their data.
     async fn write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
         self.put(range, data, durable).await.map(drop)
     }
@@ -436,7 +437,7 @@ impl Run<'_> {
     async fn or_write(&self, range: LbaRange, data: &[u8], durable: bool) -> Step<()> {
         loop {
             let buffer = self.take(self.bytes(range)).await?;
-            // What is there is put back where a write may be held.
+            // If writes may be held for room, the old data is kept to be restored.
             let kept = if self.holds() { Some(self.take(self.bytes(range)).await?) } else { None };
             let guard = self.lock(range, true).await?;
             let mut new = self.get_into(range, buffer).await?;
@@ -451,7 +452,7 @@ impl Run<'_> {
         }
     }
 
-    /// `pattern` is one block, or empty for zeroes.
+    /// Writes `pattern` to every block of `range`. `pattern` is one block, or empty for zeroes.
     async fn write_same(
         &self,
         range: LbaRange,
@@ -479,7 +480,7 @@ impl Run<'_> {
             let part = LbaRange { lba: range.lba + done, count };
             self.pay(0, part).await?;
             self.abort.may_move().await?;
-            // A WRITE of a piece: each waits for its turn before it has its range.
+            // Each piece is a write of its own, and waits for its turn before it locks its range.
             drop(self.put(part, data, false).await?);
             lunar_net::count_moved(self.bytes(part));
             done += count;
@@ -487,7 +488,8 @@ impl Run<'_> {
         if durable { self.flush(false).await } else { Ok(()) }
     }
 
-    /// Holds the ranges of the list as one claim: it waits for all of them or has them all.
+    /// Deallocates the ranges. The list is locked as one claim: it waits for all of them or holds
+    /// them all.
     async fn unmap(&self, ranges: &[LbaRange], durable: bool) -> Step<()> {
         if self.device().sparse().is_none() {
             return Err(internal_failure().into()); // the table refuses UNMAP on such units
@@ -540,7 +542,7 @@ fn block_range(range: LbaRange) -> BlockRange {
     BlockRange::new(range.lba, range.count)
 }
 
-/// Where two pieces first differ; a missing byte differs.
+/// Offset at which two slices first differ; a missing byte differs.
 fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
     if a == b {
         return None;
@@ -575,7 +577,8 @@ fn write_failed(error: lunar_block::Error) -> Sense {
 fn device_failed(error: &lunar_block::Error, medium_code: u16) -> Sense {
     complain(error);
     let lba = error.range.map(|range| range.lba);
-    // SBC-3 has it name the block that failed: of several it is not known which.
+    // SBC-3 requires the block that failed here: of several blocks it is not known which one
+    // failed.
     let bad = error.range.filter(|range| range.count == 1).map(|range| range.lba);
     match error.kind {
         // LOGICAL BLOCK ADDRESS OUT OF RANGE
@@ -590,8 +593,8 @@ fn device_failed(error: &lunar_block::Error, medium_code: u16) -> Sense {
     }
 }
 
-/// Says what the device said, in the operator's log; at most one line a second, for on a broken
-/// disk every command fails.
+/// Logs the error of the device; at most one line a second, since on a broken disk every command
+/// fails.
 fn complain(error: &lunar_block::Error) {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     if matches!(error.kind, ErrorKind::OutOfRange | ErrorKind::ReadOnly) {

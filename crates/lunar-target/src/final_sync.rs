@@ -1,17 +1,17 @@
-//! The final sync: of all disks at once, so that one that hangs keeps no other from being safe. It
-//! is told about while it lasts, and never cut short.
+//! The final sync of all disks at once, so that a disk that hangs delays no other. Its progress is
+//! reported, and it is never cut short.
 
 use crate::unit::LogicalUnit;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often it is told what is still being synced.
+/// Interval of the progress reports.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// Disks named in one line; of the others only the number is told.
+/// Number of disks named in one report; of the others only the number is given.
 const NAMED_MAX: usize = 4;
 
-/// Syncs all units that can be written; returns the names of those whose sync failed, and why.
+/// Syncs all writable units; returns the names of those whose sync failed, with the reason.
 pub(crate) fn sync_all(
     units: Vec<Arc<LogicalUnit>>,
     progress: &mut dyn FnMut(&str),
@@ -43,7 +43,7 @@ async fn sync(
         })
         .collect();
     let mut tell = tokio::time::interval(TELL_EVERY);
-    tell.tick().await; // the first is now
+    tell.tick().await; // the first tick is immediate
     loop {
         tokio::select! {
             ended = flushes.next() => {
@@ -65,7 +65,7 @@ async fn sync(
     }
 }
 
-/// What the system has yet to write, of all its disks.
+/// Data that the operating system has yet to write, of all its disks.
 fn dirty() -> Option<String> {
     let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = memory.lines().find_map(|line| line.strip_prefix("Dirty:"))?;

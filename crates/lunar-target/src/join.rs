@@ -1,4 +1,4 @@
-//! Making, finding and replacing sessions at the end of a login. RFC 7143 §6.3.
+//! Creation, lookup and reinstatement of sessions at the end of a login. RFC 7143 §6.3.
 
 use crate::access::{self, Path};
 use crate::backoff::PeerNetwork;
@@ -22,11 +22,12 @@ use lunar_scsi::unit::TargetPort;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a login waits for the session or connection it replaces to be quiet.
+/// Time for which a login waits until the session or connection that it replaces is quiet.
 const REPLACE_SECONDS_MAX: Duration = Duration::from_secs(10);
-/// How often it looks whether the old connection has gone.
+/// Interval of the checks whether the old connection has gone.
 const REPLACE_POLL: Duration = Duration::from_millis(2);
-/// One initiator has at most half of all connections, but is never held to fewer than these.
+/// Lower bound of the connection limit of one initiator, which is otherwise half of all
+/// connections.
 const CONNECTIONS_OF_INITIATOR_MIN: usize = 64;
 
 /// The connection that a login is for.
@@ -34,9 +35,9 @@ const CONNECTIONS_OF_INITIATOR_MIN: usize = 64;
 pub(crate) struct Joiner {
     pub(crate) path: Path,
     pub(crate) mailbox: Mailbox,
-    /// An account for what its session takes.
+    /// Account for the memory of the session.
     pub(crate) memory: BufferPool,
-    /// Whose time it takes.
+    /// Owner that is charged for processor time.
     pub(crate) time_owner: OwnerId,
 }
 
@@ -47,7 +48,7 @@ impl Joiner {
     }
 }
 
-/// Which session a login is for.
+/// Key of the session that a login is for.
 pub(crate) fn session_key(join: &Join, path: Path) -> SessionKey {
     let named = join.claim.target_name.as_ref().map(|name| name.to_ascii_lowercase());
     let (target_name, discovery) = match join.claim.session_type {
@@ -65,7 +66,7 @@ pub(crate) fn session_key(join: &Join, path: Path) -> SessionKey {
     }
 }
 
-/// What a login is to the sessions there are.
+/// Relation of a login to the existing sessions.
 pub(crate) fn joins(shared: &Shared, key: &SessionKey, tsih: u16) -> Joins {
     let sessions = shared.sessions();
     match tsih {
@@ -76,7 +77,7 @@ pub(crate) fn joins(shared: &Shared, key: &SessionKey, tsih: u16) -> Joins {
     }
 }
 
-/// Gives the login its session: a new one, or one more connection of an old one.
+/// Returns the session of the login: a new one, or an existing one that gets a further connection.
 pub(crate) async fn join(
     shared: Arc<Shared>,
     join: Join,
@@ -104,8 +105,8 @@ async fn create(
         let owner = Owner { name: &key.initiator_name, origin: admission.origin };
         let place = take_place(shared, join, owner)?;
         let mut sessions = shared.sessions();
-        // Of two logins at once that are the same session, the later one replaces the other. What
-        // is served may have changed meanwhile.
+        // Of two simultaneous logins for the same session the later one replaces the other. The
+        // catalogue may also have changed meanwhile.
         if sessions.find(&key).is_none() && admission.is_current(shared, &key) {
             break (insert(shared, &mut sessions, join, key, &joiner, admission)?, place);
         }
@@ -117,18 +118,18 @@ async fn create(
         tsih = session.tsih,
         "session begins"
     );
-    // A session is in use once it can be found; nobody else can know this one's TSIH.
+    // A session is in use once it can be found; no other login can know its TSIH yet.
     session
         .join(shared, join.claim.cid, joiner.member(join, place))
         .map_err(|_| LoginStatus::TARGET_ERROR)?;
     Ok(session)
 }
 
-/// What is served lets a login see this.
+/// Result of the access check of a login against the catalogue.
 struct Admission {
-    /// `None`: a discovery session.
+    /// The target; `None` for a discovery session.
     target: Option<Arc<TargetOptions>>,
-    /// Where the initiator comes from; `None`: its name is proven.
+    /// Origin of the initiator; `None` if its name is proven.
     origin: Option<Origin>,
     luns: Arc<LunTable>,
     port: TargetPort,
@@ -143,7 +144,7 @@ impl Admission {
         };
         let served = shared.catalogue();
         let served = served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
-        // What is served may have changed since the login began.
+        // The catalogue may have changed since the login began.
         if !served.admits(&key.initiator_name, path.peer.ip()) {
             return Err(LoginStatus::NOT_FOUND);
         }
@@ -157,7 +158,7 @@ impl Admission {
         })
     }
 
-    /// Whether the target is served as it was.
+    /// True when the target is still served with the same options.
     fn is_current(&self, shared: &Shared, key: &SessionKey) -> bool {
         let now = key.target_name.as_deref().and_then(|name| shared.target(name));
         match (&self.target, &now) {
@@ -208,15 +209,16 @@ fn insert(
     Ok(session)
 }
 
-/// Where an initiator comes from that has not proven its name.
+/// Origin of an initiator that has not proven its name.
 fn origin(target: Option<&TargetOptions>, join: &Join, path: Path) -> Option<Origin> {
     let (name, user) = (&join.claim.initiator_name, join.user.as_deref());
     let is_proven = target.is_some_and(|target| access::proves_name(target, name, user));
     (!is_proven).then(|| PeerNetwork::of(path.peer.ip()).origin())
 }
 
-/// Refuses a login with proof of an initiator that has its share of all connections. The share of
-/// those without proof is judged by their addresses alone, see `connection_table`.
+/// Takes a connection from the share of the initiator. Refuses a login with proof if the initiator
+/// has its share of all connections. The share of those without proof is judged by their addresses
+/// alone, see `connection_table`.
 fn take_place(
     shared: &Shared,
     join: &Join,
@@ -229,7 +231,7 @@ fn take_place(
     shared.shares.try_enter(owner, half).ok_or(LoginStatus::OUT_OF_RESOURCES)
 }
 
-/// `owner` is that of the leading connection.
+/// Quota of a session; `owner` is that of the leading connection.
 fn quota(
     shared: &Shared,
     key: &SessionKey,
@@ -245,12 +247,12 @@ fn quota(
     SessionQuota::new(initiator, owner, &gates, memory)
 }
 
-/// Of no target: a discovery session has no units.
+/// Port of discovery sessions, which have no target and no units.
 fn discovery_port() -> TargetPort {
     TargetPort { name: String::new(), portal_group_tag: 1, relative_id: 1 }
 }
 
-/// Session reinstatement: the old one ends first, with all its tasks.
+/// Session reinstatement: ends the old session first, with all its tasks.
 async fn replace_session(shared: &Arc<Shared>, key: &SessionKey) -> Result<(), LoginStatus> {
     let Some(old) = shared.sessions().find(key) else { return Ok(()) };
     old.end(shared);
@@ -272,7 +274,7 @@ async fn find(
     if session.key != *key || key.target_name.is_none() {
         return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
     }
-    // Its leading connection may have come from an address that is shown more than this one.
+    // The leading connection may have come from an address that may see more LUNs than this one.
     let (served, name) = (shared.catalogue(), key.target_name.as_deref().unwrap_or_default());
     let served = served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
     let luns = served.visible_luns(&key.initiator_name, joiner.path.peer.ip());
@@ -280,7 +282,7 @@ async fn find(
         return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
     }
     let cid = join.claim.cid;
-    // One that takes the place of another connection is no further one.
+    // A connection that replaces another one is not an additional one.
     let place = match session.members().contains_key(&cid) {
         true => shared.shares.enter(session.owner()),
         false => take_place(shared, join, session.owner())?,

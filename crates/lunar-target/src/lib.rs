@@ -1,4 +1,4 @@
-//! The target role: logical units, who may see which, and running what SCSI has planned.
+//! The target role: logical units, access rules, and the execution of SCSI plans.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Lines of the log that peers can cause: so many, or a flood would fill the disk.
+//! Limits on log lines that peers can cause; otherwise a flood of them would fill the disk.
 
 use lunar_net::Clock;
 use lunar_wire::Time;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 /// Lines that may come at once.
 const LINES_BURST: u32 = 20;
-/// After those, one line in this time.
+/// Time for each further line after the burst.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Lines of one kind that may still be written.
+/// Budget of log lines of one kind.
 #[derive(Debug)]
 pub struct LogBudget(Mutex<State>);
 
@@ -28,7 +28,8 @@ impl Default for LogBudget {
 }
 
 impl LogBudget {
-    /// Takes a line: how many were left out before it; `None`: this one is left out too.
+    /// Takes a line from the budget. Returns the number of lines left out before it, or `None` if
+    /// this one is to be left out too.
     pub fn line(&self, now: Time) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earned = now.since(state.since).as_nanos() / LINE_INTERVAL.as_nanos();
@@ -60,8 +61,8 @@ impl Default for ErrorLines {
 }
 
 impl ErrorLines {
-    /// Writes a line, unless such lines come in a flood. `write` is given how many were left out
-    /// before it, if any were.
+    /// Writes a line, unless such lines come in a flood. `write` gets the number of lines left out
+    /// before it, if there are any.
     pub(crate) fn write(&self, write: impl FnOnce(Option<u64>)) {
         if let Some(untold) = self.budget.line(self.clock.now()) {
             write((untold > 0).then_some(untold));
@@ -87,7 +88,7 @@ mod tests {
     }
 
     /// Goal: a peer that causes an error with each of its commands does not fill the log. The clock
-    /// stands.
+    /// stands still.
     #[test]
     fn errors_in_a_flood_are_left_out() {
         let mut runtime = tokio::runtime::Builder::new_current_thread();

@@ -1,4 +1,4 @@
-//! A connection's login as the policy sees it: how long it waits, and what the log says of its end.
+//! Policy part of a login: its delay, and the log line about its end.
 
 use crate::access::{self, Path};
 use crate::backoff::{Claimant, Failure, LoginDelay, PeerNetwork, WaitTicket};
@@ -13,18 +13,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::time::Sleep;
 
-/// Longest part of a name that a peer chose which the log repeats, in characters. Names have 223
-/// bytes at most (RFC 7143 §4.2.7.2); what claims to be one may be longer.
+/// Longest logged part of a name chosen by a peer, in characters. Names have 223 bytes at most (RFC
+/// 7143 §4.2.7.2); a peer may send a longer one.
 const LOGGED_NAME_MAX: usize = 223;
 
-/// Longest reason that the log tells, in characters.
+/// Longest logged reason, in characters.
 const LOGGED_WHY_MAX: usize = 512;
 
-/// What is known of a login while it lasts.
+/// State of a login in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Login {
     claim: Option<Claim>,
-    /// Why the policy refused it.
+    /// Reason of a refusal by policy.
     refusal: Option<LoginRefusal>,
     waiting: Option<Waiting>,
 }
@@ -44,7 +44,8 @@ impl Drop for Waiting {
 }
 
 impl Login {
-    /// The first claim of a login; `None`: it waits, [`poll`](Self::poll) has the answer.
+    /// Judges the first claim of a login. Returns `None` if the login has to wait;
+    /// [`poll`](Self::poll) then returns the answer.
     pub(crate) fn identify(
         &mut self,
         shared: &Arc<Shared>,
@@ -70,7 +71,7 @@ impl Login {
         }
     }
 
-    /// The answer to a login that has waited long enough.
+    /// Returns the answer to a login that has waited long enough.
     pub(crate) fn poll(&mut self, path: Path, context: &mut Context<'_>) -> Option<Identified> {
         let waiting = self.waiting.as_mut()?;
         if waiting.ticket.poll_replaced(context).is_ready() {
@@ -84,7 +85,7 @@ impl Login {
         Some(self.judge(&shared, path))
     }
 
-    /// All that was asked for is proven, but there is no room for it.
+    /// Called when the login is proven but there is no room for the connection.
     pub(crate) fn no_room(&mut self, why: NoRoom) -> LoginStatus {
         self.refusal = Some(match why {
             NoRoom::Table => LoginRefusal::NoRoom,
@@ -106,13 +107,13 @@ impl Login {
         }
     }
 
-    /// All that was asked for is proven.
+    /// Called when the login has proven everything that was required.
     pub(crate) fn succeeded(shared: &Shared, join: &Join, path: Path) {
         shared.backoff.succeeded(PeerNetwork::of(path.peer.ip()), join.user.is_some());
     }
 
-    /// It was refused: counted where the initiator may have been trying out names or secrets, and
-    /// told unless such lines come in a flood.
+    /// Called when the login was refused. The refusal counts as a failure if the initiator may have
+    /// been guessing names or secrets, and is logged unless such lines come in a flood.
     pub(crate) fn refused(&self, shared: &Shared, path: Path, status: LoginStatus, why: &str) {
         let failure = match status {
             LoginStatus::TARGET_MOVED_TEMPORARILY | LoginStatus::TARGET_MOVED_PERMANENTLY => {
@@ -126,7 +127,7 @@ impl Login {
         self.tell(shared, path, refusal, failure, Some(status), refusal.words().unwrap_or(why));
     }
 
-    /// It was not through in time: whoever was there is gone, or never meant to log in.
+    /// Called when the login took too long: the peer is gone, or never meant to log in.
     pub(crate) fn timed_out(&self, shared: &Shared, path: Path) {
         let why = format!("it took longer than {} s", shared.limits.login_seconds);
         self.tell(shared, path, LoginRefusal::TimedOut, Failure::Other, None, &why);
@@ -161,8 +162,8 @@ impl Login {
     }
 }
 
-/// A text that may hold a peer's words, for one line of the log: nothing in it moves the cursor or
-/// begins another line.
+/// Escapes a text that may contain strings from a peer for one log line: nothing in it moves the
+/// cursor or begins another line.
 pub(crate) fn printable(text: &str) -> String {
     let escaped = |letter: char| match letter {
         '"' | '\'' | '\\' => letter.to_string(),

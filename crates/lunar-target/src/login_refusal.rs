@@ -1,38 +1,38 @@
-//! Why a login was refused: in words for the log, in a word for counting.
+//! Reasons why a login was refused, as log texts and as metric labels.
 
 use lunar_iscsi::pdu::LoginStatus;
 
-/// Why a login was refused.
+/// Reason why a login was refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LoginRefusal {
     /// No target has the name.
     NoTarget,
-    /// The target's access list does not let it in.
+    /// The access list of the target does not allow the initiator.
     AccessList,
-    /// It would see no LUN.
+    /// The initiator would see no LUN.
     NoLun,
-    /// The target demands CHAP, but of nobody with its name.
+    /// The target requires CHAP, but has no credential for this initiator.
     NoCredential,
-    /// Logins of its network failed before, and too many of them wait.
+    /// Earlier logins from the network failed, and too many of its logins wait.
     TooManyWait,
     /// The server stops.
     Stopping,
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     NoEntropy,
-    /// There are as many connections as there may be.
+    /// The limit of connections is reached.
     NoRoom,
-    /// There are as many without proof from its address as there may be.
+    /// The limit of connections without proof from this address is reached.
     NoRoomForAddress,
-    /// It made room for another connection.
+    /// The connection made room for another one.
     Evicted,
     /// The protocol refused it.
     Protocol(LoginStatus),
-    /// It was not through in time.
+    /// The login took too long.
     TimedOut,
 }
 
 impl LoginRefusal {
-    /// What the log says; `None`: what the protocol says.
+    /// Text for the log; `None` if the protocol has the reason.
     pub(crate) fn words(self) -> Option<&'static str> {
         Some(match self {
             Self::NoTarget => "there is no such target",
@@ -49,7 +49,7 @@ impl LoginRefusal {
         })
     }
 
-    /// What counts as the same reason, as metrics name it.
+    /// Metric label; different reasons may share one.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::NoTarget => "no_target",
@@ -77,7 +77,7 @@ impl LoginRefusal {
         }
     }
 
-    /// All that [`label`](Self::label) gives.
+    /// All values of [`label`](Self::label).
     pub(crate) const LABELS: [&'static str; 12] = [
         "access_list",
         "authentication",
@@ -98,7 +98,7 @@ impl LoginRefusal {
 mod tests {
     use super::*;
 
-    /// Goal: there are no other reasons than those listed, each once.
+    /// Goal: the list of labels is complete, with each label once.
     #[test]
     fn labels_are_complete() {
         use LoginRefusal::*;

@@ -1,9 +1,9 @@
-//! Runs what touches every block of a unit: SANITIZE and FORMAT UNIT.
+//! Operations that touch every block of a unit: SANITIZE and FORMAT UNIT.
 //!
-//! An operation belongs to its unit, not to the command that asked for it. The order of things
-//! makes it safe against a crash: that it is to be done is durable before the first block changes,
-//! and that it is done is durable before the unit takes commands again. In between, the next start
-//! begins it anew.
+//! An operation belongs to its unit, not to the command that requested it. Its order of steps
+//! protects against crashes: the request is durable before the first block changes, and the
+//! completion is durable before the unit takes commands again. After a crash in between, the next
+//! start begins the operation anew.
 
 use crate::execute::internal_failure;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
@@ -18,52 +18,53 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Writing goes on in pieces of this size.
+/// Size of the pieces in which data is written.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Deallocating and zeroing goes on in pieces of this size: it is quick, and progress is told.
+/// Size of the pieces that are deallocated or zeroed: fast enough to report progress.
 const SPARSE_PIECE_BYTES: u64 = 64 << 20;
 
-/// An operation that may not go as fast as it can goes a moment and waits; it looks as often
+/// A rate-limited operation alternates between work and waiting so often; it also checks this often
 /// whether it is to stop.
 const MOMENTS_PER_SECOND: u64 = 20;
 const MOMENT: Duration = Duration::from_millis(1_000 / MOMENTS_PER_SECOND);
 
-/// How far in the future the end of a piece is put: no clock ends before.
+/// Longest time until the end of a piece, so that no clock overflows.
 const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// How a unit runs its long operations.
+/// State of the long operations of a unit.
 #[derive(Debug, Default)]
 pub(crate) struct Operating {
-    /// Grows when an operation begins, under the lock of the SCSI state.
+    /// Incremented when an operation begins, under the lock of the SCSI state.
     generation: AtomicU64,
-    /// How many run: one, and perhaps one that has failed and is not through with saving that.
+    /// Number of running operations: one, and perhaps one more that has failed and has not finished
+    /// saving its failure.
     runs: AtomicUsize,
-    /// It is to stop where it is.
+    /// True when the operation is to stop where it is.
     stopping: AtomicBool,
 }
 
-/// What a command was judged in.
+/// Versions of the unit's state in which a command was judged.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Generation {
-    /// Changes with whatever may change the judgement: reservations, size, write protection …
+    /// Changes with any state that may change the judgement: reservations, size, write protection …
     pub(crate) revision: u64,
     /// Changes with each long operation.
     pub(crate) operations: u64,
-    /// Changes with each recovery after a failed sync, before writes are taken again.
+    /// Changes with each recovery after a failed sync, before writes are accepted again.
     pub(crate) recoveries: u64,
 }
 
-/// An operation that has begun. Who drops this stops nothing.
+/// An operation that has begun. Dropping this does not stop it.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    /// It is durable that the operation is to be done.
+    /// Result of saving the request.
     pub(crate) saved: oneshot::Receiver<Result<(), Sense>>,
-    /// It is over; never sent when the server stops before.
+    /// Result of the operation; never sent if the server stops before its end.
     pub(crate) ended: oneshot::Receiver<Result<(), Sense>>,
 }
 
-/// Why work did not come to its end.
+/// Reason why an operation did not reach its end.
 enum Halt {
     Stopping,
     Device(lunar_block::Error),
@@ -76,7 +77,8 @@ impl From<lunar_block::Error> for Halt {
 }
 
 impl LogicalUnit {
-    /// To be taken before a command is judged; another one later says that something has changed.
+    /// The current generation. It is to be taken before a command is judged; a different one later
+    /// shows that the state has changed.
     pub(crate) fn generation(&self) -> Generation {
         Generation {
             revision: self.revision(),
@@ -85,20 +87,20 @@ impl LogicalUnit {
         }
     }
 
-    /// Whether an operation runs now.
+    /// True when an operation runs.
     pub(crate) fn operates(&self) -> bool {
         self.operating.runs.load(SeqCst) > 0
     }
 
-    /// Operations stop where they are (or may run again); what is left to do is saved.
+    /// Stops operations where they are (or allows them again); the remaining work is saved.
     pub(crate) fn stop_operation(&self, stopping: bool) {
         self.operating.stopping.store(stopping, SeqCst);
     }
 
-    /// Begins an operation and lets it run on this core, whoever waits for it.
+    /// Begins an operation and runs it on this core, even if no command waits for it.
     ///
     /// # Errors
-    /// One runs already, or the unit is not what it was when this one was planned.
+    /// An operation runs already, or the unit has changed since this one was planned.
     pub(crate) fn begin_operation(
         self: &Arc<Self>,
         operation: LongOperation,
@@ -121,7 +123,7 @@ impl LogicalUnit {
                 }
             } else {
                 unit.scsi().withdraw_operation();
-                // Should it be on the medium after all, the next start must not take it up.
+                // If the operation is on the medium after all, the next start must not resume it.
                 unit.save().await;
                 let _ = saved.send(Err(internal_failure()));
                 let _ = ended.send(Err(internal_failure()));
@@ -131,8 +133,8 @@ impl LogicalUnit {
         Ok(Begun { saved: was_saved, ended: has_ended })
     }
 
-    /// Goes on with the operation that a former run of the server did not end. Where nothing may be
-    /// written it has not failed: it is left to a start that may, and no block is shown.
+    /// Resumes an operation that an earlier run of the server did not finish. On a read-only disk
+    /// it does not fail: it is left to a later start on a writable disk, and no block can be read.
     pub(crate) async fn resume_operation(self: Arc<Self>) {
         if self.device().is_read_only() {
             let device = self.device().name();
@@ -141,15 +143,15 @@ impl LogicalUnit {
         }
         self.operating.runs.fetch_add(1, SeqCst);
         tracing::info!(device = self.device().name(), "an unfinished SANITIZE or FORMAT goes on");
-        let _ = self.operate().await; // the log has it
+        let _ = self.operate().await; // already logged
         self.operating.runs.fetch_sub(1, SeqCst);
     }
 
-    /// Does the operation the unit is in; `None`: the server stops, it is not over.
+    /// Runs the operation of the unit's state. Returns `None` if the server stops before its end.
     async fn operate(self: &Arc<Self>) -> Option<Result<(), Sense>> {
         let LongOperation { kind, work, .. } = self.scsi().operation().cloned()?;
         let blocks = self.device().geometry().block_count;
-        // Writes that were begun before come to their end first.
+        // Earlier writes finish first.
         let alone = self.ranges.lock(LbaRange { lba: 0, count: blocks }, true).await;
         let before = self.generation().recoveries;
         let mut result = self.work(&work).await;
@@ -177,7 +179,7 @@ impl LogicalUnit {
             }
         }
         self.scsi().fail_operation();
-        // Not saved, the next start tries once more: as good.
+        // If the failure is not saved, the next start tries once more, which is just as good.
         self.save().await;
         Some(Err(kind.failed()))
     }
@@ -215,7 +217,8 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// Overwriting a thin disk takes room; where writes wait for it, so does an operation.
+    /// True when the operation is to wait for room. Overwriting a thin disk needs room; if writes
+    /// wait for it, so does an operation.
     fn waits_for_room(&self, error: &lunar_block::Error) -> bool {
         error.kind == ErrorKind::NoSpace && self.options().out_of_space == OutOfSpace::Hold
     }
@@ -229,7 +232,7 @@ impl LogicalUnit {
                 let bytes = range.count as usize * piece.block_bytes;
                 self.device().write(range, data.slice(..bytes), false).await
             }
-            // Pieces are made for the device they go to.
+            // Pieces are made for the device that they go to.
             (What::Deallocate | What::Zero, None) => {
                 let what = "it can no longer deallocate";
                 Err(lunar_block::Error::new(ErrorKind::Medium, self.device().name(), what))
@@ -237,7 +240,7 @@ impl LogicalUnit {
         }
     }
 
-    /// Whether the state could be saved.
+    /// Saves the state; returns true on success.
     async fn save(self: &Arc<Self>) -> bool {
         let saved = self.save_state().await;
         if let Err(error) = &saved {
@@ -249,7 +252,7 @@ impl LogicalUnit {
     }
 }
 
-/// Keeps an operation from going faster than it may.
+/// Rate limiter of an operation.
 struct Pace {
     bytes_per_second: Option<u64>,
     began: Instant,
@@ -257,14 +260,14 @@ struct Pace {
 }
 
 impl Pace {
-    /// A rate of 0 is the slowest there is.
+    /// Creates a limiter; a rate of 0 counts as 1.
     fn new(bytes_per_second: Option<u64>) -> Self {
         let bytes_per_second = bytes_per_second.map(|rate| rate.max(1));
         Self { bytes_per_second, began: Instant::now(), done_bytes: 0 }
     }
 
-    /// About as much as passes in a moment, so that whole physical blocks and whole runs that can
-    /// be deallocated are in it.
+    /// About as many bytes as pass in a [`MOMENT`], in multiples that cover whole physical blocks
+    /// and whole runs that can be deallocated.
     fn piece_bytes(&self) -> u64 {
         let step = u64::from(PHYSICAL_BLOCK_BYTES_MAX);
         let moment = |rate: u64| (rate / MOMENTS_PER_SECOND / step).max(1) * step;
@@ -292,7 +295,7 @@ fn part_of_second(part: u64, of: u64) -> Duration {
     Duration::from_secs_f64(part as f64 / of as f64)
 }
 
-/// What is done to so many blocks at a time, the last ones excepted.
+/// Work on a number of blocks at a time; the last piece may be shorter.
 struct Piece {
     what: What,
     blocks: u64,
@@ -321,14 +324,14 @@ impl Piece {
             Work::Zero if sparse.is_some() => quick(What::Zero),
             Work::Deallocate | Work::Zero => data(&[0], false),
             Work::Overwrite { pattern, passes, invert } => {
-                // Counted from the end: the last pass leaves the pattern as it is.
+                // Counted from the end: the last pass writes the pattern unchanged.
                 let odd = (passes - 1).saturating_sub(pass) % 2 == 1;
                 data(pattern, *invert && odd)
             }
         }
     }
 
-    /// Each block begins with the first byte of the pattern.
+    /// Data for one piece, in which each block begins with the first byte of the pattern.
     fn data(buffers: &BufferPool, pattern: &[u8], inverted: bool, block_bytes: usize) -> Self {
         let blocks = (PIECE_BYTES / block_bytes).max(1);
         let mut buffer = buffers.take_zeroed(blocks * block_bytes);

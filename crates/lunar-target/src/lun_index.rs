@@ -1,5 +1,5 @@
-//! The LUNs of a target by the initiators that see them: a login looks at the access lists that may
-//! be about its initiator, and at no LUN.
+//! Index of the LUNs of a target by the initiators that see them: a login reads only the access
+//! lists that may apply to its initiator, and no LUN.
 
 use crate::access_list::Access;
 use crate::options::LunOptions;
@@ -9,22 +9,22 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};
 
-/// Tables of a target that are kept for further logins, besides those that sessions use.
+/// Number of tables of a target that are kept for further logins, besides those that sessions use.
 const TABLES_KEPT_MAX: usize = 64;
-/// LUNs in all of these together, unless one alone has more.
+/// LUNs in all kept tables together, unless a single table has more.
 const LUNS_KEPT_MAX: usize = 16_384;
-/// To put a LUN into a new table counts in a turn as so many bytes that are moved: a table of 1,000
-/// LUNs takes some 300 us.
+/// Bytes of moved data that adding a LUN to a new table counts for in a turn: a table of 1,000 LUNs
+/// takes some 300 us.
 const LUN_BYTES: usize = 6 << 10;
 
-/// The LUNs of one target by their access lists.
+/// Index of the LUNs of one target by access list.
 #[derive(Debug)]
 pub(crate) struct LunIndex {
-    /// The different access lists.
+    /// The distinct access lists.
     lists: Vec<ListedLuns>,
-    /// Indexes of those that name initiators, by the names in lower case.
+    /// Indexes of the lists that name initiators, by name in lower case.
     by_name: HashMap<String, Vec<usize>>,
-    /// Indexes of those that name none.
+    /// Indexes of the lists that name no initiator.
     for_any_name: Vec<usize>,
     tables: Mutex<Tables>,
 }
@@ -33,15 +33,15 @@ pub(crate) struct LunIndex {
 #[derive(Debug)]
 struct ListedLuns {
     access: Access,
-    /// Indexes among the LUNs of the target.
+    /// Indexes into the LUNs of the target.
     luns: Vec<usize>,
 }
 
-/// The tables of the LUNs that initiators see, by the indexes of the access lists that let them.
+/// Tables of the LUNs that initiators see, by the indexes of the access lists that allow them.
 #[derive(Debug, Default)]
 struct Tables {
     by_lists: HashMap<Vec<usize>, Weak<LunTable>>,
-    /// Some of them, the one that was used last at the end.
+    /// Some of the tables, the one used last at the end.
     kept: VecDeque<Arc<LunTable>>,
     luns_kept: usize,
 }
@@ -72,14 +72,13 @@ impl LunIndex {
         Self { lists, by_name, for_any_name, tables: Mutex::default() }
     }
 
-    /// Whether an initiator of this name sees any LUN from this address.
+    /// True when an initiator of this name sees any LUN from this address.
     pub(crate) fn sees_any(&self, initiator: &str, address: IpAddr) -> bool {
         self.lists_for(initiator, address).next().is_some()
     }
 
     /// The LUNs, of all `luns` of the target, that an initiator of this name sees from this
-    /// address.
-    /// Initiators that see the same share a table.
+    /// address. Initiators that see the same LUNs share a table.
     pub(crate) fn table(
         &self,
         luns: &[LunOptions],
@@ -115,12 +114,12 @@ impl Tables {
         Some(table)
     }
 
-    /// Adds a table, unless another login has been faster.
+    /// Adds a table, unless another login has added it before.
     fn add(&mut self, lists: Vec<usize>, table: Arc<LunTable>) -> Arc<LunTable> {
         if let Some(table) = self.find(&lists) {
             return table;
         }
-        // Each time that the map is about to grow: constant work for each addition.
+        // Done each time the map is about to grow: constant work for each addition.
         if self.by_lists.len() == self.by_lists.capacity() {
             self.by_lists.retain(|_, table| table.strong_count() > 0);
         }
@@ -129,7 +128,7 @@ impl Tables {
         table
     }
 
-    /// Keeps a table that was just used in place of those that were not used for the longest time.
+    /// Keeps a table that was just used, and drops the least recently used ones.
     fn keep(&mut self, table: &Arc<LunTable>) {
         match self.kept.iter().rposition(|kept| Arc::ptr_eq(kept, table)) {
             Some(at) => drop(self.kept.remove(at)),
@@ -174,8 +173,8 @@ mod tests {
         format!("iqn.2026-11.org.lunarsan.test:Host-{number}")
     }
 
-    /// Goal: the tables of initiators that see the same are one, which is made once; an initiator
-    /// that sees something else has another. Named by: each login to a target whose LUNs have
+    /// Goal: initiators that see the same LUNs share one table, which is made once; an initiator
+    /// that sees others has another table. Without this, each login to a target whose LUNs have
     /// access lists made a table of all of them, 300 us for 1,000.
     #[test]
     fn initiators_that_see_the_same_share_a_table() {
@@ -198,14 +197,14 @@ mod tests {
         assert_eq!((other.len(), seen(&host(2), "10.0.0.1").len()), (100, 200));
         assert!(Arc::ptr_eq(&other, &seen(&host(8), "10.0.0.1")));
         assert_eq!(seen(&host(8), "192.0.2.1").len(), 50);
-        // Kept while nobody uses it.
+        // The table is kept while no session uses it.
         let address = Arc::as_ptr(&one);
         drop(one);
         assert_eq!(address, Arc::as_ptr(&seen(&host(1), "10.0.0.1")));
     }
 
-    /// Goal: what is kept stays bounded, and a table that a session uses is found even when it is
-    /// not kept.
+    /// Goal: the number of kept tables is bounded, and a table that a session uses is found even
+    /// when it is not kept.
     #[test]
     fn the_tables_that_are_kept_are_bounded() {
         let unit = unit();
@@ -238,7 +237,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: the index says what the access lists say.
+        /// Goal: the index agrees with the access lists.
         #[test]
         fn the_index_agrees_with_the_lists(
             lists in vec(

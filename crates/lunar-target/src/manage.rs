@@ -1,4 +1,4 @@
-//! Task management across sessions: what a function does beyond the session that asked.
+//! Task management across sessions: the effects of a function beyond the session that requested it.
 //! RFC 7143 §4.2.3, §11.5; SAM-5 §7.
 
 use crate::detached_writes::ABORT_GRACE;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// COMMANDS CLEARED BY ANOTHER INITIATOR.
 const COMMANDS_CLEARED: u16 = 0x2f00;
 
-/// Runs the rest of a function on this core, then tells the session.
+/// Runs the rest of a function on this core, then reports the result to the session.
 pub(crate) fn spawn(
     shared: Arc<Shared>,
     session: Arc<Session>,
@@ -32,7 +32,7 @@ pub(crate) fn spawn(
         };
         let cold = function == ManagementFunction::TARGET_COLD_RESET;
         if cold {
-            // Before its session ends, which it does once it has its answer.
+            // Before the session ends, which it does once it has its answer.
             shared.target_resets.expect_return(&session);
             let view = session.view();
             view.units().iter().for_each(|unit| unit.scsi().expect_return(session.nexus));
@@ -62,10 +62,10 @@ async fn run(
                 return ManagementResponse::LUN_DOES_NOT_EXIST;
             };
             match function {
-                // This session's own tasks are quiet already; nothing else is meant. The task set
-                // is the nexus's own: TST is 001b.
+                // This session's own tasks are quiet already, and no others are affected: the task
+                // set is the nexus's own (TST is 001b).
                 ManagementFunction::ABORT_TASK_SET | ManagementFunction::CLEAR_TASK_SET => {}
-                // The unit is there; what runs on it the session knows.
+                // The unit exists; the session itself keeps the tasks that run on it.
                 ManagementFunction::QUERY_TASK | ManagementFunction::QUERY_TASK_SET => {}
                 ManagementFunction::LOGICAL_UNIT_RESET => {
                     reset_unit(shared, session, &unit).await;
@@ -77,7 +77,8 @@ async fn run(
     ManagementResponse::FUNCTION_COMPLETE
 }
 
-/// RFC 7144 §6.4.2: FUNCTION SUCCEEDED if something waits to be told, which waits on.
+/// Answers QUERY ASYNCHRONOUS EVENT. RFC 7144 §6.4.2: FUNCTION SUCCEEDED if an event is pending,
+/// which stays pending.
 fn pending_event(session: &Session, lun: Lun) -> (ManagementResponse, [u8; 3]) {
     let Some(unit) = session.unit(lun) else {
         return (ManagementResponse::LUN_DOES_NOT_EXIST, [0; 3]);
@@ -88,9 +89,9 @@ fn pending_event(session: &Session, lun: Lun) -> (ManagementResponse, [u8; 3]) {
     }
 }
 
-/// PREEMPT AND ABORT: the tasks of these nexuses on this unit; who lost some is told, as SAM-5 §5.6
-/// has it for commands that another nexus clears. Those of the nexus that asks are left alone: the
-/// command itself is one of them.
+/// Aborts the tasks of these nexuses on this unit, for PREEMPT AND ABORT. A nexus that lost some
+/// gets a unit attention, as SAM-5 §5.6 requires for commands that another nexus clears. Tasks of
+/// the requesting nexus are left alone: the command itself is one of them.
 pub(crate) async fn abort_tasks_of(
     shared: Arc<Shared>,
     by: Arc<Session>,
@@ -113,17 +114,18 @@ pub(crate) async fn abort_tasks_of(
         }
     });
     join_all(aborts).await;
-    // Their copies may be tasks of other units. They are shut out of this one by now, but for what
-    // is being written. Where the disk hangs that may take for ever: as with aborted writes, who
-    // wants those blocks waits, and nobody else.
+    // Copies of these nexuses may be tasks of other units. They can no longer use this unit, except
+    // for the writes in progress. If the disk hangs these may take for ever: as with aborted
+    // writes, I/O to their blocks waits, and no other I/O.
     if tokio::time::timeout(ABORT_GRACE, unit.copies.wait()).await.is_err() {
         unit.ranges.seclude_copies();
     }
 }
 
-/// TARGET COLD RESET ends every session of the target, RFC 7143 §11.5.1. The one that asked ends by
-/// itself once it has its answer. The target is what an initiator sees of it: a session that uses
-/// units which it does not see goes on, without its tasks on those that it does.
+/// Ends every session of the target for TARGET COLD RESET, RFC 7143 §11.5.1. The requesting session
+/// ends by itself once it has its answer. The target is only the part that the requesting initiator
+/// sees: a session that uses other units goes on, without its tasks on the units that the initiator
+/// sees.
 async fn end_all(shared: &Arc<Shared>, by: &Arc<Session>) {
     let nexuses = shared.sessions().nexuses();
     let seen = Arc::clone(&by.view());

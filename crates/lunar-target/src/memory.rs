@@ -1,4 +1,4 @@
-//! Memory that initiators cause: whose it is, and how long a command waits for it.
+//! Memory used on behalf of initiators: its owners, and the waiting of commands for it.
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::backoff::PeerNetwork;
@@ -10,28 +10,28 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// Answers up to this length are not charged one by one: the limit of a connection's outbox counts
-/// them as they are.
+/// Length up to which answers are not charged one by one: the limit of a connection's outbox
+/// already counts them.
 const SMALL_REPLY_BYTES: usize = 512;
 
-/// Entries below this count are not searched for owners that are gone.
+/// Number of entries below which owners that are gone are not searched for.
 const KNOWN_OWNERS_MIN: usize = 64;
 
-/// What a connection takes when nothing is asked of it, its part of a session included: 12.9 KB
-/// were measured, and 3 KB of the kernel's.
+/// Memory of an idle connection, including its part of a session: 12.9 KB were measured, and 3 KB
+/// in the kernel.
 pub(crate) const CONNECTION_BYTES: usize = 16 << 10;
 
-/// A connection that buffers no more than this, or has no more data of commands, is not dropped for
-/// it: what was sent to a peer that takes it counts until the socket is looked at.
+/// Bytes of buffers or of command data up to which a connection is not dropped: data sent to a peer
+/// that takes it counts until the socket is checked.
 const SPARED_BYTES: usize = 8 << 10;
 
-/// The memory of commands is charged in steps of this length.
+/// Step in which the memory of commands is charged.
 const SESSION_STEP_BYTES: usize = 4 << 10;
 
-/// Whose memory is judged as one when it is scarce, and whose sessions have one share of a limit
-/// (see `quota`): all connections from one address (IPv6: one
-/// /64), and of these, those that have proven to be the same user. A name that is only claimed
-/// makes no difference.
+/// Key of a memory owner. The memory of an owner is judged as one when it is scarce, and its
+/// sessions have one share of a limit (see `quota`). An owner is all connections from one address
+/// (IPv6: one /64), and of these, those that have proven to be the same user. A name that is only
+/// claimed makes no difference.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct OwnerKey {
     network: PeerNetwork,
@@ -43,22 +43,22 @@ pub(crate) struct OwnerKey {
 pub(crate) struct MemoryOwners {
     buffers: BufferPool,
     owners: Mutex<KnownOwners>,
-    /// With a key of its own: nobody makes himself the same as another.
+    /// Hasher with a random key: no peer can choose values that collide with another owner.
     hasher: RandomState,
 }
 
-/// Owners by key. Live ones are as many as connections at most.
+/// Owners by key. The number of live ones is at most that of connections.
 #[derive(Debug, Default)]
 struct KnownOwners {
     by_key: HashMap<OwnerKey, Weak<MemoryOwner>>,
-    /// Owners that lived when entries were removed last.
+    /// Number of live owners at the last removal of entries.
     live_at_removal: usize,
 }
 
-/// The accounts of one connection.
+/// The memory accounts of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionMemory {
-    /// The same for all connections of an owner, also for those that come when others have gone.
+    /// Id of the owner: the same for all its connections, also for later ones.
     pub(crate) owner_id: u64,
     /// Read data, until the socket has taken it.
     pub(crate) data_in: BufferPool,
@@ -66,13 +66,14 @@ pub(crate) struct ConnectionMemory {
     pub(crate) data_out: BufferPool,
     /// Text, ping data and parameter lists.
     pub(crate) control: BufferPool,
-    /// Itself, and what is known of its commands.
+    /// Charge for the connection itself, and for the state of its commands.
     session: MemoryCharge,
-    /// What the connection holds while it waits for its peer, once it does.
+    /// Charges for data that the connection buffers while it waits for its peer; `None` until it
+    /// does.
     buffered: Option<Box<Buffered>>,
 }
 
-/// Charges for what a connection holds beside the data of its tasks.
+/// Charges for memory of a connection besides the data of its tasks.
 #[derive(Debug)]
 struct Buffered {
     received: MemoryCharge,
@@ -80,8 +81,7 @@ struct Buffered {
     socket: MemoryCharge,
 }
 
-/// What a connection buffers at most while memory is scarce: enough for a peer that takes its
-/// answers.
+/// Buffer limits of a connection while memory is scarce: enough for a peer that takes its answers.
 const SCARCE_LIMITS: BufferLimits = BufferLimits {
     receive_bytes_max: 16 << 10,
     send_bytes_max: 64 << 10,
@@ -89,12 +89,13 @@ const SCARCE_LIMITS: BufferLimits = BufferLimits {
 };
 
 impl OwnerKey {
-    /// The owner of connections from `network` that have proven to be `user`, or nothing.
+    /// The owner of connections from `network` that have proven to be `user`, or have proven
+    /// nothing.
     pub(crate) fn new(network: PeerNetwork, user: Option<String>) -> Self {
         Self { network, user }
     }
 
-    /// The owner of connections from an address that have proven nothing.
+    /// The owner of connections from an address without proof.
     #[cfg(test)]
     pub(crate) fn of_address(address: std::net::IpAddr) -> Self {
         Self::new(PeerNetwork::of(address), None)
@@ -111,7 +112,8 @@ impl MemoryOwners {
         &self.buffers
     }
 
-    /// Accounts for a connection from `network`, which has proven to be `user`, or nothing.
+    /// Creates the accounts of a connection from `network` that has proven to be `user`, or has
+    /// proven nothing.
     pub(crate) fn accounts(&self, network: PeerNetwork, user: Option<String>) -> ConnectionMemory {
         let key = OwnerKey::new(network, user);
         let owner_id = self.hasher.hash_one(&key);
@@ -141,7 +143,7 @@ impl MemoryOwners {
 }
 
 impl KnownOwners {
-    /// Removes the owners that are gone, once the entries have doubled since the last removal: a
+    /// Removes owners that are gone, once the entries have doubled since the last removal: a
     /// constant cost for each new owner.
     fn remove_gone(&mut self) {
         if self.by_key.len() < KNOWN_OWNERS_MIN.max(2 * self.live_at_removal) {
@@ -153,7 +155,7 @@ impl KnownOwners {
 }
 
 impl ConnectionMemory {
-    /// How much the connection may buffer now.
+    /// Current buffer limits of the connection.
     pub(crate) fn buffer_limits(&self) -> BufferLimits {
         match self.control.budget().is_scarce() {
             true => SCARCE_LIMITS,
@@ -161,15 +163,15 @@ impl ConnectionMemory {
         }
     }
 
-    /// A charge for commands that run.
+    /// A charge for running commands.
     pub(crate) fn commands_charge(&self) -> MemoryCharge {
         self.session.sibling()
     }
 
-    /// Charges what the connection holds while it waits for its peer, and `task_bytes` for what is
-    /// known of its commands; `running_bytes` are charged already, by
-    /// [`commands_charge`](Self::commands_charge). `false`: memory is exhausted, the owner holds
-    /// more than its share of it, and this connection has a part in that.
+    /// Charges the data that the connection buffers while it waits for its peer, and `task_bytes`
+    /// for the state of its commands; `running_bytes` are charged already, by
+    /// [`commands_charge`](Self::commands_charge). Returns `false` if memory is exhausted, the
+    /// owner holds more than its share of it, and this connection has a part in that.
     pub(crate) fn may_hold(
         &mut self,
         bytes: BufferedBytes,
@@ -187,7 +189,7 @@ impl ConnectionMemory {
         !gives_data_back && !self.holds_much(bytes, running_bytes)
     }
 
-    /// More data of commands than a connection is spared.
+    /// True when the connection holds more command data than [`SPARED_BYTES`].
     pub(crate) fn holds_data(&self) -> bool {
         self.data_in.held_bytes() + self.data_out.held_bytes() > SPARED_BYTES
     }
@@ -208,7 +210,7 @@ impl ConnectionMemory {
         buffered.socket.set(bytes.socket);
     }
 
-    /// More than a connection that waits for its next command.
+    /// True when the connection holds more than one that waits for its next command.
     fn holds_much(&self, bytes: BufferedBytes, running_bytes: usize) -> bool {
         bytes.received + bytes.queued + bytes.socket > SPARED_BYTES
             || self.control.held_bytes() > 0
@@ -216,24 +218,24 @@ impl ConnectionMemory {
     }
 }
 
-/// What a running command takes memory from.
+/// Memory source of a running command.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkMemory {
     pub(crate) buffers: BufferPool,
-    /// How long it waits for memory before it ends BUSY.
+    /// Time for which the command waits for memory before it ends BUSY.
     pub(crate) wait_max: Duration,
 }
 
-/// Why a command got no memory.
+/// Reason why a command got no memory.
 pub(crate) enum NoMemory {
     Aborted,
-    /// None was free in time.
+    /// No memory was free in time.
     TimedOut,
 }
 
 impl WorkMemory {
-    /// A buffer of `bytes`, as soon as there is memory for it. No lock that others want may be held
-    /// meanwhile.
+    /// Takes a buffer of `bytes`, as soon as there is memory for it. The caller must hold no lock
+    /// that other commands may wait for.
     pub(crate) async fn take(&self, bytes: usize, abort: &AbortSignal) -> Result<Buffer, NoMemory> {
         if let Some(buffer) = self.buffers.try_take(bytes) {
             return Ok(buffer);
@@ -246,7 +248,7 @@ impl WorkMemory {
         }
     }
 
-    /// An answer, charged until it is sent.
+    /// Converts an answer, which is charged until it is sent.
     pub(crate) fn reply(&self, reply: Vec<u8>) -> Bytes {
         match reply.len() {
             ..=SMALL_REPLY_BYTES => reply.into(),
@@ -286,9 +288,9 @@ mod tests {
         assert!(owners.owners.lock().unwrap().by_key.len() <= KNOWN_OWNERS_MIN);
     }
 
-    /// Fault: a connection that held buffers for WRITEs whose data did not come, and nothing else,
-    /// was not dropped when unconditional charges left no buffer to anybody: an initiator elsewhere
-    /// had BUSY for 16 s.
+    /// Fault: a connection that held only buffers for WRITEs whose data did not come was not
+    /// dropped when unconditional charges left no buffer to others: an initiator elsewhere had BUSY
+    /// for 16 s.
     #[test]
     fn who_holds_only_data_is_dropped_when_none_is_left_for_others() {
         const LIMIT: usize = 64 << 20;

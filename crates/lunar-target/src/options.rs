@@ -1,4 +1,4 @@
-//! What a server is to serve: plain values, made from a command line or a configuration file.
+//! Options of a server: plain values, made from a command line or a configuration file.
 
 use crate::LogicalUnit;
 use crate::access_list::Access;
@@ -9,41 +9,41 @@ use lunar_iscsi::text::Offer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Everything one server process serves.
+/// All options of one server process.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Where it listens.
+    /// Addresses to listen on.
     pub portals: Vec<Portal>,
     /// The targets.
     pub targets: Vec<TargetOptions>,
-    /// What a discovery session must prove; `None`: nothing, and it is shown the targets that its
-    /// initiator may log in to.
+    /// CHAP demand for discovery sessions. If `None`, a discovery session needs no proof, and sees
+    /// the targets that its initiator may log in to.
     pub discovery_chap: Option<ChapDemand>,
-    /// How many data-plane threads; 0: one a core.
+    /// Number of data-plane threads; 0: one a core.
     pub cores: usize,
-    /// A thread that has just had something to do polls its sockets for a while before it sleeps:
+    /// True when a thread that has just had work polls its sockets for a while before it sleeps:
     /// less latency, for more of the processor.
     pub latency_mode: bool,
     /// Named limits.
     pub limits: Limits,
-    /// Where its buffers come from, with the budget of the process: what peers cause is charged to
-    /// it.
+    /// Source of its buffers, with the memory budget of the process, to which memory used by peers
+    /// is charged.
     pub buffers: BufferPool,
 }
 
 /// An address to listen on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Portal {
-    /// Where; port 0 takes a free one.
+    /// Listening address; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// What discovery names instead (`host:port`), for NAT and containers.
+    /// Address in discovery answers instead of `listen` (`host:port`), for NAT and containers.
     pub advertise: Option<String>,
-    /// Portal group tag, from 1, of every target here; `None`: each target's own.
+    /// Portal group tag, from 1, of every target at this portal; `None`: each target's own.
     pub portal_group: Option<u16>,
 }
 
 impl Portal {
-    /// Listens on `listen` and is what it seems.
+    /// Creates a portal that listens on `listen` and advertises that address.
     pub fn new(listen: SocketAddr) -> Self {
         Self { listen, advertise: None, portal_group: None }
     }
@@ -56,34 +56,36 @@ pub struct Limits {
     /// logged in and for discovery sessions without proof; among these, the oldest one of the
     /// address with the most makes room.
     pub connections: usize,
-    /// Such connections of one address (IPv6: of one /64), at most half of those there may be; one
-    /// more takes the place of the oldest.
+    /// Connections of one address (IPv6: of one /64) that are not logged in or for discovery
+    /// without proof, at most half of all of this kind; a further one replaces the oldest.
     pub logins_per_address: usize,
-    /// Seconds until a login must be through.
+    /// Seconds that a login may take.
     pub login_seconds: u16,
     /// Failed logins in a row after which further ones from the same address (IPv6: the same /64)
     /// have to wait.
     pub login_failures_free: u32,
-    /// Seconds that such a login waits at most, at most half of `login_seconds`; 0: none waits.
+    /// Longest delay of a login after failed ones in seconds, at most half of `login_seconds`; 0:
+    /// no delay.
     pub login_backoff_seconds_max: u16,
-    /// Bytes of a text that comes in several Login or Text Requests; one that is longer is refused.
+    /// Longest text in several Login or Text Requests in bytes; a longer one is refused.
     pub text_bytes: usize,
     /// Commands an initiator may have in flight in one session (MaxCmdSN window).
     pub window_commands: u32,
-    /// Bytes of data-out buffers one connection may hold, from the first byte until the command has
-    /// ended; further data is asked for when some have, and what comes unasked gets TASK SET FULL.
+    /// Bytes of data-out buffers that one connection may hold, from the first byte until the
+    /// command has ended. Further data is requested when some commands have ended; unsolicited data
+    /// beyond the limit gets TASK SET FULL.
     pub data_out_bytes: usize,
-    /// Seconds an initiator may owe the data of a command without anything coming over its
-    /// connection, 1 to 3600; with [`DATA_OUT_BYTES_PER_SECOND_MIN`] it bounds the whole time. Then
-    /// the connection is closed.
+    /// Seconds that an initiator may owe the data of a command without anything arriving on its
+    /// connection, 1 to 3600; with [`DATA_OUT_BYTES_PER_SECOND_MIN`] it bounds the whole time.
+    /// After it the connection is closed.
     ///
     /// [`DATA_OUT_BYTES_PER_SECOND_MIN`]:
     ///     lunar_iscsi::connection::target::DATA_OUT_BYTES_PER_SECOND_MIN
     pub data_out_seconds: u16,
-    /// Bytes of read data one connection may hold, until the socket has taken them; further reads
-    /// wait.
+    /// Bytes of read data that one connection may hold, until the socket has taken them; further
+    /// reads wait.
     pub data_in_bytes: usize,
-    /// Seconds that a command waits for memory before it ends BUSY.
+    /// Seconds for which a command waits for memory before it ends BUSY.
     pub memory_wait_seconds: u16,
     /// The longest single transfer in bytes (VPD B0 MAXIMUM TRANSFER LENGTH).
     pub transfer_bytes: u32,
@@ -123,57 +125,57 @@ pub struct TargetOptions {
     pub alias: Option<String>,
     /// Portal group tag, from 1, at the portals that have none of their own.
     pub portal_group: u16,
-    /// Who may log in.
+    /// Initiators that may log in.
     pub access: Access,
-    /// Names of the initiators that may reset it and administer its units; `None`: all that may
-    /// log in. A name is a claim where it need not be proven by CHAP.
+    /// Names of the initiators that may reset the target and administer its units; `None`: all that
+    /// may log in. A name is only claimed unless CHAP proves it.
     pub administer: Option<Vec<String>>,
-    /// What initiators must prove; the first entry that fits the initiator's name counts.
-    /// Empty: nothing.
+    /// CHAP demands for initiators; the first entry that fits the initiator's name counts. Empty:
+    /// no proof is required.
     pub chap: Vec<ChapEntry>,
-    /// What is negotiated.
+    /// Offer of negotiated parameters.
     pub offer: Offer,
-    /// Send logins elsewhere: `host:port[,tpgt]`.
+    /// Address to redirect logins to: `host:port[,tpgt]`.
     pub redirect: Option<String>,
-    /// How much each initiator may do here, at all LUNs together.
+    /// Limits of each initiator at this target, for all LUNs together.
     pub initiator_limits: Vec<InitiatorLimit>,
-    /// Its units.
+    /// LUNs of the target.
     pub luns: Vec<LunOptions>,
 }
 
-/// A CHAP credential for one initiator, or for all that no other entry names.
+/// A CHAP credential for one initiator, or for all initiators that no other entry names.
 #[derive(Clone, Debug)]
 pub struct ChapEntry {
-    /// Only for this initiator name.
+    /// Initiator name that the entry is restricted to.
     pub initiator: Option<String>,
-    /// What it must prove.
+    /// Proof that is required.
     pub demand: ChapDemand,
 }
 
 /// One LUN of a target.
 #[derive(Clone, Debug)]
 pub struct LunOptions {
-    /// Its number, 0 to 16,383. Several LUNs of a target may have the same, each for others: no
-    /// initiator may see two of them.
+    /// LUN number, 0 to 16,383. Several LUNs of a target may have the same number, each for other
+    /// initiators: no initiator may see two of them.
     pub id: u16,
-    /// The unit behind it; the same `Arc` under several numbers is one unit.
+    /// The unit of the LUN; the same `Arc` under several numbers is one unit.
     pub unit: Arc<LogicalUnit>,
-    /// Who of those that may log in sees it.
+    /// Initiators that see it, among those that may log in.
     pub access: Access,
-    /// Names of the initiators that may administer the unit here, in place of the target's;
-    /// `None`: as the target has it.
+    /// Names of the initiators that may administer the unit through this LUN, in place of the
+    /// target's; `None`: the target's list.
     pub administer: Option<Vec<String>>,
 }
 
 impl LunOptions {
-    /// A LUN that everybody sees who may log in, administered as the target has it.
+    /// Creates a LUN that all initiators see that may log in, administered as its target.
     pub fn new(id: u16, unit: Arc<LogicalUnit>) -> Self {
         Self { id, unit, access: Access::default(), administer: None }
     }
 }
 
 impl TargetOptions {
-    /// Tag of the group that `portal` is in for this target. The sessions of one portal group meet
+    /// Tag of the group that `portal` is in for this target. The sessions of one portal group use
     /// one SCSI target port: its name is the target's name and this tag (RFC 7143 §4.4.1).
     pub fn portal_group_at(&self, portal: &Portal) -> u16 {
         portal.portal_group.unwrap_or(self.portal_group)

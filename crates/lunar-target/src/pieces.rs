@@ -1,18 +1,17 @@
-//! Work of one task that concerns many sessions and units, in pieces.
+//! Work of one task on many sessions and units, done in pieces.
 
-/// So much is done before other work of the core has its turn: about 50 us.
+/// Units of work after which other work of the core has its turn: about 50 us.
 const PIECE_UNITS: usize = 1024;
 
-/// Counts work in units that are looked at, and lets other work of the core have its turn in
-/// between.
+/// Counts work in units that are visited, and yields to other work of the core in between.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     done: usize,
 }
 
 impl Pieces {
-    /// Counts work that is done, or about to be, as long as a look at so many units. A single call
-    /// is for no more than one piece, where that can be.
+    /// Counts work, done or about to be done, that takes as long as visiting this many units. A
+    /// single call should count no more than one piece.
     pub(crate) async fn count(&mut self, units: usize) {
         self.done = self.done.saturating_add(units);
         if self.done >= PIECE_UNITS {

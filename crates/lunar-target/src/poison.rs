@@ -1,5 +1,5 @@
-//! That a disk takes no writes after a failed sync, until an operator says so: also of those who
-//! are told at that moment, and after a restart.
+//! Write refusal of a disk after a failed sync until an operator recovers it, also across a
+//! restart, with unit attentions for the initiators.
 
 use crate::Error;
 use crate::unit::LogicalUnit;
@@ -12,10 +12,10 @@ use std::sync::{Arc, Weak};
 
 /// The name of the mark in the unit's state directory. docs/formats.md.
 const MARK_NAME: &str = "poisoned";
-/// What the mark says, to people; that it is there is what counts. docs/formats.md.
+/// Content of the mark, for people to read; only its existence counts. docs/formats.md.
 const MARK: &[u8] = b"lunar poison mark, version 1\n";
 
-/// What a unit's disk tells of its poison.
+/// Watcher of the poison state of a unit's disk.
 #[derive(Debug)]
 pub(crate) struct Poison {
     mark: Option<PoisonFile>,
@@ -24,10 +24,10 @@ pub(crate) struct Poison {
 }
 
 impl Poison {
-    /// Has the disk of `unit` poisoned if a former run left the mark, and watches it from now on.
+    /// Poisons the disk of `unit` if an earlier run left the mark, and watches it from now on.
     ///
     /// # Errors
-    /// It cannot be told whether the mark is there.
+    /// It cannot be determined whether the mark exists.
     pub(crate) fn watch(unit: &Arc<LogicalUnit>, state: Option<&Path>) -> Result<(), Error> {
         let device = unit.device();
         let mark = state.map(|directory| PoisonFile { directory: directory.to_owned() });
@@ -64,7 +64,8 @@ impl PoisonWatcher for Poison {
     fn recovering(&self) -> io::Result<()> {
         self.mark.as_ref().map_or(Ok(()), PoisonFile::remove)?;
         let Some(unit) = self.unit.upgrade() else { return Ok(()) };
-        // Together: a command was judged before and is overtaken, or it hears of it first.
+        // Both under one lock: a command judged before is overtaken, or it gets the unit attention
+        // first.
         let mut scsi = unit.scsi();
         unit.recoveries.fetch_add(1, SeqCst);
         scsi.raise(Attention::MEDIUM_MAY_HAVE_CHANGED.0, None);
@@ -72,16 +73,18 @@ impl PoisonWatcher for Poison {
     }
 }
 
-/// A file in the unit's state directory. Its name says that the disk takes no writes, whatever is
-/// in it: so that is not synced, and whatever else has the name is as good.
+/// A file in the unit's state directory. Its name alone says that the disk takes no writes: the
+/// content is not synced, and any other file of this name counts the same.
 #[derive(Debug)]
 struct PoisonFile {
     directory: PathBuf,
 }
 
 impl PoisonFile {
+    /// True when the mark exists.
+    ///
     /// # Errors
-    /// [`Error::State`]: it cannot be told, or others may change the directory.
+    /// [`Error::State`]: that cannot be determined, or other users may change the directory.
     fn is_there(&self) -> Result<bool, Error> {
         let has = || match StateDirectory::open(&self.directory)? {
             Some(directory) => directory.has(MARK_NAME),
@@ -121,7 +124,7 @@ mod tests {
         (LogicalUnit::open(options).unwrap(), device)
     }
 
-    /// Goal: a disk that was poisoned stays so when it is opened anew, whatever the mark holds,
+    /// Goal: a poisoned disk stays poisoned when it is opened anew, whatever the mark contains,
     /// until it is recovered; the bytes of the mark are those of docs/formats.md.
     #[test]
     fn a_poisoned_disk_is_opened_poisoned() {
@@ -151,7 +154,7 @@ mod tests {
         fs::remove_dir_all(directory).unwrap();
     }
 
-    /// Goal: where the mark cannot be taken away the disk stays poisoned.
+    /// Goal: if the mark cannot be removed the disk stays poisoned.
     #[test]
     fn a_mark_that_stays_keeps_it_poisoned() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -164,8 +167,8 @@ mod tests {
         fs::remove_dir_all(directory).unwrap();
     }
 
-    /// Goal: whatever somebody else has put in the place of the mark counts as the mark, the safe
-    /// way, and is neither opened nor written through; a recovery removes that name alone.
+    /// Goal: any file that another user has put in the place of the mark counts as the mark, to be
+    /// safe, and is neither opened nor written through; a recovery removes that name alone.
     #[test]
     fn a_planted_mark_is_not_written_through() {
         use std::os::unix::fs::{chown, symlink};

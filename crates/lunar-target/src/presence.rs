@@ -1,4 +1,4 @@
-//! The connections of a running server: letting them in, and closing those that make room.
+//! The connections of a running server: their admission, and the closing of those that make room.
 
 use crate::backoff::PeerNetwork;
 use crate::connection_table::{ConnectionTable, Joins, NoRoom, Phase};
@@ -10,17 +10,17 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, MutexGuard};
 
-/// How a connection is reached from outside.
+/// Handle to a connection from outside.
 #[derive(Debug)]
 pub(crate) struct ConnectionControl {
     mailbox: Mailbox,
-    /// Drops the connection with all that it has, wherever it is.
+    /// Drops the connection with all its state, wherever it runs.
     abort: AbortHandle,
     peer: SocketAddr,
     unsent_bytes: Arc<AtomicUsize>,
 }
 
-/// A connection is counted while this lives.
+/// Counts a connection while it lives.
 #[derive(Debug)]
 pub(crate) struct Presence {
     shared: Arc<Shared>,
@@ -29,8 +29,8 @@ pub(crate) struct Presence {
 }
 
 impl Shared {
-    /// Counts a connection in; `None` when there is no room for it, or the server stops. What is
-    /// returned with it ends the connection when its place is needed.
+    /// Adds a connection; returns `None` if there is no room for it, or the server stops. The
+    /// returned registration aborts the connection when its place is needed.
     pub(crate) fn enter(
         self: &Arc<Self>,
         peer: SocketAddr,
@@ -41,7 +41,7 @@ impl Shared {
         let presence_bytes = Arc::clone(&unsent_bytes);
         let link = ConnectionControl { mailbox: mailbox.clone(), abort, peer, unsent_bytes };
         let mut table = self.connections();
-        // Who comes after all were told to go would not hear of it.
+        // A connection that comes after the shutdown message to all would not receive it.
         if self.is_stopping() {
             return None;
         }
@@ -59,27 +59,27 @@ impl Shared {
         Some((Presence { shared, id, unsent_bytes: presence_bytes }, registration))
     }
 
-    /// Closes a connection that is not logged in, if there is one: its open file is needed.
+    /// Closes a connection that is not logged in, if there is one, to free its open file.
     pub(crate) fn make_room(&self) {
         let evicted = self.connections().make_room();
         self.close_evicted(evicted);
     }
 
-    /// How many connections there are, logged in or not.
+    /// Number of connections, logged in or not.
     pub(crate) fn connection_count(&self) -> usize {
         self.connections().len()
     }
 
-    /// How many connections made room for others and are not closed yet.
+    /// Number of connections that were evicted and are not closed yet.
     pub(crate) fn evicted_count(&self) -> usize {
         self.connections().evicted()
     }
 
-    /// Tells every connection; returns how many there are.
+    /// Sends a message to every connection; returns their number.
     pub(crate) fn tell_all(&self, mail: impl Fn() -> Mail) -> usize {
         let connections = self.connections();
         for link in connections.handles() {
-            let _ = link.mailbox.send(mail()); // it may be closing
+            let _ = link.mailbox.send(mail()); // the connection may be closing
         }
         connections.len()
     }
@@ -92,7 +92,7 @@ impl Shared {
         self.warn_of_connection(Some(link.peer), why);
     }
 
-    /// How many connections there may be.
+    /// Limit on the number of connections.
     pub(crate) fn connections_max(&self) -> usize {
         self.connections().connections_max()
     }
@@ -103,24 +103,24 @@ impl Shared {
 }
 
 impl Presence {
-    /// The connection is about to be logged in.
+    /// Called when the connection is about to be logged in.
     pub(crate) fn log_in(&self, phase: Phase, joins: Joins) -> Result<(), NoRoom> {
         let keeps_proven = self.shared.catalogue().asks_for_proof();
         self.shared.connections().log_in(self.id, phase, joins, keeps_proven)
     }
 
-    /// The connection's login has to wait.
+    /// Called when the connection's login has to wait.
     pub(crate) fn wait(&self) {
         self.shared.connections().wait(self.id);
     }
 
-    /// The connection is in no session any more.
+    /// Called when the connection no longer belongs to a session.
     pub(crate) fn log_out(&self) {
         let evicted = self.shared.connections().log_out(self.id);
         self.shared.close_evicted(evicted);
     }
 
-    /// So much waits to be sent to the peer.
+    /// Sets the number of bytes that wait to be sent to the peer.
     pub(crate) fn set_unsent_bytes(&self, bytes: usize) {
         self.unsent_bytes.store(bytes, Relaxed);
     }
@@ -133,12 +133,12 @@ impl Drop for Presence {
 }
 
 impl Server {
-    /// How many connections there are, logged in or not.
+    /// Number of connections, logged in or not.
     pub fn connections(&self) -> usize {
         self.shared.connection_count()
     }
 
-    /// How many connections there may be: the limit `connections`, or fewer where the system grants
+    /// Limit on the number of connections: the limit `connections`, or fewer if the system grants
     /// the process too few open files.
     pub fn connections_max(&self) -> usize {
         self.shared.connections_max()

@@ -1,11 +1,12 @@
-//! Range locks: COMPARE AND WRITE and ORWRITE see no foreign write between their read and theirs.
+//! Range locks, which keep foreign writes out between the read and the write of a COMPARE AND WRITE
+//! or ORWRITE.
 //!
 //! Writes share; the read-modify-write commands exclude every overlapping write. Among claims that
-//! overlap, owners take turns, and those of one owner are granted in order of arrival. So nobody
-//! starves, and many claims of one owner keep another owner waiting for one of them.
+//! overlap, owners take turns, and those of one owner are granted in order of arrival. Therefore no
+//! claim starves, and many claims of one owner delay another owner only by one of them.
 //!
-//! Reads take no lock, but they wait for ranges that are secluded: there somebody changes blocks
-//! for whom nobody waits any more.
+//! Reads take no lock, but they wait for ranges that are blocked for readers: a detached write
+//! still changes blocks there.
 
 mod blocks;
 mod claim_index;
@@ -35,46 +36,47 @@ pub(crate) use blocks::ClaimedBlocks;
 /// The locks of one unit, or of one session at a unit.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
-    /// `None` while there is no claim, unless [`keeps_claims`](Self::keeps_claims): there may be
-    /// thousands of sessions, each with locks of its own at thousands of units.
+    /// The claims. `None` while there are none, unless [`keeps_claims`](Self::keeps_claims) is set:
+    /// there may be thousands of sessions, each with locks of its own at thousands of units.
     claims: Mutex<Option<Box<Claims>>>,
-    /// The memory of a few claims is kept while there is none.
+    /// True when the memory of a few claims is kept while there are none.
     keeps_claims: bool,
-    /// Everything is shared so many times [`SHARE`], apart from `claims`; and [`EXCLUSIVE`] while
-    /// one of them is exclusive, held or waiting. Changed under their lock but for the shares.
+    /// Number of current [`Share`]s of everything times [`SHARE`], in addition to `claims`; plus
+    /// [`EXCLUSIVE`] while a claim is exclusive, held or waiting. Changed under the lock of the
+    /// claims, except by shares.
     shares: AtomicUsize,
-    /// How many exclusive claims there have been.
+    /// Number of exclusive claims so far.
     exclusive_begun: AtomicU64,
-    /// Held ranges that are secluded; while there is none, reads need not look.
+    /// Number of held claims that block readers; while it is 0, reads need not look.
     blocks_readers: AtomicUsize,
-    /// One of them was let go.
+    /// Notified when such a claim was released.
     shown: Notify,
 }
 
 thread_local! {
-    /// The claims of the locks that were let go last in this thread, for the next: ORDERED commands
-    /// that wait for nobody allocate nothing.
+    /// Memory of the claims last released in this thread, for the next lock: ORDERED commands that
+    /// need not wait allocate nothing.
     static SPARE_CLAIMS: Cell<Option<Box<Claims>>> = const { Cell::new(None) };
 }
 
-/// No claims, in memory that other locks needed before.
+/// An empty set of claims, in memory that other locks needed before.
 fn spare_claims() -> Box<Claims> {
     SPARE_CLAIMS.try_with(Cell::take).ok().flatten().unwrap_or_default()
 }
 
-/// Keeps the memory of claims that have ended, if these were few.
+/// Keeps the memory of claims that have ended, if there were few.
 fn keep_spare(claims: Box<Claims>) {
     if claims.are_small() {
         let _ = SPARE_CLAIMS.try_with(|spare| spare.set(Some(claims))); // the thread may end
     }
 }
 
-/// In `shares`: nobody else may share without a place in the queue.
+/// Flag in `shares`: sharing needs a place in the queue.
 const EXCLUSIVE: usize = 1;
-/// In `shares`: one that shares.
+/// Unit of `shares`: one share.
 const SHARE: usize = 2;
 
-/// A held range; dropping it lets the next in.
+/// A held range; dropping it lets the next claim in.
 #[derive(Debug)]
 pub(crate) struct RangeGuard {
     locks: Arc<RangeLocks>,
@@ -82,33 +84,33 @@ pub(crate) struct RangeGuard {
     slot: u32,
 }
 
-/// Everything is shared, at the cost of two additions: who wants any range for himself waits until
-/// this is dropped.
+/// A share of all ranges, at the cost of two additions: exclusive claims of any range wait until it
+/// is dropped.
 #[derive(Debug)]
 pub(crate) struct Share<L: Deref<Target = RangeLocks>> {
     locks: L,
 }
 
-/// A place in the queue, taken when asked for; held once granted.
+/// A place in the queue, taken at the time of the call; the range is held once granted.
 #[derive(Debug)]
 pub(crate) struct RangeQueued {
     guard: RangeGuard,
     wait: Option<oneshot::Receiver<()>>,
 }
 
-/// A claim that has come, before it is held or waits.
+/// A new claim that is neither held nor waits yet.
 struct NewClaim {
     claim: Claim,
     blockers: Blockers,
     has_to_wait: bool,
 }
 
-/// Why a claim was refused: one more may not wait.
+/// Error: no further claim of this owner may wait.
 #[derive(Debug)]
 pub(crate) struct TooManyWaiting;
 
-/// What is done in the name of other units' tasks: who has shut somebody out waits until it is
-/// over.
+/// Fence around work on behalf of other units' tasks: after shutting an initiator out, a caller can
+/// wait until that work is done.
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
     locks: Arc<RangeLocks>,
@@ -117,24 +119,25 @@ pub(crate) struct Fence {
 impl Fence {
     const ALL: LbaRange = LbaRange { lba: 0, count: 1 };
 
-    /// To be held while something is done.
+    /// Waits for a guard that is to be held during the work.
     pub(crate) async fn share(&self) -> RangeGuard {
         self.locks.lock(Self::ALL, false).await
     }
 
-    /// Waits until all that is being done now is over.
+    /// Waits until all current work is done.
     pub(crate) async fn wait(&self) {
         drop(self.locks.lock(Self::ALL, true).await);
     }
 }
 
 impl RangeLocks {
-    /// Locks that keep the memory of a few claims, for units: a claim then allocates nothing.
+    /// Creates locks that keep the memory of a few claims, for units: a claim then allocates
+    /// nothing.
     pub(crate) fn of_unit() -> Self {
         Self { keeps_claims: true, ..Self::default() }
     }
 
-    /// Holds `range`, shared with other writers, or alone.
+    /// Locks `range`, shared with other writers, or exclusively.
     pub(crate) async fn lock(
         self: &Arc<Self>,
         range: impl Into<ClaimedBlocks>,
@@ -143,8 +146,8 @@ impl RangeLocks {
         self.queue(range, exclusive).granted().await
     }
 
-    /// The same for a command of an initiator, unless it would have to wait and too many claims of
-    /// this owner, or of all owners, wait already.
+    /// Locks `range` for a command of an initiator. Fails if the claim would have to wait and too
+    /// many claims of this owner, or of all owners, wait already.
     pub(crate) async fn lock_for(
         self: &Arc<Self>,
         owner: &Arc<MemoryOwner>,
@@ -154,7 +157,7 @@ impl RangeLocks {
         Ok(self.queue_for(owner, range, exclusive)?.granted().await)
     }
 
-    /// Takes a place in the queue now; it may be waited for later.
+    /// Takes a place in the queue now; the grant may be awaited later.
     pub(crate) fn queue(
         self: &Arc<Self>,
         range: impl Into<ClaimedBlocks>,
@@ -166,7 +169,7 @@ impl RangeLocks {
         self.add(claims, new)
     }
 
-    /// Takes a place in the queue as for [`lock_for`](Self::lock_for).
+    /// Takes a place in the queue under the limits of [`lock_for`](Self::lock_for).
     pub(crate) fn queue_for(
         self: &Arc<Self>,
         owner: &Arc<MemoryOwner>,
@@ -185,8 +188,8 @@ impl RangeLocks {
         Ok(self.add(claims, new))
     }
 
-    /// Holds `range`, shared with other writers, unless that has to be waited for, or might be:
-    /// no claim that waits is overtaken, whosever it is.
+    /// Locks `range`, shared with other writers, unless the claim has to wait or might have to: no
+    /// waiting claim of any owner is overtaken.
     pub(crate) fn try_lock_shared(self: &Arc<Self>, range: LbaRange) -> Option<RangeGuard> {
         let mut locked = self.lock_claims();
         let claims = locked.get_or_insert_with(spare_claims);
@@ -198,7 +201,7 @@ impl RangeLocks {
         Some(self.guard(id, claims.hold(claim)))
     }
 
-    /// Holds `range` at once, whoever else does: who comes later or waits already waits for it.
+    /// Locks `range` at once, even if other claims hold it: later and waiting claims wait for it.
     pub(crate) fn at_head(self: &Arc<Self>, range: LbaRange) -> RangeQueued {
         let mut locked = self.lock_claims();
         let claims = locked.get_or_insert_with(spare_claims);
@@ -208,7 +211,7 @@ impl RangeLocks {
         RangeQueued { guard: self.guard(id, claims.hold_at_head(claim)), wait: None }
     }
 
-    /// A claim that has come, and what it has to wait for.
+    /// Creates a claim, and counts its blockers.
     fn new_claim(
         &self,
         claims: &mut Claims,
@@ -240,14 +243,14 @@ impl RangeLocks {
         RangeGuard { locks: Arc::clone(self), id, slot }
     }
 
-    /// Shares everything with all others who share, unless there is an exclusive claim: then a
-    /// place in the queue has to be taken.
+    /// Shares all ranges with all other sharers, unless there is an exclusive claim: then a place
+    /// in the queue has to be taken.
     pub(crate) fn try_share<L: Deref<Target = Self>>(locks: L) -> Option<Share<L>> {
         if locks.shares.load(SeqCst) & EXCLUSIVE != 0 {
             return None;
         }
         let before = locks.shares.fetch_add(SHARE, SeqCst);
-        // Dropped, it wakes whoever took it for one that shares.
+        // Wakes claims that counted it as a share when dropped.
         let share = Share { locks };
         (before & EXCLUSIVE == 0).then_some(share)
     }
@@ -256,17 +259,17 @@ impl RangeLocks {
         self.shares.load(SeqCst) >= SHARE
     }
 
-    /// From the first such claim on nobody shares without a place in the queue.
+    /// Counts exclusive claims. From the first one on, sharing needs a place in the queue.
     fn begin_exclusive_claims(&self, claims: &mut Claims, count: usize) {
         claims.exclusive_claims += count;
         if claims.exclusive_claims > 0 {
             self.shares.fetch_or(EXCLUSIVE, SeqCst);
         }
-        // Behind the flag: see `exclusive_mark`.
+        // Counted after the flag is set: see `exclusive_mark`.
         self.exclusive_begun.fetch_add(count as u64, SeqCst);
     }
 
-    /// After the last such claim everybody may share again.
+    /// Counts one exclusive claim less. After the last one sharing is free again.
     fn end_exclusive_claim(&self, claims: &mut Claims) {
         claims.exclusive_claims -= 1;
         if claims.exclusive_claims == 0 {
@@ -274,16 +277,16 @@ impl RangeLocks {
         }
     }
 
-    /// A mark that is the same later if there was no exclusive claim in between, of any range.
-    /// `None`: there is one now, held or waiting.
+    /// A mark that stays the same as long as there is no exclusive claim of any range. `None` if
+    /// there is one now, held or waiting.
     pub(crate) fn exclusive_mark(&self) -> Option<u64> {
         // In this order: a claim that is counted has set the flag.
         let begun = self.exclusive_begun.load(SeqCst);
         (self.shares.load(SeqCst) & EXCLUSIVE == 0).then_some(begun)
     }
 
-    /// Grants the claims that nothing keeps out any more, now that `removed` does not. Their
-    /// waiters are woken when the result is dropped: after `claims` is unlocked.
+    /// Grants the claims that have no blockers any more, now that `removed` is gone. Their waiters
+    /// are woken when the result is dropped: after `claims` is unlocked.
     fn grant(&self, claims: &mut Claims, removed: Option<&RemovedClaim>) -> Grants {
         if claims.waiting == 0 {
             return Grants::default();
@@ -291,18 +294,18 @@ impl RangeLocks {
         claims.grant(removed, self.is_shared())
     }
 
-    /// No range at all is secluded.
+    /// True when no range is blocked for readers.
     pub(crate) fn are_shown(&self) -> bool {
         self.blocks_readers.load(SeqCst) == 0
     }
 
-    /// Waits until no block of `range` is secluded.
+    /// Waits until no block of `range` is blocked for readers.
     pub(crate) async fn shown(&self, range: LbaRange) {
         let blocks = range.into();
         while !self.are_shown() {
             let mut shown = pin!(self.shown.notified());
             shown.as_mut().enable();
-            // What is secluded is exclusive.
+            // Claims that block readers are exclusive.
             let is_secluded =
                 |claims: &Claims| claims.any_exclusive_held(&blocks, |held| held.blocks_readers);
             if !self.lock_claims().as_deref().is_some_and(is_secluded) {
@@ -312,7 +315,7 @@ impl RangeLocks {
         }
     }
 
-    /// Secludes the pieces of copies that are being written now.
+    /// Blocks readers of the pieces of copies that are being written now.
     pub(crate) fn seclude_copies(&self) {
         let mut locked = self.lock_claims();
         let Some(claims) = locked.as_deref_mut() else { return };
@@ -323,7 +326,7 @@ impl RangeLocks {
         }
     }
 
-    /// Secludes the held claim in a slot.
+    /// Makes the held claim in a slot block readers.
     fn block_readers(&self, claims: &mut Claims, slot: u32) {
         let blocks_readers = claims.block_readers(slot);
         self.blocks_readers.fetch_add(blocks_readers.claims, SeqCst);
@@ -334,15 +337,15 @@ impl RangeLocks {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the claims out if there is none, unless their memory is kept.
+    /// Takes the claims out if there are none, unless their memory is kept.
     fn take_unused(&self, locked: &mut Option<Box<Claims>>) -> Option<Box<Claims>> {
         locked.take_if(|claims| !self.keeps_claims && claims.are_none())
     }
 }
 
 impl RangeGuard {
-    /// Whoever comes from now on, to read as well, waits until this is let go. Those who share the
-    /// range already go on.
+    /// Makes later claims and reads wait until this is released. Existing sharers of the range
+    /// continue.
     pub(crate) fn block_readers(&self) {
         let mut locked = self.locks.lock_claims();
         let Some(claims) = locked.as_deref_mut() else { return };
@@ -351,7 +354,7 @@ impl RangeGuard {
         }
     }
 
-    /// It is a piece of a copy that is locked.
+    /// Marks the range as a piece of a copy.
     pub(crate) fn of_copy(self) -> Self {
         let mut locked = self.locks.lock_claims();
         let claims = locked.as_deref_mut();
@@ -364,19 +367,19 @@ impl RangeGuard {
 }
 
 impl<L: Deref<Target = RangeLocks>> Share<L> {
-    /// Of which everything is shared.
+    /// The locks whose ranges are all shared.
     pub(crate) fn locks(&self) -> &L {
         &self.locks
     }
 }
 
 impl RangeQueued {
-    /// Whose range is waited for.
+    /// The locks that the range belongs to.
     pub(crate) fn locks(&self) -> &Arc<RangeLocks> {
         &self.guard.locks
     }
 
-    /// It is held: nobody has to be waited for.
+    /// True when the range is held without waiting.
     pub(crate) fn is_granted(&self) -> bool {
         self.wait.is_none()
     }

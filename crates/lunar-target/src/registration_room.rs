@@ -1,5 +1,5 @@
-//! The persistent registrations of all units together: they stay when their sessions end, and take
-//! memory that no session is charged for.
+//! Room for the persistent registrations of all units together: they stay when their sessions end,
+//! and take memory that no session is charged for.
 
 use lunar_block::{BufferPool, MemoryCharge};
 use lunar_scsi::reservations::RegistrationsVersion;
@@ -8,11 +8,11 @@ use lunar_scsi::unit::BlockUnit;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory of a registration: two names of 223 bytes and what holds them. 900 bytes were measured.
+/// Memory of a registration: two names of 223 bytes and their containers. 900 bytes were measured.
 const REGISTRATION_BYTES: usize = 1 << 10;
-/// One part in so many of all memory is for registrations.
+/// Divisor of all memory for the part that registrations may take.
 const MEMORY_PART: usize = 8;
-/// One part in so many of the room is kept for initiators that have proven their names.
+/// Divisor of the room for the part that is kept for initiators that have proven their names.
 const PROVEN_KEPT: usize = 4;
 
 /// Room for the registrations of all units of a server.
@@ -32,15 +32,15 @@ struct Taken {
 pub(crate) struct CountedRegistrations {
     room: Option<RegistrationRoom>,
     of_origins: HashMap<Option<Origin>, usize>,
-    /// Of the registrations that were counted.
+    /// Version of the registrations that were counted.
     version: Option<RegistrationsVersion>,
-    /// Counts the walks over all registrations.
+    /// Number of walks over all registrations.
     #[cfg(test)]
     walks: usize,
 }
 
 impl RegistrationRoom {
-    /// Room for what one part in [`MEMORY_PART`] of this memory holds.
+    /// Room for the registrations that fit into this memory divided by [`MEMORY_PART`].
     pub(crate) fn new(memory: &BufferPool) -> Self {
         let registrations_max = memory.budget().limit_bytes() / MEMORY_PART / REGISTRATION_BYTES;
         let charge = memory.charge(0);
@@ -59,8 +59,9 @@ impl RegistrationRoom {
         Self::new(&BufferPool::new(0))
     }
 
-    /// How many more an initiator from `origin` may make; `None`: it has proven its name. One that
-    /// has not may have as many as there is room left besides, so that some is left for others.
+    /// Number of further registrations that an initiator from `origin` may make; `None` if its name
+    /// is proven. An unproven initiator may have as many as there would be left for others, so that
+    /// some room remains.
     pub(crate) fn left_for(&self, origin: Option<Origin>) -> usize {
         let taken = self.taken();
         let Some(origin) = origin else {
@@ -78,7 +79,7 @@ impl RegistrationRoom {
 }
 
 impl CountedRegistrations {
-    /// Counts the registrations that `unit` has now, if they are others than before.
+    /// Counts the current registrations of `unit`, if they have changed.
     pub(crate) fn update(&mut self, room: &RegistrationRoom, unit: &BlockUnit) {
         let version = Some(unit.registrations_version());
         let is_counted = |counted: &RegistrationRoom| Arc::ptr_eq(&counted.0, &room.0);
@@ -88,7 +89,7 @@ impl CountedRegistrations {
         }
     }
 
-    /// Counts the registrations that `unit` has now that changes were taken back.
+    /// Counts the current registrations of `unit` after changes were rolled back.
     pub(crate) fn changes_were_taken_back(&mut self, unit: &BlockUnit) {
         if let Some(room) = self.room.clone() {
             self.version = None;
@@ -108,7 +109,7 @@ impl CountedRegistrations {
         self.walks
     }
 
-    /// The unit has these now, by where they come from.
+    /// Sets the current registrations of the unit, by origin.
     fn set(&mut self, room: &RegistrationRoom, origins: impl Iterator<Item = Option<Origin>>) {
         if self.room.as_ref().is_some_and(|counted| !Arc::ptr_eq(&counted.0, &room.0)) {
             self.forget(); // counted by another server
@@ -173,8 +174,8 @@ mod tests {
         counted
     }
 
-    /// Fault: 1,024 initiators of two addresses registered at 640 units; the server was killed for
-    /// want of memory.
+    /// Fault: 1,024 initiators of two addresses registered at 640 units, and the server was killed
+    /// for lack of memory.
     #[test]
     fn no_origin_takes_all() {
         let room = room(1000);
@@ -194,7 +195,7 @@ mod tests {
         assert!(room.taken().of_origins.is_empty());
     }
 
-    /// Goal: of a unit's registrations those count that it has now.
+    /// Goal: only the current registrations of a unit count.
     #[test]
     fn what_is_gone_counts_no_more() {
         let room = room(100);

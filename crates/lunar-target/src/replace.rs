@@ -1,4 +1,4 @@
-//! Serving something else without stopping.
+//! Replacement of the catalogue without a restart.
 
 use crate::Error;
 use crate::access;
@@ -19,46 +19,46 @@ use tokio::sync::oneshot;
 
 /// Seconds that an initiator has to log out when its session must end.
 const LEAVE_SECONDS: u16 = 3;
-/// A long operation of a unit that is served no more stops between two pieces; one that does not
-/// is left to itself.
+/// Time to wait until a long operation of a unit that is no longer served stops between two pieces;
+/// one that does not stop is left running.
 const OPERATION_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The last sync of such a unit is waited for so long, and goes on alone after: a disk that hangs
-/// must not keep everything else from being changed.
+/// Time for which the last sync of such a unit is waited for; later it goes on alone, since a disk
+/// that hangs must not block all other changes.
 const RETIRE_SYNC_MAX: Duration = Duration::from_secs(60);
-/// A session counts as so many units, however few it sees.
+/// Units of work that a session counts as, even if it sees fewer units.
 const SESSION_UNITS: usize = 16;
 const OPERATION_POLL: Duration = Duration::from_millis(10);
 
-/// What changed when the catalogue did.
+/// Effects of a change of the catalogue.
 #[derive(Debug, Default)]
 pub struct Replaced {
-    /// Sessions that see other LUNs than before, and go on.
+    /// Sessions whose LUNs changed, and which go on.
     pub sessions_changed: usize,
-    /// Sessions that had to end: their target is gone, redirected, in another portal group, or not
-    /// for them any more.
+    /// Sessions that had to end: their target is gone, redirected, in another portal group, or no
+    /// longer accessible to them.
     pub sessions_ended: usize,
-    /// Units that are served no more. Their devices close when the last of these is dropped.
+    /// Units that are no longer served. Their devices close when the last of these is dropped.
     pub units_gone: Vec<Arc<LogicalUnit>>,
-    /// Those of them whose last sync failed, with the reason.
+    /// Units among them whose last sync failed, with the reason.
     pub failed_syncs: Vec<(String, String)>,
 }
 
 impl Server {
-    /// What is served at this moment.
+    /// The current catalogue.
     pub fn catalogue(&self) -> Catalogue {
         self.shared.catalogue().catalogue.clone()
     }
 
-    /// Serves `catalogue` from now on. A unit that is in both is the same `Arc` in both.
+    /// Serves `catalogue` from now on. A unit that is in both catalogues is the same `Arc` in both.
     ///
-    /// Sessions notice what concerns them: one whose LUNs change goes on, its tasks on LUNs that
-    /// went are aborted, and its other units tell it REPORTED LUNS DATA HAS CHANGED; one that must
-    /// end is asked to log out, and cut after a few seconds. Who administers holds at once.
-    /// Credentials and negotiated keys concern the next login. Units that are served no more are
-    /// synced. Returns when all of that is done.
+    /// Affected sessions change: one whose LUNs change goes on, its tasks on removed LUNs are
+    /// aborted, and its other units report REPORTED LUNS DATA HAS CHANGED; one that must end
+    /// receives a request to log out, and is cut after a few seconds. Changes of administrators
+    /// take effect at once. Credentials and negotiated keys apply from the next login on. Units
+    /// that are no longer served are synced. Returns when all of that is done.
     ///
     /// # Errors
-    /// A catalogue that contradicts itself; nothing has changed then.
+    /// The catalogue contradicts itself; nothing has changed then.
     pub async fn replace(&self, catalogue: Catalogue) -> Result<Replaced, Error> {
         let new = Arc::new(Indexed::new(catalogue)?);
         let _alone = self.replacing.lock().await;
@@ -83,8 +83,8 @@ impl Server {
         Ok(replaced)
     }
 
-    /// Ends a session: its initiator is asked to log out, and cut after a few seconds. `false`:
-    /// there is no such session.
+    /// Ends a session: requests its initiator to log out, and cuts it after a few seconds. Returns
+    /// `false` if there is no such session.
     pub async fn log_out(&self, tsih: u16) -> bool {
         let Some(session) = self.shared.sessions().get(tsih) else { return false };
         let shared = Arc::clone(&self.shared);
@@ -92,7 +92,7 @@ impl Server {
         true
     }
 
-    /// Runs work that sessions take part in where they live.
+    /// Runs work on a core, where the sessions live.
     async fn on_core<T, F>(&self, work: impl FnOnce() -> F + Send + 'static) -> Option<T>
     where
         T: Send + 'static,
@@ -100,44 +100,44 @@ impl Server {
     {
         let (done, result) = oneshot::channel();
         self.cores.spawn(move || async move {
-            let _ = done.send(work().await); // who asked may have given up
+            let _ = done.send(work().await); // the caller may have given up
         });
         result.await.ok()
     }
 }
 
-/// What becomes of a session.
+/// Effect of a new catalogue on a session.
 enum SessionChange<'t> {
-    /// It is not concerned, but for what it may do.
+    /// The session sees the same LUNs, but its rights may change.
     Stays(Option<&'t Arc<TargetOptions>>),
     Sees(&'t Arc<TargetOptions>, Rc<LunChange>),
     Ends,
 }
 
-/// What is left to be done once something that was waited for has come.
+/// Work that remains once a wait is over.
 enum NextStep<'a> {
-    /// Its aborted tasks are quiet.
+    /// The aborted tasks of the session are quiet.
     EndShow(&'a Session),
-    /// It has not ended by itself.
+    /// The session has not ended by itself.
     Cut(&'a Arc<Session>),
     Nothing,
 }
 
 type Wait<'a> = LocalBoxFuture<'a, NextStep<'a>>;
 
-/// From what was served to what is served now.
+/// A change from one catalogue to another.
 struct Change<'a> {
     old: &'a Indexed,
     new: &'a Indexed,
-    /// By the addresses of the tables, which they keep.
+    /// Changes of LUNs by the addresses of the tables, which are kept alive here.
     luns: HashMap<(usize, usize), (Arc<LunTable>, Rc<LunChange>)>,
-    /// Whether rights may be others, by the addresses of the new targets.
+    /// True if rights may have changed, by the addresses of the new targets.
     rights: HashMap<usize, bool>,
 }
 
-/// Settles what concerns each session, in pieces. What a session is waited for holds up no other.
+/// Applies a change to each session, in pieces. A session that is waited for delays no other.
 pub(crate) async fn settle(shared: &Arc<Shared>, old: &Indexed, new: &Indexed) -> Replaced {
-    // Whoever logs in after the swap sees the new catalogue, and is no concern of ours.
+    // Sessions that log in after the swap already use the new catalogue.
     let sessions = shared.sessions().all();
     let mut change = Change { old, new, luns: HashMap::new(), rights: HashMap::new() };
     let (mut pieces, mut replaced) = (Pieces::default(), Replaced::default());
@@ -173,7 +173,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, old: &Indexed, new: &Indexed) -
                 }));
             }
         }
-        // To begin each wait at once: all of them in one piece would be long.
+        // Begins each wait at once: all of them in one piece would take long.
         while let Some(Some(next)) = waits.next().now_or_never() {
             waits.extend(next.run(shared, &mut pieces).await);
         }
@@ -215,7 +215,7 @@ impl<'a> Change<'a> {
         let differs = |of: fn(&TargetOptions) -> (Option<&str>, u16)| {
             was.is_none_or(|was| of(was) != of(target))
         };
-        // A new address is for new logins only; this one logged in where it was told to.
+        // A new redirect address applies to new logins only; this session logged in at the old one.
         let sent_away = target.redirect.is_some() && differs(|t| (t.redirect.as_deref(), 0));
         let moved = differs(|t| (None, t.portal_group));
         if sent_away || moved || !served.admits(initiator, address) {
@@ -253,7 +253,7 @@ async fn ends_in_time(session: &Session) -> bool {
     tokio::time::timeout(grace, session.ended()).await.is_ok()
 }
 
-/// Asks the initiator to log out; cuts it when it does not.
+/// Requests the initiator to log out, and cuts the session if it does not.
 async fn dismiss(shared: &Arc<Shared>, session: &Arc<Session>) {
     session.ask_to_leave(LEAVE_SECONDS);
     if !ends_in_time(session).await {
@@ -262,7 +262,7 @@ async fn dismiss(shared: &Arc<Shared>, session: &Arc<Session>) {
     }
 }
 
-/// The last sync of a unit that is served no more.
+/// Syncs a unit that is no longer served.
 async fn retire(unit: &Arc<LogicalUnit>) -> Result<(), String> {
     unit.stop_operation(true);
     let until = Instant::now() + OPERATION_WAIT_MAX;

@@ -1,8 +1,8 @@
 //! Resets that reach other sessions: one at a time for each unit, and for each target.
 //!
-//! A reset visits the sessions that the unit knows. Requests that arrive while one runs wait, and
-//! a single run serves all of them: the work grows with the sessions, not with their product with
-//! the requests. Runs for several units take turns with their visits ([`VisitPace`]).
+//! A reset visits the sessions that the unit has attached. Requests that arrive while one runs
+//! wait, and a single run serves all of them: the work grows with the sessions, not with their
+//! product with the requests. Runs for several units take turns with their visits ([`VisitPace`]).
 
 use crate::server::{Shared, lock};
 use crate::session::{AbortedTasks, Session, SessionKey};
@@ -12,21 +12,21 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-/// Visits, and tasks that are aborted in them, before other work of the core has its turn. Each
+/// Number of visits, and of tasks aborted in them, before other work of the core has its turn. Each
 /// task makes work for its connection, which is done out of turn.
 const VISITS_AT_ONCE: usize = 64;
 
-/// Has functions that reach other sessions visit them one after the other, and lets other work of
-/// the core have its turn in between: however many functions run, they do no more at once than one.
+/// Paces functions that visit other sessions: they visit one session after the other, and yield to
+/// other work of the core in between. Many functions do no more at once than one.
 #[derive(Debug, Default)]
 pub(crate) struct VisitPace {
-    /// What was visited since other work had its turn.
+    /// Visits since other work had its turn.
     visited: tokio::sync::Mutex<usize>,
 }
 
 impl VisitPace {
-    /// Makes one visit, which returns how many tasks it aborts besides its result. Those who wait
-    /// for one have theirs in the order of their calls.
+    /// Makes one visit, which returns its result and the number of tasks it aborted. Waiting visits
+    /// are made in the order of the calls.
     pub(crate) async fn visit<T>(&self, visit: impl FnOnce() -> (T, usize)) -> T {
         let mut visited = self.visited.lock().await;
         if *visited >= VISITS_AT_ONCE {
@@ -38,7 +38,8 @@ impl VisitPace {
         result
     }
 
-    /// Aborts the tasks of a nexus on a unit, for another one. `None`: its session is over.
+    /// Aborts the tasks of a nexus on a unit on behalf of another nexus. Returns `None` if its
+    /// session is over.
     pub(crate) async fn abort(
         &self,
         shared: &Arc<Shared>,
@@ -58,7 +59,7 @@ impl VisitPace {
 /// Requests of one kind that are served together.
 pub(crate) struct RequestQueue<T> {
     requests: Mutex<Requests<T>>,
-    /// Held by the run under way.
+    /// Held by the current run.
     running: tokio::sync::Mutex<()>,
 }
 
@@ -66,9 +67,9 @@ pub(crate) struct RequestQueue<T> {
 pub(crate) type ResetQueue = RequestQueue<Arc<Session>>;
 
 struct Requests<T> {
-    /// Runs that have begun.
+    /// Number of runs that have begun.
     runs: u64,
-    /// Requests for the next one.
+    /// Requests for the next run.
     waiting: Vec<T>,
 }
 
@@ -88,8 +89,8 @@ impl<T> fmt::Debug for RequestQueue<T> {
 }
 
 impl<T> RequestQueue<T> {
-    /// Returns once a run that began after this call has ended. The first of the requests that
-    /// wait has its `run` serve them all.
+    /// Returns once a run that began after this call has ended. The first of the waiting requests
+    /// serves them all with its `run`.
     pub(crate) async fn serve(&self, request: T, run: impl AsyncFnOnce(Vec<T>)) {
         let runs_before = {
             let mut requests = lock(&self.requests);
@@ -100,7 +101,7 @@ impl<T> RequestQueue<T> {
         let together = {
             let mut requests = lock(&self.requests);
             if requests.runs != runs_before {
-                return; // with the requests before this one
+                return; // served with earlier requests
             }
             requests.runs += 1;
             std::mem::take(&mut requests.waiting)
@@ -113,15 +114,14 @@ impl<T> RequestQueue<T> {
 #[derive(Debug, Default)]
 pub(crate) struct TargetResets {
     by_target: Mutex<HashMap<String, Arc<ResetQueue>>>,
-    /// Initiators that asked for a TARGET COLD RESET last, by the names of targets, until they log
-    /// in again.
+    /// Initiators that last requested a TARGET COLD RESET, by target name, until they log in again.
     returning: Mutex<HashMap<String, Returning>>,
 }
 
 #[derive(Debug)]
 struct Returning {
     initiator_name: String,
-    /// Of the session that asked for the reset, and was ended by it.
+    /// Nexus of the session that requested the reset and was ended by it.
     nexus: NexusId,
 }
 
@@ -130,7 +130,7 @@ impl TargetResets {
         Arc::clone(lock(&self.by_target).entry(target.to_owned()).or_default())
     }
 
-    /// A session has asked for a TARGET COLD RESET, which ends it.
+    /// Called when a session has requested a TARGET COLD RESET, which ends it.
     pub(crate) fn expect_return(&self, session: &Session) {
         let Some(target) = session.key.target_name.clone() else { return };
         let initiator_name = session.key.initiator_name.clone();
@@ -138,8 +138,8 @@ impl TargetResets {
         lock(&self.returning).insert(target, returning);
     }
 
-    /// The nexus of the initiator's last session, for the first login after it was ended by the
-    /// reset that it had asked for.
+    /// The nexus of the initiator's last session, for the first login after that session was ended
+    /// by the reset that it had requested.
     pub(crate) fn take_returning(&self, key: &SessionKey) -> Option<NexusId> {
         let target = key.target_name.as_ref()?;
         let mut returning = lock(&self.returning);
@@ -155,8 +155,8 @@ impl TargetResets {
     }
 }
 
-/// Units to be reset, each with the session that asked for it, if one alone did: its own tasks are
-/// quiet already, and it is not told of its own reset.
+/// Units to be reset, each with the requesting session if there is only one: its own tasks are
+/// quiet already, and it gets no unit attention for its own reset.
 struct UnitResets<'a>(HashMap<*const LogicalUnit, (Arc<LogicalUnit>, Option<&'a Session>)>);
 
 impl<'a> UnitResets<'a> {
@@ -176,7 +176,7 @@ impl<'a> UnitResets<'a> {
             abort_on_unit(shared, unit, *by, &mut aborts).await;
         }
         for abort in aborts {
-            let _ = abort.await; // the session may be over, its tasks with it
+            let _ = abort.await; // an error if the session is over
         }
         for (unit, by) in self.0.values() {
             let reset = || match by {
@@ -188,8 +188,9 @@ impl<'a> UnitResets<'a> {
     }
 }
 
-/// Aborts the tasks that all nexuses but that of `by` have on `unit`. A unit knows each nexus that
-/// has sent it a command (decision 099); who comes to know it meanwhile comes after the reset.
+/// Aborts the tasks that all nexuses except that of `by` have on `unit`. A unit has each nexus
+/// attached that has sent it a command (decision 099); a nexus attached meanwhile comes after the
+/// reset.
 async fn abort_on_unit(
     shared: &Arc<Shared>,
     unit: &Arc<LogicalUnit>,
@@ -214,7 +215,7 @@ async fn abort_on_unit(
     }
 }
 
-/// LOGICAL UNIT RESET by a session.
+/// Runs a LOGICAL UNIT RESET for a session.
 pub(crate) async fn reset_unit(shared: &Arc<Shared>, by: &Arc<Session>, unit: &Arc<LogicalUnit>) {
     let run = async |requesters: Vec<Arc<Session>>| {
         let asked = requesters.iter().map(|session| (Arc::clone(unit), &**session));
@@ -223,7 +224,7 @@ pub(crate) async fn reset_unit(shared: &Arc<Shared>, by: &Arc<Session>, unit: &A
     unit.resets.serve(Arc::clone(by), run).await;
 }
 
-/// TARGET WARM RESET or TARGET COLD RESET by a session: of the units that it sees.
+/// Runs a TARGET WARM RESET or TARGET COLD RESET for a session, on the units that it sees.
 pub(crate) async fn reset_target(shared: &Arc<Shared>, by: &Arc<Session>) {
     let target = by.key.target_name.as_deref().unwrap_or_default();
     let run = async |requesters: Vec<Arc<Session>>| {

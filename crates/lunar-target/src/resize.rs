@@ -1,4 +1,4 @@
-//! A unit gets another size while initiators use it.
+//! Resizing of a unit while initiators use it.
 
 use crate::Error;
 use crate::unit::LogicalUnit;
@@ -6,26 +6,28 @@ use lunar_scsi::plan::LbaRange;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Writes to blocks that go are waited for so long; a disk that hangs keeps its size.
+/// Time for which a shrink waits for writes to the removed blocks; if a disk hangs it keeps its
+/// size.
 const SHRINK_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Whether blocks may be given up.
+/// Permission to remove blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shrink {
     /// A smaller size is refused.
     Refused,
-    /// What lies beyond a smaller size is lost.
+    /// A smaller size is allowed; data beyond it is lost.
     Allowed,
 }
 
 impl LogicalUnit {
-    /// Gives the unit another size, durably; initiators are told CAPACITY DATA HAS CHANGED. New
-    /// blocks can be used once they are told, blocks that go are refused before they go.
+    /// Changes the size of the unit durably; initiators get CAPACITY DATA HAS CHANGED. New blocks
+    /// can be used when it is reported; access to removed blocks is refused before they are
+    /// removed.
     ///
     /// # Errors
-    /// A device whose size is not ours to change, a size that is impossible, a smaller one that
-    /// was not allowed, a SANITIZE or FORMAT UNIT that is under way; the size is as it was then,
-    /// unless only the sync failed.
+    /// The device has a fixed size, the size is impossible, it is smaller and that was not allowed,
+    /// or a SANITIZE or FORMAT UNIT is in progress. The size is then unchanged, unless only the
+    /// sync failed.
     pub async fn resize(self: &Arc<Self>, size_bytes: u64, shrink: Shrink) -> Result<(), Error> {
         let device = self.device();
         let name = device.name();
@@ -41,7 +43,7 @@ impl LogicalUnit {
         let lost = old.size_bytes().saturating_sub(size_bytes);
         if lost == 0 {
             let resized = resize.resize(size_bytes).await;
-            // A disk of which only the sync has failed has that size.
+            // If only the sync has failed the disk has the new size.
             self.scsi().resize(device.geometry().block_count);
             return Ok(resized?);
         }
@@ -54,7 +56,7 @@ impl LogicalUnit {
         }
         let lba = size_bytes / block_bytes;
         self.scsi().resize(lba);
-        // Writes that were judged before come first.
+        // Waits for writes that were judged before.
         let tail = LbaRange { lba, count: old.block_count - lba };
         let nobody = tokio::time::timeout(SHRINK_WAIT_MAX, self.ranges.lock(tail, true)).await;
         let Ok(_nobody) = nobody else {

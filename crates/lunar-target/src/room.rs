@@ -1,4 +1,5 @@
-//! Room for what is written: telling initiators before it runs out, and what happens when it has.
+//! Space on thin disks: the warning to initiators before it runs out, and the handling of writes
+//! when it has.
 
 use crate::Error;
 use crate::ranges::ClaimedBlocks;
@@ -12,27 +13,28 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// What becomes of a write for which there is no room.
+/// Handling of a write that finds no room.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OutOfSpace {
-    /// It fails: SPACE ALLOCATION FAILED WRITE PROTECT.
+    /// The write fails with SPACE ALLOCATION FAILED WRITE PROTECT.
     #[default]
     Fail,
-    /// It waits until there is room.
+    /// The write waits until there is room.
     Hold,
 }
 
-/// How often the room of units is looked at.
+/// Interval of the checks of room of units.
 const ROOM_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a write that waits for room tries again.
+/// Interval of the tries of a write that waits for room.
 pub(crate) const HOLD_INTERVAL: Duration = Duration::from_millis(500);
-/// Writes of one unit that wait for room; those beyond get BUSY. They are fewer than a session may
-/// have in flight, so that its other units can still be reached.
+/// Number of writes of one unit that may wait for room; further ones get BUSY. It is lower than the
+/// number of commands that a session may have in flight, so that its other units can still be
+/// reached.
 const HELD_WRITES_MAX: usize = 32;
-/// A threshold set: what SCSI counts room in.
+/// Size of a threshold set, the SCSI unit of room.
 const THRESHOLD_SET_BYTES: u64 = 1 << 20;
 
-/// The threshold of a unit, in threshold sets that are available when it is reached.
+/// The threshold of a unit, as the number of available threshold sets at which it is reached.
 pub(crate) fn threshold(options: &LogicalUnitOptions) -> Result<Option<Threshold>, Error> {
     let Some(percent) = options.thin_threshold_percent else { return Ok(None) };
     let refuse = |what: &str| {
@@ -56,8 +58,8 @@ pub(crate) fn threshold(options: &LogicalUnitOptions) -> Result<Option<Threshold
     }))
 }
 
-/// Looks at the room of the units that have a threshold, and at the writes that wait for room,
-/// until it is told to stop.
+/// Checks the room of the units that have a threshold, and the writes that wait for room, until
+/// stopped.
 pub(crate) async fn watch(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     loop {
         let units = shared.units();
@@ -77,7 +79,7 @@ pub(crate) async fn watch(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) 
 
 async fn look(unit: &Arc<LogicalUnit>) {
     let asked = Arc::clone(unit);
-    // A file system that does not answer holds up a thread of its own, and no other unit's data.
+    // A file system that does not respond blocks a thread of its own, and no other unit's data.
     let room = tokio::task::spawn_blocking(move || {
         asked.device().sparse().map_or(Ok(None), |sparse| sparse.room())
     });
@@ -91,19 +93,20 @@ async fn look(unit: &Arc<LogicalUnit>) {
     }
 }
 
-/// The writes of a unit that wait for room, or behind one that does, and what the log says of them.
+/// The writes of a unit that wait for room, or behind one that does, and the state of their log
+/// lines.
 #[derive(Debug, Default)]
 pub(crate) struct HeldWrites {
-    /// In the order in which they came.
+    /// In order of arrival.
     places: Vec<HeldPlace>,
     next_id: u64,
-    /// The log says that writes wait.
+    /// True when the log already reports that writes wait.
     announced: bool,
-    /// One has waited since the last look.
+    /// True when a write has waited since the last check.
     recent: bool,
 }
 
-/// The place of one write among them.
+/// Entry of one waiting write.
 #[derive(Debug)]
 struct HeldPlace {
     id: u64,
@@ -112,12 +115,12 @@ struct HeldPlace {
 }
 
 impl HeldWrites {
-    /// How many there are.
+    /// Number of waiting writes.
     pub(crate) fn count(&self) -> usize {
         self.places.len()
     }
 
-    /// One more waits. Returns its id; `true`: the log is to say so.
+    /// Adds a waiting write. Returns its id, and `true` if the wait is to be logged.
     fn add(&mut self, nexus: NexusId, blocks: ClaimedBlocks) -> (u64, bool) {
         let id = self.next_id;
         self.next_id += 1;
@@ -130,8 +133,8 @@ impl HeldWrites {
         self.places.retain(|place| place.id != id);
     }
 
-    /// True if one of this nexus wants some of these blocks, and came before `id` (`None`: before
-    /// now).
+    /// True if a write of this nexus that came before `id` (`None`: before now) covers some of
+    /// these blocks.
     fn is_behind(&self, nexus: NexusId, blocks: &ClaimedBlocks, id: Option<u64>) -> bool {
         self.places.iter().any(|place| {
             place.nexus == nexus
@@ -140,8 +143,9 @@ impl HeldWrites {
         })
     }
 
-    /// Called once in [`ROOM_INTERVAL`]; `true`: none has waited for that long, and the log is to
-    /// say so. Earlier an initiator that aborts its writes and sends others would fill the log.
+    /// Called once in [`ROOM_INTERVAL`]. Returns `true` if no write has waited for that long, and
+    /// that is to be logged. If it were logged earlier, an initiator that aborts its writes and
+    /// sends others would fill the log.
     fn have_ceased(&mut self) -> bool {
         let count = self.count();
         let recent = std::mem::replace(&mut self.recent, count > 0);
@@ -151,8 +155,8 @@ impl HeldWrites {
     }
 }
 
-/// A write that waits for room is counted while this lives. Later writes of its nexus to the same
-/// blocks wait until then.
+/// Counts a write that waits for room while it lives. Later writes of its nexus to the same blocks
+/// wait until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     unit: Arc<LogicalUnit>,
@@ -160,7 +164,7 @@ pub(crate) struct Held {
 }
 
 impl LogicalUnit {
-    /// A place among the writes that wait for room, if one is free.
+    /// Adds an entry to the writes that wait for room, if there may be more.
     pub(crate) fn hold(self: &Arc<Self>, nexus: NexusId, blocks: ClaimedBlocks) -> Option<Held> {
         let mut writes = self.held();
         if writes.count() >= HELD_WRITES_MAX {
@@ -181,8 +185,8 @@ impl LogicalUnit {
         self.held_count.load(SeqCst) > 0
     }
 
-    /// True if a write of this nexus, which came before `held` or before now, waits for room and
-    /// wants some of these blocks.
+    /// True if a write of this nexus that came before `held`, or before now, waits for room and
+    /// covers some of these blocks.
     pub(crate) fn is_behind_held(
         &self,
         nexus: NexusId,
@@ -192,7 +196,7 @@ impl LogicalUnit {
         self.holds_writes() && self.held().is_behind(nexus, blocks, held.map(|held| held.id))
     }
 
-    /// The server stops, and looks no more.
+    /// Logs the end of the waits when the server stops, which makes no further checks.
     fn tell_at_the_end(&self) {
         self.held().recent = false;
         self.tell_if_none_is_held();
@@ -206,7 +210,7 @@ impl LogicalUnit {
 }
 
 impl Held {
-    /// Waits until the write is behind none any more.
+    /// Waits until no earlier write of the nexus is ahead.
     pub(crate) async fn wait_until_first(&self, nexus: NexusId, blocks: &ClaimedBlocks) {
         loop {
             let mut ended = pin!(self.unit.held_ended.notified());
@@ -234,7 +238,7 @@ mod tests {
     use super::*;
     use lunar_scsi::plan::LbaRange;
 
-    /// Goal: the log says once that writes wait, and once that none does, however often the last
+    /// Goal: the log reports once that writes wait, and once that none does, however often the last
     /// one is aborted and another one comes.
     #[test]
     fn writes_that_come_and_go_are_announced_once() {

@@ -1,4 +1,4 @@
-//! A running server: its listeners, its data-plane threads, and its end.
+//! A running server: its listeners, its data-plane threads, and its shutdown.
 
 use crate::Error;
 use crate::access::Path;
@@ -35,13 +35,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How long to wait before accepting again when the system has no descriptor left.
+/// Pause before accepting again when the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long to wait before accepting again while connections that made room are not closed yet.
+/// Pause before accepting again while evicted connections are not closed yet.
 const EVICTED_PAUSE: Duration = Duration::from_millis(1);
-/// How long connections that were cut may take to become quiet.
+/// Time that connections may take to become quiet after they were cut.
 const CUT_GRACE: Duration = Duration::from_millis(500);
-/// How often a shutdown looks whether it is done.
+/// Interval of the checks whether a shutdown is done.
 const SHUTDOWN_POLL: Duration = Duration::from_millis(10);
 
 /// A server that accepts connections until it is shut down.
@@ -49,14 +49,14 @@ const SHUTDOWN_POLL: Duration = Duration::from_millis(10);
 pub struct Server {
     pub(crate) shared: Arc<Shared>,
     pub(crate) cores: Arc<Cores>,
-    /// Whoever replaces the catalogue does so alone.
+    /// Held by the one caller that replaces the catalogue.
     pub(crate) replacing: tokio::sync::Mutex<()>,
     stop_accepting: watch::Sender<bool>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
     _backing_watcher: BackingWatcher,
 }
 
-/// How a shutdown went.
+/// Result of a shutdown.
 #[derive(Debug, Default)]
 pub struct ShutdownReport {
     /// Connections that had to be cut because they did not log out in time.
@@ -69,7 +69,7 @@ impl Server {
     /// Listens and serves; returns once connections are accepted.
     ///
     /// # Errors
-    /// An address in use, options that contradict themselves.
+    /// An address is in use, or options contradict themselves.
     pub fn start(options: ServerOptions) -> Result<Self, Error> {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
@@ -94,47 +94,49 @@ impl Server {
         Ok(Self { shared, cores, replacing, stop_accepting, acceptor, _backing_watcher })
     }
 
-    /// The addresses it listens on, in the order of the portals, with the ports it got.
+    /// The listening addresses, in the order of the portals, with the actual ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.shared.addresses
     }
 
-    /// The memory that all its units and connections draw on.
+    /// The memory that all units and connections of the server draw on.
     pub fn buffers(&self) -> &BufferPool {
         self.shared.memory.buffers()
     }
 
-    /// How much each initiator may do at `target`.
+    /// Limits of each initiator at `target`.
     pub fn initiator_limits(&self, target: &str) -> Vec<InitiatorLimit> {
         self.shared.quotas.of(target).limits()
     }
 
-    /// Limits what each initiator may do at `target`, from now on; sessions notice nothing else.
+    /// Sets the limits of each initiator at `target`, from now on; sessions are not affected
+    /// otherwise.
     pub fn set_initiator_limits(&self, target: &str, limits: Vec<InitiatorLimit>) {
         self.shared.quotas.of(target).set(limits);
     }
 
-    /// What looks at the server's statistics; it may outlive the server, whose end it sees.
+    /// An observer of the server's statistics. It may outlive the server, and reports its end.
     pub fn observer(&self) -> Observer {
         Observer { shared: Arc::downgrade(&self.shared) }
     }
 
-    /// The unit that `target` shows as `lun`, to whomever.
+    /// The unit that `target` shows as `lun` to some initiator.
     pub fn unit(&self, target: &str, lun: u16) -> Option<Arc<LogicalUnit>> {
         let target = self.shared.target(target)?;
         let lun = target.luns.iter().find(|shown| shown.id == lun)?;
         Some(Arc::clone(&lun.unit))
     }
 
-    /// Stops accepting, asks initiators to log out, lets running commands finish, cuts what is left
-    /// after `grace`, then syncs every unit. `progress` is told what is being done.
+    /// Stops accepting, requests initiators to log out, lets running commands finish, cuts
+    /// remaining connections after `grace`, then syncs every unit. `progress` receives descriptions
+    /// of the current step.
     pub fn shutdown(&self, grace: Duration, progress: &mut dyn FnMut(&str)) -> ShutdownReport {
         self.shared.stopping.store(true, Ordering::Release);
         self.stop_accepting.send_replace(true);
         self.shared.units().iter().for_each(|unit| unit.stop_operation(true));
         let acceptor = lock(&self.acceptor).take();
         if let Some(acceptor) = acceptor {
-            let _ = acceptor.join(); // a panic there was printed already
+            let _ = acceptor.join(); // a panic was already printed
         }
         let connections_cut = self.end_connections(grace, progress);
         let operating = self.wait_for_operations(CUT_GRACE);
@@ -175,7 +177,8 @@ impl Server {
         }
     }
 
-    /// Long operations stop between two pieces, and saves end; `true`: one does not.
+    /// Waits until long operations have stopped between two pieces, and saves have ended. Returns
+    /// `true` if one does not.
     fn wait_for_operations(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let units = self.shared.units();
@@ -188,7 +191,7 @@ impl Server {
         false
     }
 
-    /// Says which disks hang.
+    /// Reports the disks that hang.
     fn tell_hanging(&self, progress: &mut dyn FnMut(&str)) {
         for unit in self.shared.units() {
             let (device, writes) = (unit.device().name(), unit.leftover_writes());
@@ -202,7 +205,7 @@ impl Server {
     }
 }
 
-/// What all connections of a server share.
+/// State shared by all connections of a server.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) portals: Vec<Portal>,
@@ -214,9 +217,9 @@ pub(crate) struct Shared {
     pub(crate) memory: MemoryOwners,
     pub(crate) quotas: TargetQuotas,
     pub(crate) counters: Counters,
-    /// Lines of the log about logins that failed.
+    /// Budget of log lines about failed logins.
     pub(crate) login_lines: LogBudget,
-    /// Lines of the log about connections that ended badly.
+    /// Budget of log lines about connections that ended with an error.
     pub(crate) connection_lines: LogBudget,
     pub(crate) traces: TraceLimit,
     pub(crate) target_resets: TargetResets,
@@ -288,19 +291,19 @@ impl Shared {
         self.catalogue.load().target(name).map(|target| Arc::clone(target.options))
     }
 
-    /// What is served at this moment.
+    /// The current catalogue.
     pub(crate) fn catalogue(&self) -> Arc<Indexed> {
         self.catalogue.load_full()
     }
 
-    /// Serves `new` from now on; returns what was served before.
+    /// Serves `new` from now on; returns the old catalogue.
     pub(crate) fn swap_catalogue(&self, new: Arc<Indexed>) -> Arc<Indexed> {
         let old = self.catalogue.swap(Arc::clone(&new));
         self.quotas.replace(&old.catalogue.targets, &new.catalogue.targets);
         old
     }
 
-    /// A number never given out before.
+    /// Returns a number that was not returned before.
     pub(crate) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
@@ -313,7 +316,7 @@ impl Shared {
         lock(&self.sessions)
     }
 
-    /// Says why a connection was closed, unless such lines come in a flood.
+    /// Logs the reason why a connection was closed, unless such lines come in a flood.
     pub(crate) fn warn_of_connection(&self, peer: Option<SocketAddr>, why: &str) {
         if let Some(untold) = self.connection_lines.line(self.clock.now()) {
             let untold = (untold > 0).then_some(untold);
@@ -322,18 +325,19 @@ impl Shared {
         }
     }
 
-    /// Each unit once.
+    /// The units of the catalogue, each once.
     pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
         self.catalogue().catalogue.units()
     }
 }
 
-/// A core that has a ring, for the files among its disks.
+/// Wraps a core with a ring, for the files among its disks.
 fn with_ring(core: lunar_net::LocalFuture) -> lunar_net::LocalFuture {
     Box::pin(lunar_block::with_ring(core))
 }
 
-/// Takes up what a unit was doing when it was served last.
+/// Counts the registrations of a unit that begins to be served, and resumes its unfinished long
+/// operation.
 pub(crate) fn begin(shared: &Shared, cores: &Cores, unit: Arc<LogicalUnit>) {
     unit.count_registrations(&unit.scsi(), &shared.registration_room);
     unit.stop_operation(false);
@@ -342,7 +346,7 @@ pub(crate) fn begin(shared: &Shared, cores: &Cores, unit: Arc<LogicalUnit>) {
     }
 }
 
-/// How many threads an option of so many means.
+/// Number of threads for the option `cores`; 0: one for each processor.
 fn cores_of(cores: usize) -> usize {
     match cores {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -350,7 +354,7 @@ fn cores_of(cores: usize) -> usize {
     }
 }
 
-/// The sessions by their handles, by their nexuses, and by what makes a login the same session.
+/// The sessions by TSIH, by nexus, and by the key that makes two logins the same session.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     by_tsih: HashMap<u16, Arc<Session>>,
@@ -360,7 +364,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// A handle nobody has; 0 is none, RFC 7143 §11.12.6.
+    /// A free TSIH. 0 is reserved, RFC 7143 §11.12.6.
     pub(crate) fn free_tsih(&mut self) -> Option<u16> {
         for _ in 0..u16::MAX {
             self.last_tsih = self.last_tsih.checked_add(1).unwrap_or(1);
@@ -371,7 +375,7 @@ impl Sessions {
         None
     }
 
-    /// Adds a session; none has its key.
+    /// Adds a session; no session may have its key yet.
     pub(crate) fn insert(&mut self, session: Arc<Session>) {
         let other = self.by_key.insert(session.key.clone(), Arc::clone(&session));
         debug_assert!(other.is_none());
@@ -394,12 +398,12 @@ impl Sessions {
         }
     }
 
-    /// The session of a nexus, if it is there.
+    /// The session of a nexus, if it exists.
     pub(crate) fn of_nexus(&self, nexus: NexusId) -> Option<Arc<Session>> {
         self.by_nexus.get(&nexus).cloned()
     }
 
-    /// All nexuses there are.
+    /// All nexuses.
     pub(crate) fn nexuses(&self) -> Vec<NexusId> {
         self.by_nexus.keys().copied().collect()
     }
@@ -466,7 +470,7 @@ async fn accept_on(
         };
         let accepted = accepted.and_then(|(tcp, peer)| {
             let local = tcp.local_addr()?;
-            // IPv4 is IPv4, also on a socket of both families.
+            // IPv4 addresses are given as IPv4, also on a socket of both families.
             let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
             Ok((tcp.into_std()?, Path { peer, local, portal }))
         });

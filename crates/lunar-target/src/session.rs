@@ -1,7 +1,7 @@
-//! A session and those who may touch it: its connections, on any core, and task management.
+//! A session, which is used by its connections on any core and by task management.
 //!
-//! The protocol's session is a value behind one lock, held for one step and never across an
-//! await: a connection on another core gets its answer without waking the first one up.
+//! The protocol's session is a value behind one lock, held for one step and never across an await:
+//! a connection on another core gets its answer without waking the first one up.
 
 mod attachment;
 
@@ -40,48 +40,48 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{oneshot, watch};
 
-/// What reaches a connection from outside its socket.
+/// Message to a connection from outside its socket.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// From its session.
+    /// Message of its session.
     Session(ToConnection),
-    /// Likewise: it is the turn of a command, which has entered its task set.
+    /// Message of its session that delivers a command, which has entered its task set.
     Deliver {
-        /// What the session says.
+        /// The message.
         value: ToConnection,
         /// The command.
         task: TaskId,
-        /// Its place.
+        /// The place of the command in the task set.
         place: PlaceQueued,
     },
-    /// The server stops: ask the initiator to log out.
+    /// The server stops: the connection requests the initiator to log out.
     Shutdown {
-        /// Seconds it is given.
+        /// Seconds that the initiator has.
         within_seconds: u16,
     },
-    /// Time is up: close at once.
+    /// Time is up: the connection closes at once.
     Cut,
 }
 
-/// What a session saw when it was asked.
+/// View of a session at some time.
 pub(crate) struct KnownView {
     changes: u64,
     view: Arc<View>,
 }
 
-/// Sends to a connection. Unbounded in type only: a session sends at most a few values for each
+/// Sender to a connection. Unbounded in type only: a session sends at most a few values for each
 /// command in its window.
 pub(crate) type Mailbox = UnboundedSender<Mail>;
 
-/// How many tasks were aborted for another nexus, once they are quiet; an error if the session is
-/// over.
+/// Receives the number of tasks that were aborted for another nexus, once they are quiet; an error
+/// if the session is over.
 pub(crate) type AbortedTasks = oneshot::Receiver<u32>;
 
 /// Tasks of a session that are being aborted for another nexus.
 pub(crate) struct BegunAborts {
-    /// How many they were.
+    /// Number of tasks.
     pub(crate) tasks: usize,
-    /// One for each number of the unit under which there were some.
+    /// One for each LUN of the unit that had tasks.
     pub(crate) ended: Vec<AbortedTasks>,
 }
 
@@ -89,32 +89,32 @@ pub(crate) struct BegunAborts {
 struct Speaker<'a> {
     cid: u16,
     mail: &'a mut UnboundedReceiver<Mail>,
-    /// What it hears, in this order.
+    /// Destination of the messages to the connection, in order.
     heard: &'a mut VecDeque<Mail>,
 }
 
-/// Why a connection cannot join.
+/// Reason why a connection cannot join.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum NoPlace {
-    /// The session has a connection of its CID.
+    /// The session already has a connection with this CID.
     Taken,
-    /// It has as many as were negotiated.
+    /// The session has as many connections as were negotiated.
     Full,
 }
 
-/// Memory of a session for each unit that it sees, once it uses it: the unit's knowledge of the
+/// Memory of a session for each unit that it sees, once it uses the unit: the unit's state of the
 /// nexus, a task set, entries in tables. 610 bytes were measured.
 pub(crate) const UNIT_BYTES: usize = 1 << 10;
 
-/// What makes two sessions the same for session reinstatement, RFC 7143 §6.3.5.
+/// Key that makes two sessions the same for session reinstatement, RFC 7143 §6.3.5.
 #[derive(Clone, Debug, Eq, PartialEq, Hash)]
 pub(crate) struct SessionKey {
     pub(crate) initiator_name: String,
     pub(crate) isid: [u8; 6],
-    /// `None`: a discovery session.
+    /// `None` for a discovery session.
     pub(crate) target_name: Option<String>,
     pub(crate) portal_group_tag: u16,
-    /// `None`: a normal session.
+    /// `None` for a normal session.
     pub(crate) discovery: Option<Discovery>,
 }
 
@@ -132,7 +132,7 @@ impl SessionKey {
     }
 }
 
-/// What makes two discovery sessions the same, besides initiator and ISID. RFC 7143 §7.4.2.
+/// Part of the key of discovery sessions, besides initiator and ISID. RFC 7143 §7.4.2.
 #[derive(Clone, Debug, Eq, PartialEq, Hash)]
 pub(crate) enum Discovery {
     /// The address that was reached: sessions over different portals are independent.
@@ -149,38 +149,39 @@ pub(crate) struct Session {
     pub(crate) nexus: NexusId,
     pub(crate) max_connections: u16,
     pub(crate) path: Path,
-    /// Where its initiator comes from; `None`: its name is proven.
+    /// Origin of the initiator; `None` if its name is proven.
     origin: Option<Origin>,
-    /// Whose time it takes, as that of its leading connection.
+    /// Owner that is charged for processor time: that of the leading connection.
     pub(crate) time_owner: OwnerId,
     pub(crate) since: SystemTime,
     view: ArcSwap<View>,
-    /// How often it has been another one.
+    /// Number of changes of the view.
     view_changes: AtomicU64,
     pub(crate) quota: SessionQuota,
     protocol_level: u16,
     port: TargetPort,
     ports: Vec<TargetPort>,
-    /// Its ends, as its units know them.
+    /// The names of both ends, as attached to its units.
     it_nexus: Arc<ItNexus>,
     units_charge: Mutex<MemoryCharge>,
-    /// For its buffers at the units, by their addresses, where it has written any.
+    /// Charges for buffers written at units, by the addresses of the units.
     buffer_charges: Mutex<HashMap<usize, MemoryCharge>>,
     rights: ArcSwap<SessionRights>,
     /// The nexus whose TARGET COLD RESET ended the initiator's last session, if one did.
     returns_from: Option<NexusId>,
-    /// Units tell the initiator that its LUNs have changed, and it has not asked for them since.
+    /// True when units report to the initiator that its LUNs have changed, and it has not read the
+    /// list of LUNs since.
     luns_changed: AtomicBool,
     machine: Mutex<TargetSession>,
     members: Mutex<BTreeMap<u16, Member>>,
     aborts: Mutex<HashMap<u64, oneshot::Sender<u32>>>,
     ended: watch::Sender<bool>,
-    /// The server ends it.
+    /// True when the server ends the session.
     ending: AtomicBool,
-    /// The initiator took its leave.
+    /// True when the initiator has logged out.
     logged_out: AtomicBool,
     pub(crate) trace: Arc<TraceSlot>,
-    /// How often other sessions' functions have looked for its tasks.
+    /// Number of visits by functions of other sessions that abort tasks here.
     #[cfg(test)]
     visits: AtomicU64,
 }
@@ -190,40 +191,40 @@ pub(crate) struct Session {
 pub(crate) struct Member {
     pub(crate) mailbox: Mailbox,
     pub(crate) path: Path,
-    /// As its login negotiated them.
+    /// Parameters that the connection negotiated at login.
     pub(crate) parameters: ConnectionParameters,
-    /// Among the connections of its initiator.
+    /// Its place among the connections of its initiator.
     pub(crate) _place: Arc<ConnectionPlace>,
 }
 
-/// What a new session is made of.
+/// Parts of a new session.
 pub(crate) struct SessionParts {
     pub(crate) key: SessionKey,
     pub(crate) tsih: u16,
     pub(crate) nexus: NexusId,
-    /// `None`: a discovery session.
+    /// `None` for a discovery session.
     pub(crate) target: Option<Arc<TargetOptions>>,
     pub(crate) luns: Arc<LunTable>,
     /// The nexus whose TARGET COLD RESET ended the initiator's last session, if one did.
     pub(crate) returns_from: Option<NexusId>,
     pub(crate) max_connections: u16,
-    /// Of its leading connection.
+    /// Path of the leading connection.
     pub(crate) path: Path,
-    /// Where its initiator comes from; `None`: its name is proven.
+    /// Origin of the initiator; `None` if its name is proven.
     pub(crate) origin: Option<Origin>,
-    /// Of its leading connection as well.
+    /// Owner of the leading connection.
     pub(crate) time_owner: OwnerId,
     pub(crate) quota: SessionQuota,
     pub(crate) port: TargetPort,
-    /// All of the target, that one included, ordered by their relative identifiers.
+    /// All ports of the target, including `port`, ordered by their relative identifiers.
     pub(crate) ports: Vec<TargetPort>,
-    /// Holds [`UNIT_BYTES`] for each unit.
+    /// Charge of [`UNIT_BYTES`] for each unit.
     pub(crate) units_charge: MemoryCharge,
     pub(crate) machine: TargetSession,
 }
 
 impl Session {
-    /// Makes the session. Its units do not know it until they have to do with it.
+    /// Creates the session. Its nexus is attached to a unit only when it first concerns that unit.
     pub(crate) fn new(mut parts: SessionParts) -> Arc<Self> {
         let view = View::new(parts.luns);
         parts.machine.set_units(view.list().to_vec());
@@ -265,13 +266,13 @@ impl Session {
         })
     }
 
-    /// Charges what its units know of it; for `units` of them from now on.
+    /// Charges the state that units have of the nexus: that of `units` units from now on.
     pub(crate) fn charge_units(&self, units: usize) {
         lock(&self.units_charge).set(units * UNIT_BYTES);
     }
 
-    /// Charges what this nexus may put into the buffers of `unit`, once; `false`: there is no
-    /// memory for it.
+    /// Charges the memory that this nexus may use in the buffers of `unit`, once. Returns `false`
+    /// if there is no memory for it.
     pub(crate) fn charge_buffers(&self, unit: &Arc<LogicalUnit>, memory: &BufferPool) -> bool {
         let mut charges = lock(&self.buffer_charges);
         let unit = Arc::as_ptr(unit).addr();
@@ -282,21 +283,21 @@ impl Session {
         charge.map(|charge| charges.insert(unit, charge)).is_some()
     }
 
-    /// The initiator that counts for what the session takes.
+    /// The initiator that owns the session's resources.
     pub(crate) fn owner(&self) -> Owner<'_> {
         Owner { name: &self.key.initiator_name, origin: self.origin }
     }
 
-    /// What it sees now.
+    /// The current view.
     pub(crate) fn view(&self) -> Guard<Arc<View>> {
         self.view.load()
     }
 
-    /// What it sees now, for who asks often: `known` keeps it until it is another one, and all that
-    /// is seen in it alive.
+    /// The current view, for frequent callers: `known` caches it until it changes, and keeps all
+    /// its units alive.
     ///
-    /// Who has been told something by the session's machine sees at least what was seen then: both
-    /// change under its lock.
+    /// A caller that has received a message of the session's machine sees at least the view of that
+    /// time: both change under the machine's lock.
     pub(crate) fn view_known<'a>(&self, known: &'a mut Option<KnownView>) -> &'a View {
         let changes = self.view_changes.load(Acquire);
         if known.as_ref().is_some_and(|known| known.changes != changes) {
@@ -305,7 +306,7 @@ impl Session {
         &known.get_or_insert_with(|| KnownView { changes, view: self.view.load_full() }).view
     }
 
-    /// Replaces the view. Tasks that have begun go on with the units they have.
+    /// Replaces the view. Tasks that have begun go on with their units.
     pub(crate) fn set_view(&self, view: View) -> Arc<View> {
         let view = Arc::new(view);
         let mut machine = self.machine();
@@ -315,12 +316,12 @@ impl Session {
         view
     }
 
-    /// The unit a LUN field names, if this initiator sees it.
+    /// The unit of a LUN field, if this initiator sees it.
     pub(crate) fn unit(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
         self.view.load().unit(lun).cloned()
     }
 
-    /// What the planner may know, with what is seen in `view`.
+    /// Context of the planner, with the units in `view`.
     pub(crate) fn context<'a>(&'a self, view: &'a View) -> Context<'a> {
         Context {
             ports: &self.ports,
@@ -330,7 +331,7 @@ impl Session {
         }
     }
 
-    /// The same at a unit, which can ask for the sessions that see it.
+    /// Context at a unit, which can look up the sessions that see it.
     pub(crate) fn context_at<'a>(
         &'a self,
         view: &'a View,
@@ -339,7 +340,7 @@ impl Session {
         Context { logins, ..self.context(view) }
     }
 
-    /// What its leading connection negotiated; holds for all of them.
+    /// Parameters that the leading connection negotiated; they apply to all connections.
     pub(crate) fn parameters(&self) -> lunar_iscsi::text::SessionParameters {
         self.machine().parameters()
     }
@@ -349,7 +350,7 @@ impl Session {
         self.machine().window()
     }
 
-    /// Takes a connection in, if there is room for it and none of its CID.
+    /// Adds a connection, if there is room for it and no other has its CID.
     pub(crate) fn join(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
@@ -370,8 +371,9 @@ impl Session {
         Ok(())
     }
 
-    /// A connection speaks, and is answered at once if nobody else is concerned and nothing waits
-    /// in its mailbox; `None`: it has not spoken yet, and is to be [heard](Self::hear).
+    /// Answers a message of a connection at once, if it concerns no other connection and the
+    /// mailbox is empty. Returns `None` if the message was not processed and [`hear`](Self::hear)
+    /// is to be called.
     pub(crate) fn answer(
         &self,
         cid: u16,
@@ -382,7 +384,8 @@ impl Session {
         if mail.is_empty() { machine.reply(cid, message) } else { None }
     }
 
-    /// A connection speaks, and hears what was said to it before, then what it is answered.
+    /// Processes a message of a connection. `heard` receives earlier mail for the connection, then
+    /// the answers.
     pub(crate) fn hear(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
@@ -400,7 +403,7 @@ impl Session {
         }
     }
 
-    /// A connection is gone, and did not say so.
+    /// Removes a connection that ended without a message.
     pub(crate) fn lose(self: &Arc<Self>, shared: &Arc<Shared>, cid: u16) {
         let closed = Input::Connection(cid, ToSession::ConnectionClosed);
         self.step(shared, shared.clock.now(), closed, None);
@@ -418,12 +421,12 @@ impl Session {
         self.step(shared, shared.clock.now(), Input::Replace(cid), None);
     }
 
-    /// Whether [`end`](Self::end) was called.
+    /// True when [`end`](Self::end) was called.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Acquire)
     }
 
-    /// Whether it is over.
+    /// True when the session is over.
     pub(crate) fn has_ended(&self) -> bool {
         *self.ended.borrow()
     }
@@ -447,13 +450,13 @@ impl Session {
         {
             let view = self.view();
             let machine = self.machine();
-            let mut last = None; // mostly all have one number
+            let mut last = None; // usually all have the same LUN
             for lun in machine.luns_of_exposed_tasks() {
                 if last.is_none_or(|(other, _)| other != lun) {
                     let is_hit = view.unit(lun).is_some_and(|other| Arc::ptr_eq(other, unit));
                     last = Some((lun, is_hit));
                 }
-                // Both forms of a number mean the same unit.
+                // Both forms of a LUN mean the same unit.
                 if let (Some((_, true)), LunForm::Unit(id)) = (last, lun.form()) {
                     tasks += 1;
                     numbers.insert(id);
@@ -464,8 +467,8 @@ impl Session {
         BegunAborts { tasks, ended: numbers.into_iter().map(begin).collect() }
     }
 
-    /// Aborts this session's tasks on the LUNs of these numbers for another nexus: one value for
-    /// each under which there are some.
+    /// Aborts this session's tasks on the LUNs selected by `is_hit` for another nexus: returns one
+    /// value for each LUN that had tasks.
     pub(crate) fn abort_on_luns(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
@@ -475,7 +478,7 @@ impl Session {
             LunForm::Unit(id) if is_hit(id) => Some(id),
             _ => None,
         };
-        // Both forms of a number mean the same unit.
+        // Both forms of a LUN mean the same unit.
         let hit: BTreeSet<u16> = self.machine().luns_of_exposed_tasks().filter_map(hit).collect();
         hit.into_iter().map(|id| self.begin_abort(shared, Lun::new(id))).collect()
     }
@@ -489,7 +492,7 @@ impl Session {
         receiver
     }
 
-    /// Task management is through: `done` is [`Input::Managed`].
+    /// Reports the end of task management to the machine; `done` is [`Input::Managed`].
     pub(crate) fn managed(self: &Arc<Self>, shared: &Arc<Shared>, done: Input) {
         self.step(shared, shared.clock.now(), done, None);
     }
@@ -498,26 +501,26 @@ impl Session {
         lock(&self.machine)
     }
 
-    /// Its connections by their CIDs.
+    /// Connections by CID.
     pub(crate) fn members(&self) -> MutexGuard<'_, BTreeMap<u16, Member>> {
         lock(&self.members)
     }
 
-    /// How many of its commands have not ended.
+    /// Number of commands that have not ended.
     pub(crate) fn tasks(&self) -> usize {
         self.machine().tasks()
     }
 
-    /// Asks the initiator to log out. RFC 7143 §11.9.1, event 1.
+    /// Requests the initiator to log out. RFC 7143 §11.9.1, event 1.
     pub(crate) fn ask_to_leave(&self, within_seconds: u16) {
         for member in self.members().values() {
-            let _ = member.mailbox.send(Mail::Shutdown { within_seconds }); // it may be closing
+            let _ = member.mailbox.send(Mail::Shutdown { within_seconds }); // the connection may be closing
         }
     }
 
-    /// One step of the machine. Values for other connections are put into their mailboxes under the
-    /// lock, so that they arrive in the order of the steps; the connection that speaks empties its
-    /// mailbox under it and hears the answers behind that.
+    /// Takes one step of the machine. Values for other connections are put into their mailboxes
+    /// under the lock, so that they arrive in the order of the steps. The connection that the step
+    /// is taken for empties its mailbox under the lock, and gets the answers behind that mail.
     fn step(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
@@ -550,7 +553,7 @@ impl Session {
                 }
                 Output::OthersAborted { id, tasks } => {
                     if let Some(waiting) = lock(&self.aborts).remove(&id) {
-                        let _ = waiting.send(tasks); // whoever asked may be gone
+                        let _ = waiting.send(tasks); // the waiter may be gone
                     }
                 }
                 Output::Ended => ended = true,
@@ -562,9 +565,9 @@ impl Session {
         }
     }
 
-    /// Has a command that is delivered enter its task set, where that cannot be left to its
-    /// connection: two of them may come to their commands in any order, while CmdSN orders the
-    /// commands of all (SAM-5 §8, RFC 7143 §4.2.2.1).
+    /// Wraps a message to a connection. If a session has several connections, a delivered command
+    /// enters its task set here: the connections may get to their commands in any order, while
+    /// CmdSN orders the commands of all (SAM-5 §8, RFC 7143 §4.2.2.1).
     fn mail(&self, machine: &TargetSession, cid: u16, value: ToConnection) -> Mail {
         let ToConnection::Deliver { ticket, .. } = value else { return Mail::Session(value) };
         if machine.connections() < 2 {
@@ -584,7 +587,7 @@ impl Session {
 
     fn send(&self, cid: u16, mail: Mail) {
         if let Some(member) = self.members().get(&cid) {
-            let _ = member.mailbox.send(mail); // it may be closing
+            let _ = member.mailbox.send(mail); // the connection may be closing
         }
     }
 

@@ -1,4 +1,4 @@
-//! What can be told of the sessions there are.
+//! Information about the current sessions.
 
 use crate::server::Server;
 use crate::session::Session;
@@ -6,46 +6,47 @@ use lunar_iscsi::text::{ConnectionParameters, SessionParameters};
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-/// One session, as it is at the moment.
+/// Current state of one session.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
-    /// Its handle.
+    /// TSIH of the session.
     pub tsih: u16,
     /// iSCSI name of the initiator.
     pub initiator_name: String,
     /// The initiator's part of the session identifier.
     pub isid: [u8; 6],
-    /// `None`: a discovery session.
+    /// `None` for a discovery session.
     pub target_name: Option<String>,
-    /// Tag of the portal group it came through.
+    /// Tag of the portal group that the session was opened through.
     pub portal_group_tag: u16,
-    /// What was negotiated.
+    /// Negotiated parameters.
     pub parameters: SessionParameters,
-    /// When it began.
+    /// Time of its beginning.
     pub since: SystemTime,
     /// SCSI commands that have not ended.
     pub commands: usize,
-    /// Numbers of the LUNs it sees.
+    /// Numbers of the LUNs that the session sees.
     pub luns: Vec<u16>,
-    /// Its connections, ordered by their CIDs.
+    /// Connections of the session, ordered by CID.
     pub connections: Vec<ConnectionInfo>,
 }
 
 /// One connection of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionInfo {
-    /// The initiator's number for it.
+    /// CID, the initiator's number for the connection.
     pub cid: u16,
-    /// Where it came from.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// Which of our addresses it reached.
+    /// Local address that the connection reached.
     pub local: SocketAddr,
-    /// What its login negotiated; the initiator may declare another MaxRecvDataSegmentLength later.
+    /// Parameters negotiated at login; the initiator may declare another MaxRecvDataSegmentLength
+    /// later.
     pub parameters: ConnectionParameters,
 }
 
 impl Server {
-    /// The sessions there are, ordered by their handles.
+    /// The current sessions, ordered by TSIH.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let sessions = self.shared.sessions().all();
         let mut told: Vec<_> = sessions.iter().map(|session| info(session)).collect();

@@ -1,4 +1,4 @@
-//! A unit's state on disk: replaced whole or not at all.
+//! A unit's state on disk, which is replaced as a whole or not at all.
 
 use crate::Error;
 use lunar_block::StateDirectory;
@@ -9,7 +9,7 @@ const NAME: &str = "scsi-state";
 /// The largest state file that is read.
 const STATE_BYTES_MAX: u64 = 1 << 20;
 
-/// One file in a unit's state directory. What it holds is versioned and checksummed by `scsi`.
+/// One file in a unit's state directory. Its content is versioned and checksummed by `scsi`.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     directory: PathBuf,
@@ -20,10 +20,11 @@ impl StateFile {
         Self { directory }
     }
 
-    /// What was saved last; `None` if nothing ever was.
+    /// Loads the state that was saved last; `None` if nothing was saved yet.
     ///
     /// # Errors
-    /// [`Error::State`]: it cannot be read, is longer than any state, or others may change it.
+    /// [`Error::State`]: the file cannot be read, is longer than any state, or other users may
+    /// change it.
     pub(crate) fn load(&self) -> Result<Option<Vec<u8>>, Error> {
         let load = || match StateDirectory::open(&self.directory)? {
             Some(directory) => directory.read(NAME, STATE_BYTES_MAX),
@@ -32,20 +33,20 @@ impl StateFile {
         load().map_err(|error| self.failed(&error))
     }
 
-    /// Replaces the state; durable when it returns. When it fails, the old one stays as far as that
-    /// is in our hands: after the rename only the medium can fail.
+    /// Replaces the state durably. If it fails, the old state stays, except when the medium fails
+    /// after the rename.
     ///
     /// # Errors
-    /// [`Error::State`]: it cannot be written, or others may change the directory.
+    /// [`Error::State`]: the file cannot be written, or other users may change the directory.
     pub(crate) fn save(&self, state: &[u8]) -> Result<(), Error> {
-        // Each save opens the directory anew, and makes it durable also where it is there: the
-        // API's socket may have brought it back a moment ago, after somebody has removed it.
+        // Each save opens the directory anew, and makes it durable even if it exists: the API's
+        // socket may have recreated it just now, after it was removed.
         let directory = StateDirectory::create(&self.directory);
         let saved = directory.and_then(|directory| directory.save(NAME, state));
         saved.map_err(|error| self.failed(&error))
     }
 
-    /// Where it lies, for messages.
+    /// Path of the file, for messages.
     pub(crate) fn describe(&self) -> PathBuf {
         self.directory.join(NAME)
     }
@@ -61,9 +62,9 @@ mod tests {
     use std::fs::{self, File};
     use std::process::Command;
 
-    /// Goal: a save that fails for want of file descriptors leaves the old state: a SANITIZE that
-    /// was refused must not be taken up by the next start. Method: in a process of few, with each
-    /// number of them left.
+    /// Goal: a save that fails for lack of file descriptors leaves the old state: a SANITIZE that
+    /// was refused must not be resumed by the next start. Method: in a process with few
+    /// descriptors, with each number of them left.
     #[test]
     fn a_failed_save_replaces_nothing() {
         const FEW: &str = "LUNAR_TEST_FEW_FILES";
@@ -96,10 +97,10 @@ mod tests {
         fs::remove_dir_all(directory).unwrap();
     }
 
-    /// Goal: a state is neither read from nor written through what somebody else has put in its
-    /// directory, or as its directory: the file behind it stays as it was, a pipe makes nobody
-    /// wait, and the error says what was found and what to do. Method: all of it, under the name of
-    /// the state and of the next one.
+    /// Goal: a state is neither read nor written through files that another user has put in its
+    /// directory, or in place of the directory: the file behind it stays as it was, a pipe blocks
+    /// no caller, and the error names the obstacle and the remedy. Method: all of these, under the
+    /// name of the state and of the next one.
     #[test]
     fn what_others_planted_is_refused() {
         use std::os::unix::fs::{chown, lchown, symlink};

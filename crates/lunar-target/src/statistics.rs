@@ -1,7 +1,7 @@
-//! What a server counts while it runs, for whoever watches it.
+//! Counters of a running server, for monitoring.
 //!
 //! The data path counts with relaxed additions into counters of its own thread; they are added up
-//! when somebody looks.
+//! when they are read.
 
 mod commands;
 mod counters;
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The counters of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// By target name in lower case.
+    /// Counters by target name in lower case.
     targets: Mutex<BTreeMap<String, Arc<TargetCounters>>>,
     login_failures: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -34,23 +34,23 @@ pub(crate) struct TargetCounters {
     logins: AtomicU64,
     header_digest_errors: AtomicU64,
     data_digest_errors: AtomicU64,
-    /// By LUN; `None`: commands for LUNs that are not there.
+    /// Counters by LUN; `None`: commands for LUNs that do not exist.
     luns: Mutex<BTreeMap<Option<u16>, Arc<LunCounters>>>,
 }
 
 impl Counters {
-    /// The counters of the target of this name, which is one that there is: what peers name does
-    /// not make any.
+    /// The counters of the target with this name, which must exist: names sent by peers create
+    /// none.
     fn target(&self, name: &str) -> Arc<TargetCounters> {
         Arc::clone(lock(&self.targets).entry(name.to_ascii_lowercase()).or_default())
     }
 
-    /// A login was refused.
+    /// Counts a refused login.
     pub(crate) fn login_refused(&self, why: LoginRefusal) {
         *lock(&self.login_failures).entry(why.label()).or_default() += 1;
     }
 
-    /// Forgets targets that are gone and that nobody counts for any more.
+    /// Forgets targets that are gone and whose counters have no other user.
     fn retain(&self, is_there: impl Fn(&str) -> bool) {
         lock(&self.targets)
             .retain(|name, counters| is_there(name) || Arc::strong_count(counters) > 1);
@@ -62,7 +62,7 @@ impl TargetCounters {
         Arc::clone(lock(&self.luns).entry(lun).or_default())
     }
 
-    /// Forgets LUNs that are gone and that nobody counts for any more.
+    /// Forgets LUNs that are gone and whose counters have no other user.
     fn retain(&self, is_there: impl Fn(u16) -> bool) {
         lock(&self.luns)
             .retain(|lun, counters| lun.is_none_or(&is_there) || Arc::strong_count(counters) > 1);

@@ -1,4 +1,4 @@
-//! Maps by task, for what is looked up with every command.
+//! Maps by task, for lookups with every command.
 
 use lunar_iscsi::framing::{TaskHasher, TaskId};
 use std::collections::{HashMap, HashSet};
@@ -10,7 +10,7 @@ pub(crate) type TaskMap<V> = HashMap<TaskId, V, BuildHasherDefault<TaskHasher>>;
 /// Tasks.
 pub(crate) type TaskIds = HashSet<TaskId, BuildHasherDefault<TaskHasher>>;
 
-/// Entries of a map that are kept while it is empty.
+/// Number of entries for which an empty map keeps room.
 const KEPT_ENTRIES_MAX: usize = 14;
 
 /// Memory of a map's entries.
@@ -23,22 +23,22 @@ pub(crate) fn ids_memory_bytes(ids: &TaskIds) -> usize {
     ids.capacity() * size_of::<TaskId>()
 }
 
-/// Frees what an empty map needed once.
+/// Frees spare memory of an empty map.
 pub(crate) fn free_spare<V>(map: &mut TaskMap<V>) {
     if map.is_empty() && map.capacity() > KEPT_ENTRIES_MAX {
         *map = TaskMap::default();
     }
 }
 
-/// Frees what an empty set needed once.
+/// Frees spare memory of an empty set.
 pub(crate) fn free_spare_ids(ids: &mut TaskIds) {
     if ids.is_empty() && ids.capacity() > KEPT_ENTRIES_MAX {
         *ids = TaskIds::default();
     }
 }
 
-/// Values by task, the one that came last apart: most tasks are through with it before the next one
-/// comes, and it is looked at several times.
+/// Values by task, with the newest one kept apart: most tasks finish with it before the next one
+/// comes, and look it up several times.
 #[derive(Debug)]
 pub(crate) struct RecentTasks<V> {
     newest: Option<(TaskId, V)>,

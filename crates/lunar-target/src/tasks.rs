@@ -1,4 +1,4 @@
-//! The tasks of one connection: collecting their data-out, running them, keeping them bounded.
+//! The tasks of one connection: collection of their data-out, execution, and limits.
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::execute::{
@@ -32,8 +32,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// COMPARE AND WRITE sends its few blocks twice: up to 255 of 4096 bytes, beyond any limit of
-/// transfers.
+/// Bytes beyond the transfer limit: COMPARE AND WRITE sends its few blocks twice, up to 255 of 4096
+/// bytes.
 const TRANSFER_SLACK: usize = 2 << 20;
 
 /// Operation code of REPORT LUNS.
@@ -62,24 +62,24 @@ pub(crate) struct Tasks {
     buffers: RecentTasks<Collected>,
     waiting: RecentTasks<Planned>,
     futures: FuturesUnordered<Begun>,
-    /// Those that hold blocks alone, or will, and those that were aborted: others wait for them.
+    /// Tasks that hold blocks exclusively, or will, and aborted ones: other tasks wait for them.
     out_of_turn: FuturesUnordered<Begun>,
-    /// Those of them that have ended.
+    /// Those of the tasks out of turn that have ended.
     ended: VecDeque<Ran>,
-    /// Commands were aborted that may be among `futures` still.
+    /// True when commands were aborted that may still be among `futures`.
     has_new_aborts: bool,
     running_charge: RunningCharge,
     throttled: Throttled,
     running: TaskMap<Running>,
-    /// Something began to run that nobody will be woken for yet.
+    /// True when a task has begun whose waker is not registered yet.
     unpolled: bool,
-    /// Read data, and the reads that wait for memory.
+    /// Memory of read data, and the reads that wait for it.
     data_in: Admission,
-    /// Data-out, and the commands whose data is not asked for yet.
+    /// Memory of data-out, and the commands whose data is not requested yet.
     data_out: Admission,
-    /// Commands of these whose data came without being asked for.
+    /// Those commands whose data came without a request.
     arrived: Vec<(TaskId, Planned)>,
-    /// What else commands take memory from.
+    /// Source of further memory for commands.
     work: WorkMemory,
 }
 
@@ -87,43 +87,43 @@ struct Running {
     unit: Option<Arc<LogicalUnit>>,
     abort: AbortSignal,
     aborted: bool,
-    /// It failed on its way here: what it is answered with.
+    /// Answer of a task that failed before it could run.
     failed: Option<Outcome>,
 }
 
 enum Collected {
     Buffer(Buffer),
-    /// There was no room for its data: it will get TASK SET FULL.
+    /// There was no room for the data: the task will get TASK SET FULL.
     Refused,
 }
 
-/// A task whose plan is made.
+/// A task with a plan.
 struct Planned {
     unit: Option<Arc<LogicalUnit>>,
     judged: JudgedCommand,
     plan: Plan,
-    /// What the CDB asks for, for the residual.
+    /// Bytes that the CDB requests, for the residual.
     wants_bytes: u32,
-    /// What is collected and used: less, if the initiator announced less.
+    /// Bytes that are collected and used: fewer, if the initiator announced fewer.
     collect_bytes: usize,
-    /// What a read would move if the initiator had room for all of it, for the residual.
+    /// Bytes that a read would move if the initiator had room for all of them, for the residual.
     data_in_bytes: u32,
     order: Option<PlaceQueued>,
-    /// Its response must not be passed: PREEMPT AND ABORT.
+    /// True if no later response may pass its response: PREEMPT AND ABORT.
     fenced: bool,
 }
 
 /// The data of a task that is about to run.
 enum TaskData {
     None,
-    /// Where its data-in goes.
+    /// Buffer for its data-in.
     In(Buffer),
-    /// All its data-out.
+    /// Buffer with all its data-out.
     Out(Buffer),
 }
 
 impl TaskData {
-    /// Where the data-in goes, and the data-out.
+    /// The buffer for data-in, and the data-out.
     fn split(self) -> (Option<Buffer>, Bytes) {
         match self {
             Self::None => (None, Bytes::new()),
@@ -134,8 +134,8 @@ impl TaskData {
 }
 
 impl Planned {
-    /// Runs it if nothing has to be waited for: most cached writes end here, and deferred reads.
-    /// Else gives the data back.
+    /// Runs the task if no waiting is needed: most cached writes end here, and deferred reads.
+    /// Otherwise returns the data.
     fn try_run_now(&self, mut data: TaskData) -> Result<Bytes, TaskData> {
         let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return Err(data) };
         if !order.is_granted() {
@@ -159,12 +159,12 @@ impl Planned {
     }
 }
 
-/// How something that was waited for ended.
+/// End of a future of a task.
 enum Ended {
     Ran(Ran),
-    /// It waited for a limit, and its turn has come.
+    /// The task waited for a limit, and its turn has come.
     Passed(Passed),
-    /// It was aborted while it waited, or goes on elsewhere.
+    /// The task was aborted while it waited, or goes on elsewhere.
     Gone,
 }
 
@@ -201,13 +201,13 @@ impl Tasks {
         }
     }
 
-    /// Nothing runs that could still have an effect.
+    /// True when no task runs that could still have an effect.
     pub(crate) fn are_quiet(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// Memory of the commands, apart from that of their data and of those that run: of those that
-    /// are known, and what others needed once.
+    /// Memory of the commands, without their data and without running ones, including spare
+    /// capacity.
     pub(crate) fn memory_bytes(&self) -> usize {
         task_map::memory_bytes(&self.running)
             + self.waiting.memory_bytes()
@@ -219,12 +219,12 @@ impl Tasks {
             + self.ended.capacity() * size_of::<Ran>()
     }
 
-    /// Charges the commands that run, and returns their memory.
+    /// Charges the running commands, and returns their memory.
     pub(crate) fn charge_running(&mut self) -> usize {
         self.running_charge.settle(self.begun())
     }
 
-    /// Frees what many commands needed once and none needs now.
+    /// Frees memory that many commands needed once and that is unused now.
     pub(crate) fn free_spare_memory(&mut self) {
         task_map::free_spare(&mut self.running);
         self.waiting.free_spare();
@@ -235,19 +235,19 @@ impl Tasks {
         self.ended.shrink_to_fit();
     }
 
-    /// Commands that have begun and wait.
+    /// Number of commands that have begun and wait.
     fn begun(&self) -> usize {
         self.futures.len() + self.out_of_turn.len() + self.ended.len()
     }
 
-    /// Something runs that [`poll_finished`](Self::poll_finished) has not looked at: poll again
-    /// before sleeping.
+    /// True when a task runs that [`poll_finished`](Self::poll_finished) has not polled: the
+    /// connection must poll again before it sleeps.
     pub(crate) fn is_unpolled(&self) -> bool {
         self.unpolled
     }
 
-    /// Takes a buffer for the data-out of `task`, of which the first is arriving. What there is no
-    /// room for is discarded.
+    /// Takes a buffer for the data-out of `task`, whose first data is arriving. Data without room
+    /// is discarded.
     pub(crate) fn reserve(&mut self, task: TaskId, bytes: u32) {
         if self.buffers.get(task).is_some() {
             return;
@@ -257,19 +257,20 @@ impl Tasks {
         let buffer = may_hold.then(|| self.data_out.try_take_first(bytes)).flatten();
         self.buffers.insert(task, buffer.map_or(Collected::Refused, Collected::Buffer));
         if let Some(planned) = self.data_out.remove(task) {
-            // It waited to be asked for its data, some of which has come unasked.
+            // The task waited until its data could be requested, and some of it has come
+            // unsolicited.
             self.arrived.push((task, planned));
             self.unpolled = true;
         }
     }
 
-    /// How long the buffer for announced data-out is. What a peer announces beyond any command that
-    /// would run is not kept: the plan refuses it.
+    /// Length of the buffer for announced data-out. Data announced beyond any command that would
+    /// run is not kept: the plan refuses it.
     fn data_out_bytes(&self, announced: u32) -> usize {
         (announced as usize).min(self.limits.transfer_bytes as usize + TRANSFER_SLACK)
     }
 
-    /// The bytes `at..end` of a task's buffer, as far as it has them.
+    /// The bytes `at..end` of a task's buffer, as far as they exist.
     pub(crate) fn room(&mut self, task: TaskId, at: usize, end: usize) -> &mut [u8] {
         match self.buffers.get_mut(task) {
             Some(Collected::Buffer(buffer)) => {
@@ -282,13 +283,13 @@ impl Tasks {
 
     fn take_buffer(&mut self, task: TaskId) -> Option<Collected> {
         if self.buffers.is_empty() {
-            return None; // as with all that only read
+            return None; // the usual case for reads
         }
         self.buffers.remove(task)
     }
 
-    /// Plans a task of the unit behind `nexus`, if there is such a one: it wants data, it runs, it
-    /// is done, or it waits for a limit. `place`: it has entered its task set already.
+    /// Plans a task of the unit behind `nexus`, if there is one: it then requests data, runs, is
+    /// done, or waits for a limit. `place` is its place if it has entered its task set already.
     pub(crate) fn start(
         &mut self,
         asker: &CommandContext<'_>,
@@ -341,7 +342,7 @@ impl Tasks {
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
-        drop(turn); // now the next in line may go
+        drop(turn); // the next in the queue may go
         let (unit, fenced) = (unit.cloned(), is_preempt_and_abort(&task.cdb));
         let planned = Planned {
             unit,
@@ -358,7 +359,7 @@ impl Tasks {
         }
         drop(self.take_buffer(task.id));
         match buffer {
-            // The disk was asked: once is enough.
+            // The disk was tried already.
             Some(buffer) => {
                 self.begin(asker.shared, asker.session, task.id, planned, TaskData::In(buffer))
             }
@@ -366,8 +367,8 @@ impl Tasks {
         }
     }
 
-    /// Reads at once, if neither others nor the disk have to be waited for: most reads end here.
-    /// Else gives the buffer back, if the disk was asked.
+    /// Reads at once, if neither other tasks nor the disk have to be waited for: most reads end
+    /// here. Otherwise returns the buffer, if the disk was tried.
     fn read_now(
         &mut self,
         nexus: &ItlNexus,
@@ -396,7 +397,7 @@ impl Tasks {
         ControlFlow::Break(Input::Done { task: task.id, outcome })
     }
 
-    /// Asks for the data-out of a task as soon as there is room for it.
+    /// Requests the data-out of a task as soon as there is room for it.
     fn collect(&mut self, task: TaskId, planned: Planned, buffer_bytes: usize) -> Option<Input> {
         match self.buffers.get(task) {
             Some(Collected::Buffer(_)) => {}
@@ -438,8 +439,8 @@ impl Tasks {
         self.launch(asker.shared, asker.session, task, planned, data)
     }
 
-    /// Goes on with tasks that had to wait, as far as there is room now and in this turn: where
-    /// some are done at once, the others come next.
+    /// Continues tasks that had to wait, as far as there is room now and in this turn: if some of
+    /// them are done at once, the others are left for the next turn.
     pub(crate) fn start_deferred(
         &mut self,
         shared: &Arc<Shared>,
@@ -475,7 +476,7 @@ impl Tasks {
         done
     }
 
-    /// Its data-out lies ready.
+    /// Runs a task whose data-out is complete.
     pub(crate) fn run(
         &mut self,
         shared: &Arc<Shared>,
@@ -490,7 +491,7 @@ impl Tasks {
         self.launch(shared, session, task, planned, TaskData::Out(buffer))
     }
 
-    /// Runs as far as it goes without waiting.
+    /// Runs a task as far as no waiting is needed.
     fn launch(
         &mut self,
         shared: &Arc<Shared>,
@@ -509,7 +510,7 @@ impl Tasks {
         }
     }
 
-    /// Runs what may have to wait.
+    /// Runs a task that may have to wait.
     fn begin(
         &mut self,
         shared: &Arc<Shared>,
@@ -556,7 +557,7 @@ impl Tasks {
         }
     }
 
-    /// Ends a task that failed on its way here, as [`abort`](Self::abort) does.
+    /// Ends a task that failed before it could run, as [`abort`](Self::abort) does.
     pub(crate) fn fail(
         &mut self,
         task: TaskId,
@@ -574,8 +575,8 @@ impl Tasks {
         None
     }
 
-    /// Aborts a task: at once if it does not run or only waits or reads, else when it ends by
-    /// itself or is left to the system, a moment later ([`crate::detached_writes`]).
+    /// Aborts a task: at once if it does not run or only waits or reads; otherwise when it ends by
+    /// itself, or is detached a moment later ([`crate::detached_writes`]).
     pub(crate) fn abort(&mut self, task: TaskId) -> Option<Input> {
         drop(self.take_buffer(task));
         self.waiting.remove(task);
@@ -625,7 +626,7 @@ impl Tasks {
     }
 }
 
-/// Data that the answer to an ended task holds.
+/// Number of data bytes in the answer to an ended task.
 pub(crate) fn data_in_bytes(ended: &Input) -> usize {
     match ended {
         Input::Done { outcome, .. } => outcome.data_in.len(),
@@ -633,12 +634,13 @@ pub(crate) fn data_in_bytes(ended: &Input) -> usize {
     }
 }
 
-/// Whether a command holds its blocks alone: until it ends, all others wait that touch them.
+/// True when a command holds its blocks exclusively: until it ends, all others that touch them
+/// wait.
 fn holds_alone(plan: &Plan) -> bool {
     matches!(plan, Plan::CompareAndWrite { .. } | Plan::OrWrite { .. } | Plan::WriteAtomic { .. })
 }
 
-/// Data that a read holds in memory until it is sent.
+/// Number of data bytes that a read holds in memory until they are sent.
 fn read_bytes(planned: &Planned) -> Option<usize> {
     match (&planned.plan, &planned.unit) {
         (Plan::Read { range, .. }, Some(unit)) => Some(bytes_of(unit, *range)),
@@ -651,7 +653,7 @@ fn bytes_of(unit: &LogicalUnit, range: LbaRange) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Judges a task of `unit`, or of a LUN that has none.
+/// Judges a task of the unit of `nexus`, or of a LUN without a unit.
 fn plan(
     asker: &CommandContext<'_>,
     nexus: Option<&ItlNexus>,
@@ -669,14 +671,14 @@ fn plan(
     Ok(plan)
 }
 
-/// Who asks, and what he sees.
+/// The session that sent a command, and its view.
 pub(crate) struct CommandContext<'a> {
     pub(crate) shared: &'a Arc<Shared>,
     pub(crate) session: &'a Arc<Session>,
     pub(crate) view: &'a View,
 }
 
-/// Who asks, while a task runs.
+/// The session of a running task, and its memory.
 struct TaskOwner {
     shared: Arc<Shared>,
     session: Arc<Session>,
@@ -721,7 +723,7 @@ async fn on_unit(
     let TaskOwner { shared, session, memory } = by;
     let (read_buffer, mut data) = data.split();
     let mut unsaved = None;
-    // The plan holds what the parameters said: their charge stands for it.
+    // The plan contains the values of the parameters: their charge also covers the plan.
     let mut _parameters = Bytes::new();
     if let Plan::Parameters { parked, .. } = plan {
         if parked.writes_buffer() && !session.charge_buffers(unit, &memory.buffers) {
@@ -754,8 +756,8 @@ async fn on_unit(
         _parameters = std::mem::take(&mut data);
     }
     if let Plan::AbortTasksOf { nexuses, save } = plan {
-        // Aborted itself, it waits no more: it may be for a task that waits for this one. All that
-        // it was to abort is aborted all the same.
+        // If this command is aborted, it does not wait any longer: the wait may be for a task that
+        // waits for this one. All tasks that it was to abort are aborted all the same.
         let (shared, by, unit) = (Arc::clone(shared), Arc::clone(session), Arc::clone(unit));
         let aborting = manage::abort_tasks_of(shared, by, unit, nexuses);
         let aborting = lunar_net::spawn_local_for(session.time_owner, aborting);
@@ -773,7 +775,7 @@ async fn on_unit(
     execute_paying(Arc::clone(unit), plan, work).await
 }
 
-/// PERSISTENT RESERVE OUT with that service action. SPC-4 §6.16.
+/// True for PERSISTENT RESERVE OUT with this service action. SPC-4 §6.16.
 fn is_preempt_and_abort(cdb: &[u8]) -> bool {
     matches!(cdb, [0x5f, action, ..] if action & 0x1f == 0x05)
 }

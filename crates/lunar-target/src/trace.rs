@@ -1,7 +1,7 @@
-//! Traces: the PDUs of one session, copied for somebody who looks.
+//! Traces: the PDUs of one session, copied for an observer.
 //!
-//! Only the full feature phase is traced: no credential passes in it. A connection learns of a
-//! trace by one number, which it compares in every turn.
+//! Only the full feature phase is traced: no credential passes in it. A connection detects a trace
+//! by one number, which it compares in every turn.
 
 use crate::server::Server;
 use crate::session_info::{SessionInfo, info};
@@ -15,27 +15,27 @@ use std::time::SystemTime;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-/// Traces of a server at once, at most; each may hold [`lunar_net::TAP_BYTES_MAX`].
+/// Limit of concurrent traces of a server; each may hold [`lunar_net::TAP_BYTES_MAX`].
 pub const TRACES_MAX: usize = 4;
 
-/// Why no trace is begun.
+/// Reason why no trace is begun.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum NoTrace {
     /// There is no such session.
     #[error("there is no such session")]
     NoSession,
-    /// It is traced already.
+    /// The session is traced already.
     #[error("it is traced already")]
     Traced,
-    /// [`TRACES_MAX`] of other sessions run.
+    /// [`TRACES_MAX`] traces of other sessions run.
     #[error("{TRACES_MAX} traces run, which is the limit")]
     TooMany,
 }
 
-/// Where a session keeps its trace, if there is one.
+/// Slot for the trace of a session.
 #[derive(Debug, Default)]
 pub(crate) struct TraceSlot {
-    /// Changes with each trace that begins or ends.
+    /// Incremented when a trace begins or ends.
     generation: AtomicU32,
     active: Mutex<Option<Active>>,
 }
@@ -47,12 +47,12 @@ struct Active {
 }
 
 impl TraceSlot {
-    /// Which trace there is, as a number that costs nothing to ask for.
+    /// Number of the current trace, which is cheap to read.
     pub(crate) fn generation(&self) -> u32 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Where PDUs go now, and the number of that.
+    /// Destination of PDUs now, with its number.
     pub(crate) fn tap(&self) -> (u32, Option<Arc<Tap>>) {
         let active = self.active();
         (self.generation(), active.as_ref().map(|active| Arc::clone(&active.tap)))
@@ -62,7 +62,7 @@ impl TraceSlot {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns its number; `None`: there is one already.
+    /// Begins a trace and returns its number; `None` if one runs already.
     fn begin(&self, active: Active) -> Option<u32> {
         let mut place = self.active();
         if place.is_some() {
@@ -72,12 +72,13 @@ impl TraceSlot {
         Some(self.generation.fetch_add(1, Ordering::Release).wrapping_add(1))
     }
 
-    /// The session is over: what its connections say in this turn still belongs to the trace.
+    /// Ends the trace with its session: PDUs that its connections send in this turn still belong to
+    /// the trace.
     pub(crate) fn session_ended(&self) {
         drop(self.take(None));
     }
 
-    /// Takes the trace out, of that number only.
+    /// Takes the trace out; if `only` is given, only the one with that number.
     fn take(&self, only: Option<u32>) -> Option<Active> {
         let mut place = self.active();
         if only.is_some_and(|number| number != self.generation()) {
@@ -91,7 +92,7 @@ impl TraceSlot {
     }
 }
 
-/// A trace that runs, until it is dropped, its session ends, or it is ended.
+/// A running trace. It ends when it is dropped or stopped, or when its session ends.
 #[derive(Debug)]
 pub struct Trace {
     reader: TapReader,
@@ -99,14 +100,14 @@ pub struct Trace {
     is_stopped: bool,
     slot: Arc<TraceSlot>,
     number: u32,
-    /// Of the session, as it was when the trace began.
+    /// State of the session when the trace began.
     pub session: SessionInfo,
     _place: TraceLimitGuard,
     _charge: MemoryCharge,
 }
 
 impl Trace {
-    /// The next PDU; `None`: the trace is over.
+    /// The next PDU; `None` if the trace is over.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<TappedPdu>> {
         if !self.is_stopped
             && let Poll::Ready(how) = Pin::new(&mut self.stopped).poll(context)
@@ -119,7 +120,7 @@ impl Trace {
         self.reader.poll_next(context)
     }
 
-    /// Takes no more PDUs; those that wait are still to be read.
+    /// Stops taking PDUs; those already taken can still be read.
     pub fn stop(&mut self) {
         self.slot.take(Some(self.number));
         self.reader.close();
@@ -130,7 +131,7 @@ impl Trace {
         self.reader.dropped()
     }
 
-    /// When it began.
+    /// Time of its beginning.
     pub fn began(&self) -> SystemTime {
         self.reader.began()
     }
@@ -142,7 +143,7 @@ impl Drop for Trace {
     }
 }
 
-/// How many traces run.
+/// Number of running traces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TraceLimit(Arc<AtomicUsize>);
 
@@ -166,7 +167,7 @@ impl Server {
     /// Copies the first `snap_bytes` of each PDU of a session from now on.
     ///
     /// # Errors
-    /// No such session, or too many traces.
+    /// The session does not exist or is traced already, or there are too many traces.
     pub fn trace(&self, tsih: u16, snap_bytes: usize) -> Result<Trace, NoTrace> {
         let session = self.shared.sessions().get(tsih).ok_or(NoTrace::NoSession)?;
         let place = self.shared.traces.take().ok_or(NoTrace::TooMany)?;
@@ -176,7 +177,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let number = session.trace.begin(Active { tap, stop }).ok_or(NoTrace::Traced)?;
         if session.has_ended() {
-            session.trace.session_ended(); // it ended before it could see the trace
+            session.trace.session_ended(); // in case it ended before the trace began
         }
         let slot = Arc::clone(&session.trace);
         let session = info(&session);
@@ -192,7 +193,7 @@ impl Server {
         })
     }
 
-    /// Ends the trace of a session; whether there was one.
+    /// Ends the trace of a session; returns true if there was one.
     pub fn end_trace(&self, tsih: u16) -> bool {
         let session = self.shared.sessions().get(tsih);
         session

@@ -1,4 +1,4 @@
-//! A logical unit: a device, its SCSI state, and what holds both together.
+//! A logical unit, which combines a device with its SCSI state.
 
 use crate::Error;
 use crate::backing::{Backing, BackingFault};
@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 /// PRODUCT IDENTIFICATION of every block unit.
 const PRODUCT: &str = "VIRTUAL-DISK";
 
-/// How a unit treats acknowledged writes.
+/// Treatment of acknowledged writes by a unit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum CacheMode {
     /// GOOD means on stable storage.
@@ -36,40 +36,40 @@ pub enum CacheMode {
     WriteBack,
 }
 
-/// What a unit is made of.
+/// Parts and options of a unit.
 #[derive(Debug)]
 pub struct LogicalUnitOptions {
-    /// Identity: NAA, serial number and UUID designator come from it.
+    /// Identity, from which NAA, serial number and UUID designator are derived.
     pub uuid: uuid::Uuid,
     /// The disk.
     pub device: Arc<dyn BlockDevice>,
     /// Cache mode, as advertised.
     pub cache: CacheMode,
-    /// Thin provisioning is advertised where the device is sparse.
+    /// True when thin provisioning is advertised if the device is sparse.
     pub thin: bool,
-    /// Initiators are told when so much of the room is taken, 1 to 99; a sparse file's room is
+    /// Percentage of used room, 1 to 99, at which initiators get a warning; a sparse file's room is
     /// that of its file system.
     pub thin_threshold_percent: Option<u8>,
-    /// What becomes of a write for which there is no room.
+    /// Handling of a write that finds no room.
     pub out_of_space: OutOfSpace,
-    /// SANITIZE and FORMAT UNIT go through the disk no faster than this; `None`: as it goes.
+    /// Rate limit of SANITIZE and FORMAT UNIT; `None`: as fast as possible.
     pub maintenance_bytes_per_second: Option<u64>,
-    /// Write protected.
+    /// True when the unit is write protected.
     pub read_only: bool,
-    /// Removable medium.
+    /// True when the medium is removable.
     pub removable: bool,
     /// The longest transfer in bytes.
     pub transfer_bytes: u32,
-    /// A directory of its own for reservations; `None`: they are lost with the process, and
-    /// APTPL is refused.
+    /// A directory of its own for reservations; `None`: they are lost with the process, and APTPL
+    /// is refused.
     pub state: Option<PathBuf>,
-    /// Where its long operations take their one buffer from.
+    /// Source of the one buffer of its long operations.
     pub buffers: BufferPool,
 }
 
 impl LogicalUnitOptions {
-    /// A fixed disk that writes through, thin where the device is sparse, whose reservations are
-    /// lost with the process.
+    /// Options of a fixed disk that writes through, thin if the device is sparse, whose
+    /// reservations are lost with the process.
     pub fn new(uuid: uuid::Uuid, device: Arc<dyn BlockDevice>) -> Self {
         Self {
             uuid,
@@ -92,59 +92,59 @@ impl LogicalUnitOptions {
 #[derive(Debug)]
 pub struct LogicalUnit {
     options: LogicalUnitOptions,
-    /// Of the device's geometry, where it never changes.
+    /// Block length of the device's geometry, which never changes.
     block_bytes: u32,
     scsi: Mutex<BlockUnit>,
-    /// Its revision, to be looked at without the lock.
+    /// Revision of the SCSI state, readable without the lock.
     revision: AtomicU64,
-    /// Who writes where.
+    /// Range locks of commands.
     pub(crate) ranges: Arc<RangeLocks>,
-    /// One command at a time deallocates or zeroes.
+    /// Limit of one command at a time that deallocates or zeroes.
     pub(crate) clear_limit: ClearLimit,
-    /// Pieces of third-party copies that are being written here.
+    /// Fence around pieces of third-party copies that are being written here.
     pub(crate) copies: Fence,
-    /// Aborted writes that the system is still at.
+    /// Aborted writes that are still pending in the system.
     pub(crate) detached_writes: DetachedWrites,
     held: Mutex<HeldWrites>,
-    /// How many there are, to be looked at without the lock.
+    /// Number of held writes, readable without the lock.
     pub(crate) held_count: AtomicUsize,
-    /// One of them is held no longer.
+    /// Notified when a write is no longer held.
     pub(crate) held_ended: Notify,
     state: Option<Arc<tokio::sync::Mutex<StateFile>>>,
     save_queue: Mutex<SaveQueue>,
     later: Mutex<FlushLater>,
     pub(crate) operating: Operating,
     pub(crate) quota: Arc<UnitQuota>,
-    /// Lines of the log about state that could not be saved.
+    /// Log lines about state that could not be saved.
     pub(crate) save_errors: ErrorLines,
-    /// Lines of the log about operations and syncs that failed after their commands had ended.
+    /// Log lines about operations and syncs that failed after their commands had ended.
     pub(crate) late_errors: ErrorLines,
     /// LOGICAL UNIT RESETs that wait for their turn.
     pub(crate) resets: ResetQueue,
-    /// Its persistent registrations, as far as they count.
+    /// Count of its persistent registrations.
     pub(crate) registrations: Mutex<CountedRegistrations>,
-    /// Whoever changes its size does so alone.
+    /// Held by the one caller that changes the size.
     pub(crate) resizing: tokio::sync::Mutex<()>,
-    /// How often it was recovered after a failed sync; changes under the lock of the SCSI state.
+    /// Number of recoveries after a failed sync; changes under the lock of the SCSI state.
     pub(crate) recoveries: AtomicU64,
     backing: Arc<Backing>,
-    /// Counts the locks of its SCSI state.
+    /// Number of locks of its SCSI state.
     #[cfg(test)]
     times_locked: AtomicU64,
 }
 
-/// The sync that nobody waits for.
+/// State of the background sync, which no command waits for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum FlushLater {
     #[default]
     Idle,
     Running,
-    /// It runs, and another one is wanted: what was written meanwhile may not be covered.
+    /// A sync runs, and another one is required: it may not cover writes made meanwhile.
     Again,
 }
 
-/// The SCSI state of a unit, locked. A change is published when this is dropped, before anybody
-/// else can look.
+/// The locked SCSI state of a unit. A change is published when this is dropped, before the lock is
+/// released.
 #[derive(Debug)]
 pub(crate) struct ScsiGuard<'a> {
     unit: MutexGuard<'a, BlockUnit>,
@@ -168,7 +168,7 @@ impl DerefMut for ScsiGuard<'_> {
 impl Drop for ScsiGuard<'_> {
     fn drop(&mut self) {
         let revision = self.unit.revision();
-        // Changed under the lock only; mostly there is nothing to publish.
+        // Changed only under the lock; mostly there is nothing to publish.
         if self.published.load(Ordering::Relaxed) != revision {
             self.published.store(revision, Ordering::SeqCst);
         }
@@ -176,10 +176,11 @@ impl Drop for ScsiGuard<'_> {
 }
 
 impl LogicalUnit {
-    /// Makes the unit, with the state a former run left.
+    /// Creates the unit, with the state that an earlier run left.
     ///
     /// # Errors
-    /// When that state cannot be read or understood; a threshold of room where no room is known.
+    /// That state cannot be read or understood, or there is a threshold of room but the room is not
+    /// known.
     pub fn open(options: LogicalUnitOptions) -> Result<Arc<Self>, Error> {
         let threshold = room::threshold(&options)?;
         let mut scsi = BlockUnit::new(UnitOptions { threshold, ..unit_options(&options) });
@@ -225,30 +226,30 @@ impl LogicalUnit {
         Ok(unit)
     }
 
-    /// What it is made of.
+    /// The options of the unit.
     pub fn options(&self) -> &LogicalUnitOptions {
         &self.options
     }
 
-    /// Whether a sync of its disk has failed, so that it takes no writes.
+    /// True when a sync of its disk has failed, so that it takes no writes.
     pub fn is_poisoned(&self) -> bool {
         self.device().sync_counts().is_some_and(|counts| counts.poisoned)
     }
 
-    /// Poisons its disk, as one that was poisoned when it was open before: it takes no writes until
-    /// it is recovered. Where it has a state directory that is kept there as well. Blocks.
+    /// Poisons the disk, as if it had been poisoned in an earlier run: it takes no writes until it
+    /// is recovered. This is also stored in the state directory, if there is one. Blocks.
     pub fn poison(&self) {
         self.device().poison();
     }
 
-    /// Takes writes again after a failed sync: an operator says so, who knows that what was
-    /// written since the last good one may be lost. A backing file that was truncated gets its size
-    /// again, with zeroes. Initiators are told that the medium may have
-    /// changed (NOT READY TO READY CHANGE), so that they trust nothing that they have cached; a
-    /// flush that was asked for before fails. Of a unit that takes writes it is a flush.
+    /// Accepts writes again after a failed sync. Called by an operator, who accepts that writes
+    /// since the last good sync may be lost. A truncated backing file gets its size back, filled
+    /// with zeroes. Initiators get the unit attention that the medium may have changed (NOT READY
+    /// TO READY CHANGE), so that they discard their caches; a flush requested before fails. On a
+    /// unit that accepts writes this is a flush.
     ///
     /// # Errors
-    /// The disk cannot be synced still, or that it is poisoned cannot be unsaid in its state
+    /// The disk still cannot be synced, or its poison mark cannot be removed from the state
     /// directory: it stays poisoned.
     pub async fn recover(&self) -> Result<(), lunar_block::Error> {
         let device = self.device().name();
@@ -265,7 +266,7 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// Gives a backing file that was truncated its size again.
+    /// Restores the size of a truncated backing file.
     async fn restore_size(&self) -> Result<(), lunar_block::Error> {
         let _alone = self.resizing.lock().await;
         let device = self.device();
@@ -281,8 +282,8 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// What is wrong with its backing file, the worst first; looked at every few seconds while a
-    /// server serves it.
+    /// Faults of the backing file, the worst first; checked every few seconds while a server serves
+    /// the unit.
     pub fn backing_faults(&self) -> Vec<BackingFault> {
         self.backing.faults()
     }
@@ -291,12 +292,13 @@ impl LogicalUnit {
         &self.backing
     }
 
-    /// Aborted writes that the system is still at: the disk hangs.
+    /// Number of aborted writes that are still pending in the system: if there are any, the disk
+    /// hangs.
     pub fn leftover_writes(&self) -> usize {
         self.detached_writes.count()
     }
 
-    /// Writes that wait for room on the disk.
+    /// Number of writes that wait for room on the disk.
     pub fn held_writes(&self) -> usize {
         self.held().count()
     }
@@ -305,22 +307,22 @@ impl LogicalUnit {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How much all initiators together may do.
+    /// Limit of all initiators together.
     pub fn limit(&self) -> Limit {
         self.quota.limit()
     }
 
-    /// Limits what all initiators together may do, from now on; what waits is judged anew.
+    /// Sets the limit of all initiators together, from now on; waiting commands are judged anew.
     pub fn set_limit(&self, limit: Limit) {
         self.quota.set_limit(limit);
     }
 
-    /// How much each initiator may do here.
+    /// Limits of each initiator at this unit.
     pub fn initiator_limits(&self) -> Vec<InitiatorLimit> {
         self.quota.initiators().limits()
     }
 
-    /// Limits what each initiator may do here, from now on.
+    /// Sets the limits of each initiator at this unit, from now on.
     pub fn set_initiator_limits(&self, limits: Vec<InitiatorLimit>) {
         self.quota.initiators().set(limits);
     }
@@ -335,7 +337,7 @@ impl LogicalUnit {
         self.block_bytes
     }
 
-    /// Nothing is ever written to it.
+    /// True when nothing is ever written to the unit.
     pub fn is_read_only(&self) -> bool {
         self.options.read_only || self.options.device.is_read_only()
     }
@@ -353,13 +355,14 @@ impl LogicalUnit {
         self.times_locked.load(Ordering::Relaxed)
     }
 
-    /// The revision of the SCSI state: while it is the same, a command that was let pass may still
+    /// The revision of the SCSI state: while it is the same, a command that was accepted may still
     /// run. See [`BlockUnit::revision`].
     pub(crate) fn revision(&self) -> u64 {
         self.revision.load(Ordering::SeqCst)
     }
 
-    /// Makes what was written so far durable, some time. However often it is asked for, one runs.
+    /// Makes all earlier writes durable at some later time. Any number of requests runs only one
+    /// sync at a time.
     pub(crate) fn flush_later(self: &Arc<Self>) {
         {
             let mut later = self.later();
@@ -398,15 +401,15 @@ impl LogicalUnit {
         self.save_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a save runs now, perhaps one that nobody waits for any more.
+    /// True when a save runs now, even if no command waits for it any more.
     pub(crate) fn saves(&self) -> bool {
         self.save_queue().saves()
             || self.state.as_ref().is_some_and(|file| file.try_lock().is_err())
     }
 
-    /// Saves the state durably. One save runs at a time, so that two do not overtake each other and
-    /// those that hang take one thread; the SCSI state is not locked: no command waits for a save
-    /// but those that ask for one. Dropped, a save that has begun goes on.
+    /// Saves the state durably. One save runs at a time, so that saves do not overtake each other
+    /// and hanging ones take one thread. The SCSI state is not locked meanwhile: only the commands
+    /// that request a save wait for it. A save that has begun goes on if the future is dropped.
     pub(crate) async fn save_state(self: &Arc<Self>) -> Result<(), Error> {
         let Some(file) = &self.state else { return Ok(()) };
         let file = Arc::clone(file).lock_owned().await;
@@ -443,7 +446,7 @@ fn unit_options(options: &LogicalUnitOptions) -> UnitOptions {
     }
 }
 
-/// What the device writes atomically, as far as transfers are allowed to be that long.
+/// Limits of atomic writes of the device, as far as transfers may be that long.
 fn atomic_blocks(options: &LogicalUnitOptions) -> Option<AtomicBlocks> {
     let limits = options.device.atomic()?.limits();
     let block_bytes = options.device.geometry().block_bytes;
@@ -464,7 +467,7 @@ mod tests {
     use lunar_scsi::unit::{Context, InitiatorPort, TargetPort};
     use std::time::Duration;
 
-    /// Longer than anything here should take, even on a busy machine.
+    /// Longer than any wait here should take, even on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn open(state: Option<PathBuf>) -> Arc<LogicalUnit> {
@@ -476,8 +479,8 @@ mod tests {
         LogicalUnitOptions::new(uuid::Uuid::from_u128(7), device)
     }
 
-    /// PERSISTENT RESERVE OUT REGISTER of initiator `number`, which may be there already, as a
-    /// command that has been judged; nobody polls it.
+    /// Judges PERSISTENT RESERVE OUT REGISTER of initiator `number`, which may be attached already;
+    /// its future is not polled.
     fn register_as(
         unit: &Arc<LogicalUnit>,
         number: u8,
@@ -494,7 +497,7 @@ mod tests {
         RegistrationRoom::new(&BufferPool::with_budget(&lunar_block::MemoryBudget::new(1 << 20)))
     }
 
-    /// The same of any service action that takes two keys.
+    /// Judges any service action that takes two keys.
     fn reserve_out(
         unit: &Arc<LogicalUnit>,
         room: &RegistrationRoom,
@@ -522,14 +525,14 @@ mod tests {
         unit.change_reservations(room, None, |scsi| scsi.resume(nexus, &context, parked, &list))
     }
 
-    /// The same of a nexus that is not registered, which has to be saved.
+    /// Registers a nexus that is not registered, which has to be saved.
     fn register(unit: &Arc<LogicalUnit>, number: u8) -> UnsavedChange {
         let (plan, change) = register_as(unit, number, 0, number);
         assert_eq!(plan, Ok(Plan::SaveState));
         change.unwrap()
     }
 
-    /// Waits for the end of the commands; whether all were GOOD.
+    /// Waits for the end of the commands; returns true if all were GOOD.
     async fn are_good(changes: impl IntoIterator<Item = UnsavedChange>) -> bool {
         let mut all = true;
         for change in changes {
@@ -541,7 +544,7 @@ mod tests {
         all
     }
 
-    /// Waits until the task that saves has taken up all changes there are.
+    /// Waits until the saving task has taken all changes.
     async fn are_taken_up(unit: &LogicalUnit) {
         let taken_up = async {
             while unit.save_queue().waiting() > 0 {
@@ -551,7 +554,7 @@ mod tests {
         tokio::time::timeout(PATIENCE, taken_up).await.expect("a save leaves changes behind");
     }
 
-    /// Saves wait as long as this lives.
+    /// Blocks saves while the returned guard lives.
     async fn hold_saves(unit: &LogicalUnit) -> tokio::sync::OwnedMutexGuard<StateFile> {
         Arc::clone(unit.state.as_ref().unwrap()).lock_owned().await
     }
@@ -579,8 +582,8 @@ mod tests {
         }
     }
 
-    /// Goal: a registration with APTPL is there again when the unit is opened anew; without a
-    /// place to keep it, APTPL is refused.
+    /// Goal: a registration with APTPL exists again when the unit is opened anew; without a state
+    /// directory, APTPL is refused.
     #[test]
     fn registrations_with_aptpl_survive() {
         let directory = directory("state");
@@ -597,7 +600,7 @@ mod tests {
     }
 
     /// Fault: each change of the reservations was a save of its own, and owners took turns: while
-    /// 64 addresses kept REGISTER under way, that of another host waited for 64 saves, 8.5 s.
+    /// 64 addresses kept REGISTERs in progress, that of another host waited for 64 saves, 8.5 s.
     #[test]
     fn changes_that_come_during_a_save_share_the_next() {
         let directory = directory("group");
@@ -621,7 +624,7 @@ mod tests {
 
     /// Fault: a change was made and saved in the turn of its command, which goes on only as far as
     /// its owner has time on its core: with 3,000 sessions of one address that was seldom, and
-    /// others had 2 changes a second.
+    /// other hosts had 2 changes a second.
     #[test]
     fn a_change_waits_for_no_command_that_is_not_polled() {
         let directory = directory("unpolled");
@@ -635,8 +638,8 @@ mod tests {
         std::fs::remove_dir_all(directory).unwrap();
     }
 
-    /// Goal: when a save fails, the changes that it carried are taken back, and those that came
-    /// meanwhile; nobody was told that one of them holds, and what was saved before stands.
+    /// Goal: when a save fails, the changes that it carried are rolled back, and those that came
+    /// meanwhile; none of them was answered with GOOD, and the state saved before stays.
     #[test]
     fn changes_of_a_save_that_fails_are_taken_back_together() {
         let (directory, aside) = (directory("undo"), directory("undo-aside"));
@@ -648,7 +651,7 @@ mod tests {
             let held = hold_saves(&unit).await;
             let mut changes = vec![register(&unit, 2), register(&unit, 3)];
             are_taken_up(&unit).await;
-            // What changes nothing stands on what is not saved, too.
+            // A command that changes nothing also depends on unsaved changes.
             let (_, again) = register_as(&unit, 2, 2, 2);
             changes.extend([register(&unit, 4), again.unwrap()]);
             assert_eq!(keys(&unit), [1, 2, 3, 4]);
@@ -673,7 +676,7 @@ mod tests {
     }
 
     /// Fault: RESERVE and RELEASE counted all registrations of the unit anew, 30 us of hashing
-    /// under its lock where there were 1,024.
+    /// under its lock with 1,024 registrations.
     #[test]
     fn what_registers_nobody_counts_no_registrations() {
         const RESERVE: u8 = 1;
@@ -701,8 +704,8 @@ mod tests {
         assert_eq!((room.left_for(None), other.left_for(None)), (before, before - 1));
     }
 
-    /// Fault: registrations whose save failed were taken back, but counted on until the next
-    /// change, and nobody might have room for that one.
+    /// Fault: registrations whose save failed were rolled back, but still counted until the next
+    /// change, for which there might be no room.
     #[test]
     fn registrations_that_are_taken_back_count_no_more() {
         let (directory, room) = (directory("uncounted"), memory_for_registrations());
@@ -719,7 +722,7 @@ mod tests {
             std::fs::write(&directory, b"no directory").unwrap();
             assert!(!are_good([register(2)]).await);
             assert_eq!(room.left_for(None), before);
-            // PRGENERATION is now what it was with the registration that was taken back.
+            // PRGENERATION has the same value now as with the registration that was rolled back.
             std::fs::remove_file(&directory).unwrap();
             assert!(are_good([register(3)]).await);
             assert_eq!(room.left_for(None), before - 1);

@@ -1,8 +1,8 @@
-//! The units that one session sees, and how that changes while it runs.
+//! The units that one session sees, and their changes while it runs.
 //!
-//! A session may see hundreds of units and use few of them. What it needs at a unit, and what the
-//! unit needs to know of it, begins with its first command there: a login costs the same however
-//! many units it is shown. See docs/decisions/099.
+//! A session may see hundreds of units and use few of them. The state of the session at a unit, and
+//! of the unit for the session, begins with its first command there: the cost of a login does not
+//! depend on the number of visible units. See docs/decisions/099.
 
 use crate::catalogue::distinct;
 use crate::pieces::Pieces;
@@ -14,10 +14,10 @@ use lunar_wire::{Lun, LunForm};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// A unit whose SCSI state is locked counts as so many that are looked at.
+/// Units of work that locking the SCSI state of a unit counts as.
 pub(crate) const REACHED_UNITS: usize = 4;
 
-/// The units under their numbers.
+/// Units by LUN number.
 pub(crate) type Luns = BTreeMap<u16, Arc<LogicalUnit>>;
 
 /// The LUNs that an initiator sees. Sessions share the table of a target whose LUNs have no access
@@ -26,43 +26,43 @@ pub(crate) type Luns = BTreeMap<u16, Arc<LogicalUnit>>;
 pub(crate) struct LunTable {
     /// Indexes of the units.
     by_id: BTreeMap<u16, usize>,
-    /// Each once, however many numbers it has.
+    /// Each unit once, however many numbers it has.
     units: Vec<Arc<LogicalUnit>>,
-    /// For REPORT LUNS.
+    /// List for REPORT LUNS.
     list: Vec<Lun>,
     /// Indexes of the units by their addresses.
     by_address: HashMap<usize, usize>,
 }
 
-/// What a session sees at one moment.
+/// View of a session at one time.
 #[derive(Debug)]
 pub(crate) struct View {
     luns: Arc<LunTable>,
-    /// One for each unit of the table.
+    /// Slots, one for each unit of the table.
     slots: Box<[Slot]>,
     nexuses: Arc<ItlNexuses>,
-    /// Since when it is what the session sees.
+    /// Time since when this is the session's view.
     since: LogicalTime,
 }
 
 /// The place of one unit in a view.
 #[derive(Debug)]
 struct Slot {
-    /// Since when the session sees the unit.
+    /// Time since when the session sees the unit.
     seen_since: LogicalTime,
-    /// From the first command on.
+    /// Set from the first command on.
     nexus: OnceLock<Arc<ItlNexus>>,
 }
 
-/// Units of one session that commands or other functions have reached: all its views share them.
+/// Units of one session that commands or other functions have reached; shared by all its views.
 #[derive(Debug, Default)]
 pub(crate) struct ItlNexuses(Mutex<Reached>);
 
 #[derive(Debug, Default)]
 struct Reached {
-    /// The session is over.
+    /// True when the session is over.
     is_over: bool,
-    /// By the addresses of the units.
+    /// Nexuses by the addresses of the units.
     by_address: HashMap<usize, Arc<ItlNexus>>,
 }
 
@@ -82,12 +82,12 @@ impl LunTable {
         }
     }
 
-    /// Returns the number of LUNs.
+    /// Number of LUNs.
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Their numbers, in ascending order.
+    /// LUN numbers, in ascending order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u16> {
         self.by_id.keys().copied()
     }
@@ -107,7 +107,7 @@ impl LunTable {
         self.by_address.get(&Arc::as_ptr(unit).addr()).copied()
     }
 
-    /// The same units under the same numbers.
+    /// True when both tables have the same units under the same numbers.
     fn shows_same(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
             || self.len() == other.len()
@@ -119,7 +119,7 @@ impl LunTable {
 }
 
 impl ItlNexuses {
-    /// The one of `unit`, which is new if the unit was not reached before.
+    /// The nexus of `unit`, which is created if the unit was not reached before.
     fn reach(&self, unit: &Arc<LogicalUnit>, seen_since: LogicalTime) -> Arc<ItlNexus> {
         let mut reached = lock(&self.0);
         if reached.is_over {
@@ -130,17 +130,17 @@ impl ItlNexuses {
         Arc::clone(reached.by_address.entry(address).or_insert_with(new))
     }
 
-    /// All that were reached.
+    /// All nexuses that were reached.
     pub(crate) fn all(&self) -> Vec<Arc<ItlNexus>> {
         lock(&self.0).by_address.values().cloned().collect()
     }
 
-    /// Takes the one of `unit` out, which the session sees no more.
+    /// Removes the nexus of `unit`, which the session no longer sees.
     fn take(&self, unit: &Arc<LogicalUnit>) -> Option<Arc<ItlNexus>> {
         lock(&self.0).by_address.remove(&Arc::as_ptr(unit).addr())
     }
 
-    /// Takes all out: the session is over, and reaches no more.
+    /// Removes all nexuses when the session ends; no more are created.
     pub(crate) fn end(&self) -> Vec<Arc<ItlNexus>> {
         let mut reached = lock(&self.0);
         reached.is_over = true;
@@ -169,38 +169,38 @@ impl View {
         Self { slots, luns, nexuses: Arc::clone(&old.nexuses), since }
     }
 
-    /// Since when it is what the session sees: units that the session has seen for longer are those
-    /// of the view before as well.
+    /// Time since when this is the session's view: units that the session has seen for longer were
+    /// also in the previous view.
     pub(crate) fn since(&self) -> LogicalTime {
         self.since
     }
 
-    /// The LUNs that it shows.
+    /// The LUNs of the view.
     pub(crate) fn luns(&self) -> &Arc<LunTable> {
         &self.luns
     }
 
-    /// Their numbers, in ascending order.
+    /// LUN fields of the view, in ascending order.
     pub(crate) fn list(&self) -> &[Lun] {
         &self.luns.list
     }
 
-    /// The numbers as they stand in a configuration, in ascending order.
+    /// LUN numbers as in the configuration, in ascending order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u16> {
         self.luns.ids()
     }
 
-    /// Each unit once, however many numbers it has here.
+    /// Each unit once, however many numbers it has in the view.
     pub(crate) fn units(&self) -> &[Arc<LogicalUnit>] {
         &self.luns.units
     }
 
-    /// The unit a LUN field names.
+    /// The unit of a LUN field.
     pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<LogicalUnit>> {
         self.luns.units.get(self.luns.at(lun)?)
     }
 
-    /// The I_T_L nexus of the unit that a LUN field names.
+    /// The I_T_L nexus of the unit of a LUN field.
     pub(crate) fn nexus(&self, lun: Lun) -> Option<&Arc<ItlNexus>> {
         self.nexus_at(self.luns.at(lun)?)
     }
@@ -220,12 +220,12 @@ impl View {
         &self.nexuses
     }
 
-    /// The same units under the same numbers.
+    /// True when the view has the same units under the same numbers.
     pub(crate) fn shows(&self, luns: &LunTable) -> bool {
         self.luns.shows_same(luns)
     }
 
-    /// True if `other` shows no unit that this one does not.
+    /// True if `other` shows only units that this view shows.
     pub(crate) fn shows_all_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.luns, &other.luns) || other.units().iter().all(|unit| self.has(unit))
     }
@@ -243,13 +243,13 @@ fn index(units: &[Arc<LogicalUnit>]) -> HashMap<usize, usize> {
     units.iter().enumerate().map(|(at, unit)| (Arc::as_ptr(unit).addr(), at)).collect()
 }
 
-/// What becomes another one for the sessions that see a table of LUNs, when they see another table.
+/// Difference between two tables of LUNs, for the sessions that change from one to the other.
 #[derive(Debug)]
 pub(crate) struct LunChange {
     new: Arc<LunTable>,
-    /// The same units under the same numbers.
+    /// True when both have the same units under the same numbers.
     pub(crate) is_none: bool,
-    /// Under these numbers another unit, or none, is seen now.
+    /// Numbers under which another unit, or none, is seen now.
     gone: HashSet<u16>,
 }
 
@@ -266,8 +266,8 @@ impl LunChange {
     }
 }
 
-/// From now on `session` sees other LUNs. Returns its tasks on what it sees no more, which are
-/// aborted; once they are quiet, [`end_show`] is to be called.
+/// Gives `session` other LUNs from now on. Returns its tasks on LUNs that it no longer sees, which
+/// are aborted; once they are quiet, [`end_show`] is to be called.
 pub(crate) fn begin_show(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
@@ -278,8 +278,8 @@ pub(crate) fn begin_show(
     session.abort_on_luns(shared, |id| change.gone.contains(&id))
 }
 
-/// The units that the session sees no more forget it; the others that know it tell it that there is
-/// something new, and those that come to know it will. SAM-5 §5.14, SPC-4 §6.33.
+/// Detaches the session's nexus from units that it no longer sees. The other attached units report
+/// the change of LUNs to it, and those attached later will. SAM-5 §5.14, SPC-4 §6.33.
 pub(crate) async fn end_show(session: &Session, pieces: &mut Pieces) {
     session.set_luns_changed();
     let view = Arc::clone(&session.view());
@@ -291,6 +291,6 @@ pub(crate) async fn end_show(session: &Session, pieces: &mut Pieces) {
             session.detach(&nexus);
         }
     }
-    // Again: a report of the LUNs that came between leaves the rest to the next.
+    // Set again: a report of the LUNs in between has cleared it, and left the rest to the next one.
     session.set_luns_changed();
 }

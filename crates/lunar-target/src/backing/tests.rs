@@ -1,4 +1,4 @@
-//! What is made of looks, and looks that hang.
+//! Faults derived from checks, and checks that hang.
 
 use super::*;
 use std::path::Path;
@@ -8,7 +8,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const AS_OPENED: BackingState =
     BackingState { is_deleted: false, path: BackingPath::Same, file_bytes: 8192, disk_bytes: 8192 };
 
-/// A file that is as the test says. A look tells that it has begun, and waits for leave.
+/// A backing file in a state that the test sets. A check reports that it has begun, and waits for
+/// permission.
 #[derive(Debug)]
 struct Told {
     found: Mutex<BackingState>,
@@ -40,7 +41,7 @@ struct File {
     backing: Arc<Backing>,
     told: Arc<Told>,
     begun: Receiver<()>,
-    /// Dropped, it gives leave for ever.
+    /// Gives permission for ever when dropped.
     leave: Sender<()>,
 }
 
@@ -66,7 +67,7 @@ impl File {
     }
 }
 
-/// Goal: each state has its fault, what is repaired is good again, and a longer file is no fault.
+/// Goal: each state has its fault, a repaired file has none, and a longer file is no fault.
 #[test]
 fn states_become_faults() {
     let file = File::new();
@@ -85,8 +86,8 @@ fn states_become_faults() {
     }
 }
 
-/// Goal: a file that was truncated stays so when a write makes it as long as before, until an
-/// operator says that the loss is accepted.
+/// Goal: the fault of a truncated file stays when a write makes the file as long as before, until
+/// an operator accepts the loss.
 #[test]
 fn a_truncation_is_not_forgotten() {
     let file = File::new();
@@ -101,7 +102,7 @@ fn a_truncation_is_not_forgotten() {
     assert!(file.becomes(AS_OPENED).is_empty());
 }
 
-/// Goal: what a look has found before a recovery does not count after it.
+/// Goal: the result of a check that began before a recovery does not count after it.
 #[test]
 fn a_look_from_before_a_recovery_does_not_count() {
     let file = File::new();
@@ -117,9 +118,9 @@ fn a_look_from_before_a_recovery_does_not_count() {
     assert!(!file.backing.was_truncated() && file.backing.claim_look());
 }
 
-/// Goal: a look that hangs keeps none of another file from being made, and takes one thread however
-/// many rounds there are; files whose looks hang take [`LOOKERS_MAX`] threads together, and all of
-/// them are looked at again when their file systems answer.
+/// Goal: a check that hangs blocks no check of another file, and takes one thread however many
+/// rounds there are; files whose checks hang take [`LOOKERS_MAX`] threads together, and all of them
+/// are checked again when their file systems respond.
 #[test]
 fn a_look_that_hangs_holds_up_itself_only() {
     let looks = Arc::new(Looks::default());

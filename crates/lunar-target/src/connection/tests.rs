@@ -1,4 +1,4 @@
-//! What a connection does while its owner has no turn.
+//! Behaviour of a connection while its owner has no turn.
 
 use super::*;
 use crate::session::tests::{Rig, TARGET};
@@ -15,7 +15,7 @@ struct Client {
 }
 
 impl Client {
-    /// Logs in over a new connection, as initiator 9.
+    /// Logs in over a new connection as initiator 9.
     fn log_in(rig: &Rig) -> Self {
         let shared = rig.shared();
         let path = rig.path();
@@ -93,9 +93,9 @@ impl Client {
     }
 }
 
-/// Fault: connections followed their sessions' words to abort tasks in their owners' turns alone.
-/// LOGICAL UNIT RESET and PREEMPT AND ABORT of another host waited for one to three turns of each
-/// of the thousands of busy connections of the host that was to be shut out.
+/// Fault: connections processed their sessions' messages to abort tasks only in their owners'
+/// turns. LOGICAL UNIT RESET and PREEMPT AND ABORT of another host waited for one to three turns of
+/// each of the thousands of busy connections of the host that was to be shut out.
 #[test]
 fn tasks_are_aborted_out_of_turn() {
     let rig = Rig::new();
@@ -107,7 +107,7 @@ fn tasks_are_aborted_out_of_turn() {
     client.verify();
     let reset = crate::resets::reset_unit(shared, &other, &rig.units[0]);
     rig.runtime.block_on(client.has_no_turn(reset));
-    client.command(&[0; 6]); // and that of the reset
+    client.command(&[0; 6]); // the unit attention of the reset
     client.verify();
     let (by, unit) = (Arc::clone(&other), Arc::clone(&rig.units[0]));
     let preempt = crate::manage::abort_tasks_of(Arc::clone(shared), by, unit, vec![session.nexus]);
@@ -119,7 +119,7 @@ fn tasks_are_aborted_out_of_turn() {
     rig.end();
 }
 
-/// Goal: out of turn nothing but aborts is done; the rest waits for the turn, in its order.
+/// Goal: out of turn only aborts are processed; other mail waits for the turn, in its order.
 #[test]
 fn other_mail_waits_for_the_turn() {
     let rig = Rig::new();

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The network of that number.
+/// The network with that number.
 fn network(number: u32) -> PeerNetwork {
     PeerNetwork::of(IpAddr::V4(Ipv4Addr::from_bits(number)))
 }
@@ -20,7 +20,7 @@ impl Rig {
         Self { table, next_id: 1 }
     }
 
-    /// The new connection's id and the evicted one's.
+    /// Adds a connection. Returns its id and the evicted one's.
     fn enter(&mut self, from: u32) -> Result<(u64, Option<u64>), NoRoom> {
         let id = self.next_id;
         self.next_id += 1;
@@ -37,14 +37,14 @@ impl Rig {
         result.map(|_| id)
     }
 
-    /// Logs in until there is no room; how many got in.
+    /// Logs in until there is no room. Returns the number of successful logins.
     fn fill(&mut self, from: u32, phase: Phase) -> usize {
         (0..).take_while(|_| self.log_in(from, phase, Joins::New).is_ok()).count()
     }
 }
 
-/// Goal: however many connections one address opens and renews, another address gets in at once,
-/// and stays while it logs in.
+/// Goal: however many connections one address opens and renews, another address gets a connection
+/// at once, and keeps it while it logs in.
 #[test]
 fn one_address_locks_out_no_other() {
     let mut rig = Rig::new(1024, 32);
@@ -62,9 +62,9 @@ fn one_address_locks_out_no_other() {
     assert_eq!(rig.table.len(), 32, "its share");
 }
 
-/// Goal: a login that has to wait is not closed by silent connections of its address, neither while
-/// it waits nor before it is through. Named by: 100 silent connections a second and a few wrong
-/// logins shut a host out that has a credential of its own, behind the same address.
+/// Goal: silent connections of the same address do not evict a login that has to wait, neither
+/// while it waits nor before it is done. Without this, 100 silent connections a second and a few
+/// wrong logins shut out a host behind the same address that has a credential of its own.
 #[test]
 fn a_login_that_waits_keeps_its_place() {
     let mut rig = Rig::new(1024, 8);
@@ -74,7 +74,7 @@ fn a_login_that_waits_keeps_its_place() {
         assert_ne!(rig.enter(1).unwrap().1, Some(good));
     }
     assert_eq!(rig.table.log_in(good, Phase::Proven, Joins::New, true), Ok(()));
-    // Those that wait may be half of what the address may have.
+    // Waiting logins may take half of the connections of the address.
     let waiting: Vec<u64> = (0..8).map(|_| rig.enter(1).unwrap().0).collect();
     waiting.iter().for_each(|id| rig.table.wait(*id));
     let gone: Vec<u64> = (0..4).filter_map(|_| rig.enter(1).unwrap().1).collect();
@@ -83,8 +83,8 @@ fn a_login_that_waits_keeps_its_place() {
     assert!(!waiting[..4].contains(&oldest.unwrap().unwrap()));
 }
 
-/// Goal: within an address the one that was opened first goes first: a login that is meant is
-/// through before that, one that waits is not.
+/// Goal: within an address the connection that was opened first is evicted first: a genuine login
+/// is done before that, an idle connection is not.
 #[test]
 fn the_oldest_of_an_address_goes_first() {
     let mut rig = Rig::new(1024, 4);
@@ -96,8 +96,8 @@ fn the_oldest_of_an_address_goes_first() {
     assert_eq!((rig.table.evicted(), rig.table.len()), (0, 4));
 }
 
-/// Goal: where many addresses take all the room for logins, the one with the most makes room, and
-/// of those with as many the one that has waited longest.
+/// Goal: if many addresses take all the room for logins, the address with the most makes room, and
+/// of several with as many the one whose connection is the oldest.
 #[test]
 fn the_address_with_the_most_makes_room() {
     let mut rig = Rig::new(80, 5);
@@ -108,8 +108,8 @@ fn the_address_with_the_most_makes_room() {
     assert_eq!(rig.enter(12).unwrap().1, Some(ids[2]));
 }
 
-/// Goal: what is logged in is never closed for others, and leaves what is kept for logins; a
-/// session that is there already gets its connections even then.
+/// Goal: a logged-in connection is never evicted for others, and logged-in connections leave the
+/// part for logins free; an existing session gets its connections even then.
 #[test]
 fn sessions_stay_and_come_back() {
     let mut rig = Rig::new(800, 50);
@@ -126,13 +126,13 @@ fn sessions_stay_and_come_back() {
     assert!(rig.enter(4).is_ok(), "what is left is for logins");
 }
 
-/// Goal: sessions without proof leave what is kept for those with proof; one address leaves room
+/// Goal: sessions without proof leave free the part for those with proof; one address leaves room
 /// for others, and however many addresses take theirs, there is some left for one more.
 #[test]
 fn sessions_without_proof_have_shares() {
     let mut rig = Rig::new(16_384, 256);
-    // Of 16,384 an eighth is kept for logins, of the rest a quarter for those with proof, of the
-    // rest a sixteenth for other addresses; four fifths of what is left.
+    // Of 16,384 an eighth is kept for logins, of the rest a quarter for sessions with proof, of the
+    // rest a sixteenth for other addresses; one address may have four fifths of the remainder.
     assert_eq!(rig.fill(1, Phase::Unproven), 8064);
     assert_eq!(rig.log_in(1, Phase::Unproven, Joins::New), Err(NoRoom::Address));
     assert!(rig.log_in(1, Phase::Unproven, Joins::Again).is_ok(), "it has a place already");
@@ -151,7 +151,7 @@ fn sessions_without_proof_have_shares() {
     assert_eq!((0..).take_while(|_| log_in().is_ok()).count(), 10_752, "nothing is kept");
 }
 
-/// Goal: a discovery session without proof is counted as a login, and makes room as one.
+/// Goal: a discovery session without proof counts as a login, and makes room like one.
 #[test]
 fn discovery_makes_room() {
     let mut rig = Rig::new(800, 50);
@@ -164,8 +164,9 @@ fn discovery_makes_room() {
     assert_eq!(rig.fill(1001, Phase::Proven), 700);
 }
 
-/// Goal: what is not logged in any more is counted as what is not yet, and makes room likewise:
-/// else whoever logs in and out would hold places without a share.
+/// Goal: a connection that is no longer logged in counts like one that is not logged in yet, and
+/// makes room likewise; otherwise an initiator that logs in and out would hold connections outside
+/// any share.
 #[test]
 fn logging_out_gives_the_place_up() {
     let mut rig = Rig::new(1024, 8);
@@ -177,7 +178,7 @@ fn logging_out_gives_the_place_up() {
     assert_eq!((rig.table.len(), rig.table.not_logged_in.count(network(1))), (8, 8));
 }
 
-/// Goal: a table of few places serves as many as it has.
+/// Goal: a small table serves as many connections as it has room for.
 #[test]
 fn small_tables_serve() {
     for connections in 1..8 {
@@ -188,7 +189,7 @@ fn small_tables_serve() {
     assert_eq!(Rig::new(0, 256).enter(1), Err(NoRoom::Table));
 }
 
-/// What happens to a table.
+/// An operation on a table.
 #[derive(Clone, Debug)]
 enum Step {
     Enter(u32),
@@ -213,8 +214,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Goal: whatever happens, the limits hold, the counts are those of the entries, and nobody is
-    /// evicted who is logged in.
+    /// Goal: after any sequence of operations the limits hold, the counts match the entries, and no
+    /// logged-in connection is evicted.
     #[test]
     fn limits_always_hold(connections in 1usize..40, share in 1usize..6, steps in steps()) {
         let mut rig = Rig::new(connections, share);

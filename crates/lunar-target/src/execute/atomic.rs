@@ -8,8 +8,8 @@ use lunar_scsi::plan::LbaRange;
 use std::sync::Arc;
 
 impl Run<'_> {
-    /// The device sees to it that no single read or write of it comes in between; the range is
-    /// held alone as well, against commands that do their work in several.
+    /// Writes atomically. The device ensures that no single read or write of its own comes in
+    /// between; the range is also locked exclusively, against commands that work in several steps.
     pub(super) async fn write_atomic(
         &self,
         range: LbaRange,

@@ -1,18 +1,19 @@
 //! Deallocating and zeroing: UNMAP, WRITE SAME, and pieces of a copy that read as zeroes.
 //!
-//! These may be long, carry no data that would bound their number, and queue for the disk while
-//! they hold their ranges. A command that wants some of these blocks alone waits for all that hold
-//! them, and the writes of everybody wait behind it. So one at a time holds its range, or waits for
-//! it, at each unit; the others wait for its [permit](crate::clear_limit) and hold nothing.
+//! These commands may be long, carry no data that would bound their number, and queue for the disk
+//! while they hold their ranges. A command that needs some of these blocks exclusively waits for
+//! all of them, and the writes of all initiators wait behind it. Therefore one clearing command at
+//! a time holds its range, or waits for it, at each unit; the others wait for its
+//! [permit](crate::clear_limit) and hold nothing.
 //!
-//! The permit comes before the range: nobody waits for a permit who holds a range.
+//! The permit comes before the range: no command waits for a permit while it holds a range.
 //!
 //! A device clears a long range in pieces, and the connection may wait for its turn between two of
-//! them. The command gives its range and its permit back there, and queues for both anew, behind
-//! those that wait. SBC-3 has WRITE SAME and UNMAP perform an operation for each block, and none
-//! for all blocks together: other commands may come between two pieces. A piece is cleared while
-//! its range is held, so that it is before or after each command that has blocks alone, and tears
-//! no atomic write. What the device clears in one piece is cleared under one hold.
+//! them. The command releases its range and its permit there, and queues for both anew, behind the
+//! commands that wait. SBC-3 defines WRITE SAME and UNMAP as an operation for each block, and none
+//! for all blocks together, so other commands may come between two pieces. A piece is cleared while
+//! its range is held: it is before or after each command that has blocks exclusively, and tears no
+//! atomic write. Blocks that the device clears in one piece are cleared under one hold.
 
 use super::hold::Hold;
 use super::{Run, Step, block_range, internal_failure};
@@ -28,15 +29,15 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
-/// A command that waits longer for its range gives its permit back, and goes on waiting: a disk
-/// that hangs or has no room left may keep the range from it for as long as it likes, and another
-/// UNMAP may be what makes room.
+/// Time after which a command that waits for its range releases its permit and waits on: a disk
+/// that hangs or has no room left may withhold the range for any time, and another UNMAP may be the
+/// command that makes room.
 const RANGE_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Blocks that are still to be cleared.
 pub(super) struct Uncleared {
     blocks: ClaimedBlocks,
-    /// The first block behind those that the device has cleared.
+    /// The first block behind the blocks that the device has cleared.
     cleared: Arc<AtomicU64>,
 }
 
@@ -53,11 +54,11 @@ impl Uncleared {
         self.blocks.is_empty()
     }
 
-    /// Removes what the last piece has cleared.
+    /// Removes the blocks that the last piece has cleared.
     pub(super) fn piece_ended(&mut self) -> Step<()> {
         let rest = self.blocks.starting_at(self.cleared.load(SeqCst));
         if !rest.is_empty() && rest == self.blocks {
-            return Err(internal_failure().into()); // it would go on for ever
+            return Err(internal_failure().into()); // it would loop for ever
         }
         self.blocks = rest;
         Ok(())
@@ -84,13 +85,13 @@ impl Run<'_> {
         }
     }
 
-    /// Waits after a piece, holding nothing, until the command may do the next one.
+    /// Waits after a piece, without any lock, until the command may do the next one.
     pub(super) async fn pause(&self) -> Step<()> {
         yield_now().await;
         Ok(self.abort.may_move().await?)
     }
 
-    /// Holds `blocks` as [`lock`](Self::lock) does, to deallocate or zero them while the permit is
+    /// Locks `blocks` as [`lock`](Self::lock) does, to deallocate or zero them while the permit is
     /// held.
     pub(super) async fn lock_to_clear(
         &self,
@@ -122,8 +123,8 @@ impl Run<'_> {
     }
 }
 
-/// Is pending once. Wakes itself at once: the other commands of the connection would be polled in
-/// vain where the runtime wakes them later, as `tokio::task::yield_now` has it.
+/// Is pending once, and wakes itself at once. If the runtime woke the task later, as
+/// `tokio::task::yield_now` does, the other commands of the connection would be polled in vain.
 async fn yield_now() {
     let mut yielded = false;
     poll_fn(|context| {

@@ -1,9 +1,9 @@
-//! EXTENDED COPY: from a unit that this session sees to one that it sees, piece by piece.
+//! EXTENDED COPY between two units that this session sees, piece by piece.
 //!
-//! What is read of the source is what a READ of the piece would get, what is written to the
-//! destination holds the range lock that a WRITE of the piece would. One lock is held at a time:
-//! two copies that cross cannot wait for each other. Before each piece both units are asked anew
-//! whether this nexus may use them, so that a reservation keeps a running copy out as well.
+//! A piece is read from the source as a READ would read it, and written to the destination under
+//! the range lock of a WRITE. One lock is held at a time, so two crossing copies cannot wait for
+//! each other. Before each piece both units check anew whether this nexus may use them: a
+//! reservation also stops a running copy.
 
 #[cfg(test)]
 mod tests;
@@ -26,13 +26,14 @@ use lunar_scsi::sense::{Sense, Status};
 use std::sync::Arc;
 use units::NamedUnits;
 
-/// Data move in pieces of this size. A copy holds two of them: one is written while the next is
-/// read. It is a multiple of every block length.
+/// Size of the pieces in which data moves. A copy holds two of them: one is written while the next
+/// is read. The size is a multiple of every block length.
 const COPY_PIECE_BYTES: u64 = lunar_net::MOVED_PIECE_BYTES as u64;
-/// What reads as zeroes because it is deallocated is not read, and goes on in larger pieces.
+/// Size of the pieces that are zeroed instead of read, because the source is deallocated and reads
+/// as zeroes.
 const ZERO_PIECE_BYTES: u64 = 16 << 20;
 
-/// Carries out an EXTENDED COPY that `manager` was sent.
+/// Carries out an EXTENDED COPY that was sent to `manager`.
 pub(crate) async fn copy(
     session: &Arc<Session>,
     manager: &Arc<LogicalUnit>,
@@ -72,7 +73,7 @@ pub(crate) async fn copy(
     }
 }
 
-/// A copy that COPY STATUS can see.
+/// A copy that COPY STATUS reports.
 struct Running<'a> {
     manager: &'a Arc<LogicalUnit>,
     id: CopyId,
@@ -107,15 +108,15 @@ impl Drop for Running<'_> {
     }
 }
 
-/// What is done with the units that an initiator sees.
+/// Function over the units that an initiator sees.
 type WithUnits<'a> = dyn FnMut(&[Arc<LogicalUnit>]) + 'a;
 
 struct Copy<'a> {
-    /// Calls a function with the units that this initiator sees in this session; nothing else
-    /// exists. A copy may take hours and holds none of them but those that its list names: others
-    /// may be removed, and closed, meanwhile.
+    /// Calls a function with the units that this initiator sees in this session; it can reach no
+    /// others. A copy may take hours, and holds only the units that its list names: others may be
+    /// removed, and closed, meanwhile.
     with_units: &'a (dyn Fn(&mut WithUnits<'_>) + Sync),
-    /// Has a unit know the nexus, which may not have sent it a command.
+    /// Attaches the nexus to a unit to which it may not have sent a command yet.
     attach: &'a (dyn Fn(&Arc<LogicalUnit>) + Sync),
     nexus: NexusId,
     running: &'a Running<'a>,
@@ -124,7 +125,7 @@ struct Copy<'a> {
     memory: &'a WorkMemory,
 }
 
-/// A segment that may be processed.
+/// A segment that was accepted.
 struct Job<'a> {
     number: u16,
     source: &'a Run<'a>,
@@ -132,14 +133,14 @@ struct Job<'a> {
     moved: Move,
 }
 
-/// Which way a segment goes.
+/// Direction in which a segment is copied.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Order {
-    /// Source and destination are the same blocks: all is where it shall be.
+    /// Source and destination are the same blocks: nothing is to be copied.
     Nothing,
     Ascending,
-    /// The destination covers the end of the source: from the end, so that nothing is overwritten
-    /// before it was read.
+    /// The destination covers the end of the source: the copy starts at the end, so that nothing is
+    /// overwritten before it was read.
     Descending,
 }
 
@@ -147,12 +148,12 @@ enum Order {
 struct Piece {
     offset: u64,
     bytes: u64,
-    /// `None`: zeroes, deallocated at the source.
+    /// Data of the piece; `None` for zeroes, deallocated at the source.
     data: Option<Bytes>,
 }
 
 impl Copy<'_> {
-    /// Everything that can be refused is refused before anything is written.
+    /// Copies all segments. All possible refusals come before the first write.
     async fn all(&self, list: &CopyList) -> Step<()> {
         let mut named = NamedUnits::new(list);
         let mut moves = Vec::with_capacity(list.segments.len());
@@ -172,7 +173,7 @@ impl Copy<'_> {
         if matches!(done, Err(Stop::Aborted)) {
             return done;
         }
-        // Also when a segment failed: what is reported as written shall stay.
+        // Also done when a segment failed: data reported as written must be durable.
         let durable = self.make_durable(&jobs).await;
         done.and(durable)
     }
@@ -188,7 +189,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Whether this nexus may use a unit, now.
+    /// Checks whether this nexus may use a unit now.
     fn check(&self, number: u16, unit: &LogicalUnit, party: Party) -> Result<(), Sense> {
         let checked = unit.scsi().check_copy(self.nexus, party);
         checked.map_err(|refusal| {
@@ -227,20 +228,20 @@ impl Copy<'_> {
         let mut ahead = reader.next().await?;
         while let Some(piece) = ahead {
             let bytes = piece.bytes;
-            // Both always end: what was begun on the medium is finished.
+            // Both futures always end: a change that has begun on the medium is finished.
             let (next, put) = join(reader.next(), self.put(job, piece)).await;
             put?;
             *written += bytes;
             self.running.progress(job.number, before + *written);
             ahead = next?;
-            // Small pieces end no turn: a device that never waits must not keep everybody waiting.
+            // Small pieces end no turn: a device that never waits must not delay other connections.
             tokio::task::yield_now().await;
         }
         Ok(())
     }
 
-    /// Writes a piece. Where the destination is to hold writes that find no room, it is tried again
-    /// and again, but nothing is locked meanwhile, and whoever was shut out does not go on.
+    /// Writes a piece. If the destination is to hold writes that find no room, the piece is tried
+    /// again and again; no lock is held meanwhile, and a copy that was shut out does not go on.
     async fn put(&self, job: &Job<'_>, piece: Piece) -> Step<()> {
         let to = job.destination;
         let data_bytes = piece.data.as_ref().map_or(0, |_| piece.bytes);
@@ -248,7 +249,7 @@ impl Copy<'_> {
         let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
         let mut uncleared = Uncleared::new(range);
         loop {
-            // In another turn than the next piece is read in, if that was read at once.
+            // In another turn than the read of the next piece, if that was read at once.
             self.abort.may_move().await?;
             let done = self.put_now(job, &piece, range, &uncleared).await?;
             if to.is_to_be_held(&done) {
@@ -273,8 +274,8 @@ impl Copy<'_> {
         }
     }
 
-    /// What the device says, if both units may still be used. Of zeroes it is asked for as many as
-    /// it makes without a pause.
+    /// Writes a piece and returns the device's result, if both units may still be used. Zeroes are
+    /// written as far as the device does it without a pause.
     async fn put_now(
         &self,
         job: &Job<'_>,
@@ -313,7 +314,8 @@ impl Copy<'_> {
         }
     }
 
-    /// GOOD of a unit that writes through means on stable storage.
+    /// Flushes the destinations: GOOD of a unit without a write cache means that the data is on
+    /// stable storage.
     async fn make_durable(&self, jobs: &[Job<'_>]) -> Step<()> {
         for (at, job) in jobs.iter().enumerate() {
             let unit = job.destination.unit;
@@ -355,12 +357,13 @@ impl Job<'_> {
     }
 }
 
-/// Reads a segment, piece by piece, and looks for what need not be read.
+/// Reads a segment piece by piece, and finds the parts that need not be read.
 struct Reader<'a, 'b> {
     job: &'b Job<'a>,
     order: Order,
     done: u64,
-    /// What lies before this offset is known to be deallocated, or to be data.
+    /// Offset before which the source is known to be deallocated (`hole_until`) or data
+    /// (`data_until`).
     hole_until: u64,
     data_until: u64,
 }
@@ -399,8 +402,8 @@ impl Reader<'_, '_> {
         Ok(Piece { offset, bytes, data: Some(data.freeze()) })
     }
 
-    /// Finds out how far it is all data from `offset` on, or all a hole that the destination can
-    /// make as well. Where it cannot be told, it is data.
+    /// Finds how far the source from `offset` on is all data, or all a hole that the destination
+    /// can also make. If the device cannot determine it, the range counts as data.
     async fn look(&mut self, offset: u64) -> Step<()> {
         if self.hole_until > offset || self.data_until > offset {
             return Ok(());
@@ -420,7 +423,7 @@ impl Reader<'_, '_> {
         else {
             return Ok(());
         };
-        // Whole blocks of both units: a hole is made shorter, data longer.
+        // Rounds to whole blocks of both units: a hole is made shorter, data longer.
         let step = from.block_bytes.max(to.block_bytes);
         let until = offset + range.count * from.block_bytes;
         match state {
@@ -434,12 +437,13 @@ impl Reader<'_, '_> {
     }
 }
 
-/// The blocks of `bytes` bytes at `offset` of a range: whole ones.
+/// The whole blocks of `bytes` bytes at `offset` of a range.
 fn part(range: LbaRange, block_bytes: u64, offset: u64, bytes: u64) -> LbaRange {
     LbaRange { lba: range.lba + offset / block_bytes, count: bytes / block_bytes }
 }
 
-/// The session has no such unit, or the initiator may not see it: there is no difference.
+/// Sense for a unit that the session does not have or the initiator may not see: the two cases look
+/// the same.
 fn unreachable_unit(segment: u16) -> Sense {
     let fault = CopyFault { segment, reported: None };
     Sense::COPY_TARGET_DEVICE_NOT_REACHABLE.with_copy(fault)
@@ -450,7 +454,7 @@ fn stopped(segment: u16, reported: Reported) -> Sense {
     Sense::THIRD_PARTY_DEVICE_FAILURE.with_copy(CopyFault { segment, reported })
 }
 
-/// A unit's own failure, as the copy's.
+/// Converts a failure of a unit to a failure of the copy.
 fn reported(stop: Stop, segment: u16, party: Party) -> Stop {
     match stop {
         Stop::Check(sense) => Stop::Check(stopped(segment, Reported::check(party, &sense))),
@@ -463,8 +467,9 @@ fn reported(stop: Stop, segment: u16, party: Party) -> Stop {
     }
 }
 
-/// With the blocks of the destination that were not written, if some were: SPC-3 §6.3.3 counts
-/// "only the contiguous successfully completed transfers starting at relative byte zero".
+/// Adds the number of blocks of the destination that were not written, if some were written: SPC-3
+/// §6.3.3 counts "only the contiguous successfully completed transfers starting at relative byte
+/// zero".
 fn with_residual(sense: Sense, job: &Job<'_>, order: Order, written: u64) -> Sense {
     if written == 0 {
         return sense;

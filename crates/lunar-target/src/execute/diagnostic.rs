@@ -5,7 +5,8 @@ use lunar_scsi::plan::LbaRange;
 use lunar_scsi::sense::Sense;
 
 impl Run<'_> {
-    /// Reads each of these. A block that cannot be read fails the test; the log says why.
+    /// Reads each of the ranges. A block that cannot be read fails the test; the log has the
+    /// reason.
     pub(super) async fn self_test(&self, reads: &[LbaRange]) -> Step<()> {
         self.enter()?;
         for range in reads {

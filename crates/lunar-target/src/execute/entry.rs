@@ -1,8 +1,8 @@
-//! The moment at which a command begins: its data is there, its place in the task set is granted,
-//! the blocks it wants are free. SAM-5 §8 calls it enabled from here on.
+//! The moment at which a command begins: its data has arrived, its place in the task set is
+//! granted, and its blocks are free. SAM-5 §8 calls the command enabled from here on.
 //!
-//! Between the judgement that let it pass and this moment a peer may have taken its time to send
-//! data. What has changed meanwhile counts, once: SPC-4 §5.12.1 has reservations judged before a
+//! Between the judgement that let the command pass and this moment the peer may have taken its time
+//! to send data. Changes in between count, once: SPC-4 §5.12.1 has reservations judged before a
 //! command is enabled, and not after. Nearly always nothing has changed, which one look at the
 //! revision of the unit's state shows.
 
@@ -12,28 +12,28 @@ use crate::session::Session;
 use lunar_scsi::plan::Plan;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// As long as the longest CDB of a command that is known.
+/// Length of the longest CDB of a known command.
 const CDB_BYTES: usize = 16;
 
-/// A command as it was judged, and what it takes to judge it again.
+/// A judged command, with the data to judge it again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JudgedCommand {
-    /// The unit's [`generation`](crate::unit::LogicalUnit::generation) from before.
+    /// The unit's [`generation`](crate::unit::LogicalUnit::generation) from before the judgement.
     pub(crate) generation: Generation,
     cdb: [u8; CDB_BYTES],
 }
 
-/// A command of a session that has not begun, or has.
+/// A command of a session that may or may not have begun.
 pub(super) struct Entry<'a> {
     session: &'a Session,
     cdb: &'a [u8],
     plan: &'a Plan,
-    /// False again while it waits for room.
+    /// Reset to false while the command waits for room.
     pub(super) has_begun: AtomicBool,
 }
 
 impl JudgedCommand {
-    /// Of a CDB, of which nothing matters behind these bytes.
+    /// A command with this CDB; bytes behind the first [`CDB_BYTES`] have no meaning.
     pub(crate) fn new(generation: Generation, cdb: [u8; CDB_BYTES]) -> Self {
         Self { generation, cdb }
     }
@@ -46,7 +46,7 @@ impl<'a> Entry<'a> {
 }
 
 impl Run<'_> {
-    /// Has the command begin, unless it has begun or may not run any more.
+    /// Marks the command as begun, unless it has begun already or may not run any more.
     pub(super) fn enter(&self) -> Step<()> {
         let Some(entry) = &self.entry else { return Ok(()) };
         if entry.has_begun.swap(true, Relaxed) || self.unit.revision() == self.generation.revision {

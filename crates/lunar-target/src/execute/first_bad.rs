@@ -1,5 +1,5 @@
-//! Which block of a transfer that failed is the first that cannot be read or written: SBC-3 has the
-//! INFORMATION field name it, and initiators repair or give up what it names.
+//! Search for the first block of a failed transfer that cannot be read or written: SBC-3 requires
+//! it in the INFORMATION field, and initiators repair or give up the block that the field names.
 
 use super::{Run, Stop, block_range, read_failed, write_failed};
 use crate::ranges::RangeGuard;
@@ -8,15 +8,15 @@ use lunar_block::{ErrorKind, IoContext};
 use lunar_scsi::plan::LbaRange;
 use std::time::{Duration, Instant};
 
-/// As many halvings as the longest transfer takes, and a last look.
+/// Limit of tries: the halvings of the longest transfer, and a last try.
 const TRIES_MAX: u32 = 34;
-/// A disk that fails may take seconds for each try.
+/// Time limit of a search: a failing disk may take seconds for each try.
 const SEARCH_MAX: Duration = Duration::from_secs(5);
 
-/// The blocks in which the first bad one lies.
+/// The blocks among which the first bad one lies.
 struct Search {
     left: LbaRange,
-    /// It was seen that they, or those before, fail.
+    /// True when a try has shown that one of these blocks, or one before, fails.
     seen: bool,
     tries: u32,
     began: Instant,
@@ -27,7 +27,7 @@ impl Search {
         Self { left: failed, seen: true, tries: 0, began: Instant::now() }
     }
 
-    /// What to try next; `None`: it is found, or cannot be.
+    /// The next range to try; `None` if the block is found, or cannot be.
     fn next(&mut self) -> Option<LbaRange> {
         if self.left.count == 0
             || self.is_found()
@@ -50,32 +50,33 @@ impl Search {
         } else {
             self.left.lba += tried.count;
             self.left.count -= tried.count;
-            // It did fail, with others before it; perhaps it does no more.
+            // The whole range did fail; perhaps it no longer does.
             self.seen = false;
         }
     }
 
-    /// Says where it is; nothing rather than something wrong.
+    /// Adds the bad block to the error, or no block if it is not certain.
     fn told(self, mut error: lunar_block::Error) -> lunar_block::Error {
         error.range = self.is_found().then(|| block_range(self.left));
         error
     }
 }
 
-/// Whether the error leaves open which of several blocks it is about.
+/// True when the error leaves open which of several blocks failed.
 fn is_open(error: &lunar_block::Error) -> bool {
     error.kind == ErrorKind::Medium && error.range.is_some_and(|range| range.count > 1)
 }
 
 impl Run<'_> {
-    /// `error` of reading `range`, with the first block that cannot be read.
+    /// Converts `error` of reading `range`, with the first block that cannot be read.
     pub(super) async fn read_failed_at(&self, range: LbaRange, error: lunar_block::Error) -> Stop {
         if !is_open(&error) {
             return read_failed(error).into();
         }
         let mut search = Search::new(range);
         while let Some(part) = search.next() {
-            // At most half of what the command held before: it needs no room of its own.
+            // At most half of the memory that the command held before: it needs no reservation of
+            // its own.
             let buffer = self.memory.buffers.take(self.bytes(part));
             let context = IoContext::new(self.memory.buffers.owner());
             let read = context.scope(self.device().read(block_range(part), buffer));
@@ -87,8 +88,9 @@ impl Run<'_> {
         read_failed(search.told(error)).into()
     }
 
-    /// `error` of writing `data` to `range`, with the first block that cannot be written. What can
-    /// be written of it is: the same data at the same place, under the same lock.
+    /// Converts `error` of writing `data` to `range`, with the first block that cannot be written.
+    /// The blocks that can be written are written: the same data at the same place, under the same
+    /// lock.
     pub(super) async fn write_failed_at(
         &self,
         mut guard: RangeGuard,

@@ -1,22 +1,23 @@
-//! Changes of the medium, and what becomes of them when there is no room.
+//! Changes of the medium, and their handling when there is no room.
 //!
-//! Where the unit is to hold writes, one that finds no room tries again and again until there is
-//! some, or it is aborted. It holds no blocks between two tries: there may be no room for hours,
-//! and commands of other initiators that want some of the blocks alone would wait as long, though
-//! these blocks may be allocated. It begins anew with each try, and is judged again: an initiator
-//! that was shut out meanwhile writes nothing more. A long operation that begins overtakes it.
+//! If the unit is to hold writes, a write that finds no room is tried again until there is some, or
+//! it is aborted. It holds no blocks between two tries: there may be no room for hours, and
+//! commands of other initiators that need some of the blocks exclusively would wait as long, though
+//! these blocks may be allocated. The write begins anew with each try, and is judged again: an
+//! initiator that was shut out meanwhile writes nothing more. A long operation that begins
+//! overtakes it.
 //!
-//! Later commands that write some of these blocks come in between. Those of another nexus may:
-//! nothing orders the commands of two initiators but that one sends its own when it knows that the
-//! other's has ended. Those of the same nexus wait until the held one has ended ([`Held`]): an
-//! initiator may send two writes to the same blocks one after the other, and what a try has written
-//! before it found no room must not come back over the second one. So the second one is
+//! Later commands that write some of these blocks may come in between if they belong to another
+//! nexus: commands of two initiators are only ordered when one initiator sends its command after
+//! the other's has ended. Commands of the same nexus wait until the held one has ended ([`Held`]):
+//! an initiator may send two writes to the same blocks one after the other, and data that a try has
+//! written before it found no room must not overwrite the second one's. The second write is thus
 //! acknowledged after the first, and its data stay. Writes that were at the disk at the same time
 //! as the first try are not ordered: each may have come last there as well.
 //!
-//! A command that reads and writes its blocks with nobody between begins each try by reading. What
-//! it has written of a try that found no room is put back before its blocks are let go, so that
-//! nobody finds a part of it.
+//! A command that reads and writes its blocks atomically begins each try by reading. Data that it
+//! has written in a try that found no room is replaced with the old data before its blocks are
+//! released, so that no other command reads a part of it.
 //!
 //! [`Held`]: crate::room::Held
 
@@ -33,18 +34,18 @@ use lunar_scsi::plan::LbaRange;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
 
-/// How a change holds its blocks.
+/// Mode in which a change locks its blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Hold {
-    /// With other writers.
+    /// Shared with other writers.
     Shared,
     Alone,
-    /// With other writers, and with the permit to deallocate or zero.
+    /// Shared with other writers, and with the permit to deallocate or zero.
     ToClear,
 }
 
 impl Run<'_> {
-    /// Holds `blocks` and does `work`; returns what is held then.
+    /// Locks `blocks` and does `work`; returns the lock.
     pub(super) async fn with_room(
         &self,
         blocks: ClaimedBlocks,
@@ -56,7 +57,8 @@ impl Run<'_> {
         Ok(guard)
     }
 
-    /// The same, with what the disk said.
+    /// Locks `blocks` and does `work` like [`Self::with_room`], but also returns the result of the
+    /// disk.
     pub(super) async fn try_with_room(
         &self,
         blocks: ClaimedBlocks,
@@ -78,8 +80,8 @@ impl Run<'_> {
         }
     }
 
-    /// Writes `new` over `old`, which was read under `guard`. `None`: there was no room, the blocks
-    /// are as before and were let go, and the command is to begin anew.
+    /// Writes `new` over `old`, which was read under `guard`. Returns `None` if there was no room:
+    /// the blocks are as before and were released, and the command must begin anew.
     pub(super) async fn replace(
         &self,
         guard: RangeGuard,
@@ -98,7 +100,7 @@ impl Run<'_> {
             self.end_hold();
             return Err(Box::pin(self.write_failed_at(guard, range, &new, error)).await);
         }
-        // As far as `new` was written there is room; where there is none, nothing has changed.
+        // Blocks to which `new` was written have room; the others have not changed.
         let (guard, undone) = self.change(guard, self.write_work(range, old, false)).await?;
         match undone {
             Err(error) if error.kind != ErrorKind::NoSpace => Err(write_failed(error).into()),
@@ -109,7 +111,7 @@ impl Run<'_> {
         }
     }
 
-    /// The unit is to hold writes that find no room.
+    /// True when the unit is to hold writes that find no room.
     pub(super) fn holds(&self) -> bool {
         self.unit.options().out_of_space == OutOfSpace::Hold
     }
@@ -118,7 +120,7 @@ impl Run<'_> {
         done.as_ref().is_err_and(|error| error.kind == ErrorKind::NoSpace) && self.holds()
     }
 
-    /// Lets go of `guard` and waits until the write is to be tried again.
+    /// Releases `guard` and waits until the write is to be tried again.
     async fn wait_for_room(&self, guard: RangeGuard, blocks: ClaimedBlocks) -> Step<()> {
         self.begin_hold(blocks)?;
         drop(guard);
@@ -129,7 +131,7 @@ impl Run<'_> {
         self.check_generation()
     }
 
-    /// Has later writes of the nexus wait, from while the blocks are held still.
+    /// Makes later writes of the nexus wait. To be called while the blocks are still locked.
     pub(super) fn begin_hold(&self, blocks: ClaimedBlocks) -> Step<()> {
         let mut held = self.held();
         if held.is_none() {
@@ -142,13 +144,14 @@ impl Run<'_> {
         drop(self.held().take());
     }
 
-    /// True if an earlier write of the nexus, which waits for room, wants some of these blocks.
+    /// True if an earlier write of the nexus that waits for room covers some of these blocks.
     pub(super) fn is_behind_held(&self, blocks: &ClaimedBlocks) -> bool {
         self.unit.holds_writes()
             && self.unit.is_behind_held(self.nexus, blocks, self.held().as_ref())
     }
 
-    /// Waits until it is behind none. It holds nothing meanwhile, and is one of those that wait.
+    /// Waits until no such write is ahead. The command holds no blocks meanwhile, and counts among
+    /// the waiting writes.
     pub(super) async fn wait_behind_held(&self, blocks: ClaimedBlocks) -> Step<()> {
         self.begin_hold(blocks.clone())?;
         let Some(held) = self.held().take() else { return Ok(()) };
@@ -161,8 +164,9 @@ impl Run<'_> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins `work` and waits for it. Aborted meanwhile, it cancels what the system has not begun;
-    /// it waits a moment for the rest, and then leaves that to itself, with its range secluded.
+    /// Begins `work` and waits for it. If the command is aborted meanwhile, parts that the system
+    /// has not begun are cancelled; the rest is waited for briefly, and then detached with its
+    /// range blocked for readers.
     pub(super) async fn change(
         &self,
         guard: RangeGuard,

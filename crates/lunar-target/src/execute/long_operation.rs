@@ -1,4 +1,4 @@
-//! SANITIZE and FORMAT UNIT: the command waits for the operation it has begun, or does not.
+//! SANITIZE and FORMAT UNIT, which wait for the operation that they have begun, or do not.
 
 use super::{Run, Step, Stop, internal_failure};
 use lunar_scsi::long_operation::LongOperation;
@@ -13,16 +13,17 @@ impl Run<'_> {
         immediate: bool,
     ) -> Step<()> {
         let begun = self.unit.begin_operation(operation, by)?;
-        // Aborted, the command ends; the operation goes on.
+        // If the command is aborted it ends, and the operation goes on.
         let ending = if immediate { begun.saved } else { begun.ended };
         match self.abort.unless(ending).await? {
             Ok(result) => Ok(result?),
-            // The server stops, and takes the operation up again with its next start.
+            // The server stops, and resumes the operation with its next start.
             Err(_) => Err(Stop::Check(self.unit.scsi().overtaken_by_operation())),
         }
     }
 
-    /// What is answered with an error does not hold. Aborted, the command ends; the saving goes on.
+    /// Leaves the failure mode and saves the state. A change that is answered with an error is
+    /// undone. If the command is aborted it ends, and the save goes on.
     pub(super) async fn exit_failure_mode(&self) -> Step<()> {
         let failure = self.unit.scsi().exit_failure_mode()?;
         let unit = Arc::clone(self.unit);
@@ -33,7 +34,7 @@ impl Run<'_> {
                     tracing::error!(%error, untold, "EXIT FAILURE MODE could not be saved");
                 });
                 unit.scsi().fail_again(failure);
-                // Should the other state be on the medium after all.
+                // In case the changed state is on the medium after all.
                 let _ = unit.save_state().await;
             }
             saved

@@ -1,9 +1,9 @@
-//! Changes of the reservations, and their saving.
+//! Changes of the reservations, and their persistence.
 //!
-//! A change is made at once, under the lock of the unit. All that were made while a save ran are
-//! carried by the next one: however many initiators change something, each of them waits for two
-//! saves at most. An aborted command ends; the saving goes on: a disk that hangs under the state
-//! hangs as long as it will.
+//! A change is made at once, under the lock of the unit. The next save carries all changes made
+//! while a save ran: each initiator waits for two saves at most, whatever the number of changes. An
+//! aborted command ends while the save goes on: a disk that hangs under the state may hang for any
+//! time.
 
 use super::{PlanResult, internal_failure};
 use crate::abort::{AbortSignal, Aborted};
@@ -18,12 +18,12 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// The commands that wait until their changes of the reservations are saved. Locked under the lock
-/// of the SCSI state only.
+/// The commands that wait until their changes of the reservations are saved. Locked only under the
+/// lock of the SCSI state.
 #[derive(Debug, Default)]
 pub(crate) struct SaveQueue {
     waiting: Vec<oneshot::Sender<bool>>,
-    /// Saves, and looks for further changes when that is done.
+    /// Task that saves, and looks for further changes when a save is done.
     saver: Option<JoinHandle<()>>,
 }
 
@@ -34,12 +34,12 @@ pub(crate) struct UnsavedChange {
 }
 
 impl SaveQueue {
-    /// Whether a task saves, or is about to.
+    /// True when a task saves, or is about to.
     pub(crate) fn saves(&self) -> bool {
         self.saver.as_ref().is_some_and(|saver| !saver.is_finished())
     }
 
-    /// How many wait for a save that has not begun.
+    /// Number of commands that wait for a save that has not begun.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
@@ -47,7 +47,7 @@ impl SaveQueue {
 }
 
 impl UnsavedChange {
-    /// Waits until the change is saved. What is answered with an error does not hold.
+    /// Waits until the change is saved. A change that is answered with an error was rolled back.
     pub(crate) async fn saved(self, abort: &AbortSignal) -> PlanResult {
         match abort.unless(self.saved).await {
             Ok(Ok(true)) => PlanResult::Good(Bytes::new()),
@@ -58,8 +58,8 @@ impl UnsavedChange {
 }
 
 impl LogicalUnit {
-    /// Has `change` of an initiator from `origin` change the reservations, as far as there is room
-    /// for registrations, and their saving begin if what it plans needs that.
+    /// Applies `change` of an initiator from `origin` to the reservations, as far as there is room
+    /// for registrations. Starts a save if the resulting plan needs one.
     pub(crate) fn change_reservations(
         self: &Arc<Self>,
         room: &RegistrationRoom,
@@ -74,17 +74,18 @@ impl LogicalUnit {
         }
         let is_unsaved =
             matches!(&planned, Ok(Plan::SaveState | Plan::AbortTasksOf { save: true, .. }));
-        // Before the lock goes: a save that fails now would take the change back, and tell nobody.
+        // Before the lock is released: a save that fails now would roll the change back without an
+        // error to this command.
         let unsaved = is_unsaved.then(|| self.queue_for_save());
         (planned, unsaved)
     }
 
-    /// Counts the registrations that there are now.
+    /// Counts the current registrations.
     pub(crate) fn count_registrations(&self, scsi: &BlockUnit, room: &RegistrationRoom) {
         self.counted_registrations().update(room, scsi);
     }
 
-    /// Locked under the lock of the SCSI state only.
+    /// The counted registrations. Locked only under the lock of the SCSI state.
     pub(crate) fn counted_registrations(&self) -> MutexGuard<'_, CountedRegistrations> {
         self.registrations.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,19 +94,20 @@ impl LogicalUnit {
         let (sender, saved) = oneshot::channel();
         let mut queue = self.save_queue();
         if queue.waiting.len() == queue.waiting.capacity() {
-            // However long a save takes, commands that were aborted do not accumulate.
+            // However long a save takes, aborted commands do not accumulate.
             queue.waiting.retain(|waiting| !waiting.is_closed());
         }
         queue.waiting.push(sender);
         if !queue.saves() {
-            // A task of its own: the connection of a command is polled only as far as its owner
-            // has time on the core, and others wait for this save.
+            // A task of its own: the connection of a command is polled only as far as its owner has
+            // time on the core, and other commands wait for this save.
             queue.saver = Some(tokio::spawn(save_changes(Arc::clone(self))));
         }
         UnsavedChange { saved }
     }
 
-    /// The changes that the next save carries, and who waits for it. `None`: all is saved.
+    /// The changes that the next save carries, and the commands that wait for it. `None` if all is
+    /// saved.
     fn begin_save(&self) -> Option<(CarriedReservations, Vec<oneshot::Sender<bool>>)> {
         let mut scsi = self.scsi();
         let mut queue = self.save_queue();
@@ -116,7 +118,7 @@ impl LogicalUnit {
         Some((scsi.begin_save(), std::mem::take(&mut queue.waiting)))
     }
 
-    /// Takes back what is not saved; returns who waits for changes among that.
+    /// Rolls unsaved changes back; returns the commands that wait for one of them.
     fn roll_back(&self) -> Vec<oneshot::Sender<bool>> {
         let mut scsi = self.scsi();
         scsi.roll_back();
@@ -136,12 +138,12 @@ async fn save_changes(unit: Arc<LogicalUnit>) {
                     tracing::error!(%error, untold, "reservations could not be saved");
                 });
                 waiting.extend(unit.roll_back());
-                // Should the changes be on the medium after all, the next start must not show them.
+                // If the changes are on the medium after all, the next start must not load them.
                 let _ = unit.save_state().await;
             }
         }
         for waiting in waiting {
-            let _ = waiting.send(saved.is_ok()); // an aborted command does not wait any more
+            let _ = waiting.send(saved.is_ok()); // an aborted command no longer waits
         }
     }
 }

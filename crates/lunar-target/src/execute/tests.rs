@@ -1,4 +1,4 @@
-//! Plans run on a disk in memory, against what the standard says they leave behind.
+//! Plans that run on a disk in memory, and their effects according to the standard.
 
 mod held_ranges;
 
@@ -60,8 +60,8 @@ fn what_is_written_is_read() {
     assert!(content(&unit, BLOCKS, 0).is_empty());
 }
 
-/// Goal: at hand the same is read and written, and nothing where somebody has to be waited for or
-/// there is something to be said.
+/// Goal: `try_read_now` and `try_write_now` have the usual effect, and none if the command must
+/// wait or end with an error.
 #[test]
 fn at_hand_is_what_needs_no_waiting() {
     let unit = unit();
@@ -118,8 +118,8 @@ async fn run_as(
     run.ending(plan, Bytes::from_static(data), None).await
 }
 
-/// Goal: a command that would be one too many of its owner to wait for its blocks ends BUSY and
-/// changes nothing; one whose blocks are free goes on, and one of another owner waits.
+/// Goal: a command that exceeds the limit of waiting commands of its owner ends BUSY and changes
+/// nothing; a command whose blocks are free goes on, and a command of another owner waits.
 #[test]
 fn one_too_many_that_waits_for_blocks_is_busy() {
     let unit = unit();
@@ -145,7 +145,7 @@ fn one_too_many_that_waits_for_blocks_is_busy() {
 #[derive(Debug)]
 struct Queueing {
     inner: MemoryDevice,
-    /// Whom prefetches were for.
+    /// Owners of the prefetches.
     prefetches: std::sync::Mutex<Vec<Option<Arc<lunar_block::MemoryOwner>>>>,
 }
 
@@ -199,8 +199,8 @@ impl BlockDevice for Queueing {
     }
 }
 
-/// Fault: aborted writes that only waited in a queue of the disk were left behind as if the disk
-/// hung, thousands of them, with their blocks; further writes of everybody got BUSY.
+/// Fault: aborted writes that only waited in a queue of the disk were detached as if the disk hung,
+/// thousands of them, with their blocks; further writes of all initiators got BUSY.
 #[test]
 fn an_aborted_write_that_has_not_begun_leaves_nothing() {
     let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(Queueing::new()));
@@ -219,8 +219,8 @@ fn an_aborted_write_that_has_not_begun_leaves_nothing() {
     assert_eq!(content(&unit, 5, 1), [0; 512].as_slice(), "nothing was written");
 }
 
-/// Fault: PRE-FETCH was a job of the server at the disk: its initiator had a second share of the
-/// threads, and with both it kept everybody from a disk that hung in part.
+/// Fault: PRE-FETCH was charged to the server at the disk: its initiator had a second share of the
+/// threads, and with both it blocked all other initiators from a disk that hung in part.
 #[test]
 fn prefetches_are_for_their_initiator() {
     let device = Arc::new(Queueing::new());
@@ -236,7 +236,8 @@ fn prefetches_are_for_their_initiator() {
     assert!(Arc::ptr_eq(owner, memory.buffers.owner()));
 }
 
-/// Fault: once one initiator had left 64 writes to a disk that hung, the writes of all got BUSY.
+/// Fault: once one initiator had detached 64 writes on a disk that hung, the writes of all
+/// initiators got BUSY.
 #[test]
 fn leftovers_of_one_owner_are_not_those_of_another() {
     let device = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 0);
@@ -270,8 +271,8 @@ fn leftovers_of_one_owner_are_not_those_of_another() {
     assert_eq!(content(&unit, 1000, 1), [7; 512].as_slice());
 }
 
-/// Goal: an aborted UNMAP that the disk has begun leaves all its ranges to nobody until the disk is
-/// through with the last one; what lies between them is free.
+/// Goal: an aborted UNMAP that the disk has begun keeps all its ranges locked until the disk has
+/// finished the last one; blocks between them are free.
 #[test]
 fn an_aborted_unmap_keeps_its_whole_list() {
     let device = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 0);
@@ -305,8 +306,8 @@ fn an_aborted_unmap_keeps_its_whole_list() {
     );
 }
 
-/// SBC-3 §5.2: the second half is written only if the first equals what is there; otherwise the
-/// sense says at which byte they part.
+/// SBC-3 §5.2: the second half is written only if the first equals the data on the medium;
+/// otherwise the sense data has the offset of the first byte that differs.
 #[test]
 fn compare_and_write_writes_or_says_where_it_differs() {
     let unit = unit();
@@ -330,7 +331,7 @@ fn or_write_sets_bits_and_clears_none() {
     assert_eq!(content(&unit, 0, 1), [0b0111; 512].as_slice());
 }
 
-/// WRITE ATOMIC writes what it is given, and nothing of what its device refuses.
+/// WRITE ATOMIC writes the data that it is given, or nothing if the device refuses it.
 #[test]
 fn write_atomic_writes_all_or_nothing() {
     let unit = unit();
@@ -388,7 +389,7 @@ fn write_same_and_unmap() {
     assert_eq!(content(&unit, 40, 1), [0; 512].as_slice());
 }
 
-/// Goal: a self-test passes where its blocks can be read, and fails where one cannot.
+/// Goal: a self-test passes if its blocks can be read, and fails if one cannot.
 #[test]
 fn the_self_test_finds_a_bad_block() {
     let device = FaultDevice::new(Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap()), 0);
@@ -404,8 +405,8 @@ fn the_self_test_finds_a_bad_block() {
     assert!(good(&unit, elsewhere, &[]).is_empty());
 }
 
-/// Goal: of a long transfer the first block that cannot be read, or written, is named; blocks that
-/// can be written are. Where none fails any more, none is named.
+/// Goal: an error of a long transfer names the first block that cannot be read or written; blocks
+/// that can be written are written. If no block fails any more, none is named.
 #[test]
 fn the_first_bad_block_is_named() {
     let device = FaultDevice::new(Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap()), 0);

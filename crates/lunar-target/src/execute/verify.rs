@@ -1,7 +1,8 @@
 //! VERIFY and WRITE AND VERIFY.
 //!
-//! VERIFY holds no range, as READ holds none: it may last for seconds, since its pieces wait for
-//! turns, and whoever wanted the range alone meanwhile would wait that long, with everybody behind.
+//! VERIFY locks no range, as READ locks none: it may last for seconds, since its pieces wait for
+//! turns, and a command that needs the range exclusively would wait that long, with all other
+//! commands behind.
 
 use super::{PIECE_BYTES, Run, Step, first_difference, miscompare};
 use bytes::Bytes;
@@ -23,14 +24,15 @@ impl Run<'_> {
             drop(guard);
             return self.compare(range, compare, &data, buffer).await.map(drop);
         }
-        // In one piece, which waits for no turn: the range is held.
+        // In one piece, which waits for no turn: the range is locked.
         let current = self.get_into(range, buffer).await?;
         drop(guard);
         matches(self.difference(compare, 0, &current, &data))
     }
 
-    /// Reads in pieces. If an atomic write may have come between two of them, so that what was
-    /// compared was never there at one time, all of it is compared once more, read as one.
+    /// Verifies `range` in pieces. If an atomic write may have come between two of them, so that
+    /// the compared data was never on the medium at one time, the whole range is compared once
+    /// more, read as one.
     pub(super) async fn verify(&self, range: LbaRange, compare: Compare, data: &[u8]) -> Step<()> {
         if range.count == 0 {
             self.check_generation()?;
@@ -52,8 +54,8 @@ impl Run<'_> {
         self.verify_as_one(range, compare, data).await
     }
 
-    /// Reads all of `range` at once. That takes long, so that the turns are waited for before which
-    /// reading it in pieces would take.
+    /// Reads all of `range` at once. That takes long, so it waits first for as many turns as
+    /// reading in pieces would take.
     async fn verify_as_one(&self, range: LbaRange, compare: Compare, data: &[u8]) -> Step<()> {
         let buffer = self.take(self.bytes(range)).await?;
         for piece in buffer.chunks(PIECE_BYTES) {
@@ -64,13 +66,13 @@ impl Run<'_> {
         matches(self.difference(compare, 0, &current, data))
     }
 
-    /// What [`compare`](Self::compare) reads at a time.
+    /// Number of bytes that [`compare`](Self::compare) reads at a time.
     fn compared_bytes(&self, range: LbaRange) -> usize {
         let piece_blocks = (PIECE_BYTES as u64 / self.block_bytes).max(1);
         self.bytes(LbaRange { count: range.count.min(piece_blocks), ..range })
     }
 
-    /// Reads `range` in pieces as long as `buffer`; returns the offset of the first byte that
+    /// Reads `range` in pieces of the buffer's length; returns the offset of the first byte that
     /// differs.
     async fn compare(
         &self,
@@ -97,8 +99,8 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// Where `read`, which lies `at` bytes behind the first one of the command, first differs from
-    /// its data.
+    /// Offset at which `read`, which begins `at` bytes behind the start of the command, first
+    /// differs from the command's data.
     fn difference(&self, compare: Compare, at: usize, read: &[u8], data: &[u8]) -> Option<usize> {
         let block = self.block_bytes as usize;
         let offset = match compare {

@@ -1,4 +1,4 @@
-//! Operations run, fail, are cut off and taken up again.
+//! Operations that run, fail, are interrupted and resumed.
 
 use super::*;
 use crate::abort::AbortSignal;
@@ -14,7 +14,7 @@ const BY: NexusId = NexusId(1);
 /// Two pieces and a part of one.
 const BLOCKS: u64 = 5 * (PIECE_BYTES as u64 / 512) / 2;
 
-/// A disk and a place for its unit's state, both of which outlive the unit.
+/// A disk and a directory for its unit's state, both of which outlive the unit.
 struct Rig {
     device: Arc<FaultDevice>,
     state: PathBuf,
@@ -85,8 +85,9 @@ fn block(pattern: &[u8]) -> Vec<u8> {
     pattern.iter().copied().cycle().take(512).collect()
 }
 
-/// Goal: every block begins with the first byte of the pattern; of two passes the last one leaves
-/// the pattern as it is. Method: the second pass fails at once, so that the first one is seen.
+/// Goal: every block begins with the first byte of the pattern; of two passes the last one writes
+/// the pattern unchanged. Method: the second pass fails at once, so that the data of the first one
+/// is seen.
 #[test]
 fn overwriting_and_inverting() {
     let rig = Rig::new("overwrite");
@@ -121,8 +122,8 @@ fn block_erase_deallocates() {
     rig.holds(&[0; 512]);
 }
 
-/// Goal: after a failure in the middle the blocks are out of reach, also for the next run of the
-/// server, until an operation ends well.
+/// Goal: after a failure in the middle the blocks cannot be accessed, also in the next run of the
+/// server, until an operation succeeds.
 #[test]
 fn a_failure_in_the_middle() {
     let rig = Rig::new("failure");
@@ -142,7 +143,7 @@ fn a_failure_in_the_middle() {
     assert_eq!(ready, Sense::COMMANDS_CLEARED_BY_DEVICE_SERVER, "no operation is known");
 }
 
-/// Goal: an overwrite that finds no room fails, or waits, as the operator chose for writes.
+/// Goal: an overwrite that finds no room fails, or waits, as configured for writes.
 #[test]
 fn no_room_for_an_overwrite() {
     for out_of_space in [OutOfSpace::Fail, OutOfSpace::Hold] {
@@ -160,7 +161,7 @@ fn no_room_for_an_overwrite() {
     }
 }
 
-/// Goal: a flush that fails is a failure too: nothing is durable then.
+/// Goal: a failed flush is a failure of the operation: nothing is durable then.
 #[test]
 fn what_is_not_durable_is_not_done() {
     let rig = Rig::new("durable");
@@ -170,8 +171,8 @@ fn what_is_not_durable_is_not_done() {
     assert_eq!(failed, Err(Sense::SANITIZE_COMMAND_FAILED));
 }
 
-/// Goal: an operation that was cut off begins anew with the next run, and old data is never
-/// reached. Method: the second write hangs, everything of the first run is dropped.
+/// Goal: an interrupted operation begins anew with the next run, and old data can never be read.
+/// Method: the second write hangs, and all state of the first run is dropped.
 #[test]
 fn what_was_cut_off_goes_on() {
     let rig = Rig::new("cut");
@@ -193,7 +194,7 @@ fn what_was_cut_off_goes_on() {
     assert!(unit.scsi().operation().is_none() && !rig.saved());
 }
 
-/// Goal: a stop of the server is no end: what is left is done by the next one.
+/// Goal: a stop of the server does not end an operation: the next run does the remaining work.
 #[test]
 fn a_stop_is_not_the_end() {
     let rig = Rig::new("stop");
@@ -213,7 +214,7 @@ fn a_stop_is_not_the_end() {
     rig.holds(&[0; 512]);
 }
 
-/// Goal: an operation that cannot be remembered does not begin.
+/// Goal: an operation whose state cannot be saved does not begin.
 #[test]
 fn nothing_changes_before_the_state_is_saved() {
     let rig = Rig::new("unsaved");
@@ -226,8 +227,8 @@ fn nothing_changes_before_the_state_is_saved() {
     assert!(unit.scsi().operation().is_none());
 }
 
-/// Goal: EXIT FAILURE MODE ends a failure that allowed for it, for the next run as well; answered
-/// with an error it does not.
+/// Goal: EXIT FAILURE MODE ends a failure that allowed for it, also for the next run; if it is
+/// answered with an error it does not.
 #[test]
 fn the_way_out_is_saved() {
     let rig = Rig::new("exit");
@@ -252,8 +253,9 @@ fn the_way_out_is_saved() {
     assert_eq!(rig.open().scsi().overtaken_by_operation(), ready);
 }
 
-/// Goal: what was judged before an operation touches no block after it began: nothing old is read
-/// half erased, nothing is written over what was erased. Method: commands with an older generation.
+/// Goal: a command judged before an operation touches no block after the operation began: it reads
+/// no half-erased data, and writes nothing over erased blocks. Method: commands with an older
+/// generation.
 #[test]
 fn commands_from_before_are_too_late() {
     let rig = Rig::new("late");
@@ -295,7 +297,7 @@ fn commands_from_before_are_too_late() {
     assert!(matches!(run(execute(&plans[1], unit.generation())), PlanResult::Good(_)));
 }
 
-/// Goal: an operation goes no faster than it may, and stops at once all the same.
+/// Goal: an operation keeps its rate limit, and still stops at once.
 #[test]
 fn a_rate_is_kept() {
     let rig = Rig::new("rate");
@@ -312,7 +314,7 @@ fn a_rate_is_kept() {
     run(to_the_end(&open(BLOCKS * 512 * 5), overwrite(&[0x55], 1, false))).unwrap();
     assert!(began.elapsed() >= Duration::from_millis(200), "took {:?}", began.elapsed());
     rig.holds(&[0x55; 512]);
-    // At this rate it would take the better part of an hour.
+    // At this rate the operation would take most of an hour.
     let unit = open(1_000);
     let writes = rig.device.seen(Operation::Write);
     run(async {
@@ -327,8 +329,8 @@ fn a_rate_is_kept() {
     assert!(!unit.operates() && rig.saved(), "the next run goes on with it");
 }
 
-/// Goal: a rate that no configuration allows, 0, is the slowest one, and no rate makes a time that
-/// no clock has.
+/// Goal: a rate of 0, which no configuration allows, counts as the slowest one, and no rate leads
+/// to a time that a clock cannot hold.
 #[test]
 fn the_slowest_pace_is_one() {
     for rate in [0, 1, u64::MAX] {

@@ -1,23 +1,24 @@
-//! A token bucket as a plain value: the time is an argument, all arithmetic is of integers.
+//! A token bucket as a plain value: the time is an argument, and all arithmetic is done with
+//! integers.
 
 use lunar_wire::Time;
 use std::time::Duration;
 
-/// What a rate may give at once after it was not used: so much of its time.
+/// Time for which an unused rate accumulates units.
 pub(crate) const BURST: Duration = Duration::from_millis(50);
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
-/// So many units (commands, bytes) a second, of which those of [`BURST`] (at least one unit) can
-/// be saved up.
+/// Token bucket with a rate in units (commands, bytes) per second, which accumulates the units of
+/// [`BURST`], but at least one.
 ///
-/// Whoever comes may take as much as it needs while there is anything in the bucket, also more than
-/// there is: the next waits until that is paid. So no request is too large for a bucket, and in any
-/// span of time no more is taken than its rate gives, one burst and one request.
+/// A request may take as much as it needs while the level is above zero, also more than the level:
+/// the next one waits until that debt is covered. Therefore no request is too large for a bucket,
+/// and in any span of time no more is taken than the rate gives, plus one burst and one request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Bucket {
     per_second: u64,
-    /// In billionths of a unit, as of `at`; below zero: debt.
+    /// Level in billionths of a unit, as of `at`; a value below zero is debt.
     level: i128,
     at: Time,
 }
@@ -29,14 +30,14 @@ impl Bucket {
         Self { per_second, level: capacity(per_second), at: now }
     }
 
-    /// Another rate from now on; what was taken stays taken.
+    /// Changes the rate from now on; units that were taken stay taken.
     pub(crate) fn set_rate(&mut self, per_second: u64, now: Time) {
         self.fill(now);
         self.per_second = per_second.max(1);
         self.level = self.level.min(capacity(self.per_second));
     }
 
-    /// When something can be taken: `now` or later.
+    /// Time at which units can be taken: `now` or later.
     pub(crate) fn ready_at(&mut self, now: Time) -> Time {
         self.fill(now);
         if self.level > 0 {
@@ -47,13 +48,13 @@ impl Bucket {
         now.after(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// Takes `units`, though there be less.
+    /// Takes `units`, even if the level is lower.
     pub(crate) fn take(&mut self, units: u64, now: Time) {
         self.fill(now);
         self.level = self.level.saturating_sub(i128::from(units) * NANOS_PER_SECOND);
     }
 
-    /// In what time the rate gives `units`.
+    /// Time in which the rate gives `units`.
     pub(crate) fn time_of(&self, units: u64) -> Duration {
         let nanos = u128::from(units) * NANOS_PER_SECOND.unsigned_abs();
         let nanos = nanos / u128::from(self.per_second);
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(bucket.level, capacity(10), "what was saved is cut to the new burst");
     }
 
-    /// Goal: nothing wraps at the ends of the types.
+    /// Goal: nothing wraps at the limits of the types.
     #[test]
     fn extremes() {
         let end = Time::from_nanos(u64::MAX);
@@ -135,8 +136,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: over any run of requests that wait as they are told, no window of time holds more
-        /// than rate, burst and one request; and the rate is used while somebody waits.
+        /// Goal: over any run of requests that wait as required, no window of time holds more than
+        /// rate, burst and one request; and the rate is used while a request waits.
         #[test]
         fn the_rate_is_kept_and_used(
             per_second in 1u64..100_000,
@@ -160,7 +161,7 @@ mod tests {
             for (first, (begin, _)) in taken.iter().enumerate() {
                 let mut sum = 0_u128;
                 for (end, units) in &taken[first..] {
-                    // The last request may overdraw; what came before it is within the rate.
+                    // The last request may overdraw; the requests before it are within the rate.
                     let nanos = end.since(*begin).as_nanos() + BURST.as_nanos();
                     let allowed = u128::from(per_second) * nanos / 1_000_000_000;
                     prop_assert!(sum <= allowed.max(1) + 1, "{sum} > {allowed}");

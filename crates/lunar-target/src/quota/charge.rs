@@ -1,4 +1,4 @@
-//! Paying while a command runs, for what it moves in pieces.
+//! Quota charges of running commands, for data that they move in pieces.
 
 use super::limit::Cost;
 use crate::abort::{AbortSignal, Aborted};
@@ -10,23 +10,24 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// Who pays for a running command.
+/// Quota account of a running command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct QuotaCharge {
-    /// `None`: nobody, it is free.
+    /// The charged session; `None` if the command is free.
     session: Option<Arc<Session>>,
-    /// What the command holds up others with, unless it has to wait for its turn.
+    /// Place of the command in the task set, which blocks other tasks; given back while the command
+    /// waits for its quota.
     place: Option<Arc<TaskPlace>>,
 }
 
 impl QuotaCharge {
-    /// Of a command of this session with this place, if it has one.
+    /// The account of a command of this session with this place, if it has one.
     pub(crate) fn of(session: &Arc<Session>, place: Option<TaskPlace>) -> Self {
         Self { session: Some(Arc::clone(session)), place: place.map(Arc::new) }
     }
 
-    /// Pays for a piece, waiting for its turn, without its place in the task set. No lock that
-    /// others want may be held.
+    /// Charges a piece. Waits for the command's turn, without its place in the task set. The caller
+    /// must hold no lock that other commands may wait for.
     pub(crate) async fn pay(
         &self,
         unit: &Arc<LogicalUnit>,
@@ -52,7 +53,7 @@ impl QuotaCharge {
         }
     }
 
-    /// Whether what it does to `unit` is limited.
+    /// True when the command's work on `unit` is limited.
     pub(crate) fn is_limited(&self, unit: &LogicalUnit) -> bool {
         let session = self.session.as_ref();
         session.is_some_and(|session| session.quota.is_limited_at(&unit.quota))

@@ -1,12 +1,12 @@
 //! The waiters at a limit, in the order of their turns: start-time fair queueing on two levels.
 //!
-//! Owners take turns, and below each owner its sessions do. An owner is what it is for memory
-//! (decision 095): the connections of one address, and of these the ones that have proven to be
-//! the same user. So the number of its sessions gives nobody a larger share of a limit.
+//! Owners take turns, and below each owner its sessions do. Owners are the same as for memory
+//! (decision 095): the connections of one address, and of these the ones that have proven to be the
+//! same user. Therefore more sessions do not give an owner a larger share of a limit.
 //!
-//! Each owner has a mark, and below it each of its sessions: how much of the limit's time it has
-//! had. The one with the smallest mark goes first, so that a session with a deep queue takes no
-//! more than one that has a single command at a time. An owner or a session that is new or was
+//! Each owner has a mark, and below it each of its sessions: the amount of the limit's time that it
+//! has had. The waiter with the smallest mark goes first, so that a session with a deep queue takes
+//! no more than one that has a single command at a time. An owner or a session that is new or was
 //! away begins at the mark of the last one that went: it has saved up nothing, and waits for no
 //! more than one turn of each other.
 
@@ -15,16 +15,17 @@ use crate::memory::OwnerKey;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::task::Waker;
 
-/// Owners without a session whose marks are remembered: those that are furthest ahead of the
-/// others. Otherwise an owner that logs in anew for each large command would pay for none.
+/// Number of owners without a session whose marks are remembered: those that are furthest ahead of
+/// the others. Otherwise an owner that logs in anew for each large command would not be charged for
+/// any.
 const REMEMBERED_OWNERS_MAX: usize = 256;
 
 /// An owner in the queue of one limit.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Ord, PartialOrd)]
 pub(super) struct OwnerNumber(u64);
 
-/// A place among those that wait. Below an owner places are ordered by the mark of their session,
-/// then by arrival.
+/// A position in the queue. Positions of an owner are ordered by the mark of their session, then by
+/// arrival.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
 pub(super) struct QueuePosition {
     owner: OwnerNumber,
@@ -45,14 +46,14 @@ struct Waiter {
 struct OwnerQueue {
     key: OwnerKey,
     sessions: usize,
-    /// How much of the limit's time the owner has had.
+    /// Amount of the limit's time that the owner has had.
     mark: u64,
-    /// Decides between owners with the same mark: when this one went last, or began to wait.
+    /// Tie-breaker between owners with the same mark: when this one went last, or began to wait.
     turn: u64,
     /// The largest mark that a session of the owner had when it went.
     session_mark: u64,
     waiting: BTreeMap<QueuePosition, Waiter>,
-    /// Waiters that did not come when it was their turn: as if they were not there.
+    /// Waiters that did not come when it was their turn; they are passed over.
     late: BTreeMap<QueuePosition, Waiter>,
 }
 
@@ -67,7 +68,7 @@ pub(super) struct FairQueue {
     remembered: BTreeSet<(u64, OwnerNumber)>,
     /// The largest mark that an owner had when one of its sessions went.
     mark: u64,
-    /// Numbers owners, arrivals and turns.
+    /// Last number given to an owner, an arrival or a turn.
     last_number: u64,
 }
 
@@ -84,7 +85,7 @@ impl FairQueue {
         number
     }
 
-    /// Removes a session that has no place. An owner without sessions is forgotten as soon as a
+    /// Removes a session that has no waiters. An owner without sessions is forgotten as soon as a
     /// new one would begin with the same mark.
     pub(super) fn remove_session(&mut self, number: OwnerNumber) {
         let Some(queue) = self.queues.get_mut(&number) else { return };
@@ -103,7 +104,7 @@ impl FairQueue {
         }
     }
 
-    /// Takes a place for a session with this mark.
+    /// Adds a waiter for a session with this mark.
     pub(super) fn enter(&mut self, owner: OwnerNumber, mark: u64) -> QueuePosition {
         let arrival = self.next_number();
         let enter = |queue: &mut OwnerQueue| {
@@ -117,7 +118,7 @@ impl FairQueue {
         self.change(owner, enter).unwrap_or(QueuePosition { owner, mark, arrival })
     }
 
-    /// Notes that the waiter has come to ask for its turn, and its cost.
+    /// Notes that the waiter has asked for its turn, with its cost.
     pub(super) fn ask(&mut self, place: QueuePosition, cost: Cost) {
         let ask = |queue: &mut OwnerQueue| {
             if let Some(waiter) = queue.late.remove(&place) {
@@ -130,7 +131,7 @@ impl FairQueue {
         self.change(place.owner, ask);
     }
 
-    /// Gives a place up.
+    /// Removes a waiter.
     pub(super) fn leave(&mut self, place: QueuePosition) {
         self.change(place.owner, |queue| {
             queue.waiting.remove(&place);
@@ -147,8 +148,8 @@ impl FairQueue {
         });
     }
 
-    /// Lets a waiter go that takes so much of the limit's time. Returns the mark of its session
-    /// from now on.
+    /// Removes a waiter that goes now and takes this much of the limit's time. Returns the new mark
+    /// of its session.
     pub(super) fn go(&mut self, place: QueuePosition, nanos: u64) -> u64 {
         let turn = self.next_number();
         let go = |queue: &mut OwnerQueue| {
@@ -163,8 +164,8 @@ impl FairQueue {
         place.mark.saturating_add(nanos)
     }
 
-    /// The one whose turn is next, and the one that watches it: of the owner that is next, if
-    /// there is another one.
+    /// The next waiter, and the one that watches it: the first of the next owner, if there is
+    /// another one.
     pub(super) fn first_two(&self) -> [Option<QueuePosition>; 2] {
         let mut owners = self.order.values().filter_map(|number| self.queues.get(number));
         let places = |queue: &'_ OwnerQueue| -> [Option<QueuePosition>; 2] {
@@ -175,7 +176,7 @@ impl FairQueue {
         [first, owners.next().map_or(second, |queue| places(queue)[0])]
     }
 
-    /// True if nobody waits; late ones do not count.
+    /// True if there is no waiter; late ones do not count.
     pub(super) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
@@ -185,7 +186,7 @@ impl FairQueue {
         self.queues.get(&place.owner)?.waiting.get(&place)?.cost
     }
 
-    /// Leaves the waker of a waiter.
+    /// Stores the waker of a waiter.
     pub(super) fn set_waker(&mut self, place: QueuePosition, waker: &Waker) {
         if let Some(waiter) = self.waiter(place) {
             waiter.waker = Some(waker.clone());
@@ -209,7 +210,7 @@ impl FairQueue {
         self.queues.get_mut(&place.owner)?.waiting.get_mut(&place)
     }
 
-    /// Changes the queue of an owner, and with it where the owner stands among the others.
+    /// Changes the queue of an owner, and updates the owner's position among the others.
     fn change<T>(
         &mut self,
         owner: OwnerNumber,
@@ -252,7 +253,7 @@ mod tests {
     }
 
     /// Goal: marks of owners that are gone are remembered while they matter, and not all of them:
-    /// addresses cost nothing, memory does.
+    /// addresses cost a peer nothing, but memory is limited.
     #[test]
     fn owners_that_are_gone_are_remembered_within_bounds() {
         let mut queue = FairQueue::default();

@@ -1,9 +1,9 @@
-//! Whose turn it is at a limit, as a plain value. [`FairQueue`] says in which order waiters go,
-//! buckets say when.
+//! Scheduler of the waiters at a limit, as a plain value. [`FairQueue`] defines the order of
+//! waiters, and buckets the time.
 //!
-//! Each is asked on its own core. A core that is held up, as by a write that the system does not
-//! return from, must not hold up the others: the second watches the first, and goes before it when
-//! it does not come.
+//! Each waiter is polled on its own core. A core that is blocked, as by a write that does not
+//! return from the system, must not delay the others: the second waiter watches the first, and goes
+//! before the first if that does not come.
 
 use super::bucket::Bucket;
 use super::fair_queue::{FairQueue, OwnerNumber, QueuePosition};
@@ -13,32 +13,32 @@ use lunar_wire::Time;
 use std::task::Waker;
 use std::time::Duration;
 
-/// How long the one whose turn it is may take to come.
+/// Time that the waiter whose turn it is may take to come.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// What the one that waits is told.
+/// Answer to a waiter that asks for its turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SchedulerAnswer {
-    /// It may go, and has paid; this is its mark from now on.
+    /// The waiter may go, and has been charged; with the new mark of its session.
     Go(u64),
-    /// Its turn comes then.
+    /// The turn of the waiter comes at this time.
     At(Time),
-    /// Somebody is before it: it will be woken.
+    /// Another waiter is ahead: this one will be woken.
     Behind,
 }
 
-/// A limit and those that wait at it.
+/// A limit and its waiters.
 #[derive(Debug, Default)]
 pub(super) struct FairScheduler {
     commands: Option<Bucket>,
     bytes: Option<Bucket>,
     queue: FairQueue,
-    /// The one whose turn it is, and since when that is known.
+    /// The waiter whose turn it is, and since when.
     due: Option<(QueuePosition, Time)>,
 }
 
 impl FairScheduler {
-    /// Another limit from now on. Returns who should look again.
+    /// Changes the limit from now on. Returns the wakers of the waiters that must ask again.
     pub(super) fn set(&mut self, limit: Limit, now: Time) -> Vec<Waker> {
         set_bucket(&mut self.commands, limit.iops(), now);
         set_bucket(&mut self.bytes, limit.bytes_per_second(), now);
@@ -55,8 +55,8 @@ impl FairScheduler {
         self.queue.remove_session(owner);
     }
 
-    /// Whether a session with this mark, which is not waiting yet, could go at once: then it has
-    /// paid, and has the returned mark.
+    /// Charges a session with this mark, which is not waiting, if it can go at once; returns its
+    /// new mark.
     pub(super) fn try_go(
         &mut self,
         owner: OwnerNumber,
@@ -71,12 +71,12 @@ impl FairScheduler {
         Some(self.go(place, cost, now))
     }
 
-    /// Takes a place for a session with this mark.
+    /// Adds a waiter for a session with this mark.
     pub(super) fn enter(&mut self, owner: OwnerNumber, mark: u64) -> QueuePosition {
         self.queue.enter(owner, mark)
     }
 
-    /// Asks for the turn; who does not get it leaves its waker.
+    /// Asks for the turn of a waiter; its waker is stored if it has to wait.
     pub(super) fn ask(
         &mut self,
         place: QueuePosition,
@@ -88,7 +88,7 @@ impl FairScheduler {
         self.queue.ask(place, cost);
         let until = match self.queue.first_two() {
             [Some(first), _] if first == place => {
-                // It has come: it is not late, however long the limit keeps it waiting.
+                // The waiter has come: it is not late, however long the limit delays it.
                 self.due = None;
                 ready_at
             }
@@ -105,7 +105,7 @@ impl FairScheduler {
         SchedulerAnswer::At(until)
     }
 
-    /// When the second goes before the first, unless the first goes until then.
+    /// Time at which the second waiter goes before the first, unless the first has gone by then.
     fn watch(&mut self, first: QueuePosition, ready_at: Time, now: Time) -> Time {
         let first_at = self.queue.cost(first).map_or(now, |cost| self.ready_at(cost, now));
         if first_at > now {
@@ -124,12 +124,12 @@ impl FairScheduler {
         ready_at.max(since.after(GRACE))
     }
 
-    /// Gives a place up.
+    /// Removes a waiter.
     pub(super) fn leave(&mut self, place: QueuePosition) {
         self.queue.leave(place);
     }
 
-    /// The one whose turn is next, and the one that watches it: to be woken whenever somebody
+    /// Wakers of the next waiter and of the one that watches it, to be woken whenever a waiter
     /// goes, comes or leaves.
     pub(super) fn next(&mut self) -> Vec<Waker> {
         let next = self.queue.first_two().into_iter().flatten();
@@ -181,26 +181,26 @@ mod tests {
 
     const ONE: Cost = Cost { commands: 1, bytes: 4096 };
 
-    /// A session of the owner of this number.
+    /// Adds a session of the owner with this number.
     fn session(turns: &mut FairScheduler, owner: u32) -> OwnerNumber {
         turns.add_session(&OwnerKey::of_address(std::net::Ipv4Addr::from(owner).into()))
     }
 
-    /// Has the only session of an owner take a place.
+    /// Adds a waiter for the only session of an owner.
     fn enter(turns: &mut FairScheduler, owner: u32) -> QueuePosition {
         let session = session(turns, owner);
         turns.enter(session, 0)
     }
 
-    /// Runs sessions of as many owners that always have a next command, for so long; what each has
-    /// done.
+    /// Runs sessions of different owners that always have a next command, until `until`; returns
+    /// the number of commands of each.
     fn run(turns: &mut FairScheduler, costs: &[Cost], until: Time) -> Vec<u64> {
         let sessions: Vec<_> = costs.iter().enumerate().map(|(at, cost)| (at, *cost)).collect();
         run_owners(turns, &sessions, at(0), until)
     }
 
-    /// Runs sessions of the owners of these numbers that always have a next command. Returns how
-    /// many commands of each have gone.
+    /// Runs sessions of the owners with these numbers that always have a next command. Returns the
+    /// number of commands of each session.
     fn run_owners(
         turns: &mut FairScheduler,
         sessions: &[(usize, Cost)],
@@ -235,8 +235,8 @@ mod tests {
         done
     }
 
-    /// Goal: who moves much with each command and who moves little get the same share of the
-    /// bandwidth, whatever the order of asking.
+    /// Goal: an owner that moves much with each command and one that moves little get the same
+    /// share of the bandwidth, whatever the order of asking.
     #[test]
     fn shares_are_of_time_not_of_commands() {
         let large = Cost { commands: 1, bytes: 1 << 20 };
@@ -256,7 +256,8 @@ mod tests {
     }
 
     /// Fault: 2,000 sessions of one address left another host 2 of 5,000 commands a second at a
-    /// unit with a limit, and each of these took 3.2 s: shares were those of sessions. Method: 200.
+    /// unit with a limit, and each of these took 3.2 s, since sessions and not owners had the
+    /// shares. Method: 200 sessions.
     #[test]
     fn a_limit_is_shared_by_owners_whatever_their_sessions() {
         let mut turns = turns(Some(1000), None);
@@ -271,7 +272,7 @@ mod tests {
         assert!(most - least <= 1, "sessions of one owner: {least} to {most}");
     }
 
-    /// Goal: sessions below an owner share by time, not by commands, as owners do.
+    /// Goal: sessions of one owner share by time, not by commands, as owners do.
     #[test]
     fn sessions_of_an_owner_share_its_share_evenly() {
         let large = Cost { commands: 1, bytes: 1 << 20 };
@@ -283,7 +284,7 @@ mod tests {
         assert!((bytes[0] + bytes[1]).abs_diff(bytes[2]) <= 2 << 20, "{bytes:?}");
     }
 
-    /// Goal: an owner that logs in anew for each large command pays for it all the same.
+    /// Goal: an owner that logs in anew for each large command is charged for it all the same.
     #[test]
     fn an_owner_that_logs_in_anew_has_no_advantage() {
         let large = Cost { commands: 1, bytes: 64 << 20 };
@@ -320,8 +321,8 @@ mod tests {
         assert!(bytes[0].abs_diff(bytes[1]) <= 2 * large.bytes, "{bytes:?}");
     }
 
-    /// Goal: an owner or a session that was away for long, or is new, is not let before all others
-    /// for as long, nor do they go before it.
+    /// Goal: an owner or a session that was away for long, or is new, gets no precedence for its
+    /// absence, and the others get none over it.
     #[test]
     fn absence_is_not_saved_up() {
         let mut turns = turns(Some(1000), None);
@@ -337,11 +338,11 @@ mod tests {
         turns.remove_session(away);
     }
 
-    /// Goal: a waiter that does not come when it is its turn, because its core is held up, holds
-    /// up nobody for longer than a moment; when it comes it is the first again.
+    /// Goal: a waiter that does not come when it is its turn, because its core is blocked, delays
+    /// the others only for a moment; when it comes it is the first again.
     #[test]
     fn who_does_not_come_is_passed() {
-        // Of one owner, or each of another one.
+        // All of one owner, each of another one, or mixed.
         for owners in [[1; 5], [1, 2, 3, 4, 5], [1, 1, 2, 2, 2]] {
             let mut turns = turns(Some(100), None);
             let stuck = enter(&mut turns, owners[0]);
@@ -370,7 +371,7 @@ mod tests {
         }
     }
 
-    /// Fault: where the limit kept a waiter for longer than the time that it may take to come, the
+    /// Fault: if the limit delayed a waiter for longer than the time that it may take to come, the
     /// next one went before it when both came at the same moment.
     #[test]
     fn a_waiter_that_has_come_is_not_late() {
@@ -408,7 +409,7 @@ mod tests {
         assert_eq!(turns.next().len(), 1, "the second is to be woken");
         assert!(matches!(turns.ask(second, ONE, at(0), Waker::noop()), SchedulerAnswer::Go(_)));
         assert!(turns.queue.is_empty() && turns.next().is_empty());
-        // A burst of one: the next has to wait for its tenth of a second.
+        // A burst of one command: the next has to wait for a tenth of a second.
         let third = enter(&mut turns, 3);
         let SchedulerAnswer::At(time) = turns.ask(third, ONE, at(0), Waker::noop()) else {
             panic!()

@@ -1,16 +1,16 @@
-//! What a limit is.
+//! Limits of commands and bytes per second.
 
 use crate::Error;
 
-/// The least a limit of commands may be: 128 commands, a full window, then take 13 seconds. An
-/// initiator gives a command up after some time (Linux: 30 seconds) and resets what it can.
+/// The smallest limit of commands per second: 128 commands, a full window, then take 13 seconds. An
+/// initiator aborts a command after some time (Linux: 30 seconds) and begins to reset.
 pub const IOPS_MIN: u64 = 10;
 
-/// The least a limit of bandwidth may be, 10 Mbit/s: 32 commands of 1 MiB, as much as Linux has in
-/// flight at one disk, then take 27 seconds.
+/// The smallest limit of bandwidth, 10 Mbit/s: 32 commands of 1 MiB, as many as Linux has in flight
+/// at one disk, then take 27 seconds.
 pub const BYTES_PER_SECOND_MIN: u64 = 10_000_000 / 8;
 
-/// How much may be done a second; by default as much as there is.
+/// A limit of work per second; the default limits nothing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Hash)]
 pub struct Limit {
     iops: Option<u64>,
@@ -21,7 +21,7 @@ impl Limit {
     /// No limit.
     pub const NONE: Self = Self { iops: None, bytes_per_second: None };
 
-    /// Commands that read or write, and bytes that they move, a second.
+    /// Creates a limit of commands that read or write, and of bytes that they move, per second.
     ///
     /// # Errors
     /// One is below [`IOPS_MIN`] or [`BYTES_PER_SECOND_MIN`].
@@ -44,32 +44,32 @@ impl Limit {
         Ok(Self { iops, bytes_per_second })
     }
 
-    /// Commands that read or write, a second.
+    /// Commands that read or write, per second.
     pub fn iops(&self) -> Option<u64> {
         self.iops
     }
 
-    /// Bytes a second.
+    /// Bytes per second.
     pub fn bytes_per_second(&self) -> Option<u64> {
         self.bytes_per_second
     }
 
-    /// It limits nothing.
+    /// True when this limits nothing.
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }
 }
 
-/// A limit for what one initiator does, all its sessions together.
+/// A limit for one initiator, for all its sessions together.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct InitiatorLimit {
-    /// Of this name; `None`: of each initiator that no other entry names.
+    /// Name of the initiator; `None`: each initiator that no other entry names.
     pub initiator: Option<String>,
-    /// How much.
+    /// The limit.
     pub limit: Limit,
 }
 
-/// The limit for `initiator`: an entry that names it comes before one for all.
+/// The limit for `initiator`: an entry that names it takes precedence over one for all.
 pub(super) fn limit_for(limits: &[InitiatorLimit], initiator: &str) -> Limit {
     let is_named = |entry: &&InitiatorLimit| {
         entry.initiator.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(initiator))
@@ -79,7 +79,7 @@ pub(super) fn limit_for(limits: &[InitiatorLimit], initiator: &str) -> Limit {
     entry.map_or(Limit::NONE, |entry| entry.limit)
 }
 
-/// What a command or a part of it costs.
+/// Cost of a command or of a part of it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Cost {
     pub(crate) commands: u64,

@@ -1,8 +1,9 @@
-//! Limits of commands and of bytes a second: for a unit, for an initiator at a target, and for an
+//! Limits of commands and of bytes per second: for a unit, for an initiator at a target, and for an
 //! initiator at a unit. Decision 073.
 //!
-//! A command over its share is not refused, it waits: before it enters the task set of its unit,
-//! before more of its data is asked for, in order with its session's other commands for that unit.
+//! A command beyond its share is not refused, but waits: before it enters the task set of its unit,
+//! and before more of its data is requested, in order with its session's other commands for that
+//! unit.
 
 mod bucket;
 mod charge;

@@ -1,4 +1,4 @@
-//! A limit that commands of several sessions, on several cores, wait at.
+//! Rate limiters, at which commands of several sessions on several cores wait.
 
 use super::fair_queue::{OwnerNumber, QueuePosition};
 use super::fair_scheduler::{FairScheduler, SchedulerAnswer};
@@ -14,16 +14,16 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use tokio::time::Sleep;
 
-/// One for all limits: a unit may outlive its server.
+/// Clock of all limiters: a unit may outlive its server.
 static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::start);
 
-/// Below this count of entries, gates that are gone are not searched for.
+/// Number of entries below which limiters that are gone are not searched for.
 const KNOWN_GATES_MIN: usize = 64;
 
-/// A limit, and those that wait at it.
+/// A limit, and its waiters.
 #[derive(Debug, Default)]
 pub(super) struct RateLimiter {
-    /// There is a limit: looked at without the lock.
+    /// True when there is a limit: read without the lock.
     limited: AtomicBool,
     limit: Mutex<Limit>,
     turns: Mutex<FairScheduler>,
@@ -38,7 +38,7 @@ impl RateLimiter {
         *lock(&self.limit)
     }
 
-    /// Another limit, from now on; those that wait look again.
+    /// Changes the limit from now on; waiters check again.
     pub(super) fn set(&self, limit: Limit) {
         let mut current = lock(&self.limit);
         if *current == limit {
@@ -55,23 +55,23 @@ impl RateLimiter {
     }
 }
 
-/// One session's way through a gate.
+/// One session's entry at a limiter.
 #[derive(Debug)]
 pub(super) struct SessionLimiter {
     gate: Arc<RateLimiter>,
     owner: OwnerNumber,
-    /// How much of the limit's time the session has had, among those of its owner.
+    /// Amount of the limit's time that the session has had, among the sessions of its owner.
     mark: AtomicU64,
 }
 
 impl SessionLimiter {
-    /// The way of a session of this owner.
+    /// Adds a session of this owner to a limiter.
     pub(super) fn new(gate: Arc<RateLimiter>, owner: &OwnerKey) -> Self {
         let owner = gate.turns().add_session(owner);
         Self { gate, owner, mark: AtomicU64::new(0) }
     }
 
-    /// Passes and pays, if that needs no waiting.
+    /// Charges `cost` if no waiting is needed.
     pub(super) fn try_pass(&self, cost: Cost) -> bool {
         if !self.gate.is_limited() {
             return true;
@@ -84,7 +84,8 @@ impl SessionLimiter {
         went.is_some()
     }
 
-    /// Waits for its turn, and pays. Dropped before, it has paid nothing.
+    /// Waits for the session's turn, and charges `cost`. Nothing is charged if the future is
+    /// dropped before.
     pub(super) async fn pass(&self, cost: Cost) {
         if self.try_pass(cost) {
             return;
@@ -92,7 +93,7 @@ impl SessionLimiter {
         let mark = self.mark.load(Ordering::Relaxed);
         let place = self.gate.turns().enter(self.owner, mark);
         let waiting = WaitingPosition { gate: &self.gate, place };
-        // It may be before the one that has set its timer.
+        // This waiter may be ahead of the one that has set its timer.
         waiting.wake_next();
         let mut timer = None;
         let mark = poll_fn(|context| waiting.poll(cost, &mut timer, context)).await;
@@ -106,7 +107,7 @@ impl Drop for SessionLimiter {
     }
 }
 
-/// A place at a gate, given up when dropped.
+/// A position at a limiter, given up when dropped.
 struct WaitingPosition<'a> {
     gate: &'a RateLimiter,
     place: QueuePosition,
@@ -151,17 +152,18 @@ impl Drop for WaitingPosition<'_> {
     }
 }
 
-/// An initiator that a limit is for.
+/// An initiator that a limit applies to.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct InitiatorKey {
     /// Initiator name, in lower case.
     pub(crate) name: String,
-    /// `None`: the name is proven. Otherwise the name counts as another initiator at each origin:
-    /// nobody uses up the limit of an initiator by claiming its name (decision 092).
+    /// Origin of an unproven name; `None` if the name is proven. An unproven name counts as another
+    /// initiator at each origin: no peer uses up the limit of an initiator by claiming its name
+    /// (decision 092).
     pub(crate) origin: Option<Origin>,
 }
 
-/// Gates of the initiators at a target or at a unit, each for all sessions of one.
+/// Limiters of the initiators at a target or at a unit, one for all sessions of an initiator.
 #[derive(Debug, Default)]
 pub(crate) struct InitiatorLimiters {
     state: Mutex<State>,
@@ -172,13 +174,13 @@ pub(crate) struct InitiatorLimiters {
 struct State {
     limits: Vec<InitiatorLimit>,
     gates: HashMap<InitiatorKey, Weak<RateLimiter>>,
-    /// Gates that lived when entries were removed last.
+    /// Number of live limiters at the last removal of entries.
     live_at_removal: usize,
 }
 
 impl State {
-    /// Removes the gates that are gone, once the entries have doubled since the last removal: a
-    /// constant cost for each new gate.
+    /// Removes limiters that are gone, once the entries have doubled since the last removal: a
+    /// constant cost for each new limiter.
     fn remove_gone(&mut self) {
         if self.gates.len() < KNOWN_GATES_MIN.max(2 * self.live_at_removal) {
             return;
@@ -189,12 +191,12 @@ impl State {
 }
 
 impl InitiatorLimiters {
-    /// Somebody may be limited.
+    /// True when some initiator may be limited.
     pub(super) fn is_limited(&self) -> bool {
         self.limited.load(Ordering::Acquire)
     }
 
-    /// The gate of an initiator.
+    /// The limiter of an initiator.
     pub(super) fn of(&self, initiator: &InitiatorKey) -> Arc<RateLimiter> {
         let mut state = lock(&self.state);
         if let Some(gate) = state.gates.get(initiator).and_then(Weak::upgrade) {
@@ -248,7 +250,7 @@ mod tests {
         gate
     }
 
-    /// Goal: those that wait go by timer, one after the other; nobody has to poll them.
+    /// Goal: waiters are woken by timer, one after the other; no caller has to poll them.
     #[test]
     fn waiters_are_woken() {
         let gate = gate(100);
@@ -267,8 +269,8 @@ mod tests {
         assert!(gate.turns().next().is_empty());
     }
 
-    /// Goal: one that gives up while its turn is next does not keep the others waiting, and one
-    /// that waits goes at once when the limit is lifted.
+    /// Goal: a waiter that gives up while its turn is next does not delay the others, and a waiter
+    /// goes at once when the limit is lifted.
     #[test]
     fn giving_up_and_lifting() {
         let gate = gate(10);
@@ -293,8 +295,8 @@ mod tests {
         assert!(ways[0].try_pass(ONE) && gate.limit().is_none());
     }
 
-    /// Goal: a limit is used whole and not exceeded, and those that wait share it evenly.
-    /// Method: 20 seconds of a clock that stands still while anybody has something to do.
+    /// Goal: a limit is fully used and not exceeded, and waiters share it evenly. Method: 20
+    /// seconds of a clock that stands still while any task has work to do.
     #[test]
     fn the_rate_is_kept_to_the_command() {
         const SECONDS: u64 = 20;
@@ -314,7 +316,7 @@ mod tests {
                 });
                 futures_util::future::join_all(each).await
             });
-            // What may pass at once comes on top, and one that the rate is short of.
+            // The burst comes on top, and one command that overdraws the rate.
             let bounds = 100 * SECONDS..=100 * SECONDS + 6;
             assert!(bounds.contains(&went.iter().sum()), "{went:?} of {limit:?}");
             let (most, least) = (went.iter().max().unwrap(), went.iter().min().unwrap());
@@ -322,7 +324,7 @@ mod tests {
         }
     }
 
-    /// How many commands of a session have passed by then.
+    /// Number of commands of a session that have passed until `until`.
     async fn pass_until(way: SessionLimiter, cost: Cost, until: tokio::time::Instant) -> u64 {
         let mut went = 0;
         while tokio::time::timeout_at(until, way.pass(cost)).await.is_ok() {

@@ -1,9 +1,9 @@
-//! The commands of one session at one unit that wait, in order.
+//! Queue of the commands of one session at one unit that wait for a limit.
 //!
-//! They wait before they enter the unit's task set, so that nobody else's command is kept waiting
-//! by them; and are judged anew when they enter, as commands that have just come. What need not
-//! wait for a limit goes past them, unless an ORDERED one or one at the HEAD OF QUEUE is in between
-//! (SAM-5 §8).
+//! They wait before they enter the unit's task set, so that they delay no command of another
+//! session; they are judged anew when they enter, like commands that have just arrived. Commands
+//! that need not wait for a limit pass them, unless an ORDERED or HEAD OF QUEUE command is in
+//! between (SAM-5 §8).
 
 use super::InitiatorLimiters;
 use super::limit::{Cost, Limit};
@@ -16,14 +16,14 @@ use lunar_scsi::plan::LbaRange;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The whole line is one range: its head has it alone.
+/// The range that stands for the whole queue: its head holds it alone.
 const HEAD: LbaRange = LbaRange { lba: 0, count: 1 };
 
-/// Memory of a session at a unit with limits, once it has sent a command there: its line, and what
-/// the limits know of its initiator and of its owner. 4,870 bytes were measured, with short names.
+/// Memory of a session at a unit with limits, once it has sent a command there: its queue, and the
+/// limiters' state for its initiator and its owner. 4,870 bytes were measured, with short names.
 const LINE_BYTES: usize = 6 << 10;
 
-/// There is no memory for another line.
+/// Error: there is no memory for another queue.
 #[derive(Debug)]
 pub(crate) struct NoRoomForLine;
 
@@ -52,22 +52,22 @@ impl UnitQuota {
     }
 }
 
-/// What a session has to do with limits.
+/// Quota state of a session.
 #[derive(Debug)]
 pub(crate) struct SessionQuota {
     initiator: InitiatorKey,
-    /// The session has a part of this owner's share of each limit.
+    /// Owner whose share of each limit the session takes part in.
     owner: OwnerKey,
     at_target: Arc<RateLimiter>,
-    /// Lines are charged to it.
+    /// Account to which queues are charged.
     memory: BufferPool,
     lines: Mutex<Vec<Arc<SessionQueue>>>,
-    /// How many wait, at all units.
+    /// Number of waiting commands, at all units.
     waiting: Arc<AtomicUsize>,
 }
 
 impl SessionQuota {
-    /// Of a session of this owner, whose initiator uses a target with these gates.
+    /// Quota of a session of this owner, whose initiator uses a target with these limiters.
     pub(crate) fn new(
         initiator: InitiatorKey,
         owner: OwnerKey,
@@ -84,23 +84,24 @@ impl SessionQuota {
         }
     }
 
-    /// How many commands wait for a limit.
+    /// Number of commands that wait for a limit.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
 
-    /// True if there is anything to wait for at a unit: a limit, or commands that wait already.
+    /// True if commands may have to wait at a unit: for a limit, or behind commands that wait
+    /// already.
     #[inline]
     pub(crate) fn is_limited_at(&self, unit: &UnitQuota) -> bool {
         unit.is_limited() || self.at_target.is_limited() || self.waiting() > 0
     }
 
-    /// The line at a unit, if a command of the session has been in it.
+    /// The queue at a unit, if a command of the session has been in it.
     pub(crate) fn known_line(&self, unit: &Arc<UnitQuota>) -> Option<Arc<SessionQueue>> {
         find(&self.lines(), unit)
     }
 
-    /// The line at a unit, if there is memory for it.
+    /// The queue at a unit, if there is memory for it.
     pub(crate) fn line(&self, unit: &Arc<UnitQuota>) -> Result<Arc<SessionQueue>, NoRoomForLine> {
         let mut lines = self.lines();
         if let Some(line) = find(&lines, unit) {
@@ -110,7 +111,7 @@ impl SessionQuota {
         Ok(self.add_line(&mut lines, unit, charge))
     }
 
-    /// The line at a unit, for a command that has begun.
+    /// The queue at a unit, for a command that has begun.
     pub(crate) fn line_of_begun(&self, unit: &Arc<UnitQuota>) -> Arc<SessionQueue> {
         let mut lines = self.lines();
         let charge = || self.memory.charge(LINE_BYTES);
@@ -151,38 +152,38 @@ fn find(lines: &[Arc<SessionQueue>], unit: &Arc<UnitQuota>) -> Option<Arc<Sessio
     lines.iter().find(|line| Arc::ptr_eq(&line.unit, unit)).cloned()
 }
 
-/// The commands of one session at one unit that wait.
+/// The waiting commands of one session at one unit.
 #[derive(Debug)]
 pub(crate) struct SessionQueue {
     unit: Arc<UnitQuota>,
     order: Arc<RangeLocks>,
-    /// Held by those at the HEAD OF QUEUE that wait.
+    /// Held by waiting HEAD OF QUEUE commands.
     heads: Arc<RangeLocks>,
     waiting: AtomicUsize,
-    /// Those that nothing may pass.
+    /// Number of commands that no other may pass.
     barriers: AtomicUsize,
     session_waiting: Arc<AtomicUsize>,
-    /// Of the initiator at the unit, at the target; of all at the unit. One after the other, the
-    /// last one being the one that most share.
+    /// Limiters of the initiator at the unit, of the initiator at the target, and of all initiators
+    /// at the unit. A command passes them in this order, the most widely shared one last.
     ways: [SessionLimiter; 3],
     _charge: MemoryCharge,
 }
 
-/// A command in line; it leaves when dropped.
+/// A command in the queue; it leaves when dropped.
 #[derive(Debug)]
 pub(crate) struct QueuedCommand {
     line: Arc<SessionQueue>,
     barrier: bool,
     queued: Option<RangeQueued>,
     first: Option<RangeGuard>,
-    /// Of one at the HEAD OF QUEUE.
+    /// Set for a HEAD OF QUEUE command.
     at_head: Option<RangeQueued>,
-    /// How many gates it has passed.
+    /// Number of limiters that it has passed.
     passed: usize,
 }
 
 impl SessionQueue {
-    /// Whether a command has to queue here before anyone looks at what it does.
+    /// True when a command has to queue here before its plan is judged.
     pub(crate) fn holds(&self, attribute: TaskAttribute) -> bool {
         match attribute {
             TaskAttribute::HEAD_OF_QUEUE => false,
@@ -191,12 +192,13 @@ impl SessionQueue {
         }
     }
 
-    /// Nobody waits.
+    /// True when no command waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.load(SeqCst) == 0
     }
 
-    /// Takes the last place, or the first for HEAD OF QUEUE. Before were `passed` gates.
+    /// Adds a command at the end, or at the front for HEAD OF QUEUE. It has passed `passed`
+    /// limiters already.
     pub(crate) fn enter(
         self: &Arc<Self>,
         attribute: TaskAttribute,
@@ -218,13 +220,13 @@ impl SessionQueue {
         }
     }
 
-    /// Passes the gates as far as that needs no waiting; an error says how many.
+    /// Passes the limiters as far as no waiting is needed; the error is the number of those passed.
     pub(crate) fn try_pass(&self, cost: Cost) -> Result<(), usize> {
         let mut ways = self.ways.iter().enumerate();
         ways.find(|(_, way)| !way.try_pass(cost)).map_or(Ok(()), |(passed, _)| Err(passed))
     }
 
-    /// Pays for a part of a command that runs.
+    /// Charges a part of a running command.
     pub(crate) async fn pay(&self, cost: Cost) {
         for way in &self.ways {
             way.pass(cost).await;
@@ -233,14 +235,15 @@ impl SessionQueue {
 }
 
 impl QueuedCommand {
-    /// Waits until all who came before have gone.
+    /// Waits until all earlier commands have gone.
     pub(crate) async fn first(&mut self) {
         if let Some(queued) = self.queued.take() {
             self.first = Some(queued.granted().await);
         }
     }
 
-    /// Being the first, waits until it may go. Each gate is paid when it is passed.
+    /// Waits until the command is the first, and then until it may go. Each limiter is charged when
+    /// it is passed.
     pub(crate) async fn pass(&mut self, cost: Cost) {
         self.first().await;
         for way in self.line.ways.iter().skip(self.passed) {
@@ -248,7 +251,7 @@ impl QueuedCommand {
             self.passed += 1;
         }
         if self.at_head.is_none() {
-            // Those that came to the head meanwhile go before it.
+            // Commands that came to the head meanwhile go before it.
             drop(self.line.heads.lock(HEAD, true).await);
         }
     }
@@ -267,8 +270,8 @@ mod tests {
     use super::*;
     use lunar_block::{MemoryBudget, MemoryKind};
 
-    /// Goal: a line is charged until its session is over; without memory there is no new one, but
-    /// for a command that has begun, and those that there are go on.
+    /// Goal: a queue is charged until its session ends; without memory no new queue is made, except
+    /// for a command that has begun, and existing queues go on.
     #[test]
     fn lines_are_charged() {
         const LIMIT: usize = 16 << 20;

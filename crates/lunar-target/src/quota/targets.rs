@@ -6,20 +6,21 @@ use crate::options::TargetOptions;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// By target; a target keeps its gates while its sessions do, whatever it is replaced by.
+/// Limits by target. A target keeps its limiters as long as its sessions last, even if it is
+/// replaced.
 #[derive(Debug, Default)]
 pub(crate) struct TargetQuotas {
     by_target: Mutex<HashMap<String, Arc<InitiatorLimiters>>>,
 }
 
 impl TargetQuotas {
-    /// The gates of a target.
+    /// The limiters of a target.
     pub(crate) fn of(&self, target: &str) -> Arc<InitiatorLimiters> {
         Arc::clone(self.map().entry(target.to_ascii_lowercase()).or_default())
     }
 
-    /// What is served changes. Limits that are the same in both are left alone: they may have been
-    /// set otherwise meanwhile.
+    /// Applies a change of the catalogue. Limits that are the same in both are left alone: they may
+    /// have been set to other values meanwhile.
     pub(crate) fn replace(&self, old: &[Arc<TargetOptions>], new: &[Arc<TargetOptions>]) {
         let limits = |targets: &[Arc<TargetOptions>]| -> HashMap<String, Vec<InitiatorLimit>> {
             let limits = targets.iter();

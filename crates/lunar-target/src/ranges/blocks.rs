@@ -1,12 +1,12 @@
-//! The blocks of a claim, and how many ranges of two claims overlap.
+//! The blocks of a claim, and the number of overlapping ranges of two claims.
 
 use lunar_scsi::plan::LbaRange;
 use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
-/// In how many spans a list is found at most. A list of 256 ranges would otherwise take 16 KiB
-/// more.
+/// Number of spans at most under which a list is indexed. A list of 256 ranges would otherwise take
+/// 16 KiB more.
 const SPANS_MAX: usize = 8;
 
 /// The blocks of one claim.
@@ -44,7 +44,7 @@ impl ClaimedBlocks {
         Self::List(sorted.into())
     }
 
-    /// How many pairs of a range of each overlap.
+    /// Number of overlapping pairs of a range of each.
     pub(super) fn overlaps(&self, other: &Self) -> usize {
         match (self, other) {
             (Self::Range(one), Self::Range(other)) => usize::from(overlap(*one, *other)),
@@ -73,7 +73,7 @@ impl ClaimedBlocks {
         self.ranges().next().is_none()
     }
 
-    /// Those of the blocks that do not lie before `lba`.
+    /// The blocks from `lba` on.
     pub(crate) fn starting_at(&self, lba: u64) -> Self {
         let cut = |range: LbaRange| {
             let start = range.lba.max(lba).min(end(range));
@@ -92,8 +92,8 @@ impl ClaimedBlocks {
         self.as_ranges().iter().filter(|range| range.count > 0).copied()
     }
 
-    /// Spans that cover all ranges, in order and apart from each other: of a long list less than
-    /// its ranges, with the blocks between them.
+    /// Spans that cover all ranges, in order and apart from each other. A long list has fewer spans
+    /// than ranges; they also cover the blocks between.
     pub(super) fn spans(&self) -> impl Iterator<Item = Range<u64>> {
         let (ranges, ranges_per_span) = match self {
             Self::Range(range) => (slice::from_ref(range), 1),
@@ -105,7 +105,7 @@ impl ClaimedBlocks {
         })
     }
 
-    /// The only range, if these are not a list.
+    /// The single range, unless this is a list.
     pub(super) fn as_range(&self) -> Option<LbaRange> {
         match self {
             Self::Range(range) => Some(*range),
@@ -132,7 +132,7 @@ impl OverlapCounter {
         self.ends.sort_unstable();
     }
 
-    /// As the sum of [`ClaimedBlocks::overlaps`] of all in the set.
+    /// Sum of [`ClaimedBlocks::overlaps`] over the set.
     pub(super) fn count(&self, blocks: &ClaimedBlocks) -> usize {
         let count = |range: LbaRange| {
             let begun = self.starts.partition_point(|start| *start < end(range));
@@ -150,8 +150,8 @@ fn overlap(a: LbaRange, b: LbaRange) -> bool {
     a.count > 0 && b.count > 0 && a.lba < end(b) && b.lba < end(a)
 }
 
-/// How many ranges of a list in order overlap `range`: those from the first that ends behind its
-/// beginning to the last that begins before its end.
+/// Number of ranges of a sorted list that overlap `range`: those from the first that ends behind
+/// its beginning to the last that begins before its end.
 fn list_overlaps(list: &[LbaRange], range: LbaRange) -> usize {
     if range.count == 0 {
         return 0;

@@ -1,10 +1,10 @@
-//! The claims of one kind by their blocks.
+//! Index of the claims of one kind by their blocks.
 
 use super::blocks::ClaimedBlocks;
 use super::interval_tree::IntervalTree;
 
-/// Claims by their blocks, the exclusive ones apart from the shared ones: a shared claim does not
-/// look at shared ones.
+/// Claims by their blocks. Exclusive and shared claims are kept apart: a shared claim need not look
+/// at shared ones.
 #[derive(Debug, Default)]
 pub(super) struct ClaimIndex {
     exclusive: IntervalTree,
@@ -37,7 +37,7 @@ impl ClaimIndex {
     }
 
     /// Calls `found` with each claim that may exclude one of these blocks, until it returns true.
-    /// Returns whether it has. A claim may be given more than once, or share no block, if it or
+    /// Returns true if it did. A claim may be passed more than once, or share no block, if it or
     /// `blocks` is a list ([`ClaimedBlocks::spans`]).
     pub(super) fn any(
         &self,

@@ -1,17 +1,17 @@
-//! The claims on ranges of one unit: those that are held and those that wait.
+//! The claims on ranges of one unit, held and waiting.
 //!
 //! Owners take turns. A claim becomes eligible when the earlier claims of its own owner that
 //! exclude it have ended. An eligible claim waits for the held claims that exclude it, and for
 //! those that became eligible before it. Eligible claims of one owner do not exclude each other:
-//! so an eligible claim waits for one claim of each other owner, or for several that run together.
-//! No claim goes before one that is already eligible, so that none waits for ever, however wide it
-//! is.
+//! therefore an eligible claim waits for one claim of each other owner, or for several that run
+//! together. No claim goes before one that is already eligible, so none waits for ever, however
+//! wide it is.
 //!
-//! An eligible claim counts the claims that keep it out; one that is not eligible counts those of
-//! its own owner only. A claim that begins or ends looks at those whose blocks overlap its own,
-//! found by block: at held and eligible ones, and at those of its own owner. It does not look at
-//! ineligible claims of other owners, nor at claims behind another one in a chain
-//! ([`OwnerQueue`]). So its cost does not grow with the number of claims elsewhere on the unit.
+//! An eligible claim counts the claims that block it; one that is not eligible counts those of its
+//! own owner only. A claim that begins or ends looks at those whose blocks overlap its own, found
+//! by block: at held and eligible ones, and at those of its own owner. It does not look at
+//! ineligible claims of other owners, nor at claims behind another one in a chain ([`OwnerQueue`]).
+//! Therefore its cost does not grow with the number of claims elsewhere on the unit.
 
 use super::blocks::{ClaimedBlocks, OverlapCounter};
 use super::claim_index::ClaimIndex;
@@ -24,59 +24,60 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// How many claims of one owner may wait at a unit. The end of a claim may cost time for each of
-/// its own owner.
+/// Number of claims of one owner that may wait at a unit. The end of a claim may cost time for each
+/// claim of its own owner.
 pub(super) const OWNER_WAITING_MAX: usize = 1024;
-/// How many claims of all owners together may wait at a unit, apart from one of each owner. Claims
-/// without an owner, which other limits bound, are not counted.
+/// Number of claims of all owners together that may wait at a unit, apart from one of each owner.
+/// Claims without an owner, which other limits bound, are not counted.
 pub(super) const WAITING_MAX: usize = 8192;
 
-/// Blocks that somebody holds or waits for.
+/// Blocks that an owner holds or waits for.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     pub(super) id: u64,
-    /// Where [`Claims`] has it, once it is held or waits.
+    /// Slot in [`Claims`], once the claim is held or waits.
     pub(super) slot: u32,
     pub(super) owner: ClaimOwner,
     pub(super) blocks: ClaimedBlocks,
     pub(super) exclusive: bool,
-    /// Reads wait for it as well.
+    /// True when reads wait for the claim as well.
     pub(super) blocks_readers: bool,
-    /// A piece of a third-party copy.
+    /// True for a piece of a third-party copy.
     pub(super) of_copy: bool,
 }
 
 /// The owner of a claim: connections of one address, and of these the ones that have proven to be
-/// the same user (decision 095). Compared by identity. `None`: the server itself, for which the
-/// limits are not.
+/// the same user (decision 095). Compared by identity. `None`: the server itself, to which the
+/// limits do not apply.
 pub(super) type ClaimOwner = Option<Arc<MemoryOwner>>;
 
 /// A claim in its slot.
 #[derive(Debug)]
 pub(super) struct ClaimEntry {
     pub(super) claim: Claim,
-    /// Where `held` has it; `None` while it waits.
+    /// Index in `held`; `None` while the claim waits.
     pub(super) held_at: Option<u32>,
-    /// Of a waiting claim: [`Blockers::all`] if it is eligible, [`Blockers::own`] if not.
+    /// Count of a waiting claim: [`Blockers::all`] if it is eligible, [`Blockers::own`] if not.
     pub(super) blockers: usize,
-    /// The order in which claims become eligible; [`HELD`] if it never waited. `None`: an earlier
-    /// one of its owner excludes it.
+    /// The order in which claims become eligible; [`HELD`] if it never waited. `None` while an
+    /// earlier claim of its owner excludes it.
     pub(super) turn: Option<u64>,
-    /// Others count it. False if it waits behind another one in a chain: its `blockers` is unused.
+    /// True when other claims count it. False if it waits behind another one in a chain: its
+    /// `blockers` is unused.
     pub(super) is_counted: bool,
-    /// It is held though others exclude it.
+    /// True when it is held although others exclude it.
     is_at_head: bool,
     /// Dropped after a waiting claim is granted, which wakes the receiver.
     grant: Option<oneshot::Sender<()>>,
 }
 
-/// What keeps a claim out, counted in pairs of ranges that overlap. Of claims in a chain the front
-/// is counted only.
+/// Claims that block a claim, counted in pairs of ranges that overlap. Of claims in a chain only
+/// the front is counted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Blockers {
     /// Held claims, claims that became eligible before it, and earlier ones of its own owner.
     pub(super) all: usize,
-    /// Of these the earlier ones of its own owner, held or waiting.
+    /// Those among them that are earlier ones of its own owner, held or waiting.
     pub(super) own: usize,
 }
 
@@ -84,14 +85,14 @@ pub(super) struct Blockers {
 #[derive(Debug)]
 pub(super) struct RemovedClaim {
     pub(super) claim: Claim,
-    /// As in [`ClaimEntry`]; [`HELD`] if it was held.
+    /// Turn of the claim in [`ClaimEntry`]; [`HELD`] if it was held.
     turn: Option<u64>,
     blockers: usize,
     is_counted: bool,
 }
 
-/// Claims that have been granted. Dropping them wakes their waiters, which may need the lock of
-/// the claims: it must not be held then.
+/// Claims that have been granted. Dropping them wakes their waiters, which may need the lock of the
+/// claims, so that lock must not be held then.
 #[derive(Debug, Default)]
 #[must_use]
 pub(super) struct Grants(Vec<oneshot::Sender<()>>);
@@ -108,16 +109,16 @@ struct ConflictCounter {
 pub(super) struct Claims {
     next_id: u64,
     last_turn: u64,
-    /// Held or waiting; while there is none, no claim excludes another.
+    /// Number of exclusive claims, held or waiting; while it is 0, no claim excludes another.
     pub(super) exclusive_claims: usize,
-    /// Claims that wait; and those of them that have an owner.
+    /// Number of waiting claims, and of those among them that have an owner.
     pub(super) waiting: usize,
     pub(super) waiting_of_owners: usize,
     /// Slots of the held claims, in no order.
     pub(super) held: Vec<u32>,
-    /// By slot.
+    /// Entries by slot.
     pub(super) entries: Vec<ClaimEntry>,
-    /// Slots that are free, and some that `entries` has no more. The lowest is used first, so that
+    /// Free slots, including some beyond the end of `entries`. The lowest is used first, so that
     /// the last ones become free for good when there are fewer claims.
     free_slots: BinaryHeap<Reverse<u32>>,
     held_index: ClaimIndex,
@@ -125,25 +126,27 @@ pub(super) struct Claims {
     head_index: ClaimIndex,
     /// Claims that wait and are eligible.
     eligible_index: ClaimIndex,
-    /// Exclusive claims of all owners that are not eligible, without those behind in a chain.
+    /// Exclusive claims of all owners that are not eligible, without those behind others in a
+    /// chain.
     ineligible_index: ClaimIndex,
-    /// Owners whose claims wait, by [`owner_key`].
+    /// Owners with waiting claims, by [`owner_key`].
     owners: HashMap<usize, OwnerQueue>,
-    /// Eligible claims that only those keep out who share everything without a claim.
+    /// Eligible claims that are blocked only by shares of everything without a claim.
     behind_shares: BTreeSet<u32>,
 }
 
-/// Of a claim that is not held and does not wait.
+/// Slot of a claim that is neither held nor waits.
 const NO_SLOT: u32 = u32::MAX;
-/// How many claims that become eligible at once are compared with the others one by one.
+/// Number of claims becoming eligible at once up to which each is compared with the others one by
+/// one.
 const COUNTED_ALONE_MAX: usize = if cfg!(test) { 1 } else { 8 };
-/// The id of what a free slot has.
+/// Id of the claim in a free slot.
 pub(super) const NO_CLAIM: u64 = u64::MAX;
-/// The turn of a held claim: it is before all that wait.
+/// Turn of a held claim: before all that wait.
 const HELD: u64 = 0;
 
 impl Claim {
-    /// In how many pairs of ranges the claims exclude each other.
+    /// Number of pairs of ranges in which the claims exclude each other.
     pub(super) fn conflicts(&self, other: &Self) -> usize {
         #[cfg(test)]
         COMPARISONS.with(|count| count.set(count.get() + 1));
@@ -163,14 +166,14 @@ fn sum(found: Vec<(u32, usize)>) -> usize {
     found.into_iter().map(|(_, conflicts)| conflicts).sum()
 }
 
-/// Tells owners apart; 0 for the server itself. Valid while a claim of the owner lives.
+/// Identifies an owner; 0 for the server itself. Valid while a claim of the owner lives.
 fn owner_key(owner: &ClaimOwner) -> usize {
     owner.as_ref().map_or(0, |owner| Arc::as_ptr(owner) as usize)
 }
 
 #[cfg(test)]
 thread_local! {
-    /// Looks at a claim in an index, and calls of [`Claim::conflicts`] and
+    /// Number of looks at a claim in an index, and of calls of [`Claim::conflicts`] and
     /// [`ConflictCounter::count`], in this thread.
     pub(super) static COMPARISONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
@@ -186,7 +189,7 @@ impl ClaimEntry {
         self.claim.id == NO_CLAIM
     }
 
-    /// What a free slot has.
+    /// Entry of a free slot.
     fn free() -> Self {
         let blocks = ClaimedBlocks::Range(LbaRange { lba: 0, count: 0 });
         Self::new(Claim {
@@ -214,7 +217,7 @@ impl ConflictCounter {
         self.exclusive.sort();
     }
 
-    /// As the sum of [`Claim::conflicts`] of all in the set.
+    /// Sum of [`Claim::conflicts`] over the set.
     fn count(&self, claim: &Claim) -> usize {
         #[cfg(test)]
         COMPARISONS.with(|count| count.set(count.get() + 1));
@@ -223,7 +226,7 @@ impl ConflictCounter {
 }
 
 impl Claims {
-    /// A claim that is neither held nor waits yet.
+    /// Creates a claim that is neither held nor waits yet.
     pub(super) fn new_claim(
         &mut self,
         owner: ClaimOwner,
@@ -235,7 +238,7 @@ impl Claims {
         Claim { id, slot: NO_SLOT, owner, blocks, exclusive, blocks_readers: false, of_copy: false }
     }
 
-    /// What keeps a new claim out, which `exclusive_claims` counts already.
+    /// Blockers of a new claim, which `exclusive_claims` counts already.
     pub(super) fn blockers(&self, new: &Claim) -> Blockers {
         if self.exclusive_claims == 0 {
             return Blockers::default();
@@ -279,7 +282,8 @@ impl Claims {
         found
     }
 
-    /// True if an exclusive claim, held or waiting, excludes this shared one, whosever turn it is.
+    /// True if an exclusive claim, held or waiting, excludes this shared one, in whatever order
+    /// they are granted.
     pub(super) fn excludes_shared(&self, new: &Claim) -> bool {
         let indexes = [&self.held_index, &self.eligible_index, &self.ineligible_index];
         let excludes = |slot| self.claim(slot).excludes(new);
@@ -300,14 +304,14 @@ impl Claims {
         self.held_index.any(blocks, false, found)
     }
 
-    /// True if one more claim of this owner may wait. Its first one always may, however many of
-    /// others wait: there are fewer owners than connections.
+    /// True if one more claim of this owner may wait. Its first one always may, however many claims
+    /// of other owners wait: there are fewer owners than connections.
     pub(super) fn may_wait(&self, owner: &Arc<MemoryOwner>) -> bool {
         let of_owner = self.waiting_of(&Some(Arc::clone(owner)));
         of_owner == 0 || (of_owner < OWNER_WAITING_MAX && self.waiting_of_owners < WAITING_MAX)
     }
 
-    /// Nothing is left in an index, of an owner or in a slot.
+    /// True when no index, owner or slot has a claim.
     #[cfg(test)]
     pub(super) fn is_unused(&self) -> bool {
         let indexes =
@@ -318,7 +322,7 @@ impl Claims {
             && self.entries.iter().all(ClaimEntry::is_free)
     }
 
-    /// Memory of the claims, with room that is kept for further ones.
+    /// Memory of the claims, including spare capacity.
     #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
         let indexes =
@@ -332,12 +336,12 @@ impl Claims {
             + self.owners.values().map(|queue| queue.fronts.memory_bytes()).sum::<usize>()
     }
 
-    /// The memory is that of a few claims.
+    /// True when the memory is that of a few claims.
     pub(super) fn are_small(&self) -> bool {
         self.entries.capacity() <= KEPT_MAX
     }
 
-    /// No claim is held or waits.
+    /// True when no claim is held or waits.
     pub(super) fn are_none(&self) -> bool {
         let are_none = self.held.is_empty() && self.waiting == 0;
         #[cfg(test)]
@@ -345,12 +349,12 @@ impl Claims {
         are_none
     }
 
-    /// How many claims of this owner wait.
+    /// Number of waiting claims of this owner.
     pub(super) fn waiting_of(&self, owner: &ClaimOwner) -> usize {
         self.owners.get(&owner_key(owner)).map_or(0, |queue| queue.waiting)
     }
 
-    /// Holds a claim that nothing keeps out; returns its slot.
+    /// Holds a claim that has no blockers; returns its slot.
     pub(super) fn hold(&mut self, claim: Claim) -> u32 {
         let slot = self.take_slot();
         let claim = Claim { slot, ..claim };
@@ -361,8 +365,8 @@ impl Claims {
         slot
     }
 
-    /// Holds a claim in spite of all others; those that wait already wait for it, too. Returns its
-    /// slot.
+    /// Holds a claim in spite of all others; claims that wait already now also wait for it. Returns
+    /// its slot.
     pub(super) fn hold_at_head(&mut self, claim: Claim) -> u32 {
         for (slot, conflicts) in self.excluded_by(&self.eligible_index, &claim) {
             self.entry_mut(slot).blockers += conflicts;
@@ -375,8 +379,8 @@ impl Claims {
         slot
     }
 
-    /// Has a claim wait for its blockers, or for those who share everything without a claim.
-    /// Returns its slot, and what tells of the grant.
+    /// Makes a claim wait for its blockers, or for shares of everything without a claim. Returns
+    /// its slot, and the receiver of its grant.
     pub(super) fn wait(
         &mut self,
         claim: Claim,
@@ -411,7 +415,7 @@ impl Claims {
         (slot, granted)
     }
 
-    /// Secludes a held claim, which makes it exclusive.
+    /// Makes a held claim block readers, and thereby exclusive.
     pub(super) fn block_readers(&mut self, slot: u32) -> BlockedReaders {
         let claim = &mut self.entry_mut(slot).claim;
         if claim.blocks_readers {
@@ -425,7 +429,7 @@ impl Claims {
         let claim = claim.clone();
         self.held_index.remove(&claim.blocks, false, slot);
         self.held_index.insert(&claim.blocks, true, slot);
-        // An exclusive claim that waits has counted it already.
+        // A waiting exclusive claim has counted it already.
         let mut others = self.excluded_by(&self.eligible_index, &claim);
         others.extend(self.own_behind(&claim));
         others.retain(|(other, _)| !self.claim(*other).exclusive);
@@ -468,8 +472,8 @@ impl Claims {
         Some(RemovedClaim { claim, turn, blockers, is_counted })
     }
 
-    /// Lets go of `removed`, and grants the claims that nothing keeps out any more. `shared`:
-    /// somebody shares everything without a claim, which keeps all exclusive ones out.
+    /// Releases `removed`, and grants the claims that have no blockers any more. `shared`: there
+    /// are shares of everything without a claim, which block all exclusive claims.
     pub(super) fn grant(&mut self, removed: Option<&RemovedClaim>, shared: bool) -> Grants {
         let mut ready = Vec::new();
         if let Some(removed) = removed.filter(|removed| removed.is_counted) {
@@ -481,7 +485,7 @@ impl Claims {
         }
         let mut grants = Grants::default();
         for slot in ready {
-            // Those behind it have counted it and go on doing so. A waiter that is gone removes
+            // Claims behind it have counted it and go on doing so. A waiter that is gone removes
             // its claim itself when its guard is dropped.
             if shared && self.claim(slot).exclusive {
                 self.behind_shares.insert(slot);
@@ -492,7 +496,7 @@ impl Claims {
         grants
     }
 
-    /// Has eligible claims no longer count `removed`; those that nothing keeps out are `ready`.
+    /// Uncounts `removed` at eligible claims; those without further blockers are added to `ready`.
     fn unblock_eligible(&mut self, removed: &RemovedClaim, ready: &mut Vec<u32>) {
         let Some(turn) = removed.turn else { return };
         for (slot, conflicts) in self.excluded_by(&self.eligible_index, &removed.claim) {
@@ -506,8 +510,8 @@ impl Claims {
         }
     }
 
-    /// Has claims of the same owner no longer count `removed`, and makes those eligible that no
-    /// earlier one of their owner excludes.
+    /// Uncounts `removed` at claims of the same owner, and makes those eligible that no earlier one
+    /// of their owner excludes.
     fn unblock_own(&mut self, removed: &RemovedClaim, ready: &mut Vec<u32>) {
         let behind = self.own_behind(&removed.claim);
         for (slot, conflicts) in &behind {
@@ -519,7 +523,8 @@ impl Claims {
         }
         freed.retain(|slot| self.entry_mut(*slot).blockers == 0);
         freed.sort_unstable_by_key(|slot| self.claim(*slot).id);
-        // They do not exclude each other: none has to count those that become eligible before it.
+        // They do not exclude each other, so none has to count those that become eligible before
+        // it.
         let counter = (freed.len() > COUNTED_ALONE_MAX).then(|| self.count_around(&freed));
         for slot in freed {
             let blockers = self.blockers_with_turn(counter.as_ref(), slot);
@@ -538,7 +543,7 @@ impl Claims {
         behind
     }
 
-    /// How much held and eligible claims keep a claim out.
+    /// Number of blockers of a claim among the held and eligible claims.
     fn blockers_with_turn(&self, counter: Option<&ConflictCounter>, slot: u32) -> usize {
         let claim = self.claim(slot);
         if let Some(counter) = counter {
@@ -549,7 +554,7 @@ impl Claims {
     }
 
     /// Counts the held and eligible claims from the first block of these claims to the last one:
-    /// many claims may wait for the same ones, which are then looked at once and not for each.
+    /// many claims may wait for the same ones, which are then visited once and not for each.
     fn count_around(&self, claims: &[u32]) -> ConflictCounter {
         let mut counter = ConflictCounter::default();
         let spans = || claims.iter().flat_map(|slot| self.claim(*slot).blocks.spans());
@@ -582,14 +587,14 @@ impl Claims {
         self.promote(&claim, 1);
     }
 
-    /// Has the next claim in the chain of one that has left it be counted. Returns its slot.
+    /// Makes the next claim in the chain of one that has left it counted. Returns its slot.
     ///
-    /// `own`: how many earlier claims of its owner keep it out, without those that came between.
+    /// `own`: number of earlier claims of its owner that block it, without those that came between.
     fn promote(&mut self, left: &Claim, mut own: usize) -> Option<u32> {
         let queue = self.owners.get(&owner_key(&left.owner))?;
         let slot = queue.front(left)?;
         let claim = self.claim(slot).clone();
-        // What came between waits for the one that has left, except at the head of the queue.
+        // Claims that came between wait for the one that has left, except at the head of the queue.
         for index in [&queue.fronts, &self.head_index] {
             for (other, conflicts) in self.excluded_by(index, &claim) {
                 let other = self.claim(other);
@@ -606,7 +611,7 @@ impl Claims {
         Some(slot)
     }
 
-    /// Has a claim that is not eligible be found by its blocks.
+    /// Adds a claim that is not eligible to the indexes.
     fn index_ineligible(&mut self, claim: &Claim) {
         if let Some(queue) = self.owners.get_mut(&owner_key(&claim.owner)) {
             queue.fronts.insert(&claim.blocks, claim.exclusive, claim.slot);
@@ -616,7 +621,7 @@ impl Claims {
         }
     }
 
-    /// Takes a claim from those that are not eligible.
+    /// Removes a claim from those that are not eligible.
     fn leave_ineligible(&mut self, claim: &Claim, is_counted: bool) {
         let Some(queue) = self.owners.get_mut(&owner_key(&claim.owner)) else { return };
         queue.unchain(claim);
@@ -628,7 +633,7 @@ impl Claims {
         }
     }
 
-    /// Holds a claim that waited; returns what wakes its waiter.
+    /// Holds a claim that waited; returns the sender that wakes its waiter.
     fn hold_waiting(&mut self, slot: u32) -> Option<oneshot::Sender<()>> {
         let held_at = Some(self.held.len() as u32);
         self.held.push(slot);
@@ -642,7 +647,7 @@ impl Claims {
         grant
     }
 
-    /// One claim less of this owner waits.
+    /// Counts one waiting claim of this owner less.
     fn count_out(&mut self, owner: &ClaimOwner) {
         self.waiting -= 1;
         self.waiting_of_owners -= usize::from(owner.is_some());
@@ -684,7 +689,7 @@ impl Claims {
         self.entries.len() as u32 - 1
     }
 
-    /// Gives memory back that many claims needed and few need now.
+    /// Frees memory that many claims needed and few need now.
     #[cold]
     fn free_spare(&mut self) {
         spare::free(&mut self.held);
@@ -701,11 +706,11 @@ impl Claims {
     }
 }
 
-/// What [`Claims::block_readers`] has changed.
+/// Changes made by [`Claims::block_readers`].
 #[derive(Debug, Default)]
 pub(super) struct BlockedReaders {
-    /// Claims that are secluded now and were not.
+    /// Number of claims that block readers now and did not before.
     pub(super) claims: usize,
-    /// Of these, claims that are exclusive now and were not.
+    /// Number of those that are exclusive now and were not before.
     pub(super) were_shared: usize,
 }

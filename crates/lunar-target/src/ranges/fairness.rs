@@ -1,4 +1,4 @@
-//! Owners take turns at blocks that they share.
+//! Tests that owners take turns at blocks that they share.
 
 use super::claims::{COMPARISONS, OWNER_WAITING_MAX};
 use super::*;
@@ -15,14 +15,14 @@ fn is_held(locks: &Arc<RangeLocks>, queued: &RangeQueued) -> bool {
     locks.claims().held_mut(queued.guard.id, queued.guard.slot).is_some()
 }
 
-/// Releases the claim of these that is held.
+/// Releases the held one of these claims.
 fn release_held(locks: &Arc<RangeLocks>, queued: &mut Vec<RangeQueued>) {
     let at = queued.iter().position(|queued| is_held(locks, queued)).unwrap();
     drop(queued.remove(at));
 }
 
 /// Goal: however many claims of another owner wait for its block, a write waits for one that is
-/// held, each time anew; and the other owner goes on in between. Named by: 300 sessions of
+/// held, each time anew; and the other owner goes on in between. Without this, 300 sessions of
 /// COMPARE AND WRITE made another host's write wait 19 s.
 #[test]
 fn a_claim_waits_for_one_of_each_other_owner() {
@@ -39,7 +39,7 @@ fn a_claim_waits_for_one_of_each_other_owner() {
         drop(write);
         assert!(is_held(&locks, &many[0]), "those of one owner in order of arrival");
     }
-    // Of three owners, one claim each.
+    // One claim each of three owners.
     let third = Owner::default();
     let (one, other) = (claim(&victim, true), claim(&third, true));
     let second = claim(&victim, true);
@@ -129,7 +129,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => prop::collection::vec((0..8u64, 1..4u64).prop_map(|(at, n)| range(at, n)), 1..3),
     ];
     let step = prop_oneof![
-        // The first owner has most claims.
+        // The first owner has the most claims.
         6 => (prop_oneof![3 => Just(0), 1 => 1..4usize], ranges, prop::bool::weighted(0.7))
             .prop_map(|(owner, ranges, exclusive)| Step::Queue { owner, ranges, exclusive }),
         4 => any::<usize>().prop_map(Step::Release),
@@ -146,7 +146,7 @@ struct Seen {
     exclusive: bool,
     queued: RangeQueued,
     is_held: bool,
-    /// Claims of others that exclude it and have been held since no claim of its owner does.
+    /// Claims of others that exclude it and have been held since no claim of its own owner does.
     waited_for: BTreeSet<usize>,
 }
 
@@ -163,7 +163,7 @@ struct Watch {
     locks: Arc<RangeLocks>,
     owners: [Owner; 4],
     claims: Vec<Seen>,
-    /// Of each claim that has come: its owner, and those of its owner that it excludes.
+    /// For each claim: its owner, and the claims of that owner that it excludes.
     compatible: Vec<(usize, BTreeSet<usize>)>,
 }
 
@@ -199,7 +199,7 @@ impl Watch {
         self.claims.push(new);
     }
 
-    /// Checks what is held now.
+    /// Checks the held claims.
     fn look(&mut self) {
         for claim in &mut self.claims {
             let is_held = is_held(&self.locks, &claim.queued);
@@ -223,7 +223,8 @@ impl Watch {
         }
     }
 
-    /// Of another owner, none of those that a claim has waited for excludes another one of them.
+    /// Checks that the claims of another owner for which a claim has waited do not exclude each
+    /// other.
     fn check_turns(&self, claim: &Seen) {
         for number in &claim.waited_for {
             let (owner, excluded) = &self.compatible[*number];
@@ -240,10 +241,10 @@ impl Watch {
 }
 
 proptest! {
-    /// Goal: claims that exclude each other are never held together; those of one owner are held
-    /// in order of arrival; from when no claim of its own owner keeps it out, a claim waits for
-    /// one turn of each other owner (one claim, or several that do not exclude each other); and
-    /// all are granted in the end.
+    /// Goal: claims that exclude each other are never held together; those of one owner are held in
+    /// order of arrival; once no claim of its own owner blocks it, a claim waits for one turn of
+    /// each other owner (one claim, or several that do not exclude each other); and all are granted
+    /// in the end.
     #[test]
     fn owners_take_turns(steps in steps()) {
         let mut watch = Watch::default();

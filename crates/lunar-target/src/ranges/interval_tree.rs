@@ -8,15 +8,15 @@ use std::ops::Range;
 
 /// Ranges by their first block, each with the slot of its claim.
 ///
-/// A treap: random priorities keep it balanced, whatever is inserted. Each node knows the last
-/// block of its subtree, so that a search leaves out subtrees that end before it begins.
+/// A treap: random priorities keep it balanced for any order of insertions. Each node has the last
+/// block of its subtree, so that a search leaves out subtrees that end before its range begins.
 #[derive(Debug)]
 pub(super) struct IntervalTree {
     nodes: Vec<Node>,
     /// Indexes of nodes that are not in use.
     free: Vec<u32>,
     root: u32,
-    /// The state of the generator of priorities (xorshift). Peers cannot know it.
+    /// The state of the generator of priorities (xorshift). Peers cannot predict it.
     random: u64,
 }
 
@@ -84,7 +84,7 @@ impl IntervalTree {
         (self.nodes, self.free) = (nodes, Vec::new());
     }
 
-    /// Moves a subtree; returns where its root is.
+    /// Moves a subtree; returns the new index of its root.
     fn move_below(&self, at: u32, nodes: &mut Vec<Node>) -> u32 {
         let Some(node) = self.nodes.get(at as usize) else { return NONE };
         let left = self.move_below(node.left, nodes);
@@ -105,7 +105,7 @@ impl IntervalTree {
     }
 
     /// Calls `found` with the slot of each range that overlaps `range`, until it returns true.
-    /// Returns whether it has.
+    /// Returns true if it did.
     pub(super) fn any_overlap(
         &self,
         range: &Range<u64>,
@@ -231,8 +231,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Goal: whatever was inserted and removed, a search finds the ranges that overlap, in
-        /// order of their first blocks, and those only.
+        /// Goal: after any insertions and removals, a search finds the ranges that overlap, in
+        /// order of their first blocks, and no others.
         #[test]
         fn a_search_finds_what_overlaps(
             steps in prop::collection::vec((0..60u64, 1..20u64, any::<bool>()), 0..200),

@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// What happens to the locks.
+/// An operation on the locks.
 #[derive(Clone, Debug)]
 enum Step {
-    /// `owner`: 0 is the server itself.
+    /// Queues a claim. `owner` 0 is the server itself.
     Queue {
         owner: usize,
         ranges: Vec<LbaRange>,
@@ -20,7 +20,7 @@ enum Step {
     AtHead(LbaRange),
     TryLock(LbaRange),
     Share,
-    /// A held claim is released, a waiting one abandoned.
+    /// Releases a held claim, or abandons a waiting one.
     Drop(usize),
     DropHeld(usize),
     DropShare(usize),
@@ -30,7 +30,7 @@ enum Step {
 const OWNERS: usize = 4;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Often the same, so that there are chains.
+    // The same range often, so that there are chains.
     let range = || {
         let (lba, count) =
             (prop_oneof![1 => Just(3), 2 => 0..12u64], prop_oneof![Just(1), 0..5u64]);
@@ -56,7 +56,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..80)
 }
 
-/// The claims as they have to be.
+/// The expected claims.
 #[derive(Default)]
 struct Model {
     held: Vec<Claim>,
@@ -71,7 +71,7 @@ struct Model {
 #[derive(Clone)]
 struct ModelWaiting {
     claim: Claim,
-    /// `None`: not eligible, as an earlier claim of its owner excludes it.
+    /// Turn of an eligible claim; `None` while an earlier claim of its owner excludes it.
     turn: Option<u64>,
 }
 
@@ -85,8 +85,8 @@ fn first_held(locks: &RangeLocks) -> Option<u64> {
 }
 
 impl Model {
-    /// Makes every claim eligible that no earlier one of its owner excludes, and grants every one
-    /// that neither a held one nor one that was eligible before it excludes.
+    /// Makes every claim eligible that no earlier one of its owner excludes, and grants every claim
+    /// that is excluded neither by a held one nor by one that was eligible before it.
     fn grant(&mut self) {
         for at in 0..self.waiting.len() {
             let claim = &self.waiting[at].claim;
@@ -115,7 +115,7 @@ impl Model {
         self.waiting.sort_by_key(|waiting| waiting.claim.id);
     }
 
-    /// How much keeps an eligible claim out, in pairs of ranges that overlap.
+    /// Number of blockers of an eligible claim, in pairs of ranges that overlap.
     fn blockers(&self, turn: u64, claim: &Claim) -> usize {
         let is_earlier = |other: &&ModelWaiting| other.turn.is_some_and(|other| other < turn);
         let earlier = self.waiting.iter().filter(is_earlier).map(|waiting| &waiting.claim);
@@ -136,7 +136,7 @@ impl Model {
     }
 }
 
-/// The locks, what was taken of them, and their model.
+/// The locks, the places and shares taken of them, and their model.
 #[derive(Default)]
 struct Rig {
     locks: Arc<RangeLocks>,
@@ -280,7 +280,7 @@ impl Rig {
         }
     }
 
-    /// Checks what is counted for the limits of claims that wait.
+    /// Checks the counts for the limits of waiting claims.
     fn check_limits(&self, claims: &Claims) {
         let mut of_owners = 0;
         for owner in self.owners.iter().skip(1) {
@@ -294,8 +294,8 @@ impl Rig {
 }
 
 proptest! {
-    /// Goal: blocks of claims overlap where they have a block in common, and are found then; and
-    /// those of a set of claims overlap as often as those of each of them.
+    /// Goal: blocks of claims overlap if they have a block in common, and are found then; and the
+    /// overlaps of a set of claims are as many as those of its claims together.
     #[test]
     fn blocks_overlap_by_what_they_have_in_common(
         one in prop::collection::vec((0..80u64, 0..5u64), 0..24),
@@ -310,7 +310,7 @@ proptest! {
         };
         let common = !blocks(&one).is_disjoint(&blocks(&other));
         prop_assert_eq!(claimed(&one).overlap(&claimed(&other)), common);
-        // Where ranges overlap, the spans that lists are found by do.
+        // If ranges overlap, the spans of their lists overlap.
         let spans = |blocks: &ClaimedBlocks| blocks.spans().collect::<Vec<_>>();
         let mut counter = OverlapCounter::default();
         let (one, other) = (claimed(&one), claimed(&other));
@@ -324,10 +324,10 @@ proptest! {
         prop_assert!(one.len() <= 8 && one.windows(2).all(|pair| pair[0].end < pair[1].start));
     }
 
-    /// Goal: whatever happens, those are held who would be if all were judged anew, the counts are
-    /// right, nobody waits for nothing, and claims that exclude each other are held together only
-    /// where the head of the queue or seclusion has it so. In the end all are granted, their
-    /// waiters know it, and nothing is left.
+    /// Goal: after any sequence of steps the held claims are those that judging all anew would
+    /// hold, the counts are right, no claim waits without a reason, and claims that exclude each
+    /// other are held together only because of the head of the queue or blocked readers. In the end
+    /// all are granted, their waiters are woken, and no claim is left.
     #[test]
     fn claims_are_those_of_the_model(steps in steps()) {
         // Locks that number all claims: the model has the same ids.
@@ -338,7 +338,7 @@ proptest! {
             rig.check();
         }
         rig.shares.clear();
-        // Claims at the head of the queue and secluded ones keep older ones out.
+        // Claims at the head of the queue and claims that block readers also block older ones.
         let (forced, mut others): (Vec<_>, Vec<_>) = std::mem::take(&mut rig.queued)
             .into_iter()
             .partition(|queued| rig.model.forced.contains(&queued.guard.id));

@@ -4,18 +4,19 @@ use super::claim_index::ClaimIndex;
 use super::claims::Claim;
 use std::collections::BTreeMap;
 
-/// The claims of one owner that are not eligible, and how many of its claims wait.
+/// The claims of one owner that are not eligible, and the number of its waiting claims.
 ///
-/// Exclusive claims on the same range exclude each other, so that only the oldest of them (the
-/// front) has to be compared with others: the front keeps out whatever those behind it would. So
-/// the end of a claim looks at one claim of those that wait for the same range, not at all.
+/// Exclusive claims on the same range exclude each other, so only the oldest of them (the front)
+/// has to be compared with others: the front blocks every claim that those behind it would block.
+/// Therefore the end of a claim looks at one of the claims that wait for the same range, not at
+/// all.
 #[derive(Debug, Default)]
 pub(super) struct OwnerQueue {
     /// The fronts, and all claims that are in no chain.
     pub(super) fronts: ClaimIndex,
     /// Exclusive claims on one range, by range (first block, count) and id.
     chains: BTreeMap<(u64, u64, u64), u32>,
-    /// Waiting claims, eligible or not.
+    /// Number of waiting claims, eligible or not.
     pub(super) waiting: usize,
 }
 

@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use std::collections::VecDeque;
 use std::ops::DerefMut;
 
-/// Claims that are locked, also where there are none.
+/// Locked claims, created if there are none.
 pub(super) struct LockedClaims<'a>(MutexGuard<'a, Option<Box<Claims>>>);
 
 impl RangeLocks {
@@ -53,8 +53,8 @@ fn writers_share_and_the_exclusive_waits_for_them_all() {
     assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
 }
 
-/// SAM-5 §8: HEAD OF QUEUE waits for nobody, not even for one that is exclusive, and nobody
-/// who has not begun goes before it.
+/// SAM-5 §8: HEAD OF QUEUE waits for no other command, not even for an exclusive one, and no
+/// command that has not begun goes before it.
 #[test]
 fn the_head_waits_for_nobody_and_all_others_for_it() {
     let locks = Arc::new(RangeLocks::default());
@@ -80,8 +80,8 @@ fn the_head_waits_for_nobody_and_all_others_for_it() {
     assert_eq!(locks.claims().exclusive_claims, 0);
 }
 
-/// Of a secluded range nobody sees or changes anything who comes later; those who shared it
-/// before go on, and it leaves nothing behind.
+/// Later readers and writers of a range that is blocked for readers wait; earlier sharers continue,
+/// and a release leaves no claim behind.
 #[test]
 fn a_secluded_range_is_waited_for_by_all() {
     let locks = Arc::new(RangeLocks::default());
@@ -104,8 +104,8 @@ fn a_secluded_range_is_waited_for_by_all() {
     assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
 }
 
-/// Those who share everything without a place in the queue keep the exclusive out, wherever it
-/// is, and it keeps such out who come later, from when it waits to when it is gone.
+/// Shares of everything without a place in the queue block an exclusive claim of any range, and the
+/// exclusive claim blocks later shares from when it waits to when it is gone.
 #[test]
 fn shares_and_exclusive_claims_wait_for_each_other() {
     let locks = Arc::new(RangeLocks::default());
@@ -131,7 +131,8 @@ fn shares_and_exclusive_claims_wait_for_each_other() {
     assert_eq!(locks.shares.load(SeqCst), 0);
 }
 
-/// A waiter that gives up lets others share again, and so does a secluded range let go.
+/// Sharing is possible again when a waiter gives up, and when a range blocked for readers is
+/// released.
 #[test]
 fn sharing_goes_on_after_whoever_kept_it_from_others() {
     let locks = Arc::new(RangeLocks::default());
@@ -149,8 +150,8 @@ fn sharing_goes_on_after_whoever_kept_it_from_others() {
     assert_eq!(locks.shares.load(SeqCst), 0);
 }
 
-/// Threads that share and threads that exclude are never inside together, and none is
-/// forgotten.
+/// Threads that share and threads that exclude never hold the locks together, and none waits for
+/// ever.
 #[test]
 fn sharers_and_excluders_on_many_threads() {
     let locks = Arc::new(RangeLocks::default());
@@ -182,7 +183,8 @@ fn sharers_and_excluders_on_many_threads() {
     assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
 }
 
-/// Pieces of copies are secluded without those who write them, nothing else is.
+/// `seclude_copies` blocks readers of the pieces of copies without any action of their writers, and
+/// blocks no other ranges.
 #[test]
 fn pieces_of_copies_are_secluded() {
     let locks = Arc::new(RangeLocks::default());
@@ -195,7 +197,7 @@ fn pieces_of_copies_are_secluded() {
     assert!(locks.shown(range(0, 16)).now_or_never().is_some());
 }
 
-/// A waiter that is dropped before or after its grant leaves nothing behind.
+/// A waiter that is dropped before or after its grant leaves no claim behind.
 #[test]
 fn dropped_waiters_leave_nothing() {
     let locks = Arc::new(RangeLocks::default());
@@ -210,13 +212,13 @@ fn dropped_waiters_leave_nothing() {
     assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
 }
 
-/// The id of a claim that is held.
+/// The id of the claim held last.
 fn last_held(locks: &RangeLocks) -> u64 {
     let claims = locks.claims();
     claims.claim(*claims.held.last().unwrap()).id
 }
 
-/// How often two claims are compared while `action` runs.
+/// Number of comparisons of claims while `action` runs.
 fn comparisons(action: impl FnOnce()) -> usize {
     let before = COMPARISONS.get();
     action();
@@ -257,23 +259,23 @@ fn the_work_of_a_release_is_linear_in_what_waits() {
     }
 }
 
-/// Owners whose claims wait in the tests below: as many as it takes to reach all limits.
+/// Number of owners whose claims wait in the tests below: as many as it takes to reach all limits.
 const BUSY_OWNERS: usize = WAITING_MAX / OWNER_WAITING_MAX;
 
-/// Has exclusive claims of [`BUSY_OWNERS`] wait, each for blocks that `range_of` gives.
+/// Queues exclusive claims of [`BUSY_OWNERS`] owners up to the limits, each for the blocks of
+/// `range_of`.
 fn busy(locks: &Arc<RangeLocks>, range_of: impl Fn(usize) -> LbaRange) -> Vec<RangeQueued> {
     let owners: [Arc<MemoryOwner>; BUSY_OWNERS] = Default::default();
     let claim = |at: usize| locks.queue_for(&owners[at % BUSY_OWNERS], range_of(at), true);
     (0..).map_while(|at| claim(at).ok()).collect()
 }
 
-/// Looks that are allowed where nothing that waits has to do with a claim: two ways down each of
-/// the trees.
+/// Looks that are allowed if no waiting claim concerns a claim: two ways down each of the trees.
 const LOOKS_ELSEWHERE_MAX: usize = 256;
 
-/// Fault: the beginning and the end of any claim looked at all that waited at the unit: while 160
-/// sessions of 16 addresses sent COMPARE AND WRITE of one block, a host that wrote to other blocks
-/// had 1 % of its requests.
+/// Fault: the beginning and the end of any claim looked at all waiting claims of the unit: while
+/// 160 sessions of 16 addresses sent COMPARE AND WRITE of one block, a host that wrote to other
+/// blocks had 1 % of its requests.
 #[test]
 fn a_claim_elsewhere_does_not_look_at_those_that_wait() {
     type Shape = fn(usize) -> LbaRange;
@@ -301,8 +303,8 @@ fn a_claim_elsewhere_does_not_look_at_those_that_wait() {
     }
 }
 
-/// Fault: as above: the end of a claim looked at all that waited for the same block, though one
-/// can go.
+/// Fault: as above: the end of a claim looked at all claims that waited for the same block,
+/// although only one can be granted.
 #[test]
 fn the_end_of_a_claim_looks_at_those_that_can_go() {
     let locks = Arc::new(RangeLocks::default());
@@ -317,10 +319,10 @@ fn the_end_of_a_claim_looks_at_those_that_can_go() {
     assert!(locks.claims().waiting == 0 && locks.claims().is_unused());
 }
 
-/// Tries the lock of the claims when it wakes something.
+/// Waker that tries the lock of the claims.
 struct LockingWaker {
     locks: Arc<RangeLocks>,
-    /// Wakes while the claims were not locked, and while they were.
+    /// Number of wakes while the claims were not locked, and while they were.
     wakes: [AtomicUsize; 2],
 }
 
@@ -331,7 +333,8 @@ impl std::task::Wake for LockingWaker {
     }
 }
 
-/// Fault: waiters were woken while the claims of the unit were locked, for which others waited.
+/// Fault: waiters were woken while the claims of the unit were locked, and other commands waited
+/// for that lock.
 #[test]
 fn the_claims_are_unlocked_while_waiters_are_woken() {
     let locks = Arc::new(RangeLocks::default());
@@ -353,14 +356,14 @@ fn the_claims_are_unlocked_while_waiters_are_woken() {
     assert_eq!((unlocked, locked), (2, 0));
 }
 
-/// Fault: each release looked for its claim among all that were held: 64 sessions of UNMAP with
-/// 250 descriptors held thousands, and stopped the core.
+/// Fault: each release searched all held claims for its own: 64 sessions of UNMAP with 250
+/// descriptors held thousands, and stopped the core.
 #[test]
 fn a_release_does_not_search_what_is_held() {
     const CLAIMS: u64 = 2000;
     let locks = Arc::new(RangeLocks::default());
     let mut queued: Vec<_> = (0..CLAIMS).map(|at| locks.queue(range(at, 1), false)).collect();
-    // From both ends and the middle: the others change places.
+    // From the middle, so that the other claims change places.
     while !queued.is_empty() {
         let released = queued.swap_remove(queued.len() / 2);
         assert!(comparisons(|| drop(released)) <= 1);
@@ -401,8 +404,8 @@ fn the_end_of_a_share_compares_nothing() {
     assert!(queued.into_iter().all(|queued| queued.granted().now_or_never().is_some()));
 }
 
-/// Goal: an owner has no more claims waiting than its limit, and all owners no more than theirs;
-/// what need not wait is always let in, and what waits no more counts no more.
+/// Goal: neither an owner nor all owners together have more waiting claims than their limit; claims
+/// that need not wait are always accepted, and claims that no longer wait do not count.
 #[test]
 fn waiting_claims_are_limited_by_owner() {
     let locks = Arc::new(RangeLocks::default());
@@ -431,7 +434,7 @@ fn waiting_claims_are_limited_by_owner() {
     drop(first);
     let unlimited = locks.queue(range(0, 1), true);
     assert!(!unlimited.is_granted(), "what the server itself does may always wait");
-    // From the last on: nothing is granted, no count of another is looked at.
+    // From the last one on: nothing is granted, and no count of another claim is looked at.
     drop(unlimited);
     while queued.pop().is_some() {}
     drop(held);
@@ -440,7 +443,7 @@ fn waiting_claims_are_limited_by_owner() {
     assert_eq!((locks.claims().exclusive_claims, locks.shares.load(SeqCst)), (0, 0));
 }
 
-/// A refused claim keeps nobody out: others go on sharing everything.
+/// A refused claim blocks no others: everything can still be shared.
 #[test]
 fn a_refused_claim_leaves_nothing() {
     let locks = Arc::new(RangeLocks::default());
@@ -457,7 +460,7 @@ fn a_refused_claim_leaves_nothing() {
     assert_eq!((locks.claims().exclusive_claims, locks.shares.load(SeqCst)), (0, 0));
 }
 
-/// Tried only, a shared lock keeps nobody out while it is not granted.
+/// A shared lock that is only tried blocks no others while it is not granted.
 #[test]
 fn a_shared_lock_that_is_tried_does_not_wait() {
     let locks = Arc::new(RangeLocks::default());
@@ -474,8 +477,8 @@ fn a_shared_lock_that_is_tried_does_not_wait() {
     assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
 }
 
-/// Fault: what many claims took was kept until the session ended, and charged to nobody: 14 KiB at
-/// each unit at which 120 ORDERED commands had waited.
+/// Fault: the memory of many claims was kept until the session ended, and charged to no owner: 14
+/// KiB at each unit at which 120 ORDERED commands had waited.
 #[test]
 fn locks_of_a_session_keep_no_memory_of_claims() {
     let locks = Arc::new(RangeLocks::default());
@@ -485,7 +488,7 @@ fn locks_of_a_session_keep_no_memory_of_claims() {
         assert!(locks.claims.lock().unwrap().is_some());
         drop(queued);
         assert!(locks.claims.lock().unwrap().is_none(), "after {claims} claims");
-        // What the thread keeps for the next locks is little.
+        // The thread keeps little memory for the next locks.
         let spare = SPARE_CLAIMS.take().map(|spare| spare.memory_bytes());
         assert_eq!(spare.is_some(), claims == 1, "{spare:?}");
         assert!(spare.is_none_or(|bytes| bytes < 4 << 10), "{spare:?}");
@@ -508,8 +511,8 @@ fn locks_of_a_unit_keep_the_memory_of_a_few_claims() {
     assert!(locks.claims().is_unused());
 }
 
-/// Goal: the memory of many claims is given back though a few are there at all times, whichever of
-/// the many these are, and a few claims that come and go allocate nothing.
+/// Goal: the memory of many claims is freed even if a few exist at all times, whichever of the many
+/// these are, and a few claims that come and go allocate nothing.
 #[test]
 fn a_few_claims_do_not_keep_the_memory_of_many() {
     let locks = Arc::new(RangeLocks::of_unit());
@@ -519,7 +522,7 @@ fn a_few_claims_do_not_keep_the_memory_of_many() {
         let mut many: Vec<_> = many.collect();
         few.push_back(many.swap_remove(250 * round));
         drop(many);
-        // What is there goes, something else comes before.
+        // The old claims go, each after a new one has come.
         for at in 0..8 {
             few.push_back(locks.queue(range(2000 + at, 1), false));
             few.pop_front();
@@ -537,7 +540,7 @@ fn a_few_claims_do_not_keep_the_memory_of_many() {
     assert_eq!(come_and_go(), kept);
 }
 
-/// Goal: what no claim was made of takes little: each session has locks of its own at each unit
+/// Goal: locks without claims take little memory: each session has locks of its own at each unit
 /// that it sees (`session::UNIT_BYTES`).
 #[test]
 fn locks_that_nobody_claims_are_small() {

@@ -1,8 +1,8 @@
-//! When units know the nexus of a session: from its first command on, or whatever else concerns
-//! this nexus there, until the session is over or sees the unit no more.
+//! Attachment of a session's nexus to units: from its first command there, or the first other event
+//! that concerns the nexus at the unit, until the session ends or no longer sees the unit.
 //!
-//! A unit that does not know a nexus yet has nothing for it, and tells it later what it would have
-//! told it had it known it since the login.
+//! A unit has no state for a nexus that is not attached. When it attaches the nexus, it reports the
+//! unit attentions that it would have reported if the nexus had been attached since the login.
 
 use super::Session;
 use crate::access::{self, UnitRights};
@@ -21,9 +21,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
-/// A unit as one session reaches it: SAM-5's I_T_L nexus, with the task set of its own
-/// that TST 001b of the control mode page announces (decision 087). It is the same under all
-/// numbers that the unit has in the session, and in all of its views.
+/// A unit as used by one session: SAM-5's I_T_L nexus, with a task set of its own as TST 001b of
+/// the control mode page announces (decision 087). It is the same under all numbers that the unit
+/// has in the session, and in all of its views.
 #[derive(Debug)]
 pub(crate) struct ItlNexus {
     pub(crate) unit: Arc<LogicalUnit>,
@@ -33,16 +33,16 @@ pub(crate) struct ItlNexus {
     state: AtomicU8,
 }
 
-/// A unit that comes to know a nexus counts as so many that are looked at.
+/// Units of work that attaching a nexus counts as.
 const ATTACHED_UNITS: usize = 16;
 
 /// REPORTED LUNS DATA HAS CHANGED.
 const LUNS_CHANGED: u16 = 0x3f0e;
 
-/// The unit does not know the nexus yet.
+/// The nexus is not attached to the unit yet.
 const UNKNOWN: u8 = 0;
 const ATTACHED: u8 = 1;
-/// The session is over, or sees the unit no more.
+/// The session is over, or no longer sees the unit.
 const DETACHED: u8 = 2;
 
 impl ItlNexus {
@@ -51,16 +51,16 @@ impl ItlNexus {
         Self { unit, task_set: TaskSet::default(), seen_since, state }
     }
 
-    /// The unit does not come to know the nexus any more.
+    /// Creates a nexus that cannot be attached any more.
     pub(crate) fn of_ended_session(unit: Arc<LogicalUnit>) -> Self {
         let state = AtomicU8::new(DETACHED);
         Self { unit, task_set: TaskSet::default(), seen_since: LogicalTime::default(), state }
     }
 }
 
-/// The rights of a session's initiator, by the target as it is configured.
+/// The rights of a session's initiator, by the configuration of the target.
 pub(super) struct SessionRights {
-    /// `None`: a discovery session, which has no units.
+    /// The target; `None` for a discovery session, which has no units.
     target: Option<Arc<TargetOptions>>,
     of_units: OnceLock<UnitRights>,
 }
@@ -70,7 +70,7 @@ impl SessionRights {
         Self { target, of_units: OnceLock::new() }
     }
 
-    /// Whether the initiator administers the target.
+    /// True when the initiator administers the target.
     pub(super) fn administers(&self, key: &SessionKey) -> bool {
         let list = self.target.as_ref().and_then(|target| target.administer.as_ref());
         access::may_administer(list, &key.initiator_name)
@@ -90,8 +90,8 @@ impl fmt::Debug for SessionRights {
 }
 
 impl Session {
-    /// The SCSI state of a unit, which knows the nexus from now on, if the session sees it and is
-    /// not over.
+    /// Locks the SCSI state of a unit. Attaches the nexus, if the session sees the unit and is not
+    /// over.
     pub(crate) fn scsi_of<'a>(&self, unit: &'a Arc<LogicalUnit>) -> ScsiGuard<'a> {
         let mut scsi = unit.scsi();
         if let Some(nexus) = self.view.load().nexus_of(unit) {
@@ -100,7 +100,7 @@ impl Session {
         scsi
     }
 
-    /// The SCSI state of a unit of this session, which knows the nexus from now on.
+    /// Locks the SCSI state of a unit of this session, with the nexus attached.
     #[inline]
     pub(crate) fn scsi_at<'a>(&self, nexus: &'a ItlNexus) -> ScsiGuard<'a> {
         let mut scsi = nexus.unit.scsi();
@@ -110,14 +110,14 @@ impl Session {
         scsi
     }
 
-    /// The unit knows `nexus` from now on: a command waits there that is not judged yet.
+    /// Attaches `nexus` for a command that waits there before it is judged.
     pub(crate) fn make_known(&self, nexus: &ItlNexus) {
         if nexus.state.load(Relaxed) == UNKNOWN {
             drop(self.scsi_at(nexus));
         }
     }
 
-    /// `scsi` is the state of the unit of `nexus`.
+    /// Attaches the nexus. `scsi` is the state of the unit of `nexus`.
     fn attach(&self, nexus: &ItlNexus, scsi: &mut BlockUnit) {
         if nexus.state.load(Relaxed) != UNKNOWN {
             return;
@@ -135,7 +135,7 @@ impl Session {
         }
     }
 
-    /// The session sees the unit of `nexus` no more.
+    /// Detaches `nexus` when the session no longer sees its unit.
     pub(crate) fn detach(&self, nexus: &ItlNexus) {
         let mut scsi = nexus.unit.scsi();
         if nexus.state.swap(DETACHED, Relaxed) == ATTACHED {
@@ -143,7 +143,7 @@ impl Session {
         }
     }
 
-    /// The session is over: the units that know the nexus forget it.
+    /// Detaches the nexus from all units when the session ends.
     pub(super) fn detach_all(&self, logged_out: bool) {
         for nexus in self.view().nexuses().end() {
             let mut scsi = nexus.unit.scsi();
@@ -151,16 +151,17 @@ impl Session {
                 continue;
             }
             if !logged_out {
-                // Told of a power-on, an initiator that comes back would take the cache for lost.
+                // If it got a power-on attention, a returning initiator would take the cache for
+                // lost.
                 scsi.nexus_loss(self.nexus);
             }
             scsi.detach(self.nexus);
         }
     }
 
-    /// I_T NEXUS RESET. A unit that does not know the nexus has nothing that is lost, and says that
-    /// it was powered on, or that an earlier nexus was lost, once it does: but for one that knows
-    /// why the initiator is back.
+    /// Handles I_T NEXUS RESET. A unit to which the nexus is not attached has no state to lose;
+    /// once attached, it reports a power-on, or the loss of an earlier nexus. If the reason for the
+    /// initiator's return is known, all units are attached before.
     pub(crate) fn lose_nexus(&self) {
         if self.returns_from.is_some() {
             self.view().units().iter().for_each(|unit| drop(self.scsi_of(unit)));
@@ -170,17 +171,17 @@ impl Session {
         }
     }
 
-    /// The view shows other LUNs than the one before: units of both that come to know the nexus
-    /// from now on tell the initiator so.
+    /// Marks that the view shows other LUNs than the one before: units of both views that attach
+    /// the nexus from now on report it to the initiator.
     pub(crate) fn set_luns_changed(&self) {
         self.luns_changed.store(true, SeqCst);
     }
 
-    /// Tells the initiator at a unit that its LUNs have changed, if the unit knows the nexus and
-    /// was there before the view that is `since` then.
+    /// Raises the unit attention for changed LUNs at a unit, if the nexus is attached there and the
+    /// unit was in the view before `since`.
     pub(crate) fn raise_luns_changed(&self, nexus: &ItlNexus, since: LogicalTime) {
         if nexus.seen_since < since {
-            // An unknown nexus is attached under the lock of the unit, too.
+            // An unknown nexus is also attached under the lock of the unit.
             let mut scsi = nexus.unit.scsi();
             if nexus.state.load(Relaxed) == ATTACHED {
                 scsi.raise_for(LUNS_CHANGED, self.nexus);
@@ -188,10 +189,10 @@ impl Session {
         }
     }
 
-    /// The initiator was told of its LUNs. To a unit that does not know the nexus there is nothing
-    /// new about them.
+    /// Called when the initiator has read its list of LUNs. A unit that attaches the nexus later
+    /// has no change of LUNs to report.
     pub(crate) fn luns_were_reported(&self) {
-        // A session may use thousands of units, and ask again and again.
+        // A session may use thousands of units, and read the list again and again.
         if !self.luns_changed.swap(false, SeqCst) {
             return;
         }
@@ -200,8 +201,8 @@ impl Session {
         }
     }
 
-    /// The initiator may do from now on what `target` as it is now lets it do. `may_differ`: that
-    /// may be something else than before.
+    /// Gives the initiator the rights of the current `target`. `may_differ` is true if they may
+    /// differ from the previous ones.
     pub(crate) async fn set_rights(
         &self,
         target: &Arc<TargetOptions>,
@@ -210,7 +211,7 @@ impl Session {
     ) {
         let new = Arc::new(SessionRights::new(Some(Arc::clone(target))));
         if !may_differ {
-            // What is served no more is not kept.
+            // Releases the old target, which may no longer be served.
             self.rights.store(new);
             return;
         }
@@ -218,7 +219,7 @@ impl Session {
         let (old, view) = (self.rights.load_full(), Arc::clone(&self.view()));
         pieces.count(2 * target.luns.len()).await;
         for unit in view.units() {
-            // With the old rights, to be told of the new ones.
+            // Attaches with the old rights, so that the change is reported.
             if old.of(self, unit).administers_unit != new.of(self, unit).administers_unit {
                 drop(self.scsi_of(unit));
                 pieces.count(ATTACHED_UNITS).await;

@@ -1,4 +1,4 @@
-//! Units come to know a session with its first command to them.
+//! Attachment of a session's nexus to units with its first command to them.
 
 use super::*;
 use crate::catalogue::Indexed;
@@ -27,7 +27,7 @@ const CAPACITY_CHANGED: u16 = 0x2a09;
 const INQUIRY_CHANGED: u16 = 0x3f03;
 const LUNS_CHANGED: u16 = 0x3f0e;
 
-/// A server of one target, and sessions that no connection carries.
+/// A server of one target, and sessions without connections.
 pub(crate) struct Rig {
     server: Server,
     pub(crate) units: Vec<Arc<LogicalUnit>>,
@@ -73,13 +73,13 @@ impl Rig {
         &self.server.shared
     }
 
-    /// Of a connection.
+    /// Path of a connection.
     pub(crate) fn path(&self) -> Path {
         let peer = "127.0.0.1:9".parse().unwrap();
         Path { peer, local: self.server.addresses()[0], portal: 0 }
     }
 
-    /// A session of the initiator of this number.
+    /// Logs in a session of the initiator with this number.
     pub(crate) fn log_in(&self, number: u8) -> Arc<Session> {
         let (shared, path) = (self.shared(), self.path());
         let claim = Claim {
@@ -114,7 +114,7 @@ impl Rig {
         assert!(session.has_ended());
     }
 
-    /// Returns the number of nexuses that each unit knows.
+    /// Number of nexuses attached to each unit.
     fn known(&self) -> Vec<usize> {
         self.units.iter().map(|unit| unit.scsi().nexus_count()).collect()
     }
@@ -128,7 +128,7 @@ impl Rig {
         (0..self.units.len()).filter(|at| before[*at] != after[*at]).collect()
     }
 
-    /// TEST UNIT READY at a LUN until it is good; the unit attentions before that.
+    /// Sends TEST UNIT READY to a LUN until it ends GOOD; returns the unit attentions before that.
     fn told(session: &Session, lun: u16) -> Vec<u16> {
         let view = session.view();
         let nexus = view.nexus(Lun::new(lun)).unwrap();
@@ -158,8 +158,8 @@ impl Rig {
     }
 }
 
-/// Fault: a login made all units of the target know the session, and its end made them forget it:
-/// 0.4 ms for 256 units. Hosts that only logged in and out left another host 6 % of its requests.
+/// Fault: a login attached the nexus to all units of the target, and its end detached it: 0.4 ms
+/// for 256 units. Hosts that only logged in and out left another host 6 % of its requests.
 #[test]
 fn a_login_touches_no_unit() {
     let rig = Rig::new();
@@ -174,9 +174,9 @@ fn a_login_touches_no_unit() {
     rig.end();
 }
 
-/// Goal: the end of a session visits the units that it has used and no others; REPORT LUNS does so
-/// after a change of the LUNs. Named by: REPORT LUNS of 16 hosts at 2,000 units visited them all,
-/// and left another host 2 % of its requests.
+/// Goal: the end of a session visits only the units that it has used, and so does REPORT LUNS after
+/// a change of the LUNs. Without this, REPORT LUNS of 16 hosts at 2,000 units visited them all, and
+/// left another host 2 % of its requests.
 #[test]
 fn the_end_touches_the_units_that_were_used() {
     let rig = Rig::new();
@@ -194,8 +194,8 @@ fn the_end_touches_the_units_that_were_used() {
     rig.end();
 }
 
-/// Goal: first commands that come on several threads at once attach the nexus once, which is told
-/// of the power-on once; and none of them attaches it behind the end of the session.
+/// Goal: first commands on several threads at once attach the nexus once, with one power-on
+/// attention; and none of them attaches it after the end of the session.
 #[test]
 fn first_commands_come_at_once() {
     const THREADS: usize = 4;
@@ -233,8 +233,8 @@ fn first_commands_come_at_once() {
     rig.end();
 }
 
-/// Goal: what happens between a login and the first command to a unit is told there: announcements,
-/// a change of the LUNs, and of what the initiator may do.
+/// Goal: events between a login and the first command to a unit are reported there: unit
+/// attentions, a change of the LUNs, and a change of the initiator's rights.
 #[test]
 fn what_came_between_is_told_with_the_first_command() {
     let rig = Rig::new();
@@ -251,7 +251,7 @@ fn what_came_between_is_told_with_the_first_command() {
     assert_eq!(Rig::told(&sessions[0], 5), [LUNS_CHANGED]);
     assert_eq!(Rig::told(&sessions[0], 6), [POWER_ON, INQUIRY_CHANGED, LUNS_CHANGED]);
     assert_eq!(Rig::told(&sessions[1], 6), [POWER_ON, LUNS_CHANGED]);
-    // A unit that comes back is seen from now on.
+    // A unit that comes back counts as seen from now on.
     rig.units[230].scsi().raise(CAPACITY_CHANGED, None);
     rig.replace(|target| {
         let unit = |id: u16| LunOptions::new(id, Arc::clone(&rig.units[usize::from(id)]));
@@ -263,16 +263,17 @@ fn what_came_between_is_told_with_the_first_command() {
     rig.end();
 }
 
-/// Goal: a change of the LUNs visits the units that know a session and no others; these tell it,
-/// the others will, until it asks for its LUNs. Named by: a change attached the nexuses of all
-/// sessions at all units, in one piece: seconds for 1,000 sessions at 1,000 units.
+/// Goal: a change of the LUNs visits only the units that have the session's nexus attached, which
+/// report it; the other units will, until the initiator reads its list of LUNs. Without this, a
+/// change attached the nexuses of all sessions at all units, in one piece: seconds for 1,000
+/// sessions at 1,000 units.
 #[test]
 fn a_change_of_the_luns_attaches_no_nexus() {
     let rig = Rig::new();
     let sessions: Vec<_> = (1..=20).map(|number| rig.log_in(number)).collect();
     assert_eq!(Rig::told(&sessions[0], 3), [POWER_ON]);
     let mut touched = rig.touched_by(|| rig.replace(|target| target.luns.truncate(200)));
-    touched.retain(|unit| *unit < 200); // the others are served no more
+    touched.retain(|unit| *unit < 200); // the others are no longer served
     assert_eq!(touched, [3]);
     assert_eq!(rig.known().iter().sum::<usize>(), 1);
     assert_eq!(Rig::told(&sessions[0], 3), [LUNS_CHANGED]);
@@ -284,8 +285,8 @@ fn a_change_of_the_luns_attaches_no_nexus() {
     rig.end();
 }
 
-/// Goal: what changes no list of administrators visits no unit for the sake of rights. Named by:
-/// each change looked the rights of all sessions at all units up.
+/// Goal: a change that affects no list of administrators visits no unit because of rights. Without
+/// this, each change looked up the rights of all sessions at all units.
 #[test]
 fn a_change_that_leaves_the_administrators_touches_no_unit() {
     let rig = Rig::new();
@@ -314,15 +315,16 @@ fn a_change_is_settled_in_pieces() {
     let mut settled = pin!(settle(shared, &old, &new));
     let mut context = TaskContext::from_waker(Waker::noop());
     let turns = (1..).find(|_| settled.as_mut().poll(&mut context).is_ready()).unwrap();
-    // Each session has a view of 256 units that is replaced; 1,024 are a piece.
+    // Each session has a view of 256 units that is replaced; 1,024 units are a piece.
     assert!((5..50).contains(&turns), "{turns}");
     assert!(sessions.iter().all(|session| session.view().units().len() == 200));
     sessions.iter().for_each(|session| rig.lose(session));
     rig.end();
 }
 
-/// Goal: a session that is not known to the units asks for a reset of them, and is told nothing of
-/// it when it uses them; the others are told, used or not.
+/// Goal: a session whose nexus is not attached to the units requests a reset of them, and they do
+/// not report it to that session later; they report it to the other sessions, whether these had
+/// used them or not.
 #[test]
 fn a_reset_comes_before_the_first_command() {
     let rig = Rig::new();
@@ -344,8 +346,9 @@ fn a_reset_comes_before_the_first_command() {
     rig.end();
 }
 
-/// Goal: who asked for a TARGET COLD RESET is told nothing of it by any unit that its next session
-/// uses, whenever that is; the session after that one is, and others are.
+/// Goal: an initiator that requested a TARGET COLD RESET gets no report of it from any unit that
+/// its next session uses, at whatever time; the session after that one does, and other initiators
+/// do.
 #[test]
 fn who_asked_for_a_cold_reset_returns() {
     let rig = Rig::new();
@@ -394,8 +397,8 @@ fn functions_visit_the_sessions_that_they_concern() {
     rig.end();
 }
 
-/// Fault: each unit had its resets visit 64 sessions at a time; with resets of 256 units under way,
-/// a core visited 16,384 sessions before other work had its turn.
+/// Fault: each unit let its resets visit 64 sessions at a time; with resets of 256 units in
+/// progress, a core visited 16,384 sessions before other work had its turn.
 #[test]
 fn many_resets_leave_others_their_turns() {
     const USED: u16 = 64;

@@ -1,4 +1,4 @@
-//! What one connection counts: it sees what goes into the machine and what comes out.
+//! Counting of one connection's commands, at the inputs and outputs of its machine.
 
 use super::counters::{ErrorKind, LunCounters, Moved};
 use super::operation::Operation;
@@ -14,20 +14,20 @@ use std::sync::Arc;
 
 /// The commands of a connection that have not ended, or not been counted yet.
 ///
-/// What ends is counted when answers are about to be sent, before any of them is: then many
-/// commands cost one look at the clock, and one addition.
+/// Ended commands are counted when answers are about to be sent, before any of them is: many
+/// commands then cost one look at the clock, and one addition.
 #[derive(Debug)]
 pub(crate) struct Commands {
     clock: Clock,
     target: Option<Arc<TargetCounters>>,
     luns: Vec<Arc<LunCounters>>,
-    /// Where a LUN's counters are in `luns`.
+    /// Index into `luns` of each LUN's counters.
     places: BTreeMap<Option<u16>, usize>,
-    /// The LUN field that came last, whether it has a unit, and its place.
+    /// The LUN field that came last, whether it has a unit, and the index of its counters.
     last: Option<(Lun, bool, usize)>,
     /// The command that was started last: most end before the next one starts.
     newest: Option<(TaskId, RunningCommand)>,
-    /// Earlier ones, which count as started.
+    /// Earlier commands, which count as started.
     underway: TaskMap<RunningCommand>,
     ended: Vec<Ended>,
 }
@@ -37,14 +37,14 @@ struct RunningCommand {
     since: Time,
     place: usize,
     operation: Operation,
-    /// Data-out that the initiator announced.
+    /// Data-out that the initiator announced, in bytes.
     out_bytes: u32,
-    /// Data-in that it expects.
+    /// Data-in that the initiator expects, in bytes.
     in_bytes: u32,
     aborted: bool,
 }
 
-/// Room for so many entries is kept while nothing has ended.
+/// Number of entries for which room is kept while no command has ended.
 const ENDED_KEPT_MAX: usize = 16;
 
 /// Commands of one kind that started together and have ended.
@@ -54,7 +54,7 @@ struct Ended {
     place: usize,
     operation: Operation,
     commands: u64,
-    /// Those of them that do not count as started yet.
+    /// Those of the commands that do not count as started yet.
     started: u64,
     moved: Moved,
 }
@@ -81,7 +81,7 @@ impl Commands {
         }
     }
 
-    /// The connection belongs to this session now.
+    /// Called when the connection has joined this session.
     pub(crate) fn joined(&mut self, counters: &Counters, session: &Session) {
         self.target = session.key.target_name.as_deref().map(|name| counters.target(name));
         if let Some(target) = &self.target {
@@ -89,12 +89,12 @@ impl Commands {
         }
     }
 
-    /// Memory of the commands, whether there are some or were.
+    /// Memory of the commands, including spare capacity.
     pub(crate) fn memory_bytes(&self) -> usize {
         task_map::memory_bytes(&self.underway) + self.ended.capacity() * size_of::<Ended>()
     }
 
-    /// Frees what many commands needed once and none needs now.
+    /// Frees memory that many commands needed once and that is unused now.
     pub(crate) fn free_spare_memory(&mut self) {
         task_map::free_spare(&mut self.underway);
         if self.ended.is_empty() && self.ended.capacity() > ENDED_KEPT_MAX {
@@ -102,7 +102,7 @@ impl Commands {
         }
     }
 
-    /// Before the machine is told of a command's end.
+    /// Called before the machine receives the end of a command.
     pub(crate) fn done(&mut self, task: TaskId, outcome: &Outcome) {
         if let Some((_, command)) = self.newest.take_if(|(id, _)| *id == task) {
             self.end(&command, outcome, 1);
@@ -111,21 +111,22 @@ impl Commands {
         }
     }
 
-    /// A header's digest was wrong.
+    /// Counts a wrong header digest.
     pub(crate) fn header_digest_error(&self) {
         if let Some(target) = &self.target {
             add(&target.header_digest_errors, 1);
         }
     }
 
-    /// A data segment's digest was wrong.
+    /// Counts a wrong data digest.
     pub(crate) fn data_digest_error(&self) {
         if let Some(target) = &self.target {
             add(&target.data_digest_errors, 1);
         }
     }
 
-    /// Before a command that has come to its turn is planned; `seen`: its LUN has a unit.
+    /// Called before a command whose turn has come is planned. `seen` is true if its LUN has a
+    /// unit.
     pub(crate) fn start(&mut self, now: Time, task: &Task, seen: bool) {
         let Some(place) = self.place(task.lun, seen) else { return };
         let operation = Operation::of(&task.cdb);
@@ -139,7 +140,7 @@ impl Commands {
         self.newest = Some((task.id, command));
     }
 
-    /// Where the counters of a LUN are; `None`: nothing is counted.
+    /// Index of the counters of a LUN; `None` if nothing is counted.
     fn place(&mut self, lun: Lun, seen: bool) -> Option<usize> {
         if let Some((last, last_seen, place)) = self.last
             && (last, last_seen) == (lun, seen)
@@ -159,7 +160,7 @@ impl Commands {
         Some(place)
     }
 
-    /// The newest command has not ended at once: it counts as started.
+    /// Counts the newest command as started, since it has not ended at once.
     fn keep_newest(&mut self) {
         let Some((task, command)) = self.newest.take() else { return };
         if let Some(counters) = self.luns.get(command.place) {
@@ -168,7 +169,7 @@ impl Commands {
         self.underway.insert(task, command);
     }
 
-    /// Counts what has ended; it has taken until now.
+    /// Counts the ended commands, with the current time as their end.
     pub(crate) fn count_ended(&mut self) {
         self.keep_newest();
         if self.ended.is_empty() {
@@ -189,7 +190,7 @@ impl Commands {
         }
     }
 
-    /// Before a command is aborted.
+    /// Called before a command is aborted.
     pub(crate) fn abort(&mut self, task: TaskId) {
         let newest = self.newest.as_mut().filter(|(id, _)| *id == task);
         let command = newest.map(|(_, command)| command).or_else(|| self.underway.get_mut(&task));
@@ -198,7 +199,7 @@ impl Commands {
         }
     }
 
-    /// `started`: 1 if it does not count as started yet.
+    /// Ends a command. `started` is 1 if it does not count as started yet.
     fn end(&mut self, command: &RunningCommand, outcome: &Outcome, started: u64) {
         let error = match command.aborted {
             true => Some(ErrorKind::Aborted),
@@ -232,7 +233,7 @@ impl Commands {
 }
 
 impl Drop for Commands {
-    /// What a connection takes with it is in flight no more.
+    /// Ends the commands that end with the connection, so that they are no longer in flight.
     fn drop(&mut self) {
         self.keep_newest();
         for (_, mut command) in std::mem::take(&mut self.underway) {
@@ -270,8 +271,8 @@ mod tests {
         Time::from_nanos(nanos)
     }
 
-    /// Goal: when answers are about to be sent every command is counted once, with the time that it
-    /// took, whether it ended before the next one started, later, or with the connection.
+    /// Goal: when answers are about to be sent every command is counted once, with its duration,
+    /// whether it ended before the next one started, later, or with the connection.
     #[test]
     fn each_is_counted_once_before_it_is_answered() {
         let target = Arc::new(TargetCounters::default());
@@ -311,7 +312,7 @@ mod tests {
         assert_eq!(aborted, [4], "two that were aborted, two that went with the connection");
     }
 
-    /// Goal: commands for a LUN without a unit count apart, also once it has one.
+    /// Goal: commands for a LUN without a unit are counted separately, also once it has one.
     #[test]
     fn a_lun_is_counted_with_its_unit_and_without() {
         let target = Arc::new(TargetCounters::default());

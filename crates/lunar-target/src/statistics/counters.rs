@@ -1,5 +1,5 @@
-//! The counters of one LUN: a set for each thread that counts, so that cores do not fight over
-//! cache lines.
+//! The counters of one LUN: a set for each counting thread, so that cores do not compete for cache
+//! lines.
 
 use super::operation::Operation;
 use super::report::{CommandErrors, OperationStatistics};
@@ -10,16 +10,17 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
-/// Threads beyond share sets.
+/// Number of sets; threads beyond it share them.
 const SETS: usize = 16;
 
-/// Kinds of errors told apart for one LUN; further ones count as one without sense. What is told
-/// comes from this code, not from peers; the limit is there in case a device makes codes up.
+/// Kinds of errors that are counted separately for one LUN; further ones count as CHECK CONDITION
+/// without sense. The kinds come from this code, not from peers; the limit guards against a device
+/// that invents codes.
 const ERROR_KINDS_MAX: usize = 128;
 
 #[derive(Debug, Default)]
 pub(super) struct LunCounters {
-    /// Made when a thread first counts: most LUNs are used by few threads, or by none.
+    /// Created when a thread first counts: most LUNs are used by few threads, or by none.
     sets: [OnceLock<Box<Set>>; SETS],
     errors: Mutex<BTreeMap<(Operation, ErrorKind), u64>>,
 }
@@ -37,18 +38,18 @@ struct OperationCounters {
     ended: Durations,
 }
 
-/// How a command failed.
+/// Kind of a failed command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
 pub(super) enum ErrorKind {
     /// CHECK CONDITION with this sense key and additional sense code with qualifier.
     Check(u8, u16),
     /// Another status.
     Status(u8),
-    /// It was aborted; nobody was told.
+    /// The command was aborted, without an answer.
     Aborted,
 }
 
-/// What a command moved, when it ended.
+/// Bytes that a command moved, when it ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moved {
     pub(super) received_bytes: u64,
@@ -60,7 +61,7 @@ impl LunCounters {
         add(&self.of(operation).started, commands);
     }
 
-    /// Commands have ended that took so long each, and moved so much together.
+    /// Counts commands that have ended after `nanos` each, and moved `moved` together.
     pub(super) fn ended(&self, operation: Operation, commands: u64, nanos: u64, moved: Moved) {
         let counters = self.of(operation);
         counters.ended.count_all(nanos, commands);
@@ -84,7 +85,7 @@ impl LunCounters {
         &set.operations[operation as usize]
     }
 
-    /// All threads together, by operation.
+    /// Sums of all threads, by operation.
     pub(super) fn read(&self) -> Vec<OperationStatistics> {
         let read = |operation: Operation| {
             let mut sum = OperationStatistics::of(operation);
@@ -95,8 +96,8 @@ impl LunCounters {
                 sum.received_bytes += one.received_bytes.load(Relaxed);
                 sum.sent_bytes += one.sent_bytes.load(Relaxed);
             }
-            // After those that ended: what starts meanwhile counts as in flight, and nothing has
-            // ended that did not start.
+            // Read after the ended ones: a command that starts meanwhile counts as in flight, and
+            // none has ended that did not start.
             let started: u64 = counters.iter().map(|one| one.started.load(Relaxed)).sum();
             sum.in_flight = started.saturating_sub(sum.durations.count());
             sum
@@ -111,7 +112,7 @@ impl LunCounters {
 }
 
 impl ErrorKind {
-    /// How a command that ended with this status and sense data failed; `None`: it did not.
+    /// Kind of a failure with this status and sense data; `None` if the command did not fail.
     pub(super) fn of(status: u8, sense: &[u8]) -> Option<Self> {
         match Status(status) {
             Status::GOOD | Status::CONDITION_MET => None,
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
     use lunar_scsi::sense::{Sense, SenseFormat, SenseKey};
 
-    /// Goal: what several threads count adds up, and what has not ended is in flight.
+    /// Goal: the counts of several threads add up, and commands that have not ended are in flight.
     #[test]
     fn threads_add_up() {
         let counters = LunCounters::default();
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(ErrorKind::of(0x18, &[]), Some(ErrorKind::Status(0x18)));
     }
 
-    /// Goal: however many kinds of errors there are, so many are kept.
+    /// Goal: however many kinds of errors there are, the number of kept ones is bounded.
     #[test]
     fn kinds_of_errors_are_bounded() {
         let counters = LunCounters::default();

@@ -1,4 +1,4 @@
-//! What a command does, as far as it is counted apart.
+//! Kinds of commands that are counted separately.
 
 /// A kind of commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
@@ -20,12 +20,12 @@ pub enum Operation {
     Verify,
     /// EXTENDED COPY.
     Copy,
-    /// All others: what initiators ask about the unit, reservations, mode pages.
+    /// All others: inquiries about the unit, reservations, mode pages.
     Other,
 }
 
 impl Operation {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Read,
         Self::Write,
@@ -38,7 +38,8 @@ impl Operation {
         Self::Other,
     ];
 
-    /// By the operation code, so that refused commands are counted as what they were to be.
+    /// Kind by operation code, so that refused commands are counted by the operation they
+    /// requested.
     pub(crate) fn of(cdb: &[u8]) -> Self {
         match cdb.first().copied().unwrap_or(0) {
             0x08 | 0x28 | 0x88 | 0xa8 => Self::Read,
@@ -53,7 +54,7 @@ impl Operation {
         }
     }
 
-    /// What it is called in metrics: `read`, `compare_and_write`.
+    /// Name in metrics: `read`, `compare_and_write`.
     pub fn label(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -73,7 +74,7 @@ impl Operation {
 mod tests {
     use super::*;
 
-    /// Goal: each command of the table is what its name says.
+    /// Goal: each command of the table has the kind of its name.
     #[test]
     fn names_and_kinds_agree() {
         for command in lunar_scsi::commands::COMMANDS {

@@ -1,4 +1,5 @@
-//! The counters as plain values, added up and beside what is counted nowhere: sessions, units.
+//! The counters as plain values, added up and combined with values that are not counted: sessions,
+//! units.
 
 use super::operation::Operation;
 use super::{TargetCounters, lock};
@@ -12,35 +13,35 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 use uuid::Uuid;
 
-/// Looks at a server; goes on to do so while it stops, and does not keep it.
+/// Reads the statistics of a server, also while it stops, without keeping it alive.
 #[derive(Clone, Debug)]
 pub struct Observer {
     pub(crate) shared: Weak<Shared>,
 }
 
-/// What a server did since it was started, and what it does.
+/// Statistics of a server since its start, with its current state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Statistics {
-    /// Each target, in the order of their names.
+    /// Targets, in the order of their names.
     pub targets: Vec<TargetStatistics>,
     /// Open connections, logged in or not.
     pub connections: u64,
-    /// Discovery sessions that last.
+    /// Current discovery sessions.
     pub discovery_sessions: u64,
-    /// Memory that peers cause.
+    /// Memory used on behalf of peers.
     pub memory: MemoryUsage,
-    /// Logins that were refused, by reason; every reason is there.
+    /// Refused logins by reason; every reason has an entry.
     pub login_failures: BTreeMap<&'static str, u64>,
 }
 
-/// Of one target.
+/// Statistics of one target.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TargetStatistics {
-    /// Its name.
+    /// Name of the target.
     pub name: String,
-    /// Sessions that last.
+    /// Current sessions.
     pub sessions: u64,
-    /// Connections of those.
+    /// Connections of these sessions.
     pub connections: u64,
     /// Connections that were logged in so far.
     pub logins: u64,
@@ -48,34 +49,35 @@ pub struct TargetStatistics {
     pub header_digest_errors: u64,
     /// PDUs whose data digest was wrong.
     pub data_digest_errors: u64,
-    /// Its LUNs by number.
+    /// LUNs of the target by number.
     pub luns: Vec<LunStatistics>,
-    /// Commands for LUNs that are not there.
+    /// Commands for LUNs that do not exist.
     pub absent_luns: Vec<OperationStatistics>,
-    /// Of those, what failed.
+    /// Failures among those.
     pub absent_lun_errors: Vec<CommandErrors>,
 }
 
-/// Of one LUN. Where several LUNs show one unit, what is said of the unit is said of each.
+/// Statistics of one LUN. If several LUNs show one unit, the values of the unit appear at each of
+/// them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LunStatistics {
-    /// Its number.
+    /// LUN number.
     pub id: u16,
     /// The unit's identity.
     pub uuid: Uuid,
     /// The unit's cache mode.
     pub cache: CacheMode,
-    /// How the unit's I/O is done.
+    /// Method of the unit's I/O.
     pub io_tier: String,
     /// The unit's size in bytes.
     pub size_bytes: u64,
     /// Writes of the unit that wait for room.
     pub held_writes: u64,
-    /// Whether something is wrong with the unit's backing file.
+    /// True when the unit's backing file has a fault.
     pub backing_fault: bool,
-    /// The unit's syncs; `None`: it has none, or they are not counted.
+    /// The unit's syncs; `None` if it has none, or they are not counted.
     pub syncs: Option<SyncCounts>,
-    /// Commands by what they do.
+    /// Commands by operation.
     pub operations: Vec<OperationStatistics>,
     /// Commands that failed.
     pub errors: Vec<CommandErrors>,
@@ -84,16 +86,16 @@ pub struct LunStatistics {
 /// Commands of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OperationStatistics {
-    /// Which.
+    /// The operation.
     pub operation: Operation,
-    /// Those that ended, also those that failed or were aborted: how long each took from when it
-    /// was received until its answer was ready. Waiting for its data is part of that.
+    /// Ended commands, including those that failed or were aborted: the time of each from its
+    /// receipt until its answer was ready, including the wait for its data.
     pub durations: DurationCounts,
-    /// Those that have not ended.
+    /// Commands that have not ended.
     pub in_flight: u64,
-    /// Data-out of those that ended well, in bytes.
+    /// Data-out of the commands that succeeded, in bytes.
     pub received_bytes: u64,
-    /// Data-in of those that ended well, in bytes.
+    /// Data-in of the commands that succeeded, in bytes.
     pub sent_bytes: u64,
 }
 
@@ -107,19 +109,19 @@ impl OperationStatistics {
 /// Commands of one kind that failed in one way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CommandErrors {
-    /// Which.
+    /// The operation.
     pub operation: Operation,
-    /// Their SCSI status; `None`: they were aborted.
+    /// Their SCSI status; `None` if they were aborted.
     pub status: Option<u8>,
     /// With CHECK CONDITION: sense key, and additional sense code with its qualifier.
     pub sense: Option<(u8, u16)>,
-    /// How many.
+    /// Number of commands.
     pub count: u64,
 }
 
 impl LunStatistics {
-    /// Of two LUNs of one number, each for other initiators, the commands are counted together; of
-    /// their units the first is described, and no fault is hidden.
+    /// Combines two LUNs with one number, each for other initiators: their commands are counted
+    /// together; of their units the first is described, and no fault is hidden.
     fn join(&mut self, other: &Self) {
         if self.uuid == other.uuid {
             return;
@@ -140,13 +142,13 @@ impl LunStatistics {
 }
 
 impl Observer {
-    /// Looks; `None`: the server is gone. The values are not of one instant: commands go on
-    /// meanwhile.
+    /// Reads the statistics; `None` if the server is gone. The values are not of one instant:
+    /// commands go on meanwhile.
     pub fn statistics(&self) -> Option<Statistics> {
         self.shared.upgrade().map(|shared| of_server(&shared))
     }
 
-    /// The memory of the server; `None`: it is gone.
+    /// The memory of the server; `None` if the server is gone.
     pub fn buffers(&self) -> Option<BufferPool> {
         self.shared.upgrade().map(|shared| shared.memory.buffers().clone())
     }
@@ -166,7 +168,7 @@ fn of_server(shared: &Shared) -> Statistics {
     for session in sessions {
         match session.key.target_name.as_ref().map(|name| targets.get_mut(name)) {
             None => discovery_sessions += 1,
-            Some(None) => {} // of a target that is gone; it will end
+            Some(None) => {} // its target is gone; it will end
             Some(Some(target)) => {
                 target.sessions += 1;
                 target.connections += session.members().len() as u64;

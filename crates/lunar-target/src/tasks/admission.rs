@@ -1,5 +1,5 @@
-//! Commands that wait for the memory of their data: reads before they read, writes before their
-//! data is asked for. Some wait for what their own connection holds, others for the process.
+//! Commands that wait for memory for their data: reads before they read, writes before their data
+//! is requested. Some wait for memory of their own connection, others for memory of the process.
 
 use super::Planned;
 use futures_util::future::LocalBoxFuture;
@@ -12,18 +12,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// The data of one direction of a connection: how much it may hold, and which commands wait for
-/// it, in their order.
+/// The data of one direction of a connection: its limit, and the commands that wait for memory, in
+/// order.
 pub(super) struct Admission {
     buffers: BufferPool,
-    /// What the connection may hold; one buffer alone always fits.
+    /// Limit of the connection in bytes; a single buffer always fits.
     limit_bytes: usize,
-    /// How long a command waits.
+    /// Longest wait of a command.
     wait_max: Duration,
     waiting: VecDeque<Waiting>,
-    /// The request of the first to the process, once its connection has room.
+    /// Request of the first command for memory of the process, once its connection has room.
     request: Option<LocalBoxFuture<'static, Buffer>>,
-    /// Ends the wait of the first.
+    /// Timer that ends the wait of the first command.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -34,18 +34,18 @@ struct Waiting {
     until: Instant,
 }
 
-/// How the wait of a command ended.
+/// Result of the wait of a command.
 pub(super) enum Admitted {
     Buffer(TaskId, Planned, Buffer),
     /// No memory was free in time.
     TimedOut(TaskId, Planned, Shortage),
 }
 
-/// Whose memory is in use.
+/// Owner of the memory that is exhausted.
 pub(super) enum Shortage {
-    /// That of its own connection.
+    /// The connection.
     Connection,
-    /// That of the process.
+    /// The process.
     Process,
 }
 
@@ -55,13 +55,13 @@ impl Admission {
         Self { buffers, limit_bytes, wait_max, waiting, request: None, timer: None }
     }
 
-    /// A buffer of `bytes`, if there is room now and nobody waits.
+    /// Takes a buffer of `bytes`, if there is room now and no command waits.
     #[inline]
     pub(super) fn try_take(&self, bytes: usize) -> Option<Buffer> {
         if self.waiting.is_empty() { self.try_take_first(bytes) } else { None }
     }
 
-    /// A buffer of `bytes`, if there is room now, before those that wait.
+    /// Takes a buffer of `bytes`, if there is room now, before waiting commands.
     #[inline]
     pub(super) fn try_take_first(&self, bytes: usize) -> Option<Buffer> {
         if self.has_room(bytes) { self.buffers.try_take(bytes) } else { None }
@@ -73,18 +73,18 @@ impl Admission {
         held_bytes == 0 || held_bytes + BufferPool::charged_bytes(bytes) <= self.limit_bytes
     }
 
-    /// Has a command wait for a buffer of `bytes`.
+    /// Queues a command for a buffer of `bytes`.
     pub(super) fn wait(&mut self, task: TaskId, planned: Planned, bytes: usize) {
         let until = Instant::now() + self.wait_max;
         self.waiting.push_back(Waiting { task, planned, bytes, until });
     }
 
-    /// Memory of the commands that wait, or have waited.
+    /// Memory of the waiting commands, including spare capacity.
     pub(super) fn memory_bytes(&self) -> usize {
         self.waiting.capacity() * size_of::<Waiting>()
     }
 
-    /// Frees what commands needed that wait no more.
+    /// Frees memory of commands that no longer wait.
     pub(super) fn free_spare(&mut self) {
         if self.waiting.is_empty() {
             self.waiting = VecDeque::new();
@@ -96,7 +96,7 @@ impl Admission {
         waiting.map(|waiting| &waiting.planned)
     }
 
-    /// A command waits no more.
+    /// Removes a command that no longer waits.
     pub(super) fn remove(&mut self, task: TaskId) -> Option<Planned> {
         let at = self.waiting.iter().position(|waiting| waiting.task == task)?;
         if at == 0 {
@@ -105,7 +105,8 @@ impl Admission {
         self.waiting.remove(at).map(|waiting| waiting.planned)
     }
 
-    /// The next command whose wait has ended. The connection polls again as its buffers come back.
+    /// The next command whose wait has ended. The connection polls again when its buffers are
+    /// returned.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Option<Admitted> {
         let Waiting { bytes, until, .. } = *self.waiting.front()?;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));

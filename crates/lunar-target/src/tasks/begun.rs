@@ -1,9 +1,9 @@
-//! Commands that have begun and wait for something, and those of them that go on out of turn.
+//! Commands that have begun and wait, and those of them that go on out of turn.
 //!
-//! A connection polls its commands in its owner's turns. Two kinds go on at once, since others wait
-//! for their end: commands that hold blocks alone, and commands that were aborted. LOGICAL UNIT
-//! RESET and PREEMPT AND ABORT are answered when the tasks that they hit are quiet: a host that is
-//! to be shut out of a unit must not delay that by having much to do.
+//! A connection polls its commands in its owner's turns. Two kinds go on at once, since other
+//! commands wait for their end: commands that hold blocks exclusively, and aborted commands.
+//! LOGICAL UNIT RESET and PREEMPT AND ABORT are answered when the affected tasks are quiet: a host
+//! that is to be shut out of a unit must not delay that by a heavy load.
 
 use super::{Ended, Tasks, outcome};
 use crate::tasks::Ran;
@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 pub(super) struct Begun {
     task: TaskId,
     work: Option<LocalBoxFuture<'static, Ended>>,
-    /// Of the last poll.
+    /// Waker of the last poll.
     waker: Option<Waker>,
 }
 
@@ -29,7 +29,7 @@ impl Begun {
         Self { task, work: Some(work), waker: None }
     }
 
-    /// Takes the work out. What is left ends with the next poll.
+    /// Takes the work out. The remaining shell ends with the next poll.
     fn take(&mut self) -> Option<Self> {
         let work = self.work.take()?;
         if let Some(waker) = self.waker.take() {
@@ -55,8 +55,8 @@ impl Future for Begun {
 }
 
 impl Tasks {
-    /// Goes on with commands that others wait for, in one piece of a turn; `true`: something was
-    /// done.
+    /// Polls commands that others wait for, in one piece of a turn. Returns `true` if one has
+    /// ended.
     pub(crate) fn poll_out_of_turn(&mut self, context: &mut Context<'_>) -> bool {
         self.take_aborted();
         let before = self.ended.len();
@@ -74,7 +74,7 @@ impl Tasks {
         self.ended.len() > before
     }
 
-    /// Has commands that were aborted since the last call go on out of turn.
+    /// Moves commands that were aborted since the last call to the commands out of turn.
     fn take_aborted(&mut self) {
         if !std::mem::take(&mut self.has_new_aborts) {
             return;
@@ -104,7 +104,7 @@ impl Tasks {
         self.running.keys().next().copied()
     }
 
-    /// What a command that has run ended with.
+    /// Result of a command that has run.
     pub(super) fn finish(&mut self, ran: Ran) -> Option<Input> {
         let task = ran.task;
         let running = self.running.remove(&task)?;

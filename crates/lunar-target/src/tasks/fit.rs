@@ -1,9 +1,10 @@
-//! Makes a plan fit what the initiator announced: how much data it sends and has room for.
+//! Adaptation of a plan to the data that the initiator announced: how much it sends and has room
+//! for.
 
 use lunar_scsi::plan::{Compare, Pattern, Plan};
 use lunar_scsi::sense::Sense;
 
-/// Some parameter lists say themselves where they end; what the initiator announces is collected.
+/// Cuts open-ended parameter lists, which contain their own length, to the announced length.
 pub(super) fn end_where_announced(plan: &mut Plan, expected: u64) {
     if let Plan::Parameters { bytes, parked } = plan
         && parked.is_open_ended()
@@ -12,11 +13,11 @@ pub(super) fn end_where_announced(plan: &mut Plan, expected: u64) {
     }
 }
 
-/// Makes the plan and the data-out that the initiator announced fit each other.
+/// Adapts the plan and the announced data-out to each other.
 ///
-/// Plain writes move what both sides allow, whole blocks of it; the rest is a residual (RFC 7143
-/// §11.4.5.1). Commands whose data has one right length are refused with any other: there a wrong
-/// length means that initiator and target do not speak of the same command.
+/// Plain writes move as many whole blocks as both sides allow; the rest is a residual (RFC 7143
+/// §11.4.5.1). Commands whose data has one right length are refused with any other: a wrong length
+/// there means that initiator and target interpret the command differently.
 pub(super) fn fit_data_out(
     plan: &mut Plan,
     block_bytes: u32,
@@ -50,8 +51,8 @@ pub(super) fn fit_data_out(
     }
 }
 
-/// Shortens a read to the blocks that the initiator has room for: what would only be cut off is not
-/// read (RFC 7143 §11.4.5.1). Returns how many bytes the command would have moved.
+/// Shortens a read to the blocks that the initiator has room for: data that would only be cut off
+/// is not read (RFC 7143 §11.4.5.1). Returns the number of bytes that the command would have moved.
 pub(super) fn fit_data_in(plan: &mut Plan, block_bytes: u32, expected: u32) -> u32 {
     let Plan::Read { range, .. } = plan else { return 0 };
     let bytes = range.count.saturating_mul(block_bytes.into());

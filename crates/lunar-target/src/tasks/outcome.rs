@@ -1,4 +1,4 @@
-//! How a task ends, as the machine of the connection is told.
+//! Results of tasks, as inputs of the connection's machine.
 
 use super::admission::Shortage;
 use super::{Planned, Ran};
@@ -10,8 +10,9 @@ use lunar_iscsi::framing::TaskId;
 use lunar_scsi::sense::{Sense, SenseFormat, SenseKey, Status};
 use std::sync::Arc;
 
-/// STATUS QUALIFIER of what may be tried again: this nexus should wait so many tenths of a second.
-/// SAM-5 §5.3.2. Other commands of the connection have ended by then, unless the disk hangs.
+/// STATUS QUALIFIER of commands that may be tried again: the nexus should wait for this many tenths
+/// of a second. SAM-5 §5.3.2. Other commands of the connection have ended by then, unless the disk
+/// hangs.
 const RETRY_TENTHS: u16 = 1;
 
 pub(super) fn good(data_in: Bytes, data_out_bytes: u32, fenced: bool) -> Outcome {
@@ -33,7 +34,7 @@ pub(super) fn outcome(ran: Ran) -> Outcome {
         },
         PlanResult::Conflict => status(Status::RESERVATION_CONFLICT),
         PlanResult::Busy => Outcome { data_out_bytes: ran.wants_bytes, ..later(Status::BUSY) },
-        PlanResult::Aborted => Outcome::default(), // nobody is told
+        PlanResult::Aborted => Outcome::default(), // no response is sent
         PlanResult::Check(sense) => Outcome {
             data_out_bytes: ran.wants_bytes,
             ..check_condition(ran.unit.as_ref(), &sense)
@@ -54,13 +55,13 @@ pub(super) fn check_condition(unit: Option<&Arc<LogicalUnit>>, sense: &Sense) ->
     Outcome {
         status: Status::CHECK_CONDITION.0,
         sense: bytes.into(),
-        // It may be the first that tells of aborted tasks.
+        // The response may be the first one that reports aborted tasks.
         fenced: sense.key == SenseKey::UNIT_ATTENTION,
         ..Outcome::default()
     }
 }
 
-/// How a task ends that waited for memory in vain.
+/// Result of a task that waited for memory in vain.
 pub(super) fn no_memory(task: TaskId, planned: &Planned, why: Shortage) -> Input {
     let status = match why {
         Shortage::Connection => Status::TASK_SET_FULL,
@@ -70,7 +71,7 @@ pub(super) fn no_memory(task: TaskId, planned: &Planned, why: Shortage) -> Input
     Input::Done { task, outcome }
 }
 
-/// The answer to a refused command counts the data it would have moved.
+/// Adds to the answer to a refused command the data that it would have moved.
 pub(super) fn with_data_out(input: Input, wants: u64) -> Input {
     match input {
         Input::Done { task, outcome } => {

@@ -1,21 +1,21 @@
-//! Memory of commands that run, apart from their data: charged as they begin.
+//! Charge for running commands, apart from their data, made as they begin.
 //!
-//! A connection may begin all commands of its window before it waits, and many connections at the
-//! same time: to charge them when they wait would be late.
+//! A connection may begin all commands of its window before it waits, and many connections may do
+//! so at the same time: charging them when they wait would be too late.
 
 use lunar_block::{BufferPool, MemoryCharge};
 
-/// Memory of a command that runs: its future, and its entries in tables, at most. 4,070 bytes were
-/// measured, with the protocol machine's part.
+/// Upper bound of the memory of a running command: its future, and its entries in tables. 4,070
+/// bytes were measured, with the protocol machine's part.
 pub(super) const COMMAND_BYTES: usize = 4 << 10;
 
-/// Commands are charged in steps of so many.
+/// Number of commands in which the charge grows.
 const STEP: usize = 4;
 
 /// The charge for the running commands of one connection.
 pub(super) struct RunningCharge {
     charge: MemoryCharge,
-    /// Of the same owner.
+    /// Account of the same owner.
     account: BufferPool,
 }
 
@@ -24,8 +24,8 @@ impl RunningCharge {
         Self { charge, account }
     }
 
-    /// Charges one more command beside `running` ones. `false`: memory is exhausted, and the owner
-    /// holds more than its share.
+    /// Charges one more command beside `running` ones. Returns `false` if memory is exhausted, and
+    /// the owner holds more than its share.
     pub(super) fn may_begin(&mut self, running: usize) -> bool {
         if (running + 1) * COMMAND_BYTES <= self.charge.bytes() {
             return true;
@@ -37,7 +37,7 @@ impl RunningCharge {
         true
     }
 
-    /// Charges `running` commands, and returns what they are charged.
+    /// Charges `running` commands, and returns the charge in bytes.
     pub(super) fn settle(&mut self, running: usize) -> usize {
         self.charge.set(running.next_multiple_of(STEP) * COMMAND_BYTES);
         self.charge.bytes()
@@ -51,9 +51,9 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// Goal: who begins many commands at once is refused before the limit is passed. Named by:
-    /// 2,500 sessions that sent 124 ORDERED commands each within a second took 1,183 MiB of 256:
-    /// their commands were charged when their connections waited next.
+    /// Goal: an owner that begins many commands at once is refused before the limit is exceeded.
+    /// Without this, 2,500 sessions that sent 124 ORDERED commands each within a second took 1,183
+    /// MiB of 256: their commands were charged only when their connections waited.
     #[test]
     fn commands_are_charged_as_they_begin() {
         let pool = BufferPool::with_budget(&MemoryBudget::new(64 * MIB));

@@ -1,4 +1,4 @@
-//! Task sets: which commands of an I_T nexus wait for which at a unit. SAM-5 §8.
+//! Task sets, which order the commands of an I_T nexus at a unit. SAM-5 §8.
 //!
 //! Each session has a task set of its own at each unit (TST 001b, SPC-4 §7.5.8; decision 087): no
 //! command waits for one of another initiator.
@@ -10,11 +10,11 @@ use lunar_scsi::plan::LbaRange;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
-/// A task set is one range for ordering's sake.
+/// The range that stands for the whole task set.
 const ALL: LbaRange = LbaRange { lba: 0, count: 1 };
 
-/// The task set of one I_T nexus at one unit: SIMPLE tasks share it, an ORDERED one has it alone,
-/// one at the HEAD OF QUEUE takes it. Clones are the same set.
+/// The task set of one I_T nexus at one unit: SIMPLE tasks share it, an ORDERED one holds it alone,
+/// a HEAD OF QUEUE one takes it at once. Clones are the same set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TaskSet {
     locks: Arc<RangeLocks>,
@@ -27,36 +27,36 @@ pub(crate) struct PlaceQueued {
     queued: Queued,
 }
 
-/// A place that is waited for, or held already.
+/// A place that is waited for, or already held.
 #[derive(Debug)]
 enum Queued {
-    /// Of a SIMPLE task, where all are.
+    /// Share of a SIMPLE task, among SIMPLE tasks only.
     Share(Share<Arc<RangeLocks>>),
     Queue(RangeQueued),
 }
 
-/// A place that is held: it is let go when dropped.
+/// A held place, released when dropped.
 #[derive(Debug)]
 enum HeldTaskPlace {
     Share { _share: Share<Arc<RangeLocks>> },
     Guard { _guard: RangeGuard },
 }
 
-/// A place in the task set: others wait for it, as their attributes say.
+/// A place in the task set: other commands wait for it, as their attributes require.
 ///
-/// A limit may stretch a copy to hours. An ORDERED command that came later, and all that came after
-/// it, would wait as long: a command that has to wait for a limit gives its place back, and takes
-/// another one when it has paid.
+/// A limit may stretch a copy to hours. A later ORDERED command, and all commands behind it, would
+/// wait as long. Therefore a command that has to wait for a limit gives its place back, and takes
+/// another one when it has been charged.
 #[derive(Debug)]
 pub(crate) struct TaskPlace {
     task_set: TaskSet,
     attribute: TaskAttribute,
-    /// `None`: it is given back. Locked while a new one is waited for.
+    /// The held place; `None` after it was given back. Locked while a new one is waited for.
     held: Mutex<Option<HeldTaskPlace>>,
 }
 
 impl TaskSet {
-    /// Enters a command behind those that go before it.
+    /// Adds a command behind those that go before it.
     #[inline]
     pub(crate) fn enter(&self, attribute: TaskAttribute) -> PlaceQueued {
         let queued = match attribute {
@@ -70,7 +70,7 @@ impl TaskSet {
         PlaceQueued { attribute, queued }
     }
 
-    /// The place of a SIMPLE task that is done at once, unless there are others than SIMPLE ones.
+    /// The place of a SIMPLE task that is done at once, unless there are tasks of other attributes.
     #[inline]
     pub(super) fn place_at_hand(&self, attribute: TaskAttribute) -> Option<Share<&RangeLocks>> {
         match attribute {
@@ -81,7 +81,7 @@ impl TaskSet {
 }
 
 impl PlaceQueued {
-    /// No command goes before.
+    /// True when no command goes before this one.
     pub(super) fn is_granted(&self) -> bool {
         match &self.queued {
             Queued::Share(_) => true,
@@ -89,7 +89,7 @@ impl PlaceQueued {
         }
     }
 
-    /// Waits for those that go before.
+    /// Waits for the commands that go before this one.
     pub(super) async fn granted(self) -> TaskPlace {
         let task_set = TaskSet { locks: Arc::clone(self.queued.locks()) };
         let held = Mutex::new(Some(self.queued.granted().await));
@@ -98,14 +98,15 @@ impl PlaceQueued {
 }
 
 impl TaskPlace {
-    /// Others may go. One that is just being taken again is left: nobody waits for it yet.
+    /// Releases the place for other commands. A place that is just being retaken is left: no
+    /// command waits for it yet.
     pub(crate) fn give_back(&self) {
         if let Ok(mut held) = self.held.try_lock() {
             drop(held.take());
         }
     }
 
-    /// Waits for those that have come meanwhile, unless it was taken again already.
+    /// Waits for commands that have come meanwhile, unless the place was retaken already.
     pub(crate) async fn take_back(&self, abort: &AbortSignal) -> Result<(), Aborted> {
         let again = async {
             let mut held = self.held.lock().await;

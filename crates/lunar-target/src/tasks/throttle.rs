@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 const GO: ControlFlow<Option<Input>> = ControlFlow::Continue(());
 
-/// Where a task is on its way through limits.
+/// Stage of a task on its way through limits.
 pub(super) enum ThrottleStage {
-    /// It has just come.
+    /// The task is new.
     New,
-    /// It is the first of its line.
+    /// The task is the first of its queue.
     First(QueuedCommand),
-    /// It has paid, and leaves its line when this is dropped.
+    /// The task has been charged, and leaves its queue when this is dropped.
     Paid(QueuedCommand),
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Passed {
 #[derive(Default)]
 pub(super) struct Throttled {
     tasks: TaskMap<Waiting>,
-    /// Data-out that lies in buffers of theirs.
+    /// Bytes of data-out in buffers of these tasks.
     bytes: usize,
     passed: VecDeque<Passed>,
 }
@@ -67,7 +67,7 @@ impl Throttled {
         }
     }
 
-    /// It waits no more, and leaves its line the next time something is polled.
+    /// Ends the wait of a task, which leaves its queue at the next poll.
     pub(super) fn abort(&mut self, task: TaskId) {
         if let Some(waiting) = self.remove(task) {
             waiting.abort.raise();
@@ -81,8 +81,8 @@ impl Throttled {
         }
     }
 
-    /// Whether a task may have a buffer of so many bytes. Those that wait for a limit take at most
-    /// half of what a connection has: the other half is for other units.
+    /// True when a task may have a buffer of this size. Tasks that wait for a limit take at most
+    /// half of the connection's memory: the other half is for other units.
     pub(super) fn hold(&mut self, task: TaskId, bytes: usize, limits: &Limits) -> bool {
         let Some(waiting) = self.tasks.get_mut(&task) else { return true };
         let may = has_room(self.bytes, bytes, limits);
@@ -110,8 +110,8 @@ fn has_room(busy: usize, bytes: usize, limits: &Limits) -> bool {
 }
 
 impl Tasks {
-    /// Queues a task behind those that it must not pass, before it is judged: what judging does
-    /// would be done too early. `None`: there are none.
+    /// Queues a task behind those that it must not pass, before it is judged: the effects of
+    /// judging would come too early. Returns `None` if there are none.
     pub(super) fn queue_unseen(
         &mut self,
         session: &Arc<Session>,
@@ -120,17 +120,17 @@ impl Tasks {
     ) -> Option<Option<Input>> {
         let unit = &nexus?.unit;
         if !session.quota.is_limited_at(&unit.quota) {
-            return None; // as mostly
+            return None; // the usual case
         }
         let line = session.quota.known_line(&unit.quota);
         let line = line.filter(|line| line.holds(task.attribute))?;
         let in_line = line.enter(task.attribute, 0);
-        // Resets find its session by this.
+        // Resets find its session through the attached nexus.
         session.make_known(nexus?);
         Some(self.throttle(session, unit, task, in_line, None))
     }
 
-    /// Pays for a task, unless it has to wait, or is refused.
+    /// Charges a task, unless it has to wait, or is refused.
     pub(super) fn pay(
         &mut self,
         session: &Arc<Session>,
@@ -141,7 +141,7 @@ impl Tasks {
     ) -> ControlFlow<Option<Input>> {
         let Some(unit) = unit else { return GO };
         if matches!(turn, ThrottleStage::New) && !session.quota.is_limited_at(&unit.quota) {
-            return GO; // as mostly: there are no limits
+            return GO; // the usual case: no limits
         }
         let Some(cost) = cost(plan, unit) else { return GO };
         match std::mem::replace(turn, ThrottleStage::New) {
@@ -168,7 +168,7 @@ impl Tasks {
         }
     }
 
-    /// Has a task wait that has just come, if there is room for it.
+    /// Queues a new task, if there is room for it.
     fn throttle(
         &mut self,
         session: &Arc<Session>,
@@ -185,7 +185,7 @@ impl Tasks {
         self.wait(unit, task, in_line, cost)
     }
 
-    /// Has the initiator send a task again that there is no room for.
+    /// Refuses a task without room; the initiator may send it again.
     fn refuse_throttled(&mut self, task: TaskId, status: Status) -> Input {
         drop(self.take_buffer(task));
         Input::Done { task, outcome: later(status) }
@@ -218,7 +218,7 @@ impl Tasks {
         None
     }
 
-    /// Starts those whose turn has come, as if they had come now.
+    /// Starts the tasks whose turn has come, as if they had just arrived.
     pub(super) fn start_passed(
         &mut self,
         shared: &Arc<Shared>,
@@ -243,8 +243,8 @@ impl Tasks {
     }
 }
 
-/// How many commands of a session may wait for limits. Where it sees several units, room is left in
-/// its command window: the others can still be reached.
+/// Number of commands of a session that may wait for limits. If the session sees several units,
+/// room is left in its command window, so that the others can still be reached.
 fn waiting_max(session: &Session, limits: &Limits) -> usize {
     match session.view().units().len() {
         ..=1 => usize::MAX,

@@ -1,4 +1,4 @@
-//! What a copy list costs before anything is copied.
+//! Cost of a copy list before anything is copied.
 
 use super::units::COMPARISONS;
 use super::*;
@@ -27,8 +27,8 @@ fn units(count: u128) -> Vec<Arc<LogicalUnit>> {
     (0..count).map(unit).collect()
 }
 
-/// A list of these CSCD descriptors, by the UUIDs of units, and of segments of one block from the
-/// first to the last; the last segment lies behind the end of the units.
+/// A list with CSCD descriptors for the units with UUIDs up to `cscds`, and segments of one block
+/// from the first to the last; the last segment lies behind the end of the units.
 fn wrong_list(cscds: u128, segments: u16) -> CopyList {
     let cscd = |uuid: u128| Cscd {
         code_set: 1,
@@ -53,7 +53,7 @@ fn wrong_list(cscds: u128, segments: u16) -> CopyList {
     CopyList { list_identifier: None, cscds: (0..cscds).map(cscd).collect(), segments }
 }
 
-/// Begins so many copies with this list, each in a command of its own.
+/// Begins `copies` copies with this list, each in a command of its own.
 fn copy_all(units: &[Arc<LogicalUnit>], list: &CopyList, copies: usize) -> Vec<Option<bool>> {
     let (abort, dues) = (AbortSignal::default(), QuotaCharge::default());
     let memory = WorkMemory { buffers: BufferPool::default(), wait_max: Duration::from_secs(1) };
@@ -74,8 +74,8 @@ fn copy_all(units: &[Arc<LogicalUnit>], list: &CopyList, copies: usize) -> Vec<O
     (0..copies).map(all).collect()
 }
 
-/// Fault: the units of each segment were looked for anew, under the lock of every unit: 256
-/// segments and 64 units took 2 ms of the core.
+/// Fault: the units of each segment were looked up anew, under the lock of every unit: 256 segments
+/// and 64 units took 2 ms of the core.
 #[test]
 fn a_unit_is_looked_for_once_in_a_list() {
     let (units, list) = (units(64), wrong_list(3, 256));
@@ -84,8 +84,8 @@ fn a_unit_is_looked_for_once_in_a_list() {
     assert_eq!(COMPARISONS.get() - before, 3 * 64);
 }
 
-/// Fault: lists that were refused counted nothing in a turn, so that eight connections of them left
-/// a well-behaved one a hundredth of its rate.
+/// Fault: refused lists counted nothing in a turn, so that eight connections of them left a
+/// well-behaved one a hundredth of its rate.
 #[test]
 fn a_list_counts_in_a_turn() {
     let (units, list) = (units(64), wrong_list(2, 256));
@@ -101,8 +101,8 @@ fn a_list_counts_in_a_turn() {
     drop(turn);
 }
 
-/// Goal: a piece that is deallocated at the source waits for its turn to be zeroed without holding
-/// blocks of the destination, and goes on when it has it.
+/// Goal: a piece that is deallocated at the source waits for the permit without holding blocks of
+/// the destination, and goes on when it has the permit.
 #[test]
 fn pieces_of_zeroes_wait_for_the_permit_first() {
     let units = units(2);

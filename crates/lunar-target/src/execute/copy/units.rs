@@ -1,8 +1,8 @@
 //! The units that the CSCD descriptors of a copy list name. Hundreds of segments may name the same
-//! few, so each is looked for once in a command.
+//! few units, so each unit is looked up once in a command.
 //!
-//! What the list costs counts in the turn of its connection as data that is moved: a list that is
-//! refused for its last segment moves none.
+//! The cost of the list counts as moved data in the turn of its connection: a list that is refused
+//! for its last segment moves none.
 
 use super::{Copy, Run, Step, unreachable_unit};
 use crate::long_operation::Generation;
@@ -11,22 +11,22 @@ use lunar_scsi::copy::{CopyList, Party};
 use lunar_scsi::unit::UnitOptions;
 use std::sync::{Arc, Mutex};
 
-/// To judge a segment takes about as long as to move so many bytes.
+/// Bytes of moved data that take about as long as judging a segment.
 const SEGMENT_COST_BYTES: usize = 4096;
-/// As [`SEGMENT_COST_BYTES`], to compare a designator with those of a unit.
+/// Bytes of moved data that take about as long as comparing a designator with those of a unit.
 const UNIT_COST_BYTES: usize = 1024;
 
-/// The units that a list names, by the number of the CSCD descriptor; `None`: not looked for yet.
+/// The units that a list names, by the number of the CSCD descriptor; `None` if not looked up yet.
 pub(super) struct NamedUnits(Vec<Option<NamedUnit>>);
 
 /// A unit that a CSCD descriptor names.
 pub(super) struct NamedUnit {
     unit: Arc<LogicalUnit>,
-    /// From before it is judged: a SANITIZE that begins later overtakes the copy.
+    /// Generation from before the unit is judged: a SANITIZE that begins later overtakes the copy.
     generation: Generation,
-    /// As the segments are judged by.
+    /// Options by which the segments are judged.
     pub(super) options: UnitOptions,
-    /// It was seen that this nexus may use it as copy source, and as copy destination.
+    /// True after a check that this nexus may use the unit as copy source, and as copy destination.
     is_source: bool,
     is_destination: bool,
 }
@@ -40,7 +40,7 @@ impl NamedUnits {
         self.0.get(usize::from(cscd))?.as_ref()
     }
 
-    /// What `copy` does its work at each unit with, by the number of the CSCD descriptor.
+    /// Executors of `copy` at each unit, by the number of the CSCD descriptor.
     pub(super) fn runs<'a>(&'a self, copy: &Copy<'_>) -> Vec<Option<Run<'a>>> {
         let run = |named: &'a NamedUnit| Run {
             unit: &named.unit,
@@ -58,7 +58,7 @@ impl NamedUnits {
 }
 
 impl Copy<'_> {
-    /// Looks for the units of segment `number`, and whether this nexus may use them.
+    /// Looks up the units of segment `number`, and checks whether this nexus may use them.
     pub(super) async fn name_units(
         &self,
         list: &CopyList,
@@ -104,7 +104,7 @@ impl Copy<'_> {
         Some(())
     }
 
-    /// The unit of a CSCD descriptor. A designator that fits more than one names none.
+    /// The unit of a CSCD descriptor. A designator that fits several units names none.
     fn resolve(&self, list: &CopyList, cscd: u16) -> Option<Arc<LogicalUnit>> {
         let cscd = list.cscds.get(usize::from(cscd))?;
         let fits = |unit: &&Arc<LogicalUnit>| {
@@ -125,6 +125,6 @@ impl Copy<'_> {
 
 #[cfg(test)]
 thread_local! {
-    /// How often a descriptor was compared with a unit in this thread.
+    /// Number of comparisons of a descriptor with a unit in this thread.
     pub(super) static COMPARISONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

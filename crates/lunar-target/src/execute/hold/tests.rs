@@ -1,4 +1,4 @@
-//! Writes for which there is no room.
+//! Writes that find no room.
 
 use super::*;
 use crate::abort::AbortSignal;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 const ALL: LbaRange = LbaRange { lba: 0, count: 2048 };
 
-/// A disk without room for anything, and a unit over it.
+/// A disk without room for anything, and a unit on it.
 fn full(out_of_space: OutOfSpace) -> (Arc<FaultDevice>, Arc<LogicalUnit>) {
     let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
     let device = FaultDevice::new(memory, 0);
@@ -73,7 +73,7 @@ fn they_fail_where_that_was_chosen() {
     }
 }
 
-/// Goal: held, they are done once there is room; whoever only reads is not held.
+/// Goal: held writes are done once there is room; commands that only read are not held.
 #[test]
 fn they_wait_until_there_is_room() {
     for (plan, data) in changes() {
@@ -102,7 +102,7 @@ fn they_wait_until_there_is_room() {
     }
 }
 
-/// Goal: what is aborted waits no longer, lets its range go, and is never written.
+/// Goal: an aborted write waits no longer, releases its range, and is never written.
 #[test]
 fn they_can_be_aborted() {
     let (device, unit) = full(OutOfSpace::Hold);
@@ -121,8 +121,8 @@ fn they_can_be_aborted() {
     assert!(matches!(read, PlanResult::Good(bytes) if bytes == vec![0; 64 * 512]));
 }
 
-/// Goal: a SANITIZE does not wait for what is held, for it may be what makes room; what was held is
-/// told, and never written.
+/// Goal: a SANITIZE does not wait for held writes, for it may be the command that makes room; the
+/// held writes end with an error, and are never written.
 #[test]
 fn a_long_operation_overtakes_them() {
     for (plan, data) in changes() {
@@ -147,7 +147,8 @@ fn a_long_operation_overtakes_them() {
     }
 }
 
-/// Goal: not all commands of a session may be held, or it could not reach its other units.
+/// Goal: only a part of the commands of a session may be held, so that it can reach its other
+/// units.
 #[test]
 fn only_so_many_wait() {
     let (device, unit) = full(OutOfSpace::Hold);
@@ -177,7 +178,7 @@ fn write(lba: u64, count: u64) -> Plan {
     Plan::Write { range: range(lba, count), durable: true }
 }
 
-/// A command of this nexus, with the same byte in all of its data.
+/// Begins a command of this nexus.
 fn begin_of(
     nexus: u64,
     unit: &Arc<LogicalUnit>,
@@ -221,8 +222,8 @@ fn is_good(ending: Option<PlanResult>) -> bool {
 }
 
 /// Fault: a held write kept its blocks for as long as there was no room. A COMPARE AND WRITE of
-/// another host to some of them, which were allocated, waited for ever, and the writes of everybody
-/// behind it.
+/// another host to some of them, which were allocated, waited for ever, and the writes of all
+/// initiators behind it.
 #[test]
 fn they_hold_no_blocks_while_they_wait() {
     for (plan, data) in changes() {
@@ -244,7 +245,7 @@ fn they_hold_no_blocks_while_they_wait() {
 }
 
 /// Goal: a later write of the same nexus to some of the blocks comes after the held one, however
-/// much room there is for it; one of another nexus does not wait, nor does one to other blocks.
+/// much room there is for it; a write of another nexus does not wait, nor does one to other blocks.
 #[test]
 fn later_writes_of_the_nexus_come_later() {
     for is_aborted in [false, true] {
@@ -288,7 +289,8 @@ fn later_writes_of_the_nexus_come_later() {
     }
 }
 
-/// Goal: while some write waits for room, none is done at hand, where it is not known whose it is.
+/// Goal: while some write waits for room, `try_write_now` writes nothing, since it does not know
+/// the nexus.
 #[test]
 fn none_is_written_at_hand_past_one_that_waits() {
     let device = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
@@ -302,8 +304,8 @@ fn none_is_written_at_hand_past_one_that_waits() {
     assert_eq!(write(), Some(()));
 }
 
-/// A disk that has room for blocks below `room` only. Of a write that needs more it writes the
-/// first ones.
+/// A disk that has room only for blocks below `room`. If a write needs more, its first blocks are
+/// written.
 #[derive(Debug)]
 struct Small {
     inner: MemoryDevice,
@@ -355,8 +357,8 @@ impl BlockDevice for Small {
     }
 }
 
-/// Goal: of a command that reads and writes with nobody between, nothing is there while it waits
-/// for room, and it judges anew what has come between.
+/// Goal: a command that reads and writes atomically leaves no data on the medium while it waits for
+/// room, and judges anew the data that was written in between.
 #[test]
 fn what_is_read_and_written_as_one_waits_as_one() {
     let compare = Plan::CompareAndWrite { range: range(0, 4), durable: true };

@@ -1,11 +1,11 @@
-//! Long commands beside commands that want the same blocks alone.
+//! Long commands beside commands that need the same blocks exclusively.
 
 use super::*;
 use futures_util::future::{Either, join_all, select};
 use lunar_block::Operation;
 use std::pin::Pin;
 
-/// Of the disk: four pieces of a VERIFY.
+/// All blocks of the disk: four pieces of a VERIFY.
 const ALL: LbaRange = LbaRange { lba: 0, count: 2048 };
 
 fn disk(out_of_space: OutOfSpace) -> (Arc<FaultDevice>, Arc<LogicalUnit>) {
@@ -17,7 +17,7 @@ fn disk(out_of_space: OutOfSpace) -> (Arc<FaultDevice>, Arc<LogicalUnit>) {
     (device, unit)
 }
 
-/// With a clock that goes on when all wait for it.
+/// A runtime with a clock that advances when all tasks wait for it.
 fn runtime() -> tokio::runtime::Runtime {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap()
@@ -53,16 +53,16 @@ fn is_good(ending: Option<PlanResult>) -> bool {
     matches!(ending, Some(PlanResult::Good(_)))
 }
 
-/// Polls the commands, and takes out those that end GOOD; returns how many.
+/// Polls the commands, and removes those that end GOOD; returns their number.
 fn take_good<F: Future<Output = PlanResult>>(commands: &mut Vec<Pin<Box<F>>>) -> usize {
     let before = commands.len();
     commands.retain_mut(|command| !is_good(command.as_mut().now_or_never()));
     before - commands.len()
 }
 
-/// Fault: UNMAPs and WRITE SAMEs of 64 sessions held their ranges while they queued for the disk.
-/// A COMPARE AND WRITE of another host waited for all of them, and the writes of everybody behind
-/// it, up to 14.8 s.
+/// Fault: UNMAPs and WRITE SAMEs of 64 sessions held their ranges while they queued for the disk. A
+/// COMPARE AND WRITE of another host waited for all of them, and the writes of all initiators
+/// behind it, up to 14.8 s.
 #[test]
 fn one_clear_at_a_time_holds_its_range() {
     for (plan, operation) in [(unmap(0), Operation::Unmap), (zero(0), Operation::WriteZeroes)] {
@@ -94,8 +94,8 @@ fn one_clear_at_a_time_holds_its_range() {
 
 /// Fault: a WRITE SAME or UNMAP held its range from its first piece to its last, and waited between
 /// them for the turns of its connection. A thousand sessions of its host made that 5 to 20 s; a
-/// command of another host that wanted one of the blocks alone waited as long, and the writes of
-/// everybody behind it.
+/// command of another host that needed one of the blocks exclusively waited as long, and the writes
+/// of all initiators behind it.
 #[test]
 fn clears_hold_nothing_between_two_pieces() {
     let (_, unit) = disk(OutOfSpace::Fail);
@@ -108,7 +108,7 @@ fn clears_hold_nothing_between_two_pieces() {
         [(zero_all(last), &[][..]), (compare, &[0; 1024]), (atomic, vec![7; 64 * 512].leak())];
     let (zero, unmap) = (zero_all(ALL), Plan::Unmap { ranges: vec![ALL], durable: true });
     runtime().block_on(async {
-        // 64 KiB of new pages are a piece, or 256 KiB of old ones.
+        // A piece is 64 KiB of new pages, or 256 KiB of old ones.
         for (plan, pieces) in [(&zero, 16), (&zero, 4), (&unmap, 4)] {
             let mut clear = Box::pin(run_as(&unit, &one, plan, &[], &abort));
             for piece in 1..pieces {
@@ -126,8 +126,8 @@ fn clears_hold_nothing_between_two_pieces() {
     assert!(unit.ranges.lock(ALL, true).now_or_never().is_some());
 }
 
-/// Goal: what the device clears in one piece takes one hold; a claim that waits when a piece ends
-/// comes before the next one.
+/// Goal: blocks that the device clears in one piece are cleared under one lock; a claim that waits
+/// when a piece ends comes before the next one.
 #[test]
 fn claims_that_wait_come_between_two_pieces() {
     let (device, unit) = disk(OutOfSpace::Fail);
@@ -155,8 +155,8 @@ fn claims_that_wait_come_between_two_pieces() {
     });
 }
 
-/// Goal: a command that waits for the one that clears ends when it is aborted; one that hangs at
-/// the disk, too, and does not keep the next one waiting.
+/// Goal: a command that waits for the clearing one ends when it is aborted; so does one that hangs
+/// at the disk, and it does not keep the next one waiting.
 #[test]
 fn aborted_clears_let_the_next_one_go_on() {
     let (device, unit) = disk(OutOfSpace::Fail);
@@ -183,7 +183,7 @@ fn aborted_clears_let_the_next_one_go_on() {
     });
 }
 
-/// Goal: a WRITE SAME that waits for room does not keep an UNMAP waiting, which makes room.
+/// Goal: a WRITE SAME that waits for room does not delay an UNMAP, which makes room.
 #[test]
 fn clears_that_wait_for_room_let_others_go_on() {
     let (device, unit) = disk(OutOfSpace::Hold);
@@ -202,8 +202,8 @@ fn clears_that_wait_for_room_let_others_go_on() {
     });
 }
 
-/// Goal: somebody who has blocks alone for long keeps the clears of other blocks waiting for a
-/// moment only.
+/// Goal: a command that holds blocks exclusively for long delays the clears of other blocks only
+/// for a moment.
 #[test]
 fn clears_that_wait_for_their_range_let_others_go_on() {
     let (_, unit) = disk(OutOfSpace::Fail);
@@ -224,8 +224,8 @@ fn clears_that_wait_for_their_range_let_others_go_on() {
     });
 }
 
-/// Fault: a VERIFY held its range while its pieces waited for turns: one session of them made the
-/// COMPARE AND WRITEs of other hosts take 2 s.
+/// Fault: a VERIFY held its range while its pieces waited for turns: one session of VERIFYs made
+/// the COMPARE AND WRITEs of other hosts take 2 s.
 #[test]
 fn verify_holds_no_range() {
     let (device, unit) = disk(OutOfSpace::Fail);
@@ -253,8 +253,8 @@ fn verify_holds_no_range() {
     }
 }
 
-/// Goal: a VERIFY compares with what was there at one time, though an atomic write comes between
-/// two of its pieces, or may.
+/// Goal: a VERIFY compares with data that was on the medium at one time, even if an atomic write
+/// comes between two of its pieces, or may.
 #[test]
 fn atomic_writes_are_verified_whole_or_not_at_all() {
     let (device, unit) = disk(OutOfSpace::Fail);
@@ -278,7 +278,7 @@ fn atomic_writes_are_verified_whole_or_not_at_all() {
         panic!("no block is other than the pattern");
     };
     assert_eq!((sense.key, sense.information), (SenseKey::MISCOMPARE, Some(0)));
-    // One that has begun before.
+    // An exclusive lock that was taken before.
     let _alone = unit.ranges.lock(range(0, 1), true).now_or_never().unwrap();
     let before = device.seen(Operation::Read);
     assert_eq!(sense_of(&unit, verify(), &[5; 512]).information, Some(0));
