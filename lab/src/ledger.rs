@@ -309,7 +309,7 @@ impl Block {
     }
 
     /// Records that a read returned this content while no write was under way: it is the version
-    /// that took effect last. If several versions have this content, nothing new is known.
+    /// that took effect last. If several versions have this content, nothing is recorded.
     fn observe(&mut self, content: Content, now: u64) -> Result<(), String> {
         let is_last = |version: &Version| {
             version.content == content && !self.versions.iter().any(|v| version.precedes(v))

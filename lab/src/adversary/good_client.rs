@@ -17,7 +17,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Name of the client's initiator, which authenticates by no secret.
+/// Name of the client's initiator, which logs in without authentication.
 pub const NAME: &str = "iqn.2026-11.org.lunarsan.test:good";
 /// Number of requests under way at once.
 pub const DEPTH: usize = 8;

@@ -90,7 +90,7 @@ fn share(measured: &Measurement) -> String {
     }
 }
 
-/// Returns one line for a person who waits.
+/// Returns one line that reports the result during a run.
 pub fn line(measured: &Measurement) -> String {
     format!(
         "{:<30} peak {:>4} MiB, worst {:>5} ms, new session {:>5} ms, IOPS {:.0} to {}, \

@@ -76,7 +76,7 @@ pub fn breaches(measured: &Measurement) -> Vec<Breach> {
     if let Some(process_end) = &measured.process_end {
         let after = process_end.after.as_secs_f64();
         found.push(Breach::Killed(format!("{} after {after:.1} s", process_end.how)));
-        // A server that has ended serves nobody, so the other rules do not apply.
+        // A server that has ended serves no requests, so the other rules do not apply.
         return found;
     }
     if measured.worst > STOP_MAX {

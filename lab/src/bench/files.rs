@@ -144,7 +144,7 @@ impl Drop for TemporaryFolder {
 /// path that is no regular file, as a pipe, is written directly.
 ///
 /// # Errors
-/// The file cannot be written, or another user has created a file with the temporary name.
+/// The file cannot be written, or a file of another user is in the way.
 pub fn write_whole(path: &Path, text: &str) -> Result<()> {
     output_file::write(path, text.as_bytes())
         .with_context(|| format!("{} cannot be written", path.display()))

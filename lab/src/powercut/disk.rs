@@ -161,7 +161,8 @@ impl PowerCutDisk {
         self.cut_from(volume, seed);
     }
 
-    /// Does the same from a state that was taken before, so that one state has several futures.
+    /// Turns the power on again from a state that was taken before, so that one state has several
+    /// futures.
     pub fn cut_from(&self, mut volume: Volume, seed: u64) {
         volume.cut(seed);
         self.go_on_from(volume);

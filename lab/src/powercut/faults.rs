@@ -147,7 +147,7 @@ impl Faults {
         waits.then_some(rule.delay)
     }
 
-    /// True while a waiting call has to wait on.
+    /// True while calls of this kind are held.
     pub(super) fn is_held(&mut self, operation: Operation) -> bool {
         !self.frozen && self.rule(operation).held
     }

@@ -64,7 +64,7 @@ impl Glue {
         });
     }
 
-    /// Does the same with an open file.
+    /// Executes such a call on an open file.
     fn run_open<T>(
         &self,
         operation: Operation,

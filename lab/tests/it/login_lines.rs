@@ -159,8 +159,8 @@ fn a_slow_login_is_told() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a peer that is refused because too many of its network wait gets the reason; text from
-/// peers cannot begin a line of the log, move the cursor, or fill the log.
+/// Goal: a login that is refused because too many of its network wait is logged with that reason;
+/// text from peers cannot begin a line of the log, move the cursor, or fill the log.
 #[test]
 fn floods_and_forged_lines() -> Result<()> {
     let scratch = Scratch::new("forged-lines")?;

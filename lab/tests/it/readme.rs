@@ -16,7 +16,7 @@ const ADDRESSES: [&str; 2] = ["192.0.2.7/32", "198.51.100.7/32"];
 struct Foreign {
     /// Starts the server; `foreign` becomes the number of its process.
     start: &'static str,
-    /// Fails unless the server still serves the same.
+    /// Fails unless the server still serves its target.
     check: &'static str,
 }
 

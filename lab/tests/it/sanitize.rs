@@ -23,7 +23,7 @@ fn sense(raw: &mut Raw) -> Result<(u8, [u8; 2], u16)> {
     loop {
         let (status, data) = raw.execute(&REQUEST_SENSE, 18)?;
         ensure!(status == 0 && data.len() == 18, "REQUEST SENSE: {status:#x}, {data:02x?}");
-        // REQUEST SENSE also reports unit attentions, which are skipped.
+        // REQUEST SENSE also reports unit attentions, which this function skips.
         if data[2] & 0x0f != 6 {
             let progress = u16::from_be_bytes([data[16], data[17]]);
             return Ok((data[2] & 0x0f, [data[12], data[13]], progress));

@@ -185,7 +185,7 @@ fn compare_and_write(attacker: &Attacker) -> Result<()> {
 }
 
 /// Sends commands of which half lock blocks of their own and the other half wait for one shared
-/// block; a VERIFY of all these blocks is queued between the two halves.
+/// block; one command in 121 is a VERIFY of all these blocks, which other commands wait behind.
 fn compare_and_write_wide(attacker: &Attacker) -> Result<()> {
     let first = u64::from(SHARED_LBA);
     let mut commands = 0;

@@ -109,7 +109,7 @@ fn spec_i_pt(attacker: &Attacker) -> Result<()> {
             cdb[5..9].copy_from_slice(&(list.len() as u32).to_be_bytes());
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, list.len() as u32);
             session.queue(&command.with_data(list));
-            // The session removes only its own registration: REGISTER requires a new initiator.
+            // The session removes its own registration only: REGISTER needs an unregistered one.
             let cdb = cdb::reserve_out(REGISTER_AND_IGNORE, 0);
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 24);
             session.queue(&command.with_data(cdb::reserve_list(0, 0)));

@@ -114,7 +114,7 @@ impl Load {
                 let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:kill");
                 options.recovery_seconds = 60;
                 let disk = Arc::new(RemoteDisk::connect(&url, &options).await?);
-                // The disk holds data of the last round, which this round does not know.
+                // The disk holds data of the last round, of which this round has no record.
                 let zeroes = Bytes::from(vec![0; (WRITERS * PART_BLOCKS) as usize * BLOCK]);
                 disk.write(BlockRange::new(0, WRITERS * PART_BLOCKS), zeroes, true).await?;
                 let mut writers = tokio::task::JoinSet::new();
