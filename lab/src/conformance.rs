@@ -1,4 +1,4 @@
-//! The libiscsi part of CONFORMANCE.md: written from a run of all profiles, compared with one.
+//! The libiscsi part of CONFORMANCE.md: written from a run of all profiles, and compared with one.
 
 use crate::faults::excuse;
 use crate::profiles::{Run, Suites};
@@ -15,7 +15,7 @@ fn key(result: &TestResult) -> Test {
     (result.suite.clone(), result.test.clone())
 }
 
-/// The results that are neither passed nor skipped nor a fault of the tool.
+/// Returns the results that are neither passed nor skipped nor a fault of the tool.
 pub fn unclean(runs: &[Run]) -> Vec<String> {
     let mut bad = Vec::new();
     for Run { profile, results } in runs {
@@ -29,8 +29,9 @@ pub fn unclean(runs: &[Run]) -> Vec<String> {
     bad
 }
 
-/// Which profile covers each test, if one does, in the order in which the tool names them.
-/// Covered means: passed there, and neither `[SKIPPED]` nor `[FAILED]` was printed.
+/// Returns the profile that covers each test, if one does, in the order in which the tool names the
+/// tests. A profile covers a test if it passed there, and neither `[SKIPPED]` nor `[FAILED]` was
+/// printed.
 pub fn union(runs: &[Run]) -> Vec<(Test, Option<&'static str>)> {
     let mut order: Vec<Test> = Vec::new();
     let mut covered = BTreeMap::new();
@@ -50,7 +51,8 @@ pub fn union(runs: &[Run]) -> Vec<(Test, Option<&'static str>)> {
     order.into_iter().map(|test| (test.clone(), by(&test))).collect()
 }
 
-/// All of it, in Markdown: what is covered, the profiles, what did not pass on each.
+/// Returns the whole part in Markdown: the coverage, the profiles, the tests that did not pass on
+/// each.
 pub fn report(runs: &[Run]) -> String {
     [union_table(runs), profile_table(runs), exceptions_table(runs)].join("\n")
 }
@@ -96,8 +98,8 @@ fn union_row(text: &mut String, name: &str, tests: &[(Test, Option<&str>)], runs
     .ok();
 }
 
-/// What the tool said on the profile where it came furthest: where it ran the test, rather than
-/// skip it; of profiles that are alike, the last, which is there for fewer tests.
+/// Returns the tool's line from the profile with the best result: one that ran the test, rather
+/// than skipped it; of equal profiles the last, which runs fewer tests.
 fn best_line(test: &Test, runs: &[Run]) -> String {
     let all = runs.iter().flat_map(|run| run.results.iter().map(move |one| (run, one)));
     let of_test = all.filter(|(_, result)| key(result) == *test);
@@ -134,7 +136,7 @@ fn profile_table(runs: &[Run]) -> String {
     text
 }
 
-/// How many tests ended how.
+/// Counts the tests of each outcome.
 pub fn totals(results: &[TestResult]) -> BTreeMap<Outcome, usize> {
     let mut totals = BTreeMap::new();
     for result in results {
@@ -166,12 +168,12 @@ fn exceptions_table(runs: &[Run]) -> String {
     text
 }
 
-/// What a committed report promises.
+/// Results in a committed report.
 struct Committed {
     profiles: BTreeSet<String>,
-    /// Every suite of the union, with the tests that nothing covers.
+    /// Every suite of the union, with the tests that no profile covers.
     uncovered: BTreeMap<String, BTreeSet<String>>,
-    /// (profile, suite, test): how it ended, where it did not pass.
+    /// Outcome of each (profile, suite, test) that did not pass.
     exceptions: BTreeMap<(String, String, String), Outcome>,
 }
 
@@ -204,7 +206,7 @@ impl Committed {
     }
 }
 
-/// Each test that is worse than the committed report says, in words: on its profile, or because
+/// Describes each test with a worse result than in the committed report: on its profile, or because
 /// no profile covers it any more.
 ///
 /// # Errors

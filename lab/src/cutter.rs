@@ -1,4 +1,4 @@
-//! A relay that knows PDUs and breaks connections at a chosen one.
+//! A relay that parses PDUs and breaks connections at a chosen one.
 
 mod pdu;
 
@@ -16,17 +16,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A connection that lingers at the target is given up after so long.
+/// Time after which a connection that lingers at the target is closed.
 const LINGER_MAX: Duration = Duration::from_secs(20);
-/// Of what the initiator had sent and the relay had not passed on, at most so much comes late.
+/// Maximum number of delayed bytes that the initiator had sent and the relay had not passed on.
 const LATE_BYTES_MAX: usize = 4 << 20;
 
-/// So many PDUs are remembered.
+/// Number of PDUs that are remembered.
 const LAST_PDUS: usize = 16;
-/// Bytes of a header that say nothing of lengths, nor of what it is.
+/// Header bytes that hold neither lengths nor the opcode.
 const FLIPPED_BYTES: std::ops::Range<usize> = 16..HEADER_BYTES;
 
-/// Whither a PDU goes.
+/// Direction of a PDU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Way {
     /// From the initiator.
@@ -35,66 +35,66 @@ pub enum Way {
     ToInitiator,
 }
 
-/// Where in a PDU.
+/// Position within a PDU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Place {
-    /// Nothing of it is passed on.
+    /// Before the PDU: no byte is passed on.
     Before,
-    /// So many bytes of its header are, from 1 on.
+    /// After this many bytes of the header, from 1 on.
     InHeader(usize),
-    /// All before its data, and so many thousandths of that; a PDU without data is cut in its
-    /// header.
+    /// After this many thousandths of its data; a PDU without data is cut in its header.
     InData(usize),
-    /// All of it, and nothing more.
+    /// After the PDU.
     After,
 }
 
-/// How a connection ends.
+/// Manner in which a connection ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Manner {
     /// FIN to both sides.
     Close,
     /// RST to both sides.
     Reset,
-    /// RST to the initiator. For the target the connection stays, and what the initiator had sent
-    /// arrives so much later, as from a network that holds packets back.
+    /// RST to the initiator. The connection to the target stays, and the bytes that the initiator
+    /// had sent arrive after this delay, as from a network that holds packets back.
     Linger(Duration),
 }
 
-/// Where a connection is to be broken.
+/// Description of a cut of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// At a PDU of this kind,
+    /// Kind of PDU at which the connection is cut.
     pub kind: Kind,
-    /// after so many others of that kind,
+    /// Number of PDUs of that kind that pass before.
     pub skip: u32,
-    /// here,
+    /// Position within the PDU.
     pub place: Place,
-    /// like this.
+    /// Manner of the cut.
     pub manner: Manner,
 }
 
-/// One bit that is to be turned over.
+/// One bit that is to be inverted.
 #[derive(Clone, Copy, Debug)]
 pub struct Flip {
-    /// In a PDU of this kind,
+    /// Kind of PDU that is changed.
     pub kind: Kind,
-    /// after so many others of that kind,
+    /// Number of PDUs of that kind that pass before.
     pub skip: u32,
-    /// in its data, else in its header; a PDU without data is passed over then.
+    /// True for a bit in the data, false for one in the header; a PDU without data is skipped if
+    /// true.
     pub in_data: bool,
-    /// Which bit of those that leave the lengths alone.
+    /// Index of the bit among those that do not affect lengths.
     pub bit: usize,
 }
 
-/// What came through, and what was broken.
+/// Counts of PDUs that passed and connections that were broken.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// PDUs by kind.
     pub seen: BTreeMap<Kind, u64>,
     /// Connections broken at a PDU of this kind.
     pub cut: BTreeMap<Kind, u64>,
-    /// PDUs of this kind with a bit turned over.
+    /// PDUs of this kind with an inverted bit.
     pub flipped: BTreeMap<Kind, u64>,
     /// Connections broken by [`Cutter::cut_all`].
     pub cut_anyhow: u64,
@@ -109,7 +109,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Connections that were broken, or may have been because of a bit.
+    /// Returns the number of connections that were broken, or may have been because of an inverted
+    /// bit.
     pub fn cuts(&self) -> u64 {
         self.cut.values().chain(self.flipped.values()).sum::<u64>() + self.cut_anyhow
     }
@@ -125,20 +126,20 @@ pub struct Cutter {
 
 struct Shared {
     state: Mutex<State>,
-    /// Counts up to have every connection broken; `None`: the relay ends.
+    /// Counter that increases to break every connection; `None`: the relay ends.
     break_all: watch::Sender<Option<u64>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The first one is waited for.
+    /// Cuts to be made; the first one is active.
     armed: VecDeque<Cut>,
     flip: Option<Flip>,
     counts: Counts,
 }
 
 impl Cutter {
-    /// A relay to the target at `address`.
+    /// Starts a relay to the target at `address`.
     ///
     /// # Errors
     /// The system has no port or no thread.
@@ -158,38 +159,37 @@ impl Cutter {
         Ok(Self { shared, address, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address that the relay listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Breaks one connection there, once.
+    /// Adds one cut, which is made once.
     pub fn arm(&self, cut: Cut) {
         self.arm_in_turn([cut]);
     }
 
-    /// Breaks a connection at each of these places: once the first cut was made, the second one is
-    /// waited for, and so on. Cuts that were armed before are forgotten.
+    /// Replaces all cuts: the second one becomes active once the first was made, and so on.
     pub fn arm_in_turn(&self, cuts: impl IntoIterator<Item = Cut>) {
         self.shared.state().armed = cuts.into_iter().collect();
     }
 
-    /// Whether a cut is still to come.
+    /// True while a cut is still to be made.
     pub fn is_armed(&self) -> bool {
         self.still_armed().is_some()
     }
 
-    /// The cut that is waited for.
+    /// Returns the active cut.
     pub fn still_armed(&self) -> Option<Cut> {
         self.shared.state().armed.front().copied()
     }
 
-    /// Turns one bit over, once.
+    /// Adds one bit to be inverted, once.
     pub fn flip(&self, flip: Flip) {
         self.shared.state().flip = Some(flip);
     }
 
-    /// Whether that is still to come.
+    /// True while a bit is still to be inverted.
     pub fn is_to_flip(&self) -> bool {
         self.shared.state().flip.is_some()
     }
@@ -199,7 +199,7 @@ impl Cutter {
         self.shared.break_all.send_modify(|turn| *turn = turn.map(|turn| turn + 1));
     }
 
-    /// What has happened so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.shared.state().counts.clone()
     }
@@ -214,11 +214,11 @@ impl Drop for Cutter {
     }
 }
 
-/// What ended a connection.
+/// Cause of a connection's end.
 enum End {
-    /// One of the peers, or the relay.
+    /// Closed by one of the peers, or the relay.
     Closed,
-    /// Broken in that manner; what is left of the PDU, if the target was to have it.
+    /// Cut in that manner, with the rest of the PDU if the target is to receive it.
     Cut(Manner, Vec<u8>),
 }
 
@@ -275,7 +275,7 @@ impl Shared {
         }
     }
 
-    /// Passes PDUs on until one of them is to be cut.
+    /// Relays PDUs until one of them is to be cut.
     async fn pass(
         &self,
         from: &mut (impl AsyncReadExt + Unpin),
@@ -300,7 +300,7 @@ impl Shared {
         End::Closed
     }
 
-    /// Takes note of a Login Response; a connection counts once it is in full feature phase.
+    /// Reads a Login Response; a connection counts once it is in full feature phase.
     fn hear(&self, pdu: &Passing, dialogue: &RefCell<Dialogue>) {
         let mut dialogue = dialogue.borrow_mut();
         let was_logged_in = dialogue.full_feature;
@@ -312,7 +312,7 @@ impl Shared {
         }
     }
 
-    /// Turns a bit of it over, if one is to be.
+    /// Inverts a bit of the PDU if one is to be inverted in it.
     fn disturb(&self, pdu: &mut Passing) {
         let mut state = self.state();
         let Some(flip) = &mut state.flip else { return };
@@ -330,8 +330,8 @@ impl Shared {
         *state.counts.flipped.entry(pdu.kind).or_default() += 1;
     }
 
-    /// Counts the PDU; `Some`: the connection is to be broken here. A cut counts before anybody
-    /// can notice it.
+    /// Counts the PDU; `Some`: the connection is to be broken here. A cut is counted before either
+    /// peer can notice it.
     fn judge(&self, pdu: &Passing) -> Option<Cut> {
         let mut state = self.state();
         *state.counts.seen.entry(pdu.kind).or_default() += 1;
@@ -353,7 +353,8 @@ impl Shared {
     }
 }
 
-/// Returns when a connection that is logged in is to be broken, or any when the relay ends.
+/// Returns when a connection that is logged in is to be broken, or, when the relay ends, any
+/// connection.
 async fn told(turns: &mut watch::Receiver<Option<u64>>, dialogue: &RefCell<Dialogue>) {
     while turns.changed().await.is_ok() {
         if turns.borrow().is_none() || dialogue.borrow().full_feature {
@@ -362,7 +363,7 @@ async fn told(turns: &mut watch::Receiver<Option<u64>>, dialogue: &RefCell<Dialo
     }
 }
 
-/// How much of a PDU passes.
+/// Returns the number of bytes of a PDU that pass.
 fn split(place: Place, pdu: &Passing) -> usize {
     match place {
         Place::Before => 0,
@@ -374,7 +375,7 @@ fn split(place: Place, pdu: &Passing) -> usize {
     }
 }
 
-/// What the initiator has sent and nobody has read.
+/// Reads the bytes that the initiator has sent and that were not read yet.
 fn drain(near: &TcpStream, rest: &mut Vec<u8>) {
     let mut piece = [0; 16 << 10];
     while rest.len() < LATE_BYTES_MAX {
@@ -385,7 +386,8 @@ fn drain(near: &TcpStream, rest: &mut Vec<u8>) {
     }
 }
 
-/// Sends the rest late, and stays until the target has closed.
+/// Sends the remaining bytes after the delay, and keeps the connection until the target has closed
+/// it.
 async fn linger(mut far: TcpStream, late: Duration, rest: Vec<u8>) {
     tokio::time::sleep(late).await;
     let (mut far_in, mut far_out) = far.split();
@@ -399,7 +401,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
 
-    /// A connection through the relay that a target without a mind has let in.
+    /// Opens a connection through the relay, with a scripted target that accepts the login.
     fn log_in(cutter: &Cutter, target: &std::net::TcpListener) -> Result<[std::net::TcpStream; 2]> {
         let mut near = std::net::TcpStream::connect(cutter.address())?;
         let (mut far, _) = target.accept()?;
@@ -413,7 +415,8 @@ mod tests {
         Ok([near, far])
     }
 
-    /// Goal: connections count from their login to their end, and cuts come one after the other.
+    /// Goal: connections count from their login to their end, and cuts are made one after the
+    /// other.
     #[test]
     fn connections_count_and_cuts_take_turns() -> Result<()> {
         let target = std::net::TcpListener::bind("127.0.0.1:0")?;

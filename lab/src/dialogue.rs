@@ -1,4 +1,4 @@
-//! A program that is asked and answers: lines in, text up to a prompt out.
+//! Dialogue with a program: sends lines, and reads output up to a prompt.
 
 use crate::process::{Finished, spawn, wait};
 use anyhow::{Context, Result, bail};
@@ -9,14 +9,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A running program. Dropping it kills it and all it has started.
+/// A running program. Dropping it kills it and all processes it has started.
 pub struct Dialogue {
     name: String,
     child: Child,
-    /// `None` at its end.
+    /// Standard input; `None` after it was closed.
     input: Option<ChildStdin>,
     pieces: Receiver<Vec<u8>>,
-    /// What came and was not waited for yet.
+    /// Output that was received and not returned yet.
     unread: String,
     started: Instant,
 }
@@ -39,7 +39,7 @@ impl Dialogue {
             let sender = sender.clone();
             thread::spawn(move || {
                 let mut piece = vec![0; 4096];
-                // An error ends the output like its end does.
+                // An error ends the output as end of file does.
                 while let Ok(length @ 1..) = output.read(&mut piece) {
                     if sender.send(piece[..length].to_vec()).is_err() {
                         break;
@@ -60,10 +60,10 @@ impl Dialogue {
         writeln!(input, "{line}").with_context(|| format!("{} takes no input", self.name))
     }
 
-    /// Waits for `prompt`; returns what was written before it, of both outputs.
+    /// Waits for `prompt`; returns the text of both outputs before it.
     ///
     /// # Errors
-    /// The program ended, or `limit` passed; the message holds what it wrote.
+    /// The program ended, or `limit` passed; the message holds its output.
     pub fn wait_for(&mut self, prompt: &str, limit: Duration) -> Result<String> {
         let until = Instant::now() + limit;
         loop {
@@ -85,10 +85,10 @@ impl Dialogue {
         }
     }
 
-    /// Closes its input and waits for its end; kills it after `limit`.
+    /// Closes the program's input and waits for its end; kills it after `limit`.
     ///
     /// # Errors
-    /// The system refuses to tell.
+    /// The system does not return the status.
     pub fn finish(mut self, limit: Duration) -> Result<Finished> {
         drop(self.input.take());
         let end = wait(&mut self.child, limit)?;
@@ -115,7 +115,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
-    /// Goal: each answer is told apart, and the end of the program is an error, not a wait.
+    /// Goal: the output after each line is separate, and the end of the program is an error, not a
+    /// hang.
     #[test]
     fn question_and_answer() -> Result<()> {
         let script =

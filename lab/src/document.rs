@@ -3,13 +3,13 @@
 
 use anyhow::{Context, Result, ensure};
 
-/// The part that a run of the suite writes.
+/// Name of the part that a run of the suite writes.
 pub const SUITE: &str = "libiscsi";
 
-/// Writes a part as the code has it.
+/// Function that writes a part from the code.
 type Writer = fn() -> String;
 
-/// The parts that the code writes, cheap enough to be compared by every run of the tests.
+/// Parts that are written from the code, cheap enough to be compared by every run of the tests.
 pub const FROM_CODE: &[(&str, Writer)] = &[
     ("commands", lunar_scsi::commands::markdown),
     ("vpd", lunar_scsi::vpd::markdown),
@@ -24,21 +24,21 @@ pub const FROM_CODE: &[(&str, Writer)] = &[
 
 const TEMPLATE: &str = include_str!("../conformance.template.md");
 
-/// Where it is.
+/// Path of the document.
 pub const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../CONFORMANCE.md");
 
-/// CONFORMANCE.md as it is committed.
+/// Returns the committed CONFORMANCE.md.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn committed() -> Result<String> {
     std::fs::read_to_string(PATH).with_context(|| PATH.to_owned())
 }
 
-/// The document, with this text for the suite's part.
+/// Returns the document, with this text for the suite's part.
 ///
 /// # Errors
-/// The template has no place for a part, or a place for none.
+/// The template has no marks for a part, or marks for an unknown part.
 pub fn render(suite: &str) -> Result<String> {
     let mut document = String::from(
         "<!-- Written by `make conformance`: its prose is lab/conformance.template.md. -->\n",
@@ -64,10 +64,10 @@ fn marks(part: &str) -> (String, String) {
     (format!("<!-- {part}: begin -->"), format!("<!-- {part}: end -->"))
 }
 
-/// A part of the document, without its marks.
+/// Returns a part of the document, without its marks.
 ///
 /// # Errors
-/// The marks are not there.
+/// The marks are missing.
 pub fn section<'a>(document: &'a str, part: &str) -> Result<&'a str> {
     let (begin, end) = marks(part);
     let from = document.find(&begin).with_context(|| format!("no line {begin}"))? + begin.len();
@@ -79,8 +79,9 @@ pub fn section<'a>(document: &'a str, part: &str) -> Result<&'a str> {
 mod tests {
     use super::*;
 
-    /// Goal: CONFORMANCE.md is as template and code have it; `make conformance-tables` writes it.
-    /// Method: made again with the committed results of the suite, which take minutes to get.
+    /// Goal: CONFORMANCE.md matches template and code; `make conformance-tables` writes it.
+    /// Method: generates it again with the committed results of the suite, which take minutes to
+    /// get.
     #[test]
     fn the_committed_document_is_the_generated_one() -> Result<()> {
         let committed = committed()?;
@@ -93,7 +94,7 @@ mod tests {
         Ok(())
     }
 
-    /// Goal: what is put in comes out again, and the prose stays around it.
+    /// Goal: a part that was inserted is found again, and the prose stays around it.
     #[test]
     fn parts_are_found_again() -> Result<()> {
         let document = render("| a |\n| b |")?;

@@ -3,16 +3,16 @@
 use anyhow::{Context, Result};
 use lunar_testkit::raw::Raw;
 
-/// The logical unit's NAA designator of page 83h, header included: SPC-4 §7.8.6.
+/// Reads the logical unit's NAA designator of page 83h, including its header: SPC-4 §7.8.6.
 ///
 /// # Errors
-/// It has none, or does not answer.
+/// The unit has no NAA designator, or does not respond.
 pub fn naa_designation(raw: &mut Raw) -> Result<Vec<u8>> {
     let page = raw.run(&[0x12, 1, 0x83, 0x10, 0, 0], 4096)?.data;
     naa_designator(&page).with_context(|| format!("no NAA designator: {page:02x?}"))
 }
 
-/// The NAA designator in a page 83h, header included.
+/// Returns the NAA designator in a page 83h, including its header.
 pub fn naa_designator(page: &[u8]) -> Option<Vec<u8>> {
     let mut at = 4;
     while let Some(&[_, kind, _, length]) = page.get(at..at + 4) {
@@ -25,8 +25,8 @@ pub fn naa_designator(page: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// An identification descriptor CSCD (E4h) of a disk with blocks of so many bytes,
-/// SPC-4 §6.4.5.6.
+/// Builds an identification descriptor CSCD (E4h) of a disk with blocks of this length, SPC-4
+/// §6.4.5.6.
 pub fn cscd(designation: &[u8], block_bytes: u16) -> Vec<u8> {
     let mut descriptor = vec![0xe4, 0, 0, 0];
     descriptor.extend(designation);
@@ -35,7 +35,7 @@ pub fn cscd(designation: &[u8], block_bytes: u16) -> Vec<u8> {
     descriptor
 }
 
-/// A block to block segment between two CSCDs by number, SPC-4 §6.4.6.7.
+/// Builds a block to block segment between two CSCDs by number, SPC-4 §6.4.6.7.
 pub fn segment(cscds: [u16; 2], blocks: u16, from: u64, to: u64) -> Vec<u8> {
     let mut descriptor = vec![0x02, 0, 0, 0x18];
     descriptor.extend(cscds.map(u16::to_be_bytes).concat());
@@ -46,10 +46,10 @@ pub fn segment(cscds: [u16; 2], blocks: u16, from: u64, to: u64) -> Vec<u8> {
     descriptor
 }
 
-/// The command and its parameter list, which fits into immediate data: SPC-4 §6.4.3.
+/// Builds the command and its parameter list, which fits into immediate data: SPC-4 §6.4.3.
 ///
 /// # Errors
-/// It is too long.
+/// The list is too long.
 pub fn command(list_identifier: u8, cscds: &[u8], segments: &[u8]) -> Result<([u8; 16], Vec<u8>)> {
     let mut list = vec![list_identifier, 0, 0, u8::try_from(cscds.len())?, 0, 0, 0, 0, 0, 0, 0];
     list.extend([u8::try_from(segments.len())?, 0, 0, 0, 0]);

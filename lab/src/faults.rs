@@ -1,24 +1,24 @@
-//! Outcomes that are the tool's own doing, each with its reason.
+//! Outcomes that are caused by the tool itself, each with its reason.
 
 use crate::suite::{Outcome, TestResult};
 use std::fmt::Write;
 
-/// One of them.
+/// One excused outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    /// On which profiles; none named: on every one.
+    /// Names of the profiles; empty: every profile.
     pub profiles: &'static [&'static str],
-    /// Which suite.
+    /// Name of the suite.
     pub suite: &'static str,
-    /// Which of its tests.
+    /// Names of its tests.
     pub tests: &'static [&'static str],
-    /// What a correct target gets.
+    /// Outcome of a correct target.
     pub outcome: Outcome,
-    /// Why, for a reader who does not believe it.
+    /// Reason and evidence.
     pub why: &'static str,
 }
 
-/// Every excused outcome. Everything else has to pass or be skipped.
+/// Every excused outcome. Every other test has to pass or be skipped.
 pub const FAULTS_OF_THE_TOOL: &[Fault] = &[
     Fault {
         profiles: &["thin-512e"],
@@ -72,7 +72,7 @@ pub const FAULTS_OF_THE_TOOL: &[Fault] = &[
     },
 ];
 
-/// The fault that excuses this result.
+/// Returns the fault that excuses this result.
 pub fn excuse(profile: &str, result: &TestResult) -> Option<&'static Fault> {
     FAULTS_OF_THE_TOOL.iter().find(|fault| {
         (fault.profiles.is_empty() || fault.profiles.contains(&profile))
@@ -82,7 +82,7 @@ pub fn excuse(profile: &str, result: &TestResult) -> Option<&'static Fault> {
     })
 }
 
-/// The list, in Markdown.
+/// Returns the list in Markdown.
 pub fn markdown() -> String {
     let mut text = String::new();
     for Fault { profiles, suite, tests, outcome, why } in FAULTS_OF_THE_TOOL {

@@ -1,5 +1,5 @@
-//! Debian's istgt as a peer: a target for our initiator. Plain login and I/O; SendTargets makes it
-//! spin, and a command past its end wedges the session.
+//! Debian's istgt as a peer: a target for our initiator. Used for plain login and I/O only;
+//! SendTargets sends it into an endless loop, and a command past its end blocks the session.
 
 use crate::ports::free_port;
 use crate::process::Server;
@@ -8,19 +8,19 @@ use anyhow::Result;
 use std::time::Duration;
 
 const START_MAX: Duration = Duration::from_secs(60);
-/// It prints this once its LUN is open; it listens before.
+/// Text that istgt prints once its LUN is open; it listens before.
 const READY: &str = "command queuing";
 
-/// What a target of istgt negotiates and demands.
+/// Negotiation and authentication options of a target of istgt.
 #[derive(Clone, Debug)]
 pub struct IstgtOptions {
     /// Global keys, one line each: `FirstBurstLength 65536`.
     pub keys: Vec<(&'static str, String)>,
     /// `UseDigest`: `Auto` or words of `Header Data`.
     pub digests: &'static str,
-    /// User and secret; twelve to sixteen bytes.
+    /// User and secret of twelve to sixteen bytes for CHAP.
     pub chap: Option<(&'static str, &'static str)>,
-    /// The same for its own proof.
+    /// User and secret with which the target authenticates itself.
     pub mutual: Option<(&'static str, &'static str)>,
 }
 
@@ -30,7 +30,7 @@ impl Default for IstgtOptions {
     }
 }
 
-/// Keys that it insists on having, and values that work with all clients.
+/// Keys that istgt requires, with values that work with all clients.
 const KEYS: &[(&str, &str)] = &[
     ("MaxR2T", "16"),
     ("MaxOutstandingR2T", "16"),
@@ -39,27 +39,28 @@ const KEYS: &[(&str, &str)] = &[
     ("FirstBurstLength", "65536"),
     ("MaxBurstLength", "262144"),
     ("MaxRecvDataSegmentLength", "65536"),
-    ("InitialR2T", "Yes"), // it knows no other value
+    ("InitialR2T", "Yes"), // it supports no other value
     ("ImmediateData", "Yes"),
     ("DataPDUInOrder", "Yes"),
     ("DataSequenceInOrder", "Yes"),
     ("ErrorRecoveryLevel", "0"),
 ];
 
-/// An `istgt` of our own with one target; LUN 0 is a file. Dropping it kills it.
+/// A separate `istgt` with one target; LUN 0 is a file. Dropping it kills it.
 pub struct Istgt {
     server: Server,
     port: u16,
 }
 
 impl Istgt {
-    /// The name of its target.
+    /// Name of its target.
     pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:istgt";
 
-    /// Starts it with `file`, which has its size already, as LUN 0. Its files are in `scratch`.
+    /// Starts istgt with `file`, which has its size already, as LUN 0. Its own files are in
+    /// `scratch`.
     ///
     /// # Errors
-    /// It cannot be started, or does not like the options; the message holds what it wrote.
+    /// istgt cannot be started, or refuses the options; the message holds its output.
     pub fn start(scratch: &Scratch, file: &str, options: &IstgtOptions) -> Result<Self> {
         let (port, control) = (free_port()?, free_port()?);
         let accounts = match (options.chap, options.mutual) {
@@ -70,7 +71,7 @@ impl Istgt {
             (None, _) => String::new(),
         };
         let accounts = format!("[AuthGroup1]\n{accounts}");
-        // It refuses a file of accounts that others may read.
+        // istgt refuses a file of accounts that other users may read.
         let accounts = scratch.secret("istgt-auth.conf", &accounts)?;
         let text = configuration(scratch, file, options, &accounts, (port, control));
         let path = scratch.secret("istgt.conf", &text)?;
@@ -82,17 +83,17 @@ impl Istgt {
         Ok(istgt)
     }
 
-    /// `127.0.0.1:PORT`.
+    /// Returns its address, `127.0.0.1:PORT`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// `iscsi://127.0.0.1:PORT/TARGET/0`.
+    /// Returns the URL `iscsi://127.0.0.1:PORT/TARGET/0`.
     pub fn url(&self) -> String {
         format!("iscsi://{}/{}/0", self.address(), Self::TARGET)
     }
 
-    /// What it has written.
+    /// Returns its output so far.
     pub fn log(&self) -> String {
         self.server.log()
     }

@@ -1,5 +1,5 @@
-//! The ledger records what was written to a disk and what was promised, and tells whether the
-//! content found after a power cut is admissible.
+//! Record of the writes to a disk and their promises, which decides whether the content found after
+//! a power cut is admissible.
 //!
 //! Each write has content of its own, so the content of a block identifies the write it came from.
 //! Several initiators may write to one block at once; the disk then applies their writes in any
@@ -19,15 +19,15 @@ use crate::scratch::Random;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Sectors are found old or new; a longer block can be torn between them.
+/// Length of a sector, which is found old or new; a longer block can be torn between sectors.
 pub const SECTOR_BYTES: usize = 512;
 
-/// What a write puts into a block.
+/// Content that a write puts into a block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Content {
-    /// Nothing but zeroes.
+    /// Zeroes only.
     Zeroes,
-    /// The bytes of this write, which are others in each block.
+    /// The bytes of this write, which differ in each block.
     Stamp(u64),
     /// The bytes of this write, the same in each block.
     Same(u64),
@@ -46,7 +46,7 @@ impl Content {
         (content.bytes(lba, found.len()) == found).then_some(content)
     }
 
-    /// The bytes of a block.
+    /// Returns the bytes of a block.
     pub fn bytes(self, lba: u64, block_bytes: usize) -> Vec<u8> {
         let sectors = 0..(block_bytes / SECTOR_BYTES) as u64;
         match self {
@@ -57,7 +57,7 @@ impl Content {
     }
 }
 
-/// Its number, where it belongs, and bytes that follow from those.
+/// Builds a sector: the number of its write, its position, and bytes that are derived from both.
 fn sector(stamp: u64, lba: u64, part: u64) -> Vec<u8> {
     let key = Random(stamp ^ lba.rotate_left(24) ^ part.rotate_left(48)).next_u64();
     let mut sector = Vec::with_capacity(SECTOR_BYTES);
@@ -70,7 +70,7 @@ fn sector(stamp: u64, lba: u64, part: u64) -> Vec<u8> {
     sector
 }
 
-/// A write to some blocks, as the book knows it.
+/// Number of a write to some blocks.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Entry(u64);
 
@@ -79,16 +79,16 @@ pub struct Entry(u64);
 struct Version {
     entry: Entry,
     content: Content,
-    /// Versions acknowledged before this precede it: when the write was sent, or when a read showed
-    /// that it took effect last.
+    /// Time before which acknowledged versions precede this one: when the write was sent, or when a
+    /// read showed that it took effect last.
     begun: u64,
-    /// When the write was acknowledged: it took effect before.
+    /// Time of the write's acknowledgement: it took effect before.
     done: Option<u64>,
     promised: bool,
 }
 
 impl Version {
-    /// Whether this version took effect before the other in every possible order.
+    /// True if this version took effect before the other in every possible order.
     fn precedes(&self, other: &Self) -> bool {
         self.entry != other.entry && self.done.is_some_and(|done| done < other.begun)
     }
@@ -100,11 +100,11 @@ struct Block {
     versions: Vec<Version>,
 }
 
-/// A sync that was sent, and when.
+/// Time at which a sync was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Sync(u64);
 
-/// A read that was sent, and when.
+/// Time at which a read was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Read(u64);
 
@@ -118,35 +118,35 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Of a disk of zeroes.
+    /// Creates the ledger of a disk of zeroes.
     pub fn new(blocks: usize, block_bytes: usize) -> Self {
         let blocks = vec![Block::promised(Entry(0), Content::Zeroes, 0); blocks];
         Self { block_bytes, blocks, under_way: BTreeMap::new(), now: 0 }
     }
 
-    /// Bytes of a block.
+    /// Returns the length of a block in bytes.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
     }
 
-    /// How many blocks.
+    /// Returns the number of blocks.
     pub fn blocks(&self) -> u64 {
         self.blocks.len() as u64
     }
 
-    /// A number for a new content.
+    /// Returns a number for a new content.
     pub fn stamp(&mut self) -> u64 {
         self.now += 1;
         self.now
     }
 
-    /// Whether a write to this block is under way, or a command that holds it ([`Self::hold`]).
+    /// True while a write to this block is under way, or a command that holds it ([`Self::hold`]).
     pub fn is_busy(&self, lba: u64) -> bool {
         self.under_way.values().any(|blocks| blocks.contains(&lba))
     }
 
-    /// The content that a read of the block returns, provided that no write to it is under way and
-    /// that no two writes to it overlapped.
+    /// Returns the content that a read of the block returns, provided that no write to it is under
+    /// way and that no two writes to it overlapped.
     pub fn content(&self, lba: u64) -> Content {
         let last = self.blocks[lba as usize].versions.last();
         last.map_or(Content::Zeroes, |version| version.content)
@@ -170,7 +170,7 @@ impl Ledger {
         self.under_way.entry(entry).or_default().push(lba);
     }
 
-    /// Records that a write was acknowledged, and whether that promised its content.
+    /// Records that a write was acknowledged; `promised` if that promises its content.
     pub fn acknowledge(&mut self, entry: Entry, promised: bool) {
         let now = self.stamp();
         for lba in self.under_way.remove(&entry).unwrap_or_default() {
@@ -188,8 +188,8 @@ impl Ledger {
         Sync(self.stamp())
     }
 
-    /// Records that a sync of these blocks was acknowledged: it promises what was acknowledged
-    /// before it was sent.
+    /// Records that a sync of these blocks was acknowledged: it promises the writes that were
+    /// acknowledged before it was sent.
     pub fn acknowledge_sync(&mut self, sync: Sync, blocks: Range<u64>) {
         for block in &mut self.blocks[blocks.start as usize..blocks.end as usize] {
             for version in &mut block.versions {
@@ -204,8 +204,8 @@ impl Ledger {
         Read(self.stamp())
     }
 
-    /// Records the bytes that a read returned. Where no write was under way during the read, they
-    /// show which version came last.
+    /// Records the bytes that a read returned. If no write was under way during the read, they show
+    /// which version came last.
     ///
     /// # Errors
     /// Names the first block that is torn between writes, or whose content a later write had
@@ -236,10 +236,10 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether these bytes, from block 0 on, may be found after a cut; and if not, what is wrong.
+    /// Checks that these bytes, from block 0 on, may be found after a cut.
     ///
     /// # Errors
-    /// The first block that is neither as promised nor as a later write made it, in a sentence.
+    /// Describes the first block that has neither its promised content nor that of a later write.
     pub fn check(&self, disk: &[u8]) -> Result<(), String> {
         if disk.len() != self.blocks.len() * self.block_bytes {
             return Err(format!("the disk has {} bytes", disk.len()));
@@ -250,8 +250,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// A block holds one version, or is torn between sectors: the promised version that took effect
-    /// last, with sectors of versions over it that were not promised.
+    /// Checks that a block holds one version, or is torn between sectors: the promised version that
+    /// took effect last, with sectors of versions over it that were not promised.
     fn check_block(&self, lba: u64, found: &[u8]) -> Result<(), String> {
         let versions = &self.blocks[lba as usize].versions;
         let bytes = |version: &Version| version.content.bytes(lba, self.block_bytes);
@@ -272,11 +272,11 @@ impl Ledger {
         Err(format!("block {lba}: one of {versions:?}; its sectors begin with {heads:?}"))
     }
 
-    /// After a cut: what is found now is what counts. Whole blocks are looked up; a torn one has to
-    /// be written anew.
+    /// Takes the content found after a cut as the new state of the disk. Returns the torn blocks,
+    /// which have to be written again.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// See [`Self::check`].
     pub fn settle(&mut self, disk: &[u8]) -> Result<Vec<u64>, String> {
         self.check(disk)?;
         let now = self.stamp();
@@ -296,20 +296,20 @@ impl Ledger {
 }
 
 impl Block {
-    /// A block with one version, which is promised.
+    /// Creates a block with one version, which is promised.
     fn promised(entry: Entry, content: Content, now: u64) -> Self {
         let version = Version { entry, content, begun: now, done: Some(now), promised: true };
         Self { versions: vec![version] }
     }
 
-    /// Drops the versions that are not admissible any more.
+    /// Drops the versions that are no longer admissible.
     fn drop_overwritten(&mut self) {
         let promised: Vec<_> = self.versions.iter().copied().filter(|v| v.promised).collect();
         self.versions.retain(|version| !promised.iter().any(|later| version.precedes(later)));
     }
 
     /// Records that a read returned this content while no write was under way: it is the version
-    /// that took effect last. If several versions have this content, nothing new is known.
+    /// that took effect last. If several versions have this content, nothing is recorded.
     fn observe(&mut self, content: Content, now: u64) -> Result<(), String> {
         let is_last = |version: &Version| {
             version.content == content && !self.versions.iter().any(|v| version.precedes(v))

@@ -1,10 +1,10 @@
 //! Real peers: drives libiscsi, QEMU, tgt and istgt against the `lunar` binary, and our tools
-//! against them. What looks at the wire here (`lunar_testkit::raw`, `cutter`) is
-//! written from RFC 7143 alone and shares no code with the crates that it tests.
+//! against them. The modules that parse the wire here (`lunar_testkit::raw`, `cutter`) are written
+//! from RFC 7143 alone and share no code with the crates that they test.
 //!
 //! Tests of the initiator as a library (`cuts`, `login_options`, `kill` in `tests/it`) use its
-//! public API as any program would. The first two also have our target in their own process: over
-//! a disk that keeps account of what was executed, and with what no command line sets.
+//! public API as any program would. The first two also run our target in their own process: over a
+//! disk that records the commands it executes, and with options that no command line sets.
 //!
 //! Everything runs on loopback, on free ports, in a folder of its own, under a time limit, and
 //! leaves nothing behind.

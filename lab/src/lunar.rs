@@ -7,17 +7,17 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it listens.
+/// Longest time until a server listens.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// How long a client may take until it has logged in.
+/// Longest time until a client has logged in.
 const SESSION_MAX: Duration = Duration::from_secs(60);
 
-/// The path of the `lunar` binary: `LUNAR_BIN`, or a build of profile `lab`, made if it is
-/// not there.
+/// Returns the path of the `lunar` binary: `LUNAR_BIN`, or a build of profile `lab`, which is built
+/// if missing.
 ///
 /// # Errors
-/// It cannot be built.
+/// The binary cannot be built.
 pub fn binary() -> Result<String> {
     static BINARY: OnceLock<std::result::Result<String, String>> = OnceLock::new();
     let built = BINARY.get_or_init(|| build().map_err(|error| format!("{error:#}")));
@@ -51,37 +51,37 @@ pub struct Lunar {
 }
 
 impl Lunar {
-    /// `lunar serve ARGUMENTS --listen 127.0.0.1:0`, listening.
+    /// Starts `lunar serve ARGUMENTS --listen 127.0.0.1:0` and waits until it listens.
     ///
     /// # Errors
-    /// It does not listen in time; the message holds what it wrote.
+    /// The server does not listen in time; the message holds its output.
     pub fn serve(arguments: &[&str]) -> Result<Self> {
         Self::serve_on("127.0.0.1:0", arguments)
     }
 
-    /// `lunar serve ARGUMENTS --listen ADDRESS`, listening.
+    /// Starts `lunar serve ARGUMENTS --listen ADDRESS` and waits until it listens.
     ///
     /// # Errors
-    /// It does not listen in time; the message holds what it wrote.
+    /// The server does not listen in time; the message holds its output.
     pub fn serve_on(address: &str, arguments: &[&str]) -> Result<Self> {
         let mut all = vec!["serve", "--listen", address];
         all.extend_from_slice(arguments);
         Self::start(&all)
     }
 
-    /// `lunar ARGUMENTS`, listening.
+    /// Starts `lunar ARGUMENTS` and waits until it listens.
     ///
     /// # Errors
-    /// It does not listen in time; the message holds what it wrote.
+    /// The server does not listen in time; the message holds its output.
     pub fn start(arguments: &[&str]) -> Result<Self> {
         Self::listening(Server::start(&binary()?, arguments)?)
     }
 
-    /// The same after a shell has run `before` (`ulimit -n 64 &&`) in the process that becomes the
-    /// server.
+    /// Starts `lunar ARGUMENTS` after a shell has run `before` (`ulimit -n 64 &&`) in the process
+    /// that becomes the server.
     ///
     /// # Errors
-    /// `before` fails, or it does not listen in time.
+    /// `before` fails, or the server does not listen in time.
     pub fn start_after(before: &str, arguments: &[&str]) -> Result<Self> {
         let (script, binary) = (format!("{before} exec \"$0\" \"$@\""), binary()?);
         let shell = ["-c", &script, &binary];
@@ -95,15 +95,15 @@ impl Lunar {
         Ok(Self { server, address })
     }
 
-    /// `127.0.0.1:PORT`.
+    /// Returns its address, `127.0.0.1:PORT`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The addresses of all its portals, in the order of `--listen`.
+    /// Returns the addresses of all its portals, in the order of `--listen`.
     ///
     /// # Errors
-    /// It does not listen on so many in time.
+    /// The server does not listen on that many in time.
     pub fn addresses(&self, count: usize) -> Result<Vec<String>> {
         let until = Instant::now() + START_MAX;
         loop {
@@ -118,7 +118,7 @@ impl Lunar {
         }
     }
 
-    /// The lines for clients that it has printed.
+    /// Returns the lines for clients that it has printed.
     pub fn client_lines(&self) -> Vec<String> {
         let log = self.server.log();
         let lines = log.lines().skip_while(|line| !line.starts_with("clients "));
@@ -126,26 +126,26 @@ impl Lunar {
         lines.filter_map(|line| line.get(8..).map(str::to_owned)).collect()
     }
 
-    /// `iscsi://127.0.0.1:PORT`.
+    /// Returns the URL `iscsi://127.0.0.1:PORT`.
     pub fn portal_url(&self) -> String {
         format!("iscsi://{}", self.address)
     }
 
-    /// `iscsi://127.0.0.1:PORT/TARGET/LUN`.
+    /// Returns the URL `iscsi://127.0.0.1:PORT/TARGET/LUN`.
     pub fn url(&self, target: &str, lun: u32) -> String {
         format!("iscsi://{}/{target}/{lun}", self.address)
     }
 
-    /// Where its API is, as it told.
+    /// Returns the address of its API, as printed.
     pub fn api(&self) -> Option<String> {
         let log = self.server.log();
         log.lines().find_map(|line| Some(line.strip_prefix("api ")?.trim().to_owned()))
     }
 
-    /// The handle of a session that it has, once there is one.
+    /// Returns the handle of one of its sessions, once there is one.
     ///
     /// # Errors
-    /// It has no API, or no session in time.
+    /// The server has no API, or no session in time.
     pub fn session(&self) -> Result<String> {
         let api = self.api().context("it has no API")?;
         let until = Instant::now() + SESSION_MAX;
@@ -160,21 +160,21 @@ impl Lunar {
         }
     }
 
-    /// `http://127.0.0.1:PORT/metrics`, as it told.
+    /// Returns the URL `http://127.0.0.1:PORT/metrics`, as printed.
     pub fn metrics(&self) -> Option<String> {
         let log = self.server.log();
         log.lines().find_map(|line| Some(line.strip_prefix("metrics ")?.trim().to_owned()))
     }
 
-    /// The process.
+    /// Returns the process.
     pub fn server(&mut self) -> &mut Server {
         &mut self.server
     }
 
-    /// SIGTERM; returns how long it took to end with status 0.
+    /// Sends SIGTERM; returns the time until the end with status 0.
     ///
     /// # Errors
-    /// It does not end within `limit`, or with another status.
+    /// The server does not end within `limit`, or with another status.
     pub fn stop(mut self, limit: Duration) -> Result<Duration> {
         let started = Instant::now();
         self.server.signal(Signal::TERM)?;

@@ -1,8 +1,9 @@
-//! What libiscsi 1.19 does not test and we do: the part `own` of CONFORMANCE.md.
+//! Table of our tests for features that libiscsi 1.19 does not test: the part `own` of
+//! CONFORMANCE.md.
 
 use std::fmt::Write;
 
-/// What is tested, where it is written, and the test: `crate::module::test`.
+/// Feature, section of the standard, and test: `crate::module::test`.
 pub const OWN_TESTS: &[(&str, &str, &str)] = &[
     (
         "VPD pages: listed in ascending order, each there, no other; cut to any length",
@@ -71,7 +72,7 @@ pub const OWN_TESTS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The table, in Markdown.
+/// Returns the table in Markdown.
 pub fn markdown() -> String {
     let mut text = String::from("| What | Standard | Test |\n|---|---|---|\n");
     for (what, standard, test) in OWN_TESTS {

@@ -1,22 +1,22 @@
-//! Ports for servers that cannot be told to take any, or are started again on the same one.
+//! Free ports for servers that cannot choose one themselves, or are restarted on the same port.
 
 use anyhow::{Context, Result};
 use std::net::TcpListener;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below those that Linux gives to whoever connects (`ip_local_port_range`): a port of these is not
-/// taken by a passing client between the choice and its use.
+/// Range below the ports that Linux gives to outgoing connections (`ip_local_port_range`), so that
+/// no client takes a port between its choice and its use.
 const PORTS: Range<u32> = 20_000..32_000;
 
-/// A port of loopback that nobody has, and that no other call in this process is given soon.
+/// Returns a free port of loopback, which no other call in this process gets soon.
 ///
 /// # Errors
-/// None is free.
+/// No port is free.
 pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let count = PORTS.end - PORTS.start;
-    // Processes that run at once begin far apart.
+    // Processes that run at the same time begin far apart.
     let begin = std::process::id().wrapping_mul(61) % count;
     let mut tries = PORTS.map(|_| (begin + NEXT.fetch_add(1, Ordering::Relaxed)) % count);
     let found = tries.find_map(|at| {
@@ -31,8 +31,9 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Goal: ports differ, can be listened on, and are none that the system gives to clients.
-    /// Named by: istgt found its control port in the hands of a client.
+    /// Goal: ports differ, can be listened on, and are outside of the range that the system gives
+    /// to clients.
+    /// Named by: istgt found its control port in use by a client.
     #[test]
     fn ports_are_our_own() -> Result<()> {
         let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;

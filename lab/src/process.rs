@@ -10,15 +10,15 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How often a wait looks again.
+/// Interval of polls.
 const POLL: Duration = Duration::from_millis(5);
 
-/// How a program ended.
+/// Cause of a program's end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum End {
-    /// By itself, or by a signal that was not ours.
+    /// Exited by itself, or by a signal that this process did not send.
     Exited(ExitStatus),
-    /// It was still running when its time was over, and was killed with all it had started.
+    /// Killed with all processes it had started, because its time was over.
     TimedOut,
 }
 
@@ -32,26 +32,26 @@ impl End {
     }
 }
 
-/// What a program did.
+/// Result of a program.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Cause of its end.
     pub end: End,
-    /// What it wrote to its standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to its standard error.
+    /// Its standard error.
     pub stderr: String,
-    /// How long it took.
+    /// Time that it ran.
     pub took: Duration,
 }
 
 impl Finished {
-    /// Exit status 0, in time.
+    /// True if it exited with status 0, in time.
     pub fn succeeded(&self) -> bool {
         matches!(self.end, End::Exited(status) if status.success())
     }
 
-    /// The number of the signal that ended it.
+    /// Returns the number of the signal that ended it.
     pub fn signal(&self) -> Option<i32> {
         match self.end {
             End::Exited(status) => status.signal(),
@@ -59,7 +59,7 @@ impl Finished {
         }
     }
 
-    /// Both outputs, for a message.
+    /// Returns both outputs, for a message.
     pub fn outputs(&self) -> String {
         format!("{:?}\n{}{}", self.end, self.stdout, self.stderr)
     }
@@ -68,15 +68,15 @@ impl Finished {
 /// Runs `program` to its end, at most `limit`.
 ///
 /// # Errors
-/// It cannot be started.
+/// The program cannot be started.
 pub fn run(program: &str, arguments: &[&str], limit: Duration) -> Result<Finished> {
     run_with_input(program, arguments, Vec::new(), limit)
 }
 
-/// Like [`run`]; `input` is its standard input.
+/// Runs `program` like [`run`], with `input` as its standard input.
 ///
 /// # Errors
-/// It cannot be started.
+/// The program cannot be started.
 pub fn run_with_input(
     program: &str,
     arguments: &[&str],
@@ -89,10 +89,11 @@ pub fn run_with_input(
     Ok(Finished { end, stdout, stderr, took })
 }
 
-/// Like [`run_with_input`], for programs whose output is data: end, output, error text, time.
+/// Runs `program` like [`run_with_input`], if its output is data: returns end, output, error text,
+/// time.
 ///
 /// # Errors
-/// It cannot be started.
+/// The program cannot be started.
 pub fn run_for_bytes(
     program: &str,
     arguments: &[&str],
@@ -116,7 +117,7 @@ pub fn run_for_bytes(
 /// Runs `program`, which must succeed within `limit`; returns its standard output.
 ///
 /// # Errors
-/// It cannot be started, takes too long or fails; the message holds all it wrote.
+/// The program cannot be started, takes too long or fails; the message holds its output.
 pub fn must(program: &str, arguments: &[&str], limit: Duration) -> Result<String> {
     let finished = run(program, arguments, limit)?;
     let line = format!("{program} {}", arguments.join(" "));
@@ -124,7 +125,7 @@ pub fn must(program: &str, arguments: &[&str], limit: Duration) -> Result<String
     Ok(finished.stdout)
 }
 
-/// Starts a program in a process group of its own; the kernel kills it when we are gone.
+/// Starts a program in a process group of its own; the kernel kills it when this process ends.
 pub(crate) fn spawn(program: &str, arguments: &[&str], stdin: Stdio) -> Result<Child> {
     Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", program])
@@ -140,7 +141,7 @@ pub(crate) fn spawn(program: &str, arguments: &[&str], stdin: Stdio) -> Result<C
 fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // An error ends the output like its end does: what came before is worth showing.
+        // An error ends the output as end of file does: earlier output is kept.
         drop(from.read_to_end(&mut bytes));
         bytes
     })
@@ -162,7 +163,7 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<End> {
     }
 }
 
-/// Lines as they come, from both outputs of a server.
+/// Lines from both outputs of a server, in order of arrival.
 #[derive(Default)]
 struct Lines {
     lines: Mutex<Vec<String>>,
@@ -185,7 +186,7 @@ impl Lines {
     }
 }
 
-/// A server in the background. Dropping it kills it and all it has started.
+/// A server in the background. Dropping it kills it and all processes it has started.
 pub struct Server {
     name: String,
     child: Child,
@@ -193,10 +194,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `program` without waiting for anything.
+    /// Starts `program` and returns at once.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn start(program: &str, arguments: &[&str]) -> Result<Self> {
         let mut child = spawn(program, arguments, Stdio::null())?;
         let lines = Arc::new(Lines::default());
@@ -208,7 +209,7 @@ impl Server {
     /// Waits for a line that contains `part`, and returns the first.
     ///
     /// # Errors
-    /// The server ended or `limit` passed before; the message holds all it wrote.
+    /// The server ended or `limit` passed before; the message holds its output.
     pub fn wait_for_line(&mut self, part: &str, limit: Duration) -> Result<String> {
         let until = Instant::now() + limit;
         loop {
@@ -234,36 +235,36 @@ impl Server {
     /// Sends a signal.
     ///
     /// # Errors
-    /// The process is gone.
+    /// The process has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Waits for its end; kills it after `limit`.
+    /// Waits for the server's end; kills it after `limit`.
     ///
     /// # Errors
-    /// The system refuses to tell.
+    /// The system does not return the status.
     pub fn wait(&mut self, limit: Duration) -> Result<End> {
         wait(&mut self.child, limit)
     }
 
-    /// Whether it has not ended.
+    /// True while the server has not ended.
     ///
     /// # Errors
-    /// The system refuses to tell.
+    /// The system does not return the status.
     pub fn is_running(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_none())
     }
 
-    /// All it has written so far.
+    /// Returns its output so far.
     pub fn log(&self) -> String {
         self.lines.text()
     }
 
-    /// Its resident memory in bytes (VmRSS).
+    /// Returns its resident memory in bytes (VmRSS).
     ///
     /// # Errors
-    /// The process is gone.
+    /// The process has ended.
     pub fn resident_bytes(&self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(&path).context(path)?;
@@ -272,8 +273,9 @@ impl Server {
         Ok(kilobytes.context("no VmRSS")?.parse::<u64>()? * 1024)
     }
 
-    /// Returns how many bytes its threads of this name wrote by write(2), pwrite(2) and the like;
-    /// send(2) and io_uring are not counted. The name `core` stands for `core-0`, `core-1` …
+    /// Returns the number of bytes that its threads of this name wrote by write(2), pwrite(2) and
+    /// the like; send(2) and io_uring are not counted. The name `core` stands for `core-0`,
+    /// `core-1` …
     ///
     /// # Errors
     /// Fails if the process has ended.
@@ -292,7 +294,7 @@ impl Server {
         Ok(bytes)
     }
 
-    /// Returns how many requests its io_urings have taken.
+    /// Returns the number of requests that its io_urings have accepted.
     ///
     /// # Errors
     /// Fails if the process has ended.
@@ -308,10 +310,10 @@ impl Server {
         Ok(requests)
     }
 
-    /// How many file descriptors it has open.
+    /// Returns the number of its open file descriptors.
     ///
     /// # Errors
-    /// The process is gone.
+    /// The process has ended.
     pub fn open_files(&self) -> Result<usize> {
         Ok(std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
     }
@@ -341,7 +343,7 @@ mod tests {
         Ok(())
     }
 
-    /// Goal: exit status, signal, outputs and input arrive.
+    /// Goal: exit status, signal, outputs and input are passed correctly.
     #[test]
     fn ends_are_told() -> Result<()> {
         let limit = Duration::from_secs(60);

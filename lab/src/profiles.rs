@@ -1,5 +1,5 @@
-//! The disks that the libiscsi suite is run against, each for the tests that another kind of disk
-//! skips. They differ in public options of `lunar` and of the tool alone.
+//! Disks that the libiscsi suite runs against, each for the tests that another kind of disk skips.
+//! They differ only in public options of `lunar` and of the tool.
 
 use crate::lunar::Lunar;
 use crate::scratch::Scratch;
@@ -9,27 +9,27 @@ use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// How many profiles run at a time.
+/// Number of profiles that run at a time.
 const WORKERS: usize = 2;
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:suite";
 
-/// What is served.
+/// Kind of disk.
 #[derive(Clone, Copy, Debug)]
 pub enum Device {
-    /// A file that the server makes; its size stands among the options.
+    /// A file that the server creates; its size is among the options.
     File,
-    /// A sparse file of this many bytes that is there before.
+    /// A sparse file of this many bytes that exists before.
     Existing(u64),
     /// `mem:SIZE`.
     Memory(&'static str),
 }
 
-/// Which suites of the tool a profile runs.
+/// Suites of the tool that a profile runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Suites {
-    /// Every one.
+    /// Every suite.
     All,
-    /// Those the profile is there for.
+    /// The suites that need this profile.
     Only(&'static [&'static str]),
 }
 
@@ -38,18 +38,18 @@ pub enum Suites {
 pub struct Profile {
     /// Its name in CONFORMANCE.md.
     pub name: &'static str,
-    /// What it serves.
+    /// Disk that it serves.
     pub device: Device,
     /// Options of `lunar serve`.
     pub serve: &'static [&'static str],
-    /// Served by `lunar target --config` instead, with these lines before the target's and these
-    /// for its LUN.
+    /// Lines before the target's and for its LUN, if it is served by `lunar target --config`
+    /// instead.
     pub config: Option<[&'static [&'static str]; 2]>,
-    /// How many portals it listens on; the tool gets a URL for each.
+    /// Number of portals that it listens on; the tool gets a URL for each.
     pub portals: usize,
     /// Options of the tool.
     pub tool: &'static [&'static str],
-    /// What it runs.
+    /// Suites that it runs.
     pub suites: Suites,
 }
 
@@ -121,7 +121,7 @@ pub const PROFILES: &[Profile] = &[
         suites: Suites::Only(&["SCSI.MultipathIO", "SCSI.ProutReserve"]),
         ..BASE
     },
-    // Its reset test wants an operation that takes longer than a few seconds, and then sleeps for a
+    // Its reset test needs an operation that takes longer than a few seconds, and then sleeps for a
     // minute without answering NOP-Ins.
     Profile {
         name: "sanitize",
@@ -135,12 +135,12 @@ pub const PROFILES: &[Profile] = &[
     },
 ];
 
-/// What the tool found on one profile.
+/// Results of the tool on one profile.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Which profile.
+    /// The profile.
     pub profile: &'static Profile,
-    /// Every test of its suites.
+    /// Results of every test of its suites.
     pub results: Vec<TestResult>,
 }
 
@@ -152,7 +152,7 @@ impl Profile {
         }
     }
 
-    /// The disk's place is not part of what it shows: `lunar` with this.
+    /// Returns the command line of `lunar`, without the path of the disk.
     pub fn command_line(&self) -> String {
         if let Some(lines) = self.config {
             return format!("target --config: {}", lines.concat().join(", "));
@@ -165,10 +165,10 @@ impl Profile {
         [&["serve", device], self.serve, &listen[..]].concat().join(" ")
     }
 
-    /// Runs its suites; after one that did not end well the next finds a fresh disk and server.
+    /// Runs its suites; after a suite with a failure the next gets a fresh disk and server.
     ///
     /// # Errors
-    /// The server does not start, or the tool prints what we do not understand.
+    /// The server does not start, or the output of the tool cannot be parsed.
     pub fn run(&'static self, all: &[Suite]) -> Result<Run> {
         let mut subject = Subject::start(self)?;
         let mut results = Vec::new();
@@ -201,7 +201,7 @@ impl Subject {
         Ok(Self { profile, scratch, disks: 1, lunar, urls })
     }
 
-    /// No reservation, no session, no data of before.
+    /// Resets disk and server: no reservation, session or data remains.
     fn reset(&mut self) -> Result<()> {
         (self.lunar, self.urls) = serve(self.profile, &self.scratch, self.disks)?;
         self.disks += 1;
@@ -235,7 +235,7 @@ fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<(Lunar, Ve
     Ok((lunar, urls))
 }
 
-/// A configuration of one target with one LUN.
+/// Returns a configuration of one target with one LUN.
 fn configured([before, of_lun]: [&[&str]; 2], device: &str) -> String {
     format!(
         "{}\n[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
@@ -245,10 +245,10 @@ fn configured([before, of_lun]: [&[&str]; 2], device: &str) -> String {
     )
 }
 
-/// Runs every profile, some at a time.
+/// Runs every profile, several at a time.
 ///
 /// # Errors
-/// As [`Profile::run`].
+/// See [`Profile::run`].
 pub fn run_all() -> Result<Vec<Run>> {
     let suites = suites()?;
     for name in PROFILES.iter().flat_map(|profile| match profile.suites {
@@ -260,7 +260,7 @@ pub fn run_all() -> Result<Vec<Run>> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
-        // The last one first: it sleeps most of its time.
+        // The last profile starts first: it sleeps most of its time.
         let left = || PROFILES.len().checked_sub(next.fetch_add(1, Ordering::Relaxed) + 1);
         while let Some(profile) = left().map(|index| &PROFILES[index]) {
             done.push(profile.run(&suites));

@@ -5,19 +5,20 @@ use lunar_testkit::raw::{ANSWER_MAX, Answer, Outcome, Raw, opcode};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// A session whose commands are under way together; `T` is what its owner wants to know of each.
+/// A session with several commands under way; `T` is a value that its owner attaches to each.
 pub struct Queue<T> {
     raw: Raw,
     under_way: HashMap<u32, (T, Vec<u8>)>,
 }
 
 impl<T> Queue<T> {
-    /// Over a session in which nothing is under way, and no unit attention waits.
+    /// Creates a queue over a session without commands under way and without pending unit
+    /// attentions.
     pub fn over(raw: Raw) -> Self {
         Self { raw, under_way: HashMap::new() }
     }
 
-    /// How many commands are under way.
+    /// Returns the number of commands under way.
     pub fn depth(&self) -> usize {
         self.under_way.len()
     }
@@ -32,7 +33,7 @@ impl<T> Queue<T> {
         self.enter(command, what)
     }
 
-    /// Sends a command that reads so many bytes.
+    /// Sends a command that reads this many bytes.
     ///
     /// # Errors
     /// The connection is gone.
@@ -46,18 +47,18 @@ impl<T> Queue<T> {
         self.raw.send(&command)
     }
 
-    /// The next command that ends; `None`: the connection does.
+    /// Waits for the next command that ends; `None`: the connection has ended.
     ///
     /// # Errors
-    /// Silence, or an answer to nothing.
+    /// No PDU arrives in time, or a response matches no command.
     pub fn wait(&mut self) -> Result<Option<(T, Outcome)>> {
         self.wait_within(ANSWER_MAX)
     }
 
-    /// The same with a limit of one's own.
+    /// Waits with a given limit.
     ///
     /// # Errors
-    /// Silence for so long, or an answer to nothing.
+    /// No PDU arrives within the limit, or a response matches no command.
     pub fn wait_within(&mut self, limit: Duration) -> Result<Option<(T, Outcome)>> {
         loop {
             let pdu = match self.raw.answer(limit)? {

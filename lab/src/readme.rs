@@ -1,16 +1,19 @@
-//! A document's shell lines as a script that runs them as written.
+//! Turns a document's shell lines into a script that runs them as written.
 //!
-//! - A block of `sh` of `lunar serve` or `lunar target` commands only holds servers: one stays
-//!   until the next such block, several are alternatives, each of which is started and stopped.
-//! - Any other block of `sh` is run as it stands.
+//! - A block of `sh` that holds only `lunar serve` or `lunar target` commands starts servers: a
+//!   single one stays until the next such block; several are alternatives, each of which is started
+//!   and stopped.
+//! - Any other block of `sh` is run unchanged.
 //! - A block of `toml` that begins with a comment like `# lunar.toml` is that file.
-//! - An HTML comment that begins with `walk:` is run as well; a reader does not see it. It prepares
-//!   what the document takes for granted, or checks what it claims.
-//! - One that begins with `not walked:` says why the block behind it is not run.
+//! - An HTML comment that begins with `walk:` is run as well; a reader does not see it. It makes
+//!   preparations for the document, or checks its claims.
+//! - An HTML comment that begins with `not walked:` gives the reason why the block after it is not
+//!   run.
 
 use anyhow::{Result, bail, ensure};
 
-/// What stands before all: a line that fails ends the script and is named; servers and their ends.
+/// Beginning of the script: a line that fails ends the script and is named; servers are started and
+/// stopped.
 const PRELUDE: &str = r#"set -eEuo pipefail
 trap 'echo "README.md: this failed: $BASH_COMMAND" >&2; cat server.log >&2 || true' ERR
 server=
@@ -34,19 +37,19 @@ stop() {
 }
 "#;
 
-/// A part of a document, in order.
+/// A part of a document.
 #[derive(Debug, Eq, PartialEq)]
 enum Part {
     /// A fenced block: its language and its text.
     Block(String, String),
-    /// What an HTML comment says.
+    /// Text of an HTML comment.
     Comment(String),
 }
 
-/// The script of the chapter (`## TITLE`) of a document.
+/// Returns the script of the chapter (`## TITLE`) of a document.
 ///
 /// # Errors
-/// There is no such chapter, or it holds what this does not know.
+/// There is no such chapter, or it holds an unsupported block.
 pub fn script(document: &str, title: &str) -> Result<String> {
     let mut script = PRELUDE.to_owned();
     let mut skip = false;
@@ -94,7 +97,7 @@ fn parts(text: &str) -> Vec<Part> {
     parts
 }
 
-/// What a block has the shell do.
+/// Returns the shell commands for a block.
 fn step(language: &str, text: &str) -> Result<String> {
     match language {
         "sh" => {
@@ -104,7 +107,8 @@ fn step(language: &str, text: &str) -> Result<String> {
             }
             let start = |command: &String| format!("start {}\n", quoted(command));
             let starts: Vec<_> = commands.iter().map(start).collect();
-            // Alternatives: each ends before the next begins, and before what comes then.
+            // Alternatives: each server ends before the next starts, and before the block after
+            // them.
             let last = if starts.len() > 1 { "stop\n" } else { "" };
             Ok(format!("stop\n{}{last}", starts.join("stop\n")))
         }
@@ -119,7 +123,7 @@ fn step(language: &str, text: &str) -> Result<String> {
     }
 }
 
-/// The commands of a block, each on one line; comments are left out.
+/// Returns the commands of a block, each on one line, without comments.
 fn commands(text: &str) -> Vec<String> {
     let joined = text.replace("\\\n", " ");
     let lines = joined.lines().map(str::trim);
@@ -130,7 +134,7 @@ fn is_server(command: &str) -> bool {
     command.starts_with("lunar serve ") || command.starts_with("lunar target ")
 }
 
-/// As one word of a shell.
+/// Quotes a text as one word of a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -139,7 +143,8 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: files, servers, commands and checks come in order; what is not walked does not.
+    /// Goal: files, servers, commands and checks appear in order; blocks that are not walked do not
+    /// appear.
     #[test]
     fn a_chapter_becomes_a_script() -> Result<()> {
         let text = "## A\n```sh\nother\n```\n## B\ntext\n```toml\n# b.toml\nx = 1\n```\n\

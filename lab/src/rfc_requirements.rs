@@ -1,5 +1,5 @@
-//! What RFC 7143 demands and implementers miss, rule by rule, with the tests that show it. The part
-//! `musts` of CONFORMANCE.md is made of this; a test that is named here has to exist.
+//! Requirements of RFC 7143 that implementations miss, rule by rule, with the tests that show them.
+//! The part `musts` of CONFORMANCE.md is made of this table; a test that is named here must exist.
 
 mod login;
 mod numbering;
@@ -9,36 +9,36 @@ mod transfer;
 
 use std::fmt::Write;
 
-/// Whom a rule binds.
+/// Party that a rule binds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Role {
     /// The target.
     Target,
     /// The initiator.
     Initiator,
-    /// Each in its own way.
+    /// Both, each in its own way.
     Both,
 }
 
 /// One rule, or the part of one that the same tests show.
 #[derive(Clone, Copy, Debug)]
 pub struct Must {
-    /// Which rule, from 1; its parts share a number.
+    /// Number of the rule, from 1; its parts share a number.
     pub number: u8,
-    /// Where it is written: sections of RFC 7143, or of the RFC that is named, with commas.
+    /// Sections of RFC 7143, or of the RFC that is named, with commas.
     pub sections: &'static str,
-    /// Whom it binds.
+    /// Party that the rule binds.
     pub role: Role,
-    /// What it says; where a feature is not there, how it is refused.
+    /// Text of the rule; for a feature that is not implemented, the way in which it is refused.
     pub rule: &'static str,
-    /// `crate::module::test`; files of integration tests are modules of `crate::tests`.
+    /// Tests as `crate::module::test`; files of integration tests are modules of `crate::tests`.
     pub tests: &'static [&'static str],
 }
 
-/// How many rules there are.
+/// Number of rules.
 pub const RULES: u8 = 60;
 
-/// Every row, in the order of the rules.
+/// Returns every row, in the order of the rules.
 pub fn all() -> Vec<&'static Must> {
     let parts = [numbering::MUSTS, login::MUSTS, text::MUSTS, transfer::MUSTS, service::MUSTS];
     let mut all: Vec<&Must> = parts.into_iter().flatten().collect();
@@ -46,7 +46,7 @@ pub fn all() -> Vec<&'static Must> {
     all
 }
 
-/// The table, in Markdown.
+/// Returns the table in Markdown.
 pub fn markdown() -> String {
     let mut text = String::from("| Rule | RFC 7143 | Binds | What it says | Shown by |\n");
     text += "|--:|---|---|---|---|\n";

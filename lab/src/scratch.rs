@@ -1,4 +1,4 @@
-//! A folder for one test, gone when the test ends.
+//! A folder for one test, removed when the test ends.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the folder; `name` helps a reader of a failure.
+    /// Makes the folder; `name` identifies it in failures.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The folder cannot be made.
     pub fn new(name: &str) -> Result<Self> {
         Self::inside(std::env::temp_dir(), name)
     }
@@ -21,7 +21,7 @@ impl Scratch {
     /// Makes the folder below another one.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The folder cannot be made.
     pub fn inside(parent: impl AsRef<Path>, name: &str) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -31,7 +31,7 @@ impl Scratch {
         Ok(Self { folder })
     }
 
-    /// Whether this is the scratch folder of a process that has ended.
+    /// True if this is the scratch folder of a process that has ended.
     pub fn is_left_over(folder: &Path) -> bool {
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let mut parts = name.rsplit('-');
@@ -44,20 +44,20 @@ impl Scratch {
             && !Path::new("/proc").join(process).exists()
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The path of a file in it, as text for a command line.
+    /// Returns the path of a file in it, as text for a command line.
     pub fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 
-    /// Writes a file that only we may read, as secrets want it.
+    /// Writes a file that only this user may read, as secrets require.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn secret(&self, name: &str, text: &str) -> Result<String> {
         use std::os::unix::fs::PermissionsExt;
         let path = self.path(name);
@@ -87,7 +87,7 @@ impl Drop for Scratch {
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -96,13 +96,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next_u64() % end
     }
 }
 
-/// `bytes` bytes that `seed` determines.
+/// Returns `bytes` bytes that `seed` determines.
 pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random(seed);
     let mut data = Vec::with_capacity(bytes + 8);

@@ -1,5 +1,5 @@
-//! What a unit keeps on disk, made by the real binary: fixtures of released versions, and the same
-//! of this build to compare them with. docs/formats.md describes every byte.
+//! State of a unit on disk, made by the real binary: fixtures of released versions, and those of
+//! this build to compare them with. docs/formats.md describes every byte.
 
 use crate::lunar::Lunar;
 use crate::scratch::Scratch;
@@ -10,24 +10,24 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The name of the target in all fixtures.
+/// Name of the target in all fixtures.
 pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:state";
-/// The size of the disks the fixtures belong to.
+/// Size of the disks that the fixtures belong to.
 pub const DISK_BYTES: u64 = 8 << 20;
-/// Who the units are.
+/// UUID of the units.
 pub const UUID: &str = "0b0f3c1e-7d55-4f0e-9b1d-2f6c5c1f9a10";
-/// The keys of the initiators of numbers 0 and 1; the first holds the reservation.
+/// Keys of the initiators of numbers 0 and 1; the first holds the reservation.
 pub const KEYS: [u64; 2] = [0x1111_2222_3333_4444, 0x5555_6666_7777_8888];
-/// Write exclusive, registrants only.
+/// Reservation type: Write Exclusive, Registrants Only.
 pub const RESERVATION_TYPE: u8 = 5;
-/// What the unfinished SANITIZE overwrites with.
+/// Overwrite pattern of the unfinished SANITIZE.
 pub const PATTERN: [u8; 3] = [0xc0, 0xff, 0xee];
-/// Its passes.
+/// Number of its passes.
 pub const PASSES: u8 = 2;
 
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// The files of a unit's state by their names.
+/// Files of a unit's state by their names.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
 /// A version, and its fixtures by the names of their scenes.
@@ -46,7 +46,7 @@ const SCENES: &[Scene] = &[
     Scene { name: "sanitizing", options: &["--maintenance-rate", "1Mbit"], bring_about: sanitize },
 ];
 
-/// Where the fixtures lie: a folder a version, in it a folder a scene.
+/// Returns the folder of the fixtures: a subfolder for each version, and in it one for each scene.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/state")
 }
@@ -54,7 +54,7 @@ pub fn folder() -> PathBuf {
 /// Makes the state of every scene with this build, each under its name.
 ///
 /// # Errors
-/// The server does not do as it is told.
+/// The server fails to reach the state.
 pub fn make() -> Result<BTreeMap<String, Files>> {
     let made = SCENES.iter().map(|scene| {
         let files = scene.make().with_context(|| scene.name.to_owned())?;
@@ -63,11 +63,11 @@ pub fn make() -> Result<BTreeMap<String, Files>> {
     made.collect()
 }
 
-/// Writes the fixtures of this version. One that is there already stays as it is: what was
-/// released is not changed afterwards.
+/// Writes the fixtures of this version. An existing fixture is never changed: it is the state of a
+/// release.
 ///
 /// # Errors
-/// There is another one of this version.
+/// A different fixture of this version exists.
 pub fn write_fixtures() -> Result<()> {
     let version = folder().join(env!("CARGO_PKG_VERSION"));
     for (name, files) in make()? {
@@ -91,10 +91,10 @@ pub fn write_fixtures() -> Result<()> {
     Ok(())
 }
 
-/// The fixtures of each version, the newest last.
+/// Returns the fixtures of each version, the newest last.
 ///
 /// # Errors
-/// They cannot be read, or there are none.
+/// The fixtures cannot be read, or there are none.
 pub fn fixtures() -> Result<Vec<Version>> {
     let mut versions = Vec::new();
     for (version, path) in entries(&folder())? {
@@ -140,10 +140,10 @@ pub struct StoredUnit {
 }
 
 impl StoredUnit {
-    /// With these files as its state.
+    /// Creates a unit with these files as its state.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The files cannot be written.
     pub fn new(files: &Files) -> Result<Self> {
         let scratch = Scratch::new("state")?;
         std::fs::File::create(scratch.path("disk.img"))?.set_len(DISK_BYTES)?;
@@ -166,31 +166,32 @@ impl StoredUnit {
         Ok(())
     }
 
-    /// Its state as it is now.
+    /// Returns the current files of its state.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The files cannot be read.
     pub fn files(&self) -> Result<Files> {
         read(Path::new(&self.scratch.path("disk.img.lunar")))
     }
 
-    /// The path of the disk.
+    /// Returns the path of the disk.
     pub fn disk(&self) -> String {
         self.scratch.path("disk.img")
     }
 
-    /// Serves it.
+    /// Serves the unit.
     ///
     /// # Errors
-    /// It is refused.
+    /// The server refuses the unit.
     pub fn serve(&self, options: &[&str]) -> Result<Lunar> {
         let disk = self.disk();
-        // Else its socket may lie among the files of the state.
+        // Without `--api none` its socket could lie among the files of the state.
         Lunar::serve(&[&[disk.as_str(), "--name", TARGET, "--api", "none"], options].concat())
     }
 }
 
-/// Both initiators register to last (APTPL), the first reserves. SPC-4 §6.16.
+/// Registers both initiators with a persistent registration (APTPL); the first reserves. SPC-4
+/// §6.16.
 fn reserve(address: &str) -> Result<()> {
     const REGISTER: u8 = 0;
     const RESERVE: u8 = 1;
@@ -212,7 +213,7 @@ fn reserve(address: &str) -> Result<()> {
     out(&mut first, RESERVE, KEYS[0], 0)
 }
 
-/// SANITIZE OVERWRITE with IMMED and AUSE, begun. SBC-3 §5.24.
+/// Begins SANITIZE OVERWRITE with IMMED and AUSE. SBC-3 §5.24.
 fn sanitize(address: &str) -> Result<()> {
     let mut raw = Raw::log_in_as(address, TARGET, 0)?;
     let list = [&[PASSES, 0, 0, PATTERN.len() as u8], &PATTERN[..]].concat();

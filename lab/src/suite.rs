@@ -1,22 +1,22 @@
-//! Runs the conformance suite of libiscsi 1.19 (`iscsi-test-cu`) and reads what it prints.
+//! Runs the conformance suite of libiscsi 1.19 (`iscsi-test-cu`) and parses its output.
 //!
-//! One process for each of its suites, so that a crash or a hang costs one suite only. The tool
-//! counts a skipped test as passed, and a test may print `[FAILED]` and still count as passed:
-//! both are told apart here.
+//! Each suite runs in a process of its own, so that a crash or a hang costs one suite only. The
+//! tool counts a skipped test as passed, and a test may print `[FAILED]` and still count as passed:
+//! this module detects both.
 
 use crate::process::{End, Finished, must, run};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::time::Duration;
 
-/// How long one suite may take; the slowest good one takes about 10 s.
+/// Longest time of one suite; the slowest good one takes about 10 s.
 const SUITE_MAX: Duration = Duration::from_secs(600);
 const LIST_MAX: Duration = Duration::from_secs(60);
 
-/// How a test ended, from best to worst.
+/// Outcome of a test, from best to worst.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Outcome {
-    /// Passed, and nothing else was said.
+    /// Passed, without another message.
     Passed,
     /// The tool found nothing to test and counted it as passed.
     Skipped,
@@ -24,7 +24,7 @@ pub enum Outcome {
     Soft,
     /// An assertion failed.
     Failed,
-    /// The suite's time was over in this test.
+    /// The suite's time was over during this test.
     Hung,
     /// The tool died in this test.
     Crashed,
@@ -33,7 +33,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// All, from best to worst, with their names in tables.
+    /// All outcomes, from best to worst, with their names in tables.
     pub const NAMES: [(Self, &str); 7] = [
         (Self::Passed, "pass"),
         (Self::Skipped, "skip"),
@@ -52,32 +52,32 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What became of one test.
+/// Result of one test.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TestResult {
-    /// `SCSI.Read10`.
+    /// Name of the suite: `SCSI.Read10`.
     pub suite: String,
-    /// `Simple`.
+    /// Name of the test: `Simple`.
     pub test: String,
-    /// How it ended.
+    /// Outcome.
     pub outcome: Outcome,
-    /// The tool's own line that says why it did not pass; empty when it did.
+    /// Line of the tool with the reason why the test did not pass; empty if it did.
     pub note: String,
 }
 
 /// A suite and its tests, as `iscsi-test-cu --list` names them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Suite {
-    /// `SCSI.Read10`.
+    /// Name of the suite: `SCSI.Read10`.
     pub name: String,
-    /// `Simple`, `BeyondEol` …
+    /// Names of its tests: `Simple`, `BeyondEol` …
     pub tests: Vec<String>,
 }
 
-/// The suites of the families SCSI and iSCSI: every test once.
+/// Returns the suites of the families SCSI and iSCSI: every test once.
 ///
 /// # Errors
-/// The tool is not there.
+/// The tool is not installed.
 pub fn suites() -> Result<Vec<Suite>> {
     let listed = must("iscsi-test-cu", &["--list"], LIST_MAX)?;
     let suites = parse_list(&listed);
@@ -104,14 +104,14 @@ fn parse_list(listed: &str) -> Vec<Suite> {
     suites
 }
 
-/// Runs one suite against a LUN, reached by one URL or by two; its data is lost. `options` are the
-/// tool's own, besides `--dataloss`.
+/// Runs one suite against a LUN, reached by one URL or by two; its data is lost. `options` are
+/// those of the tool, besides `--dataloss`.
 ///
 /// # Errors
-/// The tool cannot be started, or prints what we do not understand.
+/// The tool cannot be started, or its output cannot be parsed.
 pub fn run_suite(suite: &Suite, urls: &[String], options: &[&str]) -> Result<Vec<TestResult>> {
-    // Unbuffered, so that a crash or a kill does not swallow the name of its test. Some tests say
-    // that they skip only where every command is shown.
+    // Unbuffered, so that a crash or a kill does not lose the name of its test. Some tests report
+    // that they skip only if every command is shown.
     let tool = ["-o0", "iscsi-test-cu", "--dataloss", "--verbose", "--Verbose-scsi", "--test"];
     let mut arguments = [&tool[..], &[suite.name.as_str()], options].concat();
     arguments.extend(urls.iter().map(String::as_str));
@@ -131,7 +131,7 @@ fn judge(suite: &Suite, finished: &Finished) -> Result<Vec<TestResult>> {
             last.ended = Some((*outcome, note.clone()));
         }
     } else if !finished.stdout.contains("Run Summary:") {
-        // It ends early when it cannot even log in.
+        // The suite ends early when it cannot log in.
         ensure!(printed.is_empty(), "no summary");
     } else {
         check_against_summary(&finished.stdout, &printed)?;
@@ -152,7 +152,7 @@ fn first_line(text: &str) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
-/// What the tool printed about one test.
+/// Output of the tool for one test.
 #[derive(Debug, Default)]
 struct Printed {
     name: String,
@@ -162,7 +162,7 @@ struct Printed {
     skipped: Option<String>,
     /// The first `[FAILED]` line, or the first failed assertion.
     failed: Option<String>,
-    /// Why there will be no verdict.
+    /// Reason why there will be no verdict.
     ended: Option<(Outcome, String)>,
 }
 
@@ -179,7 +179,7 @@ impl Printed {
         }
     }
 
-    /// Takes one line printed while this test ran, or after it and before the next.
+    /// Parses one line printed while this test ran, or after it and before the next.
     fn take(&mut self, line: &str) {
         let line = match (self.verdict, line.strip_prefix("passed"), line.strip_prefix("FAILED")) {
             (None, Some(rest), _) => {
@@ -192,7 +192,7 @@ impl Printed {
             }
             _ => line,
         };
-        // A failed assertion's line goes on with what is printed next, behind its indentation.
+        // The line of a failed assertion continues with the next output, after its indentation.
         let one = |why: &str| why.trim().split("    ").next().unwrap_or_default().to_owned();
         if let Some((_, why)) = line.split_once("[SKIPPED]") {
             self.skipped.get_or_insert_with(|| why.trim().to_owned());
@@ -204,7 +204,7 @@ impl Printed {
     }
 }
 
-/// Reads CUnit's verbose form: `  Test: NAME ...`, what the test prints, `passed` or `FAILED`.
+/// Parses CUnit's verbose form: `  Test: NAME ...`, output of the test, `passed` or `FAILED`.
 fn parse_output(stdout: &str) -> Vec<Printed> {
     let mut tests: Vec<Printed> = Vec::new();
     for line in stdout.lines() {
@@ -225,7 +225,7 @@ fn parse_output(stdout: &str) -> Vec<Printed> {
     tests
 }
 
-/// The tool's own count of failed tests must be ours, or we read it wrongly.
+/// Compares the tool's own count of failed tests with the parsed one, to detect parse errors.
 fn check_against_summary(stdout: &str, printed: &[Printed]) -> Result<()> {
     let summary = stdout.lines().find_map(|line| line.trim_start().strip_prefix("tests "));
     let numbers: Vec<usize> =
@@ -263,7 +263,8 @@ mod tests {
     const SUMMARY: &str = "Run Summary:    Type  Total    Ran Passed Failed Inactive\n   suites \
         1 1 n/a 0 0\n  tests  5  5  3  2  0\n";
 
-    /// Goal: skips and printed failures are told from passes. Method: the forms that occur.
+    /// Goal: skips and printed failures are distinguished from passes.
+    /// Method: the forms that occur.
     #[test]
     fn outcomes_are_read() {
         let end = End::Exited(ExitStatus::from_raw(256));
@@ -283,7 +284,8 @@ mod tests {
         assert!(judge(&suite(&tests), &finished(end, &wrong)).is_err());
     }
 
-    /// Goal: a kill or a crash is charged to the test it happened in, the rest was not reached.
+    /// Goal: a kill or a crash is attributed to the test during which it happened; the remaining
+    /// tests were not reached.
     #[test]
     fn early_ends_are_charged() {
         let text = "  Test: One ...passed\n  Test: Two ...    Send";
@@ -301,7 +303,7 @@ mod tests {
         assert_eq!(results[0].outcome, Outcome::NotReached);
     }
 
-    /// Goal: two families, suites with their tests, nothing twice.
+    /// Goal: the list is parsed: two families, suites with their tests, no duplicates.
     #[test]
     fn the_list_is_read() {
         let text = "ALL\nALL.A\nALL.A.B\nSCSI\nSCSI.A\nSCSI.A.B\nSCSI.A.C-D\niSCSI.E\niSCSI.E.F\n";

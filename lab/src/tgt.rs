@@ -9,27 +9,27 @@ use std::time::{Duration, Instant};
 const ADMIN_MAX: Duration = Duration::from_secs(60);
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// A `tgtd` of our own with one target; LUN 1 is a file. Dropping it kills it (it ignores
-/// SIGTERM while a target is defined).
+/// A separate `tgtd` with one target; LUN 1 is a file. Dropping it kills it (it ignores SIGTERM
+/// while a target is defined).
 pub struct Tgt {
     server: Server,
-    /// Variable of the environment that names the control socket.
+    /// Environment variable that names the control socket.
     control: String,
     port: u16,
-    /// The folder of the control socket.
+    /// Folder of the control socket.
     _scratch: Scratch,
 }
 
 impl Tgt {
-    /// The name of its target.
+    /// Name of its target.
     pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:tgt";
 
-    /// Starts it with `file` as LUN 1.
+    /// Starts tgt with `file` as LUN 1.
     ///
     /// # Errors
-    /// It cannot be started or refuses the target.
+    /// tgt cannot be started or refuses the target.
     pub fn start(file: &str) -> Result<Self> {
-        // A control port is a socket named by number, and any number may be another tgtd's.
+        // A control port is a socket named by number, and another tgtd may use any number.
         let scratch = Scratch::new("tgt")?;
         let control = format!("TGT_IPC_SOCKET={}", scratch.path("control"));
         let port = free_port()?;
@@ -43,10 +43,10 @@ impl Tgt {
         Ok(tgt)
     }
 
-    /// `tgtadm --lld iscsi --op ARGUMENTS`.
+    /// Runs `tgtadm --lld iscsi --op ARGUMENTS`.
     ///
     /// # Errors
-    /// It fails.
+    /// The command fails.
     pub fn admin(&self, arguments: &[&str]) -> Result<()> {
         let mut all = vec![self.control.as_str(), "tgtadm", "--lld", "iscsi", "--op"];
         all.extend_from_slice(arguments);
@@ -62,7 +62,7 @@ impl Tgt {
         self.admin(&[&unit[..], &["--params", "thin_provisioning=1"]].concat())
     }
 
-    /// Lets initiators ask for digests.
+    /// Lets initiators negotiate digests.
     ///
     /// # Errors
     /// tgt refuses.
@@ -71,7 +71,7 @@ impl Tgt {
         self.negotiate("DataDigest", "CRC32C")
     }
 
-    /// Has it negotiate this value of a key from the next login on.
+    /// Sets the value of a key for the next logins.
     ///
     /// # Errors
     /// tgt refuses.
@@ -80,7 +80,7 @@ impl Tgt {
         self.admin(&[&target[..], &["-n", key, "-v", value]].concat())
     }
 
-    /// Asks for CHAP with this account.
+    /// Requires CHAP with this account.
     ///
     /// # Errors
     /// tgt refuses.
@@ -90,7 +90,7 @@ impl Tgt {
         self.admin(&["bind", "--mode", "account", "--tid", "1", "--user", user])
     }
 
-    /// Has it prove itself with this account, to those who ask.
+    /// Sets the account with which tgt authenticates itself, if the initiator requests it.
     ///
     /// # Errors
     /// tgt refuses.
@@ -101,7 +101,7 @@ impl Tgt {
         self.admin(&[&["bind"][..], &account].concat())
     }
 
-    /// Asks for CHAP with this account in discovery sessions.
+    /// Requires CHAP with this account in discovery sessions.
     ///
     /// # Errors
     /// tgt refuses.
@@ -111,7 +111,8 @@ impl Tgt {
         self.admin(&["bind", "--mode", "account", "--user", user])
     }
 
-    /// Has it prove itself with this account in discovery sessions, to those who ask.
+    /// Sets the account with which tgt authenticates itself in discovery sessions, if the initiator
+    /// requests it.
     ///
     /// # Errors
     /// tgt refuses.
@@ -121,17 +122,17 @@ impl Tgt {
         self.admin(&["bind", "--mode", "account", "--user", user, "--outgoing"])
     }
 
-    /// `127.0.0.1:PORT`.
+    /// Returns its address, `127.0.0.1:PORT`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// `iscsi://127.0.0.1:PORT/TARGET/1`.
+    /// Returns the URL `iscsi://127.0.0.1:PORT/TARGET/1`.
     pub fn url(&self) -> String {
         format!("iscsi://{}/{}/1", self.address(), Self::TARGET)
     }
 
-    /// What it has written.
+    /// Returns its output so far.
     pub fn log(&self) -> String {
         self.server.log()
     }

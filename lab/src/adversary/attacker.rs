@@ -1,4 +1,4 @@
-//! What a running attack is given: the server's address and names, and when to stop.
+//! Context of a running attack: the server's address and names, and the stop flag.
 
 use super::connection::Connection;
 use super::login::{Credential, Login};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long a connection attempt or a login of an attack may take.
+/// Longest time that a connection attempt or a login of an attack may take.
 const STEP_MAX: Duration = Duration::from_secs(2);
 
-/// How long an attack waits after a refusal before it tries again.
+/// Pause after a refusal before an attack tries again.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// Where the commands of an attack go.
+/// LUN that the commands of an attack go to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Destination {
     /// The LUN of the well-behaved client; only blocks from
@@ -27,15 +27,16 @@ pub enum Destination {
     Neighbour,
     /// The LUN of a target of the attacker's own.
     Own,
-    /// Another LUN of that target, on a disk that takes half a second for each call.
+    /// Another LUN of the attacker's own target, on a disk that takes half a second for each call.
     Slow,
-    /// The first of [`SLOW_LUNS`](server::SLOW_LUNS) LUNs of that target on a slow file system.
+    /// The first of [`SLOW_LUNS`](server::SLOW_LUNS) LUNs of the attacker's own target, on a slow
+    /// file system.
     SlowExt4,
     /// A LUN of a target that demands CHAP; the attacker knows the secret.
     Chap,
     /// The first LUN of a target that has 256 of them.
     Many,
-    /// The first LUN of a target that has 256 of them, files all.
+    /// The first LUN of a target that has 256 LUNs, all of them files.
     Files,
 }
 
@@ -55,7 +56,7 @@ impl Destination {
     }
 }
 
-/// How much an attack has done.
+/// Counters of the connections, logins, PDUs and bytes of an attack.
 #[derive(Debug, Default)]
 pub struct AttackCounters {
     /// TCP connections that the server accepted.
@@ -74,7 +75,7 @@ impl AttackCounters {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// `1200 connections, 1200 logins, 5 PDUs, 300 bytes`.
+    /// Returns the counters as text: `1200 connections, 1200 logins, 5 PDUs, 300 bytes`.
     pub fn text(&self) -> String {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         format!(
@@ -87,20 +88,20 @@ impl AttackCounters {
     }
 }
 
-/// What a running attack is given.
+/// Context of a running attack.
 #[derive(Clone)]
 pub struct Attacker {
-    /// Where the server listens.
+    /// Address that the server listens on.
     pub server: SocketAddr,
     /// Determines every random choice.
     pub seed: u64,
-    /// What was done so far.
+    /// Counters of the work done so far.
     pub sent: Arc<AttackCounters>,
     stop: Arc<AtomicBool>,
 }
 
 impl Attacker {
-    /// Attacks this server until `stop`.
+    /// Creates an attacker of this server that runs until `stop` is set.
     pub fn new(server: SocketAddr, seed: u64, stop: Arc<AtomicBool>) -> Self {
         Self { server, seed, sent: Arc::default(), stop }
     }
@@ -121,7 +122,7 @@ impl Attacker {
         while self.pause(Duration::from_millis(20)) {}
     }
 
-    /// The attacker's host of this number: 127.66.0.1 and up.
+    /// Address of the attacker's host of this number: 127.66.0.1 and up.
     pub fn host(number: usize) -> Ipv4Addr {
         let number = number as u16 + 1;
         let [high, low] = number.to_be_bytes();
@@ -156,7 +157,7 @@ impl Attacker {
         Ok(connection)
     }
 
-    /// The login of the attacker's initiator of this number.
+    /// Returns the login of the attacker's initiator of this number.
     pub fn login(&self, destination: Destination, number: usize) -> Login {
         let (target, _, credential) = destination.place();
         Login {
@@ -168,7 +169,7 @@ impl Attacker {
         }
     }
 
-    /// A session of the attacker's initiator of this number, from its first host.
+    /// Opens a session of the attacker's initiator of this number, from its first host.
     ///
     /// # Errors
     /// The server refuses or does not answer in time.
@@ -176,7 +177,7 @@ impl Attacker {
         self.log_in_as(&self.login(destination, number), destination)
     }
 
-    /// A session by this login, from the attacker's first host.
+    /// Opens a session with this login, from the attacker's first host.
     ///
     /// # Errors
     /// The server refuses or does not answer in time.
@@ -184,7 +185,7 @@ impl Attacker {
         self.log_in_over(self.connect()?, login, destination)
     }
 
-    /// A session by this login over a connection that is open.
+    /// Opens a session with this login over a connection that is open.
     ///
     /// # Errors
     /// The server refuses or does not answer in time.
@@ -200,10 +201,10 @@ impl Attacker {
         Ok(Session::new(connection, negotiated, destination.place().1, seed))
     }
 
-    /// A session whose login came to this answer.
+    /// Creates a session from the last Login Response.
     ///
     /// # Errors
-    /// The login goes on.
+    /// The login is not complete.
     pub fn log_in_by(
         &self,
         login: &Login,
@@ -216,7 +217,7 @@ impl Attacker {
         Ok(Session::new(connection, negotiated, destination.place().1, self.seed))
     }
 
-    /// Tries until it succeeds; `None`: the attack is over first.
+    /// Repeats `attempt` until it succeeds; `None`: the attack ended before that.
     pub fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Option<T> {
         while !self.is_over() {
             if let Ok(value) = attempt() {
@@ -237,7 +238,7 @@ impl Attacker {
         });
     }
 
-    /// Counts what a connection and its session have sent.
+    /// Counts the bytes and PDUs that a connection and its session have sent.
     pub fn count(&self, session: &mut Session) {
         AttackCounters::add(&self.sent.pdus, session.take_sent_pdus());
         AttackCounters::add(&self.sent.bytes, session.connection.take_sent_bytes());

@@ -1,9 +1,9 @@
-//! Command descriptor blocks that attacks use, laid out from SPC-4 and SBC-3.
+//! Command descriptor blocks of the attacks, laid out from SPC-4 and SBC-3.
 
-/// A CDB of 16 bytes, zeros behind what is given.
+/// A CDB of 16 bytes; unused bytes at the end are zero.
 pub type Cdb = [u8; 16];
 
-/// A CDB that begins with these bytes.
+/// Returns a CDB that begins with these bytes.
 pub fn cdb(first: &[u8]) -> Cdb {
     let mut cdb = [0; 16];
     cdb[..first.len()].copy_from_slice(first);
@@ -73,7 +73,7 @@ pub fn unmap(ranges: impl IntoIterator<Item = (u64, u32)>) -> (Cdb, Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Goal: the fields stand where SBC-3 and SPC-4 have them.
+    /// Goal: the fields are at the offsets that SBC-3 and SPC-4 define.
     #[test]
     fn fields_stand_in_their_places() {
         let read = read(0x0102_0304_0506_0708, 0x0a0b_0c0d);

@@ -10,11 +10,11 @@ use super::{server, table};
 use anyhow::{Context, Result};
 use std::time::Duration;
 
-/// How long an attack lasts.
+/// Duration of an attack in seconds.
 const SECONDS: u64 = 15;
-/// How long the well-behaved client works alone before an attack.
+/// Time that the well-behaved client works alone before an attack.
 const QUIET: Duration = Duration::from_secs(3);
-/// How long it is watched after an attack.
+/// Time that the client is watched after an attack.
 const AFTERMATH: Duration = Duration::from_secs(3);
 
 /// Attack a server of ours while a well-behaved client measures
@@ -23,13 +23,13 @@ const AFTERMATH: Duration = Duration::from_secs(3);
     The server is LUNAR_BIN, or a build of profile lab. As root it runs in a control group of\n\
     512 MiB.")]
 pub struct Adversary {
-    /// Name the attacks and what they do, and run none
+    /// List the attacks with their summaries, and run none
     #[arg(long)]
     list: bool,
     /// Run this attack; may be given again [default: all]
     #[arg(long = "attack", value_name = "NAME")]
     names: Vec<String>,
-    /// Duration of each attack; below 12 starving is not judged [default: 15]
+    /// Duration of each attack; below 12 starvation is not judged [default: 15]
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
     /// Determines every random choice [default: from the clock]
@@ -45,14 +45,14 @@ pub struct Adversary {
     /// is measured
     #[arg(long, conflicts_with = "seconds")]
     write: bool,
-    /// The same for the second table: the attacks that stand for a fault, on an earlier server
+    /// Renew the rows of the second table: the attacks that reproduce a fault, on an earlier server
     /// (LUNAR_BIN)
     #[arg(long, conflicts_with_all = ["write", "seconds"])]
     write_before: bool,
 }
 
 impl Adversary {
-    /// The table whose rows are renewed.
+    /// Returns the table whose rows are renewed.
     fn part(&self) -> Option<Part> {
         match (self.write, self.write_before) {
             (true, _) => Some(Part::Now),
@@ -120,8 +120,8 @@ fn run_attacks(arguments: &Adversary, attacks: &[Attack]) -> Result<bool> {
     Ok(succeeded == 0)
 }
 
-/// Writes what was measured into the table, and above it what the machine is and how memory was
-/// held.
+/// Writes the measurement into the table, and above it the machine and the method by which memory
+/// was limited.
 fn renew_row(part: Part, measured: &Measurement) -> Result<()> {
     let processors = std::thread::available_parallelism()?;
     let memory = if measured.has_group {
@@ -138,7 +138,7 @@ fn renew_row(part: Part, measured: &Measurement) -> Result<()> {
     table::renew(part, &table::row(measured, commit.as_deref()), &order, &setting)
 }
 
-/// The attacks that have a row.
+/// Returns the attacks that have a row in this table.
 fn attacks_of(part: Part) -> Vec<Attack> {
     let mut all = all();
     if part == Part::Before {
@@ -147,7 +147,7 @@ fn attacks_of(part: Part) -> Vec<Attack> {
     all
 }
 
-/// The commit that the server is built from.
+/// Returns the commit that the server is built from.
 fn commit() -> Result<String> {
     let git = |arguments: &[&str]| crate::process::must("git", arguments, Duration::from_secs(10));
     let commit = git(&["rev-parse", "--short", "HEAD"])?;
@@ -171,7 +171,7 @@ mod tests {
         Ok(<Line as clap::Parser>::try_parse_from(words)?.adversary)
     }
 
-    /// Goal: options are taken, unknown ones and attacks are refused.
+    /// Goal: options are parsed; unknown options and unknown attacks are refused.
     #[test]
     fn options_are_read() -> Result<()> {
         let parsed = parse("--attack a --attack b --seconds 3 --seed 9 --json x --directory d")?;

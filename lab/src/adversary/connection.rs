@@ -12,16 +12,17 @@ use std::time::Duration;
 /// Bytes of a basic header segment.
 const HEADER_BYTES: usize = 48;
 
-/// Receive buffer of a connection whose answers are to stay with the server.
+/// Receive buffer of a connection whose responses are to stay in the server.
 const SMALL_RECEIVE_BUFFER_BYTES: usize = 1152;
 
-/// Segments of such a connection.
+/// Maximum segment size of such a connection.
 const SHORT_SEGMENT_BYTES: u32 = 536;
 
-/// The most that one call reads from the socket.
+/// Maximum number of bytes that one call reads from the socket.
 const READ_BYTES: usize = 64 << 10;
 
-/// One TCP connection. Dropping it resets it, so that a storm leaves no sockets in TIME_WAIT.
+/// One TCP connection. Dropping it resets it, so that many connections leave no sockets in
+/// TIME_WAIT.
 pub struct Connection {
     tcp: TcpStream,
     output: Vec<u8>,
@@ -29,9 +30,9 @@ pub struct Connection {
     input: Vec<u8>,
     input_used: usize,
     is_closed: bool,
-    /// CRC32C after each header.
+    /// Adds CRC32C after each header.
     pub header_digest: bool,
-    /// CRC32C after each data segment.
+    /// Adds CRC32C after each data segment.
     pub data_digest: bool,
     sent_bytes: u64,
 }
@@ -50,8 +51,9 @@ impl Connection {
         )
     }
 
-    /// The same with small buffers, so that what is not read soon stays with the server: a small
-    /// receive buffer here, and short segments, by whose length Linux sizes the send buffer there.
+    /// Connects like [`open`](Self::open), but with small buffers, so that unread data stays in the
+    /// server: a small receive buffer here, and short segments, by whose length Linux sizes the
+    /// send buffer there.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -102,12 +104,12 @@ impl Connection {
         self.output.extend_from_slice(bytes);
     }
 
-    /// Bytes that are queued and not sent.
+    /// Returns the number of bytes that are queued and not sent.
     pub fn unsent_bytes(&self) -> usize {
         self.output.len() - self.output_sent
     }
 
-    /// Bytes that the socket has taken since this was asked last.
+    /// Returns the number of bytes that the socket has accepted since the last call.
     pub fn take_sent_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.sent_bytes)
     }
@@ -117,12 +119,12 @@ impl Connection {
         self.is_closed
     }
 
-    /// Sends what the socket takes; returns whether it took anything.
+    /// Sends as much as the socket accepts; returns whether it accepted anything.
     pub fn send(&mut self) -> bool {
         self.send_at_most(usize::MAX)
     }
 
-    /// Sends at most this many bytes; returns whether the socket took any.
+    /// Sends at most this many bytes; returns whether the socket accepted any.
     pub fn send_at_most(&mut self, bytes_max: usize) -> bool {
         let end = self.output.len().min(self.output_sent.saturating_add(bytes_max));
         let begin = self.output_sent;
@@ -143,7 +145,7 @@ impl Connection {
         count > 0
     }
 
-    /// Sends all that is queued; returns whether the socket took it within `limit`.
+    /// Sends all queued bytes; returns whether the socket accepted them within `limit`.
     pub fn send_all(&mut self, limit: Duration) -> bool {
         let until = std::time::Instant::now() + limit;
         while self.unsent_bytes() > 0 && !self.is_closed {
@@ -158,7 +160,7 @@ impl Connection {
         self.unsent_bytes() == 0
     }
 
-    /// The next PDU, if all of it has arrived.
+    /// Returns the next PDU, if all of it has arrived.
     pub fn receive(&mut self) -> Option<Pdu> {
         loop {
             if let Some(pdu) = self.take_pdu() {
@@ -170,8 +172,7 @@ impl Connection {
         }
     }
 
-    /// Reads and throws away at most this many bytes, up to 4 KiB; the end of the connection is
-    /// noticed.
+    /// Reads and discards at most this many bytes, up to 4 KiB; detects the end of the connection.
     pub fn discard(&mut self, bytes_max: usize) {
         let mut bytes = [0; 4096];
         let end = bytes_max.min(bytes.len());
@@ -181,7 +182,7 @@ impl Connection {
         };
     }
 
-    /// Waits until something can be read, at most `limit`.
+    /// Waits until the socket is readable, at most `limit`.
     pub fn wait_readable(&self, limit: Duration) {
         self.wait(PollFlags::IN, limit);
     }
@@ -194,7 +195,7 @@ impl Connection {
 
     fn wait(&self, flags: PollFlags, limit: Duration) {
         let timeout = Timespec::try_from(limit).ok();
-        // Whatever ends the wait, the caller looks again.
+        // The caller checks the socket again, whatever ended the wait.
         let _ = poll(&mut [PollFd::new(&self.tcp, flags)], timeout.as_ref());
     }
 
@@ -238,7 +239,7 @@ impl Connection {
     }
 }
 
-/// The CRC32C of a header or data segment as it stands on the wire: RFC 7143 §13.1.
+/// Computes the CRC32C of a header or data segment in wire order: RFC 7143 §13.1.
 pub fn digest(bytes: &[u8]) -> [u8; 4] {
     /// The polynomial 0x11EDC6F41 without its highest bit, bits reversed.
     const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -257,7 +258,7 @@ pub fn digest(bytes: &[u8]) -> [u8; 4] {
 mod tests {
     use super::*;
 
-    /// Goal: digests are those of RFC 7143 Appendix A.4.
+    /// Goal: digests are equal to those of RFC 7143 Appendix A.4.
     #[test]
     fn digests_are_those_of_the_rfc() {
         assert_eq!(digest(&[0; 32]), [0xaa, 0x36, 0x91, 0x8a]);
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!(digest(&ascending), [0x4e, 0x79, 0xdd, 0x46]);
     }
 
-    /// Goal: PDUs arrive whole whatever the pieces, with digests and without.
+    /// Goal: PDUs are assembled from pieces of any size, with digests and without.
     #[test]
     fn pdus_are_assembled() -> Result<()> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -282,7 +283,7 @@ mod tests {
             for pdu in &sent {
                 client.queue(pdu);
             }
-            // What the client sends comes back byte by byte.
+            // The peer returns the bytes of the client one by one.
             assert!(client.send_all(limit));
             let mut bytes = vec![0; 48 + 48 + 12 + if digests { 12 } else { 0 }];
             tcp.read_exact(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! The loop of most attacks: some sessions that send without end, and read the answers or do not.
+//! The loop of most attacks: sessions that send without pause, and read the responses or do not.
 
 use super::attacker::{Attacker, Destination};
 use super::login::Login;
@@ -7,49 +7,49 @@ use anyhow::Result;
 use lunar_testkit::raw::Pdu;
 use std::time::{Duration, Instant};
 
-/// Bytes that one session has queued at most before it waits for the socket.
+/// Maximum number of bytes that one session queues before it waits for the socket.
 const QUEUED_BYTES_MAX: usize = 256 << 10;
 
-/// PDUs that a session queues before the next session has its turn.
+/// Maximum number of PDUs that a session queues before the next session continues.
 const BATCH_PDUS: usize = 16;
 
-/// Answers that a session takes before the next session has its turn.
+/// Maximum number of responses that a session receives before the next session continues.
 const ANSWERS_MAX: usize = 64;
 
-/// How long the loop rests when no session could do anything.
+/// Pause of the loop when no session could make progress.
 const IDLE_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a session that was refused or lost waits before it logs in again.
+/// Pause of a session that was refused or lost before it logs in again.
 const LOGIN_PAUSE: Duration = Duration::from_millis(50);
 
-/// Sessions that send without end.
+/// Sessions that send without pause.
 #[derive(Clone, Copy)]
 pub struct Flood {
-    /// How many, each of an initiator of its own.
+    /// Number of sessions, each of an initiator of its own.
     pub sessions: usize,
-    /// The number of the first one's initiator.
+    /// Number of the first session's initiator.
     pub first_number: usize,
-    /// Over how many addresses of the attacker they are spread.
+    /// Number of the attacker's addresses that the sessions are spread over.
     pub hosts: usize,
-    /// The first of these addresses.
+    /// Index of the first of these addresses.
     pub first_host: usize,
-    /// Where they log in.
+    /// LUN that the sessions log in to.
     pub destination: Destination,
-    /// With small socket buffers.
+    /// True for small socket buffers.
     pub has_small_buffers: bool,
-    /// A second connection of each session is read, so that the command window is known though
-    /// the first is not.
+    /// True for a second connection in each session that is read, so that the command window is
+    /// known although the first connection is not read.
     pub has_observer: bool,
-    /// Pause between batches; zero: as fast as the sockets take it.
+    /// Pause between batches; zero: as fast as the sockets accept data.
     pub pace: Duration,
     /// Changes the login of a session.
     pub login: fn(&mut Login),
 }
 
-/// What a session does with an answer.
+/// Handler that a session calls for each response.
 type TakeAnswer<'a> = dyn FnMut(&mut Session, &Pdu) + 'a;
 
-/// One session and when it may log in again.
+/// One session and the time at which it may log in again.
 struct Slot {
     session: Option<Session>,
     /// Another connection of the session.
@@ -58,7 +58,7 @@ struct Slot {
 }
 
 impl Flood {
-    /// Sessions as the system makes them.
+    /// Creates sessions with the socket buffers of the system.
     pub fn new(sessions: usize, destination: Destination) -> Self {
         Self {
             sessions,
@@ -73,56 +73,56 @@ impl Flood {
         }
     }
 
-    /// Whose initiators have numbers from this one on.
+    /// Numbers the initiators from this number on.
     #[must_use]
     pub fn numbered_from(mut self, first_number: usize) -> Self {
         self.first_number = first_number;
         self
     }
 
-    /// From this many addresses.
+    /// Spreads the sessions over this many addresses.
     #[must_use]
     pub fn from_hosts(mut self, hosts: usize) -> Self {
         self.hosts = hosts;
         self
     }
 
-    /// From this address on.
+    /// Uses addresses from this index on.
     #[must_use]
     pub fn at_host(mut self, first_host: usize) -> Self {
         self.first_host = first_host;
         self
     }
 
-    /// With small socket buffers, so that answers soon stay with the server.
+    /// Sets small socket buffers, so that responses soon stay in the server.
     #[must_use]
     pub fn with_small_buffers(mut self) -> Self {
         self.has_small_buffers = true;
         self
     }
 
-    /// With a second connection that follows the command window.
+    /// Adds a second connection that follows the command window.
     #[must_use]
     pub fn with_observer(mut self) -> Self {
         self.has_observer = true;
         self
     }
 
-    /// With a pause after each batch.
+    /// Sets a pause after each batch.
     #[must_use]
     pub fn paced(mut self, pace: Duration) -> Self {
         self.pace = pace;
         self
     }
 
-    /// With a login of another form.
+    /// Changes the login of each session.
     #[must_use]
     pub fn with_login(mut self, login: fn(&mut Login)) -> Self {
         self.login = login;
         self
     }
 
-    /// Sends what `next` queues and never reads an answer.
+    /// Sends the PDUs that `next` queues and never reads a response.
     ///
     /// # Errors
     /// None; the result suits [`Attack::run`](super::attack::Attack::run).
@@ -130,8 +130,8 @@ impl Flood {
         self.run(attacker, &mut next, None)
     }
 
-    /// Sends what `next` queues while the command window is open, and hands each answer to
-    /// `answer`.
+    /// Sends the PDUs that `next` queues while the command window is open, and passes each response
+    /// to `answer`.
     ///
     /// # Errors
     /// None; the result suits [`Attack::run`](super::attack::Attack::run).
@@ -180,7 +180,7 @@ impl Flood {
         Ok(())
     }
 
-    /// Logs in if there is no session, or it was closed.
+    /// Logs in if there is no session or the session was closed.
     fn make_ready(&self, attacker: &Attacker, number: usize, slot: &mut Slot) {
         let mut sessions = slot.session.iter().chain(&slot.observer);
         if sessions.any(|session| session.connection.is_closed()) {
@@ -196,7 +196,7 @@ impl Flood {
         }
     }
 
-    /// Another connection of a session.
+    /// Opens another connection of a session.
     fn observe(&self, attacker: &Attacker, number: usize, session: &Session) -> Result<Session> {
         let mut login = attacker.login(self.destination, number);
         (self.login)(&mut login);
@@ -221,7 +221,7 @@ impl Slot {
     }
 }
 
-/// Queues Data-Out that was asked for, and what `next` has, as long as there is room.
+/// Queues requested Data-Out and the PDUs of `next`, as long as there is room.
 fn send_batch(session: &mut Session, knows_window: bool, next: &mut dyn FnMut(&mut Session)) {
     let has_room = |session: &Session| session.connection.unsent_bytes() < QUEUED_BYTES_MAX;
     while has_room(session) && session.answer_next_r2t() {}

@@ -1,8 +1,8 @@
 //! The well-behaved client: reads and writes with several commands under way, checks every byte,
 //! and measures each request from the first time it was sent to its success.
 //!
-//! A session that is lost is made again, and requests under way are sent again; a request that
-//! ends BUSY or TASK SET FULL is repeated. What that takes is part of the request's latency.
+//! A lost session is re-established, and requests under way are sent again; a request that ends
+//! BUSY or TASK SET FULL is repeated. The delay is part of the request's latency.
 
 use super::cdb;
 use super::connection::Connection;
@@ -17,26 +17,26 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The name of its initiator, which it does not prove.
+/// Name of the client's initiator, which logs in without authentication.
 pub const NAME: &str = "iqn.2026-11.org.lunarsan.test:good";
-/// Requests under way at once.
+/// Number of requests under way at once.
 pub const DEPTH: usize = 8;
-/// Bytes of a block of the ledger, and of most requests.
+/// Length of a block of the ledger, and of most requests, in bytes.
 pub const BLOCK_BYTES: usize = 4096;
-/// Sectors of such a block.
+/// Number of sectors in such a block.
 const BLOCK_SECTORS: u64 = BLOCK_BYTES as u64 / 512;
-/// Blocks of one request in [`LARGE_EVERY`]: its data needs R2Ts.
+/// Number of blocks of a large request, whose data needs R2Ts.
 const LARGE_BLOCKS: u64 = 32;
-/// One request in this many is large.
+/// Interval of large requests: one request in this many is large.
 const LARGE_EVERY: u64 = 32;
-/// Blocks that belong to the client. The last is never written again after the start.
+/// Number of blocks that belong to the client. The last is never written again after the start.
 pub const BLOCKS: u64 = SHARED_LBA as u64 / BLOCK_SECTORS;
-/// What the last block holds.
+/// Content of the last block.
 pub const LAST_CONTENT: Content = Content::Stamp(u64::MAX);
 
-/// How long one attempt to log in may take.
+/// Longest time that one attempt to log in may take.
 const LOGIN_MAX: Duration = Duration::from_secs(3);
-/// How long the client waits before it tries again, after a refusal and after BUSY.
+/// Pause before the client tries again, after a refusal and after BUSY.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Sense key UNIT ATTENTION.
 const UNIT_ATTENTION: u8 = 6;
@@ -44,26 +44,26 @@ const UNIT_ATTENTION: u8 = 6;
 /// A request that succeeded.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// When it succeeded.
+    /// Time of its success.
     pub ended: Instant,
-    /// From the first time it was sent.
+    /// Time from when it was first sent to its success.
     pub latency: Duration,
 }
 
-/// What the client has seen.
+/// Results of the client.
 #[derive(Debug)]
 pub struct Report {
-    /// Requests that succeeded, in order of their ends.
+    /// Requests that succeeded, in order of completion.
     pub requests: Vec<Request>,
-    /// When those that never succeeded were first sent.
+    /// Times at which the requests that never succeeded were first sent.
     pub unfinished: Vec<Instant>,
     /// Sessions that the server ended.
     pub sessions_lost: u32,
-    /// Answers other than GOOD, BUSY, TASK SET FULL and unit attentions; the first few.
+    /// The first few status codes other than GOOD, BUSY, TASK SET FULL and unit attentions.
     pub refusals: Vec<String>,
-    /// Data that was read and is not what was written.
+    /// Description of data that was read and differs from the data written.
     pub data_error: Option<String>,
-    /// What was written and acknowledged.
+    /// Writes that were acknowledged.
     pub ledger: Ledger,
 }
 
@@ -85,7 +85,7 @@ struct Slot {
     blocks: std::ops::Range<u64>,
     bytes: Vec<u8>,
     first_sent: Instant,
-    /// Its tag while it is sent in the session of now.
+    /// Its tag while it is sent in the current session.
     tag: Option<u32>,
     received: Vec<u8>,
     send_at: Instant,
@@ -101,7 +101,7 @@ impl<'a> GoodClient<'a> {
     /// Logs in and writes the last block; `completed` will count the requests that succeed.
     ///
     /// # Errors
-    /// The server does not take it.
+    /// The server does not accept the client.
     pub fn start(
         server: SocketAddr,
         seed: u64,
@@ -137,7 +137,7 @@ impl<'a> GoodClient<'a> {
         })
     }
 
-    /// Works until it is told to stop, or data is wrong.
+    /// Works until the stop flag is set or data is wrong.
     pub fn run(mut self) -> Report {
         while !self.stop.load(Ordering::Relaxed) && self.report.data_error.is_none() {
             while self.slots.len() < DEPTH {
@@ -153,7 +153,7 @@ impl<'a> GoodClient<'a> {
         self.report
     }
 
-    /// Sends what is due and takes the answers that there are.
+    /// Sends requests that are due and receives pending responses.
     fn turn(&mut self) -> Result<()> {
         if self.session.is_none() {
             if Instant::now() < self.login_at {
@@ -185,7 +185,7 @@ impl<'a> GoodClient<'a> {
         }
     }
 
-    /// One PDU from the server.
+    /// Handles one PDU from the server.
     fn take(&mut self, session: &mut Session, pdu: &Pdu) -> Result<()> {
         let tag = pdu.u32_at(16);
         let found = self.slots.iter().position(|slot| slot.tag == Some(tag));
@@ -208,14 +208,14 @@ impl<'a> GoodClient<'a> {
                 self.end(at, pdu.header[3], sense);
             }
             (opcode::NOP_IN, _) => {}
-            // An event may ask for a logout; a host then makes another session.
+            // An event may request a logout; a host then opens another session.
             (opcode::ASYNC_MESSAGE, _) if pdu.header[36] == 0 => {}
             (other, _) => bail!("unexpected PDU {other:#04x}"),
         }
         Ok(())
     }
 
-    /// A request has ended with this status.
+    /// Handles the end of a request with this status.
     fn end(&mut self, at: usize, status: u8, sense: Vec<u8>) {
         const GOOD: u8 = 0;
         const BUSY: u8 = 0x08;
@@ -252,7 +252,7 @@ impl<'a> GoodClient<'a> {
         }
     }
 
-    /// The session is gone: what was under way is sent again in the next one.
+    /// Drops the session; requests under way are sent again in the next one.
     fn lose_session(&mut self) {
         self.report.sessions_lost += 1;
         self.session = None;
@@ -262,7 +262,7 @@ impl<'a> GoodClient<'a> {
         }
     }
 
-    /// A request for blocks on which no other is under way.
+    /// Creates a request for blocks that no other request uses.
     fn new_slot(&mut self) -> Slot {
         let is_large = self.random.below(LARGE_EVERY) == 0;
         let count = if is_large { LARGE_BLOCKS } else { 1 };
@@ -309,7 +309,7 @@ impl Slot {
         session.queue(&command);
     }
 
-    /// Where what was read differs from what was written.
+    /// Describes the first difference between data read and data written.
     fn difference(&self) -> String {
         let differs = |at: &usize| self.received.get(*at) != self.bytes.get(*at);
         let at = (0..self.bytes.len()).find(differs).unwrap_or(self.bytes.len());
@@ -325,7 +325,7 @@ impl Slot {
     }
 }
 
-/// A session of the client, from 127.0.0.1.
+/// Opens a session of the client, from 127.0.0.1.
 fn log_in(server: SocketAddr) -> Result<Session> {
     let login = Login {
         initiator: NAME.to_owned(),

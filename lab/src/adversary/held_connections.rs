@@ -1,4 +1,4 @@
-//! Many connections that are held open and do next to nothing.
+//! Many connections that are held open and send almost nothing.
 
 use super::attacker::{AttackCounters, Attacker};
 use super::connection::Connection;
@@ -6,57 +6,57 @@ use anyhow::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
 
-/// Descriptors that the adversary keeps for everything else.
+/// Descriptors that the adversary reserves for everything else.
 const DESCRIPTORS_RESERVED: usize = 256;
 
-/// New connections between two looks at the old ones.
+/// New connections between two checks of the old ones.
 const BATCH: usize = 256;
 
 /// Connections held open.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldConnections {
-    /// How many; fewer where the adversary may not open so many files.
+    /// Number of connections; fewer where the adversary may not open as many files.
     pub connections: usize,
-    /// Over how many addresses of the attacker they are spread.
+    /// Number of the attacker's addresses that the connections are spread over.
     pub hosts: usize,
-    /// With small socket buffers.
+    /// True for small socket buffers.
     pub has_small_buffers: bool,
-    /// Bytes that each sends in a round; the rest of what it has queued waits.
+    /// Bytes that each connection sends in a round; the rest of its queue waits.
     pub bytes_per_round: usize,
     /// Pause between rounds.
     pub pace: Duration,
 }
 
 impl HeldConnections {
-    /// Connections from one address that send what they have at once.
+    /// Creates connections from one address that send their bytes at once.
     pub fn new(connections: usize) -> Self {
         let pace = Duration::from_millis(50);
         Self { connections, hosts: 1, has_small_buffers: false, bytes_per_round: usize::MAX, pace }
     }
 
-    /// From this many addresses.
+    /// Spreads the connections over this many addresses.
     #[must_use]
     pub fn from_hosts(mut self, hosts: usize) -> Self {
         self.hosts = hosts;
         self
     }
 
-    /// With small socket buffers, from the first address.
+    /// Sets small socket buffers, from the first address.
     #[must_use]
     pub fn with_small_buffers(mut self) -> Self {
         self.has_small_buffers = true;
         self
     }
 
-    /// One byte in each round.
+    /// Sends one byte in each round.
     #[must_use]
     pub fn dripping(mut self, pace: Duration) -> Self {
         (self.bytes_per_round, self.pace) = (1, pace);
         self
     }
 
-    /// Holds the connections until the attack is over. `begin` queues what a new one sends;
-    /// connections that the server closes are opened again.
+    /// Holds the connections until the attack is over. `begin` queues the first bytes of a new
+    /// connection; connections that the server closes are opened again.
     ///
     /// # Errors
     /// None; the result suits [`Attack::run`](super::attack::Attack::run).
@@ -96,10 +96,10 @@ impl HeldConnections {
     }
 }
 
-/// Raises the number of files that this process may have open as far as it may; returns it.
+/// Raises the number of files that this process may have open to its maximum; returns the number.
 fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
-    // A system that refuses leaves the limit as it is.
+    // The limit stays unchanged if the system refuses.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit).unwrap_or(usize::MAX)

@@ -1,4 +1,4 @@
-//! Logging in, with CHAP if it is asked for. RFC 7143 §6, §12.1.3.
+//! Login, with CHAP if the target requires it. RFC 7143 §6, §12.1.3.
 
 use super::connection::Connection;
 use anyhow::{Context, Result, ensure};
@@ -20,30 +20,30 @@ const FULL_FEATURE: u8 = 3;
 pub struct Credential {
     /// CHAP_N.
     pub user: &'static str,
-    /// The secret that both know.
+    /// The secret that both sides share.
     pub secret: &'static str,
 }
 
-/// Who logs in, where, and how.
+/// Names, keys and credentials of a login.
 #[derive(Clone, Debug)]
 pub struct Login {
     /// InitiatorName.
     pub initiator: String,
-    /// The qualifier of a random ISID (type 80h).
+    /// Qualifier of a random ISID (type 80h).
     pub isid: u32,
     /// TargetName; `None`: a discovery session.
     pub target: Option<String>,
     /// Session to join, with a connection number; zeros: a new session.
     pub joins: (u16, u16),
-    /// Proves itself by CHAP with SHA-256.
+    /// Credential for CHAP with SHA-256.
     pub credential: Option<Credential>,
-    /// CRC32C for headers and data.
+    /// True to propose CRC32C for headers and data.
     pub digests: bool,
     /// The longest data segment that the target may send (MaxRecvDataSegmentLength), in bytes.
     pub receive_bytes_max: u32,
     /// The longest burst that this side proposes (MaxBurstLength), in bytes.
     pub burst_bytes_max: u32,
-    /// TaskReporting=FastAbort is proposed.
+    /// True to propose TaskReporting=FastAbort.
     pub fast_abort: bool,
 }
 
@@ -63,7 +63,7 @@ impl Default for Login {
     }
 }
 
-/// What a login came to.
+/// Result of a login.
 #[derive(Clone, Debug)]
 pub struct Negotiated {
     /// The session's handle.
@@ -72,14 +72,14 @@ pub struct Negotiated {
     pub data_bytes_max: usize,
     /// First CmdSN to be used.
     pub exp_cmd_sn: u32,
-    /// Last CmdSN that the target takes.
+    /// Last CmdSN that the target accepts.
     pub max_cmd_sn: u32,
     /// Next StatSN expected.
     pub exp_stat_sn: u32,
 }
 
 impl Login {
-    /// A Login Request of this stage with this text.
+    /// Builds a Login Request of this stage with this text.
     pub fn request(&self, flags: u8, exp_stat_sn: u32, text: &[u8]) -> Pdu {
         let isid = self.isid.to_be_bytes();
         Pdu::new(0x40 | opcode::LOGIN, flags)
@@ -92,7 +92,7 @@ impl Login {
             .with_data(text)
     }
 
-    /// InitiatorName, SessionType, TargetName.
+    /// Returns the text of InitiatorName, SessionType, TargetName.
     pub fn names(&self) -> String {
         let kind = if self.target.is_some() { "Normal" } else { "Discovery" };
         let target = self.target.iter().map(|name| format!("TargetName={name}\0"));
@@ -100,14 +100,14 @@ impl Login {
         names + &target.collect::<String>()
     }
 
-    /// The keys of the operational stage.
+    /// Returns the keys of the operational stage.
     fn operational_keys(&self) -> String {
         let digest = if self.digests { "CRC32C" } else { "None" };
         let receive = self.receive_bytes_max;
         let mut keys = format!(
             "HeaderDigest={digest}\0DataDigest={digest}\0MaxRecvDataSegmentLength={receive}\0"
         );
-        // A connection that joins a session may not negotiate what belongs to the session.
+        // A connection that joins a session may not negotiate keys of the session.
         if self.target.is_some() && self.joins.0 == 0 {
             let (burst, first) = (self.burst_bytes_max, self.burst_bytes_max.min(262_144));
             keys += &format!(
@@ -146,8 +146,8 @@ impl Login {
         }
     }
 
-    /// The request of this number, from 0, after this answer; `None`: there is none, the login is
-    /// through.
+    /// Returns the request of this number, counted from 0, that follows this response; `None`: the
+    /// login is complete.
     ///
     /// # Errors
     /// The login is refused.
@@ -173,10 +173,10 @@ impl Login {
         Ok(Some(self.request(flags, exp_stat_sn, text.as_bytes())))
     }
 
-    /// What the last answer says.
+    /// Applies the last Login Response and returns the negotiated values.
     ///
     /// # Errors
-    /// The login goes on.
+    /// The login is not complete.
     pub fn take_answer(&self, connection: &mut Connection, answer: &Pdu) -> Result<Negotiated> {
         ensure!(answer.header[1] & TRANSIT != 0, "the login goes on");
         self.negotiated(connection, answer, &String::from_utf8_lossy(&answer.data))
@@ -209,7 +209,7 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// One request and its answer, which must be no refusal.
+    /// Sends one request and returns its response, which must not be a refusal.
     fn step(&mut self, flags: u8, text: &str) -> Result<Pdu> {
         let request = self.login.request(flags, self.exp_stat_sn, text.as_bytes());
         self.connection.queue(&request);
@@ -230,7 +230,7 @@ impl Exchange<'_> {
         Ok(answer)
     }
 
-    /// The security stage: CHAP with SHA-256 (algorithm 7).
+    /// Runs the security stage: CHAP with SHA-256 (algorithm 7).
     fn prove(&mut self, names: &str, credential: &Credential) -> Result<()> {
         self.step(SECURITY << 2, &format!("{names}AuthMethod=CHAP\0"))?;
         let answer = self.step(SECURITY << 2, "CHAP_A=7\0")?;
@@ -243,12 +243,12 @@ impl Exchange<'_> {
     }
 }
 
-/// The value of a key in text.
+/// Returns the value of a key in text.
 pub fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.split('\0').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// The answer to the challenge in `text`.
+/// Returns the response to the challenge in `text`.
 fn chap_answer(credential: &Credential, text: &str) -> Result<String> {
     let identifier = value(text, "CHAP_I").context("no CHAP_I")?.parse()?;
     let challenge = value(text, "CHAP_C").context("no CHAP_C")?;
@@ -256,7 +256,7 @@ fn chap_answer(credential: &Credential, text: &str) -> Result<String> {
     Ok(format!("CHAP_N={}\0CHAP_R={response}\0", credential.user))
 }
 
-/// `0x…` of SHA-256 over identifier, secret and challenge (hexadecimal or base64).
+/// Returns `0x…` of SHA-256 over identifier, secret and challenge (hexadecimal or base64).
 fn chap_response(identifier: u8, secret: &str, challenge: &str) -> Result<String> {
     let digits = challenge.strip_prefix("0x").context("a challenge that is not hexadecimal")?;
     let mut hash = Sha256::new();

@@ -1,22 +1,22 @@
-//! What was measured while one attack ran.
+//! Measurements of the server and the well-behaved client during one attack.
 
 use super::attack::Attack;
 use std::time::Duration;
 
-/// What the well-behaved client and the server's processors did in a phase.
+/// Performance of the well-behaved client and use of the server's processors in a phase.
 #[derive(Clone, Debug, Default)]
 pub struct Load {
-    /// Requests a second of the client, second by second.
+    /// Requests of the client in each second.
     pub seconds: Vec<f64>,
     /// Processors that the server used on average.
     pub server_cores: f64,
-    /// Processors that server and adversary used together: the whole price of the load, where
-    /// both run on the same machine.
+    /// Processors that server and adversary used together: the whole cost of the load, where both
+    /// run on the same machine.
     pub cores: f64,
 }
 
 impl Load {
-    /// Requests a second: the median of the seconds.
+    /// Returns the requests a second: the median of the seconds.
     pub fn iops(&self) -> f64 {
         let mut sorted = self.seconds.clone();
         sorted.sort_by(f64::total_cmp);
@@ -27,55 +27,55 @@ impl Load {
 /// The end of the server's process.
 #[derive(Clone, Debug)]
 pub struct ProcessEnd {
-    /// From the begin of the attack.
+    /// Time from the begin of the attack.
     pub after: Duration,
-    /// What ended it.
+    /// Exit status or signal that ended the process.
     pub how: String,
 }
 
-/// One attack and what it did.
+/// One attack and its effects.
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// The attack.
     pub attack: Attack,
-    /// What it sent.
+    /// Counters of the attack as text.
     pub sent: String,
-    /// Logins that it was granted.
+    /// Number of logins that succeeded.
     pub logins: u64,
-    /// The attack itself could not go on.
+    /// Error that stopped the attack itself.
     pub attack_error: Option<String>,
     /// The longest time in which the adversary itself did not run.
     pub pause: Duration,
     /// Peak memory of the server, in bytes.
     pub peak_bytes: u64,
-    /// True when a control group held the server to its limit.
+    /// True when a control group enforced the server's memory limit.
     pub has_group: bool,
-    /// The server's process ended.
+    /// End of the server's process, if it ended.
     pub process_end: Option<ProcessEnd>,
     /// The longest latency of a request of the well-behaved client.
     pub worst: Duration,
-    /// The longest that a new session had to try: log in, register, read, log out.
+    /// The longest time that a new session took over all attempts: log in, register, read, log out.
     pub worst_new_session: Duration,
-    /// Why the last attempt failed that did.
+    /// Error of the last attempt that failed.
     pub new_session_error: String,
     /// Sessions of the well-behaved client that the server ended.
     pub sessions_lost: u32,
     /// Failed commands of the well-behaved client.
     pub refusals: Vec<String>,
-    /// Before the attack.
+    /// Load before the attack.
     pub quiet: Load,
-    /// During the attack.
+    /// Load during the attack.
     pub attack_load: Load,
-    /// Beside a benign load instead, if that was needed to judge.
+    /// Load beside a benign load instead, if that was needed to judge.
     pub benign: Option<Load>,
-    /// Data that was lost or changed.
+    /// Description of data that was lost or changed.
     pub data_error: Option<String>,
-    /// SIGTERM did not end the server well after the attack.
+    /// Error of the stop by SIGTERM after the attack.
     pub stop_error: Option<String>,
 }
 
 impl Measurement {
-    /// Nothing measured yet.
+    /// Creates an empty measurement.
     pub fn new(attack: &Attack) -> Self {
         Self {
             attack: *attack,
@@ -105,7 +105,7 @@ impl Measurement {
     pub fn expected_iops(&self) -> f64 {
         let alone = self.quiet.iops() / f64::from(self.attack.limit_owners);
         let Some(benign) = &self.benign else { return alone };
-        // What each request of the client itself costs.
+        // Processor time that each request of the client itself costs.
         let each = self.quiet.cores / self.quiet.iops().max(1.0);
         let foreign = |load: &Load| (load.cores - load.iops() * each).max(0.0);
         let part = foreign(&self.attack_load) / foreign(benign).max(f64::MIN_POSITIVE);

@@ -1,8 +1,8 @@
 //! A control group with a memory limit for the server, of cgroup v1 or v2. The adversary and the
 //! well-behaved client stay outside of it.
 //!
-//! Where no group can be made (no root, no such hierarchy), the process's own resident memory is
-//! looked at instead, and the runner ends a server that passes the limit.
+//! If no group can be made (no root, no such hierarchy), the resident memory of the process is
+//! sampled instead, and the runner ends a server that passes the limit.
 
 use anyhow::{Context, Result};
 use std::fs;
@@ -11,21 +11,21 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Where systems mount the memory controller of v1.
+/// Usual mount point of the memory controller of v1.
 const MOUNT_V1: &str = "/sys/fs/cgroup/memory";
-/// Where systems mount the one hierarchy of v2.
+/// Usual mount point of the single hierarchy of v2.
 const MOUNT_V2: &str = "/sys/fs/cgroup";
 
-/// Which hierarchy a group belongs to.
+/// Version of the hierarchy that a group belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Version {
-    /// Sockets are counted apart (`memory.kmem.tcp.*`).
+    /// Version 1: sockets are counted separately (`memory.kmem.tcp.*`).
     V1,
-    /// Everything is one figure.
+    /// Version 2: one figure covers everything.
     V2,
 }
 
-/// A group of one server. Dropping it removes it; its processes have ended by then.
+/// A group of one server. Dropping it removes it; its processes must have ended before.
 #[derive(Debug)]
 pub struct MemoryGroup {
     folder: PathBuf,
@@ -33,7 +33,7 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Makes a group with this limit; `None`: this machine does not let us.
+    /// Makes a group with this limit; `None`: this machine does not allow it.
     pub fn new(limit_bytes: u64) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl MemoryGroup {
         })
     }
 
-    /// Where hierarchies of each version are mounted.
+    /// Mount points of the hierarchies of each version.
     pub fn mounts() -> [(&'static str, Version); 2] {
         [(MOUNT_V1, Version::V1), (MOUNT_V2, Version::V2)]
     }
@@ -74,18 +74,18 @@ impl MemoryGroup {
         Ok(group)
     }
 
-    /// Which hierarchy it is of.
+    /// Returns the version of the group's hierarchy.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The file into which a process writes its number to enter the group.
+    /// Returns the file into which a process writes its number to enter the group.
     pub fn entrance(&self) -> String {
         self.folder.join("cgroup.procs").display().to_string()
     }
 
-    /// Memory in use without the page cache, which the kernel gives up when it has to: of
-    /// processes, of the kernel for them, and of their sockets.
+    /// Returns the memory in use by processes, by the kernel for them, and by their sockets,
+    /// without the page cache, which the kernel frees under pressure.
     ///
     /// # Errors
     /// The group is gone.
@@ -101,7 +101,7 @@ impl MemoryGroup {
         Ok(used.saturating_sub(cache))
     }
 
-    /// How many processes the kernel has killed for want of memory.
+    /// Returns the number of processes that the kernel has killed for lack of memory.
     ///
     /// # Errors
     /// The group is gone.
@@ -130,7 +130,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // The kernel lets go of a group shortly after its last process.
+        // The kernel releases a group shortly after its last process.
         for _ in 0..50 {
             match fs::remove_dir(&self.folder) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {}
@@ -141,7 +141,7 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// The number behind a word at the beginning of a line; 0: there is no such line.
+/// Returns the number after a word at the beginning of a line; 0: there is no such line.
 fn field(text: &str, name: &str) -> u64 {
     let number = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
     text.lines().find_map(number).unwrap_or(0)
@@ -153,8 +153,8 @@ mod tests {
     use crate::process::run;
     use crate::scratch::Scratch;
 
-    /// Goal: where a group can be made, a program that needs more than its limit is killed and
-    /// counted, and nothing is left of the group.
+    /// Goal: if a group can be made, a program that exceeds its limit is killed and counted, and
+    /// nothing remains of the group.
     #[test]
     fn a_group_holds_its_limit() -> Result<()> {
         let Some(group) = MemoryGroup::new(64 << 20) else { return Ok(()) };
@@ -169,8 +169,8 @@ mod tests {
         Ok(())
     }
 
-    /// Goal: both versions are set up and read by their own files. Method: folders that look
-    /// like a mounted hierarchy.
+    /// Goal: both versions are set up and read by their own files.
+    /// Method: folders that look like a mounted hierarchy.
     #[test]
     fn both_versions_are_read() -> Result<()> {
         let scratch = Scratch::new("memory-group")?;
@@ -194,7 +194,7 @@ mod tests {
         new.write("memory.stat", "anon 1\nfile 200\nfile_mapped 9\n")?;
         new.write("memory.events", "low 0\noom 1\noom_kill 1\noom_group_kill 0\n")?;
         assert_eq!((new.used_bytes()?, new.killed()?), (500, 1));
-        // Plain folders are not removed by the kernel.
+        // The kernel does not remove plain folders.
         fs::remove_dir_all(&old.folder)?;
         fs::remove_dir_all(&new.folder)?;
         Ok(())

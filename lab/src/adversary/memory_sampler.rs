@@ -1,4 +1,4 @@
-//! Peak memory of the server while it is attacked, sampled; and whether the adversary itself ran.
+//! Sampled peak memory of the server during an attack, and pauses of the adversary itself.
 
 use super::memory_group::MemoryGroup;
 use super::server::MEMORY_BYTES_MAX;
@@ -8,26 +8,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// From one sample to the next.
+/// Time from one sample to the next.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// The peak so far.
+/// Peak memory so far.
 #[derive(Debug, Default)]
 pub struct MemorySampler {
     peak_bytes: AtomicU64,
     /// The longest time between two samples, in milliseconds.
     pause_ms: AtomicU64,
-    /// The server passed its limit and was ended for it, where no control group does that.
+    /// True when the server passed its limit and was killed for it, if no control group does that.
     has_ended_server: AtomicBool,
 }
 
 impl MemorySampler {
-    /// The most that was seen.
+    /// Returns the highest memory use that was sampled.
     pub fn peak_bytes(&self) -> u64 {
         self.peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// The longest time in which no sample was taken: the adversary itself did not run.
+    /// Returns the longest time between two samples, in which the adversary itself did not run.
     pub fn pause(&self) -> Duration {
         Duration::from_millis(self.pause_ms.load(Ordering::Relaxed))
     }
@@ -37,14 +37,14 @@ impl MemorySampler {
         self.has_ended_server.load(Ordering::Relaxed)
     }
 
-    /// Samples the process and its group, until it is told to stop or the process has ended.
+    /// Samples the process and its group, until `stop` is set or the process has ended.
     pub fn run(&self, pid: u32, group: Option<Arc<MemoryGroup>>, stop: &AtomicBool) {
         let mut last = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             let pause = u64::try_from(last.elapsed().as_millis()).unwrap_or(u64::MAX);
             self.pause_ms.fetch_max(pause, Ordering::Relaxed);
             last = Instant::now();
-            // The kernel keeps the peak of the process itself; of the rest there are samples.
+            // The kernel keeps the peak of the process itself; the remaining memory is sampled.
             let Ok(resident) = peak_resident_bytes(pid) else { return };
             let used = group.as_ref().and_then(|group| group.used_bytes().ok()).unwrap_or(0);
             self.peak_bytes.fetch_max(resident.max(used), Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl MemorySampler {
     }
 }
 
-/// VmHWM, the peak of a process's resident memory. proc_pid_status(5).
+/// Reads VmHWM, the peak of a process's resident memory. proc_pid_status(5).
 fn peak_resident_bytes(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/status");
     let status = std::fs::read_to_string(&path).context(path)?;
@@ -72,8 +72,9 @@ fn peak_resident_bytes(pid: u32) -> Result<u64> {
 mod tests {
     use super::*;
 
-    /// Goal: without a control group a process that passes the limit is killed, and the peak is
-    /// what it had. Method: a program that takes 1 GiB and waits.
+    /// Goal: without a control group a process that passes the limit is killed, and the reported
+    /// peak is its real one.
+    /// Method: a program that takes 1 GiB and waits.
     #[test]
     fn without_a_group_the_limit_holds_too() -> Result<()> {
         let take = "import time; taken = bytearray(b'x') * (1 << 30); time.sleep(600)";

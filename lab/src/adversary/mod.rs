@@ -8,9 +8,10 @@
 //! takes as much of the processors (see [`verdict`]).
 //!
 //! An [`Attack`](attack::Attack) is a value in one of the files of [`attacks`]; most are a
-//! [`Flood`](flood::Flood) with a closure that says what each session sends next. To add one: write
-//! it, add it to its file's list, run `cargo run -p lunar-lab -- adversary --attack NAME`, and run
-//! all of them with `--write`, which renews docs/adversary.md.
+//! [`Flood`](flood::Flood) with a closure that queues the next PDUs of each session. To add an
+//! attack: write it, add it to its file's list, run
+//! `cargo run -p lunar-lab -- adversary --attack NAME`, and run all of them with `--write`, which
+//! renews docs/adversary.md.
 
 pub mod attack;
 pub mod attacker;

@@ -1,5 +1,5 @@
-//! A well-behaved host that makes one session after the other: it logs in, registers a reservation
-//! key, reads a block, takes the key back and logs out. An attack that locks hosts out stops it.
+//! A well-behaved host that opens one session after the other: it logs in, registers a reservation
+//! key, reads a block, removes the key and logs out. An attack that locks hosts out stops it.
 
 use super::cdb;
 use super::connection::Connection;
@@ -13,29 +13,29 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long one step may take before the session is tried again from its begin.
+/// Longest time that one step may take before the session is tried again from the start.
 const STEP_MAX: Duration = Duration::from_secs(3);
-/// From the end of a session to the begin of the next.
+/// Pause from the end of a session to the start of the next.
 const PAUSE: Duration = Duration::from_millis(100);
-/// After an attempt that failed.
+/// Pause after an attempt that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// PERSISTENT RESERVE OUT: REGISTER AND IGNORE EXISTING KEY. SPC-4 §6.14.2.
 const REGISTER_AND_IGNORE: u8 = 6;
 
-/// What these sessions have seen.
+/// Results of these sessions.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Sessions that went well, each measured from its first attempt to its end.
+    /// Sessions that succeeded, each measured from its first attempt to its end.
     pub sessions: Vec<Request>,
-    /// When the first attempt began of a session that never went well.
+    /// Time of the first attempt of a session that never succeeded.
     pub unfinished: Option<Instant>,
-    /// Why the last attempt failed that did.
+    /// Error of the last attempt that failed.
     pub last_error: String,
-    /// A session read something else than what was written.
+    /// True when a session read other data than was written.
     pub data_is_wrong: bool,
 }
 
-/// Makes sessions until it is told to stop.
+/// Opens sessions until `stop` is set.
 pub fn run(server: SocketAddr, stop: &AtomicBool) -> Report {
     let mut report = Report::default();
     while !stop.load(Ordering::Relaxed) {
@@ -57,7 +57,7 @@ pub fn run(server: SocketAddr, stop: &AtomicBool) -> Report {
     report
 }
 
-/// Makes one session; returns whether the block held what it has to.
+/// Opens one session; returns whether the block held the expected data.
 fn use_once(server: SocketAddr) -> Result<bool> {
     let login = Login {
         initiator: "iqn.2026-11.org.lunarsan.test:new-sessions".to_owned(),
@@ -82,7 +82,7 @@ fn use_once(server: SocketAddr) -> Result<bool> {
     Ok(is_right)
 }
 
-/// Registers this key; zero takes the registration back.
+/// Registers this key; zero removes the registration.
 fn register(session: &mut Session, key: u64) -> Result<()> {
     let command = cdb::reserve_out(REGISTER_AND_IGNORE, 0);
     let outcome = session.execute(&command, &cdb::reserve_list(0, key), 0, STEP_MAX)?;

@@ -1,4 +1,4 @@
-//! Runs one attack against one server: quiet, attack, aftermath, and a benign load to compare with
+//! Runs one attack against one server: quiet, attack, aftermath, and a benign load for comparison
 //! if the well-behaved client had less than half of its requests a second for long.
 
 use super::attack::Attack;
@@ -21,28 +21,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the benign load lasts.
+/// Duration of the benign load.
 const BENIGN: Duration = Duration::from_secs(5);
-/// How long the attack's and the client's connections have to settle before figures count.
+/// Time for the attack's and the client's connections to settle before figures count.
 const SETTLE: Duration = Duration::from_millis(500);
-/// How often an attack is run at most.
+/// Maximum number of runs of an attack.
 const TRIES: usize = 3;
-/// How often the runner looks whether the server lives.
+/// Interval at which the runner checks that the server lives.
 const LOOK: Duration = Duration::from_millis(20);
-/// Benign connections at most; each has [`good_client::DEPTH`] reads under way.
+/// Maximum number of benign connections; each has [`good_client::DEPTH`] reads under way.
 const BENIGN_CONNECTIONS_MAX: usize = 64;
-/// Attackers and benign load give way to the server and the well-behaved client, as if they ran
-/// on machines of their own.
+/// Niceness of attackers and benign load, which yields the processor to the server and the
+/// well-behaved client, as if they ran on machines of their own.
 const NICE: i32 = 5;
 
-/// How to run attacks.
+/// Options of attack runs.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long the well-behaved client works alone before the attack.
+    /// Time that the well-behaved client works alone before the attack.
     pub quiet: Duration,
-    /// How long each attack lasts.
+    /// Duration of each attack.
     pub attack: Duration,
-    /// How long the client is watched after the attack.
+    /// Time that the client is watched after the attack.
     pub aftermath: Duration,
     /// Folder for disks.
     pub parent: String,
@@ -58,18 +58,19 @@ struct Timeline<'a> {
     process_end: Option<(Instant, String)>,
 }
 
-/// The time in which requests are judged.
+/// Time span in which requests are judged.
 #[derive(Clone, Copy)]
 struct Judged {
-    /// The attack began.
+    /// Begin of the attack.
     from: Instant,
-    /// The aftermath was over.
+    /// End of the aftermath.
     to: Instant,
-    /// The clients stopped.
+    /// Time at which the clients stopped.
     ended: Instant,
 }
 
-/// Runs `attack` against a server of its own; again if the machine paused the adversary meanwhile.
+/// Runs `attack` against a server of its own; repeats if the machine paused the adversary
+/// meanwhile.
 ///
 /// # Errors
 /// The server cannot be started, or the well-behaved client cannot log in before the attack.
@@ -119,7 +120,7 @@ fn run_once(attack: &Attack, options: &Options) -> Result<Measurement> {
     Ok(measured)
 }
 
-/// What is wrong with the data that was read, or that stands in the file in the end.
+/// Describes wrong data in reads of the client or in the file at the end.
 fn data_error(
     good: &good_client::Report,
     fresh: &new_sessions::Report,
@@ -137,8 +138,8 @@ fn data_error(
 }
 
 impl Judged {
-    /// The longest latency of requests that were under way in this time; those without an end
-    /// count until the clients stopped.
+    /// Returns the longest latency of requests that were under way in this time; requests without
+    /// an end count until the clients stopped.
     fn worst(
         &self,
         requests: &[Request],
@@ -155,7 +156,7 @@ impl Judged {
 }
 
 impl Timeline<'_> {
-    /// All phases; also when the attack began and when its aftermath was over.
+    /// Runs all phases; returns also the begin of the attack and the end of its aftermath.
     fn run(
         &mut self,
         attack: &Attack,
@@ -184,7 +185,7 @@ impl Timeline<'_> {
         measured.sent = sent.text();
         self.pass(options.aftermath);
         let watched = Instant::now();
-        // A benign load may only lower what the client is to have.
+        // A benign load may only lower the rate that the client must have.
         let floor = measured.expected_iops() * IOPS_SHARE_MIN;
         let starved = longest_run(&measured.attack_load.seconds, floor);
         if self.process_end.is_none() && starved > STARVED_SECONDS_MAX {
@@ -195,7 +196,7 @@ impl Timeline<'_> {
         (measured, begun, watched)
     }
 
-    /// Lets time pass, until the server's process has ended.
+    /// Waits for this time, or until the server's process has ended.
     fn pass(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while self.process_end.is_none() && Instant::now() < until {
@@ -218,7 +219,7 @@ impl Timeline<'_> {
         format!("{end} {}", panic.unwrap_or_default())
     }
 
-    /// Lets time pass and counts what the client and the server's processors do meanwhile.
+    /// Waits for this time and measures the client and the server's processors meanwhile.
     fn load(&mut self, time: Duration) -> Load {
         let owner = Owner { pid: self.pid };
         let used = || (owner.processor_time().unwrap_or_default(), lunar_load::processor_time());
@@ -230,14 +231,14 @@ impl Timeline<'_> {
             let count = self.completed.load(Ordering::Relaxed) - completed;
             seconds.push(count as f64 / from.elapsed().as_secs_f64());
         }
-        // Of a process that has ended there is no time any more.
+        // The processor time of a process that has ended is no longer available.
         let server = used().0.saturating_sub(before.0).as_secs_f64();
         let ours = used().1.saturating_sub(before.1).as_secs_f64();
         let time = begun.elapsed().as_secs_f64();
         Load { seconds, server_cores: server / time, cores: (server + ours) / time }
     }
 
-    /// As many connections as the attack has, each with as many reads under way as the client.
+    /// Runs as many connections as the attack has, each with as many reads under way as the client.
     fn benign(&mut self, attack: &Attack, server: SocketAddr, seed: u64) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let attacker = Attacker::new(server, seed, Arc::clone(&stop));
@@ -256,18 +257,18 @@ impl Timeline<'_> {
     }
 }
 
-/// Lowers the priority of this thread and of those that it starts.
+/// Lowers the priority of this thread and of the threads that it starts.
 fn lower_priority() {
-    // A system that refuses leaves the priority as it is.
+    // The priority stays unchanged if the system refuses.
     let _ = rustix::process::nice(NICE);
 }
 
-/// Sessions that read 4 KiB at random places of a LUN of their own and take the answers.
+/// Runs sessions that read 4 KiB at random addresses of a LUN of their own and receive the data.
 pub(super) fn benign_readers(attacker: &Attacker, connections: usize, hosts: usize) -> Result<()> {
     let threads = std::thread::available_parallelism()?.get().min(connections);
     attacker.in_threads(threads, |thread| {
         let share = connections / threads + usize::from(thread < connections % threads);
-        // A flood ends well whatever it met.
+        // The flood returns no error, whatever happens to its sessions.
         let flood =
             Flood::new(share, Destination::Neighbour).numbered_from(thread << 16).from_hosts(hosts);
         drop(read_at_depth(attacker, flood, good_client::DEPTH, 0..DISK_BLOCKS));
@@ -275,8 +276,8 @@ pub(super) fn benign_readers(attacker: &Attacker, connections: usize, hosts: usi
     Ok(())
 }
 
-/// Sessions that read 4 KiB at random places within these blocks, so many reads at a time each,
-/// and take the answers.
+/// Runs sessions that read 4 KiB at random addresses within these blocks, with this many reads
+/// under way in each session, and receive the data.
 pub(super) fn read_at_depth(
     attacker: &Attacker,
     flood: Flood,

@@ -15,10 +15,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The memory that the server has: an attack that needs more has won.
+/// Memory limit of the server: an attack that makes it need more has won.
 pub const MEMORY_BYTES_MAX: u64 = 512 << 20;
 
-/// How long the server may take from SIGTERM until it has ended.
+/// Longest time from SIGTERM until the server has ended.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
 /// The target of the well-behaved client; attackers may log in to it too.
@@ -29,12 +29,12 @@ pub const TARGET_OWN: &str = "iqn.2026-11.org.lunarsan.test:own";
 pub const TARGET_CHAP: &str = "iqn.2026-11.org.lunarsan.test:chap";
 /// A target of many LUNs, all small disks in memory.
 pub const TARGET_MANY: &str = "iqn.2026-11.org.lunarsan.test:many";
-/// A target of many LUNs, all files of [`DISK_BYTES`], if an attack wants it.
+/// A target of many LUNs, all files of [`DISK_BYTES`], if an attack needs it.
 pub const TARGET_FILES: &str = "iqn.2026-11.org.lunarsan.test:files";
-/// LUNs of either.
+/// Number of LUNs of each of the two targets.
 pub const MANY_LUNS: u16 = 256;
 const MANY_BYTES: u64 = 64 << 10;
-/// What CHAP demands there.
+/// CHAP credential of the target that demands CHAP.
 pub const CREDENTIAL: Credential = Credential { user: "adversary", secret: "adversary-secret-1" };
 
 /// The well-behaved client's LUN.
@@ -43,17 +43,17 @@ pub const LUN_SHARED: u8 = 0;
 pub const LUN_NEIGHBOUR: u8 = 1;
 /// A LUN of the attacker's target on a slow disk.
 pub const LUN_SLOW: u8 = 1;
-/// How long each call that reads or writes takes there.
+/// Duration of each call that reads or writes on the slow disk.
 const SLOW_CALL: Duration = Duration::from_millis(500);
 /// The first LUN of the attacker's target on a slow file system.
 pub const LUN_SLOW_EXT4: u8 = 2;
-/// How many there are.
+/// Number of LUNs on the slow file system.
 pub const SLOW_LUNS: u8 = 16;
-/// How long each call takes on the disk below.
+/// Duration of each call on the disk below the slow file system.
 const SLOW_EXT4_CALL: Duration = Duration::from_millis(100);
 
-/// Bytes of each disk. All of it is in memory and written before, by us: it does not count as the
-/// server's.
+/// Bytes of each disk. This process has written all of it to memory before, so it does not count as
+/// the server's memory.
 pub const DISK_BYTES: u64 = 64 << 20;
 /// Blocks of each disk.
 pub const DISK_BLOCKS: u32 = (DISK_BYTES / 512) as u32;
@@ -66,23 +66,24 @@ pub struct AttackedServer {
     lunar: Lunar,
     group: Option<Arc<MemoryGroup>>,
     scratch: Scratch,
-    /// Dropped before the disk that it lies on.
+    /// Mounted file system, dropped before the disk that it lies on.
     _slow_ext4: Option<MountedExt4>,
     slow_disk: Option<PowerCutDisk>,
     memory_lun: bool,
 }
 
-/// An ext4 file system on a loop device; unmounted when it is dropped, then detached.
+/// An ext4 file system on a loop device; dropping it unmounts the file system and detaches the
+/// device.
 struct MountedExt4 {
     ext4: Ext4,
     _device: LoopDevice,
 }
 
 impl MountedExt4 {
-    /// Makes one on `disk`.
+    /// Creates the file system on `disk`.
     fn new(disk: &PowerCutDisk, slow: SlowExt4) -> Result<Self> {
         let lower = disk.path("ext4.img");
-        // The disk counts what it keeps for a power cut as well.
+        // The disk also counts the data that it keeps for a power cut.
         disk.set_room(2 * (slow.room_mib << 20));
         std::fs::File::create(&lower)?.set_len(slow.room_mib << 20)?;
         let device = LoopDevice::attach(&lower, 512)?;
@@ -92,7 +93,7 @@ impl MountedExt4 {
 }
 
 impl AttackedServer {
-    /// Starts the server as the attack wants it, its disks in `parent`.
+    /// Starts the server as the attack requires it, with its disks in `parent`.
     ///
     /// # Errors
     /// It does not listen in time.
@@ -131,25 +132,25 @@ impl AttackedServer {
         Ok(Self { lunar, group, scratch, _slow_ext4, slow_disk, memory_lun })
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     ///
     /// # Errors
-    /// It told no address.
+    /// The server reported no address.
     pub fn address(&self) -> Result<SocketAddr> {
         self.lunar.address().parse().with_context(|| self.lunar.address().to_owned())
     }
 
-    /// Its control group, if there is one.
+    /// Returns its control group, if there is one.
     pub fn group(&self) -> Option<Arc<MemoryGroup>> {
         self.group.clone()
     }
 
-    /// The process.
+    /// Returns the process.
     pub fn server(&mut self) -> &mut Server {
         self.lunar.server()
     }
 
-    /// The disk of the well-behaved client as it stands in its file; `None`: it was in memory.
+    /// Reads the disk of the well-behaved client from its file; `None`: the disk was in memory.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -161,10 +162,10 @@ impl AttackedServer {
         std::fs::read(&path).context(path).map(Some)
     }
 
-    /// Stops the server as an administrator does; how it failed to.
+    /// Stops the server as an administrator does.
     ///
     /// # Errors
-    /// It ends with another status than 0, not in time, or panicked before.
+    /// The server ends with another status than 0, not in time, or panicked before.
     pub fn stop(&mut self) -> Result<()> {
         if let Some(disk) = &self.slow_disk {
             disk.heal();
@@ -181,15 +182,15 @@ impl AttackedServer {
     }
 }
 
-/// Where disks are: in memory if the system has such a folder, so that another program's disk
-/// traffic is not mistaken for an attack's effect.
+/// Returns the default folder for disks: in memory if the system has such a folder, so that another
+/// program's disk traffic is not mistaken for an attack's effect.
 pub fn default_parent() -> String {
     let memory = std::path::Path::new("/dev/shm");
     let folder = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
     folder.display().to_string()
 }
 
-/// Removes what runs of the adversary that were killed have left: disks in `parent`, and groups.
+/// Removes the leftovers of killed runs of the adversary: disks in `parent`, and groups.
 pub fn remove_leftovers(parent: &str) {
     let groups = MemoryGroup::mounts().map(|(mount, _)| mount.to_owned());
     for folder in groups.into_iter().chain([parent.to_owned()]) {
@@ -199,7 +200,7 @@ pub fn remove_leftovers(parent: &str) {
                 name.strip_prefix("lunar-adversary-").and_then(|end| end.split('-').next());
             let is_gone = |pid: &str| !std::path::Path::new("/proc").join(pid).exists();
             if number.is_some_and(is_gone) {
-                // A group is removed as a folder without its files.
+                // A control group is removed as a folder; its files need not be removed.
                 drop(std::fs::remove_dir(entry.path()));
                 drop(std::fs::remove_dir_all(entry.path()));
             }
@@ -207,7 +208,7 @@ pub fn remove_leftovers(parent: &str) {
     }
 }
 
-/// Where the files of slow LUNs are.
+/// Folders with the files of slow LUNs.
 struct SlowFolders {
     disk: Option<String>,
     ext4: Option<String>,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The immediate bit of a request's first byte.
 pub const IMMEDIATE: u8 = 0x40;
-/// A tag that stands for none.
+/// The reserved tag.
 pub const RESERVED_TAG: u32 = u32::MAX;
 
 /// Flags of a SCSI Command, RFC 7143 §11.3.1. The lowest three bits are the task attribute.
@@ -30,14 +30,14 @@ pub mod flags {
     pub const HEAD_OF_QUEUE: u8 = 3;
 }
 
-/// How many unit attentions in a row are taken before a command counts as failed.
+/// Maximum number of consecutive unit attentions before a command counts as failed.
 const ATTENTIONS_MAX: usize = 16;
 
 /// One connection of a session that has logged in.
 pub struct Session {
     /// The connection.
     pub connection: Connection,
-    /// What the login came to.
+    /// Result of the login.
     pub negotiated: Negotiated,
     /// The LUN that commands go to.
     pub lun: u8,
@@ -54,7 +54,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Over a connection whose login came to this.
+    /// Creates a session over a connection whose login had this result.
     pub fn new(connection: Connection, negotiated: Negotiated, lun: u8, seed: u64) -> Self {
         Self {
             connection,
@@ -71,19 +71,19 @@ impl Session {
         }
     }
 
-    /// A tag not used before in this session.
+    /// Returns a tag not used before in this session.
     pub fn new_tag(&mut self) -> u32 {
         self.next_tag = if self.next_tag == RESERVED_TAG - 1 { 1 } else { self.next_tag + 1 };
         self.next_tag
     }
 
-    /// True when the target takes another numbered request: RFC 7143 §4.2.2.1.
+    /// True when the target accepts another numbered request: RFC 7143 §4.2.2.1.
     pub fn window_is_open(&self) -> bool {
         // Serial arithmetic: MaxCmdSN is at most half the circle ahead.
         self.max_cmd_sn.wrapping_sub(self.cmd_sn) < 1 << 31
     }
 
-    /// Takes the command window from another connection of the session, and asks there again.
+    /// Copies the command window from another connection of the session, and pings there again.
     pub fn follow_window(&mut self, observer: &mut Self) {
         while observer.receive().is_some() {
             observer.pings_unanswered = 0;
@@ -98,14 +98,14 @@ impl Session {
         observer.connection.send();
     }
 
-    /// A request with LUN, a new tag and the next CmdSN.
+    /// Builds a request with LUN, a new tag and the next CmdSN.
     pub fn request(&mut self, opcode: u8, flags: u8) -> Pdu {
         let pdu = self.immediate_request(opcode, flags).put(0, &[opcode]);
         self.cmd_sn = self.cmd_sn.wrapping_add(1);
         pdu
     }
 
-    /// A request for immediate delivery with LUN and a new tag; takes no CmdSN.
+    /// Builds a request for immediate delivery with LUN and a new tag; uses no CmdSN.
     pub fn immediate_request(&mut self, opcode: u8, flags: u8) -> Pdu {
         Pdu::new(opcode | IMMEDIATE, flags)
             .put(8, &[0, self.lun])
@@ -114,19 +114,19 @@ impl Session {
             .put_u32(28, self.exp_stat_sn)
     }
 
-    /// A SCSI Command. RFC 7143 §11.3.
+    /// Builds a SCSI Command. RFC 7143 §11.3.
     pub fn command(&mut self, flags: u8, cdb: &Cdb, expected_bytes: u32) -> Pdu {
         let request = self.request(opcode::SCSI_COMMAND, flags | flags::FINAL);
         request.put_u32(20, expected_bytes).put(32, cdb)
     }
 
-    /// A SCSI Command for immediate delivery.
+    /// Builds a SCSI Command for immediate delivery.
     pub fn immediate_command(&mut self, flags: u8, cdb: &Cdb, expected_bytes: u32) -> Pdu {
         let request = self.immediate_request(opcode::SCSI_COMMAND, flags | flags::FINAL);
         request.put_u32(20, expected_bytes).put(32, cdb)
     }
 
-    /// A NOP-Out that wants an answer. RFC 7143 §11.18.
+    /// Builds a NOP-Out that requires a response. RFC 7143 §11.18.
     pub fn ping(&mut self, immediate: bool) -> Pdu {
         let request = match immediate {
             true => self.immediate_request(opcode::NOP_OUT, 0x80),
@@ -135,13 +135,13 @@ impl Session {
         request.put_u32(20, RESERVED_TAG)
     }
 
-    /// A task management request for immediate delivery. RFC 7143 §11.5.
+    /// Builds a task management request for immediate delivery. RFC 7143 §11.5.
     pub fn task_management(&mut self, function: u8, referenced_tag: u32, ref_cmd_sn: u32) -> Pdu {
         let request = self.immediate_request(opcode::TASK_MANAGEMENT, 0x80 | function);
         request.put_u32(20, referenced_tag).put_u32(32, ref_cmd_sn)
     }
 
-    /// Data-Out for an R2T (or unsolicited, with the reserved transfer tag). RFC 7143 §11.7.
+    /// Builds Data-Out for an R2T (or unsolicited, with the reserved transfer tag). RFC 7143 §11.7.
     pub fn data_out(&self, tag: u32, transfer_tag: u32, offset: u32, is_final: bool) -> Pdu {
         Pdu::new(opcode::DATA_OUT, if is_final { 0x80 } else { 0 })
             .put(8, &[0, self.lun])
@@ -157,19 +157,19 @@ impl Session {
         self.connection.queue(pdu);
     }
 
-    /// PDUs queued since this was asked last.
+    /// Returns the number of PDUs queued since the last call.
     pub fn take_sent_pdus(&mut self) -> u64 {
         std::mem::take(&mut self.sent_pdus)
     }
 
-    /// Keeps an R2T until [`answer_next_r2t`](Self::answer_next_r2t).
+    /// Stores an R2T until [`answer_next_r2t`](Self::answer_next_r2t).
     pub fn keep_r2t(&mut self, pdu: &Pdu) {
         if pdu.opcode() == opcode::R2T {
             self.r2ts.push_back(pdu.clone());
         }
     }
 
-    /// Queues all Data-Out that the oldest R2T asks for, as zeros; `false`: there is none.
+    /// Queues all Data-Out that the oldest R2T requests, as zeros; `false`: there is no R2T.
     pub fn answer_next_r2t(&mut self) -> bool {
         let Some(r2t) = self.r2ts.pop_front() else { return false };
         let bytes = vec![0; r2t.u32_at(44) as usize];
@@ -177,7 +177,8 @@ impl Session {
         true
     }
 
-    /// Queues the Data-Out that an R2T asks for, in PDUs as long as the target takes them.
+    /// Queues the Data-Out that an R2T requests, in PDUs of the longest length that the target
+    /// accepts.
     pub fn answer_r2t_with(&mut self, r2t: &Pdu, data: &[u8]) {
         let (tag, transfer_tag, begin) = (r2t.u32_at(16), r2t.u32_at(20), r2t.u32_at(40));
         let pieces = data.chunks(self.negotiated.data_bytes_max);
@@ -189,8 +190,8 @@ impl Session {
         }
     }
 
-    /// The next PDU that has arrived; status numbers and the command window are kept, pings of
-    /// the target are answered.
+    /// Returns the next PDU that has arrived; updates status numbers and the command window, and
+    /// answers pings of the target.
     pub fn receive(&mut self) -> Option<Pdu> {
         let pdu = self.connection.receive()?;
         let carries_status = match pdu.opcode() {
@@ -214,7 +215,7 @@ impl Session {
     }
 
     /// Runs one command to its end while no other is under way; `out` is sent as immediate data.
-    /// Unit attentions are taken and the command is repeated.
+    /// Repeats the command after unit attentions.
     ///
     /// # Errors
     /// The connection ends, or there is no answer within `limit`.
@@ -243,7 +244,7 @@ impl Session {
         bail!("unit attentions without end")
     }
 
-    /// Collects the answers to one command.
+    /// Collects the responses to one command.
     fn outcome(&mut self, tag: u32, until: Instant) -> Result<Outcome> {
         let mut data = Vec::new();
         loop {
@@ -268,8 +269,8 @@ impl Session {
         }
     }
 
-    /// Waits for the next PDU; sends what is queued meanwhile. `None`: the connection has ended or
-    /// the time is over.
+    /// Waits for the next PDU; sends queued PDUs meanwhile. `None`: the connection has ended or the
+    /// time is over.
     pub fn wait(&mut self, until: Instant) -> Option<Pdu> {
         loop {
             self.connection.send();

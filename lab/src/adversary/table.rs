@@ -1,4 +1,4 @@
-//! The results as docs/adversary.md and as JSON have them.
+//! Results as rows of docs/adversary.md and as JSON.
 
 use super::attack::Attack;
 use super::measurement::{Load, Measurement};
@@ -8,19 +8,19 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Where the committed table is.
+/// Path of the committed table.
 pub const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/adversary.md");
 /// A part of the document that a run writes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Part {
-    /// The server as it is.
+    /// The table of the current server.
     Now,
-    /// An earlier server.
+    /// The table of an earlier server.
     Before,
 }
 
 impl Part {
-    /// As the document's marks have it.
+    /// Returns the name in the document's marks.
     fn name(self) -> &'static str {
         match self {
             Self::Now => "now",
@@ -29,13 +29,14 @@ impl Part {
     }
 }
 
-/// `holds`, or what the attack achieved.
+/// Returns `holds`, or the breaches of the attack.
 pub fn verdict(measured: &Measurement) -> String {
     let found: Vec<String> = breaches(measured).iter().map(ToString::to_string).collect();
     if found.is_empty() { "holds".to_owned() } else { format!("**{}**", found.join("; ")) }
 }
 
-/// The head of a table. The server of the second is of one commit, which the text names.
+/// Returns the head of a table. The second table is of a server of one commit, which the text
+/// names.
 fn head(part: Part) -> &'static str {
     match part {
         Part::Now => {
@@ -53,7 +54,7 @@ fn head(part: Part) -> &'static str {
     }
 }
 
-/// The row of an attack, with the commit of the server where the table has that.
+/// Returns the row of an attack, with the commit of the server if the table has a column for it.
 pub fn row(measured: &Measurement, commit: Option<&str>) -> String {
     let commit = commit.map(|commit| format!(" {commit} |")).unwrap_or_default();
     format!("{}{commit}\n", cells(measured))
@@ -72,13 +73,13 @@ fn cells(measured: &Measurement) -> String {
         attack.name,
         attack.summary,
         measured.peak_bytes >> 20,
-        // A message of the server's may hold what ends a cell.
+        // A message of the server may contain characters that end a cell.
         verdict(measured).replace('|', "/").replace('\n', " ")
     )
 }
 
-/// Requests a second in parts of those before the attack; in brackets, if it was measured, what a
-/// benign load of equal CPU leaves.
+/// Returns the requests a second as a share of those before the attack; in brackets, if it was
+/// measured, the share beside a benign load of equal CPU.
 fn share(measured: &Measurement) -> String {
     let quiet = measured.quiet.iops().max(1.0);
     let part = |iops: f64| format!("{:.0} %", iops / quiet * 100.0);
@@ -89,7 +90,7 @@ fn share(measured: &Measurement) -> String {
     }
 }
 
-/// One line for a person who waits.
+/// Returns one line that reports the result during a run.
 pub fn line(measured: &Measurement) -> String {
     format!(
         "{:<30} peak {:>4} MiB, worst {:>5} ms, new session {:>5} ms, IOPS {:.0} to {}, \
@@ -107,7 +108,7 @@ pub fn line(measured: &Measurement) -> String {
     )
 }
 
-/// Everything that was measured. Times in seconds, memory in bytes.
+/// Returns everything that was measured. Times in seconds, memory in bytes.
 pub fn document(all: &[Measurement], seed: u64) -> Value {
     let attacks: Vec<Value> = all.iter().map(value).collect();
     json!({ "seed": seed, "attacks": attacks })
@@ -153,8 +154,8 @@ pub fn renew(part: Part, row: &str, order: &[Attack], setting: &str) -> Result<(
     std::fs::write(PATH, replaced(&old, part, &text)?).context(PATH)
 }
 
-/// A table with this row in the place of the old one, in the order of the attacks; rows of attacks
-/// that are no more are left out.
+/// Replaces the old row in a table, in the order of the attacks; drops rows of attacks that no
+/// longer exist.
 fn renewed(part: Part, old: &str, row: &str, order: &[Attack], setting: &str) -> String {
     let name = |row: &str| row.split('`').nth(1).map(str::to_owned);
     let mut rows: HashMap<String, &str> =
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Goal: rows say what was measured; of a server that was killed there are no latencies.
+    /// Goal: rows contain the measurements; the row of a killed server has no latencies.
     #[test]
     fn rows_are_written() {
         let attack = Attack::new("a", 1, |_| Ok(())).summary("Sends.").fault(3);
@@ -201,7 +202,8 @@ mod tests {
         assert_eq!(row(&measured, None), killed);
     }
 
-    /// Goal: a row is renewed in its place, new ones get theirs, and the count is of all rows.
+    /// Goal: a row is renewed in place, new rows are inserted in order, and the count covers all
+    /// rows.
     #[test]
     fn rows_are_renewed() {
         let order = ["a", "b", "c"].map(|name| Attack::new(name, 1, |_| Ok(())));
@@ -214,7 +216,7 @@ mod tests {
         assert!(two.ends_with("--:|---|\n| `a` | new |\n| `c` | **ended** |\n"), "{two}");
     }
 
-    /// Goal: the committed document has a place for the table and keeps what stands around it.
+    /// Goal: the committed document has marks for the table, and the text around the table stays.
     #[test]
     fn the_document_has_a_place_for_it() -> Result<()> {
         let committed = std::fs::read_to_string(PATH)?;

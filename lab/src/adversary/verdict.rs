@@ -1,27 +1,27 @@
-//! When an attack counts as withstood.
+//! Rules by which an attack counts as withstood.
 
 use super::measurement::Measurement;
 use super::server::MEMORY_BYTES_MAX;
 use std::fmt;
 use std::time::Duration;
 
-/// The longest that a request, or a new session, of the well-behaved client may take.
+/// Longest time that a request, or a new session, of the well-behaved client may take.
 pub const STOP_MAX: Duration = Duration::from_secs(2);
-/// The part of its requests a second that the well-behaved client must keep.
+/// Share of its requests a second that the well-behaved client must keep.
 pub const IOPS_SHARE_MIN: f64 = 0.5;
-/// How many seconds in a row it may have less.
+/// Maximum number of consecutive seconds below that share.
 pub const STARVED_SECONDS_MAX: usize = 10;
 
-/// How long the adversary itself may not have run: after more, its clock says nothing about the
+/// Longest pause of the adversary itself: after a longer one its clock proves nothing about the
 /// server.
 pub const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// What an attack must not achieve.
+/// A rule that an attack broke.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Breach {
     /// The server's process ended.
     Killed(String),
-    /// More memory than the limit.
+    /// The server used more memory than the limit.
     Memory,
     /// Data was lost or changed.
     Data(String),
@@ -29,11 +29,11 @@ pub enum Breach {
     Stopped(Duration),
     /// A new session took longer than [`STOP_MAX`].
     LockedOut(Duration, String),
-    /// Less than [`IOPS_SHARE_MIN`] for longer than [`STARVED_SECONDS_MAX`].
+    /// The client had less than [`IOPS_SHARE_MIN`] for longer than [`STARVED_SECONDS_MAX`].
     Starved(usize),
     /// SIGTERM did not end the server well afterwards.
     DoesNotStop(String),
-    /// The attack could not be made, so that it says nothing.
+    /// The attack could not be made, so that the run proves nothing.
     Void(String),
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Breach {
     }
 }
 
-/// What the attack achieved; nothing: the server withstood it.
+/// Returns the rules that the attack broke; empty: the server withstood it.
 pub fn breaches(measured: &Measurement) -> Vec<Breach> {
     let mut found = Vec::new();
     if let Some(error) = &measured.attack_error {
@@ -76,7 +76,7 @@ pub fn breaches(measured: &Measurement) -> Vec<Breach> {
     if let Some(process_end) = &measured.process_end {
         let after = process_end.after.as_secs_f64();
         found.push(Breach::Killed(format!("{} after {after:.1} s", process_end.how)));
-        // A server that is gone answers nobody: there is nothing more to say.
+        // A server that has ended serves no requests, so the other rules do not apply.
         return found;
     }
     if measured.worst > STOP_MAX {
@@ -97,7 +97,7 @@ pub fn breaches(measured: &Measurement) -> Vec<Breach> {
     found
 }
 
-/// How many figures in a row are below `floor`, at most.
+/// Returns the length of the longest run of figures below `floor`.
 pub fn longest_run(figures: &[f64], floor: f64) -> usize {
     let runs = figures.split(|figure| *figure >= floor).map(<[f64]>::len);
     runs.max().unwrap_or(0)
@@ -109,7 +109,8 @@ mod tests {
     use super::super::measurement::{Load, ProcessEnd};
     use super::*;
 
-    /// A quiet client of 1,000 requests a second, and 20 seconds of attack with this many.
+    /// Returns a measurement with a quiet client of 1,000 requests a second, and 20 seconds of
+    /// attack at this rate.
     fn measured(iops: f64) -> Measurement {
         let attack = Attack::new("test", 1, |_| Ok(()));
         let load = |count, iops, cores| Load {
@@ -125,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Goal: each rule finds what it is for, at its limit and not before.
+    /// Goal: each rule finds its breach, at its limit and not before.
     #[test]
     fn each_rule_has_its_limit() {
         let good = measured(600.0);
@@ -178,8 +179,8 @@ mod tests {
         assert_eq!(breaches(&dead), [Breach::Killed("out of memory after 1.0 s".into())]);
     }
 
-    /// Goal: half of the IOPS for more than ten seconds counts; less does not, nor what a benign
-    /// load of equal CPU takes too.
+    /// Goal: less than half of the IOPS for more than ten seconds counts; a shorter time does not,
+    /// nor a loss that a benign load of equal CPU causes too.
     #[test]
     fn starving_is_compared_with_a_benign_load() {
         let starved = measured(400.0);
@@ -193,13 +194,13 @@ mod tests {
         compared.attack_load.cores = 1.0;
         assert!((compared.expected_iops() - 200.0).abs() < 1.0);
         assert_eq!(breaches(&compared), []);
-        // An attack that needs a tenth of that for the same effect is another matter.
+        // An attack that needs a tenth of that for the same effect counts as a breach.
         compared.attack_load.cores = 0.2 + 0.08;
         assert!((compared.expected_iops() - 920.0).abs() < 1.0);
         assert_eq!(breaches(&compared), [Breach::Starved(20)]);
     }
 
-    /// Goal: runs are counted in a row.
+    /// Goal: only consecutive figures form a run.
     #[test]
     fn runs_are_in_a_row() {
         assert_eq!(longest_run(&[1.0, 1.0, 9.0, 1.0], 5.0), 2);

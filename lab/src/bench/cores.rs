@@ -1,19 +1,19 @@
-//! Which processor cores a thread may use.
+//! Processor cores that a thread may use.
 
 use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// Where targets run, and what answers probes.
+/// Core of targets and of the thread that answers probes.
 pub const TARGET_CORE: u16 = 0;
-/// Where clients run, and what asks in probes.
+/// Core of clients and of the thread that sends probes.
 pub const CLIENT_CORE: u16 = 1;
 
-/// How long a thread spins to see how much of its core it gets: some turns of the scheduler.
+/// Time that a thread spins to measure its share of a core: several scheduler time slices.
 const SPIN: Duration = Duration::from_millis(20);
 
-/// Keeps this thread, and those that it starts from now on, on one core.
+/// Keeps this thread, and the threads that it starts from now on, on one core.
 ///
 /// # Errors
 /// There is no such core, or this process may not use it.
@@ -27,7 +27,7 @@ pub fn pin(core: u16) -> Result<()> {
     })
 }
 
-/// How much of its core this thread gets while it spins: 1 is all of it.
+/// Measures the share of its core that this thread gets while it spins: 1 is all of it.
 pub fn share() -> f64 {
     let spent = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -44,7 +44,7 @@ pub fn share() -> f64 {
 mod tests {
     use super::*;
 
-    /// Goal: a share is a part of a core, and not nothing.
+    /// Goal: a share is a part of a core, and more than zero.
     #[test]
     fn shares() {
         let share = share();

@@ -1,4 +1,4 @@
-//! Files that are measured on, and what they lie on.
+//! Files used by benchmarks, and the file systems below them.
 
 use anyhow::{Context, Result};
 use lunar_block::output_file;
@@ -9,16 +9,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::signal::unix::{SignalKind, signal};
 
 const PAGE_BYTES: u64 = 4096;
-/// Before the number of the process and a name.
+/// Prefix of file names, before the number of the process and a name.
 const PREFIX: &str = "lunar-bench-";
 
-/// A file of its own, removed when dropped, or when this program is told to end.
+/// A file of its own, removed when dropped or when this program receives a termination signal.
 pub struct Scratch(PathBuf);
 
-/// All that there are.
+/// All existing scratch files.
 static SCRATCH: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Removes them when this program is told to end, and ends it. Servers go with their owner.
+/// Removes the scratch files and ends this program when it receives a termination signal. Servers
+/// end with their owner.
 ///
 /// # Errors
 /// The system gives no thread.
@@ -50,7 +51,7 @@ fn scratch() -> MutexGuard<'static, Vec<PathBuf>> {
     SCRATCH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The file, and what a server keeps beside it.
+/// Removes the file, and the files that a server keeps beside it.
 fn remove(path: &Path) {
     drop(std::fs::remove_file(path));
     let mut state = path.as_os_str().to_owned();
@@ -58,7 +59,7 @@ fn remove(path: &Path) {
     drop(std::fs::remove_dir_all(state));
 }
 
-/// Removes what processes left that were killed.
+/// Removes the files of processes that were killed.
 fn remove_left(directory: &Path) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -69,20 +70,20 @@ fn remove_left(directory: &Path) {
         });
         if is_left {
             remove(&entry.path());
-            // What stands beside a file may have outlived it.
+            // State beside a file may exist after the file is gone.
             drop(std::fs::remove_dir_all(entry.path()));
         }
     }
 }
 
 impl Scratch {
-    /// Allocated and written, so that a sync has no allocation to make durable, and by pages, as
-    /// clients that ask for blocks leave it in the page cache: of what is written in one piece,
-    /// ext4 makes folios of up to a mebibyte, and then walks all buffers of such a folio for every
-    /// small write into it. `bytes` is a whole number of pages.
+    /// Creates a file that is allocated and written, so that a sync has no allocation to make
+    /// durable. Pages are written one by one, as clients that request blocks leave them in the page
+    /// cache: from one large write ext4 makes folios of up to a mebibyte, and then walks all
+    /// buffers of such a folio for every small write into it. `bytes` is a whole number of pages.
     ///
     /// # Errors
-    /// It is there already, or cannot be written.
+    /// The file exists already, or cannot be written.
     pub fn new(directory: &Path, name: &str, bytes: u64) -> Result<Self> {
         remove_left(directory);
         let path = directory.join(format!("{PREFIX}{}-{name}", std::process::id()));
@@ -98,7 +99,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -111,13 +112,13 @@ impl Drop for Scratch {
     }
 }
 
-/// A new folder below the system's folder for temporary files, which nobody else can enter or have
-/// prepared; removed with what it holds when dropped.
+/// A new folder below the system's folder for temporary files, which no other user can enter or
+/// have prepared; removed with its content when dropped.
 pub struct TemporaryFolder(PathBuf);
 
 impl TemporaryFolder {
     /// # Errors
-    /// It is there already, or cannot be made.
+    /// The folder exists already, or cannot be made.
     pub fn new(name: &str) -> Result<Self> {
         let below = std::env::temp_dir();
         remove_left(&below);
@@ -127,7 +128,7 @@ impl TemporaryFolder {
         Ok(Self(path))
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -139,25 +140,25 @@ impl Drop for TemporaryFolder {
     }
 }
 
-/// Writes a file whole or not at all: whoever ends this program meanwhile keeps the one before.
-/// What is no file, as a pipe, is written as it is.
+/// Writes a file whole or not at all: if this program ends meanwhile, the previous file stays. A
+/// path that is no regular file, as a pipe, is written directly.
 ///
 /// # Errors
-/// It cannot be written, or another user has put something in its way.
+/// The file cannot be written, or a file of another user is in the way.
 pub fn write_whole(path: &Path, text: &str) -> Result<()> {
     output_file::write(path, text.as_bytes())
         .with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// Whether a file can be written, before anything is measured for it.
+/// Checks that a file can be written, before measurements are made for it.
 ///
 /// # Errors
-/// As [`write_whole`].
+/// See [`write_whole`].
 pub fn check_writable(path: &Path) -> Result<()> {
     output_file::check(path).with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// The file system of a directory: `ext4 on /dev/vda`.
+/// Returns the file system of a directory: `ext4 on /dev/vda`.
 ///
 /// # Errors
 /// There is no such directory.
@@ -184,8 +185,8 @@ mod tests {
     use std::io::Read;
     use std::os::fd::AsRawFd;
 
-    /// Goal: a file is gone with its owner, and what a killed process left with the next one; what
-    /// others have stays.
+    /// Goal: a file is removed with its owner, and the leftovers of a killed process with the next
+    /// file; files of others stay.
     #[test]
     fn nothing_is_left() {
         let folder = std::env::temp_dir().join(format!("bench-files-{}", std::process::id()));
@@ -205,8 +206,8 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
-    /// Goal: a file is replaced by a whole one, which leaves nothing beside it, and what is no file
-    /// stays what it is; where it cannot be, the one before is kept.
+    /// Goal: a file is replaced by a whole one and no temporary file remains; a path that is no
+    /// regular file keeps its type; if the replacement fails, the previous file is kept.
     #[test]
     fn a_file_is_written_whole() {
         let folder = std::env::temp_dir().join(format!("bench-whole-{}", std::process::id()));

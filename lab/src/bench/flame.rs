@@ -1,7 +1,7 @@
-//! Flame graphs: one box for each call, as wide as its part of the samples, over its caller.
+//! Flame graphs: one box for each call, over its caller, as wide as its share of the samples.
 //!
-//! Our own, and small: SVG without a script, with a tooltip in each box and colours that say whose
-//! code it is.
+//! A small implementation of our own: SVG without a script, with a tooltip in each box and colours
+//! that show the origin of the code.
 
 mod rules;
 mod stacks;
@@ -12,7 +12,7 @@ pub use stacks::{FIELDS, Stack, parse};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Whose code it is: a colour.
+/// Origin of the code of a call, shown as a colour.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Kind {
     Network,
@@ -38,20 +38,20 @@ const LEGEND: [(Kind, &str, &str); 7] = [
 const WIDTH: f64 = 1200.0;
 const MARGIN: f64 = 8.0;
 const ROW: f64 = 16.0;
-/// Title and legend.
+/// Height of title and legend.
 const HEAD: f64 = 50.0;
-/// Of one letter, in a font whose letters are all alike.
+/// Width of one letter in a monospace font.
 const LETTER: f64 = 6.1;
 const LEGEND_SQUARE: f64 = 10.0;
 
 /// Calls that are nested deeper are not drawn.
 const DEPTH_MAX: usize = 96;
-/// Boxes with less than one of so many samples are not drawn.
+/// Boxes with less than one in this many samples are not drawn.
 const NARROWEST: u64 = 1000;
-/// Nor are more boxes than these: the widest are. It keeps the file below 150 KB.
+/// Maximum number of boxes: only the widest are drawn. It keeps the file below 150 KB.
 const BOXES_MAX: usize = 500;
 
-/// A call with all that it calls.
+/// A call with all its callees.
 #[derive(Default)]
 struct Node {
     samples: u64,
@@ -63,14 +63,14 @@ struct Node {
 struct Drawn<'a> {
     name: &'a str,
     kind: Kind,
-    /// How many calls are below it.
+    /// Number of callers above it.
     depth: usize,
-    /// How many samples stand left of it.
+    /// Number of samples to the left of it.
     at: u64,
     samples: u64,
 }
 
-/// All stacks as one tree: threads, and in them calls.
+/// Merges all stacks into one tree: threads, and in them calls.
 fn fold(stacks: &[Stack]) -> Node {
     let mut all = Node::default();
     for stack in stacks {
@@ -88,7 +88,7 @@ fn fold(stacks: &[Stack]) -> Node {
     all
 }
 
-/// The boxes, callers before those they call.
+/// Returns the boxes, callers before callees.
 fn layout(all: &Node) -> Vec<Drawn<'_>> {
     let mut drawn = vec![Drawn {
         name: "all samples",
@@ -98,13 +98,14 @@ fn layout(all: &Node) -> Vec<Drawn<'_>> {
         samples: all.samples,
     }];
     place(all, (0, 1), all.samples, &mut drawn);
-    // None is wider than its caller, and the order is kept among equals: no caller goes missing.
+    // No box is wider than its caller, and the sort is stable, so that the cut never drops a caller
+    // of a box that stays.
     drawn.sort_by_key(|one| std::cmp::Reverse(one.samples));
     drawn.truncate(BOXES_MAX);
     drawn
 }
 
-/// `from`: where the first callee begins, and how deep it is.
+/// Places a node and its callees; `from` is the first sample and the depth of the node.
 fn place<'a>(node: &'a Node, from: (u64, usize), all: u64, drawn: &mut Vec<Drawn<'a>>) {
     let (mut at, depth) = from;
     for ((name, kind), callee) in &node.callees {
@@ -117,7 +118,7 @@ fn place<'a>(node: &'a Node, from: (u64, usize), all: u64, drawn: &mut Vec<Drawn
     }
 }
 
-/// A picture that needs nothing else.
+/// Draws a self-contained picture.
 pub fn svg(title: &str, stacks: &[Stack]) -> String {
     let tree = fold(stacks);
     let drawn = layout(&tree);
@@ -142,7 +143,7 @@ fn legend() -> String {
     let (mut text, mut x) = (String::new(), MARGIN);
     for (_, colour, name) in LEGEND {
         let after = x + LEGEND_SQUARE + 4.0;
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(
             text,
             "<rect x=\"{x:.1}\" y=\"28\" width=\"{LEGEND_SQUARE}\" height=\"{LEGEND_SQUARE}\" \
@@ -154,7 +155,7 @@ fn legend() -> String {
     text
 }
 
-/// Its tooltip, its box, and as much of its name as has room.
+/// Draws the tooltip, the box, and as much of the name as fits.
 fn a_box(one: &Drawn<'_>, all: u64, height: f64) -> String {
     let scale = (WIDTH - 2.0 * MARGIN) / all.max(1) as f64;
     let (x, width) = (MARGIN + one.at as f64 * scale, one.samples as f64 * scale);
@@ -185,7 +186,7 @@ fn colour(kind: Kind) -> &'static str {
     LEGEND.iter().find(|(one, ..)| *one == kind).map_or("#fff", |(_, colour, _)| colour)
 }
 
-/// The beginning of a name in so many letters; nothing where it would say nothing.
+/// Cuts a name to this many letters; empty if too few letters would remain.
 fn clipped(name: &str, letters: usize) -> String {
     const LEAST: usize = 3;
     match (name.chars().count() <= letters, letters) {
@@ -195,7 +196,8 @@ fn clipped(name: &str, letters: usize) -> String {
     }
 }
 
-/// Names come from programs: nothing of them is markup, and nothing is no letter of XML.
+/// Escapes a name, which comes from another program: the result contains no markup and no character
+/// that XML forbids.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

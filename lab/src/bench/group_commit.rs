@@ -1,4 +1,4 @@
-//! How much of what the disk can make durable in groups arrives through iSCSI.
+//! Ratio of durable writes through iSCSI to those of a local loop that syncs in groups.
 
 use crate::bench::files::{self, Scratch};
 use crate::bench::server::Server;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:group-commit";
-/// Room of each of the two files.
+/// Size of each of the two files.
 const FILE_BYTES: u64 = 256 << 20;
-/// One write.
+/// Size of one write.
 const WRITE_BYTES: u64 = 4096;
 const BLOCK_BYTES: u64 = 512;
 
@@ -28,13 +28,13 @@ pub struct GroupCommit {
     /// Writes in flight, and writes of the local loop between two syncs
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=256))]
     depth: u64,
-    /// How many rounds of each
+    /// Number of rounds of each
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// How long a round measures
+    /// Duration of a round
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Where the files are made; their file system is what is measured
+    /// Folder of the files; its file system is measured
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
     /// `buffered` or `direct`, as for `lunar serve`; the local loop is always buffered
@@ -45,7 +45,7 @@ pub struct GroupCommit {
     at_least: Option<f64>,
 }
 
-/// Places of writes (splitmix64).
+/// Random offsets of writes (splitmix64).
 struct Places(u64);
 
 impl Places {
@@ -58,10 +58,10 @@ impl Places {
 }
 
 impl GroupCommit {
-    /// Runs it.
+    /// Runs the comparison.
     ///
     /// # Errors
-    /// Something cannot be started, a write fails, or the ratio is less than was asked for.
+    /// Something cannot be started, a write fails, or the ratio is below `at_least`.
     pub fn run(&self) -> Result<()> {
         let local = Scratch::new(&self.directory, "local", FILE_BYTES)?;
         let served = Scratch::new(&self.directory, "served", FILE_BYTES)?;
@@ -132,7 +132,7 @@ impl GroupCommit {
         Ok(writes as f64 / begin.elapsed().as_secs_f64())
     }
 
-    /// What was measured on.
+    /// Describes the machine and the file system.
     fn surroundings(&self) -> Result<String> {
         let cores = std::thread::available_parallelism()?;
         let place = files::file_system(&self.directory)?;

@@ -1,4 +1,4 @@
-//! Our initiator against libiscsi: both ask the same target, in turns.
+//! Our initiator against libiscsi: both send requests to the same target, in turns.
 
 pub mod clients;
 mod report;
@@ -16,9 +16,9 @@ use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use std::path::{Path, PathBuf};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:libiscsi";
-/// What of the disk is used: all of it.
+/// Size of the disk, all of which is used.
 const DISK_BYTES: u64 = 256 << 20;
-/// The cores of `--pin`.
+/// Cores that `--pin` uses.
 const TARGET_CORE: u16 = 0;
 const CLIENT_CORE: u16 = 1;
 
@@ -30,39 +30,39 @@ const CLIENT_CORE: u16 = 1;
     cargo run --release -p lunar-lab -- libiscsi --case 4K@32 --pin\n\n\
     Needs cc and Debian's libiscsi-dev; --target tgt Debian's tgt and root.")]
 pub struct Libiscsi {
-    /// Who serves the disk: `lunar` (release build) or `tgt`, Debian's
+    /// Server of the disk: `lunar` (release build) or `tgt`, Debian's
     #[arg(long, default_value = "lunar", value_parser = ["lunar", "tgt"])]
     target: String,
-    /// What is served: `mem` (for tgt a file in /dev/shm) or `file` (buffered, write-back)
+    /// Store of the disk: `mem` (for tgt a file in /dev/shm) or `file` (buffered, write-back)
     #[arg(long, value_delimiter = ',', default_value = "mem", value_parser = ["mem", "file"])]
     disk: Vec<String>,
-    /// Where the file is made
+    /// Folder of the file
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
-    /// Bytes of a request, and how many are under way
+    /// Bytes of a request, and number of requests under way
     #[arg(long = "case", value_name = "SIZE@DEPTH", value_delimiter = ',')]
     #[arg(value_parser = parse_case, default_value = "4K@1,4K@8,4K@32,64K@8,256K@8")]
     cases: Vec<(u64, u16)>,
-    /// What is asked
+    /// Access patterns
     #[arg(long, value_delimiter = ',', default_value = "rand-read,rand-write")]
     #[arg(value_parser = ["rand-read", "rand-write", "read", "write"])]
     pattern: Vec<String>,
-    /// How many rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// How long each client measures in a round
+    /// Time that each client measures in a round
     #[arg(long, default_value_t = 2.0, value_parser = parse_seconds)]
     seconds: f64,
-    /// How long each runs before that
+    /// Warm-up of each client before that
     #[arg(long, default_value_t = 0.5, value_parser = parse_seconds)]
     warm_up: f64,
     /// Threads of our initiator; libiscsi has one
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
-    /// The target on core 0 alone, the clients on core 1 alone
+    /// Pin the target to core 0 and the clients to core 1
     #[arg(long)]
     pin: bool,
-    /// One JSON document instead of the table
+    /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
     /// Fail when a goal is missed: 1.5 times the IOPS, 0.7 of the CPU, at 4 KiB and depth 32
@@ -70,7 +70,7 @@ pub struct Libiscsi {
     strict: bool,
 }
 
-/// Who serves; the file goes when it does.
+/// Server of the disk; its file is removed with it.
 enum Serving {
     Lunar { _server: Server, url: String, _file: Option<Scratch> },
     Tgt { tgt: Tgt, _file: Scratch },
@@ -86,7 +86,7 @@ impl Serving {
 }
 
 impl Libiscsi {
-    /// Runs it.
+    /// Runs the comparison.
     ///
     /// # Errors
     /// Something cannot be built or started, a client fails, or `--strict` and a goal is missed.
@@ -141,7 +141,8 @@ impl Libiscsi {
         Ok(Serving::Lunar { _server: server, url, _file: file })
     }
 
-    /// Ours and libiscsi's sample of each round; who begins changes with each.
+    /// Returns one sample of our client and one of libiscsi for each round; the order changes with
+    /// each.
     fn measure(
         &self,
         clients: &Clients,
@@ -177,7 +178,7 @@ impl Libiscsi {
         Ok(samples)
     }
 
-    /// What is measured on.
+    /// Describes the machine and the programs.
     fn surroundings(&self) -> Result<String> {
         let disks: Result<Vec<_>> = self.disk.iter().map(|disk| self.disk_text(disk)).collect();
         let cores = std::thread::available_parallelism()?;

@@ -1,4 +1,4 @@
-//! Measured comparisons. Their figures, and on which machine, stand in docs/benchmarks.md.
+//! Measured comparisons. Their figures, and the machine, are in docs/benchmarks.md.
 
 mod cores;
 mod files;
@@ -20,13 +20,13 @@ pub enum Bench {
     Libiscsi(libiscsi::Libiscsi),
     /// The target against tgt and against ceilings: cells, goals, one report
     Target(target::Target),
-    /// Where the time of a target goes: one lane of a cell, as a flame graph
+    /// Profile of a target: one lane of a cell, as a flame graph
     Profile(target::profile::Command),
-    /// Two builds of Lunar against each other
+    /// Compare two builds of Lunar with each other
     BenchCompare(target::compare::Compare),
     /// Many sessions, many LUNs, logins a second, and the time until a server listens
     Scale(scale::Scale),
-    /// The least that initiators log in to and read from: a ceiling for targets
+    /// A minimal target that initiators can log in to and read from: a ceiling for targets
     NullTarget(null_target::NullTarget),
 }
 

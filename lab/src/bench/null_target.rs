@@ -1,15 +1,15 @@
-//! The *null target*: what a target costs when it does nothing.
+//! The *null target*: the cost of a target that does nothing.
 //!
-//! A ceiling for real targets. It logs initiators in, and answers READ from one piece of memory
-//! and WRITE by throwing the data away. It does **not** do what a target is for: there is no store
-//! and no SCSI behind it (INQUIRY, capacity and the like are canned, LUNs and addresses are not
-//! looked at), no access control, no digests, no task management, no windows that close, no
-//! recovery, no second connection of a session, no R2T (writes must come with their data), no
-//! discovery, and whoever breaks the protocol is hung up on. It must not serve anybody's data.
+//! A ceiling for real targets. It logs initiators in, and answers READ from one piece of memory and
+//! WRITE by discarding the data. It does **not** do the work of a target: there is no store and no
+//! SCSI behind it (INQUIRY, capacity and the like are canned, LUNs and addresses are ignored), no
+//! access control, no digests, no task management, no closed windows, no recovery, no second
+//! connection of a session, no R2T (writes must come with their data), no discovery, and a protocol
+//! error ends the connection. It must not serve real data.
 //!
-//! One thread serves all sessions. It takes up to 512 KiB from a socket in one system call, answers
-//! all that lies in it in one vectored send (eight requests at a time where no other session has
-//! anything), and waits in `poll` when no socket has.
+//! One thread serves all sessions. It reads up to 512 KiB from a socket in one system call, answers
+//! all requests in it in one vectored send (eight requests at a time if no other session has any),
+//! and waits in `poll` when no socket has data.
 
 mod commands;
 mod connection;
@@ -24,32 +24,33 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Stdio};
 
-/// Sessions at once, at most; others wait in the listener.
+/// Maximum number of sessions at once; more connections wait in the listener.
 const SESSIONS_MAX: usize = 64;
-/// Any name is this target's; this one stands in our URLs.
+/// Name of the target in our URLs; a login with any other name succeeds, too.
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:null";
-/// What it prints before its address.
+/// Text that the program prints before its address.
 const LISTENING: &str = "listening on ";
 
-/// The least that initiators log in to and read from: a ceiling for targets, on one thread
+/// A minimal target that initiators can log in to and read from: a ceiling for targets, on one
+/// thread
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- null-target --listen 127.0.0.1:3261 --size 1G\n\n\
     It keeps nothing: reads give one pattern, writes are thrown away.")]
 pub struct NullTarget {
-    /// Where it listens; port 0: a free one
+    /// Address to listen on; port 0: a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// The size that it tells
+    /// Size of the disk that it reports
     #[arg(long, value_parser = parse_size, default_value = "256M")]
     size: u64,
 }
 
 impl NullTarget {
-    /// Serves until it is killed.
+    /// Serves until the process is killed.
     ///
     /// # Errors
-    /// It cannot listen.
+    /// The address cannot be used.
     pub fn run(&self) -> Result<()> {
         let listener = TcpListener::bind(self.listen)
             .with_context(|| format!("listening on {}: is the port taken?", self.listen))?;
@@ -60,7 +61,7 @@ impl NullTarget {
     }
 }
 
-/// Serves whoever comes.
+/// Serves all connections.
 ///
 /// # Errors
 /// The system gives no more sockets.
@@ -88,7 +89,7 @@ fn serve(listener: &TcpListener, disk_bytes: u64) -> Result<()> {
         let mut at = 0;
         connections.retain_mut(|connection| {
             at += 1;
-            // What a session does wrong, or its end, is the end of that session alone.
+            // An error or the end of a session affects that session alone.
             !ready[at - 1] || connection.turn(is_alone).is_ok()
         });
         if ready.get(sockets) == Some(&true) {
@@ -101,17 +102,17 @@ fn serve(listener: &TcpListener, disk_bytes: u64) -> Result<()> {
     }
 }
 
-/// A null target in a process of its own, gone with its owner.
+/// A null target in a process of its own, which ends with its owner.
 pub struct NullServer {
     child: Child,
     address: String,
 }
 
 impl NullServer {
-    /// Starts it on a free port, on one processor core if one is named.
+    /// Starts the server on a free port, on one processor core if one is named.
     ///
     /// # Errors
-    /// It does not listen.
+    /// The server does not listen.
     pub fn start(core: Option<u16>, disk_bytes: u64) -> Result<Self> {
         let own = std::env::current_exe()?;
         let mut child = server::mortal(core, &own)
@@ -128,12 +129,12 @@ impl NullServer {
         Ok(null)
     }
 
-    /// `iscsi://127.0.0.1:PORT/TARGET/0`.
+    /// Returns the URL `iscsi://127.0.0.1:PORT/TARGET/0`.
     pub fn url(&self) -> String {
         format!("iscsi://{}/{TARGET}/0", self.address)
     }
 
-    /// The number of its process.
+    /// Returns the number of its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -155,13 +156,13 @@ mod tests {
 
     const DISK_BYTES: u64 = 64 << 20;
 
-    /// Goal: our initiator logs in to it, several times at once, sees a disk, and reads and writes
-    /// in all sizes that cells have; what needs R2T fails and leaves the session as it was.
+    /// Goal: our initiator logs in, several times at once, sees a disk, and reads and writes in all
+    /// sizes that cells have; a write that needs R2T fails and leaves the session as it was.
     #[test]
     fn our_initiator_reads_through_it() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("iscsi://{}/{TARGET}/0", listener.local_addr().unwrap());
-        // It ends with the test's process.
+        // This server ends with the test's process.
         std::thread::spawn(move || serve(&listener, DISK_BYTES));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -189,7 +190,7 @@ mod tests {
         });
     }
 
-    /// Goal: what a peer asks for is not answered beyond a limit, however long it says that it is.
+    /// Goal: a read beyond the limit is refused, however long its expected length is.
     #[test]
     fn reads_have_a_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

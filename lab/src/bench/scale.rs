@@ -1,4 +1,4 @@
-//! How much a server holds and how soon it is there: sessions, LUNs, logins, its own start.
+//! Capacity and start of a server: sessions, LUNs, logins, time until it listens.
 
 use crate::bench::files::{self, TemporaryFolder};
 use crate::bench::server::{self, Server};
@@ -16,31 +16,32 @@ use tokio::task::JoinSet;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:scale";
 const INITIATOR: &str = "iqn.2026-11.org.lunarsan:bench";
-/// Logins under way at once.
+/// Number of logins under way at once.
 const AT_ONCE: usize = 32;
-/// So long sessions rest before the memory of the server is looked at.
+/// Time that sessions rest before the server's memory is read.
 const REST: Duration = Duration::from_secs(1);
-/// What is wished for.
+/// Goals.
 const SESSION_BYTES_MAX: f64 = 32.0 * 1024.0;
 const LOGINS_MIN: f64 = 1000.0;
 const START_MILLISECONDS_MAX: f64 = 100.0;
 
-/// Many idle sessions and what each takes of the server's memory, many LUNs of one target, logins a
-/// second, and the time from the start of the program until it listens.
+/// Many idle sessions and the server's memory for each, many LUNs of one target, logins a second,
+/// and the time from the start of the program until it listens.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo run --release -p lunar-lab -- scale --sessions 2000")]
 pub struct Scale {
-    /// Idle sessions, each of one connection; more come from one address only with proof
+    /// Idle sessions, each of one connection; without authentication their number from one address
+    /// is limited
     #[arg(long, default_value_t = 10_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_700))]
     sessions: u32,
     /// LUNs of one target; each is opened once
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=4096))]
     luns: u16,
-    /// How long logins are counted in a round
+    /// Duration of the count of logins in a round
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// How often the server is started, and logins are counted
+    /// Number of starts of the server, and of rounds that count logins
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Write the goals for programs, and for `target --goals-from`
@@ -51,7 +52,7 @@ pub struct Scale {
     strict: bool,
 }
 
-/// What is wished of a figure.
+/// Goal of a figure.
 enum Wish {
     AtLeast(f64),
     AtMost(f64),
@@ -85,7 +86,7 @@ fn once(figure: f64) -> Spread {
 }
 
 impl Scale {
-    /// Runs it.
+    /// Runs the measurements.
     ///
     /// # Errors
     /// A server does not start, a login or a read fails, or `--strict` and a goal is missed.
@@ -108,7 +109,7 @@ impl Scale {
         Ok(())
     }
 
-    /// From the start of the process until it listens.
+    /// Measures the time from the start of the process until it listens.
     fn starts(&self, _: &Runtime, program: &Path) -> Result<Vec<Verdict>> {
         let mut goals = Vec::new();
         for luns in [1, self.luns] {
@@ -118,7 +119,7 @@ impl Scale {
                 let _server = Server::start_daemon(program, &config.path())?;
                 Ok(begun.elapsed().as_secs_f64() * 1000.0)
             };
-            timed()?; // the program comes from the disk once
+            timed()?; // reads the program from the disk once
             let times: Result<Vec<_>> = (0..self.rounds).map(|_| timed()).collect();
             let what = format!("start of the server until it listens, LUNs: {luns}");
             let from = format!("lunar target, {} starts", self.rounds);
@@ -128,7 +129,7 @@ impl Scale {
         Ok(goals)
     }
 
-    /// All LUNs are listed, and each can be read.
+    /// Lists all LUNs and reads from each.
     fn luns(&self, runtime: &Runtime, program: &Path) -> Result<Vec<Verdict>> {
         let config = Config::with(self.luns)?;
         let server = Server::start_daemon(program, &config.path())?;
@@ -148,7 +149,7 @@ impl Scale {
         Ok(vec![goal("LUNs of one target", from, once(listed), "LUNs", AtLeast(self.luns.into()))])
     }
 
-    /// Logins and logouts, so many at once.
+    /// Measures logins and logouts, this many at once.
     fn logins(&self, runtime: &Runtime, program: &Path) -> Result<Vec<Verdict>> {
         let config = Config::with(1)?;
         let server = Server::start_daemon(program, &config.path())?;
@@ -160,12 +161,12 @@ impl Scale {
         Ok(vec![goal("logins", from, Spread::of(rates), "1/s", AtLeast(LOGINS_MIN))])
     }
 
-    /// What the memory of the server grows by.
+    /// Measures the growth of the server's memory.
     fn sessions(&self, runtime: &Runtime, program: &Path) -> Result<Vec<Verdict>> {
         let config = Config::with(1)?;
         let server = Server::start_daemon(program, &config.path())?;
         let url: Arc<Url> = Arc::new(format!("iscsi://{}/{TARGET}/0", server.address()).parse()?);
-        // What is made once is there before.
+        // Allocations that are made once exist before the first reading.
         drop(runtime.block_on(log_in_often(&url, AT_ONCE))?);
         std::thread::sleep(REST);
         let before = resident_bytes(server.pid())?;
@@ -214,7 +215,7 @@ async fn logins_per_second(url: &Arc<Url>, time: Duration) -> Result<f64> {
     Ok(logins as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// So many sessions.
+/// Logs in this many sessions.
 async fn log_in_often(url: &Arc<Url>, sessions: usize) -> Result<Vec<Initiator>> {
     let mut tasks = JoinSet::new();
     for number in 0..AT_ONCE {
@@ -239,7 +240,7 @@ async fn all_of<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
     Ok(all)
 }
 
-/// Of a process: proc_pid_status(5).
+/// Reads the resident memory of a process: proc_pid_status(5).
 fn resident_bytes(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -247,7 +248,7 @@ fn resident_bytes(pid: u32) -> Result<u64> {
     Ok(kibibytes.parse::<u64>()? << 10)
 }
 
-/// A configuration of one target with disks in memory, in a folder that goes with it.
+/// A configuration of one target with disks in memory, in a folder that is removed with it.
 struct Config(TemporaryFolder);
 
 impl Config {
@@ -279,7 +280,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a figure on the wrong side of its wish is a miss, on either side; one on it is not.
+    /// Goal: a figure beyond its limit is a miss, for both kinds of limit; a figure equal to it is
+    /// not.
     #[test]
     fn wishes_are_judged() {
         let outcome = |got, wish| goal("x", String::new(), once(got), "", wish).outcome;
@@ -289,7 +291,7 @@ mod tests {
         assert_eq!(outcome(101.0, AtMost(100.0)), Outcome::Miss);
     }
 
-    /// Goal: the configuration that is measured is one that is taken.
+    /// Goal: the generated configuration is accepted.
     #[test]
     fn the_configuration_is_right() {
         let config = Config::with(300).unwrap();

@@ -1,4 +1,4 @@
-//! The release build of `lunar serve` on a free port, gone with its owner.
+//! The release build of `lunar serve` on a free port; it ends with its owner.
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -13,36 +13,36 @@ pub struct Server {
 }
 
 impl Server {
-    /// `lunar serve ARGUMENTS`, once it listens.
+    /// Starts `lunar serve ARGUMENTS` and waits until it listens.
     ///
     /// # Errors
-    /// It cannot be built or does not listen.
+    /// The server cannot be built or does not listen.
     pub fn start(arguments: &[&str]) -> Result<Self> {
         Self::start_on(None, arguments)
     }
 
-    /// Likewise, on one processor core if one is named.
+    /// Starts `lunar serve` on one processor core if one is named.
     ///
     /// # Errors
-    /// It cannot be built or does not listen.
+    /// The server cannot be built or does not listen.
     pub fn start_on(core: Option<u16>, arguments: &[&str]) -> Result<Self> {
         Self::start_program(core, &binary()?, arguments)
     }
 
-    /// Likewise, of another build.
+    /// Starts `lunar serve` of another build.
     ///
     /// # Errors
-    /// It does not listen.
+    /// The server does not listen.
     pub fn start_program(core: Option<u16>, program: &Path, arguments: &[&str]) -> Result<Self> {
         let mut command = mortal(core, program);
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
         Self::start_command(command)
     }
 
-    /// `lunar target --config FILE`, once it listens.
+    /// Starts `lunar target --config FILE` and waits until it listens.
     ///
     /// # Errors
-    /// It does not listen.
+    /// The server does not listen.
     pub fn start_daemon(program: &Path, config: &Path) -> Result<Self> {
         let mut command = mortal(None, program);
         command.args(["target", "--config"]).arg(config);
@@ -57,19 +57,19 @@ impl Server {
             let line = line.ok()?;
             line.strip_prefix("listening on ").map(|address| address.trim().to_owned())
         });
-        // It may say more; the pipe must not fill.
+        // The server may print more, and the pipe must not fill.
         std::thread::spawn(move || lines.for_each(drop));
         let mut server = Self { child, address: String::new() };
         server.address = address.context("lunar does not listen")?;
         Ok(server)
     }
 
-    /// `127.0.0.1:PORT`.
+    /// Returns its address, `127.0.0.1:PORT`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The number of its process.
+    /// Returns the number of its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -82,7 +82,7 @@ impl Drop for Server {
     }
 }
 
-/// A command that runs `program`, on one processor core if one is named.
+/// Returns a command that runs `program`, on one processor core if one is named.
 pub fn pinned(core: Option<u16>, program: &Path) -> Command {
     let Some(core) = core else {
         return Command::new(program);
@@ -92,7 +92,8 @@ pub fn pinned(core: Option<u16>, program: &Path) -> Command {
     command
 }
 
-/// Likewise, for a server: it is gone with the thread that starts it, even by SIGKILL.
+/// Returns such a command for a server: its process ends with the thread that starts it, even by
+/// SIGKILL.
 pub fn mortal(core: Option<u16>, program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]);
@@ -103,7 +104,7 @@ pub fn mortal(core: Option<u16>, program: &Path) -> Command {
     command
 }
 
-/// Lets this process, and those it starts, open so many files more than usual.
+/// Raises the number of files that this process, and those it starts, may open by this many.
 ///
 /// # Errors
 /// The system does not grant them.
@@ -118,16 +119,17 @@ pub fn raise_open_files(more: u64) -> Result<()> {
     Ok(())
 }
 
-/// `LUNAR_BIN`, or what is built beside this program, anew, so that it is what the source says.
+/// Returns `LUNAR_BIN`, or rebuilds the binary beside this program, so that it matches the source.
 ///
 /// # Errors
-/// It cannot be built.
+/// The binary cannot be built.
 pub fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("LUNAR_BIN") {
         return Ok(path.into());
     }
     let mut build = Command::new(env!("CARGO"));
-    // What cargo tells those it runs: builds of crates that look at it would begin anew.
+    // Variables that cargo sets for the programs it runs: crates whose builds read them would be
+    // built anew.
     for (name, _) in std::env::vars_os() {
         let told = ["CARGO_MANIFEST", "CARGO_PKG", "CARGO_BIN", "CARGO_CRATE", "CARGO_PRIMARY"];
         if told.iter().any(|told| name.to_string_lossy().starts_with(told)) {

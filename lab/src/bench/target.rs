@@ -1,4 +1,4 @@
-//! The target against tgt, and against what is possible on this machine.
+//! The target against tgt, and against the ceilings of this machine.
 
 mod ask;
 mod cells;
@@ -25,11 +25,12 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// More rounds of a cell, at most, while raw TCP moves too far: as many as were asked for.
+/// Maximum number of additional rounds of a cell while raw TCP varies too much, as a multiple of
+/// its rounds.
 const EXTRA: usize = 1;
-/// So many times the rounds where they differ much.
+/// Factor of the number of rounds in cells whose rounds differ much.
 const SPREAD: usize = 2;
-/// A probe takes a tenth of the time that it is told: of so many turns.
+/// Number of turns whose time a probe gets; it uses a tenth of that time.
 const PROBED: u32 = 2;
 
 /// Cells of served disk, pattern, size and depth; in each round raw TCP is probed and all
@@ -48,34 +49,34 @@ pub struct Target {
     /// Rounds that count
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// How long each client measures in a round
+    /// Time that each client measures in a round
     #[arg(long, default_value_t = 1.0, value_parser = parse_seconds)]
     seconds: f64,
-    /// How long each runs before that
+    /// Warm-up of each client before that
     #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
     warm_up: f64,
-    /// Where files on a disk are made; their file system is what is measured
+    /// Folder of files on a disk; its file system is measured
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
-    /// Tell the cells, and measure nothing
+    /// List the cells, and measure nothing
     #[arg(long)]
     list: bool,
-    /// Measure nothing: take a run that `--json` wrote, and judge and show it again
+    /// Measure nothing: read a run that `--json` wrote, and judge and show it again
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// Goals of other parts: files whose member `goals` has rows like those of `--json`
     #[arg(long, value_name = "FILE")]
     goals_from: Vec<PathBuf>,
-    /// Write everything for programs
+    /// Write everything as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write one page with plots
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write a chapter for people
+    /// Write a chapter in Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Where flame graphs go: one for each lane whose goal was missed, sampled by perf
+    /// Folder of flame graphs: one for each lane whose goal was missed, sampled by perf
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "from")]
     profiles: Option<PathBuf>,
     /// Fail when more than two goals are missed, or one of the column tgt
@@ -84,7 +85,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Runs it.
+    /// Runs the measurements.
     ///
     /// # Errors
     /// Something cannot be built or started, a client fails, or `--strict` and goals are missed.
@@ -139,13 +140,13 @@ impl Target {
             print!("{}", text::cell_text(&cell));
             run.cells.push(cell);
             durability.clone_into(&mut run.durability);
-            // A run that is ended early is not lost: `--from` shows what there is.
+            // A run that is ended early is kept: `--from` shows its cells.
             self.keep(&run)
         })?;
         Ok(run)
     }
 
-    /// What cannot be written shall not be found out in half an hour.
+    /// Checks that outputs can be written, before the measurements take half an hour.
     fn check_outputs(&self) -> Result<()> {
         for path in [&self.json, &self.html, &self.markdown].into_iter().flatten() {
             files::check_writable(path)?;
@@ -153,7 +154,7 @@ impl Target {
         Ok(())
     }
 
-    /// Writes the run, as far as it is, for programs.
+    /// Writes the current state of the run as JSON.
     fn keep(&self, run: &Run) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
         files::write_whole(path, &format!("{}\n", serde_json::to_string(run)?))
@@ -183,14 +184,14 @@ impl Target {
     }
 }
 
-/// Streams that goals need: their rounds differ by a tenth and more where TCP is paced, as those of
-/// small requests do not.
+/// True for streams that goals need: their rounds differ by a tenth and more where TCP is paced,
+/// unlike those of small requests.
 fn is_spread(cell: &Cell) -> bool {
     cell.is_short && cell.ground() == cells::Ground::Stream
 }
 
-/// All cells, one after the other, each told when it is measured, with what was seen of durability
-/// so far.
+/// Measures all cells, one after the other, and passes each one to `tell` with the durability
+/// observed so far.
 fn measure_cells(
     cells: &[&Cell],
     programs: &Programs,
@@ -201,7 +202,7 @@ fn measure_cells(
     let ground = Ground::start()?;
     let mut asking = Asking::new(times);
     let mut durability = Vec::<Durability>::new();
-    // Cells of the same store stand side by side, and share its servers.
+    // Adjacent cells with the same store share its servers.
     let mut serving: Option<Serving> = None;
     for cell in cells {
         let mut current = match serving.take() {
@@ -225,7 +226,7 @@ fn measure_cells(
     Ok(())
 }
 
-/// Looks at the durability of those of a cell's contestants that were not looked at yet.
+/// Checks the durability of a cell's contestants that were not checked yet.
 fn look(serving: &mut Serving, cell: &Cell, known: &mut Vec<Durability>) -> Result<()> {
     if cell.store.place == Place::Memory || cell.is_shared {
         return Ok(());

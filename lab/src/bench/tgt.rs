@@ -1,4 +1,4 @@
-//! Debian's tgt on a free port, gone with its owner.
+//! Debian's tgt on a free port; it ends with its owner.
 
 use crate::bench::server::mortal;
 use anyhow::{Context, Result, ensure};
@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const START_MAX: Duration = Duration::from_secs(10);
-/// Variable that names the control socket, for tgtd and for tgtadm.
+/// Environment variable that names the control socket, for tgtd and for tgtadm.
 const CONTROL_VARIABLE: &str = "TGT_IPC_SOCKET";
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:tgt";
 
 /// A `tgtd` with one target. It ignores SIGTERM while a target is defined, so it is killed.
 pub struct Tgt {
     child: Child,
-    /// A folder with its control socket.
+    /// Folder with its control socket.
     control: PathBuf,
     address: String,
 }
 
-/// How a file is served. tgtadm(8): `--bsoflags`.
+/// Mode in which a file is served. tgtadm(8): `--bsoflags`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backing {
     /// `O_SYNC`: a write has returned when it is durable.
@@ -30,7 +30,7 @@ pub struct Backing {
 }
 
 impl Backing {
-    /// Options of `tgtadm`.
+    /// Returns the options of `tgtadm`.
     pub fn options(self) -> &'static [&'static str] {
         match (self.is_sync, self.is_direct) {
             (false, false) => &[],
@@ -40,7 +40,7 @@ impl Backing {
         }
     }
 
-    /// The backing store that asks the kernel asynchronously, past the page cache.
+    /// Returns the options of the backing store with asynchronous I/O, past the page cache.
     pub fn aio() -> &'static [&'static str] {
         &["--bstype", "aio"]
     }
@@ -50,19 +50,20 @@ impl Tgt {
     /// Serves `file` as LUN 1, on one processor core if one is named.
     ///
     /// # Errors
-    /// It is not installed, does not start or refuses the target.
+    /// tgt is not installed, does not start or refuses the target.
     pub fn start(core: Option<u16>, file: &Path) -> Result<Self> {
         Self::start_with(core, file, Backing::default().options())
     }
 
-    /// Likewise, with options of `tgtadm` for the backing store.
+    /// Serves `file` with options of `tgtadm` for the backing store.
     ///
     /// # Errors
-    /// Likewise.
+    /// tgt is not installed, does not start or refuses the target.
     pub fn start_with(core: Option<u16>, file: &Path, options: &[&str]) -> Result<Self> {
         let number = own_number();
         let control = control_folder(number)?;
-        // Not one of those that the system gives to clients: one could have it before tgt does.
+        // The port is outside of the range that the system gives to clients, which could take it
+        // before tgt does.
         let address = format!("127.0.0.1:{}", 20_000 + number % 12_000);
         let child = mortal(core, Path::new("tgtd"))
             .args(["-f", "--iscsi", &format!("portal={address}")])
@@ -81,12 +82,12 @@ impl Tgt {
         Ok(tgt)
     }
 
-    /// `iscsi://127.0.0.1:PORT/TARGET/1`.
+    /// Returns the URL `iscsi://127.0.0.1:PORT/TARGET/1`.
     pub fn url(&self) -> String {
         format!("iscsi://{}/{TARGET}/1", self.address)
     }
 
-    /// The number of its process.
+    /// Returns the number of its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -114,7 +115,7 @@ impl Tgt {
 }
 
 /// Makes the folder of a control socket. A control port is a socket named by number, and any number
-/// may be that of a tgtd of somebody else, which would be told what is meant for ours.
+/// may be in use by another user's tgtd, which would receive the commands for ours.
 fn control_folder(number: u32) -> Result<PathBuf> {
     let name = format!("lunar-bench-tgt-{}-{number}", std::process::id());
     let folder = std::env::temp_dir().join(name);
@@ -122,7 +123,7 @@ fn control_folder(number: u32) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A number of this process' own, another for each.
+/// Returns a number unique to this process and call.
 fn own_number() -> u32 {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     (std::process::id() % 3_000) * 10 + STARTED.fetch_add(1, Relaxed) % 10

@@ -1,4 +1,4 @@
-//! Reports of made-up runs.
+//! Tests with reports of made-up runs.
 
 use super::*;
 use crate::profiles::PROFILES;
@@ -26,8 +26,8 @@ fn runs() -> Vec<Run> {
     ]
 }
 
-/// Goal: a test is covered by the first profile on which it passed and said nothing else; what is
-/// not covered is named with the tool's line, from where it was not skipped.
+/// Goal: a test is covered by the first profile on which it passed without another message; an
+/// uncovered test is listed with the tool's line, from a profile that did not skip it.
 #[test]
 fn what_is_covered() {
     let runs = runs();
@@ -46,8 +46,8 @@ fn what_is_covered() {
     }
 }
 
-/// Goal: a run compared with its own report is no worse; each test that falls is named, on its
-/// profile and in the union; a profile or a suite that is new is no worse than nothing.
+/// Goal: a run compared with its own report is no worse; each test with a worse result is named, on
+/// its profile and in the union; a new profile or suite does not count as worse.
 #[test]
 fn a_run_is_compared_test_by_test() -> Result<()> {
     let mut runs = runs();
@@ -76,7 +76,7 @@ fn a_run_is_compared_test_by_test() -> Result<()> {
     Ok(())
 }
 
-/// Goal: only what is excused is clean, with that very outcome, on that very profile.
+/// Goal: a result is excused only with that exact outcome on that exact profile.
 #[test]
 fn excuses_are_exact() {
     let known = |outcome| result("SCSI.GetLBAStatus", "UnmapSingle", outcome, "line");

@@ -1,4 +1,4 @@
-//! PDUs on their way through the relay: where each ends, and of which kind it is.
+//! PDUs in the relay: the end and the kind of each.
 //!
 //! Written from RFC 7143 alone and independent of the crates that it tests.
 
@@ -10,12 +10,12 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// Basic header segment, RFC 7143 §11.2.1.
 pub const HEADER_BYTES: usize = 48;
 const DIGEST_BYTES: usize = 4;
-/// RFC 7143 §11.5.
+/// Task Management Function Response. RFC 7143 §11.5.
 const MANAGEMENT_RESPONSE: u8 = 0x22;
-/// RFC 7143 §11.15.
+/// Logout Response. RFC 7143 §11.15.
 const LOGOUT_RESPONSE: u8 = 0x26;
 
-/// What a PDU is, as far as it matters where a connection breaks.
+/// Kind of a PDU, as far as it matters for the place of a cut.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[allow(missing_docs)] // each is the PDU of that name
 pub enum Kind {
@@ -25,7 +25,7 @@ pub enum Kind {
     CommandRead,
     /// A SCSI Command that writes, with immediate data.
     CommandImmediate,
-    /// A SCSI Command that writes and brings no data.
+    /// A SCSI Command that writes, without immediate data.
     CommandWrite,
     /// A SCSI Command that moves no data.
     CommandOther,
@@ -44,7 +44,7 @@ pub enum Kind {
     LogoutResponse,
     AsyncMessage,
     Reject,
-    /// No PDU that RFC 7143 knows.
+    /// An opcode that RFC 7143 does not define.
     Unknown,
 }
 
@@ -59,26 +59,26 @@ impl fmt::Display for Kind {
 pub struct Passing {
     /// Header, header segments, digests, data, padding.
     pub bytes: Vec<u8>,
-    /// Where the data segment lies in them.
+    /// Range of the data segment in `bytes`.
     pub data: std::ops::Range<usize>,
-    /// What it is.
+    /// Kind of the PDU.
     pub kind: Kind,
 }
 
-/// What a login said of how PDUs look afterwards.
+/// Negotiated values that determine the form of the PDUs after a login.
 #[derive(Clone, Debug, Default)]
 pub struct Dialogue {
-    /// The full feature phase has begun.
+    /// True once the full feature phase has begun.
     pub full_feature: bool,
-    /// HeaderDigest is CRC32C.
+    /// True if HeaderDigest is CRC32C.
     pub header_digest: bool,
-    /// DataDigest is CRC32C.
+    /// True if DataDigest is CRC32C.
     pub data_digest: bool,
     text: Vec<u8>,
 }
 
 impl Dialogue {
-    /// Takes note of a Login Response. RFC 7143 §11.13.
+    /// Reads a Login Response. RFC 7143 §11.13.
     pub fn hear(&mut self, pdu: &Passing) {
         if pdu.kind != Kind::LoginResponse {
             return;
@@ -92,7 +92,7 @@ impl Dialogue {
         }
     }
 
-    /// The target answered with this pair.
+    /// True if the target answered with this pair.
     fn chose(&self, pair: &[u8]) -> bool {
         self.text.split(|byte| *byte == 0).any(|told| told == pair)
     }
@@ -106,7 +106,7 @@ pub async fn read(
 ) -> Option<Passing> {
     let mut bytes = vec![0; HEADER_BYTES];
     from.read_exact(&mut bytes).await.ok()?;
-    // Asked after the header came: what was said before it counts.
+    // Read after the header has arrived, so that a login response sent before it counts.
     let now = dialogue.borrow().clone();
     let protected = now.full_feature && !matches!(bytes[0] & 0x3f, 0x03 | 0x23);
     let header_digest = if protected && now.header_digest { DIGEST_BYTES } else { 0 };
@@ -165,7 +165,8 @@ mod tests {
         pdu
     }
 
-    /// Goal: PDUs are told apart also when digests follow their parts; the login says whether.
+    /// Goal: PDUs are separated correctly also with digests after their parts, as the login
+    /// negotiated.
     #[test]
     fn pdus_end_where_they_end() {
         let mut stream = login_response(0x04, b"HeaderDigest=CRC3");

@@ -6,8 +6,8 @@ fn disk(ledger: &Ledger, contents: &[Content]) -> Vec<u8> {
     blocks.flat_map(|(lba, content)| content.bytes(lba, ledger.block_bytes())).collect()
 }
 
-/// Goal: before a promise old and new are right, after it only the new; torn never, where a
-/// block is a sector.
+/// Goal: before a promise the old and the new content are admissible, after it only the new one; a
+/// block of one sector is never torn.
 #[test]
 fn old_or_new_until_promised() {
     use Content::{Stamp, Zeroes};
@@ -37,7 +37,7 @@ fn old_or_new_until_promised() {
     ledger.check(&disk(&ledger, &[Stamp(2), Zeroes])).unwrap_err();
 }
 
-/// Goal: a block of several sectors may be torn between them, of what may be there.
+/// Goal: a block of several sectors may be torn between sectors of admissible versions.
 #[test]
 fn long_blocks_are_torn_between_sectors_only() {
     use Content::{Same, Stamp};
@@ -52,8 +52,8 @@ fn long_blocks_are_torn_between_sectors_only() {
     ledger.check(&found).unwrap_err();
 }
 
-/// Goal: either of two overlapping writes is admissible, and what both overwrote is not; a read
-/// while no write is under way shows which one came last.
+/// Goal: either of two overlapping writes is admissible, and the content that both overwrote is
+/// not; a read while no write is under way shows which one came last.
 #[test]
 fn overlapping_writes_are_ordered_by_a_later_read() {
     use Content::{Stamp, Zeroes};

@@ -13,14 +13,14 @@ pub enum Client {
     Java,
 }
 
-/// What the relay does to connections.
+/// Interference of the relay with connections.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Network {
-    /// Passes everything on.
+    /// Passes all PDUs on.
     Sound,
     /// Cuts connections, one after the other.
     Cut,
-    /// Cuts connections and turns bits of data over, which digests detect.
+    /// Cuts connections and inverts bits of data, which digests detect.
     CutAndDamaged,
 }
 
@@ -37,7 +37,7 @@ pub struct Case {
 
 /// The LUN that is a file on this machine.
 pub const DISK: u16 = 0;
-/// Commands that a client reads with until it has opened a disk, at most.
+/// Maximum number of commands that a client reads with until it has opened a disk.
 const OPENING_COMMANDS_MAX: u32 = 20;
 const LUNS: [&str; 3] = ["iblock", "fileio", "ramdisk"];
 
@@ -103,9 +103,9 @@ impl Case {
         if is_late { self.access.late_target() } else { self.access.target() }
     }
 
-    /// The cuts while a LUN is written, in this order: before a command, within its data, within
-    /// the login that follows, before a response, within an R2T, before a login response, and one
-    /// after which the target keeps the connection.
+    /// Returns the cuts while a LUN is written, in this order: before a command, within its data,
+    /// within the login that follows, before a response, within an R2T, before a login response,
+    /// and one after which the target keeps the connection.
     pub fn cuts_of_writes(&self, random: &mut Random) -> Vec<Cut> {
         let late = Manner::Linger(Duration::from_millis(200));
         self.cuts(
@@ -122,7 +122,7 @@ impl Case {
         )
     }
 
-    /// The cuts while a LUN is read.
+    /// Returns the cuts while a LUN is read.
     pub fn cuts_of_reads(&self, random: &mut Random) -> Vec<Cut> {
         let late = Manner::Linger(Duration::from_millis(200));
         self.cuts(
@@ -144,7 +144,8 @@ impl Case {
             let skip = match kind {
                 // The next login is the only one.
                 Kind::LoginRequest | Kind::LoginResponse => 0,
-                // A client that loses its connection while it opens a disk gives up, as it may.
+                // A client that loses its connection while it opens a disk gives up, which is
+                // permitted.
                 Kind::CommandRead if at == 0 => OPENING_COMMANDS_MAX + random.below(3) as u32,
                 _ => random.below(4) as u32,
             };
@@ -153,7 +154,7 @@ impl Case {
         places.iter().enumerate().map(&mut cut).collect()
     }
 
-    /// The bit of data that is turned over in a PDU of this kind, if any.
+    /// Returns the bit of data to invert in a PDU of this kind, if any.
     pub fn flip(&self, random: &mut Random, kind: Kind) -> Option<Flip> {
         (self.network == Network::CutAndDamaged).then(|| {
             let opening = if kind == Kind::DataIn { OPENING_COMMANDS_MAX } else { 0 };

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::fmt;
 use std::time::Instant;
 
-/// Bytes that are copied to a LUN.
+/// Length of the data that is copied to a LUN.
 const COPY_BYTES: usize = 8 << 20;
 const BENCH_BYTES: &str = "8M";
 
@@ -27,12 +27,12 @@ struct Stage {
 }
 
 /// Runs the cases whose names contain all of `words`, prints the result of each, and returns
-/// whether all passed. A case fails if the guest's kernel reports a fault that is not known
-/// meanwhile. `folder` holds what `lab/kernel/fetch` has made.
+/// whether all passed. A case fails if the guest's kernel reports an unknown fault meanwhile.
+/// `folder` holds the files that `lab/kernel/fetch` has made.
 ///
 /// # Errors
-/// The guest does not start or does not end, its kernel's reports are not seen, or no case has such
-/// a name.
+/// The guest does not start or does not end, its kernel's reports do not reach the console, or no
+/// case has such a name.
 pub fn main(folder: &str, words: &[String]) -> Result<bool> {
     let scratch = Scratch::new("lio")?;
     let clients = Clients::find(&scratch)?;
@@ -75,7 +75,7 @@ pub fn main(folder: &str, words: &[String]) -> Result<bool> {
     Ok(failed == 0)
 }
 
-/// One thing that is checked.
+/// A kind of check.
 enum Check {
     Discovery,
     Algorithms,
@@ -136,9 +136,9 @@ impl Stage {
         Ok(told)
     }
 
-    /// Checks that a report of the kernel would have been seen, and ends the guest.
+    /// Checks that a report of the kernel would have been detected, and ends the guest.
     fn end(&mut self) -> Result<()> {
-        // Of the time since the last case.
+        // Reports since the last case.
         self.judge_reports()?;
         self.guest.provoke_report()?;
         let new = self.new_reports()?;
@@ -207,7 +207,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Copies the LUN to a file and compares the file with what the LUN holds.
+    /// Copies the LUN to a file and compares the file with the content of the LUN.
     fn read(&self, case: &Case, url: &str, cutter: &Cutter, random: &mut Random) -> Result<()> {
         let flip = case.flip(random, Kind::DataIn);
         let (wanted, seed) = (self.scratch.path("source"), random.next_u64());
@@ -287,7 +287,7 @@ impl Stage {
         Case { client, connections: 1, access, digests: false, network, lun: DISK }
     }
 
-    /// Logs in with each CHAP algorithm that both sides have.
+    /// Logs in with each CHAP algorithm that both sides support.
     fn each_algorithm(&self) -> Result<String> {
         let url = url(&Self::case(Client::Rust, Access::Mutual), &self.guest.address());
         for algorithm in ["md5", "sha-1", "sha-256", "sha3-256"] {

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use std::time::Duration;
 
 const SETUP_MAX: Duration = Duration::from_secs(60);
-/// How long a client may run, with the time to log in again after lost connections.
+/// Longest run of a client, including logins after lost connections.
 const CLIENT_MAX: Duration = Duration::from_secs(300);
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const COPY_JAR: &str = "java/examples/target/lunar-copy.jar";
@@ -32,10 +32,10 @@ pub struct Proof<'a> {
 }
 
 impl Clients {
-    /// Finds them: `LUNAR_BIN` and `LUNAR_COPY_JAR`, or those of this checkout.
+    /// Finds the programs: `LUNAR_BIN` and `LUNAR_COPY_JAR`, or those of this checkout.
     ///
     /// # Errors
-    /// One is not built.
+    /// A program is not built.
     pub fn find(scratch: &Scratch) -> Result<Self> {
         let home = must(&format!("{ROOT}/scripts/java"), &[], SETUP_MAX)?;
         let jar = std::env::var("LUNAR_COPY_JAR").unwrap_or(format!("{ROOT}/{COPY_JAR}"));
@@ -57,7 +57,7 @@ impl Clients {
     /// Runs `lunar ARGUMENTS`.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn lunar(&self, arguments: &[&str], proof: Proof<'_>) -> Result<Finished> {
         let mut all = arguments.to_vec();
         if proof.access != Access::Open {
@@ -73,7 +73,7 @@ impl Clients {
     /// Runs `lunar-copy ARGUMENTS`; the URL names the user, the environment holds the secret.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn lunar_copy(&self, arguments: &[&str], proof: Proof<'_>) -> Result<Finished> {
         let secret = std::fs::read_to_string(proof.secret)?;
         let secret = format!("LUNAR_CHAP_SECRET={secret}");
@@ -89,7 +89,7 @@ impl Clients {
     /// Copies a file to a LUN, or a LUN to a file.
     ///
     /// # Errors
-    /// The client fails; the message holds all it wrote.
+    /// The client fails; the message holds its output.
     pub fn copy(&self, case: &Case, from: &str, to: &str) -> Result<()> {
         let connections = case.connections.to_string();
         let (mut all, proof) =
@@ -108,7 +108,7 @@ impl Clients {
 
 /// Returns the URL of the LUN that a case uses.
 pub fn url(case: &Case, address: &str) -> String {
-    // The Rust client is told the user by an option.
+    // The Rust client takes the user from an option.
     let is_named = case.client == Client::Java && case.access != Access::Open;
     let user = if is_named { format!("{USER}@") } else { String::new() };
     let query = if case.digests { "?header_digest=crc32c&data_digest=crc32c" } else { "" };
@@ -118,7 +118,7 @@ pub fn url(case: &Case, address: &str) -> String {
 /// Checks that a client succeeded.
 ///
 /// # Errors
-/// The client failed or took too long; the message holds all it wrote.
+/// The client failed or took too long; the message holds its output.
 pub fn succeeded(what: &str, finished: &Finished) -> Result<()> {
     ensure!(
         finished.end != End::TimedOut,

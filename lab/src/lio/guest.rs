@@ -1,4 +1,4 @@
-//! The guest that runs LIO: start, console, end.
+//! The guest that runs LIO: its start, console and end.
 
 use super::kernel_log::{Report, reports};
 use crate::ports::free_port;
@@ -10,27 +10,27 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The guest is killed after this time.
+/// Time after which the guest is killed.
 const GUEST_SECONDS_MAX: u64 = 1800;
-/// Polls of the console until LIO has started, or a line is there. A count and not a time: the
-/// processes may be stopped for a while.
+/// Maximum number of polls of the console until LIO has started, or a line is there. A count and
+/// not a time, since the processes may be stopped for a while.
 const POLLS_MAX: usize = 30_000;
 const POLL: Duration = Duration::from_millis(20);
 const STOP_MAX: Duration = Duration::from_secs(60);
-/// Lines of the console in a message.
+/// Maximum number of console lines in a message.
 const CONSOLE_LINES_MAX: usize = 20;
-/// Lines of every login: keys of ours that LIO does not know, which it answers with NotUnderstood
-/// (RFC 7143 §6.2).
+/// Console lines of every login: keys of ours that LIO does not support, which it answers with
+/// NotUnderstood (RFC 7143 §6.2).
 const USUAL_LINES: &[&str] =
     &["Unable to locate key \"TaskReporting\"", "Unable to locate key \"iSCSIProtocolLevel\""];
 
-/// Bytes of each of its disks.
+/// Length of each of its disks in bytes.
 pub const DISK_BYTES: usize = 16 << 20;
 pub const USER: &str = "kernel";
 pub const SECRET: &str = "first-kernel-secret";
 pub const MUTUAL_USER: &str = "lio";
 pub const MUTUAL_SECRET: &str = "second-kernel-secret";
-/// The line by which the guest's script pretends a fault of the kernel.
+/// Line with which the guest's script simulates a fault of the kernel.
 pub const PRETENDED_FAULT: &str = "refcount_t: a report to be seen";
 const TARGETS: &str = "iqn.2026-11.org.lunarsan.test:lio";
 
@@ -74,8 +74,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots the guest. `folder` holds what `lab/kernel/fetch` has made; the guest's disk is in
-    /// `scratch`.
+    /// Boots the guest. `folder` holds the files that `lab/kernel/fetch` has made; the guest's disk
+    /// is in `scratch`.
     ///
     /// # Errors
     /// The targets are not ready in time; the message holds the console.
@@ -84,7 +84,7 @@ impl Guest {
         File::create(&disk)?.set_len(DISK_BYTES as u64)?;
         let (port, end_port, report_port) = (free_port()?, free_port()?, free_port()?);
         let console = PathBuf::from(folder).join("lio.log");
-        // The console of an earlier run would be taken for this one's.
+        // Removes the console of an earlier run, which would be taken for this one's.
         File::create(&console).with_context(|| console.display().to_string())?;
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/kernel/guest");
         let arguments = [
@@ -119,13 +119,13 @@ impl Guest {
         bail!("LIO has not started: {}\n{}", self.server.log(), self.console())
     }
 
-    /// Returns `127.0.0.1:PORT`, which leads to its portal.
+    /// Returns the address `127.0.0.1:PORT`, which leads to its portal.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Returns the path of the file that is LUN 0 of each target. The guest does not cache it: what
-    /// one side writes, the other side reads.
+    /// Returns the path of the file that is LUN 0 of each target. The guest does not cache it:
+    /// writes of one side are visible to the other.
     pub fn disk(&self) -> &str {
         &self.disk
     }
@@ -141,7 +141,7 @@ impl Guest {
         String::from_utf8_lossy(&std::fs::read(&self.console).unwrap_or_default()).into_owned()
     }
 
-    /// Returns how many lines its console has.
+    /// Returns the number of lines on its console.
     pub fn console_lines(&self) -> usize {
         self.console().lines().count()
     }
@@ -154,12 +154,12 @@ impl Guest {
         lines[lines.len().saturating_sub(CONSOLE_LINES_MAX)..].join("\n")
     }
 
-    /// Returns what its kernel has reported since the start.
+    /// Returns the reports of its kernel since the start.
     pub fn reports(&self) -> Vec<Report> {
         reports(&self.console())
     }
 
-    /// Has its kernel print [`PRETENDED_FAULT`], and waits for the report.
+    /// Makes the guest's kernel print [`PRETENDED_FAULT`], and waits for the report.
     ///
     /// # Errors
     /// The report is not on the console in time.
@@ -179,7 +179,7 @@ impl Guest {
     /// Returns whether the guest runs; its kernel may have crashed.
     ///
     /// # Errors
-    /// The system refuses to tell.
+    /// The system does not return the status.
     pub fn is_running(&mut self) -> Result<bool> {
         self.server.is_running()
     }

@@ -3,7 +3,7 @@
 /// Lines that begin and end a warning of the kernel, with its call trace between them.
 const WARNING_BEGIN: &str = "------------[ cut here ]------------";
 const WARNING_END: &str = "---[ end trace";
-/// Texts by which a line outside of a warning is taken for the report of a fault.
+/// Texts that mark a line outside of a warning as the report of a fault.
 const MARKS: &[&str] = &[
     "BUG:",
     "kernel BUG at",
@@ -21,25 +21,24 @@ const MARKS: &[&str] = &[
     "Out of memory",
     "page allocation failure",
     "Call Trace:",
-    // Reports may be among them.
+    // Reports may be among the dropped messages.
     "printk messages dropped",
 ];
 
-/// A fault of LIO that is known and costs its initiators nothing: a warning that consists of these
-/// parts.
+/// A known fault of LIO that does not harm its initiators: a warning that consists of these parts.
 struct KnownFault {
     name: &'static str,
-    /// The first line after the beginning, if it is not the line with the place.
+    /// First line after the beginning, if it is not the line with the place.
     message: Option<&'static str>,
-    /// The source file, and the function that warns.
+    /// Source file, and the function that warns.
     file: &'static str,
     function: &'static str,
-    /// Functions that have to be in the call trace, innermost first.
+    /// Functions that must be in the call trace, innermost first.
     callers: &'static [&'static str],
 }
 
-/// A command is released while its connection still lists it: by the completion of the command,
-/// then again by the end of the connection. Each of the two warns.
+/// Known faults: a command is released while its connection still lists it, by the completion of
+/// the command, then again by the end of the connection. Each of the two warns.
 const KNOWN_FAULTS: &[KnownFault] = &[
     KnownFault {
         name: "release of a listed command",
@@ -64,7 +63,7 @@ pub struct Report {
     pub lines: Vec<String>,
     /// The name of the known fault that it reports.
     pub known: Option<&'static str>,
-    /// The end of this warning is not there, or not yet.
+    /// True if the end of this warning is missing, or not printed yet.
     pub is_cut_short: bool,
 }
 
@@ -73,14 +72,13 @@ pub fn known_faults() -> impl Iterator<Item = &'static str> {
     KNOWN_FAULTS.iter().map(|fault| fault.name)
 }
 
-/// Returns the reports in `console`, in their order. Only the last one may be one whose rest is
-/// still to come.
+/// Returns the reports in `console`, in their order. Only the last one may be incomplete.
 pub fn reports(console: &str) -> Vec<Report> {
     let mut reports = Vec::new();
     let mut warning: Option<Vec<String>> = None;
     for line in console.lines().filter_map(message) {
         if line == WARNING_BEGIN {
-            // A warning within a warning is no known one.
+            // A warning within a warning is not a known fault.
             reports.extend(warning.replace(Vec::new()).map(unknown));
         } else if let Some(lines) = &mut warning {
             lines.push(line.to_owned());
@@ -96,7 +94,7 @@ pub fn reports(console: &str) -> Vec<Report> {
 }
 
 /// Returns the message of a line of the kernel. The line begins with a time in brackets, unless it
-/// says that lines are missing.
+/// reports missing lines.
 fn message(line: &str) -> Option<&str> {
     if line.starts_with("** ") {
         return Some(line);
@@ -142,7 +140,7 @@ impl KnownFault {
             callers.next_if(|caller| is_function(line.trim_start(), caller));
             marks += usize::from(MARKS.iter().any(|mark| line.contains(mark)));
         }
-        // The one mark is that of the call trace.
+        // The only mark is that of the call trace.
         callers.peek().is_none() && marks == 1
     }
 }
@@ -157,15 +155,14 @@ fn is_function(place: &str, function: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The console of a guest whose LIO closed a session on a wrong data digest: both known
-    /// warnings.
+    /// Console of a guest whose LIO closed a session on a wrong data digest: both known warnings.
     const KNOWN: &str = include_str!("../../../testdata/lio-known-faults.log");
 
     fn names(console: &str) -> Vec<Option<&'static str>> {
         reports(console).iter().map(|report| report.known).collect()
     }
 
-    /// Replaces a text that has to be there.
+    /// Replaces a text that must exist.
     fn with(from: &str, to: &str) -> String {
         assert!(KNOWN.contains(from), "{from}");
         KNOWN.replace(from, to)
@@ -175,7 +172,7 @@ mod tests {
     fn known_faults_are_told_by_name() {
         let known: Vec<_> = known_faults().map(Some).collect();
         assert_eq!(names(KNOWN), known);
-        // As the serial line ends lines, and twice.
+        // The log twice, with the line ends of the serial line.
         let twice = format!("{KNOWN}{KNOWN}").replace('\n', "\r\n");
         assert_eq!(names(&twice), [known.clone(), known].concat());
         assert_eq!(names("[    9.584368] Unable to load target_core_iblock\nGUEST: ready\n"), []);

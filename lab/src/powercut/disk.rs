@@ -1,4 +1,4 @@
-//! The disk as tests hold it: where it is mounted, when its power goes, what else it does.
+//! The disk as tests use it: its mount point, its power cuts and its faults.
 
 use super::faults::{Faults, Operation, Refusal};
 use super::fuse::Glue;
@@ -13,28 +13,28 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The room of a new disk.
+/// Capacity of a new disk.
 const ROOM_BYTES: u64 = 1 << 30;
 
-/// What mount(8) shows as the device.
+/// Device name that mount(8) shows.
 const SOURCE: &str = "lunar-powercut";
 
-/// A call that is held looks as often whether it still is, should nobody tell it.
+/// Interval at which a held call checks its state, if it receives no notification.
 const HELD_POLL: Duration = Duration::from_secs(5);
 
-/// How often a wait looks again.
+/// Interval of polls.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What the file system is at the moment.
+/// Current state of the file system.
 pub(super) struct State {
     pub(super) volume: Volume,
     pub(super) faults: Faults,
-    /// Grows with each cut. What was opened before one is of no use after it.
+    /// Number of cuts so far. A handle opened before a cut is invalid after it.
     pub(super) epoch: u64,
     pub(super) random: Random,
 }
 
-/// The state, and who waits for it.
+/// The state, and a condition variable for waiting calls.
 pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
@@ -45,7 +45,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a call, or has it refused: at once, or on a thread of its own when it is to wait.
+    /// Executes or refuses a call: at once, or on a thread of its own if the call has to wait.
     pub(super) fn run(
         self: &Arc<Self>,
         operation: Operation,
@@ -74,7 +74,7 @@ impl Shared {
         });
     }
 
-    /// Until the time has come and nothing holds the call, or the power is gone.
+    /// Waits until the time has come and the call is not held, or the power is off.
     fn wait(&self, operation: Operation, epoch: u64, due: Instant) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         loop {
@@ -91,7 +91,7 @@ impl Shared {
     }
 }
 
-/// A mounted disk. Dropping it unmounts it; what is still held is let go, with an error.
+/// A mounted disk. Dropping it unmounts it; held calls end with an error.
 pub struct PowerCutDisk {
     shared: Arc<Shared>,
     session: Option<BackgroundSession>,
@@ -99,11 +99,11 @@ pub struct PowerCutDisk {
 }
 
 impl PowerCutDisk {
-    /// Mounts an empty one; `name` helps a reader of a failure.
+    /// Mounts an empty disk; `name` identifies it in failures.
     ///
     /// # Errors
-    /// There is no /dev/fuse, or it may not be used: as another user than root it takes
-    /// fusermount3 (`scripts/setup test` installs it).
+    /// There is no /dev/fuse, or it may not be used: other users than root need fusermount3
+    /// (`scripts/setup test` installs it).
     pub fn mount(name: &str) -> Result<Self> {
         ensure!(
             Path::new("/dev/fuse").exists(),
@@ -126,48 +126,50 @@ impl PowerCutDisk {
         Ok(Self { shared, session: Some(session), mount })
     }
 
-    /// The path of a file on it, as text for a command line.
+    /// Returns the path of a file on the disk, as text for a command line.
     pub fn path(&self, name: &str) -> String {
         self.mount.path(name)
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn folder(&self) -> &Path {
         self.mount.folder()
     }
 
-    /// The power goes: every call fails from now on, also those that hang.
+    /// Turns the power off: every call fails from now on, also held ones.
     pub fn freeze(&self) {
         self.shared.lock().faults.freeze();
         self.shared.changed.notify_all();
     }
 
-    /// It goes after so many more changes (writes, syncs, new names) and before the next.
+    /// Turns the power off after this many more changes (writes, syncs, new names) and before the
+    /// next.
     pub fn freeze_after(&self, changes: u64) {
         self.shared.lock().faults.freeze_after(changes);
     }
 
-    /// Whether the power is gone.
+    /// True while the power is off.
     pub fn is_frozen(&self) -> bool {
         self.shared.lock().faults.is_frozen()
     }
 
-    /// The power is back: what was synced is there, and of the rest what this seed leaves: 0
-    /// nothing, 1 all, others some. What was opened before is of no use any more; faults are over.
-    /// End the programs that use it between [`Self::freeze`] and this.
+    /// Turns the power on again: synced data is there, and of the remaining data the part that this
+    /// seed selects: 0 none, 1 all, others some. Handles opened before are invalid; faults are
+    /// over. The programs that use the disk must end between [`Self::freeze`] and this call.
     pub fn cut(&self, seed: u64) {
         let volume = self.volume();
         self.cut_from(volume, seed);
     }
 
-    /// The same from a moment that was taken before, so that one moment has several futures.
+    /// Turns the power on again from a state that was taken before, so that one state has several
+    /// futures.
     pub fn cut_from(&self, mut volume: Volume, seed: u64) {
         volume.cut(seed);
         self.go_on_from(volume);
     }
 
-    /// Back to a moment, as if only the programs that used the disk had ended there: nothing is
-    /// lost, and nothing the more durable.
+    /// Returns to a state, as if only the programs that used the disk had ended there: no data is
+    /// lost, and none becomes more durable.
     pub fn go_on_from(&self, volume: Volume) {
         let mut state = self.shared.lock();
         state.volume = volume;
@@ -177,15 +179,15 @@ impl PowerCutDisk {
         self.shared.changed.notify_all();
     }
 
-    /// All that is on it and under way to it at this moment.
+    /// Returns the current state, durable and not.
     pub fn volume(&self) -> Volume {
         self.shared.lock().volume.clone()
     }
 
-    /// What would be found in a file if the power went now.
+    /// Returns the content of a file if the power was cut now.
     ///
     /// # Errors
-    /// It would not be there.
+    /// The file would not exist.
     pub fn after_cut(&self, seed: u64, name: &str) -> Result<Vec<u8>> {
         let mut volume = self.volume();
         volume.cut(seed);
@@ -205,18 +207,18 @@ impl PowerCutDisk {
         self.shared.lock().volume.set_sector_bytes(bytes);
     }
 
-    /// Calls of this kind fail until [`Self::heal`].
+    /// Makes calls of this kind fail until [`Self::heal`].
     pub fn fail(&self, operation: Operation, errno: Errno) {
         self.shared.lock().faults.fail(operation, errno, false);
     }
 
-    /// The next call of this kind fails. Of a sync: what was written is on the disk in part at
-    /// best, and the next sync will not complain.
+    /// Makes the next call of this kind fail. If it is a sync, at most a part of the written data
+    /// is on the disk, and the next sync will not report an error.
     pub fn fail_once(&self, operation: Operation, errno: Errno) {
         self.shared.lock().faults.fail(operation, errno, true);
     }
 
-    /// Bytes of a file that cannot be read (EIO), whatever else is read with them.
+    /// Makes these bytes of a file unreadable (EIO), also as a part of a longer read.
     ///
     /// # Errors
     /// There is no such file.
@@ -227,36 +229,36 @@ impl PowerCutDisk {
         Ok(())
     }
 
-    /// Each call of this kind takes so long at least.
+    /// Makes each call of this kind take at least this long.
     pub fn slow(&self, operation: Operation, delay: Duration) {
         self.shared.lock().faults.delay(operation, delay);
     }
 
-    /// Calls of this kind hang until the result is dropped, or the power is gone. A process that
-    /// hangs so cannot be killed, as with a real disk.
+    /// Makes calls of this kind hang until the result is dropped, or the power is off. A process
+    /// that hangs so cannot be killed, as with a real disk.
     pub fn hold(&self, operation: Operation) -> Held<'_> {
         self.shared.lock().faults.hold(operation, true);
         Held { disk: self, operation }
     }
 
-    /// Another amount of room: what does not fit gives ENOSPC.
+    /// Changes the capacity: a write beyond it gives ENOSPC.
     pub fn set_room(&self, bytes: u64) {
         self.shared.lock().volume.set_room(bytes);
     }
 
-    /// No faults any more, and calls that were held go on.
+    /// Ends all faults, and lets held calls continue.
     pub fn heal(&self) {
         self.shared.lock().faults.heal();
         self.shared.changed.notify_all();
     }
 
-    /// How many calls of this kind were made since the last cut.
+    /// Returns the number of calls of this kind since the last cut.
     pub fn calls(&self, operation: Operation) -> u64 {
         self.shared.lock().faults.calls(operation)
     }
 }
 
-/// Unmounts what tests left that were killed.
+/// Unmounts the disks of tests that were killed.
 fn clear_up() {
     loop_device::clear_up();
     for path in mounts_of(SOURCE) {
@@ -267,17 +269,17 @@ fn clear_up() {
     }
 }
 
-/// Calls of one kind hang as long as this lives.
+/// Guard: calls of one kind hang as long as it lives.
 pub struct Held<'a> {
     disk: &'a PowerCutDisk,
     operation: Operation,
 }
 
 impl Held<'_> {
-    /// Waits until so many calls hang.
+    /// Waits until this many calls hang.
     ///
     /// # Errors
-    /// They do not, within `limit`.
+    /// Fewer calls hang within `limit`.
     pub fn wait_for(&self, calls: usize, limit: Duration) -> Result<()> {
         let until = Instant::now() + limit;
         loop {
@@ -303,7 +305,7 @@ impl Drop for PowerCutDisk {
         self.freeze();
         let Some(session) = self.session.take() else { return };
         if let Err(error) = session.umount_and_join() {
-            // Something still uses it: it goes when that ends.
+            // The disk is still in use: it is removed when that ends.
             eprintln!("{}: {error}", self.mount.folder().display());
             unmount_lazily(&self.mount.path(""));
         }

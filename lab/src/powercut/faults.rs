@@ -1,4 +1,4 @@
-//! What a disk does besides: it fails, is slow, hangs, and loses its power at some moment.
+//! Faults of a disk: errors, delays, hanging calls, and power cuts at a chosen moment.
 
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -22,18 +22,18 @@ pub enum Operation {
     SyncDirectory,
     /// Files and directories are made, renamed, linked and removed.
     Name,
-    /// All else: opening, looking up, listing.
+    /// Other calls: opening, looking up, listing.
     Look,
 }
 
 impl Operation {
-    /// It changes what is on the disk, or will be.
+    /// True if it changes data on the disk, at once or later.
     fn changes(self) -> bool {
         !matches!(self, Self::Read | Self::Look)
     }
 }
 
-/// What is to become of calls of one kind.
+/// Faults of calls of one kind.
 #[derive(Clone, Debug, Default)]
 struct Rule {
     failure: Option<Failure>,
@@ -49,7 +49,7 @@ struct Failure {
     once: bool,
 }
 
-/// What is to become of all calls.
+/// Faults of all calls.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     rules: BTreeMap<Operation, Rule>,
@@ -60,12 +60,12 @@ pub(super) struct Faults {
     changes_left: Option<u64>,
 }
 
-/// Why a call is not made.
+/// Reason why a call is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Refusal {
-    /// The power is gone.
+    /// The power is off.
     Frozen,
-    /// It was to fail.
+    /// The call was set to fail.
     Failed(Errno),
 }
 
@@ -124,22 +124,22 @@ impl Faults {
         self.frozen
     }
 
-    /// The power is back; all that went wrong was the power's doing.
+    /// Ends all faults when the power is back.
     pub(super) fn heal(&mut self) {
         *self = Self::default();
     }
 
-    /// How many calls of this kind hang now.
+    /// Returns the number of calls of this kind that hang now.
     pub(super) fn waiting(&mut self, operation: Operation) -> usize {
         self.rule(operation).waiting
     }
 
-    /// How many calls of this kind were made.
+    /// Returns the number of calls of this kind.
     pub(super) fn calls(&mut self, operation: Operation) -> u64 {
         self.rule(operation).calls
     }
 
-    /// Whether a call has to wait, and how long at least.
+    /// Returns whether a call has to wait, and the minimum time.
     pub(super) fn wait(&mut self, operation: Operation) -> Option<Duration> {
         let rule = self.rule(operation);
         let waits = rule.held || !rule.delay.is_zero();
@@ -147,19 +147,19 @@ impl Faults {
         waits.then_some(rule.delay)
     }
 
-    /// Whether a call that waited goes on waiting.
+    /// True while calls of this kind are held.
     pub(super) fn is_held(&mut self, operation: Operation) -> bool {
         !self.frozen && self.rule(operation).held
     }
 
-    /// A call does not wait any more.
+    /// Records that a call no longer waits.
     pub(super) fn waited(&mut self, operation: Operation) {
         let rule = self.rule(operation);
-        // Those that waited when the power came back are not counted any more.
+        // Calls that waited when the power came back are no longer counted.
         rule.waiting = rule.waiting.saturating_sub(1);
     }
 
-    /// Whether a call is made.
+    /// Decides whether a call is executed.
     pub(super) fn admit(&mut self, operation: Operation) -> Result<(), Refusal> {
         if operation.changes() && !self.frozen {
             match &mut self.changes_left {

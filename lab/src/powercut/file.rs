@@ -1,21 +1,21 @@
-//! A file: what is on the disk, what is read, and what lies between.
+//! A file: its durable content, its current content, and the changes between them.
 
 use super::image::{Change, Image};
 use crate::scratch::Random;
 use std::ops::Range;
 
-/// A file whose writes reach the disk when it is synced, and at a power cut perhaps.
+/// A file whose writes reach the disk when it is synced, and possibly at a power cut.
 #[derive(Clone, Debug, Default)]
 pub(super) struct File {
-    /// On the disk for good.
+    /// Durable content.
     durable: Image,
-    /// As it is read.
+    /// Content that reads return.
     current: Image,
-    /// Not synced, each with the number of its call.
+    /// Changes that are not synced, each with the number of its call.
     pending: Vec<(u64, Change)>,
 }
 
-/// Of what was not synced, so much reaches the disk.
+/// Part of the unsynced changes that reaches the disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Fate {
     /// Nothing.
@@ -26,14 +26,15 @@ pub(super) enum Fate {
     Torn(u64),
 }
 
-/// What chance does at a power cut.
+/// Random decisions at a power cut.
 pub(super) struct Chance {
     pub(super) random: Random,
     fixed: Option<Fate>,
 }
 
 impl Chance {
-    /// By seed: 0 loses all that was not synced, 1 keeps it, others are at random.
+    /// Derives the decisions from a seed: 0 loses all unsynced changes, 1 keeps them, others are
+    /// random.
     pub(super) fn new(seed: u64) -> Self {
         let fixed = match seed {
             0 => Some(Fate::Lost),
@@ -43,7 +44,7 @@ impl Chance {
         Self { random: Random(seed), fixed }
     }
 
-    /// Of one more file, or of the names.
+    /// Decides for one more file, or for the names.
     pub(super) fn fate(&mut self) -> Fate {
         self.fixed.unwrap_or_else(|| match self.random.below(5) {
             0 | 1 => Fate::Lost,
@@ -81,7 +82,7 @@ impl File {
         }
     }
 
-    /// What calls before this one did is on the disk.
+    /// Makes the changes of calls before this one durable.
     pub(super) fn sync(&mut self, before: u64) {
         let through = self.pending.partition_point(|(call, _)| *call < before);
         for (_, change) in self.pending.drain(..through) {
@@ -89,14 +90,15 @@ impl File {
         }
     }
 
-    /// A sync that fails: some of it is on the disk, and the rest never will be, though it can
-    /// still be read. Linux marks pages clean that could not be written, and reports that once.
+    /// Ends a sync with an error: a part of the changes is on the disk, and the rest never will be,
+    /// though it can still be read. Linux marks pages clean that could not be written, and reports
+    /// that once.
     pub(super) fn fail_sync(&mut self, sector_units: u64, random: &mut Random) {
         let pending = std::mem::take(&mut self.pending);
         self.reach(pending, Fate::Torn(4), sector_units, random);
     }
 
-    /// The power is gone and back.
+    /// Turns the power off and on again.
     pub(super) fn cut(&mut self, sector_units: u64, chance: &mut Chance) {
         let pending = std::mem::take(&mut self.pending);
         let fate = chance.fate();
@@ -105,8 +107,8 @@ impl File {
         self.current = self.durable.clone();
     }
 
-    /// Sectors come in any order: of those that were written more than once, each version may be
-    /// the one that is found.
+    /// Makes sectors durable in any order: of a sector that was written more than once, each
+    /// version may be the one that is found.
     fn reach(
         &mut self,
         pending: Vec<(u64, Change)>,

@@ -1,7 +1,7 @@
-//! What the kernel asks, and what the volume says.
+//! Connects the kernel's requests to the volume.
 //!
-//! Nothing is cached by the kernel: each write reaches the volume, each lookup asks it. Locks are
-//! the kernel's own business.
+//! The kernel caches nothing: each write and each lookup reaches the volume. The kernel handles
+//! locks itself.
 
 use super::disk::{Shared, State};
 use super::faults::{Operation, Refusal};
@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 /// The longest write in one request.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
-/// What stat(2) calls the block size, and direct I/O goes by.
+/// Block size that stat(2) reports, which direct I/O uses.
 const BLOCK_BYTES: u32 = 4096;
 
 const NAME_BYTES_MAX: u32 = 255;
@@ -31,17 +31,17 @@ const NAME_BYTES_MAX: u32 = 255;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// mknod(2): the type of a file in its mode, and those of a file and a socket.
+/// mknod(2): mask of the file type in a mode, and the types of a file and a socket.
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
 const S_IFSOCK: u32 = 0o140_000;
 
-/// The kernel asks each time.
+/// Cache time of zero: the kernel asks each time.
 const ASK_AGAIN: Duration = Duration::ZERO;
 
 const GENERATION: Generation = Generation(0);
 
-/// The file system as the kernel knows it.
+/// The file system in the form that the kernel uses.
 pub(super) struct Glue {
     shared: Arc<Shared>,
 }
@@ -51,7 +51,7 @@ impl Glue {
         Self { shared: Arc::clone(shared) }
     }
 
-    /// Makes a call of this kind unless it is to fail; `reply` gets what it gives.
+    /// Executes a call of this kind unless it is to fail; passes its result to `reply`.
     fn run<T>(
         &self,
         operation: Operation,
@@ -64,7 +64,7 @@ impl Glue {
         });
     }
 
-    /// The same with an open file.
+    /// Executes such a call on an open file.
     fn run_open<T>(
         &self,
         operation: Operation,
@@ -78,7 +78,7 @@ impl Glue {
         self.run(operation, call, reply);
     }
 
-    /// What was written before this is asked is on the disk when it is answered.
+    /// Makes the data durable that was written before the request, then replies.
     fn sync(&self, operation: Operation, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
         let begun = self.shared.lock().volume.begin_sync(inode.0);
         self.shared.run(operation, move |state, verdict| {
@@ -163,7 +163,7 @@ fn file_type(kind: Kind) -> FileType {
 
 impl Filesystem for Glue {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // The nearest possible is as good.
+        // The nearest possible value serves as well.
         let _ = config.set_max_write(WRITE_BYTES_MAX);
         Ok(())
     }

@@ -4,27 +4,27 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a disk writes whole or not at all.
+/// Length of a sector: a disk writes it whole or not at all.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// The bytes of a sector. Shared by the images and changes it is part of.
 pub(super) type Sector = Arc<[u8; SECTOR_BYTES as usize]>;
 
-/// A file's length and its sectors; one that is not there reads as zeroes and takes no room.
+/// A file's length and its sectors; a missing sector reads as zeroes and takes no space.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Image {
     len: u64,
     sectors: BTreeMap<u64, Sector>,
 }
 
-/// What a system call did to an image, as the sectors it left: part of it may reach the disk.
+/// Change of an image by a system call, as whole sectors: a part of it may reach the disk.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// These sectors, from a first one on.
+    /// New content of sectors, with the number of the first one.
     Sectors(u64, Vec<Sector>),
-    /// These are holes now.
+    /// Sectors that are holes now.
     Hole(Range<u64>),
-    /// The file has this length.
+    /// New length of the file.
     Length(u64),
 }
 
@@ -33,7 +33,7 @@ impl Image {
         self.len
     }
 
-    /// The bytes of `range` before the end of the file.
+    /// Reads the bytes of `range` before the end of the file.
     pub(super) fn read(&self, range: Range<u64>) -> Vec<u8> {
         let end = range.end.min(self.len);
         let mut bytes = vec![0; end.saturating_sub(range.start) as usize];
@@ -47,7 +47,7 @@ impl Image {
         bytes
     }
 
-    /// What writing `data` at `offset` changes.
+    /// Returns the changes of a write of `data` at `offset`.
     pub(super) fn write(&self, offset: u64, data: &[u8]) -> Vec<Change> {
         if data.is_empty() {
             return Vec::new();
@@ -68,7 +68,7 @@ impl Image {
         changes
     }
 
-    /// What making `range` read as zeroes changes; the length stays.
+    /// Returns the changes that make `range` read as zeroes; the length stays.
     pub(super) fn clear(&self, range: Range<u64>) -> Vec<Change> {
         let first = range.start.next_multiple_of(SECTOR_BYTES);
         let last = range.end - range.end % SECTOR_BYTES;
@@ -82,12 +82,12 @@ impl Image {
     }
 
     fn write_zeroes(&self, range: Range<u64>) -> Vec<Change> {
-        // The rest of a sector behind the end is of no account.
+        // The rest of a sector behind the end does not matter.
         let end = range.end.min(self.len);
         self.write(range.start, &vec![0; end.saturating_sub(range.start) as usize])
     }
 
-    /// Makes a change, as a whole.
+    /// Applies a whole change.
     pub(super) fn apply(&mut self, change: &Change) {
         match change {
             Change::Sectors(first, sectors) => {
@@ -106,7 +106,7 @@ impl Image {
         }
     }
 
-    /// Makes a change in part: `reaches` decides for each aligned run of `run` sectors.
+    /// Applies a part of a change: `reaches` decides for each aligned run of `run` sectors.
     pub(super) fn apply_torn(
         &mut self,
         change: &Change,
@@ -139,7 +139,7 @@ impl Image {
         }
     }
 
-    /// Forgets what lies behind the end, so that a longer file reads as zeroes there.
+    /// Drops the data behind the end, so that a longer file reads as zeroes there.
     pub(super) fn trim(&mut self) {
         self.dig(self.len.div_ceil(SECTOR_BYTES)..u64::MAX);
         let (last, rest) = (self.len / SECTOR_BYTES, self.len % SECTOR_BYTES);
@@ -158,14 +158,14 @@ impl Image {
         self.sectors.append(&mut kept);
     }
 
-    /// Where data begins at or after `offset`; `None`: there is none.
+    /// Returns the first data at or after `offset`; `None`: there is none.
     pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
         let (number, _) = self.sectors.range(offset / SECTOR_BYTES..).next()?;
         let at = offset.max(number * SECTOR_BYTES);
         (at < self.len).then_some(at)
     }
 
-    /// Where a hole begins at or after `offset`; the end of the file counts as one.
+    /// Returns the first hole at or after `offset`; the end of the file counts as one.
     pub(super) fn next_hole(&self, offset: u64) -> Option<u64> {
         if offset >= self.len {
             return None;
@@ -177,20 +177,20 @@ impl Image {
         Some(offset.max(number * SECTOR_BYTES).min(self.len))
     }
 
-    /// Bytes that it would take besides if `range` were written.
+    /// Returns the additional space for a write of `range`.
     pub(super) fn new_room_bytes(&self, range: Range<u64>) -> u64 {
         let sectors = sectors_around(range);
         let there = self.sectors.range(sectors.clone()).count() as u64;
         (sectors.end - sectors.start - there) * SECTOR_BYTES
     }
 
-    /// Bytes that it takes on the disk.
+    /// Returns the space that it takes on the disk.
     pub(super) fn room_bytes(&self) -> u64 {
         self.sectors.len() as u64 * SECTOR_BYTES
     }
 }
 
-/// The sectors that `bytes` touch.
+/// Returns the sectors that overlap `bytes`.
 fn sectors_around(bytes: Range<u64>) -> Range<u64> {
     bytes.start / SECTOR_BYTES..bytes.end.div_ceil(SECTOR_BYTES).max(bytes.start / SECTOR_BYTES)
 }
@@ -200,7 +200,8 @@ mod tests {
     use super::*;
     use crate::scratch::Random;
 
-    /// Goal: the image is a file. Method: the same random calls on it and on plain bytes.
+    /// Goal: the image behaves as a file.
+    /// Method: the same random calls on the image and on plain bytes.
     #[test]
     fn it_is_like_plain_bytes() {
         for seed in 0..50 {
@@ -235,7 +236,7 @@ mod tests {
         }
     }
 
-    /// What is called a hole reads as zeroes, and the map comes to its end.
+    /// Checks that holes read as zeroes, and that the map ends at the end of the file.
     fn check_map(image: &Image, plain: &[u8]) {
         let mut at = 0;
         while let Some(data) = image.next_data(at) {

@@ -14,17 +14,19 @@ use std::time::{Duration, Instant};
 
 const TOOL_MAX: Duration = Duration::from_secs(30);
 
-/// The kernel closes files held by an io_uring a moment after the end of their process.
+/// Time limit for releases: the kernel closes files held by an io_uring a moment after the end of
+/// their process.
 const RELEASE_MAX: Duration = Duration::from_secs(30);
 
 const POLL: Duration = Duration::from_millis(2);
 
-/// Says what is needed where a loop device cannot be attached.
+/// Message with the requirements, for when a loop device cannot be attached.
 const HELP: &str = "the power-cut tests need loop devices and root: modprobe loop, or start the \
                     container with --privileged (losetup and mkfs.ext4: scripts/setup test)";
 
 /// An attached loop device. The kernel detaches it when nothing uses it any more: this value, a
-/// mounted file system, or a program that has it open. So it also goes when this process is killed.
+/// mounted file system, or a program that has it open. The device is therefore also released when
+/// this process is killed.
 pub struct LoopDevice {
     path: String,
     backing: String,
@@ -42,7 +44,7 @@ impl LoopDevice {
         let attached = must("losetup", &["--find", "--show", &sector, backing], TOOL_MAX);
         let path = attached.context(HELP)?.trim().to_owned();
         let opened = File::open(&path).with_context(|| path.clone());
-        // Marks the device for detaching at its last close; we have it open.
+        // Marks the device for detaching at its last close; this process has it open.
         let detached = must("losetup", &["--detach", &path], TOOL_MAX);
         let device = Self { path, backing: backing.to_owned(), file: Some(opened?) };
         detached?;
@@ -102,7 +104,7 @@ fn backing_of(device: &Path) -> Option<String> {
 }
 
 /// Starts to write back the dirty pages of these bytes, as the kernel does by itself after some
-/// seconds, and drops the clean ones. Nothing is synced: the disk may still lose what it is given.
+/// seconds, and drops the clean ones. Nothing is synced: the disk may still lose the written data.
 ///
 /// # Errors
 /// Fails with the error of posix_fadvise(2).
@@ -201,7 +203,7 @@ pub(super) fn clear_up() {
             unmount_lazily(&folder);
             drop(std::fs::remove_dir(folder));
         }
-        // A device that nothing used any more is detached already.
+        // A device without users is detached already.
         drop(run("losetup", &["--detach", &path], TOOL_MAX));
     }
 }

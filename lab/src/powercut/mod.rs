@@ -1,10 +1,10 @@
-//! A disk that loses its power: a FUSE file system that keeps what was not synced in memory only.
+//! A disk that loses its power: a FUSE file system that keeps unsynced data in memory only.
 //!
-//! The rules of what a power cut leaves are a value, [`volume::Volume`], without a kernel; the rest
-//! shows it to programs. It keeps no more than POSIX promises, which is less than most file
-//! systems do: a file's fsync makes neither its name durable nor that of its directory; what was
-//! not synced may be found in any order, with or without its file's length, and torn at 512 bytes;
-//! a rename may be found without the data of the file that was renamed.
+//! The rules of a power cut are a value, [`volume::Volume`], without a kernel; the other modules
+//! make it available to programs. It keeps no more than POSIX promises, which is less than most
+//! file systems do: a file's fsync makes neither its name durable nor that of its directory;
+//! unsynced changes may be found in any order, with or without the file's length, and torn at 512
+//! bytes; a rename may be found without the data of the file that was renamed.
 
 mod disk;
 mod faults;

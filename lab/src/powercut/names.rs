@@ -1,4 +1,4 @@
-//! The entries of all directories: on the disk, as they are looked up, and what lies between.
+//! The entries of all directories: durable ones, current ones, and the changes between them.
 
 use super::file::{Chance, Fate};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,8 +7,8 @@ use std::ffi::{OsStr, OsString};
 /// A directory, and a name in it.
 type Entry = (u64, OsString);
 
-/// Directory entries. A change reaches the disk when a directory that it touches is synced, at a
-/// power cut perhaps; syncing the file that an entry names does not help.
+/// Directory entries. A change reaches the disk when a directory that it touches is synced, and
+/// possibly at a power cut; syncing the file that an entry names does not help.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     durable: BTreeMap<Entry, u64>,
@@ -16,7 +16,7 @@ pub(super) struct Names {
     pending: Vec<Change>,
 }
 
-/// Entries that get another inode, or none, all at once or not at all.
+/// Entries that change to another inode, or to none, all at once or not at all.
 type Change = Vec<(Entry, Option<u64>)>;
 
 impl Names {
@@ -24,24 +24,24 @@ impl Names {
         self.current.get(&(directory, name.to_owned())).copied()
     }
 
-    /// The entries of a directory, in order.
+    /// Returns the entries of a directory, in order.
     pub(super) fn list(&self, directory: u64) -> impl Iterator<Item = (&OsStr, u64)> {
         let all = self.current.range((directory, OsString::new())..);
         all.take_while(move |((of, _), _)| *of == directory)
             .map(|((_, name), inode)| (name.as_os_str(), *inode))
     }
 
-    /// How many entries name this inode.
+    /// Returns the number of entries that name this inode.
     pub(super) fn links(&self, inode: u64) -> u32 {
         self.current.values().filter(|of| **of == inode).count() as u32
     }
 
-    /// A new entry, or none any more.
+    /// Sets or removes an entry.
     pub(super) fn set(&mut self, directory: u64, name: &OsStr, inode: Option<u64>) {
         self.change(vec![((directory, name.to_owned()), inode)]);
     }
 
-    /// A rename is whole or not at all.
+    /// Renames an entry, whole or not at all.
     pub(super) fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr), inode: u64) {
         let (from, to) = ((from.0, from.1.to_owned()), (to.0, to.1.to_owned()));
         self.change(vec![(from, None), (to, Some(inode))]);
@@ -52,8 +52,8 @@ impl Names {
         self.pending.push(change);
     }
 
-    /// What was changed in a directory is on the disk, and what was changed before in the same
-    /// entries elsewhere.
+    /// Makes the changes of a directory durable, and earlier changes of the same entries in other
+    /// directories.
     pub(super) fn sync(&mut self, directory: u64) {
         let mut entries = BTreeSet::new();
         let mut reaches = vec![false; self.pending.len()];
@@ -73,7 +73,7 @@ impl Names {
         }
     }
 
-    /// The power is gone and back. A journal keeps changes in order, others need not.
+    /// Turns the power off and on again. A journal keeps changes in order; other disks need not.
     pub(super) fn cut(&mut self, chance: &mut Chance) {
         let fate = chance.fate();
         let random = &mut chance.random;
@@ -93,7 +93,7 @@ impl Names {
         self.current = self.durable.clone();
     }
 
-    /// Forgets the entries of directories that are not in `reachable`.
+    /// Drops the entries of directories that are not in `reachable`.
     pub(super) fn forget_others(&mut self, reachable: &BTreeSet<u64>) {
         self.durable.retain(|(directory, _), _| reachable.contains(directory));
         self.current.retain(|(directory, _), _| reachable.contains(directory));

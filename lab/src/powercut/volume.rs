@@ -1,4 +1,4 @@
-//! The file system as a value: what it says and keeps, without a kernel, a clock or a thread.
+//! The file system as a value, without a kernel, a clock or a thread.
 
 use super::file::{Chance, File};
 use super::image::SECTOR_BYTES;
@@ -10,17 +10,17 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::{Component, Path};
 
-/// The inode of the root directory.
+/// Inode of the root directory.
 pub const ROOT: u64 = 1;
 
-/// The bits of a mode.
+/// Bits of a mode.
 const MODE_MAX: u16 = 0o7777;
 
-/// The longest file, so that offsets can be added.
+/// Maximum length of a file, so that offsets can be added.
 const FILE_BYTES_MAX: u64 = 1 << 50;
 
-/// A file system on a disk with a cache: what was not synced may be lost at a power cut, in part
-/// and out of order.
+/// A file system on a disk with a cache: at a power cut, unsynced changes may be lost, in part and
+/// out of order.
 #[derive(Clone, Debug)]
 pub struct Volume {
     nodes: BTreeMap<u64, Node>,
@@ -32,14 +32,14 @@ pub struct Volume {
     sector_units: u64,
 }
 
-/// What an inode is.
+/// Type of an inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// A place to bind a socket to.
+    /// A socket.
     Socket,
 }
 
@@ -47,39 +47,39 @@ pub enum Kind {
 struct Node {
     kind: Kind,
     mode: u16,
-    /// Empty for what is no file.
+    /// Content; empty if the inode is not a file.
     file: File,
 }
 
-/// What stat(2) says.
+/// Attributes as in stat(2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Status {
-    /// Its number, which no other has after it.
+    /// Inode number, which is never used again.
     pub inode: u64,
-    /// What it is.
+    /// Type.
     pub kind: Kind,
     /// Permissions.
     pub mode: u16,
     /// Length in bytes.
     pub len: u64,
-    /// Bytes that it takes on the disk.
+    /// Space that it takes on the disk.
     pub room_bytes: u64,
-    /// How many names it has.
+    /// Number of its names.
     pub links: u32,
 }
 
-/// A sync that has begun: what was written before it is on the disk when it is done.
+/// A sync that has begun: when it is done, the changes made before its begin are on the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Sync {
     inode: u64,
     before: u64,
 }
 
-/// What a call gives.
+/// Result of a call.
 pub type Answer<T> = Result<T, Errno>;
 
 impl Volume {
-    /// An empty one with so much room for data.
+    /// Creates an empty file system of this capacity.
     pub fn new(room_bytes: u64) -> Self {
         let root = Node { kind: Kind::Directory, mode: 0o755, file: File::default() };
         Self {
@@ -92,13 +92,13 @@ impl Volume {
         }
     }
 
-    /// The room there is, and what of it is free, in bytes.
+    /// Returns the capacity and the free space, in bytes.
     pub fn room(&self) -> (u64, u64) {
         let used: u64 = self.nodes.values().map(|node| node.file.image().room_bytes()).sum();
         (self.room_bytes, self.room_bytes.saturating_sub(used))
     }
 
-    /// Another amount of room.
+    /// Changes the capacity.
     pub fn set_room(&mut self, bytes: u64) {
         self.room_bytes = bytes;
     }
@@ -108,12 +108,12 @@ impl Volume {
         self.sector_units = (bytes / SECTOR_BYTES).max(1);
     }
 
-    /// What a directory has under a name.
+    /// Returns the inode that a directory has under a name.
     pub fn look_up(&self, directory: u64, name: &OsStr) -> Answer<u64> {
         self.names.get(directory, name).ok_or(Errno::NOENT)
     }
 
-    /// About a file or directory.
+    /// Returns the attributes of an inode.
     pub fn status(&self, inode: u64) -> Answer<Status> {
         let node = self.nodes.get(&inode).ok_or(Errno::STALE)?;
         let image = node.file.image();
@@ -127,7 +127,7 @@ impl Volume {
         })
     }
 
-    /// The inode that a path from the root leads to.
+    /// Returns the inode of a path from the root.
     pub fn find(&self, path: &Path) -> Answer<u64> {
         let parts = path.components().filter_map(|component| match component {
             Component::Normal(part) => Some(part),
@@ -136,12 +136,12 @@ impl Volume {
         parts.into_iter().try_fold(ROOT, |directory, part| self.look_up(directory, part))
     }
 
-    /// Entries of a directory.
+    /// Returns the entries of a directory.
     pub fn list(&self, directory: u64) -> impl Iterator<Item = (&OsStr, u64)> {
         self.names.list(directory)
     }
 
-    /// A new one.
+    /// Creates an inode with this name.
     pub fn make(&mut self, parent: u64, name: &OsStr, mode: u16, kind: Kind) -> Answer<u64> {
         self.check_new(parent, name)?;
         let inode = self.next_inode;
@@ -152,7 +152,7 @@ impl Volume {
         Ok(inode)
     }
 
-    /// Another name for a file.
+    /// Adds another name to a file.
     pub fn link(&mut self, inode: u64, parent: u64, name: &OsStr) -> Answer<()> {
         self.check_new(parent, name)?;
         self.file(inode).map_err(|_| Errno::PERM)?;
@@ -167,7 +167,7 @@ impl Volume {
         if self.names.get(parent, name).is_some() { Err(Errno::EXIST) } else { Ok(()) }
     }
 
-    /// Takes the name of a file, or of an empty directory.
+    /// Removes the name of a file, or of an empty directory.
     pub fn remove(&mut self, parent: u64, name: &OsStr, directory: bool) -> Answer<()> {
         let inode = self.look_up(parent, name)?;
         self.check_removable(inode, directory)?;
@@ -184,7 +184,7 @@ impl Volume {
         }
     }
 
-    /// Gives another name, in place of what had it; with `keep`, nothing may have it.
+    /// Renames, and replaces the target; with `keep`, the target must not exist.
     pub fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr), keep: bool) -> Answer<()> {
         let inode = self.look_up(from.0, from.1)?;
         let directory = self.status(inode)?.kind == Kind::Directory;
@@ -221,12 +221,12 @@ impl Volume {
         }
     }
 
-    /// Bytes of a file, fewer at its end.
+    /// Reads bytes of a file, fewer at its end.
     pub fn read(&self, inode: u64, range: Range<u64>) -> Answer<Vec<u8>> {
         Ok(self.file(inode)?.image().read(range))
     }
 
-    /// Writes, past the end as well.
+    /// Writes bytes, past the end as well.
     pub fn write(&mut self, inode: u64, offset: u64, data: &[u8]) -> Answer<()> {
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
         if end > FILE_BYTES_MAX {
@@ -242,7 +242,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes bytes read as zeroes, and gives their room back.
+    /// Makes bytes read as zeroes, and frees their space.
     pub fn clear(&mut self, inode: u64, range: Range<u64>) -> Answer<()> {
         let (call, file) = self.file_mut(inode)?;
         file.clear(call, range);
@@ -259,7 +259,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Where data begins at or after `offset`, or a hole.
+    /// Returns the first data at or after `offset`, or the first hole.
     pub fn seek(&self, inode: u64, offset: u64, hole: bool) -> Answer<u64> {
         let image = self.file(inode)?.image();
         let found = if hole { image.next_hole(offset) } else { image.next_data(offset) };
@@ -272,7 +272,8 @@ impl Volume {
         Ok(Sync { inode, before: self.next_call + 1 })
     }
 
-    /// Ends it. Of a directory the entries are on the disk now, not what they name.
+    /// Ends a sync. After a sync of a directory its entries are on the disk, not the inodes they
+    /// name.
     pub fn end_sync(&mut self, sync: Sync) -> Answer<()> {
         let node = self.nodes.get_mut(&sync.inode).ok_or(Errno::STALE)?;
         node.file.sync(sync.before);
@@ -282,7 +283,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Ends it badly: what was written is not on the disk, and later syncs know nothing of it.
+    /// Ends a sync with an error: a part of the changes is not on the disk, and later syncs do not
+    /// report it.
     pub fn fail_sync(&mut self, sync: Sync, random: &mut Random) {
         let units = self.sector_units;
         if let Ok((_, file)) = self.file_mut(sync.inode) {
@@ -290,8 +292,8 @@ impl Volume {
         }
     }
 
-    /// The power is gone and back: what was synced is there, and of the rest what the seed leaves.
-    /// 0 leaves nothing of it, 1 all, others some.
+    /// Turns the power off and on again: synced data is there, and of the unsynced changes those
+    /// that the seed selects: 0 none, 1 all, others some.
     pub fn cut(&mut self, seed: u64) {
         let mut chance = Chance::new(seed);
         self.names.cut(&mut chance);

@@ -1,4 +1,4 @@
-//! Rules 19 to 24, 31 to 33, 46, 47, 52, 60: logins, CHAP, sessions that take the place of others.
+//! Rules 19 to 24, 31 to 33, 46, 47, 52, 60: logins, CHAP, session reinstatement.
 
 use super::Must;
 use super::Role::{Both, Initiator, Target};

@@ -1,4 +1,4 @@
-//! The table is complete, and nothing in it is made up.
+//! Checks that the table is complete and names existing tests and sections only.
 
 use super::*;
 use anyhow::{Context, Result, bail, ensure};
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// Where a crate's sources lie.
+/// Returns the folder of a crate's sources.
 fn folder(name: &str) -> PathBuf {
     let places = [format!("crates/lunar-{name}"), format!("apps/{name}"), name.to_owned()];
     let places = places.map(|place| Path::new(ROOT).join(place));
     places.into_iter().find(|place| place.join("Cargo.toml").exists()).unwrap_or_default()
 }
 
-/// The file and the name of a test: a module of its own, a folder's `mod.rs`, a module `tests`
-/// inside its parent, or a file of integration tests.
+/// Returns the file and the name of a test: a module of its own, a folder's `mod.rs`, a module
+/// `tests` inside its parent, or a file of integration tests.
 fn locate(test: &str) -> Result<(PathBuf, String)> {
     let (path, name) = test.rsplit_once("::").context("no module")?;
     let (package, modules) = path.split_once("::").context("no module")?;
@@ -34,7 +34,7 @@ fn locate(test: &str) -> Result<(PathBuf, String)> {
     Ok((file.with_context(|| format!("no file for {test}"))?, name.to_owned()))
 }
 
-/// The functions under `#[test]`, also of another runtime, also inside `proptest!`.
+/// Returns the functions under `#[test]`, also of another runtime, also inside `proptest!`.
 fn tests_of(source: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut is_test = false;
@@ -60,7 +60,7 @@ pub(crate) fn judge(test: &str) -> Result<()> {
     Ok(())
 }
 
-/// Goal: every rule is there, and every test that is named.
+/// Goal: every rule exists, and every test that is named.
 #[test]
 fn every_rule_is_shown() {
     let rules: BTreeSet<u8> = all().iter().map(|must| must.number).collect();
@@ -74,7 +74,7 @@ fn every_rule_is_shown() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Goal: a test that does not exist is found out, each way it may be missing.
+/// Goal: a missing test is detected, in each way it may be missing.
 #[test]
 fn an_absent_test_is_found_out() {
     assert!(judge("wire::serial::tests::order_survives_the_wrap").is_ok());

@@ -1,4 +1,4 @@
-//! Rules 12 to 18, 25, 28, 45, 53 to 58: text and what is negotiated.
+//! Rules 12 to 18, 25, 28, 45, 53 to 58: text requests and negotiation.
 
 use super::Must;
 use super::Role::{Both, Target};

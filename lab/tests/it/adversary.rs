@@ -1,5 +1,6 @@
-//! A sample of the adversary's attacks, each a few seconds long: no hang, no kill, no memory past
-//! the limit, no data lost. `cargo run -p lunar-lab -- adversary` runs all of them for longer.
+//! A sample of the adversary's attacks, each a few seconds long: the server must not hang, be
+//! killed, pass its memory limit or lose data. `cargo run -p lunar-lab -- adversary` runs all of
+//! them for longer.
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::adversary::attack::Attack;
@@ -16,7 +17,7 @@ use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The sample: at least one for each fault that a server of ours has had.
+/// The sample: at least one attack for each fault that an earlier server had.
 const SAMPLE: &[&str] = &[
     "benign-readers",
     "read-8m-edtl-1",
@@ -35,11 +36,11 @@ const SAMPLE: &[&str] = &[
     "verify-64-sessions",
 ];
 
-/// Each needs the machine to itself: what two of them do at once would count for both.
+/// Lock for single runs, since each attack needs the whole machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// How often an attack is tried: on a busy machine a client may wait for a processor for longer
-/// than it may wait for the server.
+/// Maximum number of tries of an attack: on a busy machine a client may wait for a processor for
+/// longer than it may wait for the server.
 const TRIES: usize = 3;
 
 fn options() -> Options {
@@ -53,7 +54,7 @@ fn options() -> Options {
 }
 
 /// Goal: the server withstands each attack of the sample.
-/// Method: an attack that only made the client wait is tried again.
+/// Method: an attack that only delayed the client is tried again.
 #[test]
 fn the_server_withstands_a_sample() -> Result<()> {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,20 +84,20 @@ fn the_server_withstands_a_sample() -> Result<()> {
     Ok(())
 }
 
-/// Runs an attack of the test's own.
+/// Runs an attack that the test defines.
 fn measure(act: fn(&Attacker) -> Result<()>) -> Result<Measurement> {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     run(&Attack::new("test", 1, act).before_login(), &options())
 }
 
-/// The process of the server.
+/// Returns the process of the server.
 fn process(attacker: &Attacker) -> Result<(u32, Pid)> {
     let owner = Owner::of_listener(attacker.server).context("nobody listens")?;
     let number = Pid::from_raw(i32::try_from(owner.pid)?).context("no process")?;
     Ok((owner.pid, number))
 }
 
-/// Goal: a server that does not answer for three seconds counts as stopped.
+/// Goal: a server that does not respond for three seconds counts as stopped.
 /// Method: SIGSTOP and SIGCONT instead of an attack.
 #[test]
 fn a_server_that_stops_is_noticed() -> Result<()> {
@@ -112,7 +113,7 @@ fn a_server_that_stops_is_noticed() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a server that is killed counts as killed, and what was acknowledged is still compared.
+/// Goal: a server that is killed counts as killed, and acknowledged data is still compared.
 #[test]
 fn a_server_that_is_killed_is_noticed() -> Result<()> {
     let measured = measure(|attacker| Ok(kill_process(process(attacker)?.1, Signal::KILL)?))?;
@@ -121,7 +122,7 @@ fn a_server_that_is_killed_is_noticed() -> Result<()> {
     Ok(())
 }
 
-/// Goal: data that changes behind the client's back is noticed.
+/// Goal: data that changes without a write of the client is detected.
 /// Method: the attack writes into the file of the shared disk.
 #[test]
 fn data_that_changes_is_noticed() -> Result<()> {
@@ -135,7 +136,7 @@ fn data_that_changes_is_noticed() -> Result<()> {
     Ok(())
 }
 
-/// The disk of the well-behaved client, as the server of this number has it open.
+/// Opens the disk of the well-behaved client through the server process of this number.
 fn shared_disk(server: u32) -> Result<File> {
     for entry in read_dir(format!("/proc/{server}/fd"))? {
         let path = entry?.path();

@@ -1,5 +1,5 @@
-//! The API against a client that reads its document and then tries what it says and what it does
-//! not say: schemathesis.
+//! Tests the API with schemathesis, a client that reads the API document and tries both documented
+//! and undocumented requests.
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::lunar::Lunar;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// From PyPI; Debian has none.
+/// Package from PyPI; Debian has none.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const STOP_MAX: Duration = Duration::from_secs(20);
 
-/// The program, in a virtual environment of its own, which is made once.
+/// Installs the program once, in a virtual environment of its own.
 fn schemathesis() -> Result<PathBuf> {
     let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("schemathesis");
     let program = environment.join("bin/schemathesis");
@@ -31,9 +31,9 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Goal: whatever is asked for, the answer is one that the document describes, and none is an error
-/// of ours. Method: a fixed seed, so that a failure comes again. What the document cannot say, as
-/// that an address is one, may be refused although the schema allows it.
+/// Goal: every response is one that the document describes, and none is a server error.
+/// Method: a fixed seed, so that a failure is reproducible. Values with constraints that the schema
+/// cannot express, such as addresses, may be refused although the schema allows them.
 #[test]
 fn schemathesis_finds_nothing() -> Result<()> {
     let scratch = Scratch::new("schemathesis")?;

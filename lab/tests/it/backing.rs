@@ -1,4 +1,4 @@
-//! Backing files on file systems that hang, and block devices: what a server tells of them.
+//! Server reports about backing files on hanging file systems, and about block devices.
 
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::{Lunar, binary};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
-/// Longer than the pause between two looks.
+/// A time longer than the pause between two checks.
 const TWO_ROUNDS: Duration = Duration::from_millis(4500);
 
 fn status(api: &str) -> Result<String> {
@@ -30,8 +30,8 @@ fn until_told(api: &str, words: &str) -> Result<()> {
     }
 }
 
-/// Goal: a file system that does not answer when a backing file is looked at keeps neither another
-/// file from being watched, nor its own disk from being used, nor the server from stopping.
+/// Goal: a file system that hangs during a check of a backing file prevents neither the checks of
+/// another file, nor the use of its own disk, nor the stop of the server.
 #[test]
 fn a_file_system_that_hangs() -> Result<()> {
     let disk = PowerCutDisk::mount("backing-hang")?;
@@ -54,8 +54,8 @@ fn a_file_system_that_hangs() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a block device is no false alarm, also when its node is gone; one that became smaller than
-/// the disk is told.
+/// Goal: a block device raises no false alarm, also when its node is gone; a device that became
+/// smaller than the disk is reported.
 #[test]
 fn a_block_device() -> Result<()> {
     let scratch = Scratch::new("backing-device")?;
@@ -63,7 +63,7 @@ fn a_block_device() -> Result<()> {
     let file = File::create(&image)?;
     file.set_len(4 << 20)?;
     let device = LoopDevice::attach(&image, 512)?;
-    // A name of its own, that can go without harm to others.
+    // A separate node, which can be removed without harm to other users.
     let node = scratch.path("node");
     std::os::unix::fs::symlink(device.path(), &node)?;
     let (api, state) = (format!("unix:{}", scratch.path("api.sock")), scratch.path("state"));

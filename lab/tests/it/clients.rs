@@ -1,4 +1,4 @@
-//! What people use today, against `lunar serve`: the tools of libiscsi and QEMU.
+//! Common clients against `lunar serve`: the tools of libiscsi and QEMU.
 
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::{Lunar, binary};
@@ -9,20 +9,20 @@ use std::time::Duration;
 const TOOL_MAX: Duration = Duration::from_secs(60);
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:clients";
 
-/// A disk of 64 MiB under the target's name, with more options behind.
+/// Serves a disk of 64 MiB under the target's name, with additional options.
 fn serve(scratch: &Scratch, options: &[&str]) -> Result<Lunar> {
     let disk = scratch.path("disk.img");
     Lunar::serve(&[&[disk.as_str(), "--size", "64M", "--name", TARGET], options].concat())
 }
 
-/// A libiscsi tool or QEMU, which must fail in time.
+/// Runs a libiscsi tool or QEMU, which must fail in time.
 fn must_fail(program: &str, arguments: &[&str]) -> Result<Finished> {
     let finished = run(program, arguments, TOOL_MAX)?;
     ensure!(!finished.succeeded(), "{program} {arguments:?} should fail: {}", finished.outputs());
     Ok(finished)
 }
 
-/// Goal: the first minutes of the README work: list, ask, copy in, compare.
+/// Goal: the first steps of the README work: list, query, copy in, compare.
 #[test]
 fn the_first_minutes() -> Result<()> {
     let scratch = Scratch::new("first-minutes")?;
@@ -51,7 +51,7 @@ fn the_first_minutes() -> Result<()> {
     Ok(())
 }
 
-/// Goal: an image compared with another one differs, so the comparison above can fail.
+/// Goal: an image compared with another one differs, so that the comparison above can fail.
 #[test]
 fn a_changed_disk_differs() -> Result<()> {
     let scratch = Scratch::new("differs")?;
@@ -65,14 +65,14 @@ fn a_changed_disk_differs() -> Result<()> {
     Ok(())
 }
 
-/// Goal: patterns, discard, write zeroes and flush do what QEMU's disks expect of them.
+/// Goal: patterns, discard, write zeroes and flush behave as QEMU requires of a disk.
 #[test]
 fn qemu_io_operations() -> Result<()> {
     qemu_io_on_a_disk_with(&["--physical-block-size", "4096"])
 }
 
-/// Goal: the same with blocks longer than QEMU's sectors, where it trips over its own map of what
-/// is allocated unless the disk keeps it from making one.
+/// Goal: the operations also work with blocks longer than QEMU's sectors, where QEMU fails on its
+/// own allocation map unless the disk prevents that map.
 #[test]
 fn qemu_io_operations_on_long_blocks() -> Result<()> {
     for block_size in ["1024", "2048", "4096"] {
@@ -123,7 +123,7 @@ fn qemu_io_on_a_disk_with(options: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Goal: what is written is in the backing file, discarded blocks give their space back.
+/// Goal: written data is in the backing file, and discarded blocks free their space.
 #[test]
 fn discarded_space_is_given_back() -> Result<()> {
     use std::os::unix::fs::MetadataExt;
@@ -143,7 +143,8 @@ fn discarded_space_is_given_back() -> Result<()> {
     Ok(())
 }
 
-/// Goal: header digests work. Method: libiscsi asks for them; a copy both ways.
+/// Goal: header digests work.
+/// Method: libiscsi requests them; a copy both ways.
 #[test]
 fn header_digests() -> Result<()> {
     let scratch = Scratch::new("header-digest")?;
@@ -166,7 +167,7 @@ fn header_digests() -> Result<()> {
     Ok(())
 }
 
-/// Goal: it serves over IPv6 too.
+/// Goal: the server also works over IPv6.
 #[test]
 fn ipv6() -> Result<()> {
     let scratch = Scratch::new("ipv6")?;
@@ -182,7 +183,8 @@ fn ipv6() -> Result<()> {
     Ok(())
 }
 
-/// Goal: with CHAP the right secret gets in, a wrong one or none does not, both ways.
+/// Goal: with CHAP a login succeeds with the right secret, and fails with a wrong one or none, in
+/// both directions.
 #[test]
 fn chap() -> Result<()> {
     let scratch = Scratch::new("chap")?;
@@ -206,8 +208,9 @@ fn chap() -> Result<()> {
     Ok(())
 }
 
-/// Goal: the lines that `lunar serve` prints work as they stand, in a shell of their own, whatever
-/// discovery asks for. CHAP names that begin like numbers, or hold a quote, are names.
+/// Goal: the lines that `lunar serve` prints work unchanged, in a separate shell, with any
+/// authentication of discovery. CHAP names that begin like numbers, or contain a quote, are taken
+/// as names.
 #[test]
 fn lines_to_paste() -> Result<()> {
     let scratch = Scratch::new("lines")?;
@@ -238,8 +241,8 @@ fn lines_to_paste() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a client that has a CHAP user gets in where none is asked for: in discovery, if that is
-/// so, and at a target without CHAP. libiscsi says its names twice then.
+/// Goal: a client with a CHAP user can log in where no CHAP is required: in discovery sessions
+/// without CHAP, and at a target without CHAP. libiscsi sends its names twice then.
 #[test]
 fn a_chap_user_that_nobody_asks_for() -> Result<()> {
     let scratch = Scratch::new("chap-unasked")?;
@@ -257,7 +260,8 @@ fn a_chap_user_that_nobody_asks_for() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a disk in use is in nobody else's hands. Method: a second server and QEMU want it.
+/// Goal: a disk in use is locked.
+/// Method: a second server and QEMU try to open it.
 #[test]
 fn a_served_file_is_locked() -> Result<()> {
     let scratch = Scratch::new("locked")?;
@@ -273,7 +277,7 @@ fn a_served_file_is_locked() -> Result<()> {
     Ok(())
 }
 
-/// Goal: the other way round: what QEMU has open is not served.
+/// Goal: a file that QEMU has open is not served.
 #[test]
 fn a_file_that_qemu_uses_is_not_served() -> Result<()> {
     let scratch = Scratch::new("locked-by-qemu")?;

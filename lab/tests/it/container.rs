@@ -1,4 +1,4 @@
-//! The container image: built by buildah from the Containerfile, run by runc with nothing allowed.
+//! The container image: built by buildah from the Containerfile, run by runc without privileges.
 
 use anyhow::{Result, ensure};
 use lunar_lab::lunar;
@@ -7,11 +7,12 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// What the script ends with where the machine does not let it.
+/// Exit status of the script if the machine does not permit the test.
 const CANNOT: i32 = 77;
 
-/// Goal: the image serves unprivileged, from a root file system that is only read, into its volume,
-/// and stops in good order. Method: see lab/container/run.
+/// Goal: the image serves unprivileged, from a read-only root file system, into its volume, and
+/// stops in good order.
+/// Method: see lab/container/run.
 #[test]
 fn the_image_serves_unprivileged() -> Result<()> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/container/run");

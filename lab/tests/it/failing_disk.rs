@@ -1,5 +1,5 @@
-//! The real binary on a disk that hangs, fails and has no room: initiators are told what is so,
-//! other disks go on, and the end says loudly what is wrong.
+//! The real binary on a disk that hangs, fails and has no space: initiators receive the errors,
+//! other disks continue, and the exit status and log report the failure.
 
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::{Lunar, binary};
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use std::time::Duration;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:failing";
-/// Longer than anything here should take, even on a busy machine.
+/// Time limit longer than any step, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn serve(disk: &PowerCutDisk, options: &[&str]) -> Result<Lunar> {
@@ -30,7 +30,7 @@ fn ten(operation: u8, lba: u8, blocks: u8) -> [u8; 10] {
     [operation, 0, 0, 0, 0, lba, 0, 0, blocks, 0]
 }
 
-/// INFORMATION of fixed sense data, if it is valid.
+/// Returns INFORMATION of fixed sense data, if it is valid.
 fn information(outcome: &Outcome) -> Option<u32> {
     let sense = &outcome.sense;
     let bytes = [sense[3], sense[4], sense[5], sense[6]];
@@ -43,8 +43,9 @@ fn end(lunar: &mut Lunar) -> Result<(bool, String)> {
     Ok((good, lunar.server().log()))
 }
 
-/// Goal: while the system does not return from a write, the write can be aborted, the session ended
-/// and made anew, and another disk used; who comes to the block waits and then sees it written.
+/// Goal: while the system does not return from a write, the write can be aborted, its session can
+/// end and be opened again, and another disk can be used; a later command for the block waits and
+/// then sees the block written.
 #[test]
 fn a_disk_that_hangs() -> Result<()> {
     let disk = PowerCutDisk::mount("fail-hang")?;
@@ -86,8 +87,8 @@ fn a_disk_that_hangs() -> Result<()> {
     Ok(())
 }
 
-/// Goal: what the disk says reaches the initiator: MEDIUM ERROR with the first bad block, no room
-/// for ENOSPC and EDQUOT.
+/// Goal: errors of the disk reach the initiator: MEDIUM ERROR with the first bad block, space
+/// allocation failure for ENOSPC and EDQUOT.
 #[test]
 fn a_disk_that_fails() -> Result<()> {
     let disk = PowerCutDisk::mount("fail-errors")?;
@@ -110,8 +111,8 @@ fn a_disk_that_fails() -> Result<()> {
     Ok(())
 }
 
-/// Goal: the final sync is waited for, however long it takes, and it is told every second what it
-/// waits for; a second signal gives up, loudly.
+/// Goal: the server waits for the final sync, however long it takes, and logs every second what it
+/// waits for; a second signal ends it at once, with an error.
 #[test]
 fn a_final_sync_that_takes_long() -> Result<()> {
     for give_up in [false, true] {
@@ -136,8 +137,8 @@ fn a_final_sync_that_takes_long() -> Result<()> {
     Ok(())
 }
 
-/// Goal: after a failed sync nothing is written any more, and the end is no good one, whether it
-/// was the final sync that failed or one long before.
+/// Goal: after a failed sync nothing is written any more, and the server ends with an error,
+/// whether the final sync failed or one long before.
 #[test]
 fn a_sync_that_fails() -> Result<()> {
     for before in [true, false] {
@@ -162,8 +163,8 @@ fn a_sync_that_fails() -> Result<()> {
     Ok(())
 }
 
-/// Goal: an operator sees that a sync has failed, and what to do; once that is done the disk takes
-/// writes again, and its end is a good one.
+/// Goal: an operator sees that a sync has failed, and how to recover; after the recovery the disk
+/// accepts writes again, and the server ends without an error.
 #[test]
 fn a_failed_sync_is_told_and_recovered() -> Result<()> {
     let disk = PowerCutDisk::mount("fail-recover")?;
@@ -188,7 +189,7 @@ fn a_failed_sync_is_told_and_recovered() -> Result<()> {
     ctl(&["recover", "0", "--accept-loss"])?;
     ensure!(ctl(&["status"])?.contains("health      good"));
     ensure!(!ctl(&["luns"])?.contains("TAKES NO WRITES"));
-    // The first answer tells that the medium may have changed.
+    // The first response reports that the medium may have changed.
     raw.execute(&[0; 6], 0)?;
     raw.write_blocks(0, &[2; 4096])?;
     drop(raw);

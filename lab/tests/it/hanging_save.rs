@@ -1,5 +1,5 @@
-//! A unit's state that cannot be saved for now: its file system hangs. In this process, so that the
-//! server can be seen to end meanwhile.
+//! A unit's state that cannot be saved for now, since its file system hangs. The server runs in
+//! this process, so that the test can observe its end meanwhile.
 
 use anyhow::{Context, Result, ensure};
 use lunar_block::MemoryDevice;
@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:hanging-save";
-/// Longer than anything here should take, even on a busy machine.
+/// Time limit longer than any step, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(5);
 const ABORT_TASK: u8 = 1;
 const LOGOUT_RESPONSE: u8 = 0x26;
 
-/// A server of one disk in memory, whose state lies on `state`.
+/// Starts a server of one disk in memory, whose state is on `state`.
 fn serve(state: &PowerCutDisk) -> Result<Server> {
     let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096)?);
     let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), memory);
@@ -76,7 +76,8 @@ fn register(raw: &mut Raw, key: u8) -> Result<u32> {
     Ok(pdu.u32_at(16))
 }
 
-/// The same, aborted once `saving` holds a save; the answer to the abort is the first.
+/// Sends such a REGISTER and aborts it once `saving` holds a save; the response to the abort comes
+/// first.
 fn register_and_abort(raw: &mut Raw, key: u8, saving: &Held<'_>) -> Result<()> {
     let register = register(raw, key)?;
     saving.wait_for(1, PATIENCE)?;
@@ -93,8 +94,8 @@ fn register_and_abort(raw: &mut Raw, key: u8, saving: &Held<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Goal: a reservation whose saving hangs can be aborted, as can those that wait for it; the unit
-/// goes on, and its session ends. What cannot be saved in the end does not hold.
+/// Goal: a reservation whose save hangs can be aborted, as can those that wait for it; the unit
+/// continues, and its session ends. A change that cannot be saved in the end does not take effect.
 #[test]
 fn a_hanging_save_is_aborted() -> Result<()> {
     let state = PowerCutDisk::mount("hanging-save")?;
@@ -102,7 +103,7 @@ fn a_hanging_save_is_aborted() -> Result<()> {
     let saving = state.hold(Operation::Sync);
     let mut raw = log_in(&server, 1)?;
     for round in 0..20 {
-        // It is registered after the first, as far as the unit knows.
+        // After the first round the key counts as registered, although it is not saved.
         register_and_abort(&mut raw, u8::from(round > 0), &saving)?;
     }
     raw.write_blocks(0, &[1; 512])?;
@@ -122,8 +123,8 @@ fn a_hanging_save_is_aborted() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a save that hangs, and that nobody waits for any more, does not keep the server from its
-/// end, which says so.
+/// Goal: a save that hangs, without a command that waits for it, does not keep the server from
+/// ending, and the server reports it.
 #[test]
 fn a_server_ends_while_a_save_hangs() -> Result<()> {
     let state = PowerCutDisk::mount("hanging-end")?;

@@ -1,5 +1,5 @@
-//! What no honest initiator sends, over real sockets. Whatever comes: the server goes on serving,
-//! in bounded memory, and gives back what a bad connection took.
+//! Requests that no honest initiator sends, over real sockets. The server must continue to serve,
+//! in bounded memory, and free the resources of bad connections.
 
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::Lunar;
@@ -8,9 +8,9 @@ use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
 use std::time::{Duration, Instant};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:hostile";
-/// `login_seconds` is 15; the rest is for a busy machine.
+/// Limit of a login: `login_seconds` is 15; the rest is for a busy machine.
 const LOGIN_MAX: Duration = Duration::from_secs(20);
-/// How much the server may grow under any of these attacks.
+/// Maximum growth of the server's memory under any of these attacks.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -43,7 +43,7 @@ impl Victim {
         Raw::log_in(self.lunar.address(), TARGET)
     }
 
-    /// A session of its own reads a block and logs out.
+    /// Opens a session, reads a block and logs out.
     fn read_as(&self, number: u32) -> Result<()> {
         let mut raw = Raw::log_in_as(self.lunar.address(), TARGET, number)?;
         raw.read_block(0)?;
@@ -55,7 +55,7 @@ impl Victim {
         raw.wait_until_closed(QUIET)
     }
 
-    /// Waits until its number of open files suits.
+    /// Waits until `suits` accepts its number of open files.
     fn wait_for_files(&mut self, suits: impl Fn(usize) -> bool) -> Result<()> {
         let until = Instant::now() + QUIET;
         loop {
@@ -68,7 +68,8 @@ impl Victim {
         }
     }
 
-    /// It answers another session, did not grow, and has let go of every bad connection.
+    /// Checks that the server serves another session, did not grow, and has closed every bad
+    /// connection.
     fn ends_well(mut self) -> Result<()> {
         ensure!(self.lunar.server().is_running()?, "it died:\n{}", self.lunar.server().log());
         self.read_as(998)?;
@@ -89,8 +90,8 @@ impl Victim {
     }
 }
 
-/// Goal: 1,000 connections that never log in do not keep others out, cost little, and are closed
-/// when their time is over.
+/// Goal: 1,000 connections that never log in do not block other logins, cost little memory, and are
+/// closed after the login time.
 #[test]
 fn a_thousand_connections_that_never_log_in() -> Result<()> {
     let mut victim = Victim::new("thousand")?;
@@ -107,7 +108,7 @@ fn a_thousand_connections_that_never_log_in() -> Result<()> {
     victim.ends_well()
 }
 
-/// Goal: a login that always goes on ends when its time is over, or before.
+/// Goal: an endless login is ended after the login time, or before.
 /// Method: requests that stay in their stage, each answered, one every 50 ms.
 #[test]
 fn a_login_that_never_ends() -> Result<()> {
@@ -133,7 +134,7 @@ fn a_login_that_never_ends() -> Result<()> {
     victim.ends_well()
 }
 
-/// Goal: continued text (the C bit) does not grow without end.
+/// Goal: continued text (the C bit) does not grow without limit.
 #[test]
 fn a_login_text_that_never_ends() -> Result<()> {
     let victim = Victim::new("endless-text")?;
@@ -150,7 +151,7 @@ fn a_login_text_that_never_ends() -> Result<()> {
     victim.ends_well()
 }
 
-/// Goal: a login that comes byte by byte is cut off when its time is over.
+/// Goal: a login that arrives byte by byte is cut off after the login time.
 #[test]
 fn a_login_byte_by_byte() -> Result<()> {
     let victim = Victim::new("slow-login")?;
@@ -184,7 +185,8 @@ fn a_login_in_pieces_works() -> Result<()> {
     victim.ends_well()
 }
 
-/// Goal: what is no iSCSI ends its connection. Method: random bytes; HTTP; zeroes; by seed.
+/// Goal: bytes that are not iSCSI end their connection.
+/// Method: random bytes; HTTP; zeroes; by seed.
 #[test]
 fn garbage() -> Result<()> {
     let victim = Victim::new("garbage")?;
@@ -201,7 +203,7 @@ fn garbage() -> Result<()> {
         };
         let mut raw = victim.connect()?;
         if raw.send_bytes(&bytes).is_ok() {
-            // A header that promises more than came is waited for; its login time ends it.
+            // The server waits for the rest of an announced PDU; the login time ends the wait.
             drop(raw.answer(Duration::from_millis(50))?);
         }
     }
@@ -209,7 +211,7 @@ fn garbage() -> Result<()> {
 }
 
 /// Goal: random headers in a session that is logged in harm that session at most.
-/// Method: valid opcodes, everything else random, lengths short; by seed.
+/// Method: valid opcodes, all other bytes random, lengths short; by seed.
 #[test]
 fn random_requests_in_full_feature_phase() -> Result<()> {
     let victim = Victim::new("random-requests")?;
@@ -236,7 +238,7 @@ fn random_requests_in_full_feature_phase() -> Result<()> {
     victim.ends_well()
 }
 
-/// Goal: additional header segments whose lengths lie cost at most the session.
+/// Goal: additional header segments with wrong lengths cost at most the session.
 /// Method: length 0, one too long, one that overlaps the end, unknown types. RFC 7143 §11.2.2.
 #[test]
 fn header_segments_that_lie() -> Result<()> {
@@ -258,7 +260,7 @@ fn header_segments_that_lie() -> Result<()> {
         raw.send(&command)?;
         drop(raw.answer(Duration::from_millis(200))?);
     }
-    // TotalAHSLength promises 1020 bytes that do not come: the peer waits, the server does not.
+    // TotalAHSLength announces 1020 bytes that do not come: the peer waits, the server does not.
     let mut raw = victim.log_in()?;
     let mut bytes = raw.command(0xc0, &[0; 16], 0).bytes();
     bytes[4] = 0xff;
@@ -286,8 +288,8 @@ fn payload_over_the_declared_maximum() -> Result<()> {
     victim.ends_well()
 }
 
-/// Goal: login text of 0, 1, 8191, 8192 and 8193 bytes is judged, with and without its end.
-/// Over 8192 bytes is too much for one PDU before anything is declared.
+/// Goal: login text of 0, 1, 8191, 8192 and 8193 bytes is accepted or refused correctly, with and
+/// without its end. More than 8192 bytes exceed one PDU before a length is declared.
 #[test]
 fn login_text_of_odd_sizes() -> Result<()> {
     let victim = Victim::new("login-text")?;
@@ -325,7 +327,8 @@ fn login_text_of_odd_sizes() -> Result<()> {
     victim.ends_well()
 }
 
-/// Goal: text requests of 0, 8191, 8192 and 8193 bytes in full feature phase are judged.
+/// Goal: text requests of 0, 8191, 8192 and 8193 bytes in full feature phase are accepted or
+/// refused correctly.
 #[test]
 fn text_of_odd_sizes_in_full_feature_phase() -> Result<()> {
     let victim = Victim::new("text")?;
@@ -349,8 +352,8 @@ fn text_of_odd_sizes_in_full_feature_phase() -> Result<()> {
     victim.ends_well()
 }
 
-/// Goal: data that nobody asked for is refused and written nowhere.
-/// Method: Data-Out for unknown tags, past the end of its R2T, twice at one place.
+/// Goal: unrequested data is refused and written nowhere.
+/// Method: Data-Out for unknown tags, past the end of its R2T, twice at one offset.
 #[test]
 fn data_that_was_not_asked_for() -> Result<()> {
     let victim = Victim::new("data-out")?;
@@ -367,7 +370,7 @@ fn data_that_was_not_asked_for() -> Result<()> {
         raw.send(&data_out(&raw, tag, transfer, 0, 512))?;
     }
     drop(raw);
-    // A write of eight blocks from block 100, no data with it: R2T asks for all of it.
+    // A write of eight blocks from block 100 without data: an R2T requests all of it.
     for (offset, bytes) in [(0, 4608), (4096, 512), (u32::MAX - 511, 512), (512, 4096), (0, 0)] {
         let mut raw = victim.log_in()?;
         raw.read_block(0)?;
@@ -385,7 +388,7 @@ fn data_that_was_not_asked_for() -> Result<()> {
     victim.ends_well()
 }
 
-/// Goal: what comes before a login, or instead of one, ends the connection.
+/// Goal: any other request before a login ends the connection.
 #[test]
 fn requests_before_login() -> Result<()> {
     let victim = Victim::new("before-login")?;
@@ -397,8 +400,8 @@ fn requests_before_login() -> Result<()> {
     victim.ends_well()
 }
 
-/// Goal: an initiator that stops reading does not make the server grow without end.
-/// Method: 4,000 reads of 1 MiB sent, no answer read.
+/// Goal: an initiator that stops reading does not make the server grow without limit.
+/// Method: 4,000 reads of 1 MiB sent, no response read.
 #[test]
 fn a_peer_that_never_reads() -> Result<()> {
     let mut victim = Victim::new("never-reads")?;

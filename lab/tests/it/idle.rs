@@ -1,4 +1,4 @@
-//! What a server takes that has nothing to do.
+//! Memory of an idle server.
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::lunar::Lunar;
@@ -7,13 +7,13 @@ use lunar_lab::scratch::Scratch;
 use lunar_lab::{lunar, scratch};
 use std::time::{Duration, Instant};
 
-/// The most that an idle server may have resident, in bytes.
+/// Maximum resident memory of an idle server, in bytes.
 const RESIDENT_MAX: u64 = 16 << 20;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn small(lunar: &mut Lunar, when: &str) -> Result<()> {
-    // What it gives back when a client leaves takes a moment.
+    // The server frees the memory of a client a moment after it leaves.
     let until = Instant::now() + LIMIT;
     let mut resident = lunar.server().resident_bytes()?;
     while resident > RESIDENT_MAX && Instant::now() < until {
@@ -25,7 +25,7 @@ fn small(lunar: &mut Lunar, when: &str) -> Result<()> {
     Ok(())
 }
 
-/// Goal: a server that has only been started is small, and one that has worked gets small again.
+/// Goal: a server is small after its start, and gets small again after work.
 /// Method: VmRSS of the release build, before and after 64 MiB went each way.
 #[test]
 fn idle_servers_are_small() -> Result<()> {
@@ -63,7 +63,7 @@ fn look(lunar: &Lunar) -> Result<()> {
     Ok(())
 }
 
-/// Goal: a server whose API and metrics were used is as small, whether it serves one disk by its
+/// Goal: a server is as small after use of its API and metrics, whether it serves one disk by its
 /// arguments or several from a configuration.
 #[test]
 fn idle_servers_with_api_and_metrics_are_small() -> Result<()> {

@@ -35,7 +35,7 @@ fn read(url: &str, offset: usize, bytes: usize, options: &[&str]) -> Result<Vec<
     Ok(data)
 }
 
-/// Writes and reads back pieces of odd places and sizes, by every choice of digests.
+/// Writes and reads back pieces of odd offsets and sizes, by every choice of digests.
 fn copies_with_all_digests(url: &str, options: &[&str]) -> Result<()> {
     for (seed, digests) in (1..).zip(DIGESTS) {
         let url = format!("{url}{digests}");
@@ -58,7 +58,7 @@ fn copies_with_all_digests(url: &str, options: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The text under `key`, wherever it stands in the document.
+/// Returns the text under `key`, at any place in the document.
 fn find<'a>(document: &'a serde_json::Value, key: &str) -> Option<&'a str> {
     match document {
         serde_json::Value::Object(members) => {
@@ -76,7 +76,7 @@ fn disk_file(scratch: &Scratch) -> Result<String> {
     Ok(path)
 }
 
-/// Goal: our initiator reads what it wrote on tgt, with every choice of digests.
+/// Goal: our initiator reads back its writes on tgt, with every choice of digests.
 #[test]
 fn tgt_with_digests() -> Result<()> {
     let scratch = Scratch::new("tgt")?;
@@ -89,7 +89,7 @@ fn tgt_with_digests() -> Result<()> {
     Ok(())
 }
 
-/// Goal: our initiator proves itself to tgt, and takes its refusal of a wrong secret.
+/// Goal: our initiator authenticates itself to tgt, and reports tgt's refusal of a wrong secret.
 #[test]
 fn tgt_with_chap() -> Result<()> {
     let scratch = Scratch::new("tgt-chap")?;
@@ -98,7 +98,7 @@ fn tgt_with_chap() -> Result<()> {
     let right = scratch.secret("right", "a-secret-of-tgt\n")?;
     let wrong = scratch.secret("wrong", "not-that-secret\n")?;
     let data = pattern(9, 100_000);
-    // tgt 1.0.85 takes number 7 for SHA-1; IANA gave it to SHA-256.
+    // tgt 1.0.85 takes number 7 for SHA-1; IANA assigned it to SHA-256.
     let md5 = ["--chap-user", "user", "--chap-algorithm", "md5", "--chap-secret-file"];
     let options = [&md5[..], &[&right]].concat();
     write(&tgt.url(), 4096, &data, &options)?;
@@ -116,8 +116,8 @@ fn tgt_with_chap() -> Result<()> {
     Ok(())
 }
 
-/// Goal: both of our roles together: digests, mutual CHAP, discovery, and the same bytes in the
-/// file behind.
+/// Goal: our target and initiator work together: digests, mutual CHAP, discovery, and the same
+/// bytes in the backing file.
 #[test]
 fn our_own_target() -> Result<()> {
     let scratch = Scratch::new("own")?;
@@ -148,8 +148,9 @@ fn our_own_target() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a disk is moved from one tgt server to another. Both say the same of their first disks,
-/// for tgt makes identifiers of the numbers of target and LUN; onto itself none is copied.
+/// Goal: a disk is moved from one tgt server to another. Both report the same identifiers for their
+/// first disks, since tgt derives identifiers from the numbers of target and LUN; a disk is never
+/// copied onto itself.
 #[test]
 fn a_disk_moves_between_two_tgt_servers() -> Result<()> {
     const OTHER: &str = "iqn.2026-11.org.lunarsan.test:other";

@@ -1,7 +1,7 @@
-//! SIGKILL under load, at moments that a seed determines, and a start at the same port: what was
-//! acknowledged is in the file, whole, and who is connected meanwhile sees latency, not errors.
+//! SIGKILL under load, at moments that a seed determines, and a start at the same port:
+//! acknowledged data is in the file, whole, and connected clients see latency, not errors.
 //!
-//! `LUNAR_KILL_ROUNDS` (5) and `LUNAR_SEED` (by chance) say how often and which.
+//! `LUNAR_KILL_ROUNDS` (5) sets the number of rounds, `LUNAR_SEED` (random) their seed.
 
 mod load;
 mod qemu;
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:kill";
 const ROUNDS: u64 = 5;
-/// Much longer than a restart takes anybody.
+/// Time limit much longer than any client needs after a restart.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// How a round's disk is served.
+/// Options of a round's disk.
 const PROFILES: [&[&str]; 4] = [
     &["--cache", "write-through", "--io", "buffered"],
     &["--cache", "write-back", "--io", "buffered"],
@@ -37,7 +37,7 @@ fn number(variable: &str) -> Result<Option<u64>> {
     }
 }
 
-/// One kill under load.
+/// Runs one kill under load.
 fn round(scratch: &Scratch, number: u64, seed: u64, totals: &mut Totals) -> Result<()> {
     let profile = PROFILES[(number % PROFILES.len() as u64) as usize];
     let mut random = Random(seed ^ number);
@@ -69,10 +69,10 @@ fn round(scratch: &Scratch, number: u64, seed: u64, totals: &mut Totals) -> Resu
     Ok(())
 }
 
-/// Goal: a server killed at any moment has lost nothing it acknowledged, and torn nothing; our
-/// initiator and QEMU's, connected across kill and start, see no error.
-/// Method: 32 writers of our initiator, each with a part of the disk and one write in flight;
-/// one `qemu-io` on another LUN; in each round another cache mode and way of I/O.
+/// Goal: a server killed at any moment has lost no acknowledged data, and torn none; our initiator
+/// and QEMU's, connected across kill and start, see no error.
+/// Method: 32 writers of our initiator, each with a part of the disk and one write in flight; one
+/// `qemu-io` on another LUN; in each round another cache mode and I/O mode.
 #[test]
 fn acknowledged_means_kept() -> Result<()> {
     let rounds = number("LUNAR_KILL_ROUNDS")?.unwrap_or(ROUNDS);

@@ -1,5 +1,5 @@
-//! The generator of load on libiscsi (lab/libiscsi), the other client of
-//! `cargo run --release -p lunar-lab -- libiscsi`: what it tells is what it did.
+//! The load generator on libiscsi (lab/libiscsi), the other client of `cargo run --release -p
+//! lunar-lab -- libiscsi`: its report matches its work.
 
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::{self, Lunar};
@@ -11,10 +11,10 @@ use std::time::Duration;
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:load";
 const LIMIT: Duration = Duration::from_secs(60);
 const IO_BYTES: usize = 4096;
-/// Few places, so that a second reaches nearly all of them.
+/// Number of offsets: few, so that a second reaches nearly all of them.
 const PLACES: usize = 64;
 
-/// Builds it.
+/// Builds the generator.
 fn generator(scratch: &Scratch) -> Result<String> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/libiscsi/load.c");
     let path = scratch.path("libiscsi-load");
@@ -24,7 +24,7 @@ fn generator(scratch: &Scratch) -> Result<String> {
     Ok(path)
 }
 
-/// Runs it for a second; its document, with every figure in order.
+/// Runs the generator for a second; returns its document and checks its figures.
 fn run(generator: &str, arguments: &[&str]) -> Result<Value> {
     let common = ["--seconds", "1", "--warm-up", "0.1", "--depth", "8"];
     let text = process::must(generator, &[&common[..], arguments].concat(), LIMIT)?;
@@ -37,12 +37,12 @@ fn run(generator: &str, arguments: &[&str]) -> Result<Value> {
     assert!(latency.is_sorted() && latency[0] > 0.0 && figure("/latency_us/mean") > 0.0, "{text}");
     let cpu = figure("/cpu_seconds/user") + figure("/cpu_seconds/system");
     let each = figure("/client_cpu_us_per_request");
-    // A few requests may take less than the kernel counts.
+    // A few requests may take less time than the kernel's clock resolution.
     assert!(cpu >= 0.0 && (each * figure("/requests") / 1e6 - cpu).abs() < 1e-3, "{text}");
     Ok(document)
 }
 
-/// Output `number` of SplitMix64 from `seed`, as the generator uses it.
+/// Returns output `number` of SplitMix64 from `seed`, as the generator uses it.
 fn mixed(seed: u64, number: u64) -> u64 {
     let mut z = seed.wrapping_add((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -50,15 +50,15 @@ fn mixed(seed: u64, number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What `--verify` has it write to a place.
+/// Returns the content that `--verify` makes it write to an offset.
 fn content(seed: u64, place: usize) -> Vec<u8> {
     let key = mixed(seed, place as u64);
     let words = (0..IO_BYTES as u64).step_by(8).map(|at| key.wrapping_add(at));
     words.flat_map(u64::to_le_bytes).collect()
 }
 
-/// Goal: random and sequential writes arrive where they should, as our own `lunar read` sees
-/// them; as many places as it says it has read again hold them, the others nothing.
+/// Goal: random and sequential writes arrive at their offsets, as our own `lunar read` shows; the
+/// number of offsets that it reports as verified holds the content, the others hold zeroes.
 #[test]
 fn writes_arrive() -> Result<()> {
     let scratch = Scratch::new("libiscsi-load")?;
@@ -91,7 +91,7 @@ fn writes_arrive() -> Result<()> {
     Ok(())
 }
 
-/// Goal: reads are measured, and the random ones with large requests too.
+/// Goal: reads are measured, also random ones with large requests.
 #[test]
 fn reads() -> Result<()> {
     let scratch = Scratch::new("libiscsi-load")?;
@@ -106,8 +106,8 @@ fn reads() -> Result<()> {
     Ok(())
 }
 
-/// Goal: it says what is wrong and ends, where libiscsi alone would try for ever: nobody there,
-/// no such target, a server that dies meanwhile.
+/// Goal: the generator reports errors and ends, where libiscsi alone would retry for ever: no
+/// server, no such target, a server that dies meanwhile.
 #[test]
 fn it_gives_up() -> Result<()> {
     let scratch = Scratch::new("libiscsi-load")?;

@@ -1,4 +1,4 @@
-//! One line of the log for each refused login: who, where to, from where, and why.
+//! One log line for each refused login: initiator, target, address, and reason.
 
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::Lunar;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PREFIX: &str = "iqn.2026-11.org.lunarsan.test:";
-/// Straight to the full feature phase.
+/// Flags of a login that goes to the full feature phase at once.
 const AT_ONCE: u8 = 0x87;
 
 const CONFIG: &str = r#"
@@ -58,7 +58,7 @@ fn start(scratch: &Scratch, login_seconds: u32) -> Result<Lunar> {
     Lunar::start(&["target", "--config", &config, "--api", "none"])
 }
 
-/// A connection from 127.0.0.`host`: each has lines of its own in the log.
+/// Connects from 127.0.0.`host`, so that each connection has log lines of its own.
 fn connect(lunar: &Lunar, host: u8) -> Result<Raw> {
     let to: SocketAddr = lunar.address().parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
@@ -75,14 +75,14 @@ fn text(initiator: &str, target: &str) -> String {
     format!("InitiatorName={PREFIX}{initiator}\0TargetName={PREFIX}{target}\0")
 }
 
-/// Sends a login; the status of the answer.
+/// Sends a login; returns the status of the response.
 fn status(raw: &mut Raw, login: &Pdu) -> Result<u16> {
     raw.send(login)?;
     let Answer::Pdu(answer) = raw.answer(PATIENCE)? else { anyhow::bail!("no answer") };
     Ok(u16::from_be_bytes([answer.header[36], answer.header[37]]))
 }
 
-/// The lines of the log that tell of refused logins, once there are so many.
+/// Returns the log lines about refused logins, once there are this many.
 fn lines(lunar: &mut Lunar, count: usize) -> Result<Vec<String>> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -96,7 +96,7 @@ fn lines(lunar: &mut Lunar, count: usize) -> Result<Vec<String>> {
     }
 }
 
-/// Goal: each reason that a peer can cause is told in one line, with all that is known of it.
+/// Goal: each reason that a peer can cause is logged in one line, with all known names.
 #[test]
 fn each_reason_is_told() -> Result<()> {
     let scratch = Scratch::new("login-lines")?;
@@ -134,15 +134,14 @@ fn each_reason_is_told() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a login that takes too long is a refused login, with the names as far as they are known,
-/// and one line only.
+/// Goal: a login that takes too long is logged as refused, with the known names, in one line only.
 #[test]
 fn a_slow_login_is_told() -> Result<()> {
     let scratch = Scratch::new("slow-login")?;
     let mut lunar = start(&scratch, 2)?;
     let silent = connect(&lunar, 20)?;
     let mut slow = connect(&lunar, 21)?;
-    // What it would have to prove it does not say.
+    // The client never sends the CHAP response that it owes.
     let ask = text("eve", "secret") + "AuthMethod=CHAP\0CHAP_A=5\0";
     let login = slow.login(ask.as_bytes()).put(1, &[0]);
     ensure!(status(&mut slow, &login)? == 0);
@@ -160,8 +159,8 @@ fn a_slow_login_is_told() -> Result<()> {
     Ok(())
 }
 
-/// Goal: who comes while too many of its network wait is told why; nobody's words begin a line of
-/// the log, move the cursor, or fill it.
+/// Goal: a login that is refused because too many of its network wait is logged with that reason;
+/// text from peers cannot begin a line of the log, move the cursor, or fill the log.
 #[test]
 fn floods_and_forged_lines() -> Result<()> {
     let scratch = Scratch::new("forged-lines")?;
@@ -182,7 +181,7 @@ fn floods_and_forged_lines() -> Result<()> {
     let printable = |letter: char| letter == '\n' || !letter.is_control() && letter != '\u{202e}';
     ensure!(!log.lines().any(|line| line.starts_with("2026-11-22T00:00:00Z")), "{log}");
     ensure!(log.replace("\u{1b}[0m", "").chars().all(printable), "{log:?}");
-    // Beyond those that are free, each failure makes the next login wait; so many may.
+    // After the free failures each further one delays the next login; this many are allowed.
     for _ in 0..3 {
         let mut raw = connect(&lunar, 34)?;
         let login = raw.login(text("eve", "none").as_bytes());

@@ -1,5 +1,5 @@
-//! Each named limit of lunar.toml(5) is reached, by an initiator that does what it should not: what
-//! the manual says happens.
+//! Reaches each named limit of lunar.toml(5), by an initiator that misbehaves: the server reacts as
+//! the manual describes.
 
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::lunar::Lunar;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:limits";
 const SECRET: &str = "initiator-secret-1";
-/// How long anything may take on a busy machine.
+/// Time limit of any step on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
 const MIB: u64 = 1 << 20;
 const TASK_SET_FULL: u8 = 0x28;
 const CHECK_CONDITION: u8 = 2;
 
-/// A server with a limit as low as the attack wants it.
+/// A server with a limit as low as the attack needs it.
 struct Victim {
     lunar: Lunar,
     _scratch: Scratch,
@@ -45,7 +45,7 @@ impl Victim {
         Raw::log_in_as(self.lunar.address(), TARGET, number)
     }
 
-    /// A session from another address.
+    /// Opens a session from another address.
     fn log_in_from_elsewhere(&self, number: u32) -> Result<Raw> {
         let address: std::net::SocketAddr = self.lunar.address().parse()?;
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
@@ -54,7 +54,7 @@ impl Victim {
         Raw::log_in_over(socket.into(), TARGET, number)
     }
 
-    /// A session whose unit attention is over.
+    /// Opens a session and clears its unit attention.
     fn ready(&self, number: u32) -> Result<Raw> {
         let mut raw = self.log_in(number)?;
         raw.read_block(0)?;
@@ -68,7 +68,7 @@ impl Victim {
 
 type Attack = fn() -> Result<()>;
 
-/// What reaches each limit. The last one is for two of them.
+/// Attacks that reach each limit. The last one is for two of them.
 const ATTACKS: &[(&str, Attack)] = &[
     ("connections", connections),
     ("logins_per_address", logins_per_address),
@@ -87,8 +87,8 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("ping_timeout_seconds", pings),
 ];
 
-/// Goal: there is an attack on each limit that the manual names, and each does what it says.
-/// (That the manual names all there are is a test of the configuration.)
+/// Goal: there is an attack on each limit that the manual names, and each limit works as described.
+/// (A test of the configuration checks that the manual names all limits.)
 #[test]
 fn each_limit_holds() -> Result<()> {
     let manual = include_str!("../../../dist/man/lunar.toml.5");
@@ -145,7 +145,8 @@ fn login_failures() -> Result<()> {
         let finished = run("iscsi-inq", &[&url], LONG)?;
         ensure!(!finished.succeeded(), "a wrong secret");
     }
-    // A quarter of a second after the free ones and twice as long each time, but a second at most.
+    // The delay is a quarter of a second after the free failures and doubles each time, up to a
+    // second.
     let waited = began.elapsed();
     ensure!(waited >= Duration::from_millis(1500), "{waited:?} for five logins");
     Ok(())
@@ -185,7 +186,7 @@ fn window_commands() -> Result<()> {
     let response = raw.expect(opcode::SCSI_RESPONSE)?;
     let (expected, max) = (response.u32_at(28), response.u32_at(32));
     ensure!(max.wrapping_sub(expected).wrapping_add(1) == 4, "{expected} to {max}");
-    // One number too far is ignored: what comes next is the answer to the ping.
+    // A CmdSN one too high is ignored: the next response is that of the ping.
     let far = raw.command(0x81, &[0; 6], 0).put_u32(24, max.wrapping_add(1));
     raw.send(&far)?;
     let ping = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
@@ -199,7 +200,7 @@ fn window_commands() -> Result<()> {
     }
 }
 
-/// READ (16) of so many mebibytes, whose answer is left where it is.
+/// Sends READ (16) of this many mebibytes, and leaves its response unread.
 fn send_read(raw: &mut Raw, mebibytes: u32) -> Result<()> {
     let mut cdb = [0; 16];
     cdb[0] = 0x88;
@@ -209,7 +210,7 @@ fn send_read(raw: &mut Raw, mebibytes: u32) -> Result<()> {
 }
 
 fn memory_bytes_max() -> Result<()> {
-    // What one connection may hold is no bound here.
+    // The limit of a single connection does not apply here.
     let limits = "memory_bytes_max = \"64MiB\"\ndata_in_bytes = \"1GiB\"";
     let mut victim = Victim::new("memory", limits, false)?;
     let before = victim.resident_bytes()?;
@@ -218,10 +219,10 @@ fn memory_bytes_max() -> Result<()> {
         sessions.push(victim.log_in(number)?);
     }
     for raw in &mut sessions {
-        // The first of them ends with the unit attention.
+        // The unit attention ends the first of them.
         (0..17).try_for_each(|_| send_read(raw, 8))?;
     }
-    // Their own address has used up its share.
+    // The other address has used up its share.
     let mut arrived = victim.log_in_from_elsewhere(98)?;
     arrived.read_block(0)?;
 
@@ -240,7 +241,7 @@ fn memory_wait_seconds() -> Result<()> {
     let victim = Victim::new("memory-wait", limits, false)?;
     let mut raw = victim.ready(1)?;
     (0..32).try_for_each(|_| send_read(&mut raw, 8))?;
-    // The attack is that nothing is read meanwhile.
+    // The attack: nothing is read meanwhile.
     std::thread::sleep(Duration::from_secs(3));
     let mut full = 0;
     for _ in 0..32 {
@@ -250,7 +251,7 @@ fn memory_wait_seconds() -> Result<()> {
     Ok(())
 }
 
-/// The status of the next command that ends, whatever data comes before.
+/// Returns the status of the next command that ends, and skips its data.
 fn ending(raw: &mut Raw) -> Result<u8> {
     loop {
         match raw.answer(LONG)? {
@@ -271,7 +272,7 @@ fn data_in_bytes() -> Result<()> {
     let mut raw = victim.ready(1)?;
     let before = victim.resident_bytes()?;
     (0..64).try_for_each(|_| send_read(&mut raw, 1))?;
-    victim.ready(2)?; // what was sent before has arrived
+    victim.ready(2)?; // earlier requests have arrived
     let grown = victim.resident_bytes()?.saturating_sub(before);
     ensure!(grown < 16 * MIB, "64 MiB were asked for, {} MiB are held", grown / MIB);
     for _ in 0..64 {
@@ -280,7 +281,7 @@ fn data_in_bytes() -> Result<()> {
     Ok(())
 }
 
-/// WRITE (10) of 1 MiB whose data is to be asked for.
+/// Sends WRITE (10) of 1 MiB whose data has to be requested by R2T.
 fn send_write(raw: &mut Raw) -> Result<()> {
     let write = raw.command(0xa1, &[0x2a, 0, 0, 0, 0, 0, 0, 0x08, 0, 0], 1 << 20);
     raw.send(&write)

@@ -1,4 +1,5 @@
-//! The Debian package: built, judged by lintian, installed below a root of its own, and used there.
+//! The Debian package: built, checked by lintian, installed below a root of its own, and used
+//! there.
 
 use anyhow::Result;
 use lunar_lab::lunar;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// The package, built once for all tests here; in a folder below the one of the build.
+/// Builds the package once for all tests here, in a folder below the one of the build.
 fn package() -> Result<&'static str> {
     static PACKAGE: OnceLock<std::result::Result<String, String>> = OnceLock::new();
     let built = PACKAGE.get_or_init(|| build("package-test").map_err(|error| error.to_string()));
@@ -29,7 +30,7 @@ fn build(folder: &str) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// A root of its own for dpkg, with a database of packages that is empty.
+/// Creates a separate root for dpkg, with an empty package database.
 fn dpkg_root(scratch: &Scratch) -> Result<String> {
     let root = scratch.folder().join("root");
     std::fs::create_dir_all(root.join("var/lib/dpkg/updates"))?;
@@ -38,7 +39,7 @@ fn dpkg_root(scratch: &Scratch) -> Result<String> {
     Ok(root.display().to_string())
 }
 
-/// dpkg below `root`; its scripts run outside of it, and know that they do.
+/// Runs dpkg below `root`; package scripts run outside of the root, and can detect that.
 fn dpkg(root: &str, arguments: &[&str]) -> Result<Finished> {
     let force = "--force-not-root,script-chrootless,depends,confold,bad-path";
     let root = format!("--root={root}");
@@ -46,7 +47,7 @@ fn dpkg(root: &str, arguments: &[&str]) -> Result<Finished> {
     run("dpkg", &[&[&root, force, log, "--no-pager"], arguments].concat(), LIMIT)
 }
 
-/// Goal: Debian's own judge finds no error and warns of nothing.
+/// Goal: lintian reports no error and no warning.
 #[test]
 fn lintian_has_nothing_to_say() -> Result<()> {
     let judged = run("lintian", &["--fail-on", "error,warning", package()?], LIMIT)?;
@@ -54,7 +55,7 @@ fn lintian_has_nothing_to_say() -> Result<()> {
     Ok(())
 }
 
-/// Goal: the same sources give the same bytes, so that a package can be checked.
+/// Goal: the same sources give the same bytes, so that a package can be verified.
 #[test]
 fn packages_are_reproducible() -> Result<()> {
     let (once, again) = (std::fs::read(package()?)?, std::fs::read(build("package-again")?)?);
@@ -62,8 +63,8 @@ fn packages_are_reproducible() -> Result<()> {
     Ok(())
 }
 
-/// Goal: the installed program runs and takes the installed configuration; an upgrade keeps a
-/// configuration that was changed, a removal leaves it, a purge does not, and disks always stay.
+/// Goal: the installed program runs and accepts the installed configuration; an upgrade keeps a
+/// changed configuration, a removal leaves it, a purge deletes it, and disks always stay.
 #[test]
 fn installed_upgraded_and_removed() -> Result<()> {
     let scratch = Scratch::new("dpkg")?;
@@ -93,11 +94,12 @@ fn installed_upgraded_and_removed() -> Result<()> {
     Ok(())
 }
 
-/// Goal: the package's service works as the unit and its comments say. Method: a real systemd, in
-/// namespaces of its own, installs, starts, kills, upgrades and removes it; see lab/systemd.
+/// Goal: the package's service works as the unit and its comments say.
+/// Method: a real systemd, in namespaces of its own, installs, starts, kills, upgrades and removes
+/// it; see lab/systemd.
 #[test]
 fn the_service_works_under_systemd() -> Result<()> {
-    /// What the script ends with where the machine does not let it.
+    /// Exit status of the script if the machine does not permit the test.
     const CANNOT: i32 = 77;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/run");
     let played = run(script, &[package()?], 2 * LIMIT)?;
@@ -110,7 +112,7 @@ fn the_service_works_under_systemd() -> Result<()> {
     Ok(())
 }
 
-/// Goal: the installed README.md leads to documents that are installed, and they to others.
+/// Goal: the links of the installed README.md lead to installed documents, and theirs too.
 #[test]
 fn links_of_the_documents_lead_somewhere() -> Result<()> {
     let scratch = Scratch::new("documents")?;
@@ -123,7 +125,7 @@ fn links_of_the_documents_lead_somewhere() -> Result<()> {
         let text = std::fs::read_to_string(&document)?;
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let path = link.split('#').next().unwrap_or_default();
-            // The licence is another package's.
+            // The licence belongs to another package.
             if path.is_empty() || path.contains("://") || path == "LICENSE" {
                 continue;
             }
@@ -138,7 +140,8 @@ fn links_of_the_documents_lead_somewhere() -> Result<()> {
     Ok(())
 }
 
-/// Goal: the manual pages are well formed. Method: mandoc warns of nothing.
+/// Goal: the manual pages are well formed.
+/// Method: mandoc prints no warning.
 #[test]
 fn manual_pages_are_well_formed() -> Result<()> {
     let scratch = Scratch::new("man")?;
@@ -156,7 +159,8 @@ fn manual_pages_are_well_formed() -> Result<()> {
     Ok(())
 }
 
-/// Goal: the shells complete our commands. Method: ask bash and fish; zsh reads its script.
+/// Goal: shell completions of our commands work.
+/// Method: queries bash and fish; zsh parses its script.
 #[test]
 fn shells_complete() -> Result<()> {
     let scratch = Scratch::new("completions")?;

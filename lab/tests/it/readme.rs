@@ -9,14 +9,14 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// The addresses that the README's examples listen on besides loopback (RFC 5737: documentation).
+/// Addresses that the README's examples listen on besides loopback (RFC 5737: documentation).
 const ADDRESSES: [&str; 2] = ["192.0.2.7/32", "198.51.100.7/32"];
 
-/// A server of somebody else that runs while a chapter is walked.
+/// A server of another user that runs while a chapter is walked.
 struct Foreign {
-    /// Starts it; `foreign` becomes the number of its process.
+    /// Starts the server; `foreign` becomes the number of its process.
     start: &'static str,
-    /// Fails unless it still serves what it did.
+    /// Fails unless the server still serves its target.
     check: &'static str,
 }
 
@@ -39,7 +39,8 @@ const FOREIGN_TGTD: Foreign = Foreign {
             | cmp - ../foreign.img\n",
 };
 
-/// A server of ours with the chapter's command line and target, where `lunar ctl` finds it.
+/// A Lunar server with the chapter's command line and target, at the default address of `lunar
+/// ctl`.
 const FOREIGN_LUNAR: Foreign = Foreign {
     start: "mkdir ../foreign
         cat >../foreign/lunar.toml <<'END'
@@ -66,7 +67,7 @@ fn walk(title: &str) -> Result<()> {
     walk_beside(title, None)
 }
 
-/// Runs a chapter, which must not harm a server that was there before.
+/// Runs a chapter, which must not harm a server that runs already.
 fn walk_beside(title: &str, foreign: Option<Foreign>) -> Result<()> {
     let scratch = Scratch::new("readme")?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -76,7 +77,7 @@ fn walk_beside(title: &str, foreign: Option<Foreign>) -> Result<()> {
     std::fs::create_dir(scratch.path("bin"))?;
     std::os::unix::fs::symlink(&lunar, scratch.path("bin/lunar"))?;
     std::fs::create_dir(scratch.path("home"))?;
-    // The control sockets of tgtd are in /run: those of this machine are not seen.
+    // The control sockets of tgtd are in /run: this hides those of this machine.
     let mut inside = String::from("mount -t tmpfs tmpfs /run\nip link set lo up\n");
     for address in ADDRESSES {
         inside.push_str(&format!("ip address add {address} dev lo\n"));
@@ -87,7 +88,7 @@ fn walk_beside(title: &str, foreign: Option<Foreign>) -> Result<()> {
     ));
     match foreign {
         None => inside.push_str("exec bash ../walk\n"),
-        // The chapter's own failure is told, and harm besides it as well.
+        // Reports the chapter's own failure, and harm to the other server as well.
         Some(Foreign { start, check }) => inside.push_str(&format!(
             "{start}failed=0\nbash ../walk || failed=$?\n\
              trap 'echo \"the foreign server was harmed: $BASH_COMMAND\" >&2' ERR\n\
@@ -118,8 +119,8 @@ fn use_the_disks_of_other_targets() -> Result<()> {
     walk("Use the disks of other targets")
 }
 
-/// Fault: the chapter's commands reached whichever tgtd ran on the machine, took its target 1 away
-/// and stopped it.
+/// Fault: the chapter's commands reached any tgtd that ran on the machine, removed its target 1 and
+/// stopped it.
 #[test]
 fn a_foreign_tgtd_is_not_touched() -> Result<()> {
     walk_beside("Use the disks of other targets", Some(FOREIGN_TGTD))
@@ -140,8 +141,8 @@ fn operation() -> Result<()> {
     walk("Operation")
 }
 
-/// Fault: the chapter ended every server on the machine whose command line was the same, and where
-/// its own server did not run `lunar ctl` changed another one.
+/// Fault: the chapter ended every server on the machine with the same command line, and if its own
+/// server did not run, `lunar ctl` changed another one.
 #[test]
 fn a_foreign_server_is_not_touched() -> Result<()> {
     walk_beside("Operation", Some(FOREIGN_LUNAR))

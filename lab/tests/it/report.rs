@@ -1,4 +1,4 @@
-//! The HTML report of `lunar bench`, in a browser without a window.
+//! The HTML report of `lunar bench`, in a headless browser.
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::lunar::{Lunar, binary};
@@ -9,18 +9,19 @@ use std::time::Duration;
 const TARGET: &str = "iqn.2026-11.org.example:disk";
 const COMMAND_MAX: Duration = Duration::from_secs(120);
 
-/// The page as a browser has it after its scripts have run, offline and in a folder of its own.
+/// Returns the page in a browser after its scripts have run, offline and in a folder of its own.
 fn page_in_browser(scratch: &Scratch, page: &str) -> Result<String> {
     let profile = format!("--user-data-dir={}", scratch.path("profile"));
     let url = format!("file://{page}");
     let options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", &profile];
-    // Whatever the page would load is at an address that is nobody's.
+    // Any address that the page would load is mapped to an unused one.
     let offline = ["--host-resolver-rules=MAP * 192.0.2.1", "--dump-dom", &url];
     must("chromium", &[&options[..], &offline].concat(), COMMAND_MAX)
 }
 
-/// Goal: every plot that the run has figures for is drawn, no script fails, and the tables have
-/// every combination. Method: a run with two points on each axis, and one with a single point.
+/// Goal: every plot with figures in the run is drawn, no script fails, and the tables have every
+/// combination.
+/// Method: a run with two points on each axis, and one with a single point.
 #[test]
 fn plots_are_drawn() -> Result<()> {
     let scratch = Scratch::new("report")?;
@@ -47,8 +48,8 @@ fn plots_are_drawn() -> Result<()> {
     Ok(())
 }
 
-/// Goal: what a disk is called cannot become a part of the page. Method: a file with a name that
-/// is HTML and script; the browser runs nothing of it.
+/// Goal: the name of a disk cannot become a part of the page.
+/// Method: a file with a name that is HTML and script; the browser executes none of it.
 #[test]
 fn names_stay_names() -> Result<()> {
     let scratch = Scratch::new("report-names")?;

@@ -1,4 +1,4 @@
-//! Persistent reservations and what may happen to the server's process and its state file.
+//! Persistent reservations over faults of the server's process and its state file.
 
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::lunar::Lunar;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:reservations";
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(60);
-/// Changes that were killed into, at least.
+/// Minimum number of kills during a change.
 const CHANGES_MIN: u64 = 20;
 const GOOD: u8 = 0;
 const CONFLICT: u8 = 0x18;
@@ -25,14 +25,14 @@ fn serve(scratch: &Scratch) -> Result<Lunar> {
     Lunar::serve(&[&disk, "--size", "16M", "--name", TARGET])
 }
 
-/// SIGKILL, and the end of the process.
+/// Sends SIGKILL, and waits for the end of the process.
 fn kill(mut lunar: Lunar) -> Result<()> {
     lunar.server().signal(Signal::KILL)?;
     lunar.server().wait(STOP_MAX)?;
     Ok(())
 }
 
-/// A session of initiator `number` that has heard of the power-on.
+/// Opens a session of initiator `number` and clears its unit attention of the power-on.
 fn log_in(lunar: &Lunar, number: u32) -> Result<Raw> {
     let mut raw = Raw::log_in_as(lunar.address(), TARGET, number)?;
     raw.execute(&[0; 6], 0)?;
@@ -48,7 +48,7 @@ fn send(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2], flags: u8) -> Resul
     raw.send(&pdu)
 }
 
-/// The status of what was sent; `None` when the connection ends instead.
+/// Returns the status of the command sent before; `None` when the connection ends instead.
 fn status(raw: &mut Raw) -> Result<Option<u8>> {
     match raw.answer(ANSWER_MAX)? {
         Answer::Pdu(pdu) => {
@@ -68,7 +68,7 @@ fn out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2], flags: u8) -> Result
     Ok(())
 }
 
-/// The registered keys.
+/// Returns the registered keys.
 fn keys(raw: &mut Raw) -> Result<Vec<u64>> {
     let (status, data) = raw.execute(&[0x5e, 0, 0, 0, 0, 0, 0, 2, 0, 0], 512)?;
     ensure!(status == GOOD, "READ KEYS: status {status:#x}");
@@ -76,19 +76,20 @@ fn keys(raw: &mut Raw) -> Result<Vec<u64>> {
     Ok(keys.map(|key| key.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))).collect())
 }
 
-/// READ (10) of one block: its status.
+/// Sends READ (10) of one block; returns its status.
 fn read(raw: &mut Raw) -> Result<u8> {
     Ok(raw.execute(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], 512)?.0)
 }
 
-/// Initiator 1 holds exclusive access, with APTPL.
+/// Reserves exclusive access for initiator 1, with APTPL.
 fn reserve(lunar: &Lunar, key: u64) -> Result<()> {
     let mut one = log_in(lunar, 1)?;
     out(&mut one, REGISTER, 0, [0, key], APTPL)?;
     out(&mut one, RESERVE, EXCLUSIVE_ACCESS, [key, 0], 0)
 }
 
-/// Initiator 1 has access and this key alone is registered; initiator 2 is kept out.
+/// Checks that initiator 1 has access, that only this key is registered, and that initiator 2 gets
+/// a conflict.
 fn check_reserved(lunar: &Lunar, key: u64) -> Result<()> {
     let (mut one, mut two) = (log_in(lunar, 1)?, log_in(lunar, 2)?);
     ensure!(read(&mut one)? == GOOD, "the holder");
@@ -97,7 +98,7 @@ fn check_reserved(lunar: &Lunar, key: u64) -> Result<()> {
     Ok(())
 }
 
-/// Goal: what is reserved with APTPL keeps others out after the process was killed.
+/// Goal: a reservation with APTPL blocks other initiators after the process was killed.
 #[test]
 fn a_reservation_outlives_sigkill() -> Result<()> {
     let scratch = Scratch::new("reserve-kill")?;
@@ -115,7 +116,7 @@ fn a_reservation_outlives_sigkill() -> Result<()> {
     Ok(())
 }
 
-/// Goal: GOOD means saved, and what is saved is whole.
+/// Goal: GOOD means saved, and a saved state is whole.
 /// Method: keys change as fast as they can; the process is killed at some moment, by seed. After
 /// the start the key is the last one acknowledged, or the one that was under way.
 #[test]
@@ -125,7 +126,7 @@ fn killed_in_the_midst_of_changes() -> Result<()> {
     let mut key = 1;
     let mut lunar = serve(&scratch)?;
     reserve(&lunar, key)?;
-    // A disk that syncs slowly takes more rounds.
+    // A disk with slow syncs needs more rounds.
     for round in 0..60 {
         if round >= 6 && key > CHANGES_MIN {
             break;
@@ -163,8 +164,8 @@ fn killed_in_the_midst_of_changes() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a new state that was cut short by a loss of power does not spoil the old one, nor the
-/// next. Method: every prefix that is a quarter longer lies where the new state is written.
+/// Goal: a new state that was cut short by a loss of power spoils neither the old one nor the next.
+/// Method: every prefix that is a quarter longer is put where the new state is written.
 #[test]
 fn a_half_written_state_is_not_taken() -> Result<()> {
     let scratch = Scratch::new("reserve-torn")?;
@@ -188,7 +189,8 @@ fn a_half_written_state_is_not_taken() -> Result<()> {
 }
 
 /// Goal: a damaged state is never taken for "nothing reserved": the disk is not served, and the
-/// message says what can be done. Method: one bit in the midst of the file.
+/// message says how to proceed.
+/// Method: one inverted bit in the middle of the file.
 #[test]
 fn a_damaged_state_is_not_served() -> Result<()> {
     let scratch = Scratch::new("reserve-damage")?;

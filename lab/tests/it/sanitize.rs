@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:sanitize";
 const SIZE: &str = "64M";
 const LAST_LBA: u32 = (64 << 20) / 512 - 1;
-/// At the first rate half a minute, long enough to be killed in the middle; at the second some
-/// seconds, long enough to be seen at the beginning.
+/// Number of passes: at the first rate half a minute, long enough for a kill in the middle; at the
+/// second some seconds, long enough to observe the beginning.
 const PASSES: u8 = 6;
 const RATES: [&str; 2] = ["100Mbit", "400Mbit"];
 const PATIENCE: Duration = Duration::from_secs(100);
 const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 18, 0];
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
 
-/// Key, code and qualifier, and progress where there is one, as REQUEST SENSE tells them.
+/// Returns key, code and qualifier, and progress if there is one, from REQUEST SENSE.
 fn sense(raw: &mut Raw) -> Result<(u8, [u8; 2], u16)> {
     loop {
         let (status, data) = raw.execute(&REQUEST_SENSE, 18)?;
         ensure!(status == 0 && data.len() == 18, "REQUEST SENSE: {status:#x}, {data:02x?}");
-        // A unit attention is told by REQUEST SENSE as well.
+        // REQUEST SENSE also reports unit attentions, which this function skips.
         if data[2] & 0x0f != 6 {
             let progress = u16::from_be_bytes([data[16], data[17]]);
             return Ok((data[2] & 0x0f, [data[12], data[13]], progress));
@@ -31,8 +31,8 @@ fn sense(raw: &mut Raw) -> Result<(u8, [u8; 2], u16)> {
     }
 }
 
-/// Goal: kill -9 in the middle of a SANITIZE leaves no block that can be read: the next start goes
-/// on with it, and what was written before is nowhere when the unit is ready again.
+/// Goal: kill -9 in the middle of a SANITIZE leaves no block that can be read: the next start
+/// continues it, and no old data remains when the unit is ready again.
 #[test]
 fn it_goes_on_after_a_kill() -> Result<()> {
     let scratch = Scratch::new("sanitize-kill")?;
@@ -77,7 +77,7 @@ fn it_goes_on_after_a_kill() -> Result<()> {
     for lba in lbas {
         ensure!(raw.read_block(lba)? == pattern, "block {lba}");
     }
-    // Ready also after a stop in good order: nothing is left to be done.
+    // Ready also after a stop in good order: no operation is pending.
     lunar.stop(PATIENCE)?;
     let lunar = serve(RATES[1])?;
     let mut raw = Raw::log_in(lunar.address(), TARGET)?;
@@ -85,8 +85,8 @@ fn it_goes_on_after_a_kill() -> Result<()> {
     Ok(())
 }
 
-/// The bug: a start with `--read-only` in between failed the operation for good. It may not write,
-/// so it shows nothing and leaves what is to be done to the next start that may.
+/// Fault: a start with `--read-only` in between failed the operation for good. A read-only server
+/// may not write, so it shows no blocks and leaves the operation to the next writable start.
 #[test]
 fn a_read_only_start_leaves_it_to_the_next() -> Result<()> {
     let scratch = Scratch::new("sanitize-read-only")?;

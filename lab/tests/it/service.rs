@@ -1,4 +1,4 @@
-//! The unit for systemd, judged by systemd's own tools.
+//! The unit for systemd, checked by systemd's own tools.
 
 use lunar_lab::process::{must, run};
 use lunar_lab::scratch::Scratch;
@@ -8,16 +8,17 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What `systemd-analyze security` may count, in tenths: the network, which a server needs, and
-/// what goes with it. A service without any hardening counts 96.
+/// Maximum exposure by `systemd-analyze security`, in tenths: the network, which a server needs,
+/// and related items. A service without any hardening counts 96.
 const EXPOSURE_TENTHS_MAX: u32 = 11;
 
 fn unit() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../dist/systemd/lunar.service"))
 }
 
-/// Goal: systemd accepts each line. Method: `systemd-analyze verify` below a root that holds what
-/// the unit names; it says nothing.
+/// Goal: systemd accepts each line.
+/// Method: `systemd-analyze verify` below a root with all files that the unit names; it prints
+/// nothing.
 #[test]
 fn systemd_accepts_the_unit() -> anyhow::Result<()> {
     let scratch = Scratch::new("unit")?;
@@ -44,7 +45,8 @@ fn systemd_accepts_the_unit() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: the unit stays hardened. Method: `systemd-analyze security` counts what it leaves open.
+/// Goal: the unit stays hardened.
+/// Method: `systemd-analyze security` rates its exposure.
 #[test]
 fn the_unit_is_hardened() -> anyhow::Result<()> {
     let unit = unit();

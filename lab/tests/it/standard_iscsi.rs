@@ -1,4 +1,5 @@
-//! What libiscsi 1.19 does not test of iSCSI, against the text of RFC 7143, over real sessions.
+//! Tests of iSCSI that libiscsi 1.19 does not have, against the text of RFC 7143, over real
+//! sessions.
 
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::lunar::Lunar;
@@ -10,10 +11,10 @@ use std::time::{Duration, Instant};
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:standard";
 const TOOL_MAX: Duration = Duration::from_secs(60);
 const LOGOUT_RESPONSE: u8 = 0x26;
-/// No tag. RFC 7143 §11.2.1.8.
+/// Reserved task tag. RFC 7143 §11.2.1.8.
 const RESERVED_TAG: u32 = 0xffff_ffff;
 
-/// Disks that end with their test.
+/// Served disks that are removed with their test.
 struct Served {
     lunar: Lunar,
     scratch: Scratch,
@@ -38,7 +39,7 @@ impl Served {
     }
 }
 
-/// A request with the connection's numbers and a new tag; it is immediate.
+/// Builds an immediate request with the connection's numbers and a new tag.
 fn numbered(raw: &mut Raw, opcode: u8, flags: u8) -> Pdu {
     Pdu::new(0x40 | opcode, flags)
         .put_u32(16, raw.new_tag())
@@ -47,7 +48,7 @@ fn numbered(raw: &mut Raw, opcode: u8, flags: u8) -> Pdu {
         .put_u32(28, raw.exp_stat_sn)
 }
 
-/// Sends it and waits for what answers it, which is neither a ping nor silence.
+/// Sends a request and waits for its response, skipping pings; an error if there is none.
 fn answer_to(raw: &mut Raw, request: &Pdu) -> Result<Pdu> {
     raw.send(request)?;
     match raw.answer(ANSWER_MAX)? {
@@ -63,7 +64,7 @@ fn text_request(raw: &mut Raw, text: &[u8]) -> Pdu {
     numbered(raw, opcode::TEXT, 0x80).with_data(text)
 }
 
-/// What a SendTargets that is right gets: records of this target and its addresses.
+/// Returns the records of a correct SendTargets: this target and its addresses.
 fn send_targets(raw: &mut Raw, value: &str) -> Result<Vec<String>> {
     let request = text_request(raw, format!("SendTargets={value}\0").as_bytes());
     let answer = answer_to(raw, &request)?;
@@ -73,8 +74,8 @@ fn send_targets(raw: &mut Raw, value: &str) -> Result<Vec<String>> {
     Ok(text.split_terminator('\0').map(str::to_owned).collect())
 }
 
-/// Goal: RFC 7143 Appendix C: a SendTargets that is wrong, or a key that is none, gets no targets,
-/// and ends no session, of either type. What is right gets the target, and in a normal session
+/// Goal: RFC 7143 Appendix C: a SendTargets with a wrong value, or an unknown key, gets no targets,
+/// and ends no session, of either type. A correct one gets the target, and in a normal session
 /// "MUST NOT return targets other than the one to which the session is logged in".
 #[test]
 fn send_targets_with_bad_keys_and_values() -> Result<()> {
@@ -126,7 +127,7 @@ fn send_targets_with_bad_keys_and_values() -> Result<()> {
     Ok(())
 }
 
-/// A ping with this data; immediate or not.
+/// Builds a ping with this data; immediate or not.
 fn ping(raw: &mut Raw, immediate: bool, data: &[u8]) -> Pdu {
     let mut ping = numbered(raw, opcode::NOP_OUT, 0x80).with_data(data);
     if !immediate {
@@ -137,8 +138,8 @@ fn ping(raw: &mut Raw, immediate: bool, data: &[u8]) -> Pdu {
 }
 
 /// Goal: RFC 7143 §11.18: a ping comes back as a NOP-In "with the same Initiator Task Tag … and a
-/// duplicate of the NOP-Out ping data", whatever its length, in command order when it has a CmdSN;
-/// one whose tag is reserved gets nothing.
+/// duplicate of the NOP-Out ping data", for any length, in command order when it has a CmdSN; a
+/// ping with the reserved tag gets no response.
 #[test]
 fn nop_out_with_and_without_data() -> Result<()> {
     let served = Served::new("nop", &[])?;
@@ -164,9 +165,9 @@ fn nop_out_with_and_without_data() -> Result<()> {
     Ok(())
 }
 
-/// Goal: data that is longer than the initiator takes comes back as far as it does:
+/// Goal: data that is longer than the initiator accepts comes back truncated to its limit:
 /// MaxRecvDataSegmentLength bounds every PDU, RFC 7143 §13.12.
-/// Method: as long as the target takes, while the initiator takes 512 bytes.
+/// Method: data as long as the target accepts, while the initiator accepts 512 bytes.
 #[test]
 fn a_long_nop_out_comes_back_cut() -> Result<()> {
     let served = Served::new("long-nop", &[])?;
@@ -188,10 +189,10 @@ fn a_long_nop_out_comes_back_cut() -> Result<()> {
     Ok(())
 }
 
-/// Goal: CHAP_N is a text, also where it looks like a number: RFC 7143 §6.1 has 0x and 0b begin
-/// encoded numbers and binary values, which a name is not.
-/// Method: libiscsi and our own initiator as users of such names, both ways; names that would be
-/// the same number stay others.
+/// Goal: CHAP_N is a text, also if it looks like a number: by RFC 7143 §6.1 0x and 0b begin encoded
+/// numbers and binary values, which a name is not.
+/// Method: libiscsi and our own initiator as users of such names, both ways; different names that
+/// encode the same number stay different.
 #[test]
 fn chap_names_that_begin_like_numbers() -> Result<()> {
     let scratch = Scratch::new("chap-names")?;
@@ -225,9 +226,9 @@ fn chap_names_that_begin_like_numbers() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a CHAP_R in base64 that is not as long as a digest, up to one far past the 1024 bytes that
-/// RFC 7143 §12.1.3 lets a binary value have, ends its login and nothing else.
-/// Method: sent in pieces where it is longer than a Login Request may be; and what is no base64.
+/// Goal: a CHAP_R in base64 with a length other than that of a digest, up to one far past the 1024
+/// bytes that RFC 7143 §12.1.3 allows for a binary value, ends its login and nothing else.
+/// Method: sent in pieces if it is longer than a Login Request may be; and invalid base64.
 #[test]
 fn an_oversized_base64_chap_response() -> Result<()> {
     let scratch = Scratch::new("chap-base64")?;
@@ -262,7 +263,7 @@ fn an_oversized_base64_chap_response() -> Result<()> {
     Ok(())
 }
 
-/// A Login Request of the security stage with these flags, and its answer.
+/// Sends a Login Request of the security stage with these flags; returns the response.
 fn security_step(raw: &mut Raw, flags: u8, text: &[u8]) -> Result<Pdu> {
     let request = raw.login(text).put(1, &[flags]);
     raw.send(&request)?;
@@ -271,8 +272,8 @@ fn security_step(raw: &mut Raw, flags: u8, text: &[u8]) -> Result<Pdu> {
     Ok(answer)
 }
 
-/// Sends a text of any length in pieces of 8192 bytes; whether the target refused it, by an answer
-/// of status class 2 or by closing the connection.
+/// Sends a text of any length in pieces of 8192 bytes; returns whether the target refused it, by a
+/// response of status class 2 or by closing the connection.
 fn refused_in_pieces(raw: &mut Raw, text: &[u8]) -> Result<bool> {
     const CONTINUE: u8 = 0x40;
     const TO_OPERATIONAL: u8 = 0x81;
@@ -292,7 +293,7 @@ fn refused_in_pieces(raw: &mut Raw, text: &[u8]) -> Result<bool> {
 }
 
 /// Goal: RFC 7143 §11.14: a logout that closes the session while commands run is answered, each
-/// command has ended whole or not at all, and nothing comes behind the answer but the end.
+/// command has ended whole or not at all, and only the end of the connection follows the response.
 /// Method: reads that fill every buffer on the way, and writes whose data never comes.
 #[test]
 fn logout_during_input_and_output() -> Result<()> {
@@ -326,7 +327,8 @@ fn logout_during_input_and_output() -> Result<()> {
     Ok(())
 }
 
-/// Reads until the Logout Response of this tag, which must be 0; how many reads ended before.
+/// Reads until the Logout Response of this tag, which must be 0; returns the number of reads that
+/// ended before.
 fn until_logout_response(raw: &mut Raw, tag: u32, bytes: u32) -> Result<u32> {
     let mut received = std::collections::BTreeMap::new();
     let mut ended = 0;

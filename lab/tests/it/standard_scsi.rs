@@ -1,4 +1,5 @@
-//! What libiscsi 1.19 does not test of SCSI, against the text of the standards, over real sessions.
+//! Tests of SCSI that libiscsi 1.19 does not have, against the text of the standards, over real
+//! sessions.
 
 use anyhow::{Result, ensure};
 use lunar_lab::extended_copy::{command, cscd, naa_designation, segment};
@@ -12,7 +13,7 @@ const ILLEGAL_REQUEST: u8 = 5;
 const MISCOMPARE: u8 = 0x0e;
 const INVALID_FIELD_IN_CDB: u16 = 0x2400;
 
-/// Disks that end with their test.
+/// Served disks that are removed with their test.
 struct Served {
     lunar: Lunar,
     _scratch: Scratch,
@@ -50,9 +51,9 @@ fn inquiry(page: u8, allocation: u16) -> [u8; 6] {
     [0x12, 1, page, high, low, 0]
 }
 
-/// Goal: SPC-4 §7.8.13, "the supported VPD page list shall contain a list of all VPD page codes
-/// … in ascending order beginning with page code 00h": no code besides is answered, and each page
-/// says its own code and length.
+/// Goal: SPC-4 §7.8.13, "the supported VPD page list shall contain a list of all VPD page codes …
+/// in ascending order beginning with page code 00h": other codes are refused, and each page has its
+/// own code and length.
 /// Method: all 256 codes, on disks of three kinds; and a page cut to each length.
 #[test]
 fn vpd_pages_in_ascending_order() -> Result<()> {
@@ -86,7 +87,7 @@ fn report_luns(select: u8, allocation: u32) -> [u8; 12] {
     [0xa0, 0, select, 0, 0, 0, a, b, c, d, 0, 0]
 }
 
-/// A daemon with LUNs 0, 1 and 300 of one target.
+/// Starts a daemon with LUNs 0, 1 and 300 of one target.
 fn three_luns(scratch: &Scratch) -> Result<Lunar> {
     let luns = [0, 1, 300].map(|id| {
         let file = scratch.path(&format!("disk-{id}.img"));
@@ -105,14 +106,14 @@ fn three_luns(scratch: &Scratch) -> Result<Lunar> {
 
 const LUN_0: u64 = 0;
 const LUN_1: u64 = 0x0001 << 48;
-/// Flat space addressing: 300 is 12Ch, in 14 bits behind 01b. SAM-5 §4.7.7.3.
+/// Flat space addressing: 300 is 12Ch, in 14 bits after 01b. SAM-5 §4.7.7.3.
 const LUN_300: u64 = 0x412c << 48;
-/// SAM-5 §4.7.7.5.1: C1h, then 01h.
+/// Well known logical unit: C1h, then 01h. SAM-5 §4.7.7.5.1.
 const WELL_KNOWN: u64 = 0xc101 << 48;
 
-/// Goal: REPORT LUNS names what SELECT REPORT asks for, SPC-4 §6.33; an allocation length under 16
-/// "shall" be refused, and a longer one cuts the list without changing its length field.
-/// Method: three units, every SELECT REPORT; asked of each unit and of none.
+/// Goal: REPORT LUNS returns the LUNs that SELECT REPORT selects, SPC-4 §6.33; an allocation length
+/// under 16 "shall" be refused, and a longer one cuts the list without changing its length field.
+/// Method: three units, every SELECT REPORT; sent to each unit and to no unit.
 #[test]
 fn report_luns_selects() -> Result<()> {
     let scratch = Scratch::new("report-luns")?;
@@ -124,7 +125,7 @@ fn report_luns_selects() -> Result<()> {
         (0x02, &[LUN_0, LUN_1, LUN_300, WELL_KNOWN]),
         // Only administrative units: there are none.
         (0x10, &[]),
-        // Those, and units that belong to no conglomerate.
+        // Administrative units, and units that belong to no conglomerate.
         (0x11, &[LUN_0, LUN_1, LUN_300]),
     ] {
         for asked in [LUN_0, LUN_300, WELL_KNOWN, 0x0005 << 48] {
@@ -138,7 +139,7 @@ fn report_luns_selects() -> Result<()> {
         }
     }
     raw.lun = [0; 8];
-    // 12h asks an administrative unit for its subsidiaries; this is none.
+    // 12h asks an administrative unit for its subsidiaries; this unit is not an administrative one.
     for select in (0x03..=0x0f).chain(0x12..=0xff) {
         let outcome = raw.run(&report_luns(select, 4096), 4096)?;
         refused_as(&outcome, ILLEGAL_REQUEST, INVALID_FIELD_IN_CDB)?;
@@ -152,7 +153,8 @@ fn report_luns_selects() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a unit is reached by each form of its number that SAM-5 §4.7 has, and by no other field.
+/// Goal: a unit is reached by each form of its number that SAM-5 §4.7 defines, and by no other
+/// field.
 /// Method: READ CAPACITY (10): each unit has a size of its own.
 #[test]
 fn lun_addressing_forms() -> Result<()> {
@@ -177,10 +179,10 @@ fn lun_addressing_forms() -> Result<()> {
     Ok(())
 }
 
-/// Goal: REPORT TARGET PORT GROUPS has every portal group, SPC-4 §6.37, and the port that a session
-/// came through says the same of itself in page 83h, SPC-4 §7.8.6: else no multipath driver finds
-/// its path.
-/// Method: three portals in two groups, both forms of the answer, cut to each length.
+/// Goal: REPORT TARGET PORT GROUPS has every portal group, SPC-4 §6.37, and page 83h names the same
+/// group and port for the port that a session uses, SPC-4 §7.8.6: otherwise no multipath driver
+/// finds its path.
+/// Method: three portals in two groups, both forms of the response, cut to each length.
 #[test]
 fn target_port_groups_and_device_identification_agree() -> Result<()> {
     let listen = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
@@ -218,7 +220,7 @@ fn target_port_groups_and_device_identification_agree() -> Result<()> {
     Ok(())
 }
 
-/// (group, relative port) of descriptors with one port each, all active/optimized.
+/// Returns (group, relative port) of descriptors with one port each, all active/optimized.
 fn port_groups(mut data: &[u8]) -> Result<Vec<(u16, u16)>> {
     let mut groups = Vec::new();
     while !data.is_empty() {
@@ -231,7 +233,7 @@ fn port_groups(mut data: &[u8]) -> Result<Vec<(u16, u16)>> {
     Ok(groups)
 }
 
-/// The number in the target port's designator of this type.
+/// Returns the number in the target port's designator of this type.
 fn designator(page: &[u8], kind: u8) -> Result<u16> {
     let mut at = 4;
     while at + 4 <= page.len() {
@@ -244,7 +246,7 @@ fn designator(page: &[u8], kind: u8) -> Result<u16> {
     anyhow::bail!("no designator of type {kind}: {page:02x?}")
 }
 
-/// COMPARE AND WRITE of some blocks from block 8 on.
+/// Builds COMPARE AND WRITE of some blocks from block 8 on.
 fn compare_and_write(blocks: u8) -> [u8; 16] {
     [0x89, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, blocks, 0, 0]
 }
@@ -252,7 +254,7 @@ fn compare_and_write(blocks: u8) -> [u8; 16] {
 /// Goal: "the offset from the start of the Data-Out Buffer to the first byte of data that was not
 /// equal shall be reported in the INFORMATION field" (SBC-3 §5.2), in both formats of sense data,
 /// and nothing is written.
-/// Method: one byte changed, at the ends of blocks and within; then a good one.
+/// Method: one byte changed, at the ends of blocks and within; then a matching one.
 #[test]
 fn miscompare_says_where() -> Result<()> {
     let served = Served::new("miscompare", &[])?;
@@ -288,9 +290,9 @@ fn miscompare_says_where() -> Result<()> {
     Ok(())
 }
 
-/// Goal: EXTENDED COPY moves segments as long as its 16 bits let them be, block for block, several
-/// in one command, and RECEIVE COPY RESULTS says that they were: SPC-4 §6.4, §6.24.
-/// Method: two units; two segments of 65,535 blocks and a last one of what is left.
+/// Goal: EXTENDED COPY copies segments of the greatest length that their 16 bits allow, block for
+/// block, several in one command, and RECEIVE COPY RESULTS reports them: SPC-4 §6.4, §6.24.
+/// Method: two units; two segments of 65,535 blocks and a last one with the rest.
 #[test]
 fn extended_copy_of_large_segments() -> Result<()> {
     const LONGEST: u16 = 0xffff;

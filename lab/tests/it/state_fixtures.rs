@@ -1,5 +1,5 @@
-//! What a unit keeps on disk: every state that a released version wrote is taken up as it was, and
-//! what this build writes is what the newest of them wrote, byte for byte.
+//! State of a unit on disk: every state that a released version wrote is read unchanged, and this
+//! build writes the same bytes as the newest of those versions.
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::lunar::binary;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const STATE: &str = "scsi-state";
-/// Where the version stands in it.
+/// Offset of the version in a state file.
 const VERSION_AT: usize = 8;
 const CRC_BYTES: usize = 4;
 
@@ -31,7 +31,7 @@ fn files_of<'a>(scene: &str, version: &'a Version) -> Result<&'a Files> {
     version.1.get(scene).with_context(|| format!("{} has no {scene}", version.0))
 }
 
-/// Goal: nobody changes a format, or a fixture, without noticing.
+/// Goal: a format, or a fixture, does not change unnoticed.
 #[test]
 fn formats_are_what_was_released() -> Result<()> {
     let fixtures = fixtures()?;
@@ -57,7 +57,7 @@ fn formats_are_what_was_released() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a state of each released version is taken up: identity, registrations, reservation, and
+/// Goal: a state of each released version is read: identity, registrations, reservation, and
 /// PRGENERATION, which begins at 0 with each power on.
 #[test]
 fn reservations_are_found() -> Result<()> {
@@ -84,7 +84,7 @@ fn reservations_are_found() -> Result<()> {
     Ok(())
 }
 
-/// Goal: an unfinished SANITIZE of each released version is gone on with.
+/// Goal: an unfinished SANITIZE of each released version is continued.
 #[test]
 fn an_unfinished_sanitize_goes_on() -> Result<()> {
     for version in fixtures()? {
@@ -107,7 +107,7 @@ fn an_unfinished_sanitize_goes_on() -> Result<()> {
     Ok(())
 }
 
-/// Starts it, which must be refused with exit status 1 and these words, and change nothing.
+/// Starts a server, which must refuse with exit status 1 and these words, and change no file.
 fn refused(unit: &StoredUnit, files: &Files, words: &str) -> Result<()> {
     unit.put(files)?;
     let disk = unit.disk();
@@ -123,7 +123,8 @@ fn refused(unit: &StoredUnit, files: &Files, words: &str) -> Result<()> {
     Ok(())
 }
 
-/// Goal: a state of a later version is refused, and says so; one that is cut or changed as well.
+/// Goal: a state of a later version is refused with that reason; a truncated or changed one as
+/// well.
 #[test]
 fn what_cannot_be_read_is_refused() -> Result<()> {
     let fixtures = fixtures()?;

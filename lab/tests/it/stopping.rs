@@ -1,4 +1,5 @@
-//! SIGTERM with initiators connected: told, finished, closed within five seconds, nothing lost.
+//! SIGTERM with initiators connected: they are notified, commands finish, connections close within
+//! five seconds, no data is lost.
 
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::Lunar;
@@ -8,9 +9,9 @@ use lunar_testkit::raw::{Answer, Raw, opcode};
 use std::time::Duration;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:stopping";
-/// Five seconds are promised for the sessions; the rest is for a busy machine.
+/// Limit of a stop: five seconds are promised for the sessions; the rest is for a busy machine.
 const STOP_MAX: Duration = Duration::from_secs(6);
-/// When it is given up: a machine that is busy may take longer, but not every time.
+/// Time after which a wait is given up: a busy machine may take longer, but not every time.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const TRIES: usize = 3;
 
@@ -19,14 +20,14 @@ fn serve(scratch: &Scratch) -> Result<Lunar> {
     Lunar::serve(&[&disk, "--size", "256M", "--name", TARGET])
 }
 
-/// Goal: initiators that stay silent do not hold the server; each is told by an Asynchronous
-/// Message before its connection is closed. RFC 7143 §11.9.
+/// Goal: initiators that stay silent do not delay the stop; each receives an Asynchronous Message
+/// before its connection is closed. RFC 7143 §11.9.
 #[test]
 fn silent_initiators_are_told_and_left() -> Result<()> {
     stops_in_time(stop_with_silent_initiators)
 }
 
-/// Whether it does so once.
+/// Repeats a stop until one is in time; fails if none is.
 fn stops_in_time(stop: fn() -> Result<Duration>) -> Result<()> {
     let mut times = Vec::new();
     while times.len() < TRIES {
@@ -82,7 +83,7 @@ fn stop_under_load() -> Result<Duration> {
     Ok(took)
 }
 
-/// Goal: what was acknowledged before the stop is there after a start.
+/// Goal: data acknowledged before the stop is there after a start.
 #[test]
 fn a_restart_keeps_the_data() -> Result<()> {
     let scratch = Scratch::new("restart")?;

@@ -1,5 +1,5 @@
 //! `lunar bench --suite storage-over-ip` with real peers: qemu-io over libiscsi and libnfs, and
-//! nfs-ganesha. How fast they are, no test says.
+//! nfs-ganesha. The tests do not judge their speed.
 
 use anyhow::{Result, ensure};
 use lunar_lab::lunar;
@@ -11,7 +11,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(300);
 const RECORDS: &[u64] = &[256 << 10, 16 << 20];
 
-/// A short form of the suite, with these arguments too; `environment` goes before.
+/// Runs a short form of the suite, with additional arguments; `environment` goes before.
 fn suite(scratch: &Scratch, environment: &[&str], arguments: &[&str]) -> Result<Value> {
     let binary = lunar::binary()?;
     let directory = scratch.folder().display().to_string();
@@ -23,7 +23,8 @@ fn suite(scratch: &Scratch, environment: &[&str], arguments: &[&str]) -> Result<
     Ok(told)
 }
 
-/// No file in its directory, and no program that was told of it.
+/// Checks that no file is left in the directory, and no process with the directory in its
+/// arguments.
 fn nothing_is_left(directory: &str) -> Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let name = entry?.file_name();
@@ -43,7 +44,7 @@ fn section<'a>(told: &'a Value, key: &str) -> &'a Value {
     sections.iter().find(|section| section["key"] == key).unwrap_or_else(|| panic!("no {key}"))
 }
 
-/// The section has figures of these ways and no others, for each record size and direction.
+/// Checks that the section has figures of exactly these ways, for each record size and direction.
 fn has_ways(told: &Value, key: &str, ways: &[&str]) {
     let rows = section(told, key)["rows"].as_array().unwrap();
     assert_eq!(rows.len(), ways.len() * RECORDS.len() * 2, "{key}: {rows:?}");
@@ -75,7 +76,7 @@ fn has_figures(row: &Value) {
 }
 
 /// Goal: all ways are measured by the same client and by our own, each record size both ways,
-/// beside the paper's figures; the page is written; files, servers and networks are gone.
+/// beside the paper's figures; the page is written; files, servers and networks are removed.
 #[test]
 fn all_ways_are_measured() -> Result<()> {
     let scratch = Scratch::new("storage-over-ip")?;
@@ -90,7 +91,7 @@ fn all_ways_are_measured() -> Result<()> {
     assert_eq!(warnings.len(), 3 - ways.len(), "{warnings:?}");
     has_ways(&told, "qemu", ways);
     has_ways(&told, "lunar", &["local", "iSCSI"]);
-    // The folder for temporary files may be one that has no direct I/O.
+    // The folder for temporary files may be on a file system without direct I/O.
     if section(&told, "direct")["warnings"].as_array().unwrap().is_empty() {
         has_ways(&told, "direct", &["local", "iSCSI"]);
     }
@@ -107,7 +108,8 @@ fn all_ways_are_measured() -> Result<()> {
     Ok(())
 }
 
-/// Goal: without qemu-io and an NFS server it says what to install, and measures the rest.
+/// Goal: without qemu-io and an NFS server the suite reports what to install, and measures the
+/// rest.
 #[test]
 fn what_is_missing_is_told() -> Result<()> {
     let scratch = Scratch::new("storage-over-ip")?;

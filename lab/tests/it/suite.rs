@@ -5,11 +5,11 @@ use lunar_lab::conformance::{report, unclean, union, worse_than};
 use lunar_lab::document::{SUITE, committed, section};
 use lunar_lab::profiles::run_all;
 
-/// How many of the 230 tests have to be covered by some profile.
+/// Minimum number of the 230 tests that must be covered by some profile.
 const COVERED_MIN: usize = 225;
 
-/// Goal: no test ends worse than CONFORMANCE.md says, none fails but those that it excuses, and
-/// enough are covered.
+/// Goal: no test has a worse result than in CONFORMANCE.md, none fails but those that it excuses,
+/// and enough are covered.
 /// Method: every profile with its suites, one process of the tool for each suite.
 #[test]
 fn no_worse_than_the_committed_tables() -> Result<()> {

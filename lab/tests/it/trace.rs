@@ -1,4 +1,4 @@
-//! A trace of a session, as tshark reads it: a decoder that knows nothing of us.
+//! A trace of a session, read by tshark, a decoder independent of this project.
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::lunar::{Lunar, binary};
@@ -33,7 +33,7 @@ impl Traced {
         Ok(Self { lunar, scratch, api })
     }
 
-    /// Begins a trace with these options; it runs when this returns.
+    /// Begins a trace with these options; it runs when this function returns.
     fn trace(&self, options: &[&str]) -> Result<Running> {
         let file = self.scratch.path("trace.pcapng");
         let tsih = self.lunar.session()?;
@@ -53,7 +53,7 @@ impl Traced {
     }
 }
 
-/// A trace that runs; ended when dropped.
+/// A running trace; dropping it ends it.
 struct Running {
     child: Child,
     file: String,
@@ -61,7 +61,7 @@ struct Running {
 }
 
 impl Running {
-    /// Waits for its end.
+    /// Waits for the end of the trace.
     fn end(mut self) -> Result<Trace> {
         let mut told = String::new();
         self.child.stdout.take().context("no stdout")?.read_to_string(&mut told)?;
@@ -102,7 +102,7 @@ impl Trace {
         must("tshark", &arguments, COMMAND_MAX)
     }
 
-    /// Fields of each PDU, but for the one that was made up.
+    /// Returns fields of each PDU, except the artificial one.
     fn fields(&self, names: &[&str]) -> Result<Vec<Vec<String>>> {
         let mut arguments = vec!["-Y", "iscsi && !frame.comment", "-T", "fields"];
         names.iter().for_each(|name| arguments.extend(["-e", name]));
@@ -110,7 +110,8 @@ impl Trace {
         Ok(told.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
     }
 
-    /// Every PDU is found, at its own end, and nothing is odd about any of them.
+    /// Checks that tshark finds every PDU and its end, and reports nothing unusual about any of
+    /// them.
     fn is_clean(&self) -> Result<()> {
         let odd = [
             "_ws.malformed",
@@ -134,7 +135,7 @@ impl Trace {
     }
 }
 
-/// What a bare hand sends and gets, PDU by PDU: opcode and task tag.
+/// Exchanges raw PDUs; returns the opcode and task tag of each.
 fn speak(raw: &mut Raw) -> Result<Vec<(u8, u32)>> {
     let mut told = Vec::new();
     let expect = |raw: &mut Raw, told: &mut Vec<_>, opcode| {
@@ -180,8 +181,8 @@ fn speak(raw: &mut Raw) -> Result<Vec<(u8, u32)>> {
     Ok(told)
 }
 
-/// Goal: tshark finds the PDUs that were sent and got, each with its opcode, tag and LUN, in this
-/// order; none in whole where only headers are wanted.
+/// Goal: tshark finds the PDUs that were sent and received, each with its opcode, tag and LUN, in
+/// this order; if only headers are traced, it finds no whole PDU.
 #[test]
 fn tshark_finds_what_was_said() -> Result<()> {
     for (snaplen, lun) in [(None, 0), (None, 1), (Some("48"), 0)] {
@@ -216,7 +217,7 @@ fn tshark_finds_what_was_said() -> Result<()> {
     Ok(())
 }
 
-/// Goal: PDUs far longer than a packet come together again, with digests that tshark finds right.
+/// Goal: PDUs far longer than a packet are reassembled, with digests that tshark finds right.
 /// Method: our initiator writes 5 MB with each choice of digests.
 #[test]
 fn tshark_finds_digests_right() -> Result<()> {

@@ -1,4 +1,5 @@
-//! Two initiators on one LUN at the same time: nothing is lost, nothing comes from nowhere.
+//! Two initiators on one LUN at the same time: no write is lost, and reads return only written
+//! data.
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::lunar::Lunar;
@@ -13,14 +14,14 @@ use std::time::Duration;
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:two";
 const TOOL_MAX: Duration = Duration::from_secs(120);
 const BLOCK_BYTES: usize = 512;
-/// Few blocks, so that the initiators meet often.
+/// Number of blocks: few, so that the initiators often access the same ones.
 const BLOCKS: u64 = 48;
 const WRITE_BLOCKS_MAX: u64 = 16;
-/// How the disk is cached, and how often an initiator reads or writes, by seed. What is looked at
-/// is who sees what; a sync for each write would only make that slow.
+/// Cache modes of the disk, and numbers of reads and writes of an initiator, by seed. The test
+/// checks visibility; a sync for each write would only make it slow.
 const RUNS: [(&str, u64); 3] = [("write-back", 600), ("write-back", 600), ("write-through", 60)];
 
-/// One write of one block: from when to when it was under way, and what it left.
+/// One write of one block: the time span in which it was under way, and its value.
 #[derive(Clone, Copy)]
 struct Written {
     from: u64,
@@ -28,7 +29,7 @@ struct Written {
     value: u64,
 }
 
-/// What each block may hold: every write that was made to it, with a clock all share.
+/// Possible values of each block: every write made to it, with a shared clock.
 struct Model {
     clock: AtomicU64,
     blocks: Vec<Mutex<Vec<Written>>>,
@@ -49,7 +50,7 @@ impl Model {
         self.blocks[block].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Under way from now on: a reader may see it already, and need not.
+    /// Records that a write is under way: a reader may see it already, but need not.
     fn begin(&self, block: usize, value: u64) {
         let from = self.now();
         self.writes_of(block).push(Written { from, to: u64::MAX, value });
@@ -63,8 +64,8 @@ impl Model {
         }
     }
 
-    /// A read that was under way from `from` until now found `value`: it must have been written,
-    /// and not yet replaced for certain when the read began.
+    /// Checks a read that was under way from `from` until now and found `value`: the value must
+    /// have been written, and not have been replaced for certain when the read began.
     fn check(&self, block: usize, value: u64, from: u64) -> Result<()> {
         let writes = self.writes_of(block);
         let seen = writes.iter().find(|write| write.value == value);
@@ -78,7 +79,7 @@ impl Model {
     }
 }
 
-/// The value a block holds; a block of two writes mixed is an error.
+/// Returns the value of a block; a block with two writes mixed is an error.
 fn value_of(block: &[u8]) -> Result<u64> {
     let mut first = [0; 8];
     first.copy_from_slice(&block[..8]);
@@ -86,7 +87,7 @@ fn value_of(block: &[u8]) -> Result<u64> {
     Ok(u64::from_be_bytes(first))
 }
 
-/// One initiator: random reads and writes of a few blocks each.
+/// Runs one initiator: random reads and writes of a few blocks each.
 fn work(address: &str, number: u32, seed: u64, steps: u64, model: &Model) -> Result<()> {
     let mut raw = Raw::log_in_as(address, TARGET, number)?;
     let mut random = Random(seed ^ u64::from(number) << 32);
@@ -112,9 +113,9 @@ fn work(address: &str, number: u32, seed: u64, steps: u64, model: &Model) -> Res
     Ok(())
 }
 
-/// Goal: what is acknowledged to one initiator is what the other one reads.
-/// Method: two sessions on the same few blocks; a model of all writes with their times judges
-/// each read; by seed.
+/// Goal: a write acknowledged to one initiator is visible to the other one.
+/// Method: two sessions on the same few blocks; a model of all writes with their times judges each
+/// read; by seed.
 #[test]
 fn same_blocks_against_a_model() -> Result<()> {
     for (seed, (cache, steps)) in (1_u64..).zip(RUNS) {
@@ -148,7 +149,7 @@ fn same_blocks_against_a_model() -> Result<()> {
     Ok(())
 }
 
-/// Goal: two of QEMU's initiators that write stripes in turn see each other's.
+/// Goal: two of QEMU's initiators that write stripes in turn see each other's data.
 #[test]
 fn interleaved_stripes_of_two_qemu() -> Result<()> {
     const STRIPE: usize = 128 << 10;

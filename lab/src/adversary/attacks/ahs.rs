@@ -1,4 +1,5 @@
-//! Additional header segments: long, false, and promised. RFC 7143 §11.2.2.
+//! Additional header segments: long ones, invalid ones, and ones that are announced and never sent.
+//! RFC 7143 §11.2.2.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
@@ -28,7 +29,7 @@ fn long(attacker: &Attacker) -> Result<()> {
         |session| {
             let mut command = session.command(flags::SIMPLE | flags::READ, &cdb::read(0, 8), 4096);
             command.segments = match session.random.below(3) {
-                // One of the longest kind, none of any known kind, many short ones.
+                // One segment of the longest kind, none of any defined type, or many short ones.
                 0 => [&[0x03, 0xf9, EXTENDED_CDB, 0][..], &[0; 1016]].concat(),
                 1 => vec![0x3f; 1020],
                 _ => [0, 5, BIDIRECTIONAL, 0, 0, 0, 2, 0].repeat(127),

@@ -1,4 +1,4 @@
-//! Third-party copies: long lists, many at once, tokens without end. SPC-4 §6.4, SBC-3 §5.8.
+//! Third-party copies: long lists, many at once, unlimited tokens. SPC-4 §6.4, SBC-3 §5.8.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
@@ -23,14 +23,14 @@ pub const ATTACKS: &[Attack] = &[
         .summary("POPULATE TOKEN without end, each token for 10 minutes"),
 ];
 
-/// Asks the unit for its designator.
+/// Reads the designator of the unit.
 fn designator(session: &mut Session) -> Result<Vec<u8>> {
     let limit = Duration::from_secs(2);
     let page = session.execute(&cdb(&[0x12, 1, 0x83, 0x10, 0]), &[], 4096, limit)?;
     naa_designator(&page.data).context("no NAA designator")
 }
 
-/// EXTENDED COPY (LID1) with its parameter list.
+/// Builds EXTENDED COPY (LID1) with its parameter list.
 fn copy(list: u8, designator: &[u8], segments: &[u8]) -> (Cdb, Vec<u8>) {
     let unit = cscd(designator, 512);
     let mut parameters = vec![0; 16];
@@ -42,7 +42,8 @@ fn copy(list: u8, designator: &[u8], segments: &[u8]) -> (Cdb, Vec<u8>) {
     (cdb, parameters)
 }
 
-/// Sends copies of these segments, each as a WRITE whose list goes along or is asked for by R2T.
+/// Sends copies of these segments, each as a WRITE whose list is immediate data or requested by
+/// R2T.
 fn flood(attacker: &Attacker, sessions: usize, segments: &[u8]) -> Result<()> {
     let Some(mut first) = attacker.retry(|| attacker.log_in(Destination::Neighbour, 9)) else {
         return Ok(());
@@ -63,14 +64,14 @@ fn flood(attacker: &Attacker, sessions: usize, segments: &[u8]) -> Result<()> {
 }
 
 fn copies(attacker: &Attacker) -> Result<()> {
-    // 32 MiB from the first half of the disk to the second.
+    // Copies 32 MiB from the first half of the disk to the second.
     flood(attacker, 4, &segment([0, 0], 0xfff8, 0, 0x1_0000))
 }
 
 fn long_lists(attacker: &Attacker) -> Result<()> {
     let segments: Vec<u8> =
         (0..2300).flat_map(|lba| segment([0, 0], 1, lba, 0x1_0000 + lba)).collect();
-    // What the target refuses for its length is sent in a length that it may take, too.
+    // Lists that the target refuses for their length are also sent in a length that it may accept.
     attacker.in_threads(2, |thread| {
         let end = if thread == 0 { segments.len() } else { 28 * 64 };
         drop(flood(attacker, 4, &segments[..end]));
@@ -78,7 +79,8 @@ fn long_lists(attacker: &Attacker) -> Result<()> {
     Ok(())
 }
 
-/// Every segment is looked at before the last one ends the command: it lies behind the end.
+/// Sends lists whose last segment is out of range and ends the command, after the target has
+/// checked all other segments.
 fn lists_refused(attacker: &Attacker) -> Result<()> {
     let good = (0..255).flat_map(|_| segment([0, 0], 1, 0, 8));
     let segments: Vec<u8> = good.chain(segment([0, 0], 1, 1 << 40, 8)).collect();
@@ -112,7 +114,7 @@ fn tokens(attacker: &Attacker) -> Result<()> {
     Flood::new(4, Destination::Neighbour).reading(
         attacker,
         |session| {
-            // Inactivity timeout of 600 s, one range of 8 blocks. SBC-3 §5.7.3.
+            // Inactivity timeout of 600 s and one range of 8 blocks. SBC-3 §5.7.3.
             let mut parameters = vec![0, 30, 0, 0];
             parameters.extend(600_u32.to_be_bytes());
             parameters.extend([0, 0, 0, 0, 0, 0, 0, 16]);

@@ -1,4 +1,5 @@
-//! Bytes that come one by one, and windows that are kept closed: every PDU takes for ever.
+//! Bytes that arrive one by one, and windows that are kept closed, so that no PDU ever completes
+//! soon.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
@@ -62,7 +63,7 @@ fn commands_by_bytes(attacker: &Attacker) -> Result<()> {
     Ok(())
 }
 
-/// Answers each R2T by pieces of this size; pieces of zero bytes never come to an end.
+/// Answers each R2T in pieces of this size; pieces of zero bytes never complete the transfer.
 fn data_out_pieces(attacker: &Attacker, piece: usize) -> Result<()> {
     const BYTES: u32 = 65_536;
     let mut transfers = std::collections::HashMap::new();

@@ -1,5 +1,5 @@
-//! Requests that are right, at any rate and with any attribute, and the benign load that shows how
-//! much of their effect is nothing but load.
+//! Valid requests at any rate and with any task attribute, and the benign load that shows how much
+//! of their effect is mere load.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
@@ -10,7 +10,7 @@ use crate::adversary::server::SHARED_LBA;
 use crate::adversary::session::flags;
 use anyhow::Result;
 
-/// No attack: what a run of the same form measures without one.
+/// Run of the same form without an attack, for comparison.
 pub const CONTROL: &[Attack] =
     &[Attack::new("benign-readers", 8, |attacker| benign_readers(attacker, 8, 1))
         .summary("No attack: 8 well-behaved sessions read 4 KiB each, 8 at a time")];

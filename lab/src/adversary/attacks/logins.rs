@@ -1,4 +1,4 @@
-//! Logins: unfinished, endless, failing, repeated, and more sessions than anybody needs.
+//! Logins: unfinished, endless, failing, repeated, and far more sessions than are needed.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{AttackCounters, Attacker, Destination};
@@ -12,11 +12,11 @@ use lunar_testkit::raw::{Pdu, opcode};
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Addresses over which failing logins are spread.
+/// Number of addresses over which failing logins are spread.
 const HOSTS: usize = 8192;
 
-/// Connections that log in again and again, the hosts that they are spread over, and the number of
-/// their first initiator.
+/// Number of connections that log in again and again, number of hosts that they are spread over,
+/// and number of their first initiator.
 const CHURN_CONNECTIONS: usize = 64;
 const CHURN_HOSTS: usize = 16;
 const CHURN_NUMBER: usize = 10_000;
@@ -153,7 +153,7 @@ fn refused(attacker: &Attacker) -> Result<()> {
             } else {
                 login.joins = (number as u16 | 1, 1);
             }
-            // The refusal may be made to wait: this one does not wait for it.
+            // The server may delay the refusal; this connection does not wait for it.
             drop(login.run(&mut connection, Duration::from_millis(100)));
             AttackCounters::add(&attacker.sent.bytes, connection.take_sent_bytes());
         }
@@ -168,7 +168,7 @@ fn chap_wrong(attacker: &Attacker) -> Result<()> {
             let wrong = Credential { secret: "not-the-secret-1", ..server::CREDENTIAL };
             let login =
                 Login { credential: Some(wrong), ..attacker.login(Destination::Chap, number) };
-            // The refusal may be made to wait: this one does not wait for it.
+            // The server may delay the refusal; this connection does not wait for it.
             drop(login.run(&mut connection, Duration::from_millis(100)));
             AttackCounters::add(&attacker.sent.bytes, connection.take_sent_bytes());
         }
@@ -186,7 +186,7 @@ fn chap_stalled(attacker: &Attacker) -> Result<()> {
     })
 }
 
-/// What is sent on a connection that is over has no meaning, but it has to be read.
+/// Sends zeroes after a logout: bytes without meaning, which the server still has to read.
 fn logout_and_zeroes(attacker: &Attacker) -> Result<()> {
     let zeroes = vec![0; 1 << 20];
     attacker.in_threads(2, |thread| {
@@ -206,7 +206,7 @@ fn logout_and_zeroes(attacker: &Attacker) -> Result<()> {
     Ok(())
 }
 
-/// Connections of [`CHURN_HOSTS`] that log in, log out and close, as fast as it goes.
+/// Opens connections of [`CHURN_HOSTS`] that log in, log out and close, as fast as possible.
 fn churn(attacker: &Attacker, destination: Destination) -> Result<()> {
     attacker.in_threads(2, |thread| {
         let numbers = (thread..CHURN_CONNECTIONS).step_by(2);
@@ -239,7 +239,7 @@ impl Churning {
         Self { host, destination, login, connection: None, session: None }
     }
 
-    /// Goes on as far as it can without waiting; whether that was anywhere.
+    /// Makes as much progress as is possible without waiting; returns whether there was any.
     fn step(&mut self, attacker: &Attacker) -> bool {
         if let Some(session) = &mut self.session {
             session.connection.send();
@@ -265,7 +265,7 @@ impl Churning {
         }
     }
 
-    /// Sends the next request of the login, or logs out of the session that it has come to.
+    /// Sends the next request of the login, or logs out of the session that the login established.
     fn go_on(
         &mut self,
         attacker: &Attacker,
@@ -288,7 +288,7 @@ impl Churning {
                     session.connection.send();
                 }
             }
-            _ => {} // refused: once more
+            _ => {} // refused: try again
         }
         true
     }
@@ -406,7 +406,8 @@ fn connections_of_a_session(attacker: &Attacker) -> Result<()> {
             let login = Login { joins: (tsih, cid), ..login.clone() };
             connections.extend(attacker.log_in_as(&login, Destination::Shared).ok());
         }
-        // The first connection owes a command; the others send what comes after it.
+        // The first connection never sends one command; the others send the commands that follow
+        // it.
         for _ in 0..64 {
             for session in connections.iter_mut().skip(1) {
                 cmd_sn = cmd_sn.wrapping_add(1);

@@ -1,7 +1,7 @@
-//! Commands that take long, or change what a unit is.
+//! Commands that take long, or change the properties of a unit.
 //!
-//! By default every initiator may do that to any LUN it can reach, as the standard has it; so what
-//! destroys goes to a LUN beside the well-behaved client's.
+//! By default every initiator may send them to any LUN it can reach, as the standard has it;
+//! destructive commands therefore go to a LUN beside the well-behaved client's.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
@@ -86,7 +86,7 @@ pub const ATTACKS: &[Attack] = &[
     .summary("RESERVE (6) and RELEASE (6) of a neighbour LUN without end"),
 ];
 
-/// Blocks that [`compare_and_write_wide`] spreads over: as many as 64 windows have commands.
+/// Blocks that [`compare_and_write_wide`] spreads over: as many as the commands of 64 windows.
 const WIDE_BLOCKS: u64 = 64 * 128;
 
 const START_STOP: &[Cdb] = &[
@@ -94,7 +94,7 @@ const START_STOP: &[Cdb] = &[
     [0x1b, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
 ];
 
-/// Sends one of these commands, which move no data, without end.
+/// Sends these commands, which move no data, again and again.
 fn commands(attacker: &Attacker, cdbs: &[Cdb]) -> Result<()> {
     Flood::new(4, Destination::Neighbour).reading(
         attacker,
@@ -120,7 +120,7 @@ fn write_same(attacker: &Attacker, sessions: usize, destination: Destination) ->
     )
 }
 
-/// The atomic writes cross a border of the chunks that the disk is locked by.
+/// Sends atomic writes that cross a border of the chunks that the disk is locked by.
 fn write_atomic_beside_zeroing(attacker: &Attacker) -> Result<()> {
     const CHUNK_BLOCKS: u64 = (64 << 10) / 512;
     const PAUSE: Duration = Duration::from_millis(5);
@@ -159,7 +159,8 @@ fn unmap(attacker: &Attacker, sessions: usize, counts: &[u64]) -> Result<()> {
         |session| {
             let count = counts[session.random.below(counts.len() as u64) as usize];
             let first = u64::from(SHARED_LBA);
-            // Every second physical block: none can be joined with its neighbour.
+            // Selects every second physical block, so that no range can be merged with its
+            // neighbour.
             let (cdb, list) = cdb::unmap((0..count).map(|at| (first + at * 16 % 65_000, 8)));
             let bytes = list.len() as u32;
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
@@ -183,8 +184,8 @@ fn compare_and_write(attacker: &Attacker) -> Result<()> {
     )
 }
 
-/// Half of the commands want blocks of their own and hold them, half want one block and wait; what
-/// waits behind a VERIFY of all these blocks is between the two.
+/// Sends commands of which half lock blocks of their own and the other half wait for one shared
+/// block; one command in 121 is a VERIFY of all these blocks, which other commands wait behind.
 fn compare_and_write_wide(attacker: &Attacker) -> Result<()> {
     let first = u64::from(SHARED_LBA);
     let mut commands = 0;
@@ -209,8 +210,8 @@ fn compare_and_write_wide(attacker: &Attacker) -> Result<()> {
     )
 }
 
-/// What is compared is never there, so that nothing is written; three of four commands keep the
-/// sessions' turns long.
+/// Sends COMPARE AND WRITE whose compare data never matches, so that nothing is written; three of
+/// four commands are there to lengthen the scheduling rounds of the sessions.
 fn compare_and_write_foreign(attacker: &Attacker) -> Result<()> {
     let mut commands = 0;
     Flood::new(300, Destination::Shared).reading(
@@ -233,7 +234,8 @@ fn compare_and_write_foreign(attacker: &Attacker) -> Result<()> {
     )
 }
 
-/// As many claims of one block wait as may; the good client uses other blocks.
+/// Lets the maximum number of requests wait for the lock of one block; the good client uses other
+/// blocks.
 fn compare_and_write_hosts(attacker: &Attacker) -> Result<()> {
     Flood::new(160, Destination::Shared).from_hosts(16).reading(
         attacker,
@@ -248,7 +250,7 @@ fn compare_and_write_hosts(attacker: &Attacker) -> Result<()> {
     )
 }
 
-/// Zeroes without data (NDOB), written and unmapped in turn: slow jobs that wait for each other.
+/// Writes zeroes without data (NDOB) and unmaps them in turn: slow jobs that wait for each other.
 fn write_same_aborted(attacker: &Attacker) -> Result<()> {
     const NDOB: u8 = 0x01;
     const UNMAP: u8 = 0x08;
@@ -272,7 +274,7 @@ fn write_same_aborted(attacker: &Attacker) -> Result<()> {
     )
 }
 
-/// As many blocks as one command may verify.
+/// Maximum number of blocks that one command may verify.
 const LONGEST: u32 = 16_384;
 
 /// Sends commands of this operation to all LUNs of the target of files.
@@ -321,7 +323,7 @@ fn pre_fetch(attacker: &Attacker) -> Result<()> {
     )
 }
 
-/// Sends these commands to the slow disk and takes the answers.
+/// Sends these commands to the slow disk and receives the responses.
 fn slow_disk(attacker: &Attacker, next: fn(&mut Session)) -> Result<()> {
     Flood::new(16, Destination::Slow).reading(attacker, next, Session::keep_r2t)
 }
@@ -333,7 +335,7 @@ fn reads(session: &mut Session) {
 }
 
 fn pieces(session: &mut Session) {
-    // Addresses that differ: what waits does not wait for a lock alone.
+    // Addresses differ, so that commands wait for more than a lock.
     let lba = session.random.below(64) * 2048;
     let (data, cdb) = match session.random.below(3) {
         0 => (Vec::new(), cdb::sixteen(0x8f, 0, lba, 2048)),

@@ -1,7 +1,8 @@
-//! Task management without end. RFC 7143 §11.5.
+//! Unlimited task management requests. RFC 7143 §11.5.
 //!
-//! By default every initiator may reset what it can reach, as the standard has it; so resets go to
-//! a LUN or a target beside the well-behaved client's, and aborts to the attacker's own tasks.
+//! By default every initiator may reset any unit or target that it can reach, as the standard has
+//! it; resets therefore go to a LUN or a target beside the well-behaved client's, and aborts to the
+//! attacker's own tasks.
 
 use super::withheld::clear_unit_attentions;
 use crate::adversary::attack::Attack;
@@ -25,14 +26,14 @@ const TASK_REASSIGN: u8 = 8;
 /// Operation code of a Task Management Function Response.
 const TASK_MANAGEMENT_RESPONSE: u8 = 0x22;
 
-/// Sessions of [`many_sessions`].
+/// Number of sessions of [`many_sessions`].
 const MANY_SESSIONS: usize = 512;
 
-/// Sessions of [`terminated_tags`], and how many come between two resets.
+/// Number of sessions of [`terminated_tags`], and of those that are added between two resets.
 const TAGS_SESSIONS: usize = 1024;
 const TAGS_BATCH: usize = 32;
 
-/// How long they wait before they reset again.
+/// Pause of the sessions before they reset again.
 const WAVE_PAUSE: Duration = Duration::from_millis(20);
 
 /// The attacks of this file.
@@ -92,8 +93,8 @@ fn requests(attacker: &Attacker, destination: Destination, function: u8) -> Resu
     )
 }
 
-/// Half of the sessions have commands under way that do not end by themselves. The other half send
-/// a reset each, all at once, and again when they have their answers.
+/// Keeps commands that do not end by themselves pending in half of the sessions. The other half
+/// send one reset each, all at once, and again when they have their responses.
 fn many_sessions(attacker: &Attacker, destination: Destination, function: u8) -> Result<()> {
     attacker.in_threads(2, |thread| {
         let mut sessions = Vec::new();
@@ -113,7 +114,7 @@ fn many_sessions(attacker: &Attacker, destination: Destination, function: u8) ->
             sessions.iter_mut().for_each(|session| session.go_on(attacker));
             sessions.retain(|resetting| !resetting.session.connection.is_closed());
             attacker.pause(Duration::from_millis(1));
-            // Behind the commands that are to be hit.
+            // Sent after the commands that the resets are to abort.
             if sessions.iter().all(Resetting::is_ready) && attacker.pause(WAVE_PAUSE) {
                 sessions.iter_mut().for_each(|session| session.reset(function));
             }
@@ -125,14 +126,14 @@ fn many_sessions(attacker: &Attacker, destination: Destination, function: u8) ->
 /// A session of [`many_sessions`].
 struct Resetting {
     session: Session,
-    /// It resets; else it has commands that are hit.
+    /// True when the session sends resets; otherwise it has commands that resets abort.
     resets: bool,
-    /// Its reset is not answered yet.
+    /// True while its reset has no response.
     waits: bool,
 }
 
 impl Resetting {
-    /// True if nothing is to be waited for before the next resets.
+    /// True if the session awaits nothing before the next resets.
     fn is_ready(&self) -> bool {
         if self.resets { !self.waits } else { !self.session.window_is_open() }
     }
@@ -163,8 +164,9 @@ impl Resetting {
     }
 }
 
-/// Sessions with FastAbort whose WRITEs have eight R2Ts each, and one that resets the LUN: the tags
-/// are kept, for nobody acknowledges the end of the tasks. RFC 7143 §4.2.3.4.
+/// Opens sessions with FastAbort whose WRITEs have eight R2Ts each, and one session that resets the
+/// LUN: the target has to keep the tags, since no session acknowledges the end of the tasks. RFC
+/// 7143 §4.2.3.4.
 fn terminated_tags(attacker: &Attacker) -> Result<()> {
     attacker.in_threads(2, |thread| {
         let Some(mut resetter) =
@@ -203,7 +205,7 @@ fn terminated_tags(attacker: &Attacker) -> Result<()> {
     Ok(())
 }
 
-/// Takes what came and sends WRITEs as far as the window goes, and no data.
+/// Receives PDUs and sends WRITEs up to the window, without their data.
 fn fill_with_writes(session: &mut Session) {
     while session.receive().is_some() {}
     while session.window_is_open() {
@@ -227,12 +229,12 @@ fn abort_own(attacker: &Attacker) -> Result<()> {
             let abort = session.task_management(ABORT_TASK, command.u32_at(16), command.u32_at(24));
             session.queue(&abort);
         },
-        // R2Ts are answered though their task may be gone by then.
+        // R2Ts are answered even if their task no longer exists.
         Session::keep_r2t,
     )
 }
 
-/// Reads of 1 MiB, one request in sixteen is the function.
+/// Sends reads of 1 MiB; one request in sixteen is the task management function.
 fn working(attacker: &Attacker, destination: Destination, function: u8) -> Result<()> {
     Flood::new(4, destination).reading(
         attacker,

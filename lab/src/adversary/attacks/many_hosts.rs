@@ -1,5 +1,5 @@
-//! Several hosts together, each of which has its turns: what one step costs beside many sessions,
-//! and what one host holds while another waits.
+//! Several hosts together, each with its own share of processing time: the cost of one step beside
+//! many sessions, and the resources that one host holds while another waits.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
@@ -10,9 +10,9 @@ use anyhow::Result;
 use lunar_testkit::raw::opcode;
 use std::time::Duration;
 
-/// Idle sessions that see the unit.
+/// Number of idle sessions that see the unit.
 const IDLE_SESSIONS: usize = 4096;
-/// The number of their first initiator; the hosts that they are spread over.
+/// Number of their first initiator, and number of hosts that they are spread over.
 const IDLE_NUMBER: usize = 20_000;
 const IDLE_HOSTS: usize = 16;
 
@@ -29,7 +29,7 @@ pub const ATTACKS: &[Attack] = &[
     ),
 ];
 
-/// Logs in idle sessions, as long as the attack goes on.
+/// Opens idle sessions, as long as the attack goes on.
 fn idle_sessions(attacker: &Attacker) -> Vec<Session> {
     let mut idle = Vec::new();
     while idle.len() < IDLE_SESSIONS && !attacker.is_over() {
@@ -40,7 +40,7 @@ fn idle_sessions(attacker: &Attacker) -> Vec<Session> {
     idle
 }
 
-/// Each establishes a unit attention for all sessions of the unit.
+/// Sends MODE SELECT, which establishes a unit attention for all sessions of the unit.
 fn mode_select(attacker: &Attacker) -> Result<()> {
     let _idle = idle_sessions(attacker);
     Flood::new(16, Destination::Own).from_hosts(16).reading(
@@ -58,7 +58,7 @@ fn mode_select(attacker: &Attacker) -> Result<()> {
     )
 }
 
-/// RELEASE of a reservation of all registrants tells each of them.
+/// Releases a reservation of all registrants, which reports a unit attention to each registrant.
 fn release(attacker: &Attacker) -> Result<()> {
     const RESERVE: u8 = 1;
     const RELEASE: u8 = 2;
@@ -86,8 +86,8 @@ fn release(attacker: &Attacker) -> Result<()> {
     )
 }
 
-/// What is compared is never there, so that nothing is written; text keeps the sessions waiting for
-/// their hosts' turns.
+/// Sends COMPARE AND WRITE whose compare data never matches, so that nothing is written; text
+/// requests keep the sessions waiting for processing time of their hosts.
 fn compare_and_write(attacker: &Attacker) -> Result<()> {
     let keys: String = (0..200).map(|key| format!("X-org.example.{key}=1\0")).collect();
     let mut commands = 0;

@@ -1,4 +1,4 @@
-//! Sessions by the thousand, each with a little that the server has to remember.
+//! Thousands of sessions, each with a small amount of state that the server has to keep.
 
 use super::withheld::clear_unit_attentions;
 use crate::adversary::attack::Attack;
@@ -44,7 +44,7 @@ pub const ATTACKS: &[Attack] = &[
         .summary("2,048 sessions send NOP-Outs that want no answer, as fast as it goes"),
 ];
 
-/// What a session does with what the server sends.
+/// Policy of a session for PDUs that the server sends.
 #[derive(Clone, Copy, PartialEq)]
 enum Answers {
     Leave,
@@ -52,16 +52,16 @@ enum Answers {
     ReadAndGiveData,
 }
 
-/// Data of a NOP-Out, as long as any target of ours takes it.
+/// Length of the data of a NOP-Out: the most that our targets accept.
 const PING_BYTES: u32 = 256 << 10;
 
-/// Commands that fill the window of a session but for one.
+/// Number of commands that fill the window of a session but for one.
 const COMMANDS: usize = 127;
 
-/// What a session of this number does once it is logged in.
+/// Action of a session of this number once it is logged in.
 type Begin = fn(&mut Session, usize);
 
-/// Logs in until there are `count` sessions, and holds them; those that the server ends are
+/// Logs in until there are `count` sessions, and holds them; sessions that the server ends are
 /// replaced.
 fn hold(attacker: &Attacker, count: usize, begin: Begin, answers: Answers) -> Result<()> {
     attacker.in_threads(2, |thread| {
@@ -93,7 +93,7 @@ fn hold(attacker: &Attacker, count: usize, begin: Begin, answers: Answers) -> Re
     Ok(())
 }
 
-/// Sends what waits, and forgets the sessions that are over.
+/// Sends queued PDUs, and removes the sessions that have ended.
 fn go_on(attacker: &Attacker, sessions: &mut Vec<Session>, answers: Answers) {
     for session in sessions.iter_mut() {
         session.connection.send();
@@ -138,7 +138,7 @@ fn commands_ahead(session: &mut Session, _: usize) {
     }
 }
 
-/// The number before it is never used.
+/// Skips one CmdSN before this request, which is never used.
 fn ahead(request: Pdu) -> Pdu {
     let ahead = request.u32_at(24).wrapping_add(1);
     request.put_u32(24, ahead)

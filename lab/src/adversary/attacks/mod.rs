@@ -1,4 +1,4 @@
-//! All attacks, by what they misuse.
+//! All attacks, by the feature that they misuse.
 
 mod ahs;
 mod copy;
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Goal: each attack has a name of its own and says what it does, in a form that suits a table.
+    /// Goal: each attack has a unique name and a summary that fits into a table.
     #[test]
     fn attacks_are_declared_well() {
         let mut names = HashSet::new();

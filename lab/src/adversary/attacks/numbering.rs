@@ -1,4 +1,4 @@
-//! Sequence numbers, tags and digests that are wrong. RFC 7143 §4.2.2, §11.
+//! Wrong sequence numbers, tags and digests. RFC 7143 §4.2.2, §11.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
@@ -47,7 +47,7 @@ fn far_ahead(attacker: &Attacker) -> Result<()> {
     })
 }
 
-/// A WRITE of 256 KiB.
+/// Builds a WRITE of 256 KiB.
 fn write(session: &mut Session) -> Pdu {
     session.command(flags::SIMPLE | flags::WRITE, &cdb::write(0, 512), 262_144)
 }
@@ -169,11 +169,11 @@ fn wrong_digests(attacker: &Attacker) -> Result<()> {
         |session| {
             let command = write(session).with_data(vec![0; 65_536]);
             if session.random.below(8) == 0 {
-                // The header's digest is wrong: the connection ends.
+                // The header digest is wrong: the connection ends.
                 session.connection.queue_bytes(&command.bytes()[..48]);
                 session.connection.queue_bytes(&[0xde, 0xad, 0xbe, 0xef]);
             } else {
-                // The data's digest is wrong: the command is rejected.
+                // The data digest is wrong: the command is rejected.
                 session.connection.data_digest = false;
                 session.queue(&command);
                 session.connection.data_digest = true;
@@ -211,7 +211,7 @@ fn logouts(attacker: &Attacker) -> Result<()> {
 }
 
 fn random_requests(attacker: &Attacker) -> Result<()> {
-    // Random commands may write anywhere: they go to a disk of their own.
+    // Random commands may write anywhere, so they go to the attacker's own disk.
     Flood::new(16, Destination::Own).reading(
         attacker,
         |session| {

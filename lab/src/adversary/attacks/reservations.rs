@@ -22,7 +22,7 @@ const PREEMPT_AND_ABORT: u8 = 5;
 const REGISTER_AND_IGNORE: u8 = 6;
 const REGISTER_AND_MOVE: u8 = 7;
 
-/// How long a command of a storm may take.
+/// Longest time that a command of a storm may take.
 const STEP_MAX: Duration = Duration::from_secs(2);
 
 /// The attacks of this file.
@@ -64,7 +64,7 @@ const ALL: &[u8] = &[
     REGISTER_AND_MOVE,
 ];
 
-/// Logs in under names or ISIDs that nobody had before and registers.
+/// Logs in under new initiator names or ISIDs and registers.
 fn registrations(attacker: &Attacker, by_isid: bool) -> Result<()> {
     attacker.in_threads(2, |thread| {
         for number in (thread..).step_by(2).take_while(|_| !attacker.is_over()) {
@@ -74,7 +74,7 @@ fn registrations(attacker: &Attacker, by_isid: bool) -> Result<()> {
     Ok(())
 }
 
-/// One more registration, whose session goes away; whether it was taken.
+/// Makes one more registration and closes its session; returns whether the target accepted the key.
 fn register_as(
     attacker: &Attacker,
     destination: Destination,
@@ -90,7 +90,7 @@ fn register_as(
     outcome.is_ok_and(|outcome| outcome.status == 0)
 }
 
-/// REGISTER with TransportIDs of 40 other initiators at a time. SPC-4 §6.14.3, §7.6.4.8.
+/// Sends REGISTER with TransportIDs of 40 other initiators at a time. SPC-4 §6.14.3, §7.6.4.8.
 fn spec_i_pt(attacker: &Attacker) -> Result<()> {
     let mut next = 0_u32;
     Flood::new(2, Destination::Shared).reading(
@@ -109,7 +109,7 @@ fn spec_i_pt(attacker: &Attacker) -> Result<()> {
             cdb[5..9].copy_from_slice(&(list.len() as u32).to_be_bytes());
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, list.len() as u32);
             session.queue(&command.with_data(list));
-            // The session takes back its own registration alone: REGISTER wants a new one.
+            // The session removes its own registration only: REGISTER needs an unregistered one.
             let cdb = cdb::reserve_out(REGISTER_AND_IGNORE, 0);
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 24);
             session.queue(&command.with_data(cdb::reserve_list(0, 0)));
@@ -118,7 +118,7 @@ fn spec_i_pt(attacker: &Attacker) -> Result<()> {
     )
 }
 
-/// The TransportID of an iSCSI initiator port: name and ISID.
+/// Builds the TransportID of an iSCSI initiator port: name and ISID.
 fn transport_id(number: u32) -> Vec<u8> {
     let mut name =
         format!("iqn.2026-11.org.lunarsan.test:foreign,i,0x80{number:08x}00\0").into_bytes();
@@ -126,7 +126,7 @@ fn transport_id(number: u32) -> Vec<u8> {
     [&[0x45, 0, 0, name.len() as u8][..], &name].concat()
 }
 
-/// Sessions that send these service actions with keys of each other.
+/// Runs sessions that send these service actions with keys of each other.
 fn storm(attacker: &Attacker, destination: Destination, actions: &[u8]) -> Result<()> {
     Flood::new(4, destination).reading(
         attacker,
@@ -146,7 +146,7 @@ fn storm(attacker: &Attacker, destination: Destination, actions: &[u8]) -> Resul
     )
 }
 
-/// Each registration is saved.
+/// Sends registrations, each of which the target saves.
 fn register_storm(attacker: &Attacker) -> Result<()> {
     const APTPL: u8 = 0x01;
     let mut key = 0;

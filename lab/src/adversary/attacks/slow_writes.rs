@@ -1,4 +1,4 @@
-//! Sessions that write to a slow file system, by way of the page cache.
+//! Sessions that write to a slow file system, through the page cache.
 
 use crate::adversary::attack::{Attack, SlowExt4};
 use crate::adversary::attacker::{Attacker, Destination};

@@ -1,4 +1,5 @@
-//! Text requests in full feature phase: long answers, long questions, many. RFC 7143 §11.10.
+//! Text requests in full feature phase: long responses, long requests, many requests. RFC 7143
+//! §11.10.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};

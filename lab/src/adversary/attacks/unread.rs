@@ -1,4 +1,4 @@
-//! Answers that nobody reads: what the server keeps for them has to have a limit.
+//! Responses that no initiator reads: the memory that the server uses for them must be bounded.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
@@ -9,7 +9,7 @@ use anyhow::Result;
 use lunar_testkit::raw::opcode;
 use std::time::Duration;
 
-/// Blocks of 8 MiB, the longest transfer by default.
+/// Number of blocks in 8 MiB, the longest transfer by default.
 const BLOCKS_8M: u32 = (8 << 20) / 512;
 
 /// The attacks of this file.
@@ -62,7 +62,8 @@ fn read_8m(
     })
 }
 
-/// Sessions with small receive buffers that know their command window by another connection.
+/// Creates sessions with small receive buffers that learn their command window from another
+/// connection.
 fn unread(sessions: usize, destination: Destination) -> Flood {
     Flood::new(sessions, destination)
         .with_small_buffers()
@@ -129,7 +130,8 @@ fn replies(attacker: &Attacker, expected_bytes: u32) -> Result<()> {
     })
 }
 
-/// Commands whose answer does not come from the disk, each with the largest allocation length.
+/// Returns commands whose data does not come from the disk, each with the largest allocation
+/// length.
 fn large_reply_commands() -> Vec<Cdb> {
     let long = |operation, action| {
         let mut cdb = cdb(&[operation, action]);
@@ -179,7 +181,7 @@ fn failing_commands(attacker: &Attacker) -> Result<()> {
 
 fn rejects(attacker: &Attacker) -> Result<()> {
     unread(8, Destination::Neighbour).unread(attacker, |session| {
-        // A SNACK that error recovery level 0 does not know, and an opcode that nobody has.
+        // A SNACK, which error recovery level 0 does not support, and an undefined opcode.
         let number = pick(session, 2);
         let opcode = [opcode::SNACK, 0x1c][number];
         let request = session.immediate_request(opcode, 0x81);
@@ -205,7 +207,7 @@ fn read_then_reset(attacker: &Attacker) -> Result<()> {
     Ok(())
 }
 
-/// A random index below `count`.
+/// Returns a random index below `count`.
 fn pick(session: &mut Session, count: usize) -> usize {
     session.random.below(count as u64) as usize
 }

@@ -1,4 +1,5 @@
-//! Data that was announced and never comes, or comes and stays: buffers and places in a task set.
+//! Data that was announced and never arrives, or arrives and is never released: buffers and task
+//! set entries stay in use.
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
@@ -10,7 +11,7 @@ use anyhow::Result;
 use lunar_testkit::raw::{Pdu, opcode};
 use std::time::{Duration, Instant};
 
-/// Blocks of 8 MiB.
+/// Number of blocks in 8 MiB.
 const BLOCKS_8M: u32 = (8 << 20) / 512;
 const BYTES_8M: u32 = 8 << 20;
 
@@ -70,13 +71,13 @@ fn reserve_out() -> (Cdb, u32) {
     (cdb::reserve_out(0, 0), 24)
 }
 
-/// Blocks of 8 MiB at a random place of the neighbour's LUN.
+/// Builds a WRITE of 8 MiB to a random address of the neighbour's LUN.
 fn random_write(session: &mut Session) -> Pdu {
     let lba = session.random.below(8) * u64::from(BLOCKS_8M);
     session.command(flags::SIMPLE | flags::WRITE, &cdb::write(lba, BLOCKS_8M), BYTES_8M)
 }
 
-/// One session begins a command and keeps its data; another sends ORDERED commands.
+/// Begins a command in one session and withholds its data; another session sends ORDERED commands.
 fn ordered_behind(attacker: &Attacker, (cdb, bytes): (Cdb, u32)) -> Result<()> {
     while !attacker.is_over() {
         let log_in = |number| attacker.retry(|| attacker.log_in(Destination::Shared, number));
@@ -131,7 +132,7 @@ fn overlap(attacker: &Attacker) -> Result<()> {
     Ok(())
 }
 
-/// Not one byte is sent, so that not one may change.
+/// Announces writes of which not one byte is sent, so that not one byte may change.
 fn foreign_blocks(attacker: &Attacker) -> Result<()> {
     Flood::new(1, Destination::Shared).reading(
         attacker,
@@ -145,8 +146,8 @@ fn foreign_blocks(attacker: &Attacker) -> Result<()> {
     )
 }
 
-/// Calls `act` every 100 ms and takes answers, until a session is closed or the attack is over.
-/// R2Ts are not answered; pings of the server are.
+/// Calls `act` every 100 ms and receives responses, until a session is closed or the attack is
+/// over. R2Ts are not answered; pings of the server are.
 fn until_closed(
     attacker: &Attacker,
     sessions: &mut [&mut Session],
@@ -170,9 +171,9 @@ fn until_closed(
     }
 }
 
-/// A new session's unit attentions would end the commands that are to wait.
+/// Clears a new session's unit attentions, which would end the commands that are to wait.
 pub(super) fn clear_unit_attentions(session: &mut Session) {
-    // A server that does not answer here is attacked all the same.
+    // A server that does not respond here is attacked all the same.
     drop(session.execute(&cdb::TEST_UNIT_READY, &[], 0, Duration::from_secs(1)));
 }
 
@@ -254,7 +255,7 @@ fn all_but_the_last(attacker: &Attacker) -> Result<()> {
                 return;
             }
             let asked = pdu.u32_at(44) as usize;
-            // The last PDU of the command is the one that stays away.
+            // The last PDU of the command is withheld.
             let is_last = pdu.u32_at(40) + pdu.u32_at(44) == BYTES_8M;
             let piece = session.negotiated.data_bytes_max;
             let bytes = if is_last { asked.saturating_sub(piece) } else { asked };

@@ -1,9 +1,9 @@
-//! Where the time goes: rules that give each call a part of the work.
+//! Rules that assign each call of a profile to a part of the work.
 //!
-//! A call that has no rule of its own counts to its caller, and a sample counts where the code
-//! that ran does. So what `memcpy` of the kernel takes below `tcp_recvmsg` is receiving, and what
-//! a map of the standard library takes below `iscsi` is the crate's. The kernel's calls and those
-//! of the program are apart: a system call counts to the kernel, whoever made it.
+//! A call that has no rule of its own counts to its caller, and a sample counts to the part of the
+//! innermost call. So `memcpy` of the kernel below `tcp_recvmsg` counts as receiving, and a map of
+//! the standard library below `iscsi` counts to that crate. The kernel's calls and those of the
+//! program are separate: a system call counts to the kernel, whichever crate made it.
 
 use super::Kind;
 use super::stacks::{Frame, Place, Stack};
@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 /// A part of the work, and the colour of its calls.
 pub type Part = (Cow<'static, str>, Kind);
 
-/// What the kernel does below calls of these names. A star stands for anything; `sys_` for the
-/// names that machines give to the entries of system calls.
+/// Parts of the kernel by the names of their outer calls. A star matches any text; `sys_` matches
+/// the names that architectures give to the entries of system calls.
 #[rustfmt::skip] // a table
 const KERNEL: &[(&str, Kind, &[&str])] = &[
     ("kernel: waiting and waking", Kind::Kernel, &[
@@ -33,8 +33,8 @@ const KERNEL: &[(&str, Kind, &[&str])] = &[
         "asm_exc_page_fault", "exc_page_fault", "do_mem_abort", "handle_mm_fault", "sys_mmap",
         "sys_munmap", "sys_brk", "sys_madvise", "sys_mprotect", "sys_mremap",
     ]),
-    // Files are written at a place (pwrite, pwritev): writev without one is a socket's. An option
-    // that is set while requests go on is TCP_CORK, and letting go of it sends.
+    // Files are written at an offset (pwrite, pwritev): writev without one is a socket's. The
+    // option that is set while requests go on is TCP_CORK, and clearing it sends.
     ("kernel: sockets, sending", Kind::Network, &[
         "tcp_sendmsg*", "inet_sendmsg", "inet6_sendmsg", "sock_sendmsg*", "__sock_sendmsg",
         "____sys_sendmsg", "___sys_sendmsg", "__sys_sendmsg", "__sys_sendto", "sys_sendmsg",
@@ -69,15 +69,15 @@ const RUNTIME: Part = (Cow::Borrowed("runtime (tokio, mio)"), Kind::Runtime);
 const RUST: Part = (Cow::Borrowed("Rust's own libraries"), Kind::Runtime);
 const UNKNOWN: Part = (Cow::Borrowed("not known"), Kind::Unknown);
 
-/// The crates of this repository that may be in a target, without their prefix, which older builds
-/// do not have.
+/// Crates of this repository that may be in a target, without their prefix, which older builds do
+/// not have.
 const OWN: &[&str] =
     &["wire", "iscsi", "scsi", "block", "net", "target", "control", "load", "lunar", "lab"];
 const RUNTIMES: &[&str] = &["tokio", "mio", "tokio_util", "futures_util", "futures_core"];
-/// What they do is what their callers do: collections, memory, locks.
+/// Crates whose work counts to their callers: collections, memory, locks.
 const SERVANTS: &[&str] = &["core", "alloc", "std", "hashbrown", "bytes", "parking_lot"];
 
-/// The part of each call of a stack, from the outermost on.
+/// Returns the part of each call of a stack, from the outermost on.
 pub fn parts(stack: &Stack) -> Vec<Part> {
     let mut caller: Option<(&Place, Part)> = None;
     let mut parts = Vec::with_capacity(stack.frames.len());
@@ -90,7 +90,7 @@ pub fn parts(stack: &Stack) -> Vec<Part> {
     parts
 }
 
-/// `caller`: the part of a caller in the same place.
+/// Returns the part of one call; `caller` is the part of a caller in the same place.
 fn part(frame: &Frame, caller: Option<&Part>) -> Part {
     let inherited = |other: Part| caller.cloned().unwrap_or(other);
     match &frame.place {
@@ -128,7 +128,7 @@ fn unprefixed(name: &str) -> &str {
     name.strip_prefix("lunar_").unwrap_or(name)
 }
 
-/// The crate of a Rust function; of `<T as a::B>::f` that of the trait. `None`: it is not Rust.
+/// Returns the crate of a Rust function; of `<T as a::B>::f` that of the trait. `None`: not Rust.
 fn crate_of(name: &str) -> Option<&str> {
     let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
     let candidates = std::iter::once(name).chain(name.split_once(" as ").map(|(_, of)| of));
@@ -142,7 +142,7 @@ fn crate_of(name: &str) -> Option<&str> {
     })
 }
 
-/// The parts by how many samples they have, the largest first.
+/// Returns the parts with their number of samples, the largest first.
 pub fn shares(stacks: &[Stack]) -> Vec<(String, u64)> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for (part, _) in stacks.iter().filter_map(|stack| parts(stack).pop()) {
@@ -164,7 +164,8 @@ mod tests {
         shares(&stacks)[0].0.clone()
     }
 
-    /// Goal: real samples go where they belong, each to one part: none is lost or counted twice.
+    /// Goal: real samples are assigned to the right parts, each to one part: none is lost or
+    /// counted twice.
     #[test]
     fn real_samples_have_their_part() {
         let each: Vec<String> =
@@ -192,7 +193,8 @@ mod tests {
     }
 
     /// Goal: the call nearest to the code that ran decides: waking a client is not sending, an
-    /// interrupt is not what it interrupted, a sync is not the write that wanted it.
+    /// interrupt does not count to the interrupted code, a sync does not count to the write that
+    /// caused it.
     #[test]
     fn the_nearest_rule_decides() {
         let kernel = |names: &[&str]| {
@@ -212,8 +214,9 @@ mod tests {
         assert_eq!(kernel(&["entry_SYSCALL_64"]), KERNEL_OTHER.0);
     }
 
-    /// Goal: crates are known by the names of functions, also of traits and of what is generic;
-    /// what the standard library does is its caller's; programs that are not Rust have their name.
+    /// Goal: crates are recognized by the names of functions, also of traits and generic types;
+    /// work of the standard library counts to its caller; programs that are not Rust have their
+    /// name.
     #[test]
     fn crates_are_known() {
         let user = |names: &[&str]| {
@@ -230,7 +233,7 @@ mod tests {
         assert_eq!(user(&["core::ptr::drop_in_place<mio::A>", "mio::poll::wait"]), RUNTIME.0);
         assert_eq!(user(&["bs_rdwr_request"]), "lunar");
         assert_eq!(user(&["std::time::now", "core::x"]), RUST.0);
-        // A caller in the kernel or in another file lends nothing.
+        // A caller in the kernel or in another file does not pass on its part.
         let mixed = "\t1 _raw_spin_lock ([kernel.kallsyms])\n\t1 net::run (/opt/lunar)\n";
         assert_eq!(share_of(mixed), KERNEL_OTHER.0);
     }

@@ -1,22 +1,22 @@
-//! What `perf script` prints, as stacks.
+//! Parser of the output of `perf script`.
 
-/// The fields that `perf script -F` is asked for.
+/// Fields that `perf script -F` prints.
 pub const FIELDS: &str = "comm,tid,ip,sym,dso";
 
-/// Names are cut here: instances of generic functions may have names of kilobytes.
+/// Maximum length of a name: instances of generic functions may have names of kilobytes.
 const NAME_MAX: usize = 120;
-/// From this call outwards it is told how a thread begins.
+/// Call in which a Rust thread begins; the calls outside of it are dropped.
 const THREAD_BEGINS: &str = "std::sys::backtrace::__rust_begin_short_backtrace";
 
-/// The files of the C library begin so.
+/// Beginnings of the names of the C library's files.
 const LIBRARIES: &[&str] = &["libc.so", "libm.so", "libgcc_s.so", "ld-linux"];
 
-/// Where one sample found a thread.
+/// Stack of one sample of a thread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stack {
     /// The thread's name.
     pub thread: String,
-    /// From the outermost call to the code that ran.
+    /// Calls from the outermost to the code that ran.
     pub frames: Vec<Frame>,
 }
 
@@ -27,18 +27,18 @@ pub struct Frame {
     pub place: Place,
 }
 
-/// Whose code it is.
+/// Origin of a call's code.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Place {
     Kernel,
-    /// The C library, and what the kernel lends to it.
+    /// The C library, and the code that the kernel provides for it (vDSO).
     Library,
     /// A program or another library, by the name of its file.
     Program(String),
     Unknown,
 }
 
-/// All samples that have frames.
+/// Parses all samples that have frames.
 pub fn parse(script: &str) -> Vec<Stack> {
     let mut stacks = Vec::new();
     let mut open: Option<Stack> = None;
@@ -58,7 +58,8 @@ pub fn parse(script: &str) -> Vec<Stack> {
     stacks
 }
 
-/// perf begins with the code that ran; what is not known of the thread's beginning is left out.
+/// Finishes a stack, which perf prints from the innermost call on; drops unknown calls at the
+/// beginning of the thread.
 fn close(stack: Option<Stack>, into: &mut Vec<Stack>) {
     let Some(Stack { thread, mut frames }) = stack.filter(|stack| !stack.frames.is_empty()) else {
         return;
@@ -71,10 +72,10 @@ fn close(stack: Option<Stack>, into: &mut Vec<Stack>) {
     into.push(Stack { thread, frames });
 }
 
-/// `ffffffff816badaa vfs_read ([kernel.kallsyms])`.
+/// Parses a line such as `ffffffff816badaa vfs_read ([kernel.kallsyms])`.
 fn frame(line: &str) -> Option<Frame> {
     let (_, rest) = line.trim().split_once(' ')?;
-    // A file that was replaced meanwhile.
+    // perf marks a file that was replaced meanwhile.
     let rest = rest.trim().trim_end_matches(')').trim_end_matches(" (deleted");
     let (name, file) = rest.rsplit_once(" (")?;
     let place = place(file);
@@ -96,7 +97,8 @@ fn place(file: &str) -> Place {
     }
 }
 
-/// Without what compilers and linkers add: `::h0123456789abcdef`, `.part.0`, `@@GLIBC_2.17`.
+/// Removes the additions of compilers and linkers: `::h0123456789abcdef`, `.part.0`,
+/// `@@GLIBC_2.17`.
 fn plain(name: &str, place: &Place) -> String {
     let name = match place {
         Place::Kernel => name.split('.').next(),
@@ -126,11 +128,11 @@ fn cut(name: &str) -> String {
 pub mod tests {
     use super::*;
 
-    /// What `perf script` printed of Lunar, 4 KiB random reads over four connections.
+    /// Output of `perf script` for Lunar, 4 KiB random reads over four connections.
     pub const SCRIPT: &str = include_str!("perf-script.txt");
 
     /// Goal: samples are read from the outermost call inwards, with the names of their threads,
-    /// without how a thread begins and without what compilers add to names.
+    /// without the calls that begin a thread and without the additions of compilers to names.
     #[test]
     fn samples_are_read() {
         let stacks = parse(SCRIPT);
@@ -155,8 +157,8 @@ pub mod tests {
 
     const WITH_RING: &str = "lunar_block::file::ring::with_ring::{closure}";
 
-    /// Goal: lines that are none, samples without frames, threads with spaces in their name,
-    /// modules, files that were replaced and names beyond all measure do no harm.
+    /// Goal: malformed lines, samples without frames, threads with spaces in their name, modules,
+    /// files that were replaced and overlong names do no harm.
     #[test]
     fn odd_lines() {
         let long = "x".repeat(5000);

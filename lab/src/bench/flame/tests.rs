@@ -1,4 +1,4 @@
-//! Trees, boxes and pictures.
+//! Tests of trees, boxes and pictures.
 
 use super::stacks::tests::SCRIPT;
 use super::stacks::{Frame, Place};
@@ -10,7 +10,7 @@ fn stack(thread: &str, names: &[&str]) -> Stack {
     Stack { thread: thread.to_owned(), frames: names.iter().map(frame).collect() }
 }
 
-/// Elements that are open and closed as they must be: what a reader of XML would refuse is told.
+/// Describes the first element that is not closed or would make an XML reader fail.
 fn fault(svg: &str) -> Option<String> {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = svg;
@@ -38,8 +38,8 @@ fn fault(svg: &str) -> Option<String> {
     (!open.is_empty() || !rest.trim().is_empty()).then(|| format!("open: {open:?}, then {rest}"))
 }
 
-/// Goal: samples of one way are one box, what is called stands in its caller, threads are apart,
-/// and each box has as many samples as all that it calls and itself.
+/// Goal: samples with the same stack form one box, callees lie within their caller, threads are
+/// separate, and each box has the samples of itself and all its callees.
 #[test]
 fn stacks_fold_to_boxes() {
     let stacks = [
@@ -68,8 +68,8 @@ fn stacks_fold_to_boxes() {
     );
 }
 
-/// Goal: what perf printed becomes a picture that is well-formed, with tooltips that say samples
-/// and percent, in the colours of the legend.
+/// Goal: perf's output becomes a well-formed picture, with tooltips that show samples and percent,
+/// in the colours of the legend.
 #[test]
 fn a_picture_of_real_samples() {
     let svg = svg("a cell & its <lane>", &parse(SCRIPT));
@@ -87,7 +87,7 @@ fn a_picture_of_real_samples() {
     }
 }
 
-/// Goal: names are text whatever they hold; nothing of them is markup or breaks the file.
+/// Goal: any name is shown as text; no name becomes markup or breaks the file.
 #[test]
 fn names_are_escaped() {
     let hostile = "</title><script>alert(\"&\")</script>\u{1}\u{ffff}";
@@ -99,9 +99,9 @@ fn names_are_escaped() {
     );
 }
 
-/// Goal: a picture without samples is one; thousands of calls, names of any length and stacks of
-/// any depth stay within the file's bound; boxes below a thousandth are not drawn, and no box
-/// stands without its caller.
+/// Goal: a picture without samples is valid; thousands of calls, names of any length and stacks of
+/// any depth stay within the file's bound; boxes below a thousandth are not drawn, and no box is
+/// drawn without its caller.
 #[test]
 fn pictures_are_bounded() {
     assert_eq!(fault(&svg("nothing", &[])), None);
@@ -130,7 +130,7 @@ fn pictures_are_bounded() {
     assert!(names.contains(&"net::often") && !names.contains(&"net::rare"), "{names:?}");
 }
 
-/// Goal: a name is cut to the room that its box has.
+/// Goal: a name is cut to the width of its box.
 #[test]
 fn names_are_clipped() {
     assert_eq!(clipped("target::run", 11), "target::run");

@@ -6,10 +6,10 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a client may take beyond the time that it measures.
+/// Time that a client may take beyond the time that it measures.
 const OVERTIME_SECONDS: f64 = 100.0;
 
-/// What is asked of a client.
+/// Work of a client in one round.
 pub struct Request<'a> {
     pub url: &'a str,
     pub pattern: &'a str,
@@ -21,7 +21,7 @@ pub struct Request<'a> {
     pub seed: u64,
 }
 
-/// What a client measured.
+/// Measurements of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Requests a second.
@@ -32,7 +32,7 @@ pub struct Sample {
     pub latency_micros: [f64; 3],
 }
 
-/// Both clients, built.
+/// Both clients, already built.
 pub struct Clients {
     lunar: Option<PathBuf>,
     libiscsi: Option<PathBuf>,
@@ -41,10 +41,10 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Builds them; they run on one core if one is named.
+    /// Builds both clients; they run on one core if one is named.
     ///
     /// # Errors
-    /// One cannot be built.
+    /// One of them cannot be built.
     pub fn new(core: Option<u16>, threads: u16) -> Result<Self> {
         Ok(Self { lunar: Some(server::binary()?), libiscsi: Some(build()?), core, threads })
     }
@@ -52,20 +52,20 @@ impl Clients {
     /// Builds the generator alone.
     ///
     /// # Errors
-    /// It cannot be built.
+    /// The generator cannot be built.
     pub fn generator(core: Option<u16>) -> Result<Self> {
         Ok(Self { lunar: None, libiscsi: Some(build()?), core, threads: 1 })
     }
 
-    /// A build of `lunar` alone, with one thread.
+    /// Uses a given build of `lunar` alone, with one thread.
     pub fn of_build(core: Option<u16>, lunar: &Path) -> Self {
         Self { lunar: Some(lunar.to_owned()), libiscsi: None, core, threads: 1 }
     }
 
-    /// `lunar bench`.
+    /// Runs `lunar bench`.
     ///
     /// # Errors
-    /// It fails, or takes too long.
+    /// The client fails, or takes too long.
     pub fn lunar(&self, request: &Request<'_>) -> Result<Sample> {
         let threads = self.threads.to_string();
         let size = request.range_bytes.to_string();
@@ -76,10 +76,10 @@ impl Clients {
         sample(&result["iops"]["median"], &result["client_cpu_us_per_request"]["median"], result)
     }
 
-    /// The generator on libiscsi.
+    /// Runs the generator on libiscsi.
     ///
     /// # Errors
-    /// It fails, or takes too long.
+    /// The client fails, or takes too long.
     pub fn libiscsi(&self, request: &Request<'_>) -> Result<Sample> {
         let range = request.range_bytes.to_string();
         let libiscsi = self.libiscsi.as_ref().context("the generator was not built")?;
@@ -87,7 +87,7 @@ impl Clients {
         sample(&result["iops"], &result["client_cpu_us_per_request"], &result)
     }
 
-    /// What both are told alike, and what one alone.
+    /// Runs a client with its own arguments and those that both clients share.
     fn run(&self, of: &Path, first: &[&str], own: &[&str], request: &Request<'_>) -> Result<Value> {
         let limit = request.seconds + request.warm_up + OVERTIME_SECONDS;
         let program = server::pinned(self.core, of);
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Goal: figures are taken from where they stand, and none are made up.
+    /// Goal: figures are read from their members, and missing ones are errors.
     #[test]
     fn samples() -> Result<()> {
         let result = json!({"latency_us": {"p50": 1.0, "p99": 2.0, "p99_9": 3.0}});

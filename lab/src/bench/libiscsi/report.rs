@@ -1,17 +1,17 @@
-//! What the two clients came to, for people and for programs.
+//! Report of both clients, as text and as JSON.
 
 use super::{DISK_BYTES, Libiscsi, Sample};
 use lunar_control::units::size_text;
 use lunar_load::Spread;
 use serde_json::{Value, json};
 
-/// At 4 KiB and depth 32: so many times the IOPS of libiscsi, at least.
+/// Least ratio to the IOPS of libiscsi at 4 KiB and depth 32.
 const IOPS_GOAL: f64 = 1.5;
-/// So much of its processor time for each request, at most.
+/// Greatest ratio to its processor time for each request.
 const CPU_GOAL: f64 = 0.7;
 const GOAL_CASE: (u64, u16) = (4096, 32);
 
-/// What one client came to in all rounds.
+/// Figures of one client over all rounds.
 struct Figures {
     iops: Spread,
     cpu_micros: Spread,
@@ -26,12 +26,12 @@ pub struct Row {
     depth: u16,
     lunar: Figures,
     libiscsi: Figures,
-    /// Ours over theirs, of each round.
+    /// Ratio of our IOPS to theirs, in each round.
     iops_ratio: Spread,
     cpu_ratio: Spread,
 }
 
-/// A goal, and what came of it.
+/// A goal and its result.
 pub struct Goal {
     what: String,
     wanted: f64,
@@ -60,7 +60,7 @@ impl Figures {
 }
 
 impl Row {
-    /// Of these rounds: ours and libiscsi's sample of each.
+    /// Creates a row from the samples of these rounds: ours and libiscsi's.
     pub fn new(
         disk: &str,
         pattern: &str,
@@ -84,7 +84,7 @@ impl Row {
         }
     }
 
-    /// One line of the table.
+    /// Returns one line of the table.
     pub fn line(&self) -> String {
         let size = size_text(self.io_bytes).unwrap_or_else(|| self.io_bytes.to_string());
         let both = |of: fn(&Figures) -> f64, digits: usize| {
@@ -106,7 +106,7 @@ impl Row {
         )
     }
 
-    /// The goals that this case decides.
+    /// Returns the goals that this case decides.
     pub fn goals(&self) -> Vec<Goal> {
         if (self.io_bytes, self.depth) != GOAL_CASE || !self.pattern.starts_with("rand-") {
             return Vec::new();
@@ -134,7 +134,7 @@ impl Row {
 }
 
 impl Goal {
-    /// One line.
+    /// Returns one line of text.
     pub fn line(&self) -> String {
         let met = if self.met { "met" } else { "missed" };
         let bound = if self.what.starts_with("IOPS") { "at least" } else { "at most" };
@@ -142,7 +142,7 @@ impl Goal {
     }
 }
 
-/// Over the table.
+/// Returns the head of the table.
 pub fn head() -> String {
     format!(
         "Each pair: lunar / libiscsi, medians. Ratios: median of the rounds (least to most).\n\
@@ -160,7 +160,7 @@ pub fn head() -> String {
     )
 }
 
-/// Everything.
+/// Returns everything as JSON.
 pub fn document(asked: &Libiscsi, surroundings: &str, rows: &[Row], goals: &[Goal]) -> Value {
     let goals = goals.iter().map(|goal| {
         json!({ "what": goal.what, "wanted": goal.wanted, "got": goal.got, "met": goal.met })
@@ -195,8 +195,8 @@ mod tests {
         Sample { iops, cpu_micros, latency_micros: [1.0; 3] }
     }
 
-    /// Goal: ratios are those of the rounds, not of the medians, and goals are judged by them,
-    /// where they are set and nowhere else.
+    /// Goal: ratios are those of the rounds, not of the medians, and goals are judged by them, in
+    /// the cases that have goals and nowhere else.
     #[test]
     fn ratios_and_goals() {
         let rounds = [

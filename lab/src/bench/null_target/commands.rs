@@ -1,14 +1,14 @@
-//! Canned SCSI: what initiators ask before they read. SPC-4, SBC-3.
+//! Canned SCSI: responses to the commands that initiators send before they read. SPC-4, SBC-3.
 
 use lunar_wire::Field;
 
-/// What every byte reads as.
+/// Value of every byte that is read.
 pub const CANNED: u8 = 0x5a;
 const BLOCK_BYTES: u32 = 512;
 /// 4 KiB physical blocks: 2^3 logical ones. SBC-3 §5.16.2.
 const PHYSICAL_EXPONENT: u8 = 3;
 
-/// What a command gets.
+/// Response to a command.
 #[derive(Debug, Eq, PartialEq)]
 pub enum Answer {
     /// Data from the canned piece, and GOOD.
@@ -19,11 +19,11 @@ pub enum Answer {
     Data(Vec<u8>),
     /// GOOD.
     Good,
-    /// CHECK CONDITION: the command is not known.
+    /// CHECK CONDITION: the command is not supported.
     Unknown,
 }
 
-/// What a command gets on a disk of this size.
+/// Returns the response to a command on a disk of this size.
 pub fn answer(cdb: &[u8; 16], disk_bytes: u64) -> Answer {
     let last = (disk_bytes / u64::from(BLOCK_BYTES)).saturating_sub(1);
     match cdb[0] {
@@ -60,7 +60,7 @@ pub fn answer(cdb: &[u8; 16], disk_bytes: u64) -> Answer {
     }
 }
 
-/// A disk of SPC-4. SPC-4 §6.4.2.
+/// Builds standard INQUIRY data of a disk. SPC-4 §6.4.2.
 fn inquiry() -> Vec<u8> {
     let mut data = vec![0, 0, 0x06, 0x02, 31, 0, 0, 0x02];
     data.extend_from_slice(b"LUNAR   null target     0   ");
@@ -75,7 +75,7 @@ pub const SENSE: [u8; 20] = [0, 18, 0x70, 0, 0x05, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0
 mod tests {
     use super::*;
 
-    /// Goal: sizes are told as SBC-3 lays them out.
+    /// Goal: capacities are laid out as in SBC-3.
     #[test]
     fn capacities() {
         let mut cdb = [0; 16];

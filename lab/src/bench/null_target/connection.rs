@@ -1,4 +1,4 @@
-//! One connection: PDUs from one buffer, answers in one send.
+//! One connection: PDUs from one buffer, responses in one send.
 
 use super::commands::{self, Answer, CANNED, SENSE};
 use super::login::{self, Agreed, SEGMENT_BYTES_MAX};
@@ -15,33 +15,33 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// Room for what has come: one PDU with the most data, and as much again behind it.
+/// Size of the receive buffer: one PDU with the most data, and as much again behind it.
 const INPUT_BYTES: usize = 2 * (SEGMENT_BYTES_MAX as usize + HEADER_BYTES);
 /// Commands that an initiator may have under way.
 const WINDOW: u32 = 1024;
-/// A longer read is refused.
+/// Maximum length of a read; a longer one is refused.
 const READ_BYTES_MAX: u32 = 16 << 20;
-/// Pieces that are answered with in one turn; whoever asks for more is no load for a ceiling. Two
-/// for each PDU: its header and its data.
+/// Maximum number of pieces in the responses of one turn; a peer that requests more is no valid
+/// load for a ceiling. Two for each PDU: its header and its data.
 const TURN_PIECES_MAX: usize = 256 << 10;
-/// A session that is alone gets its answers after so many requests, so that both ends work at the
-/// same time: else the initiator waits while they are made, and real targets that do so are faster
-/// than what is to be their ceiling.
+/// Number of requests after which a session that is alone gets its responses, so that both ends
+/// work at the same time: otherwise the initiator waits while responses are made, and real targets
+/// that send earlier are faster than their ceiling.
 const BURST_PDUS: usize = 8;
 /// Pieces of one vectored send. Linux: `IOV_MAX`.
 const PIECES_MAX: usize = 1024;
-/// Somebody who takes nothing for so long is gone.
+/// Time after which a peer that reads nothing counts as gone.
 const SILENCE_SECONDS_MAX: i64 = 30;
-/// The longest piece of a Data-In PDU.
+/// Maximum data length of a Data-In PDU.
 const CANNED_BYTES: usize = SEGMENT_BYTES_MAX as usize;
 
 static DATA: LazyLock<Vec<u8>> = LazyLock::new(|| vec![CANNED; CANNED_BYTES]);
 
-/// A piece of what is to be sent.
+/// A piece of the data to be sent.
 enum Piece {
-    /// Of `own`.
+    /// A range of `own`.
     Own(Range<usize>),
-    /// So many canned bytes.
+    /// This many canned bytes.
     Canned(usize),
 }
 
@@ -61,7 +61,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Of a socket.
+    /// Creates a connection from a socket.
     ///
     /// # Errors
     /// The system refuses its options.
@@ -83,15 +83,15 @@ impl Connection {
         })
     }
 
-    /// To wait for.
+    /// Returns the socket to wait for.
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// Takes what has come, and answers it: if it `is_alone`, in bursts of [`BURST_PDUS`].
+    /// Receives pending requests and answers them, in bursts of [`BURST_PDUS`] if it `is_alone`.
     ///
     /// # Errors
-    /// The connection is over, or its peer asks for what there is not.
+    /// The connection is over, or its peer requests a feature that does not exist here.
     pub fn turn(&mut self, is_alone: bool) -> Result<()> {
         match self.socket.read(&mut self.input[self.filled..]) {
             Ok(0) => bail!("the peer has closed"),
@@ -119,7 +119,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers one; `false`: the connection ends.
+    /// Answers one PDU; `false`: the connection ends.
     fn pdu(&mut self, header: &[u8; HEADER_BYTES], data: Range<usize>) -> Result<bool> {
         match BasicHeader::decode(header).first.opcode() {
             Opcode::LOGIN_REQUEST if !self.is_logged_in => {
@@ -128,7 +128,7 @@ impl Connection {
             Opcode::SCSI_COMMAND if self.is_logged_in => {
                 self.command(&ScsiCommand::decode(header), data.len());
             }
-            // Of a write that was refused.
+            // Data of a write that was refused.
             Opcode::DATA_OUT if self.is_logged_in => {}
             Opcode::NOP_OUT if self.is_logged_in => self.ping(&NopOut::decode(header), data),
             Opcode::LOGOUT_REQUEST if self.is_logged_in => {
@@ -213,7 +213,8 @@ impl Connection {
         }
     }
 
-    /// Data-In PDUs of the most that the initiator takes; the last one carries the status.
+    /// Queues Data-In PDUs of the longest length that the initiator accepts; the last one carries
+    /// the status.
     fn read(&mut self, tag: u32, bytes: u32) {
         let Agreed { segment_bytes, burst_bytes } = self.agreed;
         let (mut offset, mut data_sn) = (0, 0);
@@ -246,7 +247,7 @@ impl Connection {
         }
     }
 
-    /// Data and status in one PDU.
+    /// Queues data and status in one PDU.
     fn data_in(&mut self, tag: u32, data: &[u8], left: u32) {
         let flags = DataInFlags::FINAL | DataInFlags::STATUS;
         let header = DataIn {
@@ -269,7 +270,7 @@ impl Connection {
     }
 
     fn good(&mut self, command: &ScsiCommand, left: u32) {
-        // Where data is expected that does not come, it is told. RFC 7143 §11.4.1.
+        // Expected data that is not transferred is reported as a residual count. RFC 7143 §11.4.1.
         let moves = CommandFlags(CommandFlags::READ.0 | CommandFlags::WRITE.0);
         let left = if command.flags.0 & moves.0 == 0 { 0 } else { left };
         let good = self.response(command.initiator_task_tag, 0, left);
@@ -329,21 +330,21 @@ impl Connection {
         self.exp_cmd_sn.plus(WINDOW - 1)
     }
 
-    /// To be sent with the rest of this turn.
+    /// Queues a PDU to be sent with the rest of this turn.
     fn put(&mut self, header: &[u8; HEADER_BYTES], data: &[u8]) {
         let from = self.own.len();
         self.own.extend_from_slice(header);
         self.own.extend_from_slice(data);
         self.own.resize(self.own.len().next_multiple_of(4), 0);
         let to = self.own.len();
-        // What lies side by side is one piece.
+        // Adjacent ranges are merged into one piece.
         match self.pieces.last_mut() {
             Some(Piece::Own(last)) if last.end == from => last.end = to,
             _ => self.pieces.push(Piece::Own(from..to)),
         }
     }
 
-    /// Sends all of it, in as few calls as there can be.
+    /// Sends all pieces, in as few calls as possible.
     fn send(&mut self) -> Result<()> {
         for pieces in self.pieces.chunks(PIECES_MAX) {
             let slices = pieces.iter().map(|piece| match piece {
@@ -368,8 +369,8 @@ impl Connection {
     }
 }
 
-/// Until the peer has taken something. All other sessions wait meanwhile: a client of a bench
-/// always takes what it has asked for.
+/// Waits until the peer has read some data. All other sessions wait meanwhile: a client of a
+/// benchmark always reads the data that it requested.
 fn wait_for_room(socket: &TcpStream) -> Result<()> {
     let mut waiting = [PollFd::new(socket, PollFlags::OUT)];
     let most = Timespec { tv_sec: SILENCE_SECONDS_MAX, tv_nsec: 0 };
@@ -378,7 +379,7 @@ fn wait_for_room(socket: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// The next PDU, if all of it has come: its header, and where its data lies.
+/// Returns the next PDU, if all of it has arrived: its header, and the range of its data.
 fn next(input: &[u8]) -> Result<Option<([u8; HEADER_BYTES], Range<usize>)>> {
     let Some(header) = input.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let basic = BasicHeader::decode(header);

@@ -1,16 +1,16 @@
-//! Answers to keys of a login: whatever makes the least work. RFC 7143 §6, §13.
+//! Responses to the keys of a login, chosen for the least work. RFC 7143 §6, §13.
 
 use lunar_iscsi::text::{NOT_UNDERSTOOD, Pair, TextBuilder, parse};
 
-/// Data of a PDU that it takes: writes with all their data up to here need no R2T.
+/// Maximum data of a PDU that it accepts: writes with all their data up to this length need no R2T.
 pub const SEGMENT_BYTES_MAX: u32 = 256 << 10;
 
-/// What a session agreed on.
+/// Result of a negotiation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Agreed {
-    /// Data of a PDU that the initiator takes. RFC 7143 §13.12 has the default.
+    /// Maximum data of a PDU that the initiator accepts. RFC 7143 §13.12 has the default.
     pub segment_bytes: u32,
-    /// Data of a sequence. RFC 7143 §13.13 has the default.
+    /// Maximum data of a sequence. RFC 7143 §13.13 has the default.
     pub burst_bytes: u32,
 }
 
@@ -20,12 +20,12 @@ impl Default for Agreed {
     }
 }
 
-/// Answers a text of a login, and notes what concerns reads; `None`: it is no such text.
+/// Answers the text of a login, and stores the values that reads need; `None`: the text is invalid.
 pub fn answer(text: &[u8], agreed: &mut Agreed) -> Option<TextBuilder> {
     let mut answers = TextBuilder::new();
     for Pair { name, value, .. } in parse(text).ok()? {
         match name {
-            // Declared: nothing is to be said.
+            // Declared keys need no response.
             "InitiatorName" | "InitiatorAlias" | "TargetName" => {}
             "SessionType" if value == "Normal" => {}
             "SessionType" => return None,
@@ -38,13 +38,13 @@ pub fn answer(text: &[u8], agreed: &mut Agreed) -> Option<TextBuilder> {
                 answers.pair(name, value);
             }
             "AuthMethod" | "HeaderDigest" | "DataDigest" => {
-                // An initiator that insists on more is none for a ceiling.
+                // An initiator that insists on digests cannot use this target.
                 value.split(',').find(|one| *one == "None")?;
                 answers.pair(name, "None");
             }
             "MaxConnections" | "MaxOutstandingR2T" => answers.pair(name, 1),
             "ErrorRecoveryLevel" | "DefaultTime2Retain" => answers.pair(name, 0),
-            // Theirs is as good as any.
+            // The initiator's proposal is accepted.
             "InitialR2T"
             | "ImmediateData"
             | "FirstBurstLength"
@@ -57,7 +57,7 @@ pub fn answer(text: &[u8], agreed: &mut Agreed) -> Option<TextBuilder> {
     Some(answers)
 }
 
-/// A length, in the range of RFC 7143 §13.12 and §13.13.
+/// Parses a length, in the range of RFC 7143 §13.12 and §13.13.
 fn number(value: &str) -> Option<u32> {
     let digits = value.strip_prefix("0x").or_else(|| value.strip_prefix("0X"));
     let number = match digits {
@@ -71,7 +71,8 @@ fn number(value: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Goal: what reads need is noted, the rest gets an answer, and digests are refused.
+    /// Goal: the values that reads need are stored, other keys get a response, and digests are
+    /// refused.
     #[test]
     fn keys() {
         let mut agreed = Agreed::default();

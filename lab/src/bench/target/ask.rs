@@ -1,4 +1,5 @@
-//! One turn of a lane: a client asks for so long, and the processor time of both ends is taken.
+//! One turn of a lane: a client sends requests for a given time, and the processor time of both
+//! ends is measured.
 
 pub mod ours;
 mod perf;
@@ -13,7 +14,7 @@ use anyhow::{Context, Result};
 use lunar_load::Owner;
 use std::time::Duration;
 
-/// How long a turn is.
+/// Duration of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub warm_up: Duration,
@@ -21,17 +22,17 @@ pub struct Times {
 }
 
 impl Times {
-    /// All of it as a multiple of what is measured: processor time is taken over all of it.
+    /// Total time as a multiple of the measured time: processor time covers all of it.
     fn whole(&self) -> f64 {
         (self.warm_up + self.measured).as_secs_f64() / self.measured.as_secs_f64()
     }
 }
 
-/// The clients that are programs of their own.
+/// Clients that are programs of their own.
 pub struct Asking {
-    /// Of turns from now on.
+    /// Durations of turns from now on.
     pub times: Times,
-    /// Built when it is first wanted.
+    /// Generator of libiscsi, built on first use.
     generator: Option<Clients>,
 }
 
@@ -39,19 +40,19 @@ pub struct Asking {
 pub struct Turn<'a> {
     pub cell: &'a Cell,
     pub lane: &'a Lane,
-    /// Random places follow from it.
+    /// Seed of random offsets.
     pub seed: u64,
     pub times: Times,
     pub portal: &'a Portal,
 }
 
 impl Asking {
-    /// Turns of this length.
+    /// Creates clients with turns of this length.
     pub fn new(times: Times) -> Self {
         Self { times, generator: None }
     }
 
-    /// One turn of a lane.
+    /// Runs one turn of a lane.
     ///
     /// # Errors
     /// The contestant does not start, or the client fails.
@@ -94,14 +95,14 @@ impl Asking {
 }
 
 impl Turn<'_> {
-    /// `lunar bench` of the build that serves.
+    /// Runs `lunar bench` of the build that serves.
     fn own(&self) -> Result<Sample> {
         let program = self.portal.program.as_ref().context("only Lunar brings a client")?;
         let client = Clients::of_build(self.core(), program);
         Ok(self.sample(&client.lunar(&self.request())?))
     }
 
-    /// Where a client that is a program of its own runs.
+    /// Returns the core of a client that is a program of its own.
     fn core(&self) -> Option<u16> {
         (!self.cell.is_shared).then_some(CLIENT_CORE)
     }
@@ -119,7 +120,7 @@ impl Turn<'_> {
         }
     }
 
-    /// What a client that is a program of its own told.
+    /// Converts the sample of a client that is a program of its own.
     fn sample(&self, told: &clients::Sample) -> Sample {
         let [p50, p99, p99_9] = told.latency_micros.map(Some);
         Sample {

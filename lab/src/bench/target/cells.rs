@@ -1,34 +1,34 @@
-//! What is measured: one table of cells, each with its lanes.
+//! Table of all measured cells, each with its lanes.
 //!
-//! A *cell* is a store and what is asked of it. A *lane* is who serves and who asks. In each round
-//! all lanes of a cell have their turn, so that two of them can be compared round by round.
+//! A *cell* is a store and a kind of requests to it. A *lane* is a server and a client. In each
+//! round all lanes of a cell have their turn, so that two of them can be compared round by round.
 
 use lunar_load::Pattern::{self, RandomRead, RandomWrite, Read, Write};
 use lunar_load::report::size_text;
 
-/// What is used of every disk.
+/// Size of the part of every disk that is used.
 pub const DISK_BYTES: u64 = 256 << 20;
 
-/// What is served, and how.
+/// Store behind a target, and its mode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Store {
     /// Its name in keys.
     pub name: &'static str,
     pub place: Place,
-    /// GOOD means that the bytes are durable.
+    /// True when GOOD means that the bytes are durable.
     pub is_write_through: bool,
-    /// Past the page cache (`O_DIRECT`).
+    /// True for I/O past the page cache (`O_DIRECT`).
     pub is_direct: bool,
 }
 
-/// Where the bytes lie.
+/// Location of the bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Place {
     /// A file in /dev/shm.
     Tmpfs,
     /// A file in the folder of `--directory`.
     Disk,
-    /// `mem:`, which only Lunar has.
+    /// `mem:`, which only Lunar supports.
     Memory,
 }
 
@@ -43,7 +43,7 @@ const fn store(name: &'static str, place: Place, through: bool, direct: bool) ->
     Store { name, place, is_write_through: through, is_direct: direct }
 }
 
-/// Who answers.
+/// Server of a lane.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Contestant {
     Lunar,
@@ -60,13 +60,13 @@ pub enum Contestant {
 }
 
 impl Contestant {
-    /// It keeps what is written in the file of the store.
+    /// True when it stores written data in the file of the store.
     pub const fn has_store(self) -> bool {
         !matches!(self, Self::Null | Self::Ring)
     }
 }
 
-/// Who asks.
+/// Client of a lane.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Client {
     /// Our initiator (crates/lunar-initiator, crates/lunar-load), in this process.
@@ -75,20 +75,20 @@ pub enum Client {
     Libiscsi,
     /// `lunar bench` of the build that serves.
     Own,
-    /// Debian's `iscsi-perf`: reads only, tells no latencies.
+    /// Debian's `iscsi-perf`: reads only, reports no latencies.
     Perf,
 }
 
-/// Who serves and who asks, and over what.
+/// Server, client, and the sessions between them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Lane {
     pub contestant: Contestant,
     pub client: Client,
-    /// Each with the depth of the cell.
+    /// Number of sessions, each with the depth of the cell.
     pub sessions: u16,
-    /// Of each session; they share its depth.
+    /// Number of connections of each session; they share its depth.
     pub connections: u16,
-    /// Header and data digests (CRC32C).
+    /// True for header and data digests (CRC32C).
     pub digests: bool,
 }
 
@@ -104,37 +104,37 @@ const fn lane(contestant: Contestant) -> Lane {
 }
 
 impl Lane {
-    /// Asked by libiscsi's generator.
+    /// Uses libiscsi's generator as the client.
     pub const fn libiscsi(self) -> Self {
         Self { client: Client::Libiscsi, ..self }
     }
 
-    /// Asked by iscsi-perf.
+    /// Uses iscsi-perf as the client.
     pub const fn perf(self) -> Self {
         Self { client: Client::Perf, ..self }
     }
 
-    /// Asked by `lunar bench` of the same build.
+    /// Uses `lunar bench` of the same build as the client.
     pub const fn own(self) -> Self {
         Self { client: Client::Own, ..self }
     }
 
-    /// Over so many sessions.
+    /// Sets the number of sessions.
     pub const fn sessions(self, sessions: u16) -> Self {
         Self { sessions, ..self }
     }
 
-    /// Over so many connections of each session.
+    /// Sets the number of connections of each session.
     pub const fn connections(self, connections: u16) -> Self {
         Self { connections, ..self }
     }
 
-    /// With digests.
+    /// Enables digests.
     pub const fn digests(self) -> Self {
         Self { digests: true, ..self }
     }
 
-    /// `lunar`, `tgt by libiscsi`, `lunar, 4 sessions`.
+    /// Returns the name: `lunar`, `tgt by libiscsi`, `lunar, 4 sessions`.
     pub fn name(&self) -> String {
         let mut name = match self.contestant {
             Contestant::Lunar => "lunar",
@@ -166,34 +166,34 @@ impl Lane {
 /// One cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
-    /// What it asks beside the ordinary: sets apart cells that are alike else; empty: nothing.
+    /// Special feature that distinguishes cells with otherwise equal keys; empty: none.
     pub about: &'static str,
     pub store: Store,
     pub pattern: Pattern,
     pub io_bytes: u32,
     /// Requests under way at once in each session.
     pub depth: u16,
-    /// Target and client share all cores, instead of one core each.
+    /// True when target and client share all cores, instead of one core each.
     pub is_shared: bool,
-    /// Part of the short form: some goal needs it.
+    /// True for a part of the short form: some goal needs it.
     pub is_short: bool,
     pub lanes: &'static [Lane],
 }
 
 impl Cell {
-    /// Its name: `rand-read-4Ki-32-tmpfs`.
+    /// Returns its key: `rand-read-4Ki-32-tmpfs`.
     pub fn key(&self) -> String {
         let (pattern, size) = (pattern_text(self.pattern), size_text(self.io_bytes.into()));
         let dash = if self.about.is_empty() { "" } else { "-" };
         format!("{pattern}-{size}-{}-{}{dash}{}", self.depth, self.store.name, self.about)
     }
 
-    /// The most that a lane has of something.
+    /// Returns the maximum of a figure over its lanes.
     pub fn most(&self, of: impl Fn(&Lane) -> u16) -> u16 {
         self.lanes.iter().map(of).max().unwrap_or(1).max(1)
     }
 
-    /// Which probe of raw TCP says whether the machine was quiet: that of the cell's shape.
+    /// Returns the shape of the raw TCP probe that shows whether the machine was quiet.
     pub fn ground(&self) -> Ground {
         match (self.depth, self.io_bytes) {
             (1, _) => Ground::Ping,
@@ -203,7 +203,7 @@ impl Cell {
     }
 }
 
-/// Requests from here on are bound by bytes and not by their number.
+/// Request size from which on throughput is bound by bytes and not by the number of requests.
 const STREAM_BYTES: u32 = 64 << 10;
 
 /// A shape of the probe.
@@ -211,9 +211,9 @@ const STREAM_BYTES: u32 = 64 << 10;
 pub enum Ground {
     /// One request at a time.
     Ping,
-    /// As many at once as the cell has.
+    /// The same number of requests at once as the cell.
     Exchange,
-    /// In the direction of the data.
+    /// A stream in the direction of the data.
     Stream,
 }
 
@@ -227,7 +227,7 @@ impl Ground {
     }
 }
 
-/// As `--pattern` of `lunar bench` has it.
+/// Returns the text that `--pattern` of `lunar bench` accepts.
 pub const fn pattern_text(pattern: Pattern) -> &'static str {
     match pattern {
         Pattern::RandomRead => "rand-read",
@@ -255,10 +255,10 @@ const CONNECTIONS: &[Lane] = &[LUNAR, LUNAR.connections(4)];
 const DIRECT_READ: &[Lane] = &[LUNAR, RING, TGT, TGT_AIO];
 const DIRECT: &[Lane] = &[LUNAR, TGT, TGT_AIO];
 
-/// All cells. Those with `short` are what `make bench` measures.
+/// All cells. `make bench` measures those with `short`.
 #[rustfmt::skip] // a table
 pub const CELLS: &[Cell] = &[
-    // File in memory: what the path of a request costs.
+    // File in memory: the cost of the request path.
     short("", TMPFS, RandomRead, K4, 1, PAIR),
     short("", TMPFS, RandomRead, K4, 32, WITH_NULL),
     short("libiscsi", TMPFS, RandomRead, K4, 32, LIBISCSI_NULL),
@@ -294,7 +294,7 @@ pub const CELLS: &[Cell] = &[
     full("tgt-sessions", TMPFS, RandomWrite, K4, 32, TGT_SESSIONS),
     shared(full("two-cores", TMPFS, RandomWrite, K4, 32, CONNECTIONS)),
     shared(full("two-cores-pair", TMPFS, RandomRead, K4, 32, PAIR)),
-    // No file at all, as behind the null target: what is left are sockets, iSCSI and SCSI.
+    // No file at all, as behind the null target: the cost of sockets, iSCSI and SCSI remains.
     full("null", MEMORY, RandomRead, K4, 32, MEMORY_NULL),
     full("sessions", MEMORY, RandomRead, K4, 32, SESSIONS),
     // File on a disk, in the page cache.
@@ -328,8 +328,8 @@ pub const CELLS: &[Cell] = &[
 const BUILDS: &[Lane] = &[LUNAR, BASE];
 const BOTH_ENDS: &[Lane] = &[LUNAR.own(), BASE.own()];
 
-/// What two builds are compared by, on disks in memory and files in tmpfs: the target alone, asked
-/// by our client, and both ends, each target asked by the client of its build.
+/// Cells for the comparison of two builds, on disks in memory and files in tmpfs: the target alone,
+/// with our client, and both ends, each target with the client of its build.
 #[rustfmt::skip] // a table
 pub const COMPARED: &[Cell] = &[
     short("", MEMORY, RandomRead, K4, 1, BUILDS),
@@ -379,7 +379,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Goal: a key names one cell, and a name one lane of it; clients are asked what they can do.
+    /// Goal: a key names one cell, and a name one lane of it; clients only get cells that they
+    /// support.
     #[test]
     fn keys_are_unique() {
         for table in [CELLS, COMPARED] {

@@ -1,4 +1,4 @@
-//! Two builds of Lunar, asked in turns: regressions show.
+//! Two builds of Lunar, measured in turns to detect regressions.
 
 use super::ask::Times;
 use super::cells::{COMPARED, Cell};
@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A build is slower where every round says so, and the median by more than this.
+/// A build is slower if every round shows it, and the median by more than this.
 const SLOWER: f64 = 0.95;
-/// So many rounds agree by chance once in sixteen times; fewer tell nothing.
+/// Minimum number of rounds: this many agree by chance once in sixteen times; fewer prove nothing.
 const ROUNDS_MIN: usize = 5;
 
-/// Two builds of `lunar serve` on disks in memory and files in tmpfs, asked in turns: by the
+/// Two builds of `lunar serve` on disks in memory and files in tmpfs, measured in turns: by the
 /// initiator that this program is built with, and (both-ends) each by `lunar bench` of its own
 /// build. Each round gives a ratio.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  make bench-compare REV=HEAD~1\n  \
     cargo run --release -p lunar-lab -- bench-compare --base /tmp/old/lunar --only rand-read")]
 pub struct Compare {
-    /// The other build; ours is LUNAR_BIN, or what the source says
+    /// The other build; ours is LUNAR_BIN, or a build of the source
     #[arg(long, value_name = "PROGRAM")]
     base: PathBuf,
     /// Only cells whose key contains this
@@ -34,35 +34,35 @@ pub struct Compare {
     /// Rounds that count
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// How long each build is measured in a round
+    /// Time that each build is measured in a round
     #[arg(long, default_value_t = 1.0, value_parser = parse_seconds)]
     seconds: f64,
-    /// How long each runs before that
+    /// Warm-up of each build before that
     #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
     warm_up: f64,
-    /// One JSON document instead of the tables
+    /// Print one JSON document instead of the tables
     #[arg(long)]
     json: bool,
-    /// Fail when ours is slower somewhere: in every round, and by more than 5 %
+    /// Fail when ours is slower in any cell: in every round, and by more than 5 %
     #[arg(long)]
     strict: bool,
 }
 
-/// Ours over the base's.
+/// Ratios of our build to the base.
 struct Row {
     key: String,
     is_void: bool,
     is_disturbed: bool,
     rounds: usize,
     iops: Spread,
-    /// Less is better.
+    /// Ratio of the target's processor time; less is better.
     target_cpu: Option<Spread>,
-    /// The 99th percentile of latency; less is better.
+    /// Ratio of the 99th percentile of latency; less is better.
     p99: Option<Spread>,
 }
 
 impl Compare {
-    /// Runs it.
+    /// Runs the comparison.
     ///
     /// # Errors
     /// A build does not start, a client fails, or `--strict` and ours is slower.
@@ -120,7 +120,8 @@ impl Row {
         let iops = ratio(|sample| Some(sample.iops));
         Some(Self {
             key: cell.key.clone(),
-            // Without a request in some round there is no ratio: that shows nothing either.
+            // Without a request in some round there is no ratio, and the cell proves nothing
+            // either.
             is_void: cell.is_void || iops.is_none(),
             is_disturbed: cell.is_disturbed(),
             rounds: cell.kept.len(),
@@ -130,7 +131,7 @@ impl Row {
         })
     }
 
-    /// Whether the rounds can tell a difference from chance.
+    /// True when the rounds can distinguish a difference from chance.
     fn can_tell(&self) -> bool {
         !self.is_void && !self.is_disturbed && self.rounds >= ROUNDS_MIN
     }
@@ -187,7 +188,7 @@ mod tests {
         Row { key, is_void, is_disturbed: false, rounds, iops, target_cpu: None, p99: None }
     }
 
-    /// Goal: a difference is told where all rounds agree and it is not small, and nowhere else.
+    /// Goal: a difference is reported if all rounds agree and it is not small, and nowhere else.
     #[test]
     fn differences_are_told() {
         assert_eq!(row(&[0.8, 0.9, 0.99], false).verdict(), "slower");

@@ -1,4 +1,4 @@
-//! Whether what is compared is equally durable: what can be seen of it from outside.
+//! Checks from outside whether the compared targets are equally durable.
 
 use super::ask::{Times, Turn, ours};
 use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
@@ -13,18 +13,18 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How long system calls are counted while writes go on.
+/// Time that system calls are counted while writes go on.
 const COUNTED: Duration = Duration::from_millis(300);
-/// What strace takes until it has attached.
+/// Time that strace takes until it has attached.
 const ATTACH: Duration = Duration::from_millis(300);
-/// Where strace writes the calls that it sees.
+/// Name of the file that strace writes the calls to.
 const CALLS: &str = "calls";
 
-/// What a contestant tells and does: the flags of its file, WCE of its caching page, and where
-/// GOOD is to mean durable, how many syncs there were for how many writes.
+/// Returns the observed durability of a contestant: the flags of its file, WCE of its caching page,
+/// and, if GOOD has to mean durable, the number of syncs and of writes.
 ///
 /// # Errors
-/// It does not answer.
+/// The contestant does not respond.
 pub fn seen(serving: &mut Serving, contestant: Contestant) -> Result<Durability> {
     let portal = serving.portal(contestant)?;
     let mut texts = vec![match open_flags(portal.pid, serving.path()?) {
@@ -81,7 +81,7 @@ struct Counter {
 }
 
 impl Counter {
-    /// `None`: it is not installed.
+    /// Attaches strace; `None`: it is not installed.
     fn attach(pid: u32) -> Result<Option<Self>> {
         let folder = TemporaryFolder::new("strace")?;
         let child = Command::new("strace")
@@ -96,7 +96,7 @@ impl Counter {
     }
 
     fn finish(mut self) -> Result<usize> {
-        // It lets go of the process, which goes on.
+        // strace detaches from the process, which goes on.
         let pid = Pid::from_raw(self.child.id().cast_signed()).context("a process has a number")?;
         kill_process(pid, Signal::TERM)?;
         self.child.wait()?;
@@ -112,7 +112,7 @@ impl Drop for Counter {
     }
 }
 
-/// How many calls began.
+/// Returns the number of calls that began.
 fn calls(text: &str) -> usize {
     let begun = |line: &&str| {
         let call = line.split_whitespace().nth(1).unwrap_or_default();
@@ -121,7 +121,7 @@ fn calls(text: &str) -> usize {
     text.lines().filter(begun).count()
 }
 
-/// The flags with which a process has a file open: those of all its descriptors. proc(5).
+/// Returns the flags with which a process has a file open: those of all its descriptors. proc(5).
 fn open_flags(pid: u32, path: &Path) -> Option<OFlags> {
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.filter_map(Result::ok);
     let same =
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use crate::bench::files::Scratch;
 
-    /// Goal: what a process has open is read, with its flags: this one, and a file of its own.
+    /// Goal: the flags of open files are read: of this process, and of a file of its own.
     #[test]
     fn flags_are_read() {
         let scratch = Scratch::new(&std::env::temp_dir(), "flags", 1 << 20).unwrap();
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(open_flags(std::process::id(), Path::new("/nowhere")), None);
     }
 
-    /// Goal: calls are counted once, when they begin, and nothing else is.
+    /// Goal: calls are counted once, when they begin; other lines are not counted.
     #[test]
     fn calls_are_counted() {
         let text = "12 fdatasync(5) = 0\n13 fsync(5 <unfinished ...>\n12 fdatasync(5) = 0\n\

@@ -1,4 +1,4 @@
-//! What is wished for: one table of goals, each a ratio within one cell, judged round by round.
+//! Table of goals, each a ratio within one cell, judged round by round.
 
 use super::cells::{CELLS, Cell, Contestant, Ground, LUNAR, Lane, NULL, RING, TGT};
 use super::results::{CellResult, Outcome, Round, Run, Sample, Verdict};
@@ -6,27 +6,27 @@ use lunar_load::Spread;
 
 /// One goal.
 pub struct Goal {
-    /// The column it belongs to.
+    /// Column that the goal belongs to.
     pub part: &'static str,
     pub what: &'static str,
-    /// The key of the cell that decides it.
+    /// Key of the cell that decides it.
     pub cell: &'static str,
     pub ratio: Ratio,
     pub bound: Bound,
 }
 
-/// What is divided by what, in each round.
+/// Numerator and denominator of a goal, in each round.
 #[derive(Clone, Copy)]
 pub enum Ratio {
-    /// A figure of a lane by that of another one.
+    /// A figure of one lane divided by that of another.
     Lanes(Figure, Lane, Lane),
-    /// The requests (of a stream: the bytes) a second of a lane by what raw TCP did.
+    /// The requests (of a stream: the bytes) a second of a lane divided by those of raw TCP.
     RawTcp(Lane, Ground),
-    /// The 99th percentile of a lane's latency by its median.
+    /// The 99th percentile of a lane's latency divided by its median.
     Tail(Lane),
 }
 
-/// What is compared.
+/// Figure that is compared.
 #[derive(Clone, Copy)]
 pub enum Figure {
     Iops,
@@ -35,12 +35,12 @@ pub enum Figure {
     TargetCpu,
 }
 
-/// What the median of the ratios must be.
+/// Bound of the median of the ratios.
 #[derive(Clone, Copy)]
 pub enum Bound {
     Least(f64),
     Most(f64),
-    /// Likewise, unless the client is at its end while the target is not.
+    /// A minimum, unless the client is at its limit while the target is not.
     LeastUnlessClientBusy(f64),
 }
 
@@ -48,9 +48,9 @@ use self::Bound::{Least, LeastUnlessClientBusy, Most};
 use self::Figure::{Bytes, Iops, TargetCpu};
 use self::Ratio::{Lanes, RawTcp, Tail};
 
-/// A client's core that is so busy has nothing left.
+/// Processor use from which on a client's core counts as saturated.
 const CLIENT_BUSY: f64 = 0.95;
-/// A target's core that is so busy has much left.
+/// Processor use up to which a target's core has much capacity left.
 const TARGET_BUSY: f64 = 0.70;
 
 const READS: &str = "rand-read-4Ki-32-tmpfs";
@@ -71,11 +71,11 @@ const CONNECTIONS: &str = "rand-read-4Ki-32-tmpfs-connections";
 const WRITE_CONNECTIONS: &str = "rand-write-4Ki-32-tmpfs-connections";
 const TWO_CORES: &str = "rand-read-4Ki-32-tmpfs-two-cores";
 
-/// Goals that a run has more to say about ([`super::reasons`]).
+/// Goals for which a run gives additional reasons ([`super::reasons`]).
 pub const CPU_BY_NULL: &str = "CPU for a 4 KiB read, of the null target's";
 pub const FOUR_BY_ONE: &str = "IOPS of four connections by one's, two cores";
 
-/// All goals, in the order in which they are told.
+/// All goals, in the order of the report.
 #[rustfmt::skip] // a table
 pub const GOALS: &[Goal] = &[
     tgt("IOPS, 4 KiB random reads, depth 32, file in tmpfs",
@@ -130,14 +130,14 @@ const fn ceiling(what: &'static str, cell: &'static str, ratio: Ratio, bound: Bo
     Goal { part: "ceilings", what, cell, ratio, bound }
 }
 
-/// How many may be missed, none of them of the column tgt.
+/// Maximum number of missed goals, none of them of the column tgt.
 const MISSES_MAX: usize = 2;
-/// The same in words.
+/// The rule in words.
 pub const RULE: &str =
     "at most two goals may be missed, none of them of the column tgt, and none void";
 
-/// Whether no more are missed than may be, of those that were measured. One that is void says
-/// nothing, and neither does a run that has measured none.
+/// True when no more goals are missed than allowed, of those that were measured. A void goal does
+/// not count, and a run that has measured none does not pass.
 pub fn are_met(goals: &[Verdict]) -> bool {
     let of = |outcome| goals.iter().filter(move |goal| goal.outcome == outcome);
     of(Outcome::Miss).count() <= MISSES_MAX
@@ -146,14 +146,14 @@ pub fn are_met(goals: &[Verdict]) -> bool {
         && goals.iter().any(|goal| goal.outcome != Outcome::NotMeasured)
 }
 
-/// What came of all goals.
+/// Judges all goals.
 pub fn judge(run: &Run) -> Vec<Verdict> {
     let cell = |goal: &Goal| run.cells.iter().find(|cell| cell.key == goal.cell);
     GOALS.iter().map(|goal| goal.verdict(cell(goal))).collect()
 }
 
-/// The lanes that were too slow where a goal was missed: the first one of its ratio, and beside it
-/// the null target's where that is the measure. Each once.
+/// Returns the lanes that were too slow in missed goals: the first one of the ratio, and beside it
+/// the null target's where that is the reference. Each once.
 pub fn missed(run: &Run) -> Vec<(&'static Cell, Lane)> {
     let mut lanes: Vec<(&'static Cell, Lane)> = Vec::new();
     for (goal, verdict) in GOALS.iter().zip(judge(run)) {
@@ -171,7 +171,7 @@ pub fn missed(run: &Run) -> Vec<(&'static Cell, Lane)> {
 }
 
 impl Goal {
-    /// Of this cell; `None`: it was not measured.
+    /// Judges the goal by this cell; `None`: the cell was not measured.
     fn verdict(&self, cell: Option<&CellResult>) -> Verdict {
         let got = cell.and_then(|cell| self.ratio.of(cell));
         let (wanted, is_at_least) = match self.bound {
@@ -209,7 +209,7 @@ impl Goal {
         }
     }
 
-    /// Why a goal that was missed does not count as missed.
+    /// Returns the reason why a missed goal does not count as missed.
     fn exception(&self, cell: &CellResult) -> Option<String> {
         let (LeastUnlessClientBusy(_), Lanes(_, lane, _)) = (self.bound, self.ratio) else {
             return None;
@@ -228,14 +228,14 @@ impl Goal {
 }
 
 impl Ratio {
-    /// The lane that is to be as good as something.
+    /// Returns the lane that the goal is about.
     const fn lane(self) -> Lane {
         match self {
             Lanes(_, lane, _) | RawTcp(lane, _) | Tail(lane) => lane,
         }
     }
 
-    /// The null target, where it is the measure.
+    /// Returns the null target's lane, if it is the reference.
     fn null(self) -> Option<Lane> {
         match self {
             Lanes(_, _, other) if other.contestant == Contestant::Null => Some(other),
@@ -289,7 +289,7 @@ mod tests {
         GOALS.iter().find(|goal| goal.what.starts_with(what)).unwrap()
     }
 
-    /// A cell of one round for each list of samples.
+    /// Creates a cell of one round for each list of samples.
     fn cell(key: &str, rounds: &[&[(&str, Sample)]]) -> CellResult {
         let rounds: Vec<Round> = rounds
             .iter()
@@ -321,8 +321,8 @@ mod tests {
         }
     }
 
-    /// Goal: ratios are those of rounds and not of medians; both kinds of bounds judge; what was
-    /// not measured is not judged.
+    /// Goal: ratios are those of rounds and not of medians; both kinds of bounds judge; an
+    /// unmeasured goal is not judged.
     #[test]
     fn goals_pass_and_miss() {
         let rounds: [&[(&str, Sample)]; 3] = [
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!((verdict.got, verdict.outcome), (Some(0.9), Outcome::Pass));
     }
 
-    /// Goal: two misses are forgiven, a third is not, and none of tgt's.
+    /// Goal: two misses are accepted, a third is not, and none of the column tgt.
     #[test]
     fn some_may_miss() {
         let miss = |part: &str| Verdict {
@@ -367,13 +367,13 @@ mod tests {
         assert!(!are_met(&[void, miss("scale")]), "a void cell shows nothing");
     }
 
-    /// Goal: of goals that are missed the lanes to look at are told, each once, and none of those
-    /// that are met, void or not measured.
+    /// Goal: the lanes of missed goals are returned, each once, and none of goals that are met,
+    /// void or not measured.
     #[test]
     fn lanes_of_missed_goals() {
         let ours = Sample { target_cpu_us: Some(5.0), ..iops(100.0) };
         let tgt = Sample { target_cpu_us: Some(5.0), ..iops(100.0) };
-        // Missed in IOPS and in CPU, and one connection more would do no good.
+        // Missed in IOPS and in CPU, and one more connection would not help.
         let null = Sample { target_cpu_us: Some(1.0), ..iops(100.0) };
         let reads = [("lunar", ours.clone()), ("tgt", tgt.clone()), ("null target", null)];
         let reads = cell(READS, &[&reads]);
@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(told, wanted.map(|(key, lane)| (key.to_owned(), lane)));
     }
 
-    /// Goal: a void cell is neither pass nor miss, and says what moved.
+    /// Goal: a void cell is neither pass nor miss, and its note says which probe moved.
     #[test]
     fn a_void_cell_says_nothing() {
         let rounds: [&[(&str, Sample)]; 1] = [&[("lunar", iops(900.0)), ("tgt", iops(100.0))]];
@@ -399,8 +399,8 @@ mod tests {
         assert!(verdict.note.unwrap().contains("40 %"));
     }
 
-    /// Goal: the exception holds when the client is at its end and the target is not, and for the
-    /// goal that has it alone.
+    /// Goal: the exception holds when the client is at its limit and the target is not, and only
+    /// for the goal that has it.
     #[test]
     fn a_client_at_its_end_is_an_exception() {
         let goal = goal("IOPS, the same in tmpfs asked by libiscsi");

@@ -1,4 +1,4 @@
-//! A run as docs/performance.md, written whole.
+//! Writes a run as docs/performance.md.
 
 use super::cells::NULL;
 use super::reasons;
@@ -9,14 +9,14 @@ use lunar_load::report::{Table, size_text};
 use std::fmt::Write;
 use std::path::{Component, Path, PathBuf};
 
-/// All that does not come from a run.
+/// Text that does not come from a run.
 const TEMPLATE: &str = include_str!("../../../performance.template.md");
-/// How profiles are read, where there are some.
+/// Explanation of profiles, if there are any.
 const PROFILES: &str = include_str!("../../../profiles.template.md");
 
-/// The chapter.
+/// Returns the chapter.
 ///
-/// `at`: the file that it is for, so that it finds the pictures.
+/// `at`: the file that it is for, from which the links to the pictures start.
 pub fn chapter(run: &Run, at: &Path) -> String {
     let which = match run.is_full {
         true => "All cells.",
@@ -51,7 +51,7 @@ fn goals(goals: &[Verdict]) -> String {
             .to_owned();
     for goal in goals {
         let note = goal.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(
             text,
             "| **{}** | {} | {}{note} | {} | {} | {} |",
@@ -113,7 +113,7 @@ fn profiles(run: &Run, at: &Path) -> String {
 
 fn profile_text(profile: &Profile, missed: &[&Verdict], run: &Run, at: &Path) -> String {
     let Profile { cell, lane, seconds, sample, .. } = profile;
-    // The null target is there to be compared with, and has missed nothing.
+    // The null target is only a reference, and has no goals to miss.
     let goals = missed.iter().filter(|goal| goal.from == *cell && *lane != NULL.name());
     let goals = goals.map(|goal| {
         let (what, got, wanted) = (&goal.what, goal.got_text(), goal.wanted_text());
@@ -131,7 +131,7 @@ fn profile_text(profile: &Profile, missed: &[&Verdict], run: &Run, at: &Path) ->
     )
 }
 
-/// The way to a file from a folder, both named from the same place.
+/// Returns the relative path to a file from a folder, both given relative to the same place.
 fn relative(file: &Path, folder: &Path) -> PathBuf {
     if file.is_absolute() != folder.is_absolute() {
         return file.to_owned();
@@ -168,7 +168,7 @@ fn figures_of(cell: &CellResult) -> String {
     )
 }
 
-/// A table of a report in Markdown.
+/// Renders a table of a report in Markdown.
 fn table(of: &Table) -> String {
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let columns = of.columns();
@@ -181,7 +181,7 @@ fn table(of: &Table) -> String {
     text
 }
 
-/// Nothing that would end a cell of a table.
+/// Escapes text that would end a cell of a table.
 fn cell_text(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     /// Goal: the chapter has the machine, the goals with their outcome, rivals, durability and the
-    /// figures as they stand in the run.
+    /// figures of the run.
     #[test]
     fn a_small_chapter() {
         let mut run = run();
@@ -229,8 +229,9 @@ mod tests {
         assert!(told.ends_with("|\n") && !told.contains("{{"), "{told}");
     }
 
-    /// Goal: what was missed has its parts, its goals and its picture, found from the file that is
-    /// written; what has no profile is told; a run without profiles says why in a sentence.
+    /// Goal: a missed lane has its parts, its goals and its picture, with a path relative to the
+    /// written file; a lane without a profile is mentioned; a run without profiles gives the reason
+    /// in a sentence.
     #[test]
     fn profiles_are_shown() {
         let mut run = run();
@@ -274,7 +275,7 @@ mod tests {
         assert!(order.is_sorted(), "{order:?}");
     }
 
-    /// Goal: pictures are found from the folder of the file that names them.
+    /// Goal: pictures are linked relative to the folder of the file that names them.
     #[test]
     fn ways_between_files() {
         let way = |file: &str, folder: &str| relative(Path::new(file), Path::new(folder));
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(way("/tmp/p/x.svg", "docs"), Path::new("/tmp/p/x.svg"));
     }
 
-    /// Goal: a run is read again as it was written.
+    /// Goal: a run that was written is read back unchanged.
     #[test]
     fn a_run_is_read_again() {
         let mut run = run();
@@ -292,7 +293,7 @@ mod tests {
         let text = serde_json::to_string(&run).unwrap();
         let again: Run = serde_json::from_str(&text).unwrap();
         assert_eq!(chapter(&again, Path::new("")), chapter(&run, Path::new("")));
-        // One that was written before there were profiles.
+        // A run that was written before there were profiles.
         let old = text.replace(",\"profiles\":[]", "");
         assert!(old.len() < text.len());
         let old: Run = serde_json::from_str(&old).unwrap();

@@ -1,10 +1,10 @@
-//! A run as a report with plots.
+//! Renders a run as a report with plots.
 
 use super::results::{CellResult, Run, Sample};
 use super::text;
 use lunar_load::report::{Axis, Plot, Report, Scale, Section, Series, Unit};
 
-/// What a plot shows of cells: title, unit, and the figure of a sample.
+/// A plotted figure: title, unit, and the figure of a sample.
 type Shown = (&'static str, Unit, fn(&Sample) -> Option<f64>);
 
 const OVER_DEPTH: [Shown; 3] = [
@@ -17,7 +17,7 @@ const OVER_SIZE: [Shown; 2] = [
     ("CPU of the target for a request", Unit::Micros, |sample| sample.target_cpu_us),
 ];
 
-/// The page.
+/// Returns the page.
 pub fn report(run: &Run) -> Report {
     let mut goals = Section::new("goals", "Goals");
     goals.tables.push(text::goals_table(&run.goals));
@@ -72,7 +72,7 @@ fn section(store: &str, cells: &[&CellResult]) -> Section {
                 false => Axis::new("request", Unit::Bytes, Scale::Log2),
             },
             y: Axis::new(*what, *unit, Scale::Linear),
-            // A point alone is no line; the tables have it.
+            // A single point forms no line; the tables have its value.
             series: series(&cells, x, *of)
                 .into_iter()
                 .filter(|line| line.points.len() > 1)
@@ -89,7 +89,7 @@ fn section(store: &str, cells: &[&CellResult]) -> Section {
     section
 }
 
-/// A line for each lane; where cells share a place, the first of the table counts.
+/// Returns a line for each lane; if cells have the same position, the first of the table counts.
 fn series(
     cells: &[&CellResult],
     x: fn(&CellResult) -> f64,
@@ -117,7 +117,8 @@ mod tests {
     use super::super::rivals::tests::run;
     use super::*;
 
-    /// Goal: lines go over depths, one for each lane; one point is no plot; the page is written.
+    /// Goal: lines run over depths, one for each lane; a single point is not plotted; the page is
+    /// written.
     #[test]
     fn plots_have_lines() {
         let mut run = run();

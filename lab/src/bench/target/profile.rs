@@ -1,4 +1,4 @@
-//! Where the time of a target goes: a lane is asked once more while perf samples its process.
+//! Profile of a target: a lane runs once more while perf samples the target's process.
 
 mod perf;
 
@@ -13,46 +13,46 @@ use anyhow::{Context, Result, anyhow, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long perf samples, unless it is told.
+/// Default time that perf samples.
 pub const SECONDS: f64 = 2.0;
-/// Shorter there are no samples; longer there are gigabytes of stacks.
+/// Minimum time: a shorter one yields no samples; too long a time yields gigabytes of stacks.
 const SECONDS_LEAST: f64 = 0.1;
 const SECONDS_MOST: f64 = 30.0;
-/// Before perf begins, and after it has sampled: its start takes part of it.
+/// Load before perf begins, and after it has sampled: its start takes part of it.
 const LEAD: Duration = Duration::from_millis(300);
 const TAIL: Duration = Duration::from_millis(1200);
-/// A turn before that: pages and pools are filled, and a client that must be built is.
+/// Duration of a turn before that: it fills pages and pools, and builds a client if needed.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// Where the time of a target goes: asks a lane of a cell while perf samples the target's process,
-/// and draws a flame graph.
+/// Runs a lane of a cell while perf samples the target's process, and draws a flame graph of where
+/// the target's time goes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- profile --cell rand-read-4Ki-32-tmpfs --svg flame.svg\n\n\
     Needs root, and perf (linux-perf; scripts/setup bench).")]
 pub struct Command {
-    /// The key of the cell: `target --list --full` tells them
+    /// The key of the cell: `target --list --full` lists them
     #[arg(long, value_name = "KEY")]
     cell: String,
-    /// The lane, as the tables name it; the first one of the cell if none is named
+    /// The lane, by its name in the tables; default: the first one of the cell
     #[arg(long, value_name = "NAME")]
     lane: Option<String>,
-    /// Where the flame graph goes
+    /// File of the flame graph
     #[arg(long, value_name = "FILE")]
     svg: PathBuf,
-    /// How long perf samples
+    /// Time that perf samples
     #[arg(long, default_value_t = SECONDS, value_parser = parse_seconds)]
     seconds: f64,
-    /// Where files on a disk are made
+    /// Folder of files on a disk
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
 }
 
 impl Command {
-    /// Runs it.
+    /// Runs the lane and writes its profile.
     ///
     /// # Errors
-    /// There is no such cell or lane, or it cannot be asked or sampled.
+    /// There is no such cell or lane, or it cannot be run or sampled.
     pub fn run(&self) -> Result<()> {
         let cell = CELLS.iter().find(|cell| cell.key() == self.cell);
         let cell = cell.context("no cell has this key: target --list --full tells them")?;
@@ -74,8 +74,8 @@ impl Command {
     }
 }
 
-/// Profiles of lanes, each with its flame graph in a folder. What was measured is worth more: when
-/// one cannot be had, a line says why, and there are no more.
+/// Profiles lanes, each with its flame graph in a folder. The measurements matter more: if a
+/// profile fails, a line gives the reason, and no more are made.
 pub fn of_all(lanes: &[(&Cell, Lane)], programs: &Programs, directory: &Path) -> Vec<Profile> {
     let mut profiles = Vec::new();
     for (cell, lane) in lanes {
@@ -93,7 +93,7 @@ pub fn of_all(lanes: &[(&Cell, Lane)], programs: &Programs, directory: &Path) ->
     profiles
 }
 
-/// One profile, and its flame graph in a file.
+/// Makes one profile, and writes its flame graph to a file.
 fn take(
     cell: &Cell,
     lane: &Lane,
@@ -109,7 +109,7 @@ fn take(
     let pid = serving.portal(lane.contestant)?.pid;
     let sampled = Duration::from_secs_f64(seconds);
     asking.times = Times { warm_up: LEAD, measured: sampled + TAIL };
-    // The target's core is the target's.
+    // perf runs on the client's core, since the other core belongs to the target.
     let core = (!cell.is_shared).then_some(CLIENT_CORE);
     let (sample, script) = std::thread::scope(|scope| {
         let script = scope.spawn(|| {
@@ -146,7 +146,7 @@ fn take(
     })
 }
 
-/// `CELL.svg`; where it is not plain Lunar, `CELL.lunar-4-connections.svg`.
+/// Returns `CELL.svg`; for a lane other than plain Lunar, `CELL.lunar-4-connections.svg`.
 fn file_name(cell: &str, lane: &str) -> String {
     if lane == LUNAR.name() {
         return format!("{cell}.svg");
@@ -182,7 +182,7 @@ mod tests {
         assert!(all.iter().all(|name| name.chars().all(is_plain)), "{all:?}");
     }
 
-    /// Goal: times that perf cannot bear are refused.
+    /// Goal: times out of range for perf are refused.
     #[test]
     fn times_have_bounds() {
         assert_eq!(parse_seconds("2").unwrap(), 2.0);

@@ -1,15 +1,15 @@
-//! Why a goal is missed, as far as the figures of the run say: what they leave possible at all.
+//! Reasons why a goal is missed: the best result that the figures of the run allow.
 
 use super::cells::{LUNAR, NULL};
 use super::goals::{CPU_BY_NULL, FOUR_BY_ONE};
 use super::results::{CellResult, Profile, Run, Sample, Verdict};
 
-/// The part of a profile that a null target does not have.
+/// Part of a profile that a null target does not have.
 const READING: &str = "kernel: files, reading";
-/// The same requests, from memory.
+/// Cell with the same requests, from memory.
 const FROM_MEMORY: &str = "rand-read-4Ki-32-mem-null";
 
-/// What the run says about a missed goal; `None`: nothing beyond its figures.
+/// Returns the reason for a missed goal; `None`: the run shows none beyond its figures.
 pub fn of(goal: &Verdict, run: &Run) -> Option<String> {
     let cell = run.cells.iter().find(|cell| cell.key == goal.from)?;
     match &goal.what {
@@ -19,8 +19,8 @@ pub fn of(goal: &Verdict, run: &Run) -> Option<String> {
     }
 }
 
-/// The null target reads no file. What that costs Lunar, added to all the null target needs, is
-/// the least for anybody who reads by a system call.
+/// Computes the least ratio that a target can reach if it reads by a system call: the null target
+/// reads no file, so the cost of Lunar's reading is added to the null target's total.
 fn cpu_by_null(goal: &Verdict, cell: &CellResult, run: &Run) -> Option<String> {
     let (ours, null) = (cpu(cell, &LUNAR.name())?, cpu(cell, &NULL.name())?);
     let profile = run.profiles.iter().find(|one| one.cell == cell.key && is_ours(one))?;
@@ -60,7 +60,7 @@ fn cpu_by_null(goal: &Verdict, cell: &CellResult, run: &Run) -> Option<String> {
     Some(text)
 }
 
-/// Where one connection already fills the cores, more cannot be had from them.
+/// Explains that more connections cannot add throughput if one already fills the cores.
 fn four_by_one(cell: &CellResult) -> Option<String> {
     let (one, four) = (LUNAR.name(), LUNAR.connections(4).name());
     let busy = |name: &str, of: fn(&Sample) -> Option<f64>| Some(cell.lane(name, of)?.median);
@@ -140,8 +140,8 @@ mod tests {
         of(goals.iter().find(|goal| goal.what == what).unwrap(), run)
     }
 
-    /// Goal: what the null target has not is told with what it leaves possible, from the figures
-    /// of the run; without a profile nothing is claimed.
+    /// Goal: the part that the null target lacks is reported with the ratio that remains possible,
+    /// from the figures of the run; without a profile there is no reason.
     #[test]
     fn a_file_is_more_than_a_null_target() {
         let told = reason(CPU_BY_NULL, &run()).unwrap();
@@ -161,7 +161,7 @@ mod tests {
         assert!(!reason(CPU_BY_NULL, &short).unwrap().contains("From memory"));
     }
 
-    /// Goal: where one connection fills the cores, how much they have room for is told.
+    /// Goal: if one connection fills the cores, the text states their remaining capacity.
     #[test]
     fn cores_have_an_end() {
         let told = reason(FOUR_BY_ONE, &run()).unwrap();

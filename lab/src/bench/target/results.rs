@@ -1,20 +1,20 @@
-//! What a run came to. This is what `--json` writes, and all else is made from.
+//! Results of a run. `--json` writes them, and all other outputs are made from them.
 
 use super::cells::{Cell, Ground, pattern_text};
 use lunar_load::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The part of a core that a spinning thread gets where nothing else is at work, at least.
+/// Least share of a core that a spinning thread gets if nothing else runs.
 const UNDISTURBED: f64 = 0.9;
 
-/// What one lane did in one round.
+/// Measurements of one lane in one round.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Sample {
     /// Requests a second.
     pub iops: f64,
     pub bytes_per_second: f64,
-    /// Percentiles of the times that requests took; `None`: the client does not tell.
+    /// Percentiles of the times that requests took; `None`: the client does not report them.
     pub p50_us: Option<f64>,
     pub p99_us: Option<f64>,
     pub p99_9_us: Option<f64>,
@@ -26,17 +26,17 @@ pub struct Sample {
     pub client_busy: Option<f64>,
 }
 
-/// What raw TCP did in one round.
+/// Measurements of raw TCP in one round.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Ceiling {
-    /// From a request to its answer when it is the only one.
+    /// Time from a request to its response when it is the only one.
     pub ping_us: f64,
-    /// With as many under way as the cell has.
+    /// Requests a second with as many under way as in the cell.
     pub exchanges_per_second: f64,
-    /// In the direction of the data.
+    /// Bytes a second in the direction of the data.
     pub stream_bytes_per_second: f64,
-    /// How much of a core a thread got that only spins, just before: the less of both cores. Less
-    /// than all of it went to somebody else.
+    /// Share of a core that a spinning thread got just before: the lower one of both cores. The
+    /// rest was used by other programs.
     pub core_share: f64,
 }
 
@@ -44,7 +44,7 @@ pub struct Ceiling {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Round {
     pub raw_tcp: Ceiling,
-    /// By the names of lanes.
+    /// Samples by the names of lanes.
     pub lanes: BTreeMap<String, Sample>,
 }
 
@@ -52,27 +52,27 @@ pub struct Round {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct CellResult {
     pub key: String,
-    /// What is served: `tmpfs`, `disk-through`.
+    /// Store that is served: `tmpfs`, `disk-through`.
     pub store: String,
     pub pattern: String,
     pub io_bytes: u64,
     pub depth: u16,
-    /// Target and client share all cores.
+    /// True when target and client share all cores.
     pub is_shared: bool,
     /// Names, in the order of the table.
     pub lanes: Vec<String>,
-    /// The probe that says whether the machine was quiet.
+    /// Name of the probe that shows whether the machine was quiet.
     pub probe: String,
     pub rounds: Vec<Round>,
     /// The numbers of the rounds that count, from 0.
     pub kept: Vec<usize>,
-    /// How far the probe moved within these, as a part of its median.
+    /// Variation of the probe within these rounds, as a part of its median.
     pub probe_moved: f64,
-    /// It moved too far: the cell says nothing.
+    /// True when it moved too far: the cell proves nothing.
     pub is_void: bool,
 }
 
-/// What was done to show that what is compared is equally durable.
+/// Evidence that the compared targets are equally durable.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Durability {
     pub store: String,
@@ -80,31 +80,31 @@ pub struct Durability {
     pub text: String,
 }
 
-/// One goal, and what came of it. Rows of other parts have the same form.
+/// One goal and its result. Rows of other parts have the same form.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Verdict {
-    /// Which column it belongs to: `tgt`, `ceilings`, `scale`.
+    /// Column of the goal: `tgt`, `ceilings`, `scale`.
     pub part: String,
     pub what: String,
-    /// The cell it is taken from, or how it was measured.
+    /// Cell that the goal is taken from, or the method of measurement.
     pub from: String,
     pub wanted: f64,
-    /// `wanted` is the least; else it is the most.
+    /// True when `wanted` is a minimum; otherwise it is a maximum.
     pub is_at_least: bool,
     /// The median of the rounds; `None`: not measured.
     pub got: Option<f64>,
     pub least: Option<f64>,
     pub most: Option<f64>,
-    /// Of the three figures above; empty: a ratio.
+    /// Unit of the three figures above; empty: a ratio.
     #[serde(default)]
     pub unit: String,
     pub outcome: Outcome,
-    /// Why it is so, where that is not plain.
+    /// Reason for the result, if it is not obvious.
     #[serde(default)]
     pub note: Option<String>,
 }
 
-/// What came of a goal.
+/// Result of a goal.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -126,12 +126,12 @@ impl Outcome {
     }
 }
 
-/// All of them.
+/// All outcomes.
 pub const OUTCOMES: [Outcome; 4] =
     [Outcome::Pass, Outcome::Miss, Outcome::Void, Outcome::NotMeasured];
 
 impl Verdict {
-    /// `4.20 (3.90 to 4.50)`, with its unit.
+    /// Returns the result with its unit: `4.20 (3.90 to 4.50)`.
     pub fn got_text(&self) -> String {
         let unit = self.unit_text();
         match (self.got, self.least, self.most) {
@@ -143,7 +143,7 @@ impl Verdict {
         }
     }
 
-    /// `at least 4`.
+    /// Returns the bound: `at least 4`.
     pub fn wanted_text(&self) -> String {
         let bound = if self.is_at_least { "at least" } else { "at most" };
         format!("{bound} {}{}", self.wanted, self.unit_text())
@@ -157,7 +157,7 @@ impl Verdict {
 /// One run.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Run {
-    /// Names and values: the machine, the versions, what was asked for.
+    /// Names and values: the machine, the versions, the options.
     pub facts: Vec<(String, String)>,
     pub rounds: usize,
     pub seconds: f64,
@@ -165,40 +165,40 @@ pub struct Run {
     pub durability: Vec<Durability>,
     pub cells: Vec<CellResult>,
     pub goals: Vec<Verdict>,
-    /// Where the time goes in what was missed.
+    /// Profiles of lanes that missed goals.
     #[serde(default)]
     pub profiles: Vec<Profile>,
 }
 
-/// Where the time of a target went while a lane was asked.
+/// Profile of a target while a lane ran.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Profile {
-    /// The key of the cell.
+    /// Key of the cell.
     pub cell: String,
     pub lane: String,
-    /// The flame graph, as the program that wrote it was told where.
+    /// Path of the flame graph, as passed to the program that wrote it.
     pub file: String,
-    /// How long it was sampled.
+    /// Time that it was sampled.
     pub seconds: f64,
     pub samples: u64,
-    /// The largest first; together they are all samples.
+    /// Parts of the work, the largest first; together they are all samples.
     pub shares: Vec<Share>,
-    /// What the lane did meanwhile.
+    /// Measurements of the lane meanwhile.
     pub sample: Sample,
 }
 
 /// A part of the work of a target.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Share {
-    /// `kernel: sockets, sending`, `Lunar: iscsi`.
+    /// Name of the part: `kernel: sockets, sending`, `Lunar: iscsi`.
     pub part: String,
     pub samples: u64,
-    /// Of all samples: 1 is all of them.
+    /// Share of all samples: 1 is all of them.
     pub share: f64,
 }
 
 impl CellResult {
-    /// Of this cell, without rounds yet.
+    /// Creates the result of this cell, without rounds yet.
     pub fn new(cell: &Cell) -> Self {
         Self {
             key: cell.key(),
@@ -213,35 +213,36 @@ impl CellResult {
         }
     }
 
-    /// The rounds that count.
+    /// Returns the rounds that count.
     pub fn counted(&self) -> impl Iterator<Item = &Round> {
         self.kept.iter().filter_map(|number| self.rounds.get(*number))
     }
 
-    /// A figure of each round that counts; `None`: some round does not have it.
+    /// Returns a figure of each round that counts; `None`: some round does not have it.
     pub fn figures(&self, of: impl Fn(&Round) -> Option<f64>) -> Option<Spread> {
         let all: Option<Vec<f64>> = self.counted().map(of).collect();
         all.filter(|all| !all.is_empty()).map(Spread::of)
     }
 
-    /// How much of its core a spinning thread had in the rounds that count: 1 is all of it.
+    /// Returns the share of its core that a spinning thread had in the rounds that count: 1 is all
+    /// of it.
     pub fn core_share(&self) -> f64 {
         self.figures(|round| Some(round.raw_tcp.core_share)).map_or(1.0, |share| share.median)
     }
 
-    /// Something else had a tenth of a core or more while it was measured.
+    /// True when other programs used a tenth of a core or more during the measurement.
     pub fn is_disturbed(&self) -> bool {
         self.core_share() < UNDISTURBED
     }
 
-    /// A figure of a lane.
+    /// Returns a figure of a lane.
     pub fn lane(&self, name: &str, of: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
         self.figures(|round| round.lanes.get(name).and_then(&of))
     }
 }
 
 impl Ceiling {
-    /// The figure of one shape, more being better.
+    /// Returns the figure of one shape; higher is better.
     pub fn rate(&self, ground: Ground) -> f64 {
         match ground {
             Ground::Ping => 1e6 / self.ping_us.max(f64::MIN_POSITIVE),

@@ -1,25 +1,25 @@
-//! Where others do as well as Lunar, or better: read off the figures, whatever they say.
+//! Finds the figures in which rivals equal or beat Lunar.
 
 use super::results::{CellResult, Run, Sample};
 use lunar_load::Spread;
 
-/// Up to this ratio a rival is close.
+/// Ratio up to which a rival is close.
 pub const CLOSE: f64 = 1.1;
 
-/// A place where a rival wins or is close.
+/// A cell and figure in which a rival wins or is close.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
     pub cell: String,
     pub ours: String,
     pub theirs: String,
     pub what: &'static str,
-    /// How many times better ours is: below 1 theirs is better.
+    /// Ratio by which ours is better: below 1 theirs is better.
     pub ratio: Spread,
-    /// Ratios of rounds; else of medians from two cells.
+    /// True for ratios of rounds; otherwise they are of medians from two cells.
     pub is_paired: bool,
 }
 
-/// A figure, and whether more of it is better.
+/// A figure, and whether a higher value is better.
 type Figure = (&'static str, fn(&Sample) -> Option<f64>, bool);
 
 const FIGURES: [Figure; 5] = [
@@ -30,8 +30,8 @@ const FIGURES: [Figure; 5] = [
     ("p99.9", |sample| sample.p99_9_us, false),
 ];
 
-/// Lanes of Lunar against those of tgt with the same client, in the same cell, and our client
-/// against libiscsi's on Lunar, each in a cell of its own. Void cells are left out.
+/// Compares lanes of Lunar with those of tgt with the same client, in the same cell, and our client
+/// with libiscsi's on Lunar, each in a cell of its own. Void cells are left out.
 pub fn places(run: &Run) -> Vec<Place> {
     let sound = || run.cells.iter().filter(|cell| !cell.is_void);
     let mut places = Vec::new();
@@ -72,7 +72,7 @@ fn paired(cell: &CellResult, ours: &str, theirs: &str, figure: &Figure) -> Optio
     (ratio.median < CLOSE).then_some(Place { cell, ours, theirs, what, ratio, is_paired: true })
 }
 
-/// Two clients of Lunar: medians, for they did not take turns.
+/// Compares two clients of Lunar by medians, since they did not take turns.
 fn clients(ours: &CellResult, theirs: &CellResult, figure: &Figure) -> Option<Place> {
     let (what, of, more) = *figure;
     let (one, other) = (ours.lane("lunar", of)?.median, theirs.lane(BY_LIBISCSI, of)?.median);
@@ -97,8 +97,8 @@ pub mod tests {
     use super::super::results::{Ceiling, Round};
     use super::*;
 
-    /// A run of two cells: in one tgt is close in IOPS and ahead in p99, in the other libiscsi
-    /// leads as a client.
+    /// Creates a run of two cells: in one tgt is close in IOPS and ahead in p99, in the other
+    /// libiscsi leads as a client.
     pub fn run() -> Run {
         let sample = |iops, p99| Sample {
             iops,
@@ -146,8 +146,8 @@ pub mod tests {
         }
     }
 
-    /// Goal: where a rival is close or ahead is told, with which figure; where it is not, is not;
-    /// a void cell tells nothing.
+    /// Goal: cells in which a rival is close or ahead are reported, with the figure; other cells
+    /// and void cells are not.
     #[test]
     fn rivals_are_seen() {
         let mut run = run();

@@ -1,4 +1,4 @@
-//! Rounds of a cell: probe, lanes, probe, lanes; and which of them count.
+//! Rounds of a cell: probe, lanes, probe, lanes; and the selection of the rounds that count.
 
 use super::cells::{Cell, Lane};
 use super::results::{Ceiling, CellResult, Round, Sample};
@@ -8,11 +8,11 @@ use lunar_load::Spread;
 use lunar_load::probe::{Probe, Probed, QUIET, Shape};
 use std::time::Duration;
 
-/// Raw TCP between the core of targets and that of clients.
+/// Probe of raw TCP between the core of targets and that of clients.
 pub struct Ground(Probe);
 
 impl Ground {
-    /// Starts what answers, on the target's core.
+    /// Starts the answering side, on the target's core.
     ///
     /// # Errors
     /// The system gives no sockets, threads or cores.
@@ -24,8 +24,8 @@ impl Ground {
         on_a_thread(start).map(Self)
     }
 
-    /// One round of the shape of a cell, asked from the client's core. `round` is the time of a
-    /// round of a lane.
+    /// Runs one round of the shape of a cell from the client's core. `round` is the time of a round
+    /// of a lane.
     ///
     /// # Errors
     /// A connection is lost.
@@ -57,10 +57,10 @@ impl Ground {
     }
 }
 
-/// Runs something on a thread of its own, whose cores it may choose.
+/// Runs a closure on a thread of its own, whose cores it may choose.
 ///
 /// # Errors
-/// What it says.
+/// The error of the closure.
 pub fn on_a_thread<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, run)?;
@@ -68,19 +68,19 @@ pub fn on_a_thread<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T>
     })
 }
 
-/// How many rounds there are.
+/// Number of rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Count {
-    /// That count.
+    /// Number of rounds that count.
     pub wanted: usize,
-    /// More of them at most, while the probe moves too far.
+    /// Maximum number of additional rounds, while the probe moves too far.
     pub extra: usize,
 }
 
-/// Measures a cell. `probe` and `ask` are given the number of the round.
+/// Measures a cell. `probe` and `ask` receive the number of the round.
 ///
 /// # Errors
-/// What they say.
+/// Their errors.
 pub fn measure(
     cell: &Cell,
     count: Count,
@@ -102,13 +102,13 @@ pub fn measure(
         result.rounds.push(round);
         let probes = result.rounds.iter().map(|round| round.raw_tcp.rate(cell.ground()));
         (result.kept, result.probe_moved) = quietest(&probes.collect::<Vec<_>>(), count.wanted);
-        // Others that are busy all the time move no probe.
+        // Other programs that are busy all the time do not move the probe.
         result.is_void = result.probe_moved > QUIET || result.core_share() < 1.0 - QUIET;
     }
     Ok(result)
 }
 
-/// Lanes from the first to the last, and the other way round in every second round.
+/// Returns the lanes from first to last, and in reverse order in every second round.
 fn order(lanes: &[Lane], round: usize) -> Vec<&Lane> {
     let mut order: Vec<&Lane> = lanes.iter().collect();
     if round % 2 == 1 {
@@ -117,8 +117,8 @@ fn order(lanes: &[Lane], round: usize) -> Vec<&Lane> {
     order
 }
 
-/// The numbers of those `wanted` rounds whose probes lie closest together, in order, and how far
-/// these moved. It is the probe alone that chooses, never what was measured.
+/// Returns the numbers of the `wanted` rounds whose probes lie closest together, in order, and the
+/// variation of these probes. The probe alone decides, never the measured lanes.
 fn quietest(probes: &[f64], wanted: usize) -> (Vec<usize>, f64) {
     let mut sorted: Vec<usize> = (0..probes.len()).collect();
     sorted.sort_by(|one, other| probes[*one].total_cmp(&probes[*other]));
@@ -161,8 +161,8 @@ mod tests {
         (result, asked)
     }
 
-    /// Goal: on a quiet machine there are as many rounds as were asked for, all count, and lanes
-    /// change their order.
+    /// Goal: on a quiet machine there are exactly the wanted rounds, all count, and lanes change
+    /// their order.
     #[test]
     fn quiet_rounds_all_count() {
         let (result, asked) = run(&[100.0, 110.0, 95.0], Count { wanted: 3, extra: 3 });
@@ -171,8 +171,8 @@ mod tests {
         assert_eq!(order, ["lunar", "tgt", "tgt", "lunar", "lunar", "tgt"]);
     }
 
-    /// Goal: a round whose probe is off is replaced, and the cell is void only when there are not
-    /// enough that agree.
+    /// Goal: a round with a deviating probe is replaced, and the cell is void only when too few
+    /// rounds agree.
     #[test]
     fn rounds_are_repeated_until_the_probe_agrees() {
         let (result, _) = run(&[100.0, 40.0, 110.0, 105.0], Count { wanted: 3, extra: 3 });

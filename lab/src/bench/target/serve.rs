@@ -1,4 +1,4 @@
-//! Who serves a store: every contestant on the same file, at the same time, one of them asked.
+//! Servers of a store: every contestant on the same file, at the same time, one of them under load.
 
 use super::cells::{Contestant, DISK_BYTES, Place, Store};
 use crate::bench::cores::TARGET_CORE;
@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:target";
 
-/// Programs and places.
+/// Programs and folders.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// `lunar`.
     pub lunar: PathBuf,
-    /// Where files on a disk are made.
+    /// Folder of files on a disk.
     pub directory: PathBuf,
     /// Another build to compare with.
     pub base: Option<PathBuf>,
 }
 
 impl Programs {
-    /// Where files of a store lie.
+    /// Returns the folder of a store's files.
     fn folder(&self, place: Place) -> Option<&Path> {
         match place {
             Place::Tmpfs => Some(Path::new("/dev/shm")),
@@ -33,10 +33,10 @@ impl Programs {
     }
 }
 
-/// A store, and those who serve it. Each begins when it is first wanted; all end with it.
+/// A store and its servers. Each server starts on first use; all end with this value.
 pub struct Serving {
     pub store: Store,
-    /// Not pinned.
+    /// True when servers are not pinned to a core.
     pub is_shared: bool,
     programs: Programs,
     // Servers are dropped before the file.
@@ -46,11 +46,11 @@ pub struct Serving {
     tgt_aio: Option<Tgt>,
     null: Option<NullServer>,
     file: Option<Scratch>,
-    /// Of the other build: a file is served by one at a time.
+    /// File of the other build: only one build serves a file at a time.
     base_file: Option<Scratch>,
 }
 
-/// Where a lane asks, and whose processor time is the target's.
+/// Address of a lane's requests, and the process that counts as the target.
 #[derive(Clone, Debug)]
 pub struct Portal {
     pub url: String,
@@ -60,10 +60,10 @@ pub struct Portal {
 }
 
 impl Serving {
-    /// Makes the file, written from end to end.
+    /// Makes the file and writes all of it.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn new(store: Store, is_shared: bool, programs: &Programs) -> Result<Self> {
         let file = programs.folder(store.place);
         let file = file.map(|directory| Scratch::new(directory, store.name, DISK_BYTES));
@@ -81,10 +81,10 @@ impl Serving {
         })
     }
 
-    /// The file; there is none behind `mem:`.
+    /// Returns the path of the file; there is none behind `mem:`.
     ///
     /// # Errors
-    /// There is none.
+    /// The store has no file.
     pub fn path(&self) -> Result<&Path> {
         Ok(self.file.as_ref().context("a disk in memory has no file")?.path())
     }
@@ -92,7 +92,7 @@ impl Serving {
     /// Starts a contestant unless it runs.
     ///
     /// # Errors
-    /// It does not start, or does not serve as the store says.
+    /// The contestant does not start, or does not serve as the store requires.
     pub fn portal(&mut self, contestant: Contestant) -> Result<Portal> {
         let core = (!self.is_shared).then_some(TARGET_CORE);
         match contestant {

@@ -1,4 +1,4 @@
-//! A run for a terminal.
+//! Renders a run for a terminal.
 
 use super::goals;
 use super::results::{CellResult, OUTCOMES, Outcome, Profile, Run, Share, Verdict};
@@ -9,7 +9,7 @@ use lunar_load::report::{Cell, Column, Table};
 use std::path::Path;
 use std::process::Command;
 
-/// The machine, the versions, the places.
+/// Returns the machine, the versions, the folders.
 ///
 /// # Errors
 /// There is no such folder.
@@ -27,13 +27,13 @@ pub fn facts(programs: &Programs) -> Result<Vec<(String, String)>> {
     add("lunar", version(&programs.lunar, &["--version"]));
     add("tgt", version(Path::new("tgtd"), &["--version"]));
     add("libiscsi", version(Path::new("dpkg-query"), &["-f", "${Version}", "-W", "libiscsi-dev"]));
-    // A machine that is busy all the time looks quiet to the probe.
+    // The probe shows a machine that is always busy as quiet.
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     add("load average when it began", load.split_whitespace().next().unwrap_or("-").to_owned());
     Ok(facts)
 }
 
-/// The first line that a program says; `-`: it is not there.
+/// Returns the first line that a program prints; `-`: the program is not installed.
 fn version(program: &Path, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -41,7 +41,7 @@ fn version(program: &Path, arguments: &[&str]) -> String {
     line.filter(|line| !line.is_empty()).unwrap_or_else(|| "-".to_owned())
 }
 
-/// Says what it is measured on, before the first cell.
+/// Prints the facts of the machine, before the first cell.
 pub fn facts_lines(run: &Run) {
     for (name, value) in &run.facts {
         println!("{name}: {value}");
@@ -49,14 +49,14 @@ pub fn facts_lines(run: &Run) {
     println!("{} rounds of {} s; figures are medians (least to most)\n", run.rounds, run.seconds);
 }
 
-/// One cell: a line for each lane, one for raw TCP.
+/// Returns one cell: a line for each lane, one for raw TCP.
 pub fn cell_text(cell: &CellResult) -> String {
     let mut table = lanes(cell);
     table.title = format!("{}{}", cell.key, if cell.is_void { "  VOID" } else { "" });
     format!("{}{}\n\n", table.text(), raw_tcp(cell))
 }
 
-/// What raw TCP did in the rounds that count, as a sentence.
+/// Describes raw TCP in the rounds that count, as a sentence.
 pub fn raw_tcp(cell: &CellResult) -> String {
     let tcp = |of: fn(&super::results::Ceiling) -> f64| {
         cell.figures(|round| Some(of(&round.raw_tcp))).unwrap_or_default().median
@@ -73,7 +73,7 @@ pub fn raw_tcp(cell: &CellResult) -> String {
     )
 }
 
-/// That the machine had something else to do, if it had.
+/// Describes the load by other programs, if there was any.
 pub fn disturbance(run: &Run) -> Option<String> {
     let disturbed = run.cells.iter().filter(|cell| cell.is_disturbed()).count();
     (disturbed > 0).then(|| {
@@ -85,7 +85,7 @@ pub fn disturbance(run: &Run) -> Option<String> {
     })
 }
 
-/// The lanes of a cell, as a table.
+/// Returns the lanes of a cell, as a table.
 pub fn lanes(cell: &CellResult) -> Table {
     let mut table = Table::new([
         Column::text("lane", "lane"),
@@ -111,7 +111,7 @@ pub fn lanes(cell: &CellResult) -> Table {
             figure(|sample| sample.p50_us, 1.0, 0),
             figure(|sample| sample.p99_us, 1.0, 0),
             figure(|sample| sample.p99_9_us, 1.0, 0),
-            // Microseconds for one are tenths of seconds for 100,000.
+            // The unit changes from microseconds per request to tenths of seconds per 100,000.
             figure(|sample| sample.target_cpu_us, 10.0, 3),
             figure(|sample| sample.target_busy.map(|busy| busy * 100.0), 1.0, 0),
             figure(|sample| sample.client_busy.map(|busy| busy * 100.0), 1.0, 0),
@@ -120,21 +120,21 @@ pub fn lanes(cell: &CellResult) -> Table {
     table
 }
 
-/// One line for each goal, and how many there are of each outcome.
+/// Returns one line for each goal, and the count of each outcome.
 pub fn goals_text(goals: &[Verdict]) -> String {
     let notes = goals.iter().filter_map(|goal| Some((goal, goal.note.as_ref()?)));
     let notes: String = notes.map(|(goal, note)| format!("{}: {note}\n", goal.what)).collect();
     format!("{}{notes}{}\n", goals_table(goals).text(), counts(goals))
 }
 
-/// Where the time goes: a line for each part, and how busy both ends were.
+/// Returns the parts of the time: a line for each, and the processor use of both ends.
 pub fn profile(profile: &Profile) -> String {
     let mut table = shares(profile);
     table.title = format!("{}, {}: {}", profile.cell, profile.lane, profile.file);
     table.text()
 }
 
-/// Parts of the work by their samples, then the processor time of both ends.
+/// Returns parts of the work by their samples, then the processor time of both ends.
 pub fn shares(profile: &Profile) -> Table {
     let mut table = Table::new([
         Column::text("part", "where"),
@@ -156,7 +156,7 @@ pub fn shares(profile: &Profile) -> Table {
     table
 }
 
-/// Goals as a table.
+/// Returns the goals as a table.
 pub fn goals_table(goals: &[Verdict]) -> Table {
     let mut table = Table::new([
         Column::text("outcome", "goals"),
@@ -177,7 +177,7 @@ pub fn goals_table(goals: &[Verdict]) -> Table {
     table
 }
 
-/// `19 pass, 1 miss, 0 void, 1 not measured`, and whether that will do.
+/// Returns `19 pass, 1 miss, 0 void, 1 not measured`, and whether the run passes.
 pub fn counts(goals: &[Verdict]) -> String {
     let count = |outcome: Outcome| {
         let count = goals.iter().filter(|goal| goal.outcome == outcome).count();

@@ -13,7 +13,7 @@ fn sync(volume: &mut Volume, inode: u64) {
     volume.end_sync(sync).unwrap();
 }
 
-/// An empty volume with an empty file in it, both durable.
+/// Creates a volume with an empty file in it, both durable.
 fn with_file() -> (Volume, u64) {
     let mut volume = Volume::new(1 << 30);
     let file = volume.make(ROOT, name("file"), 0o600, Kind::File).unwrap();
@@ -27,7 +27,7 @@ fn after_cut(volume: &Volume, seed: u64) -> Volume {
     volume
 }
 
-/// Whether something is so for each seed, for none, or for some only.
+/// Returns whether a condition holds for each seed, for none, or for some only.
 fn for_seeds(volume: &Volume, so: impl Fn(&Volume) -> bool) -> &'static str {
     match (0..SEEDS).filter(|seed| so(&after_cut(volume, *seed))).count() as u64 {
         0 => "never",
@@ -36,8 +36,8 @@ fn for_seeds(volume: &Volume, so: impl Fn(&Volume) -> bool) -> &'static str {
     }
 }
 
-/// Goal: after a cut each sector is as it was at the last sync or as it was after some later call,
-/// whatever the calls and the seed; and a sector that was not written since is as it was synced.
+/// Goal: after a cut each sector has its content of the last sync or of some later call, for any
+/// calls and any seed; a sector without later writes has its synced content.
 #[test]
 fn each_sector_is_of_some_moment_since_its_sync() {
     for seed in 0..200 {
@@ -62,7 +62,7 @@ fn each_sector_is_of_some_moment_since_its_sync() {
             moments.push(volume.read(file, 0..16 * 512).unwrap());
         }
         sync(&mut volume, ROOT);
-        // The length alone; it is not what this test looks at.
+        // Only the length changed, which this test does not check.
         let cut = after_cut(&volume, seed);
         let mut found = cut.read(file, 0..16 * 512).unwrap();
         found.resize(16 * 512, 0);
@@ -74,7 +74,8 @@ fn each_sector_is_of_some_moment_since_its_sync() {
     }
 }
 
-/// Goal: of a write without a sync all, none or a part is there, by seed; with one, all.
+/// Goal: a write without a sync is there whole, not at all or in part, by seed; with a sync it is
+/// there whole.
 #[test]
 fn a_write_without_sync_may_be_lost_or_torn() {
     let (mut volume, file) = with_file();
@@ -111,7 +112,7 @@ fn writes_reach_the_disk_out_of_order() {
     assert_eq!(for_seeds(&volume, |after| bytes(after) == second), "sometimes");
 }
 
-/// Goal: a sync covers what was written before it began, and not what was written since.
+/// Goal: a sync covers the writes before its begin, and not later ones.
 #[test]
 fn a_sync_covers_what_was_written_before_it_began() {
     let (mut volume, file) = with_file();
@@ -123,8 +124,8 @@ fn a_sync_covers_what_was_written_before_it_began() {
     assert_eq!((is(0), is(1), is(2)), ("never", "sometimes", "sometimes"));
 }
 
-/// Goal: a sync of a file does not keep its name, one of its directory does; neither does a sync
-/// of that directory keep its own name in the one above.
+/// Goal: a sync of a file does not keep its name, one of its directory does; a sync of that
+/// directory does not keep the directory's own name either.
 #[test]
 fn names_are_kept_by_their_directories() {
     let mut volume = Volume::new(1 << 30);
@@ -145,8 +146,8 @@ fn names_are_kept_by_their_directories() {
     assert_eq!(for_seeds(&volume, text), "always");
 }
 
-/// Goal: a rename without syncs: the old file, or the new one with its data or without; never no
-/// file at all.
+/// Goal: after a rename without syncs the name leads to the old file, or to the new one with its
+/// data or without; it always exists.
 #[test]
 fn a_rename_may_come_without_data() {
     let (mut volume, file) = with_file();
@@ -167,8 +168,8 @@ fn a_rename_may_come_without_data() {
     assert_eq!(for_seeds(&volume, |after| text(after) == b"new"), "always");
 }
 
-/// Goal: what a directory's sync keeps of a rename between two directories is whole, and earlier
-/// changes of the same entries do not come back after it.
+/// Goal: a directory's sync keeps a rename between two directories as a whole, and earlier changes
+/// of the same entries do not reappear after it.
 #[test]
 fn a_rename_between_directories_is_whole() {
     let mut volume = Volume::new(1 << 30);
@@ -181,8 +182,8 @@ fn a_rename_between_directories_is_whole() {
     assert_eq!(for_seeds(&volume, |after| after.look_up(a, name("x")).is_ok()), "never");
 }
 
-/// Goal: after a sync that failed, the data can be read, the next sync has nothing to complain of,
-/// and all the same the data may be lost.
+/// Goal: after a sync that failed, the data can be read, the next sync reports no error, and the
+/// data may still be lost.
 #[test]
 fn a_failed_sync_is_not_mended_by_another() {
     let (mut volume, file) = with_file();
@@ -190,7 +191,7 @@ fn a_failed_sync_is_not_mended_by_another() {
     sync(&mut volume, file);
     volume.write(file, 0, &[3; 512]).unwrap();
     let begun = volume.begin_sync(file).unwrap();
-    // A seed by which the one sector is not written.
+    // Finds a seed by which the one sector is not written.
     let lost = (0..).find(|seed| {
         let mut tried = volume.clone();
         tried.fail_sync(begun, &mut Random(*seed));
@@ -204,7 +205,7 @@ fn a_failed_sync_is_not_mended_by_another() {
     assert_eq!(for_seeds(&volume, is_there), "never");
 }
 
-/// Goal: room is counted by sectors, and what does not fit is refused.
+/// Goal: space is counted by sectors, and a write beyond the capacity is refused.
 #[test]
 fn room_is_limited() {
     let (mut volume, file) = with_file();

@@ -1,4 +1,4 @@
-//! Workers that write, read and flush, and know what each block holds.
+//! Workers that write, read and flush, and keep the expected content of each block.
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
@@ -15,24 +15,25 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub const BLOCK: usize = 512;
-/// Workers; each has a part of the disk for itself.
+/// Number of workers; each has a part of the disk for itself.
 const WORKERS: u64 = 10;
-/// Blocks of a part: 2 MiB.
+/// Number of blocks of a part: 2 MiB.
 const PART_BLOCKS: u64 = 4096;
-/// The longest write and read: 1 MiB.
+/// Length of the longest write and read: 1 MiB.
 const BLOCKS_MAX: u64 = 2048;
-/// Behind the parts: blocks of commands that are given up half-way.
+/// Number of blocks after the parts, which cancelled commands use.
 const ABORTED_BLOCKS: u64 = 2048;
-/// Blocks of the whole disk.
+/// Number of blocks of the whole disk.
 pub const DISK_BLOCKS: u64 = WORKERS * PART_BLOCKS + ABORTED_BLOCKS;
-/// Blocks that the model covers.
+/// Number of blocks that the model covers.
 pub const MODEL_BLOCKS: u64 = WORKERS * PART_BLOCKS;
-/// Between two commands that are given up.
+/// Pause between two cancelled commands.
 const ABORT_PAUSE: Duration = Duration::from_millis(15);
-/// The first word of each block.
+/// First word of each block.
 const MAGIC: u64 = 0x4c75_6e61_7220_6375;
 
-/// What a block holds that was written with this counter: whose it is, all over.
+/// Returns the content of a block that was written with this counter: seed, address and counter,
+/// repeated.
 pub fn content(seed: u64, lba: u64, counter: u64) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     let mut word = MAGIC;
@@ -50,13 +51,14 @@ pub fn content(seed: u64, lba: u64, counter: u64) -> [u8; BLOCK] {
     block
 }
 
-/// The counter of a block that was written here; `None`: it is something else, such as zeroes.
+/// Returns the counter of a block written by a worker; `None`: the block has other content, such as
+/// zeroes.
 pub fn counter_of(block: &[u8; BLOCK]) -> Option<u64> {
     let word = |at: usize| u64::from_be_bytes(block.as_chunks::<8>().0[at]);
     (word(0) == MAGIC).then(|| word(2))
 }
 
-/// What a block may hold: this counter; 0: nothing was ever written.
+/// True if the block has the content of this counter; 0: never written.
 fn holds(block: &[u8; BLOCK], seed: u64, lba: u64, counter: u64) -> bool {
     match counter {
         0 => *block == [0; BLOCK],
@@ -64,18 +66,18 @@ fn holds(block: &[u8; BLOCK], seed: u64, lba: u64, counter: u64) -> bool {
     }
 }
 
-/// A write that was answered.
+/// A write that has ended.
 #[derive(Clone, Debug)]
 pub struct Write {
     pub blocks: Range<u64>,
     pub counter: u64,
-    /// At how many cuts it may have been in flight.
+    /// Number of cuts during which it may have been in flight.
     pub cuts: u64,
-    /// What its caller was told: it was executed, or it was not; `None`: that is not known.
+    /// Result that its caller received: executed or not; `None`: unknown.
     pub executed: Option<bool>,
 }
 
-/// What came of a load.
+/// Results of a load.
 #[derive(Debug, Default)]
 pub struct Deeds {
     pub writes: Vec<Write>,
@@ -84,7 +86,7 @@ pub struct Deeds {
     pub flushes: u64,
     /// Flushes that failed because a volatile cache may have been lost.
     pub told_lost: u64,
-    /// Commands that were given up half-way.
+    /// Commands that were cancelled by dropping their futures.
     pub given_up: u64,
     /// Raw commands that failed with their session, or were not sent.
     pub lost: u64,
@@ -92,7 +94,7 @@ pub struct Deeds {
 }
 
 impl Deeds {
-    /// Together with those of others.
+    /// Adds the results of another load.
     pub fn add(&mut self, other: Self) {
         self.writes.extend(other.writes);
         self.acknowledged += other.acknowledged;
@@ -105,19 +107,19 @@ impl Deeds {
     }
 }
 
-/// What all know of the disk.
+/// Shared record of the disk's content.
 pub struct Ledger {
     pub seed: u64,
     cutter: Arc<Cutter>,
-    /// The counter that each block was acknowledged with last.
+    /// Counter of the last acknowledged write of each block.
     acknowledged: Vec<AtomicU64>,
     steps: Vec<AtomicU64>,
-    /// Cuts that every worker has gone on after.
+    /// Number of cuts after which every worker has continued.
     settled: AtomicU64,
 }
 
 impl Ledger {
-    /// The counter that the block was acknowledged with last; 0: it was never written.
+    /// Returns the counter of the block's last acknowledged write; 0: never written.
     pub fn acknowledged(&self, lba: u64) -> u64 {
         self.acknowledged[lba as usize].load(Ordering::Acquire)
     }
@@ -126,7 +128,7 @@ impl Ledger {
         self.cutter.counts().cuts()
     }
 
-    /// Compares what a range holds with what was acknowledged.
+    /// Compares the data of a range with the acknowledged writes.
     fn check(&self, range: BlockRange, data: &[u8]) -> Result<()> {
         for (lba, block) in (range.lba..).zip(data.as_chunks::<BLOCK>().0) {
             let counter = self.acknowledged(lba);
@@ -140,7 +142,7 @@ impl Ledger {
     }
 }
 
-/// How commands are given.
+/// Interface through which commands are issued.
 #[derive(Clone)]
 pub enum Hand {
     Disk(Arc<RemoteDisk>),
@@ -158,7 +160,7 @@ enum Gate {
 pub struct Load {
     pub ledger: Arc<Ledger>,
     gate: watch::Sender<Gate>,
-    /// Commands are given up half-way.
+    /// True while commands are cancelled.
     giving_up: watch::Sender<bool>,
     workers: JoinSet<Result<Deeds>>,
 }
@@ -196,7 +198,7 @@ impl Load {
         Self { ledger, gate, giving_up, workers }
     }
 
-    /// Nobody begins anything until [`go_on`](Self::go_on).
+    /// Keeps all workers from beginning a step until [`go_on`](Self::go_on).
     pub fn pause(&self) {
         self.gate.send_replace(Gate::Shut);
     }
@@ -205,19 +207,20 @@ impl Load {
         self.gate.send_replace(Gate::Open);
     }
 
-    /// From now on commands are given up half-way, or no more.
+    /// Starts or stops the cancelling of commands.
     pub fn give_up(&self, so: bool) {
         self.giving_up.send_replace(so);
     }
 
-    /// Whether a worker has failed.
+    /// Returns an error if a worker has failed.
     pub async fn check(&mut self) -> Result<()> {
         let Some(ended) = self.workers.try_join_next() else { return Ok(()) };
         ended?.context("a worker")?;
         bail!("a worker ended")
     }
 
-    /// Waits until every worker has begun and ended a step since now: all are past the cuts so far.
+    /// Waits until every worker has begun and ended a step since now: all have continued after the
+    /// cuts so far.
     pub async fn settle(&mut self, limit: Duration) -> Result<()> {
         let cuts = self.ledger.cuts();
         let steps = |ledger: &Ledger| -> Vec<u64> {
@@ -237,7 +240,7 @@ impl Load {
         }
     }
 
-    /// Ends it.
+    /// Stops the workers and returns their results.
     pub async fn finish(mut self) -> Result<(Deeds, Arc<Ledger>)> {
         self.gate.send_replace(Gate::Over);
         let mut deeds = Deeds::default();
@@ -248,7 +251,7 @@ impl Load {
     }
 }
 
-/// Everything is read through this disk and has to be what was acknowledged.
+/// Reads everything through this disk and compares it with the acknowledged writes.
 pub async fn verify(disk: &RemoteDisk, ledger: &Ledger, given_up: &Deeds) -> Result<()> {
     for lba in (0..DISK_BLOCKS).step_by(BLOCKS_MAX as usize) {
         let range = BlockRange::new(lba, BLOCKS_MAX.min(DISK_BLOCKS - lba));
@@ -280,7 +283,7 @@ fn data(seed: u64, range: BlockRange, counter: u64) -> Bytes {
     data.into()
 }
 
-/// Gives commands and drops their futures, on blocks that nobody else uses.
+/// Issues commands and drops their futures, on blocks that no worker uses.
 async fn give_up(
     disk: Arc<RemoteDisk>,
     seed: u64,
@@ -346,7 +349,8 @@ impl Worker {
         }
     }
 
-    /// Half of all are short, so that their data comes with the command; a few are very long.
+    /// Picks a range. Half of all are short, so that their data comes with the command; a few are
+    /// very long.
     fn range(&mut self) -> BlockRange {
         let count = match self.random.below(32) {
             0..=17 => 1 + self.random.below(16),
@@ -421,7 +425,7 @@ fn is_cache_lost(error: &lunar_block::Error) -> bool {
     source.is_some_and(|error| error.kind == ErrorKind::CacheLost)
 }
 
-/// READ (16) or WRITE (16).
+/// Builds READ (16) or WRITE (16).
 fn cdb(opcode: u8, range: BlockRange) -> Vec<u8> {
     let mut cdb = vec![0; 16];
     cdb[0] = opcode;
@@ -430,7 +434,7 @@ fn cdb(opcode: u8, range: BlockRange) -> Vec<u8> {
     cdb
 }
 
-/// One command, and what its caller knows of it then.
+/// Executes one raw command, and records the result that its caller received.
 async fn raw_write(
     initiator: &Initiator,
     lun: Lun,
@@ -453,7 +457,7 @@ async fn raw_read(initiator: &Initiator, lun: Lun, range: BlockRange) -> Result<
                 ensure!(reply.data_in.len() == bytes as usize, "a short read: {:?}", reply.result);
                 return Ok(reply.data_in);
             }
-            // A unit attention, for a session that is new.
+            // A unit attention of a new session.
             Ok(_) => {}
             Err(error) if error.kind == ErrorKind::SessionLost => {}
             Err(error) => return Err(error).context("a raw read"),

@@ -1,4 +1,5 @@
-//! What becomes of a session whose initiator logs in anew while its connection still stands.
+//! Reinstatement: fate of a session whose initiator logs in again while its connection still
+//! stands.
 
 use crate::cuts::load::DISK_BLOCKS;
 use crate::cuts::peers::{Keys, Peer, Who};
@@ -9,11 +10,11 @@ use std::time::Duration;
 /// WRITE (10) of two blocks at 0.
 const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 2, 0];
 const BYTES: usize = 1024;
-/// Where the first connection stops in its write: behind its header, and in its data.
+/// Offsets at which the first connection stops in its write: after its header, and in its data.
 const STOPS: [usize; 3] = [48, 148, 560];
 
-/// A write half of which arrives, another login of the same initiator under the same ISID, a write
-/// there, and then the other half of the first: what the disk holds.
+/// Sends half of a write, logs in again as the same initiator under the same ISID, writes there,
+/// then sends the other half of the first write; returns the content of the disk.
 fn late_half(peer: &Peer, stop: usize) -> Result<u8> {
     let mut old = Raw::log_in_as(peer.address(), peer.target(), 1)?;
     old.lun[1] = peer.lun as u8;
@@ -25,15 +26,15 @@ fn late_half(peer: &Peer, stop: usize) -> Result<u8> {
     new.execute(&[0; 6], 0)?;
     new.write_blocks(0, &[2; BYTES])?;
     if old.send_bytes(&write[stop..]).is_ok() {
-        // What it answers, or that it has closed, tells that it has seen the rest.
+        // A response or the end of the connection shows that the target has received the rest.
         let answer = old.answer(Duration::from_secs(10));
         ensure!(!matches!(answer, Ok(Answer::Silence)), "neither answered nor closed");
     }
     Ok(new.read_block(0)?[0])
 }
 
-/// Goal: a login takes the place of the session before it (RFC 7143 §6.3.5): what arrives late on
-/// a connection of the old one changes nothing.
+/// Goal: a login replaces the session before it (RFC 7143 §6.3.5): data that arrives late on a
+/// connection of the old session changes nothing.
 #[test]
 fn our_target_ends_it() -> Result<()> {
     let peer = Peer::start(Who::Own, Keys::of(0), DISK_BLOCKS, 1)?;
@@ -43,8 +44,9 @@ fn our_target_ends_it() -> Result<()> {
     peer.ends_well()
 }
 
-/// Goal: tgt does not, so nothing that an initiator does can keep late packets from overwriting
-/// what it wrote anew. Where this fails tgt was mended: let its connections linger in the scenes.
+/// Goal: tgt does not end the old session, so an initiator cannot keep late packets from
+/// overwriting the data that it wrote again. If this test fails, tgt was fixed: let its connections
+/// linger in the scenes.
 #[test]
 fn tgt_lets_it_live() -> Result<()> {
     let peer = Peer::start(Who::Tgt, Keys::of(0), DISK_BLOCKS, 1)?;

@@ -1,4 +1,4 @@
-//! The targets, and how they are set up.
+//! The targets and their configuration.
 
 use crate::cuts::recorder::Recorder;
 use anyhow::{Context, Result, ensure};
@@ -16,13 +16,13 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name of our own target.
+/// Name of our own target.
 pub const OWN: &str = "iqn.2026-11.org.lunarsan.test:cuts";
 
-/// Of a peer's log, for a message.
+/// Number of lines of a peer's log in a message.
 const LOG_LINES: usize = 30;
 
-/// What a session negotiates: by seed, so that each kind of PDU comes about with some of them.
+/// Keys that a session negotiates: by seed, so that each kind of PDU occurs with some of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
     pub header_digest: bool,
@@ -43,14 +43,14 @@ impl Keys {
         }
     }
 
-    /// What the initiator insists on.
+    /// Returns the digests that the initiator requires.
     pub fn digests(self) -> (Digest, Digest) {
         let digest = |on| if on { Digest::Crc32c } else { Digest::None };
         (digest(self.header_digest), digest(self.data_digest))
     }
 }
 
-/// Which target.
+/// Kind of target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Who {
     Own,
@@ -75,7 +75,7 @@ enum Process {
 }
 
 impl Peer {
-    /// With a disk of so many blocks of 512 bytes.
+    /// Starts a target with a disk of this many blocks of 512 bytes.
     pub fn start(who: Who, keys: Keys, blocks: u64, seed: u64) -> Result<Self> {
         let scratch = Scratch::new("cuts")?;
         let file = scratch.path("disk.img");
@@ -112,12 +112,12 @@ impl Peer {
         self.target
     }
 
-    /// Of its disk, at this address.
+    /// Returns the URL of its disk, at this address.
     pub fn url(&self, address: &str) -> Result<Url> {
         Ok(format!("iscsi://{address}/{}/{}", self.target, self.lun).parse()?)
     }
 
-    /// What our own target's disk keeps account of.
+    /// Returns the recorder of our own target's disk.
     pub fn recorder(&self) -> Option<&Recorder> {
         match &self.process {
             Process::Own(_, recorder) => Some(recorder),
@@ -125,7 +125,7 @@ impl Peer {
         }
     }
 
-    /// Our own target.
+    /// Returns our own target.
     pub fn server(&self) -> Option<&Server> {
         match &self.process {
             Process::Own(server, _) => Some(server),
@@ -133,7 +133,7 @@ impl Peer {
         }
     }
 
-    /// What it has written last.
+    /// Returns the last lines of its output.
     pub fn log(&self) -> String {
         let log = match &self.process {
             Process::Own(..) => String::new(),
@@ -144,7 +144,7 @@ impl Peer {
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 
-    /// The kinds of PDU that come about between our initiator and it.
+    /// Returns the kinds of PDU that occur between our initiator and this target.
     pub fn kinds(&self, keys: Keys) -> Vec<Kind> {
         use Kind::*;
         let mut kinds = vec![
@@ -164,7 +164,7 @@ impl Peer {
             LogoutResponse,
         ];
         kinds.push(if keys.immediate_data { CommandImmediate } else { CommandWrite });
-        // istgt knows no InitialR2T but Yes; it spins when it is asked for targets.
+        // istgt accepts no InitialR2T but Yes; SendTargets sends it into an endless loop.
         if !keys.initial_r2t && self.who != Who::Istgt {
             kinds.push(DataOutUnsolicited);
         }
@@ -173,7 +173,7 @@ impl Peer {
         }
         if self.who == Who::Own {
             kinds.push(AsyncMessage);
-            // For data that arrived damaged; tgt closes the connection instead.
+            // Occurs for damaged data; tgt closes the connection instead.
             if keys.data_digest {
                 kinds.push(Reject);
             }
@@ -181,7 +181,7 @@ impl Peer {
         kinds
     }
 
-    /// Nothing is left of the sessions there were, where that can be seen.
+    /// Checks that no state of the sessions remains, if the target shows it.
     pub fn ends_well(self) -> Result<()> {
         if let Process::Own(server, _) = self.process {
             let report = server.shutdown(Duration::from_secs(30), &mut |_| {});
@@ -200,7 +200,7 @@ fn own(keys: Keys, recorder: &Arc<Recorder>) -> Result<Server> {
         max_connections: 4,
         immediate_data: keys.immediate_data,
         initial_r2t: keys.initial_r2t,
-        // Shorter than the first burst, so that some of it comes in Data-Outs.
+        // Shorter than the first burst, so that a part of it arrives in Data-Outs.
         max_recv_data_segment_bytes: 16 << 10,
         first_burst_bytes: 64 << 10,
         max_burst_bytes: 256 << 10,

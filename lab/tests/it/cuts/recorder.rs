@@ -1,4 +1,4 @@
-//! A disk of memory that keeps account of what was executed on it.
+//! A disk in memory that records the writes executed on it.
 
 use crate::cuts::load::{BLOCK, Write, counter_of};
 use anyhow::{Result, ensure};
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The longest that a write or read lies in the disk before it is executed.
+/// Longest delay of a write or read before it is executed.
 const DELAY_MICROSECONDS_MAX: u64 = 6000;
 
-/// A disk that knows, for each block, the counters of the writes that were executed, in order.
+/// A disk that records, for each block, the counters of the executed writes, in order.
 #[derive(Debug)]
 pub struct Recorder {
     geometry: Geometry,
@@ -26,19 +26,19 @@ struct State {
     random: u64,
 }
 
-/// What the account of a run says.
+/// Statistics of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Account {
-    /// Writes that were looked at.
+    /// Number of writes that were checked.
     pub writes: u64,
-    /// How often one was executed again.
+    /// Number of repeated executions.
     pub repetitions: u64,
-    /// The most executions of one write.
+    /// Largest number of executions of one write.
     pub executions_max: u64,
 }
 
 impl Recorder {
-    /// Of so many blocks of 512 bytes, all zeroes.
+    /// Creates a disk of this many blocks of 512 bytes, all zeroes.
     pub fn new(blocks: u64, seed: u64) -> Result<Self> {
         let bytes = blocks * BLOCK as u64;
         let state = State {
@@ -54,7 +54,7 @@ impl Recorder {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Some commands are slow: those of a session that breaks off are in the disk then.
+    /// Delays some commands, so that commands of a broken session are still pending in the disk.
     async fn dawdle(&self) {
         let pause = {
             let mut state = self.state();
@@ -68,7 +68,7 @@ impl Recorder {
         }
     }
 
-    /// No counter of a block was followed by a lower one, whoever wrote it.
+    /// Checks that no counter of a block was followed by a lower one, from any writer.
     pub fn nothing_went_back(&self) -> Result<()> {
         for (lba, counters) in self.state().executed.iter().enumerate() {
             let order = counters.is_sorted();
@@ -77,8 +77,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// How often each of these writes was executed, in the order of `writes`: the most of any of
-    /// its blocks, and the least.
+    /// Returns the number of executions of each write, in the order of `writes`: the largest of its
+    /// blocks, and the smallest.
     fn executions(&self, writes: &[Write]) -> Vec<(u64, u64)> {
         let state = self.state();
         let counts: Vec<BTreeMap<u64, u64>> = state.executed.iter().map(|all| tally(all)).collect();
@@ -90,8 +90,9 @@ impl Recorder {
         each.collect()
     }
 
-    /// What a disk may do that repeats what was not answered: all that was acknowledged was
-    /// executed, and more than once only what was in flight at a cut, at most once for each cut.
+    /// Checks the rule for a disk that repeats unanswered commands: each acknowledged write was
+    /// executed, and a write was executed more than once only if it was in flight at a cut, at most
+    /// once for each cut.
     pub fn judge_repeated(&self, writes: &[Write]) -> Result<Account> {
         let mut account = Account::default();
         for (write, (most, least)) in writes.iter().zip(self.executions(writes)) {
@@ -102,7 +103,7 @@ impl Recorder {
         Ok(account)
     }
 
-    /// What a raw command may do: it is executed once if it ended GOOD, never if it was not sent,
+    /// Checks the rule for raw commands: executed once if it ended GOOD, never if it was not sent,
     /// and in no case twice.
     pub fn judge_raw(&self, writes: &[Write]) -> Result<Account> {
         let mut account = Account::default();

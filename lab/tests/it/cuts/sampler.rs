@@ -1,5 +1,5 @@
-//! An independent reader: a bare hand in a session of its own, not through the relay, that sees
-//! counters grow and never shrink.
+//! An independent reader: raw PDUs in a session of its own, not through the relay, which checks
+//! that counters never shrink.
 
 use crate::cuts::load::{BLOCK, Ledger, MODEL_BLOCKS, content, counter_of};
 use crate::cuts::peers::Peer;
@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Blocks that it looks at again and again, spread over all parts.
+/// Number of blocks that it reads again and again, spread over all parts.
 const PLACES: u64 = 300;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The reader, at work until it is asked to finish.
+/// The reader, at work until [`finish`](Self::finish).
 pub struct Sampler {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Result<u64>>,
@@ -34,7 +34,7 @@ impl Sampler {
         Ok(Self { over, thread })
     }
 
-    /// Ends it; how many samples it took.
+    /// Stops the reader; returns the number of samples.
     pub fn finish(self) -> Result<u64> {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the reader panicked"))?

@@ -14,51 +14,51 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Much longer than anything here takes.
+/// Time limit much longer than any step.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// How long commands wait for a session; nothing here takes as long.
+/// Time that commands wait for a session; longer than any recovery here.
 const RECOVERY_SECONDS: u32 = 120;
 const POLL: Duration = Duration::from_millis(2);
-/// What was not reached yet is provoked once more.
+/// Time after which a PDU kind that did not occur is provoked again.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Steps of each worker where nothing is cut.
+/// Number of steps of each worker in scenes without cuts.
 const QUIET_STEPS: u64 = 40;
-/// Packets of a connection that lingers come so late at most, in milliseconds.
+/// Maximum delay of packets of a connection that lingers, in milliseconds.
 const LATE_MAX: u64 = 150;
-/// So long after a connection has ended its session has noticed.
+/// Time within which a session notices the end of a connection.
 const NOTICED: Duration = Duration::from_millis(250);
 
-/// What happens besides the load.
+/// Events besides the load.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Plot {
-    /// Nothing.
+    /// None.
     Quiet,
     /// Connections are cut.
     Cuts,
-    /// Bits are turned over, which digests have to show.
+    /// Bits are inverted, which digests have to detect.
     Flips,
 }
 
-/// What is played.
+/// Parameters of a scene.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
     pub who: Who,
     pub connections: u16,
-    /// Commands as they are, which nobody repeats, instead of a disk's.
+    /// True for raw commands, which are never repeated, instead of a disk's.
     pub raw: bool,
     pub plot: Plot,
     pub keys: Keys,
     pub seed: u64,
 }
 
-/// What came of scenes.
+/// Results of scenes.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub cuts: BTreeMap<Kind, u64>,
     pub cut_anyhow: u64,
-    /// Bits that were turned over.
+    /// Bits that were inverted.
     pub flips: u64,
-    /// Kinds that can come about.
+    /// Kinds that can occur.
     pub kinds: Vec<Kind>,
     pub rejects: u64,
     pub deeds: Deeds,
@@ -77,7 +77,7 @@ impl Outcome {
         self.rejects += counts.seen.get(&Kind::Reject).copied().unwrap_or(0);
     }
 
-    /// Together with that of another scene.
+    /// Adds the results of another scene.
     pub fn add(&mut self, other: Self) {
         for (kind, cuts) in other.cuts {
             *self.cuts.entry(kind).or_default() += cuts;
@@ -92,14 +92,14 @@ impl Outcome {
         self.executions_max = self.executions_max.max(other.executions_max);
     }
 
-    /// Each kind that can come about was cut.
+    /// Checks that connections were cut at each kind that can occur.
     pub fn all_kinds_were_cut(&self) -> Result<()> {
         let missing: Vec<_> = self.kinds.iter().filter(|k| !self.cuts.contains_key(k)).collect();
         ensure!(missing.is_empty(), "never cut: {missing:?}");
         Ok(())
     }
 
-    /// For the log of the test.
+    /// Prints the results for the log of the test.
     pub fn tell(&self, name: &str) {
         let deeds = &self.deeds;
         let cuts: u64 = self.cuts.values().sum();
@@ -127,7 +127,7 @@ impl Outcome {
     }
 }
 
-/// Those that a load brings about all the time.
+/// True for kinds that a load causes all the time.
 fn is_frequent(kind: Kind) -> bool {
     matches!(
         kind,
@@ -142,7 +142,7 @@ fn is_frequent(kind: Kind) -> bool {
     )
 }
 
-/// A scene under way.
+/// A running scene.
 struct Stage {
     scene: Scene,
     peer: Peer,
@@ -154,7 +154,7 @@ struct Stage {
 }
 
 impl Scene {
-    /// Plays it, in a runtime of its own.
+    /// Runs the scene, in a runtime of its own.
     pub fn play(self) -> Result<Outcome> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let played = runtime.block_on(self.run()).with_context(|| format!("{self:?}"));
@@ -164,13 +164,14 @@ impl Scene {
         Ok(outcome)
     }
 
-    /// istgt 0.4 leaves out a StatSN for each command that it aborts, and may ask for data of one:
-    /// each of that costs the session. It is asked for no more than is needed.
+    /// False for istgt 0.4, which leaves out a StatSN for each command that it aborts, and may
+    /// request data of an aborted one; both cost the session. No more commands are cancelled there
+    /// than needed.
     fn gives_up(self) -> bool {
         self.who != Who::Istgt
     }
 
-    /// istgt 0.4 now and then closes the connection without a Logout Response.
+    /// Checks the logout; istgt 0.4 now and then closes the connection without a Logout Response.
     fn judge_logout(self, logged_out: Result<(), lunar_initiator::Error>) -> Result<()> {
         match logged_out {
             Err(error) if self.who != Who::Istgt => Err(error).context("the last logout"),
@@ -207,7 +208,8 @@ impl Scene {
             let unit = Unit::new(initiator.clone(), peer.lun);
             Hand::Disk(Arc::new(RemoteDisk::open(unit, &url).await?))
         };
-        // Our own target tells of the loss of the nexus; others of a power-on, or nothing.
+        // Our own target reports the loss of the nexus; other targets report a power-on, or
+        // nothing.
         let may_lose_cache = self.who != Who::Own;
         let load = Load::start(&hand, &cutter, self.seed, may_lose_cache);
         load.give_up(self.gives_up());
@@ -225,7 +227,7 @@ impl Scene {
 }
 
 impl Stage {
-    /// At each kind of PDU, at each place of those that come all the time, in another order for
+    /// Cuts connections at each kind of PDU, at each place of frequent kinds, in another order for
     /// each seed.
     async fn cut_everywhere(&mut self) -> Result<()> {
         let mut cuts = Vec::new();
@@ -250,7 +252,8 @@ impl Stage {
         Ok(())
     }
 
-    /// In each kind of PDU, in its data and in its header as far as digests protect them.
+    /// Inverts bits in each kind of PDU, in its data and in its header as far as digests protect
+    /// them.
     async fn flip_everywhere(&mut self) -> Result<()> {
         let keys = self.scene.keys;
         for kind in self.peer.kinds(keys).into_iter().filter(|kind| is_frequent(*kind)) {
@@ -288,7 +291,7 @@ impl Stage {
         self.load.settle(WAIT_MAX).await
     }
 
-    /// Nothing but the load, for a while.
+    /// Runs only the load, for a while.
     async fn use_it(&mut self) -> Result<()> {
         for _ in 0..QUIET_STEPS / 2 {
             self.load.settle(WAIT_MAX).await?;
@@ -296,7 +299,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The kinds that are to be cut.
+    /// Returns the kinds that are to be cut.
     fn kinds(&self) -> Vec<Kind> {
         use Kind::{CommandOther, ManagementRequest, ManagementResponse};
         let disk_only =
@@ -316,8 +319,8 @@ impl Stage {
             _ => Place::After,
         };
         // Neither tgt 1.0.85 nor istgt 0.4 ends a connection that lingers when its session is
-        // replaced. tgt executes what arrives there late, over what was written since; the disk of
-        // istgt waits for the data of that connection's write.
+        // replaced. tgt executes writes that arrive there late, over data written since; the disk
+        // of istgt waits for the data of that connection's write.
         let manners = if self.scene.who == Who::Own { 3 } else { 2 };
         let manner = match random.below(manners) {
             0 => Manner::Close,
@@ -328,12 +331,12 @@ impl Stage {
         Cut { kind, skip, place, manner }
     }
 
-    /// Has this cut happen, and waits until all have gone on.
+    /// Makes this cut, and waits until all workers have continued.
     async fn cut(&mut self, cut: Cut) -> Result<()> {
         let began = Instant::now();
         if self.scene.connections > 1 {
-            // The cuts so far were the network's: what they seem to tell of the target's order of
-            // commands is forgotten, so that all connections are at work.
+            // The network caused the cuts so far: conclusions from them about the target's order of
+            // commands are dropped, so that all connections are used.
             let wanted = self.scene.connections;
             within(self.initiator.set_connections(wanted)).await?.context("all connections")?;
         }
@@ -350,14 +353,14 @@ impl Stage {
         self.load.go_on();
         self.load.give_up(self.scene.gives_up());
         if let Manner::Linger(late) = cut.manner {
-            // The others of its session carry on meanwhile, and what they carry is repeated when
-            // the loss is noticed: nobody is past the cut before.
+            // The other connections of the session continue meanwhile, and their commands are
+            // repeated when the loss is noticed: no worker is past the cut before.
             tokio::time::sleep(late + NOTICED).await;
         }
         self.load.settle(WAIT_MAX).await
     }
 
-    /// Does what brings a PDU of this kind about, where the load does not.
+    /// Causes a PDU of this kind, if the load does not.
     async fn provoke(&mut self, kind: Kind) -> Result<()> {
         match kind {
             Kind::LoginRequest | Kind::LoginResponse => self.cutter.cut_all(),
@@ -366,8 +369,8 @@ impl Stage {
                 let (kind, bit) = (Kind::DataOutSolicited, 0);
                 self.cutter.flip(Flip { kind, skip: 0, in_data: true, bit });
             }
-            // Both sides ping when it is quiet. A session that tgt ends while nobody waits for an
-            // answer is not made anew until somebody does (decision 076).
+            // Both sides ping during silence. A session that tgt ends while no caller waits for a
+            // response is only re-established when a caller needs it (decision 076).
             Kind::NopOut | Kind::NopIn if self.initiator.connections() == 0 => self.load.go_on(),
             Kind::NopOut | Kind::NopIn => self.load.pause(),
             Kind::TextRequest | Kind::TextResponse => self.discover().await?,
@@ -391,14 +394,14 @@ impl Stage {
         self.peer.url(&self.cutter.address().to_string())
     }
 
-    /// SendTargets, which is not repeated when it is lost; asked again it has to be answered.
+    /// Sends SendTargets, which is not repeated when it is lost; a second request must succeed.
     async fn discover(&self) -> Result<()> {
         let mut url = self.relayed()?;
         url.unit = None;
         let mut options = self.options.clone();
         options.initiator_name += "-asks";
         options.connections = 1;
-        // Digests of tgt are a target's, and a discovery session has none.
+        // tgt negotiates digests for targets only, and a discovery session has none.
         options.header_digest.push(Digest::None);
         options.data_digest.push(Digest::None);
         let first = within(discover(&url, &options)).await?;
@@ -415,12 +418,13 @@ impl Stage {
         Ok(())
     }
 
-    /// Another session ends by a logout that is cut: the caller is told in time, however it ends.
+    /// Ends another session by a logout that is cut: the caller gets a result in time, success or
+    /// error.
     async fn log_out_of_another(&self) -> Result<()> {
         let mut options = self.options.clone();
         options.initiator_name += "-leaves";
         let disk = within(RemoteDisk::connect(&self.relayed()?, &options)).await??;
-        let _ = within(disk.close()).await?; // the logout itself may be what is lost
+        let _ = within(disk.close()).await?; // the logout itself may be lost
         Ok(())
     }
 

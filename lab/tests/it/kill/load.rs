@@ -1,4 +1,4 @@
-//! Writers that know what each block of the disk may hold.
+//! Writers that keep the possible contents of each block.
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
@@ -14,24 +14,24 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const BLOCK: usize = 512;
-/// How many write at once; each has a part of the disk for itself.
+/// Number of writers; each has a part of the disk for itself.
 const WRITERS: u64 = 32;
-/// Blocks of one part.
+/// Number of blocks of one part.
 const PART_BLOCKS: u64 = 1024;
-/// The longest write.
+/// Length of the longest write.
 const WRITE_BLOCKS_MAX: u64 = 160;
-/// Of so many writes, one is followed by a flush.
+/// Interval of flushes: one of this many writes is followed by a flush.
 const FLUSH_EVERY: u64 = 16;
-/// Whoever is not served for so long is still.
+/// Time without a response after which all writers count as still.
 const STILL: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What came of all rounds.
+/// Results of all rounds.
 #[derive(Debug, Default)]
 pub struct Totals {
     pub acknowledged: u64,
     pub flushed: u64,
-    /// Blocks that were read back from the file and held what they had to.
+    /// Blocks that were read back from the file with an admissible content.
     pub verified: u64,
     /// Writes in flight when the server was killed.
     pub unanswered: u64,
@@ -61,11 +61,11 @@ impl fmt::Display for Totals {
     }
 }
 
-/// What one writer knows of its blocks.
+/// Record of one writer's blocks.
 #[derive(Debug)]
 struct Part {
     first_lba: u64,
-    /// The version each block was acknowledged with last; 0: never written.
+    /// Version of the last acknowledged write of each block; 0: never written.
     acknowledged: Vec<u64>,
     /// The write in flight: blocks of this part, and their version.
     in_flight: Option<(std::ops::Range<usize>, u64)>,
@@ -89,7 +89,7 @@ fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a block of this version holds: where it belongs and which version it is, all over.
+/// Returns the content of a block of this version: address and version, repeated.
 fn content(seed: u64, lba: u64, version: u64) -> [u8; BLOCK] {
     let mut random = Random(seed ^ (lba << 32) ^ version);
     let mut block = [0; BLOCK];
@@ -102,7 +102,7 @@ fn content(seed: u64, lba: u64, version: u64) -> [u8; BLOCK] {
 }
 
 impl Load {
-    /// Connects, and lets the writers begin.
+    /// Connects, and starts the writers.
     pub fn start(url: &str, seed: u64, may_lose_cache: bool) -> Result<Self> {
         let url: Url = url.parse()?;
         let parts: Vec<_> = (0..WRITERS).map(Part::new).map(Mutex::new).map(Arc::new).collect();
@@ -114,7 +114,7 @@ impl Load {
                 let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:kill");
                 options.recovery_seconds = 60;
                 let disk = Arc::new(RemoteDisk::connect(&url, &options).await?);
-                // The disk holds what the last round left: nothing is known of it yet.
+                // The disk holds data of the last round, of which this round has no record.
                 let zeroes = Bytes::from(vec![0; (WRITERS * PART_BLOCKS) as usize * BLOCK]);
                 disk.write(BlockRange::new(0, WRITERS * PART_BLOCKS), zeroes, true).await?;
                 let mut writers = tokio::task::JoinSet::new();
@@ -150,12 +150,12 @@ impl Load {
         Ok(())
     }
 
-    /// No more answers come: those that were on their way have been counted.
+    /// Waits until no more responses arrive: those that were on their way have been counted.
     pub fn wait_until_still(&self, limit: Duration) -> Result<()> {
         self.wait("nobody is served", limit, |part| part.last_answer.elapsed() > STILL)
     }
 
-    /// Every writer has been answered again.
+    /// Waits until every writer has received another response.
     pub fn wait_until_all_went_on(&self, limit: Duration) -> Result<()> {
         let before: Vec<u64> = self.parts.iter().map(|part| lock(part).writes).collect();
         self.wait("all writers went on", limit, |part| {
@@ -163,12 +163,12 @@ impl Load {
         })
     }
 
-    /// How many writes are in flight.
+    /// Returns the number of writes in flight.
     pub fn unanswered(&self) -> u64 {
         self.parts.iter().filter(|part| lock(part).in_flight.is_some()).count() as u64
     }
 
-    /// Compares the file with what was acknowledged; returns how many blocks that were.
+    /// Compares the file with the acknowledged writes; returns the number of those blocks.
     pub fn verify(&self, path: &str) -> Result<u64> {
         let file = File::open(path)?;
         let mut verified = 0;
@@ -305,7 +305,7 @@ impl Writer {
     }
 }
 
-/// A volatile cache may have been lost with the process, for all that an initiator can know.
+/// True if the error reports that a volatile cache may have been lost with the process.
 fn is_told(error: &lunar_block::Error) -> bool {
     let source = std::error::Error::source(error);
     let source = source.and_then(|source| source.downcast_ref::<lunar_initiator::Error>());

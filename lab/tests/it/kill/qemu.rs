@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 const PROMPT: &str = "qemu-io> ";
 /// Writes in flight at once.
 const DEPTH: u64 = 8;
-/// The disk has room for so many turns without one upon the other.
+/// Number of turns whose areas on the disk do not overlap.
 const TURNS_APART: u64 = 64;
 const KIB_EACH: u64 = 64;
 const POLL: Duration = Duration::from_millis(10);
 
-/// What it did.
+/// Results of its work.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
     pub commands: u64,
-    /// The longest that one command took.
+    /// Longest time of one command.
     pub longest: Duration,
 }
 
-/// `qemu-io` on a disk, until told to stop.
+/// `qemu-io` on a disk, at work until [`finish`](Self::finish).
 pub struct Qemu {
     stop: Arc<AtomicBool>,
     turns: Arc<AtomicU64>,
@@ -31,8 +31,8 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// Opens the disk, and begins. A program that opens a disk while nobody serves it is told so at
-    /// once and ends: so this returns only when it has been answered.
+    /// Opens the disk, and begins. Returns only after the first response, since a program that
+    /// opens a disk while no server runs gets an error at once and ends.
     pub fn start(url: &str, limit: Duration) -> Result<Self> {
         let (stop, turns) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let mut session = Session::open(url, limit)?;
@@ -47,7 +47,7 @@ impl Qemu {
         Ok(Self { stop, turns, thread })
     }
 
-    /// Has it go on for a turn that began after this call, and end.
+    /// Waits for a turn that began after this call, and ends the program.
     pub fn finish(self, limit: Duration) -> Result<Done> {
         let (from, until) = (self.turns.load(Ordering::Relaxed), Instant::now() + limit);
         while self.turns.load(Ordering::Relaxed) < from + 2 && !self.thread.is_finished() {
@@ -59,7 +59,7 @@ impl Qemu {
     }
 }
 
-/// The program, asked one command after the other.
+/// The program, which receives one command after the other.
 struct Session {
     program: Dialogue,
     limit: Duration,
@@ -76,7 +76,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Writes at depth, a flush, and every byte read back.
+    /// Writes at depth, flushes, and reads every byte back.
     fn turn(&mut self, turn: u64) -> Result<()> {
         let byte = 1 + turn % 255;
         let at = |step| (turn % TURNS_APART * DEPTH + step) * KIB_EACH;

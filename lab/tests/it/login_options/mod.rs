@@ -1,5 +1,5 @@
-//! What a login can settle, value by value: the initiator as a library against tgt, istgt and our
-//! own target, each set up in every way that both sides have.
+//! All login options, value by value: the initiator as a library against tgt, istgt and our own
+//! target, each configured in every way that both sides support.
 #![allow(clippy::unwrap_used)] // a test may unwrap
 
 mod peers;
@@ -22,11 +22,11 @@ const PROOF_USER: &str = "target";
 const PROOF: &str = "another-67890";
 const INITIATOR: &str = "iqn.2026-11.org.lunarsan.test:login-options";
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Blocks of the disks: 4 MiB.
+/// Number of blocks of the disks: 4 MiB.
 const DISK_BLOCKS: u64 = 8192;
-/// Rows that are tried at a time: peers take their time to start and to log in.
+/// Number of rows that run at a time, since peers take their time to start and to log in.
 const AT_ONCE: usize = 4;
-/// Blocks that are written and read: sizes on both sides of every limit there is.
+/// Numbers of blocks that are written and read: sizes on both sides of every limit.
 const SIZES: &[u64] = &[1, 2, 3, 16, 17, 33, 127, 129, 511, 1000, 2049];
 
 fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
@@ -51,7 +51,7 @@ fn options(row: &Row, who: Who) -> SessionOptions {
     options
 }
 
-/// Writes pieces of odd places and sizes and reads them back.
+/// Writes pieces of odd offsets and sizes and reads them back.
 async fn use_disk(disk: &RemoteDisk, seed: u64) -> Result<()> {
     for (at, blocks) in (1..).zip(SIZES) {
         let range = BlockRange::new(at * 37, *blocks);
@@ -73,7 +73,7 @@ async fn close(disk: RemoteDisk, who: Who) -> Result<()> {
     }
 }
 
-/// What was settled is what both sides want, and I/O works with it.
+/// Checks that the negotiated values are those that both sides require, and that I/O works.
 async fn log_in(row: &Row, peer: &Peer, seed: u64) -> Result<()> {
     let disk = RemoteDisk::connect(&peer.url()?, &options(row, peer.who)).await?;
     let settled = disk.unit().initiator().established();
@@ -118,25 +118,25 @@ fn all_rows(who: Who) -> Result<()> {
     Ok(())
 }
 
-/// Goal: each option that our target has, in each value that matters.
+/// Goal: each option of our target works, in each value that matters.
 #[test]
 fn own_target() -> Result<()> {
     all_rows(Who::Own)
 }
 
-/// Goal: each that tgt has.
+/// Goal: each option of tgt works.
 #[test]
 fn tgt() -> Result<()> {
     all_rows(Who::Tgt)
 }
 
-/// Goal: each that istgt has.
+/// Goal: each option of istgt works.
 #[test]
 fn istgt() -> Result<()> {
     all_rows(Who::Istgt)
 }
 
-/// What a login of this kind fails with.
+/// Returns the error of a login of this kind.
 async fn refusal(peer: &Peer, chap: Option<Chap>) -> Result<Error> {
     let mut options = SessionOptions::new(INITIATOR);
     options.chap = chap;
@@ -144,8 +144,8 @@ async fn refusal(peer: &Peer, chap: Option<Chap>) -> Result<Error> {
     connected.err().context("it was let in")
 }
 
-/// Goal: who proves nothing, or the wrong thing, or meets a target that proves the wrong thing, is
-/// not logged in and is told so, at each target; each CHAP algorithm that both have works.
+/// Goal: a login without credentials, with wrong ones, or with a target that has wrong ones fails
+/// with that error, at each target; each CHAP algorithm that both sides support works.
 #[test]
 fn proofs() -> Result<()> {
     for who in [Who::Own, Who::Tgt, Who::Istgt] {
@@ -184,7 +184,8 @@ fn proofs() -> Result<()> {
     Ok(())
 }
 
-/// Goal: discovery, open and by CHAP, one-way and mutual, where the peer has it (istgt spins).
+/// Goal: discovery works, open and by CHAP, one-way and mutual, if the peer supports it (istgt goes
+/// into an endless loop).
 #[test]
 fn discoveries() -> Result<()> {
     for who in [Who::Own, Who::Tgt] {
@@ -214,8 +215,8 @@ fn discoveries() -> Result<()> {
     Ok(())
 }
 
-/// Goal: the ISID on the wire is the one that was asked for, or random of type 10b; two that share
-/// one take each other's place at the target, and each finds back when it is used.
+/// Goal: the ISID on the wire is the configured one, or random of type 10b; two sessions that share
+/// one replace each other at the target, and each recovers when it is used.
 #[test]
 fn isids() -> Result<()> {
     for who in [Who::Own, Who::Tgt, Who::Istgt] {
@@ -242,7 +243,7 @@ fn isids() -> Result<()> {
     Ok(())
 }
 
-/// Digests as they are offered.
+/// Digest lists as they are offered.
 const NO: &[Digest] = &[Digest::None];
 const YES: &[Digest] = &[Digest::Crc32c];
 const RATHER: &[Digest] = &[Digest::Crc32c, Digest::None];

@@ -1,4 +1,4 @@
-//! The targets, set up as a row of the table has it.
+//! The targets, configured by a row of the table.
 
 use crate::login_options::{DISK_BLOCKS, PROOF, PROOF_USER, SECRET, USER, credential};
 use anyhow::{Context, Result, bail};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const OWN: &str = "iqn.2026-11.org.lunarsan.test:login-options";
 
-/// Which target.
+/// Kind of target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Who {
     Own,
@@ -27,8 +27,8 @@ pub enum Who {
 }
 
 impl Who {
-    /// The CHAP algorithms that it has. tgt 1.0.85 takes number 7 for SHA-1; IANA gave it to
-    /// SHA-256.
+    /// Returns the CHAP algorithms that it supports. tgt 1.0.85 takes number 7 for SHA-1; IANA
+    /// assigned it to SHA-256.
     pub fn algorithms(self) -> &'static [ChapAlgorithm] {
         match self {
             Self::Own => &ChapAlgorithm::ALL,
@@ -37,12 +37,12 @@ impl Who {
     }
 }
 
-/// How it is set up.
+/// Configuration of a target.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     pub keys: Vec<(&'static str, &'static str)>,
     pub chap: bool,
-    /// It can prove itself, too.
+    /// True if it can authenticate itself, too.
     pub mutual: bool,
     pub discovery_chap: bool,
 }
@@ -111,7 +111,7 @@ impl Peer {
         Ok(format!("iscsi://{address}/{}/{lun}", self.target()).parse()?)
     }
 
-    /// What it has written.
+    /// Returns its output so far.
     pub fn log(&self) -> String {
         match &self.process {
             Process::Own(server) => format!("{} sessions", server.sessions().len()),

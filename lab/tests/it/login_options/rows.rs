@@ -1,17 +1,17 @@
-//! The table: how targets are set up, what we offer, and what must come of it.
+//! The table: configurations of the targets, our offers, and the expected results.
 
 use crate::login_options::peers::{Setup, Who};
 use crate::login_options::{NO, RATHER, RATHER_NOT, YES};
 use lunar_iscsi::text::Digest;
 
-/// One way to set both sides up.
+/// Configuration of both sides.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Keys of the target; what is not named has the peer's own value.
+    /// Keys of the target; other keys have the peer's own value.
     keys: &'static [(&'static str, &'static str)],
     pub header_digest: &'static [Digest],
     pub data_digest: &'static [Digest],
-    /// CHAP is asked for; `true`: mutual.
+    /// True for mutual CHAP, false for one-way CHAP; `None`: no CHAP.
     pub chap: Option<bool>,
 }
 
@@ -36,12 +36,12 @@ const FIRST: (&str, &str) = ("FirstBurstLength", "2048");
 /// The table.
 pub const ROWS: &[Row] = &[
     PLAIN,
-    // Who sends data first, and how.
+    // Unsolicited and immediate data.
     keys(&[IMMEDIATE, R2T]),
     keys(&[IMMEDIATE, NO_R2T]),
     keys(&[NOT_IMMEDIATE, R2T]),
     keys(&[NOT_IMMEDIATE, NO_R2T]),
-    // Lengths, alone and together with the above.
+    // Lengths, alone and together with the keys above.
     keys(&[("MaxRecvDataSegmentLength", "512")]),
     keys(&[("MaxRecvDataSegmentLength", "131072")]),
     keys(&[FIRST, BURST]),
@@ -53,24 +53,24 @@ pub const ROWS: &[Row] = &[
     keys(&[SEGMENT, FIRST, BURST, NOT_IMMEDIATE, R2T]),
     keys(&[("MaxOutstandingR2T", "1"), BURST, FIRST]),
     keys(&[("MaxOutstandingR2T", "4"), BURST, FIRST, NOT_IMMEDIATE]),
-    // Digests that are insisted on, preferred, or left to the target.
+    // Digests that are required, preferred, or left to the target.
     digests(YES, NO),
     digests(NO, YES),
     digests(YES, YES),
     digests(RATHER, RATHER),
     digests(RATHER_NOT, RATHER_NOT),
     digests(RATHER, NO),
-    // Both with the shortest PDUs, whose padding and digests are the most.
+    // Both digests with the shortest PDUs, which have the most padding and digests.
     Row { header_digest: YES, data_digest: YES, ..keys(&[SEGMENT, FIRST, BURST, NO_R2T]) },
     Row { header_digest: YES, data_digest: YES, ..keys(&[SEGMENT, NOT_IMMEDIATE, R2T]) },
-    // Proofs, alone and with digests.
+    // CHAP, alone and with digests.
     Row { chap: Some(false), ..PLAIN },
     Row { chap: Some(true), ..PLAIN },
     Row { chap: Some(true), ..digests(YES, YES) },
     Row { chap: Some(false), ..keys(&[SEGMENT, FIRST, BURST, NOT_IMMEDIATE, NO_R2T]) },
 ];
 
-/// What must have been settled.
+/// Expected results of the negotiation.
 #[derive(Clone, Copy, Debug)]
 pub struct Settled {
     pub immediate_data: bool,
@@ -93,15 +93,15 @@ impl Row {
         self.key(key).and_then(|value| value.parse().ok())
     }
 
-    /// Whether this peer can be set up so.
+    /// True if this peer can be configured so.
     pub fn fits(&self, who: Who) -> bool {
-        // istgt 0.4 takes no other value of InitialR2T.
+        // istgt 0.4 accepts no other value of InitialR2T.
         who != Who::Istgt || self.key("InitialR2T") != Some("No")
     }
 
     pub fn setup(&self, who: Who) -> Setup {
         let mut keys: Vec<_> = self.keys.to_vec();
-        // tgt would say Yes.
+        // tgt would answer Yes.
         if who == Who::Tgt && self.key("InitialR2T").is_none() {
             keys.push(NO_R2T);
         }
@@ -110,16 +110,16 @@ impl Row {
     }
 
     pub fn expects(&self, who: Who) -> Settled {
-        // What each peer has where nothing is named, and what our initiator proposes.
+        // Default values of each peer, and proposals of our initiator.
         let (segment, burst, first, r2ts) = match who {
             Who::Own => (262_144, 1 << 20, 262_144, 8),
             Who::Tgt => (8192, 262_144, 65_536, 1),
             Who::Istgt => (65_536, 262_144, 65_536, 8),
         };
-        // istgt 0.4 declares no less, whatever it is told.
+        // istgt 0.4 never declares less, whatever its configuration.
         let least = if who == Who::Istgt { 8192 } else { 512 };
         let crc = |offered: &[Digest]| match who {
-            // The first of the initiator's list that the target has.
+            // The first digest of the initiator's list that the target supports.
             Who::Own | Who::Istgt => offered[0] == Digest::Crc32c,
             Who::Tgt => offered.contains(&Digest::Crc32c),
         };
@@ -136,7 +136,7 @@ impl Row {
             max_outstanding_r2t: self
                 .number("MaxOutstandingR2T")
                 .map_or(r2ts, |number| number as u16),
-            // How long is for the target to say.
+            // The target decides the time.
             time_to_wait_seconds: if who == Who::Istgt { 0 } else { 2 },
             send_data_segment_bytes_max: self
                 .number("MaxRecvDataSegmentLength")

@@ -1,4 +1,4 @@
-//! Each command alone: when it is acknowledged, what it promises is on the disk.
+//! Single commands: when one is acknowledged, its promised data is on the disk.
 
 use crate::power_cut::deeds::{Author, CHANGES, Deed, SYNCS};
 use crate::power_cut::rig::{LOST, MODES, Mode, log_in};
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 const BLOCKS: usize = 160;
 const HOT: u64 = 128;
 
-/// So many futures of each moment are looked at.
+/// Number of futures that are checked for each moment.
 const FUTURES: u64 = 4;
 
 struct Scene {
     mode: Mode,
-    /// Ends before the disk does.
+    /// Server, which ends before the disk does.
     _lunar: Lunar,
     disk: PowerCutDisk,
     ledger: Ledger,
@@ -39,7 +39,7 @@ impl Scene {
         Ok(Self { mode, _lunar: lunar, disk, ledger, random, designation, queue })
     }
 
-    /// One command from its beginning to its end, and a look at the disk.
+    /// Runs one command from its beginning to its end, and checks the disk.
     fn act(&mut self, deed: Deed) -> Result<()> {
         const TRIES: u32 = 1_000;
         let order = (0..TRIES).find_map(|_| {
@@ -70,9 +70,10 @@ impl Scene {
     }
 }
 
-/// Goal: GOOD means what the cache mode says, of each command that writes and each that syncs.
-/// Method: one at a time, each change before each sync; after each answer the futures that a
-/// power cut at this moment could have are looked at.
+/// Goal: GOOD keeps the promise of the cache mode, for each command that writes and each that
+/// syncs.
+/// Method: one at a time, each change before each sync; after each response the possible futures of
+/// a power cut at this moment are checked.
 fn each_command(mode: Mode) -> Result<()> {
     let mut scene = Scene::new(mode)?;
     for sync in SYNCS {
@@ -105,7 +106,7 @@ fn acknowledged_is_on_the_disk_that_writes_back_directly() -> Result<()> {
     each_command(MODES[3])
 }
 
-/// Goal: SYNCHRONIZE CACHE with IMMED is answered at once and done all the same.
+/// Goal: SYNCHRONIZE CACHE with IMMED is answered at once and still executed.
 #[test]
 fn a_sync_that_is_answered_at_once_is_done() -> Result<()> {
     const DONE_MAX: Duration = Duration::from_secs(60);

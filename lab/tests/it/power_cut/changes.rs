@@ -1,4 +1,5 @@
-//! What is served changes while a server runs, and the power goes after the change was told done.
+//! Changes of the served units while a server runs, with a power cut after the change was reported
+//! done.
 
 use crate::power_cut::rig::{LOST, TARGET, after_the_cut, kill, log_in, seeds};
 use anyhow::{Result, ensure};
@@ -11,7 +12,7 @@ use std::time::Duration;
 const TOOL_MAX: Duration = Duration::from_secs(20);
 const MIB: usize = 1 << 20;
 
-/// A disk, and what is beside it: a configuration that can change, and the socket of the API.
+/// A disk, a configuration that can change, and the socket of the API.
 struct Machine {
     disk: PowerCutDisk,
     beside: Scratch,
@@ -22,7 +23,7 @@ impl Machine {
         Ok(Self { disk: PowerCutDisk::mount(name)?, beside: Scratch::new(name)? })
     }
 
-    /// Writes a configuration that shows these LUNs, a file each; returns its path.
+    /// Writes a configuration with these LUNs, a file each; returns its path.
     fn configuration(&self, luns: &[(u32, &str)]) -> Result<String> {
         let mut text = format!(
             "[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"{}\"\n\
@@ -42,8 +43,8 @@ impl Machine {
         format!("unix:{}", self.beside.path("api.sock"))
     }
 
-    /// A server of these LUNs, whose files are 1 MiB long, and one block of LUN 0 that was written
-    /// and not synced.
+    /// Starts a server of these LUNs, whose files are 1 MiB long, and writes one block of LUN 0
+    /// without a sync.
     fn written_back(&self, luns: &[(u32, &str)]) -> Result<Lunar> {
         for (_, file) in luns {
             let file = std::fs::File::create(self.disk.path(file))?;
@@ -56,7 +57,7 @@ impl Machine {
         Ok(lunar)
     }
 
-    /// `lunar ARGUMENTS`, which tells that it is done.
+    /// Runs `lunar ARGUMENTS`, which must report success.
     fn tell(&self, arguments: &[&str]) -> Result<()> {
         let api = self.api();
         must(&binary()?, &[arguments, &["--api", &api]].concat(), TOOL_MAX)?;
@@ -64,9 +65,10 @@ impl Machine {
     }
 }
 
-/// Goal: what is taken away from a running server is synced when that is told done: its file can
-/// be carried elsewhere. Method: a disk that writes back, taken away by `lunar ctl` and by
-/// `lunar apply`, opened anew by `lunar apply` with another cache mode.
+/// Goal: a unit removed from a running server is synced when the removal is reported done: its file
+/// can be moved elsewhere.
+/// Method: a write-back disk, removed by `lunar ctl` and by `lunar apply`, opened again by `lunar
+/// apply` with another cache mode.
 #[test]
 fn a_unit_that_is_taken_away_is_synced() -> Result<()> {
     let luns = [(0, "disk.img"), (1, "other.img")];
@@ -93,7 +95,7 @@ fn a_unit_that_is_taken_away_is_synced() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a size that `lunar ctl resize` told is the size after a power cut, and what was promised
+/// Goal: a size that `lunar ctl resize` reported is the size after a power cut, and data promised
 /// before is there.
 #[test]
 fn a_resize_that_was_told_done_is_kept() -> Result<()> {

@@ -1,4 +1,4 @@
-//! Commands that change blocks or make them durable, and what the ledger is to know of each.
+//! Commands that change blocks or make them durable, and the effect of each on the ledger.
 
 use crate::power_cut::rig::{LOST, Mode};
 use anyhow::{Context, Result, ensure};
@@ -10,10 +10,10 @@ use std::ops::Range;
 
 const FUA: u8 = 0x08;
 
-/// The longest write: immediate data.
+/// Maximum length of a write: immediate data.
 const DATA_BYTES_MAX: usize = 8192;
 
-/// What an initiator does.
+/// Kinds of commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Deed {
     Write,
@@ -33,11 +33,11 @@ pub enum Deed {
     SynchronizeAtOnce,
     Read,
     ReadFua,
-    /// START STOP UNIT: nothing but a start is answered well after it.
+    /// START STOP UNIT: after it only a start succeeds.
     Stop,
 }
 
-/// Those that change blocks.
+/// Commands that change blocks.
 pub const CHANGES: [Deed; 12] = [
     Deed::Write,
     Deed::WriteFua,
@@ -63,11 +63,11 @@ pub const OVERWRITES: [Deed; 6] = [
     Deed::Unmap,
 ];
 
-/// Those that promise what others changed; one promises nothing.
+/// Commands that promise earlier changes; one of them promises nothing.
 pub const SYNCS: [Deed; 4] =
     [Deed::Synchronize10, Deed::Synchronize16, Deed::SynchronizeAtOnce, Deed::ReadFua];
 
-/// A command as it is sent, and what its GOOD means.
+/// A command as it is sent, and the effect of its GOOD.
 pub struct Order {
     pub cdb: Vec<u8>,
     pub data: Vec<u8>,
@@ -75,7 +75,7 @@ pub struct Order {
     pub means: Means,
 }
 
-/// What GOOD means to the ledger.
+/// Effect of GOOD on the ledger.
 #[derive(Clone, Debug)]
 pub enum Means {
     Written(Entry, bool),
@@ -86,7 +86,7 @@ pub enum Means {
 }
 
 impl Means {
-    /// The command has ended so.
+    /// Records that the command has ended with this outcome.
     pub fn happened(self, ledger: &mut Ledger, outcome: &Outcome) -> Result<()> {
         ensure!(outcome.status == 0, "{outcome:02x?}");
         match self {
@@ -105,21 +105,21 @@ impl Means {
     }
 }
 
-/// Makes commands.
+/// Builds commands.
 pub struct Author<'a> {
     pub mode: Mode,
     pub ledger: &'a mut Ledger,
     pub random: &'a mut Random,
-    /// Of the unit, for copies within it.
+    /// Designation of the unit, for copies within it.
     pub designation: &'a [u8],
-    /// Writes go to the first so many blocks, so that they meet.
+    /// Number of blocks at the beginning that writes go to, so that they collide.
     pub hot: u64,
-    /// Writes may overlap others that are under way.
+    /// True if writes may overlap others that are under way.
     pub overlaps: bool,
 }
 
 impl Author<'_> {
-    /// A command of this kind, which is sent now; `None`: no blocks are free for it.
+    /// Builds a command of this kind, which is sent at once; `None`: no blocks are free for it.
     pub fn write(&mut self, deed: Deed) -> Option<Order> {
         match deed {
             Deed::Write => self.plain(0x8a, 0, false),
@@ -165,7 +165,7 @@ impl Author<'_> {
         blocks.flat_map(|lba| content.bytes(lba, self.mode.block_bytes)).collect()
     }
 
-    /// The order, entered into the ledger.
+    /// Builds the order and enters it into the ledger.
     fn entered(
         &mut self,
         cdb: Vec<u8>,
@@ -217,11 +217,11 @@ impl Author<'_> {
         let mut data = self.bytes(blocks.clone(), self.ledger.content(blocks.start));
         data.extend(self.bytes(blocks.clone(), content));
         let mut cdb = sixteen(0x89, flags, &blocks);
-        cdb.copy_within(13..14, 13); // its count is one byte, where others have their last
+        cdb.copy_within(13..14, 13); // its count is byte 13 alone, the last one of a longer count
         Some(self.entered(cdb, data, blocks, content, durable))
     }
 
-    /// Of zeroes, so that what becomes of it is known.
+    /// Builds an ORWRITE of zeroes, so that its result is known.
     fn or_write(&mut self, flags: u8, durable: bool) -> Option<Order> {
         let blocks = self.free(self.blocks_max())?;
         if blocks.clone().any(|lba| self.ledger.content(lba) != Content::Zeroes) {
@@ -233,7 +233,7 @@ impl Author<'_> {
         Some(self.entered(cdb, data, blocks, content, durable))
     }
 
-    /// From a block that is known to some others.
+    /// Builds a copy from a block with known content to other blocks.
     fn copy(&mut self) -> Option<Order> {
         let to = self.free(1)?;
         let from = self.random.below(self.hot);
@@ -244,7 +244,7 @@ impl Author<'_> {
         }
         let cscd = extended_copy::cscd(self.designation, self.mode.block_bytes as u16);
         let segment = extended_copy::segment([0, 0], 1, from, to.start);
-        // No two under way may have the same.
+        // Two copies under way must not have the same identifier.
         let list_identifier = self.ledger.stamp() as u8;
         let (cdb, list) = extended_copy::command(list_identifier, &cscd, &segment).ok()?;
         let order = self.entered(cdb.to_vec(), list, to, content, false);
@@ -256,7 +256,7 @@ impl Author<'_> {
 
     fn synchronize(&mut self, operation: u8, flags: u8) -> Order {
         let first = self.random.below(self.hot);
-        // 0 is all from the first on.
+        // A count of 0 means all blocks from the first on.
         let count = self.random.below(self.hot - first);
         let blocks = first..if count == 0 { self.ledger.blocks() } else { first + count };
         let asked = first..first + count;
@@ -273,7 +273,7 @@ impl Author<'_> {
         Order { cdb, data: Vec::new(), read_bytes: 0, means }
     }
 
-    /// A read; with FUA, its data is on the medium.
+    /// Builds a read; with FUA, its data is on the medium.
     fn read(&mut self, flags: u8) -> Order {
         let first = self.random.below(self.hot - self.blocks_max());
         let blocks = first..first + self.blocks_max();
@@ -284,7 +284,7 @@ impl Author<'_> {
     }
 }
 
-/// A CDB of sixteen bytes.
+/// Builds a CDB of sixteen bytes.
 fn sixteen(operation: u8, flags: u8, blocks: &Range<u64>) -> Vec<u8> {
     let mut cdb = vec![operation, flags];
     cdb.extend(blocks.start.to_be_bytes());
@@ -293,7 +293,7 @@ fn sixteen(operation: u8, flags: u8, blocks: &Range<u64>) -> Vec<u8> {
     cdb
 }
 
-/// A CDB of ten bytes.
+/// Builds a CDB of ten bytes.
 fn ten(operation: u8, blocks: &Range<u64>) -> Vec<u8> {
     let mut cdb = vec![operation, 0];
     cdb.extend(&blocks.start.to_be_bytes()[4..]);

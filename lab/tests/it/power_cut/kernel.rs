@@ -15,17 +15,17 @@ use std::time::Duration;
 
 const TOOL_MAX: Duration = Duration::from_secs(20);
 
-/// The number of initiators that write to the same blocks.
+/// Number of initiators that write to the same blocks.
 const SEVERAL: u32 = 3;
 
-/// The modes of all tests and one more. Direct I/O in blocks of 512 bytes goes by the pool where
+/// Returns the modes of all tests and one more. Direct I/O in blocks of 512 bytes uses the pool if
 /// sectors have 4096, so the last mode has blocks of that length.
 fn modes() -> [Mode; 5] {
     let [a, b, c, d] = MODES;
     [a, b, c, d, Mode { block_bytes: 4096, ..d }]
 }
 
-/// Plays scenes by seed. Fails as well if the server did its I/O another way than is to be tested.
+/// Runs scenes by seed. Also fails if the server did not use the kind of I/O under test.
 fn play(backing: Backing, initiators: u32) -> Result<()> {
     let (mut buffered, mut direct) = (Played::default(), Played::default());
     let seeds = seeds(5);
@@ -47,14 +47,14 @@ fn play(backing: Backing, initiators: u32) -> Result<()> {
     Ok(())
 }
 
-/// Whether cores wrote to the page cache and the rings read what was not in it. Cores also write a
-/// few bytes to wake each other.
+/// True if cores wrote to the page cache and the rings read uncached data. Cores also write a few
+/// bytes to wake each other.
 fn is_inline(io: IoCounts) -> bool {
     io.inline_bytes >= 128 << 10 && io.ring_requests >= 4
 }
 
-/// Goal: what was acknowledged through the page cache or io_uring is on a block device after a
-/// power cut, every block is old or new, and reads before the cut are current.
+/// Goal: data acknowledged through the page cache or io_uring is on a block device after a power
+/// cut, every block is old or new, and reads before the cut are current.
 /// Method: scenes by seed in buffered and direct modes, over a loop device; dirty pages are written
 /// back at random moments, as the kernel does by itself.
 #[test]
@@ -62,7 +62,7 @@ fn promised_blocks_are_on_a_block_device_of_the_kernel() -> Result<()> {
     play(Backing::Device, 1)
 }
 
-/// Goal: the same for a file on ext4.
+/// Goal: the promises also hold for a file on ext4.
 #[test]
 fn promised_blocks_are_on_ext4() -> Result<()> {
     play(Backing::Ext4, 1)
@@ -75,14 +75,14 @@ fn promised_blocks_of_several_initiators_are_on_a_block_device_of_the_kernel() -
     play(Backing::Device, SEVERAL)
 }
 
-/// Goal: the same on ext4.
+/// Goal: the promises to several initiators also hold on ext4.
 #[test]
 fn promised_blocks_of_several_initiators_are_on_ext4() -> Result<()> {
     play(Backing::Ext4, SEVERAL)
 }
 
-/// Goal: the same on the FUSE file system. The counts show the pool there, so they tell the ways of
-/// I/O apart.
+/// Goal: the promises to several initiators also hold on the FUSE file system. The counts show the
+/// pool there, so they distinguish the kinds of I/O.
 #[test]
 fn promised_blocks_of_several_initiators_are_on_fuse() -> Result<()> {
     for seed in seeds(4) {
@@ -94,8 +94,9 @@ fn promised_blocks_of_several_initiators_are_on_fuse() -> Result<()> {
     Ok(())
 }
 
-/// Goal: these scenes notice a loss, in each mode. Method: the disk acknowledges syncs without an
-/// effect; the scene has to fail because something was not kept.
+/// Goal: these scenes detect a loss, in each mode.
+/// Method: the disk acknowledges syncs without an effect; the scene has to fail because some data
+/// was not kept.
 #[test]
 fn a_disk_that_ignores_syncs_is_detected() -> Result<()> {
     for backing in [Backing::Device, Backing::Ext4] {
@@ -139,7 +140,7 @@ fn a_new_file_on_ext4_keeps_its_size_and_reservations() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a block device whose sync has failed takes no writes until it is recovered, also after a
+/// Goal: a block device whose sync has failed accepts no writes until it is recovered, also after a
 /// power cut. The kernel reports such a failure once: a second sync would succeed.
 #[test]
 fn a_block_device_whose_sync_failed_takes_no_writes_after_a_cut() -> Result<()> {

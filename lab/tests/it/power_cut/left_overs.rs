@@ -23,8 +23,8 @@ fn attached(file: &str) -> Result<String> {
 }
 
 /// Goal: a test run removes the loop devices and mounts of an earlier one that was killed, and
-/// leaves those of one that still runs. Method: a device and a mount in the scratch folder of
-/// another process, before and after its end.
+/// leaves those of one that still runs.
+/// Method: a device and a mount in the scratch folder of another process, before and after its end.
 #[test]
 fn loop_devices_and_mounts_of_a_killed_run_are_removed() -> Result<()> {
     let other = Server::start("sleep", &["600"])?;

@@ -1,5 +1,5 @@
-//! What was acknowledged is there after a power cut: the real binary on a disk that keeps what was
-//! not synced in memory only (`lunar_lab::powercut`). `LUNAR_SEEDS` says how many seeds are played.
+//! Acknowledged data is there after a power cut: the real binary on a disk that keeps unsynced data
+//! in memory only (`lunar_lab::powercut`). `LUNAR_SEEDS` is the number of seeds.
 
 mod blocks;
 mod changes;

@@ -1,4 +1,4 @@
-//! A disk that takes no writes after a failed sync, and what becomes of that when its server ends.
+//! A disk that accepts no writes after a failed sync, before and after the end of its server.
 
 use crate::power_cut::rig::{LOST, TARGET, after_the_cut, kill, log_in, seeds};
 use anyhow::{Context, Result, ensure};
@@ -14,7 +14,7 @@ const TOOL_MAX: Duration = Duration::from_secs(20);
 pub const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 pub const MEDIUM_ERROR: (u8, u16) = (3, 0x0c00);
 
-/// A disk that writes back, and beside it a configuration and the socket of the API.
+/// A write-back disk, a configuration, and the socket of the API.
 struct Machine {
     disk: PowerCutDisk,
     beside: Scratch,
@@ -44,7 +44,7 @@ impl Machine {
         Lunar::start(&["target", "--config", &self.configuration("")?])
     }
 
-    /// A server, whose disk was poisoned by a sync that failed once.
+    /// Starts a server, whose disk stopped accepting writes because a sync failed once.
     fn poisoned(&self) -> Result<Lunar> {
         let lunar = self.start()?;
         let mut raw = log_in(&lunar, 1)?;
@@ -55,7 +55,7 @@ impl Machine {
         Ok(lunar)
     }
 
-    /// `lunar ARGUMENTS`, which tells that it is done.
+    /// Runs `lunar ARGUMENTS`, which must report success.
     fn tell(&self, arguments: &[&str]) -> Result<String> {
         let api = self.api();
         must(&binary()?, &[arguments, &["--api", &api]].concat(), TOOL_MAX)
@@ -78,8 +78,8 @@ pub fn takes_writes(raw: &mut Raw, block_bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Goal: neither SIGKILL nor a power cut has a disk take writes that a failed sync has stopped;
-/// once an operator has said so it takes them, and a power cut does not take that back.
+/// Goal: neither SIGKILL nor a power cut makes a disk accept writes again after a failed sync;
+/// after an operator's recovery it accepts them, and a power cut does not undo the recovery.
 #[test]
 fn a_disk_that_takes_no_writes_takes_none_after_a_restart() -> Result<()> {
     let machine = Machine::new("power-poison")?;
@@ -109,8 +109,8 @@ fn a_disk_that_takes_no_writes_takes_none_after_a_restart() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a write back that failed when no server was there to see it stops the next one's writes:
-/// the sync at its start is the only one that is told.
+/// Goal: a writeback that failed while no server ran blocks the writes of the next one: only the
+/// sync at its start receives the error.
 #[test]
 fn a_sync_that_fails_at_the_start_is_not_passed_over() -> Result<()> {
     let machine = Machine::new("power-poison-start")?;
@@ -126,7 +126,8 @@ fn a_sync_that_fails_at_the_start_is_not_passed_over() -> Result<()> {
     Ok(())
 }
 
-/// Goal: nor does a change of its settings, or that it is taken away and shown again.
+/// Goal: a change of its settings, or removing and adding the unit, does not make the disk accept
+/// writes either.
 #[test]
 fn a_disk_that_takes_no_writes_takes_none_after_a_change() -> Result<()> {
     let machine = Machine::new("power-poison-apply")?;

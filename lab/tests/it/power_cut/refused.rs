@@ -1,4 +1,5 @@
-//! What was answered with an error because it could not be saved is not done by the next start.
+//! Changes that were answered with an error because they could not be saved are not made by the
+//! next start.
 
 use crate::power_cut::rig::{LOST, after_the_cut, kill, log_in, read_all, seeds};
 use crate::power_cut::states::{BLOCKS, REGISTER, keys, must_out, out, ready, serve};
@@ -8,8 +9,8 @@ use lunar_lab::powercut::{Operation, PowerCutDisk};
 use lunar_testkit::raw::Raw;
 use rustix::io::Errno;
 
-/// Has `command` fail for want of a last sync, of the name of the new state: whether that is on
-/// the disk nobody knows. Then a power cut, and `check` of what the next start shows.
+/// Makes `command` fail at its last sync, that of the new state's name: it is unknown whether the
+/// name is on the disk. Then cuts the power, and calls `check` on the next start.
 fn refused(
     name: &str,
     mut prepare: impl FnMut(&PowerCutDisk, &mut Raw) -> Result<()>,
@@ -35,7 +36,7 @@ fn refused(
     Ok(())
 }
 
-/// Goal: reservations are as they were acknowledged last.
+/// Goal: reservations are those that were acknowledged last.
 #[test]
 fn a_refused_registration_is_not_made() -> Result<()> {
     refused(
@@ -66,8 +67,8 @@ fn a_refused_erasure_is_not_done() -> Result<()> {
     )
 }
 
-/// Goal: an EXIT FAILURE MODE that was refused leaves the blocks out of reach: they may hold what
-/// was to be erased.
+/// Goal: an EXIT FAILURE MODE that was refused leaves the blocks inaccessible: they may hold data
+/// that was to be erased.
 #[test]
 fn a_refused_exit_leaves_the_failure() -> Result<()> {
     refused(

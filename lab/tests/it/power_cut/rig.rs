@@ -11,19 +11,19 @@ use std::time::Duration;
 pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:power";
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// Stands in front of every message that says that something acknowledged was lost: what
-/// `xtask mutate-syncs` looks for.
+/// Prefix of every message about the loss of acknowledged data, which `xtask mutate-syncs` searches
+/// for.
 pub const LOST: &str = "NOT KEPT";
 
-/// How many seeds: a few, or `LUNAR_SEEDS` of them.
+/// Returns the seeds: a few, or `LUNAR_SEEDS` of them.
 pub fn seeds(few: u64) -> std::ops::Range<u64> {
     let asked = std::env::var("LUNAR_SEEDS").ok().and_then(|count| count.parse().ok());
-    // A seed here starts servers, where others of the house only run a machine.
+    // A seed starts servers here, while in other tests it only runs a state machine.
     const OF_ASKED: u64 = 20;
     0..asked.map_or(few, |asked: u64| (asked / OF_ASKED).max(few))
 }
 
-/// How a disk is served.
+/// Options of a served disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
     pub cache: &'static str,
@@ -43,7 +43,7 @@ impl Mode {
         self.cache == "write-through"
     }
 
-    /// `lunar serve` of `disk.img` with so many blocks.
+    /// Starts `lunar serve` of `disk.img` with this many blocks.
     pub fn serve(self, disk: &PowerCutDisk, blocks: usize) -> Result<Lunar> {
         let size = (blocks * self.block_bytes).to_string();
         let block = self.block_bytes.to_string();
@@ -54,28 +54,28 @@ impl Mode {
     }
 }
 
-/// SIGKILL, and its end. What it hangs in on the disk has to be over.
+/// Sends SIGKILL and waits for the end. The disk must not hold calls of the server any more.
 pub fn kill(mut lunar: Lunar) -> Result<()> {
     lunar.server().signal(Signal::KILL)?;
     lunar.server().wait(END_MAX)?;
     Ok(())
 }
 
-/// A session of initiator `number` to which no unit attention waits.
+/// Opens a session of initiator `number` without pending unit attentions.
 pub fn log_in(lunar: &Lunar, number: u32) -> Result<Raw> {
     let mut raw = Raw::log_in_as(lunar.address(), TARGET, number)?;
     raw.execute(&[0; 6], 0)?;
     Ok(raw)
 }
 
-/// What initiators know a disk by: unit serial number and NAA designator.
+/// Returns the identity of a disk for initiators: unit serial number and NAA designator.
 pub fn identity(raw: &mut Raw) -> Result<Vec<u8>> {
     let serial = raw.run(&[0x12, 1, 0x80, 1, 0, 0], 256)?;
     ensure!(serial.status == 0 && serial.data.len() > 4, "no serial number: {serial:02x?}");
     Ok([serial.data, naa_designation(raw)?].concat())
 }
 
-/// All blocks from 0 on.
+/// Reads all blocks from 0 on.
 pub fn read_all(raw: &mut Raw, blocks: u64, block_bytes: usize) -> Result<Vec<u8>> {
     let step = (64 << 10) / block_bytes as u64;
     let mut all = Vec::new();
@@ -92,7 +92,7 @@ pub fn read_all(raw: &mut Raw, blocks: u64, block_bytes: usize) -> Result<Vec<u8
     Ok(all)
 }
 
-/// What a server must be able to do after a cut, or something was lost.
+/// Marks an error as a loss: the server must be able to do this after a cut.
 pub fn after_the_cut<T>(what: Result<T>, seed: u64) -> Result<T> {
     what.with_context(|| format!("{LOST}: after a power cut with seed {seed}"))
 }

@@ -1,4 +1,4 @@
-//! Many commands at a time, a power cut in their midst, and another start.
+//! Many commands at a time, a power cut during them, and another start.
 
 use crate::power_cut::deeds::{Author, CHANGES, Deed, Means, OVERWRITES, SYNCS};
 use crate::power_cut::rig::{LOST, MODES, Mode, identity, log_in, read_all, seeds};
@@ -15,23 +15,22 @@ const BLOCKS: usize = 1024;
 const ROUNDS: u64 = 3;
 const DEPTH_MAX: u64 = 16;
 
-/// Changes that a disk which ignores syncs takes before its power goes: enough that many writes are
-/// promised by then.
+/// Number of changes that a disk which ignores syncs makes before its power cut: enough that many
+/// writes are promised by then.
 const CHANGES_WITHOUT_SYNC: u64 = 400;
 
-/// A scene: a disk, its users, and how the disk behaves.
+/// A scene: a disk, its users, and the disk's behaviour.
 #[derive(Clone, Copy, Debug)]
 pub struct Play {
     pub backing: Backing,
     pub mode: Mode,
-    /// How many initiators there are. One alone keeps its writes apart; the writes of several
-    /// overlap.
+    /// Number of initiators. A single one keeps its writes apart; the writes of several overlap.
     pub initiators: u32,
-    /// Whether the disk ignores syncs while commands run, so that it loses something.
+    /// True if the disk ignores syncs while commands run, so that it loses data.
     pub lies: bool,
 }
 
-/// What happened in a scene.
+/// Counts of a scene.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Played {
     pub acknowledged: u64,
@@ -39,14 +38,14 @@ pub struct Played {
 }
 
 impl Played {
-    /// Adds what happened in another scene.
+    /// Adds the counts of another scene.
     pub fn add(&mut self, other: Self) {
         self.acknowledged += other.acknowledged;
         self.io.add(other.io);
     }
 }
 
-/// The load of a round, as its initiators share it.
+/// Load of a round, shared by its initiators.
 struct Load<'a> {
     play: &'a Play,
     lunar: &'a Lunar,
@@ -63,12 +62,12 @@ impl<'a> Load<'a> {
         self.play.initiators > 1
     }
 
-    /// The number of blocks that are written to: fewer where writes are to overlap.
+    /// Returns the number of blocks that are written to: fewer if writes are to overlap.
     fn hot(&self) -> u64 {
         if self.is_shared() { 150 } else { 300 }
     }
 
-    /// Picks a command. Of overlapping writes the ledger knows little until a sync, so shared
+    /// Picks a command. The ledger knows little of overlapping writes until a sync, so shared
     /// blocks get more syncs, and fewer commands that write many blocks.
     fn deed(&self, random: &mut Random) -> Deed {
         let kind = random.below(20);
@@ -82,7 +81,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Sends one initiator's commands until the power is gone; returns how many were acknowledged.
+    /// Sends one initiator's commands until the power cut; returns the number of acknowledged ones.
     fn run(&self, initiator: u32, mut random: Random) -> Result<u64> {
         let mut raw = log_in(self.lunar, initiator)?;
         let designation = naa_designation(&mut raw)?;
@@ -107,7 +106,8 @@ impl<'a> Load<'a> {
         Ok(acknowledged)
     }
 
-    /// Writes back and drops some blocks of the kernel's page cache. Without power, that may fail.
+    /// Writes back and drops some blocks of the kernel's page cache. May fail when the power is
+    /// off.
     fn write_back(&self, first: u64) -> Result<()> {
         match self.disk.write_back(&(first..first + 32)) {
             Err(error) if !self.disk.power.is_frozen() => Err(error),
@@ -142,8 +142,8 @@ impl<'a> Load<'a> {
 }
 
 impl Play {
-    /// Plays the scene: commands, a power cut after a random number of changes of the disk,
-    /// SIGKILL, another start, and a check of all blocks; three times.
+    /// Runs the scene: commands, a power cut after a random number of changes of the disk, SIGKILL,
+    /// another start, and a check of all blocks; three times.
     pub fn run(&self, seed: u64) -> Result<Played> {
         self.rounds(seed).with_context(|| format!("seed {seed}, {self:?}"))
     }
@@ -159,7 +159,7 @@ impl Play {
             played.acknowledged += self.load(&lunar, &disk, &mut ledger, &mut random)?;
             played.io.add(disk.io_counts(&mut lunar)?);
             let moment = disk.lose_power(lunar)?;
-            // The worst is tried once in each play.
+            // The worst case is tried once in each play.
             let cut = if round == 0 { 0 } else { random.next_u64() };
             lunar = disk.restart(moment, cut)?;
             let mut raw = log_in(&lunar, 1)?;
@@ -176,7 +176,7 @@ impl Play {
         Ok(played)
     }
 
-    /// Runs the commands of all initiators until the power is gone.
+    /// Runs the commands of all initiators until the power cut.
     fn load(
         &self,
         lunar: &Lunar,
@@ -204,8 +204,8 @@ impl Play {
     }
 }
 
-/// Goal: whatever is under way when the power goes, what was acknowledged is there after the next
-/// start, every block is old or new, and the disk is the same one to initiators.
+/// Goal: after a power cut during any commands, acknowledged data is there after the next start,
+/// every block is old or new, and the disk has the same identity for initiators.
 #[test]
 fn a_cut_amid_commands_takes_nothing_that_was_promised() -> Result<()> {
     for seed in seeds(6) {
@@ -215,7 +215,7 @@ fn a_cut_amid_commands_takes_nothing_that_was_promised() -> Result<()> {
     Ok(())
 }
 
-/// Writes blocks anew that were torn, so that each has a content that is known.
+/// Writes torn blocks again, so that each has a known content.
 fn repair(lunar: &Lunar, mode: Mode, ledger: &mut Ledger, torn: &[u64]) -> Result<()> {
     let mut raw = log_in(lunar, 1)?;
     for lba in torn {

@@ -9,7 +9,7 @@ use lunar_lab::scratch::Scratch;
 use std::fs::File;
 use std::ops::Range;
 
-/// Enough for ext4 with a journal.
+/// Size of the file system: enough for ext4 with a journal.
 const FILE_SYSTEM_BYTES: u64 = 32 << 20;
 
 /// The backing file of the loop device.
@@ -33,7 +33,7 @@ pub enum Backing {
 }
 
 impl Backing {
-    /// The sector length: ext4 has to write its superblock of 1024 bytes whole.
+    /// Returns the sector length: ext4 has to write its superblock of 1024 bytes whole.
     fn sector_bytes(self) -> u64 {
         if self == Self::Ext4 { 4096 } else { 512 }
     }
@@ -51,14 +51,14 @@ pub struct ServedDisk {
     beside: Scratch,
 }
 
-/// Counts which way a server did its I/O.
+/// Counts of the kinds of I/O that a server did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoCounts {
     /// Bytes that the cores wrote themselves.
     pub inline_bytes: u64,
     /// Bytes that the pool wrote.
     pub pool_bytes: u64,
-    /// Requests that the rings of the cores took.
+    /// Requests that the rings of the cores accepted.
     pub ring_requests: u64,
 }
 
@@ -113,7 +113,7 @@ impl ServedDisk {
         }
     }
 
-    /// Starts a server of it.
+    /// Starts a server of the disk.
     pub fn serve(&self) -> Result<Lunar> {
         if self.backing == Backing::Device {
             return Lunar::start(&["target", "--config", &self.configuration()?]);
@@ -126,8 +126,8 @@ impl ServedDisk {
         Lunar::serve(&[&what[..], &how].concat())
     }
 
-    /// Writes a configuration that serves the device. A UUID finds the unit's state, as the number
-    /// of the loop device may be another one after a cut.
+    /// Writes a configuration that serves the device. A UUID identifies the unit's state, since the
+    /// number of the loop device may differ after a cut.
     fn configuration(&self) -> Result<String> {
         let Mode { cache, io, block_bytes } = self.mode;
         let (device, state) = (self.path(), self.power.path("state"));
@@ -141,7 +141,7 @@ impl ServedDisk {
         self.beside.secret("lunar.toml", &text)
     }
 
-    /// Writes back and drops what the kernel's page cache holds of these blocks.
+    /// Writes back and drops the kernel's page cache of these blocks.
     pub fn write_back(&self, blocks: &Range<u64>) -> Result<()> {
         let len = self.mode.block_bytes as u64;
         let bytes = blocks.start * len..blocks.end * len;
@@ -152,7 +152,7 @@ impl ServedDisk {
         }
     }
 
-    /// Returns which way the server did its I/O so far.
+    /// Returns the counts of the I/O that the server did so far.
     pub fn io_counts(&self, lunar: &mut Lunar) -> Result<IoCounts> {
         let server = lunar.server();
         Ok(IoCounts {
@@ -171,7 +171,7 @@ impl ServedDisk {
         Ok(self.power.volume())
     }
 
-    /// Unmounts and detaches. Dirty pages go nowhere, since the disk is frozen.
+    /// Unmounts and detaches. Dirty pages are lost, since the disk is frozen.
     fn take_down(&mut self) -> Result<()> {
         self.ext4.take().map_or(Ok(()), Ext4::unmount)?;
         self.device.take().map_or(Ok(()), LoopDevice::detach)

@@ -1,4 +1,4 @@
-//! A disk that is served for the first time, and a power cut before, in and after that.
+//! A disk that is served for the first time, with a power cut before, during and after the start.
 
 use crate::power_cut::rig::{LOST, TARGET, after_the_cut, identity, kill, log_in, seeds};
 use anyhow::{Context, Result, bail, ensure};
@@ -12,24 +12,24 @@ use std::time::Duration;
 
 const SIZE: &str = "1M";
 const BLOCKS: u32 = 2048;
-/// A start makes fewer changes to the disk than this.
+/// Upper limit of the changes that a start makes to the disk.
 const CHANGES_MAX: u64 = 60;
 const TOOL_MAX: Duration = Duration::from_secs(20);
 
-/// Where the state is to lie.
+/// Location of the state.
 #[derive(Clone, Copy, Debug)]
 enum State {
     BesideTheFile,
-    /// Below directories of which none is there yet; the file is in another one.
+    /// Below directories that do not exist yet; the file is in another one.
     Below(&'static str),
 }
 
 const STATES: [State; 2] = [State::BesideTheFile, State::Below("var/lib/lunar")];
 
-/// The directory of a file whose state lies elsewhere: no sync for the state's sake keeps its name.
+/// Directory of a file whose state lies elsewhere: no sync of the state makes its name durable.
 const APART: &str = "disks";
 
-/// A disk with nothing on it but that directory.
+/// Mounts an empty disk with that directory only.
 fn empty(name: &str) -> Result<PowerCutDisk> {
     let disk = PowerCutDisk::mount(name)?;
     std::fs::create_dir(disk.path(APART))?;
@@ -50,7 +50,7 @@ fn serve(disk: &PowerCutDisk, state: State, more: &[&str]) -> Result<Lunar> {
     }
 }
 
-/// The disk is there, with its size, and who it is.
+/// Checks that the disk exists with its size, and returns its identity.
 fn known_by(lunar: &Lunar) -> Result<Vec<u8>> {
     let mut raw = log_in(lunar, 1)?;
     let capacity = raw.execute(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8)?.1;
@@ -59,7 +59,7 @@ fn known_by(lunar: &Lunar) -> Result<Vec<u8>> {
 }
 
 /// Cuts the power with some seeds, one after the other from the same moment, and starts again
-/// without a size: a disk that is gone is not made anew.
+/// without a size, so that a lost disk is not created again.
 fn cut_and_check(disk: &PowerCutDisk, state: State, same: &[u8]) -> Result<()> {
     let moment = disk.volume();
     for seed in seeds(3) {
@@ -72,8 +72,8 @@ fn cut_and_check(disk: &PowerCutDisk, state: State, same: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Goal: a disk that was served once, before anything was written to it, is there after a power
-/// cut and is the same one to initiators.
+/// Goal: a disk that was served once, without a write, exists after a power cut and has the same
+/// identity for initiators.
 #[test]
 fn a_new_disk_is_kept_when_it_is_served() -> Result<()> {
     for state in STATES {
@@ -87,8 +87,7 @@ fn a_new_disk_is_kept_when_it_is_served() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a power cut at any moment of the first start leaves nothing that a second one stumbles
-/// over.
+/// Goal: a power cut at any moment of the first start leaves nothing that makes a second one fail.
 #[test]
 fn a_first_start_that_is_cut_short_does_not_hinder_the_next() -> Result<()> {
     let state = State::Below("var/lib/lunar");
@@ -111,9 +110,10 @@ fn a_first_start_that_is_cut_short_does_not_hinder_the_next() -> Result<()> {
     bail!("a start makes more than {CHANGES_MAX} changes")
 }
 
-/// Goal: what a start finds is not taken for durable: the process that made it may have been
-/// killed before its sync. Method: the first start ends at each of its changes, as by SIGKILL: what
-/// it did stays, unsynced. A second one serves; then the power is cut.
+/// Goal: a start does not take existing files for durable: the process that made them may have been
+/// killed before its sync.
+/// Method: the first start ends at each of its changes, as by SIGKILL: its changes stay, unsynced.
+/// A second one serves; then the power is cut.
 #[test]
 fn what_a_killed_start_left_is_made_durable_by_the_next() -> Result<()> {
     for state in STATES {
@@ -121,7 +121,7 @@ fn what_a_killed_start_left_is_made_durable_by_the_next() -> Result<()> {
             let disk = empty("power-twice")?;
             disk.freeze_after(changes);
             let whole = serve(&disk, state, &["--size", SIZE]).is_ok();
-            // Without a cut: the process is gone, and all that it did is there to be seen.
+            // Without a cut: the process is gone, and all its changes are visible.
             disk.heal();
             let lunar = serve(&disk, state, &["--size", SIZE])?;
             let same = known_by(&lunar)?;
@@ -143,7 +143,7 @@ fn what_a_killed_start_left_is_made_durable_by_the_next() -> Result<()> {
     Ok(())
 }
 
-/// A disk that writes back, and one block on it that was written and not synced.
+/// Starts a server of a write-back disk, and writes one block without a sync.
 fn written_back(disk: &PowerCutDisk) -> Result<Lunar> {
     let options = ["--size", SIZE, "--cache", "write-back"];
     let lunar = serve(disk, State::BesideTheFile, &options)?;
@@ -157,7 +157,8 @@ fn check_block(raw: &mut Raw, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Goal: SIGTERM of a disk that writes back: exit status 0 means that all is on the disk.
+/// Goal: after SIGTERM of a server with a write-back disk, exit status 0 means that all data is on
+/// the disk.
 #[test]
 fn an_orderly_end_syncs() -> Result<()> {
     let disk = PowerCutDisk::mount("power-end")?;
@@ -172,8 +173,8 @@ fn an_orderly_end_syncs() -> Result<()> {
     Ok(())
 }
 
-/// Goal: `lunar write` that exits with 0 has made durable what it wrote, also to a LUN that writes
-/// back, and to a file of its own machine.
+/// Goal: `lunar write` that exits with 0 has made its data durable, also on a write-back LUN, and
+/// in a file of its own machine.
 #[test]
 fn lunar_write_syncs() -> Result<()> {
     let disk = PowerCutDisk::mount("power-tool")?;
@@ -198,8 +199,8 @@ fn lunar_write_syncs() -> Result<()> {
     Ok(())
 }
 
-/// Goal: what `lunar copy` says is copied is there after a cut: on a LUN that writes back, and in a
-/// file that it made, name and size included.
+/// Goal: data that `lunar copy` reports as copied is there after a cut: on a write-back LUN, and in
+/// a file that it made, name and size included.
 #[test]
 fn lunar_copy_syncs() -> Result<()> {
     const SOURCE_BYTES: usize = 1 << 20;

@@ -18,7 +18,7 @@ const PREEMPT_AND_ABORT: u8 = 5;
 const REGISTER_AND_IGNORE: u8 = 6;
 pub const EXCLUSIVE_ACCESS: u8 = 3;
 const CONFLICT: u8 = 0x18;
-/// Saving the state makes fewer changes to the disk than this.
+/// Upper limit of the changes to the disk while the state is saved.
 const CHANGES_MAX: u64 = 20;
 
 pub fn serve(disk: &PowerCutDisk, more: &[&str]) -> Result<Lunar> {
@@ -26,7 +26,7 @@ pub fn serve(disk: &PowerCutDisk, more: &[&str]) -> Result<Lunar> {
     Lunar::serve(&[&[file.as_str(), "--size", SIZE, "--name", TARGET], more].concat())
 }
 
-/// PERSISTENT RESERVE OUT with APTPL; its status.
+/// Sends PERSISTENT RESERVE OUT with APTPL; returns its status.
 pub fn out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2]) -> Result<u8> {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
     list.extend_from_slice(&[0, 0, 0, 0, 0x01, 0, 0, 0]);
@@ -40,7 +40,7 @@ pub fn must_out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2]) -> Result<(
     Ok(())
 }
 
-/// The registered keys.
+/// Returns the registered keys.
 pub fn keys(raw: &mut Raw) -> Result<Vec<u64>> {
     let (status, data) = raw.execute(&[0x5e, 0, 0, 0, 0, 0, 0, 2, 0, 0], 512)?;
     ensure!(status == 0, "READ KEYS: status {status:#x}");
@@ -48,14 +48,14 @@ pub fn keys(raw: &mut Raw) -> Result<Vec<u64>> {
     Ok(keys.map(|key| key.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))).collect())
 }
 
-/// Another initiator is kept out.
+/// True if another initiator gets a reservation conflict.
 pub fn is_reserved(lunar: &Lunar) -> Result<bool> {
     let read = log_in(lunar, 3)?.execute(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], 4096)?;
     Ok(read.0 == CONFLICT)
 }
 
-/// Goal: a reservation with APTPL that was acknowledged holds after a power cut; one that was
-/// never made does not hold.
+/// Goal: a reservation with APTPL that was acknowledged holds after a power cut; a reservation that
+/// was never made does not.
 #[test]
 fn reservations_are_kept() -> Result<()> {
     let disk = PowerCutDisk::mount("power-reserve")?;
@@ -87,8 +87,8 @@ fn reservations_are_kept() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a change of the reservations that the power cuts short is made or not, as a whole; and
-/// what a start shows of one that a kill cut short is there after a power cut.
+/// Goal: a change of the reservations during a power cut is made as a whole or not at all; and the
+/// state that a start shows after a kill is there after a power cut.
 #[test]
 fn a_change_of_reservations_is_made_whole_or_not() -> Result<()> {
     for changes in 0..CHANGES_MAX {
@@ -113,7 +113,7 @@ fn a_change_of_reservations_is_made_whole_or_not() -> Result<()> {
         if made {
             return Ok(());
         }
-        // Killed without a cut, looked at, and cut then.
+        // Killed without a cut, checked, and cut then.
         disk.go_on_from(moment);
         let lunar = serve(&disk, &[])?;
         let shown = keys(&mut log_in(&lunar, 1)?)?;
@@ -128,14 +128,13 @@ fn a_change_of_reservations_is_made_whole_or_not() -> Result<()> {
     anyhow::bail!("a change of the state makes more than {CHANGES_MAX} changes of the disk")
 }
 
-/// Registers with a disk whose state directory was removed, and `then` has happened; the
-/// registration is kept.
+/// Removes the state directory, runs `then`, registers, and checks that the registration is kept.
 fn registers_after_removal(name: &str, then: impl Fn(&PowerCutDisk) -> Result<()>) -> Result<()> {
     let disk = PowerCutDisk::mount(name)?;
     let lunar = serve(&disk, &[])?;
     let mut one = log_in(&lunar, 1)?;
     let state = disk.path("disk.img.lunar");
-    // Should the server make something anew meanwhile, the folder is not empty at the first try.
+    // If the server creates a file meanwhile, the folder is not empty at the first try.
     while let Err(error) = std::fs::remove_dir_all(&state) {
         ensure!(error.kind() == std::io::ErrorKind::DirectoryNotEmpty, "{state}: {error}");
     }
@@ -147,15 +146,15 @@ fn registers_after_removal(name: &str, then: impl Fn(&PowerCutDisk) -> Result<()
     Ok(())
 }
 
-/// Goal: where somebody has removed the state of a disk that is served, a reservation that is
-/// acknowledged is kept all the same.
+/// Goal: if the state of a served disk was removed, a reservation that is acknowledged afterwards
+/// is still kept.
 #[test]
 fn a_state_directory_that_was_removed_is_made_anew() -> Result<()> {
     registers_after_removal("power-removed", |_| Ok(()))
 }
 
-/// Goal: the same where the directory is there again already, but nobody has made it durable: the
-/// API's socket brings it back.
+/// Goal: the reservation is also kept if the directory exists again but was not made durable, as
+/// when the API's socket creates it.
 #[test]
 fn a_state_directory_that_came_back_is_made_durable() -> Result<()> {
     registers_after_removal("power-came-back", |disk| {
@@ -168,8 +167,8 @@ fn a_state_directory_that_came_back_is_made_durable() -> Result<()> {
     })
 }
 
-/// Goal: the identity of a disk is kept also in a directory that somebody else has made, with
-/// something in it, and not made durable.
+/// Goal: the identity of a disk is also kept in a directory that another program has made, with a
+/// file in it, and not made durable.
 #[test]
 fn an_identity_in_a_directory_of_others_is_kept() -> Result<()> {
     let disk = PowerCutDisk::mount("power-of-others")?;
@@ -185,8 +184,9 @@ fn an_identity_in_a_directory_of_others_is_kept() -> Result<()> {
     Ok(())
 }
 
-/// Goal: SANITIZE with EXIT FAILURE MODE that is acknowledged holds after a power cut: the unit
-/// is of use. Method: an operation that fails for want of room, with AUSE.
+/// Goal: SANITIZE with EXIT FAILURE MODE that is acknowledged holds after a power cut: the unit is
+/// usable.
+/// Method: an operation that fails for lack of space, with AUSE.
 #[test]
 fn a_failure_that_was_left_stays_left() -> Result<()> {
     let disk = PowerCutDisk::mount("power-failed")?;
@@ -210,8 +210,9 @@ fn a_failure_that_was_left_stays_left() -> Result<()> {
     Ok(())
 }
 
-/// Goal: also a unit whose UUID stands in a configuration, so that none is kept for it, has its
-/// reservations after a power cut. Method: a state directory below others that are not there.
+/// Goal: a unit whose UUID is in a configuration, so that none is saved for it, also keeps its
+/// reservations over a power cut.
+/// Method: a state directory below directories that do not exist.
 #[test]
 fn a_unit_with_a_uuid_keeps_its_state() -> Result<()> {
     let disk = PowerCutDisk::mount("power-uuid")?;
@@ -239,19 +240,19 @@ fn a_unit_with_a_uuid_keeps_its_state() -> Result<()> {
     Ok(())
 }
 
-/// What erases a disk, as the command, its list, and what every block holds after.
+/// Returns the commands that erase a disk: the CDB, its list, and the content of every block after.
 fn erasures() -> [(&'static str, [u8; 10], Vec<u8>, u8); 3] {
     let sanitize = |action: u8, list: u8| [0x48, action, 0, 0, 0, 0, 0, 0, list, 0];
     [
         ("OVERWRITE", sanitize(0x01, 5), vec![1, 0, 0, 1, 0xa5], 0xa5),
         ("BLOCK ERASE", sanitize(0x02, 0), vec![], 0),
-        // FORMAT UNIT has six bytes; what follows is not sent.
+        // FORMAT UNIT has six bytes; the rest is not sent.
         ("FORMAT UNIT", [0x04, 0, 0, 0, 0, 0, 0, 0, 0, 0], vec![], 0),
     ]
 }
 
-/// Goal: after GOOD no block is found as it was before, whatever a power cut does: neither when
-/// the operation is over nor when it has only begun (IMMED), for then the next start does it.
+/// Goal: after GOOD no block has its old content after any power cut: neither when the operation is
+/// over nor when it has only begun (IMMED), since the next start completes it.
 #[test]
 fn what_was_erased_stays_erased() -> Result<()> {
     for (name, cdb, list, byte) in erasures() {
@@ -267,7 +268,7 @@ fn what_was_erased_stays_erased() -> Result<()> {
     Ok(())
 }
 
-/// A session, once what the last run did not end is over.
+/// Opens a session, after an operation that the last run did not complete is over.
 pub fn ready(lunar: &Lunar) -> Result<Raw> {
     let mut raw = log_in(lunar, 1)?;
     let began = Instant::now();
@@ -278,8 +279,8 @@ pub fn ready(lunar: &Lunar) -> Result<Raw> {
     Ok(raw)
 }
 
-/// Goal: what is written once the disk was erased is not erased by the next start: that the
-/// operation is over was durable before the first command.
+/// Goal: data written after the disk was erased is not erased by the next start: the end of the
+/// operation was durable before the first command.
 #[test]
 fn what_is_written_after_an_erasure_stays() -> Result<()> {
     let disk = PowerCutDisk::mount("power-erased")?;

@@ -1,4 +1,4 @@
-//! Our initiator, in this process, with what `lunar bench` is made of.
+//! Our initiator in this process, made of the parts of `lunar bench`.
 
 use super::Turn;
 use crate::bench::cores::{self, CLIENT_CORE};
@@ -13,9 +13,9 @@ use lunar_load::{Latency, Outcome, Pace, Work};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One thread asks over all sessions and connections: on the client's core, or where the scheduler
-/// puts it if the cores are shared. With a second one it would be the client that is measured,
-/// whose threads then take turns on cores that the target needs.
+/// Runs one turn with one thread for all sessions and connections, on the client's core, or where
+/// the scheduler puts it if the cores are shared. With a second thread the client would be
+/// measured, whose threads then compete for cores that the target needs.
 ///
 /// # Errors
 /// The target refuses a login or a request.
@@ -33,7 +33,7 @@ async fn ask(turn: &Turn<'_>) -> Result<Sample> {
     let url: Url = turn.portal.url.parse()?;
     let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
     options.connections = turn.lane.connections;
-    // What is lost is a fault here, not a wait.
+    // A lost connection is an error here, not a delay.
     options.recovery_seconds = 0;
     if turn.lane.digests {
         options.header_digest = vec![Digest::Crc32c];

@@ -1,4 +1,4 @@
-//! Debian's iscsi-perf: it reads, and prints rates.
+//! Debian's iscsi-perf: reads only, prints rates.
 
 use super::Turn;
 use crate::bench::cores::CLIENT_CORE;
@@ -10,17 +10,17 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What blocks iscsi-perf counts in: all contestants serve blocks of this size.
+/// Block size that iscsi-perf counts in: all contestants serve blocks of this size.
 const BLOCK_BYTES: u32 = 512;
-/// How often its processor time is looked at; the last look before it ends counts.
+/// Interval at which its processor time is read; the last reading before it ends counts.
 const LOOK: Duration = Duration::from_millis(20);
-/// What it may take beyond its time.
+/// Time that it may take beyond its measured time.
 const OVERTIME: Duration = Duration::from_secs(30);
 
-/// One turn: it has no warm-up and runs for whole seconds, so the second value is 1.
+/// Runs one turn: iscsi-perf has no warm-up and runs for whole seconds, so the second value is 1.
 ///
 /// # Errors
-/// It fails, or prints what is not understood.
+/// The program fails, or prints text that cannot be parsed.
 pub fn turn(turn: &Turn<'_>) -> Result<(Sample, f64)> {
     let seconds = turn.times.measured.as_secs_f64().ceil().max(1.0);
     let core = (!turn.cell.is_shared).then_some(CLIENT_CORE);
@@ -50,17 +50,17 @@ pub fn turn(turn: &Turn<'_>) -> Result<(Sample, f64)> {
         client_busy: busy,
         ..Sample::default()
     };
-    // The processor time of the target is that of whole seconds.
+    // The processor time of the target covers whole seconds.
     Ok((sample, seconds / turn.times.measured.as_secs_f64()))
 }
 
-/// Its own process group and no terminal: nothing that it could ask.
+/// Runs the program in its own process group and without a terminal, so that it cannot prompt.
 fn in_lines(mut command: Command) -> Command {
     command.stdin(Stdio::null());
     command
 }
 
-/// Waits until it has ended; how busy it was.
+/// Waits until the program has ended; returns its processor use.
 fn watch(mut child: Child, most: Duration) -> Result<(Child, Option<f64>)> {
     let (begun, owner) = (Instant::now(), Owner { pid: child.id() });
     let mut busy = None;
@@ -76,7 +76,8 @@ fn watch(mut child: Child, most: Duration) -> Result<(Child, Option<f64>)> {
     Ok((child, busy))
 }
 
-/// The last average that it printed: `iops average 55220 (215 MB/s)`, after carriage returns.
+/// Parses the last average that it printed: `iops average 55220 (215 MB/s)`, after carriage
+/// returns.
 fn average(text: &str) -> Option<f64> {
     let (_, last) = text.rsplit_once("iops average ")?;
     last.split_whitespace().next()?.parse().ok().filter(|iops| *iops > 0.0)
@@ -86,8 +87,7 @@ fn average(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Goal: of all that iscsi-perf prints, the average at the end is taken, and nothing is made
-    /// of what is none.
+    /// Goal: the last average in the output of iscsi-perf is used, and other text yields none.
     #[test]
     fn the_last_average_counts() {
         let text = "will run for 2 seconds.\n\n\r00:00:01 - lba 115626, iops current 70264 (274 \

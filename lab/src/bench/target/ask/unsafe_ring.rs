@@ -1,6 +1,6 @@
 //! The ceiling of direct I/O: io_uring on the file itself, without any target.
 //!
-//! `unsafe`: the kernel writes to buffers that it is told of by address.
+//! `unsafe`: the kernel writes to buffers that are passed by address.
 
 use super::Turn;
 use crate::bench::cores::{self, CLIENT_CORE};
@@ -16,10 +16,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What `O_DIRECT` wants of addresses, on any disk of today.
+/// Alignment of addresses that `O_DIRECT` requires, on any disk of today.
 const ALIGNMENT: usize = 4096;
 
-/// Random reads with the depth of the cell, from the client's core.
+/// Runs random reads with the depth of the cell, from the client's core.
 ///
 /// # Errors
 /// The kernel refuses io_uring, the file system `O_DIRECT`, or a read fails.
@@ -37,7 +37,7 @@ pub fn turn(turn: &Turn<'_>, path: &Path) -> Result<Sample> {
 struct Reader<'a> {
     ring: IoUring,
     file: &'a File,
-    /// The kernel writes here until the last read has completed.
+    /// Buffer that the kernel writes to until the last read has completed.
     buffer: Vec<u8>,
     /// The aligned part of the buffer.
     aligned: *mut u8,
@@ -47,7 +47,7 @@ struct Reader<'a> {
     under_way: usize,
 }
 
-/// Places of reads (SplitMix64; Steele, Lea, Flood 2014), as in crates/lunar-load.
+/// Random offsets of reads (SplitMix64; Steele, Lea, Flood 2014), as in crates/lunar-load.
 struct Places(u64);
 
 impl Places {
@@ -87,10 +87,10 @@ impl<'a> Reader<'a> {
         let spent = lunar_load::processor_time();
         let mut latency = Latency::default();
         let measured = self.until(from, to, &mut latency);
-        // Whatever happened: no read may go on into memory that is given back.
+        // After any result: no read may continue into memory that is freed.
         let drained = self.drain();
         if drained.is_err() {
-            // Reads may still go on: their memory is never given back.
+            // Reads may still be under way: their memory is never freed.
             std::mem::forget(std::mem::take(&mut self.buffer));
         }
         measured.and(drained)?;
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What has completed: its slot, and its result.
+    /// Returns the completed reads: slot and result.
     fn completed(&mut self) -> Vec<(usize, i32)> {
         let queue = self.ring.completion();
         let done: Vec<_> = queue.map(|one| (one.user_data() as usize, one.result())).collect();
@@ -166,9 +166,9 @@ impl<'a> Reader<'a> {
             .user_data(slot as u64);
         self.begun[slot] = Instant::now();
         // SAFETY: `into` is `io_bytes` bytes of `buffer` (a part for each slot, behind the
-        // alignment), which is never resized or looked at, and which no other read uses: a slot
-        // begins anew only when its read has completed. Buffer and file outlive the read: `run`
-        // drains the ring before either goes, and leaks the buffer if it cannot.
+        // alignment), which is never resized or read, and which no other read uses: a slot starts
+        // again only when its read has completed. Buffer and file outlive the read: `run` drains
+        // the ring before either is dropped, and leaks the buffer if it cannot.
         let pushed = unsafe { self.ring.submission().push(&read) };
         pushed.context("the ring is full")?;
         self.under_way += 1;
@@ -184,8 +184,8 @@ mod tests {
     use crate::bench::target::cells::{CELLS, RING};
     use crate::bench::target::serve::Portal;
 
-    /// Goal: the ring reads a file, or says that it may not; nothing else is told. Method: for as
-    /// long as it takes until a read ends in time, on a machine that may be busy.
+    /// Goal: the ring reads a file, or reports that it is not permitted; any other error fails.
+    /// Method: repeats until a read ends in time, on a machine that may be busy.
     #[test]
     fn a_file_is_read() {
         let cell = CELLS.iter().find(|cell| cell.lanes.contains(&RING)).unwrap();

@@ -1,4 +1,4 @@
-//! perf: it samples a process, and prints the stacks.
+//! Runs perf, which samples a process and prints the stacks.
 
 use crate::bench::files::TemporaryFolder;
 use crate::bench::flame;
@@ -8,16 +8,16 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// Samples a second of each core: a prime, so that nothing regular keeps step with it.
+/// Samples a second of each core: a prime, so that no periodic work keeps step with it.
 const SAMPLES: &str = "997";
-/// The binary has no frame pointers, so the tables for unwinding are used, on a copy of the stack.
-/// 8 KiB are too little: the driver of a connection alone has more on it.
+/// Method of unwinding. The binary has no frame pointers, so the tables for unwinding are used, on
+/// a copy of the stack. 8 KiB are too little: the driver of a connection alone uses more.
 const STACKS: &str = "dwarf,16384";
 
-/// Whether it is installed.
+/// Checks that perf is installed.
 ///
 /// # Errors
-/// It is not.
+/// perf is not installed.
 pub fn is_there() -> Result<()> {
     let output = Command::new("perf").arg("--version").stdin(Stdio::null()).output();
     let is_there = output.is_ok_and(|output| output.status.success());
@@ -25,14 +25,14 @@ pub fn is_there() -> Result<()> {
     Ok(())
 }
 
-/// Samples a process for so long; what `perf script` prints of it.
+/// Samples a process for this time; returns the output of `perf script`.
 ///
 /// # Errors
 /// The system refuses (`/proc/sys/kernel/perf_event_paranoid`), or there is no room.
 pub fn script(pid: u32, core: Option<u16>, time: Duration) -> Result<String> {
     let folder = TemporaryFolder::new("perf")?;
     let data = folder.path("data");
-    // Without what it would learn of programs and keep in the home folder.
+    // Disables the cache of binaries that perf would keep in the home folder.
     let mut record = perf(core, &["record", "--quiet", "--no-buildid-cache", "-F", SAMPLES]);
     record.args(["-g", "--call-graph", STACKS, "-p", &pid.to_string(), "-o"]).arg(&data);
     record.args(["--", "sleep", &time.as_secs_f64().to_string()]);
@@ -44,7 +44,7 @@ pub fn script(pid: u32, core: Option<u16>, time: Duration) -> Result<String> {
 
 fn perf(core: Option<u16>, arguments: &[&str]) -> Command {
     let mut command = server::pinned(core, Path::new("perf"));
-    // It would ask a server for the names of functions, and read settings of its own.
+    // perf would otherwise query a server for the names of functions, and read settings of its own.
     command.args(arguments).env_remove("DEBUGINFOD_URLS").env("PERF_CONFIG", "/dev/null");
     command.stdin(Stdio::null());
     command
@@ -57,7 +57,7 @@ fn told(output: Output, what: &str) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// The first line that says something.
+/// Returns the first line that contains a reason.
 fn reason(said: &str) -> &str {
     let says = |line: &&str| !line.is_empty() && *line != "Error:";
     said.lines().map(str::trim).find(says).unwrap_or("it says nothing")
@@ -67,7 +67,7 @@ fn reason(said: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Goal: of what perf says when it is refused, the line that tells why is kept.
+    /// Goal: of perf's error output, the line with the reason is kept.
     #[test]
     fn refusals_are_told() {
         let said = "Error:\nAccess to performance monitoring and observability operations is \
