@@ -51,20 +51,19 @@ const THREADS: RunningLimits = RunningLimits { owners_max: 32, shared_max: 30 };
 const ALL_THREADS_MAX: usize = 1024;
 static ALL_THREADS: ThreadBudget = ThreadBudget::new(ALL_THREADS_MAX);
 
-/// Slots for jobs of all devices that take processor time in the kernel: more jobs at a time would
-/// take the processor from the cores.
+/// Slots for CPU-bound jobs of all devices: more jobs at a time would take the processor from the
+/// cores.
 static COMPUTING: LazyLock<ComputingSlots> = LazyLock::new(ComputingSlots::of_machine);
 
 /// Maximum number of maps of one device that are made at a time.
 const DEVICE_MAPS_MAX: usize = 1;
 
-/// Maximum number of jobs of one device that deallocate or zero at a time. The kernel takes
-/// processor time for them under a lock of the file, which admits one: the threads of others would
-/// spin.
+/// Maximum number of jobs of one device that deallocate or zero at a time. The kernel works on them
+/// under a lock of the file that admits one job at a time: further threads would spin.
 const DEVICE_CLEARS_MAX: usize = 1;
 
-/// Maximum number of writes into the page cache of one file at a time, of those that are long or
-/// left to workers. The kernel has a lock for each file that admits one: the threads of others
+/// Maximum number of writes into the page cache of one file at a time, not counting short inline
+/// writes. The kernel has a lock for each file that admits one write at a time: further threads
 /// would spin.
 const FILE_WRITES_MAX: usize = 1;
 
@@ -204,7 +203,7 @@ impl FileDevice {
         done.unwrap_or_else(|lost| Err(self.lost(range).because(lost)))
     }
 
-    /// Runs a transfer that takes processor time on a worker, within the limit of all devices.
+    /// Runs a CPU-bound transfer on a worker, within the limit of all devices.
     async fn computing<T: Send + 'static>(
         &self,
         range: BlockRange,

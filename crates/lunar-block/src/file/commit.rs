@@ -18,9 +18,9 @@ type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
 
 /// Makes written data durable. A sync that *begins* after a write returned covers the write, so all
 /// requests that arrive while one sync runs are served together by the next sync. That sync begins
-/// once as many requests have arrived as the previous one served, or after a part of a sync's time.
-/// Without this wait, a client with a constant number of writes in flight would fall into two
-/// halves that wait for each other's syncs.
+/// once as many requests wait as the previous sync served or left waiting, or after a part of a
+/// sync's time. Without this wait, a client with a constant number of writes in flight would fall
+/// into two halves that wait for each other's syncs.
 ///
 /// After a failed sync nothing is durable: the kernel may have dropped the pages that it could not
 /// write, and may report success the next time. The failure is therefore remembered until an

@@ -29,9 +29,9 @@ thread_local! {
     static HERE: RefCell<Option<Rc<Ring>>> = const { RefCell::new(None) };
 }
 
-/// Runs `main` on a thread that has a ring meanwhile. Files that were opened for it
-/// ([`io_uring`](crate::FileOptions::io_uring)) are read and written through the ring when their
-/// futures are polled on this thread, within `main` or in other tasks.
+/// Runs `main` on a thread with a ring that lasts as long as `main` runs. Files that were opened
+/// for it ([`io_uring`](crate::FileOptions::io_uring)) are read and written through the ring when
+/// their futures are polled on this thread, within `main` or in other tasks.
 ///
 /// The ring is created when it is first needed. If that fails, and on other threads, workers do the
 /// transfers. At the end, transfers that have begun are waited for, for a second at most; memory,

@@ -627,8 +627,9 @@ fn recovered() {
     block_on(device.flush()).unwrap();
 }
 
-/// Goal: a recovery hides no failure from the requests concerned, neither a needless one nor a
-/// second one during the first. Method: every sync fails except that of the first recovery.
+/// Goal: a recovery hides no failure from the requests concerned, neither a needless recovery nor a
+/// second one beside the first. Method: the sync of a needless recovery fails; then, of two
+/// recoveries at once, that of the first succeeds and that of the second fails.
 #[test]
 fn a_recovery_hides_no_failure() {
     use std::sync::Mutex;

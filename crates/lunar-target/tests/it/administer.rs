@@ -73,8 +73,7 @@ fn set_groups(raw: &mut Raw, lun: u8) -> u16 {
     check(raw, lun, &SET_GROUPS, &GROUPS)
 }
 
-/// Returns commands that affect all users of the unit, with their lists, and commands that undo
-/// their effects.
+/// Returns commands that affect all users of the unit, with their lists.
 fn restricted() -> Vec<(Vec<u8>, Vec<u8>)> {
     let (protect_on, list) = protect(true);
     vec![

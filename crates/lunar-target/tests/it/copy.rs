@@ -496,7 +496,7 @@ fn a_running_copy_is_fenced_off() {
     to.release();
     let answer = match early {
         Answer::Silence => answer_to(&mut other, preempt),
-        // On a busy machine it was too late to observe the wait.
+        // On a busy machine the wait for the piece may already have ended.
         Answer::Pdu(early) => {
             assert!(waited >= HANGING_COPY_WAIT, "a piece may still be written: {waited:?}");
             early

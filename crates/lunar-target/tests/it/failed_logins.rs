@@ -146,7 +146,7 @@ fn others_do_not_wait() {
 }
 
 /// Goal: a flood from one address has a limited number of waiting logins; further ones are refused
-/// at once as temporary. The server stops while some wait.
+/// at once with status 0301h, service unavailable. The server stops while some wait.
 #[test]
 fn a_flood_does_not_pile_up() {
     let rig = rig_that_makes_wait();
@@ -160,7 +160,7 @@ fn a_flood_does_not_pile_up() {
     rig.ends_well();
 }
 
-/// Fault: the waiting logins of an address were the first ones to arrive. While other peers tried
+/// Fault: the first logins to arrive took all waiting places of an address. While other peers tried
 /// out secrets in a loop, from the same host or behind the same NAT, a login with the right secret
 /// was refused each time. Method: twice as many logins as there are places come before it, and as
 /// many after it, each under another name without a credential of its own.
@@ -185,8 +185,8 @@ fn a_flood_refuses_no_configured_name() {
     rig.ends_well();
 }
 
-/// Polls all connections in turn until `wanted` were refused as temporary, and once more; returns
-/// their number.
+/// Polls all connections in turn until `wanted` were refused with 0301h, and once more; returns the
+/// number of refusals.
 fn await_refusals(all: &mut [Raw], wanted: usize) -> usize {
     let end = Instant::now() + PATIENCE;
     let mut refused = vec![false; all.len()];

@@ -107,10 +107,9 @@ fn reserve_list(keys: [u64; 2]) -> Vec<u8> {
     list
 }
 
-/// Goal: PREEMPT AND ABORT and a command that waits for it do not wait for each other, nor do
-/// PREEMPT AND ABORT and its victim. Method: while the parameter list is on its way, an ORDERED
-/// command of the victim is answered, and one of the session of the PREEMPT AND ABORT waits behind
-/// it.
+/// Goal: PREEMPT AND ABORT does not wait for a command that is queued behind it, and does not delay
+/// its victim. Method: while the parameter list is on its way, an ORDERED command of the victim is
+/// answered, and one of the session of the PREEMPT AND ABORT waits behind it.
 #[test]
 fn preempt_and_abort_and_those_behind_it() {
     let rig = Rig::new();

@@ -188,7 +188,7 @@ fn what_is_over_holds_no_place() {
             raw
         })
         .collect();
-    // Counted before the reply was sent.
+    // A place is released before the Logout Response is sent.
     assert!(rig.server().connections() <= 4, "{}", rig.server().connections());
     drop(over);
     rig.ends_well();

@@ -76,8 +76,9 @@ fn a_read_holds_what_will_be_sent() {
     rig.ends_well();
 }
 
-/// Goal: other replies that are cut to the expected length do not keep all of their data. Method:
-/// REPORT SUPPORTED OPERATION CODES with a long allocation length, of which one byte is expected.
+/// Goal: a reply that is built in memory and cut to the expected length does not keep all of its
+/// data. Method: REPORT SUPPORTED OPERATION CODES with a long allocation length, of which one byte
+/// is expected.
 #[test]
 fn replies_are_counted_as_they_are_sent() {
     let rig = Rig::new();

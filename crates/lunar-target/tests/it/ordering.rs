@@ -100,8 +100,9 @@ fn a_withheld_write_holds_up_its_own_nexus_only() {
     rig.ends_well();
 }
 
-/// Goal: a nexus that is excluded by a reservation delays none of those that hold it. Found: a
-/// PERSISTENT RESERVE OUT, which no reservation refuses, did so if its 24 bytes never came.
+/// Goal: a nexus that is excluded by a reservation delays no nexus that the reservation admits.
+/// Found: a PERSISTENT RESERVE OUT, which no reservation refuses, did so if its 24 bytes never
+/// came.
 #[test]
 fn a_fenced_nexus_stalls_nobody() {
     let rig = Rig::new();
