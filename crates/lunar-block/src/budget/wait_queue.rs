@@ -15,7 +15,7 @@ pub(super) struct WaitQueue {
     next_sequence: u64,
     by_owner: BTreeMap<OwnerAddress, OwnerRequests>,
     order: BTreeSet<(QueueKey, OwnerAddress)>,
-    /// The owner whose position was updated last by [`renew_some`](Self::renew_some).
+    /// The owner whose position was updated last by [`WaitQueue::renew_some`].
     renewed: OwnerAddress,
 }
 

@@ -231,7 +231,6 @@ fn one_task_set_under_all_numbers() {
 /// the earlier one delivers it. Method: a WRITE comes over one connection and an ORDERED READ of
 /// its block over another, both ahead of their turn. The missing command comes over the second
 /// connection, which can deliver at once, while the first one has to be woken.
-/// learns at once that it is its turn, while the first one has to be woken.
 #[test]
 fn ordered_overtakes_nothing_that_is_delivered_elsewhere() {
     let rig = Rig::new();

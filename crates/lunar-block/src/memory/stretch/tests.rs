@@ -35,7 +35,6 @@ fn read(device: &MemoryDevice, range: BlockRange) -> Vec<u8> {
 /// for 16 polls of that connection, and so did all operations across a chunk boundary behind it:
 /// one session of WRITE ATOMIC with 64 of WRITE SAME left another host 24 of 9,100 requests per
 /// second. A resize held the fence from its beginning to its end.
-/// A resize held it from its beginning to its end.
 #[test]
 fn no_transfer_waits_for_the_next_piece_of_another_one() {
     const STRETCHES: u64 = 4;
