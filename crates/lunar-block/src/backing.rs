@@ -4,45 +4,46 @@ use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
 
-/// A backing file at one moment.
+/// The state of a backing file at one moment.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BackingState {
-    /// No name leads to the file any more: its data is gone once it is closed.
+    /// True when the file no longer has a name: its data is lost when it is closed.
     pub is_deleted: bool,
-    /// The present target of the path by which the disk was opened.
+    /// The current target of the path by which the disk was opened.
     pub path: BackingPath,
     /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// Size of the disk in bytes; a file that is longer is served up to here.
+    /// Size of the disk in bytes; a longer file is served only up to this size.
     pub disk_bytes: u64,
 }
 
-/// The present target of a backing file's path.
+/// The current target of a backing file's path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BackingPath {
-    /// The file that is open; also where that cannot be told.
+    /// The file that is open; also used if the target cannot be determined.
     Same,
-    /// Nothing.
+    /// The path leads to no file.
     Missing,
-    /// Another file.
+    /// The path leads to another file.
     Other,
 }
 
-/// Looks at the backing file of a disk; does not keep the disk open.
+/// Examines the backing file of a disk without keeping the disk open.
 pub trait BackingProbe: Debug + Send + Sync {
-    /// Looks. May block, for as long as the file system does not answer.
+    /// Returns the current state of the file. May block until the file system responds.
     ///
     /// # Errors
-    /// The file system does not know the file any more, or cannot read what it knows of it.
+    /// The file system no longer has the file, or cannot read its metadata.
     fn look(&self) -> io::Result<BackingState>;
 
-    /// Path by which other processes open the file, also when it is deleted: `/proc/PID/fd/N`.
+    /// Returns the path by which other processes can open the file, even if it is deleted:
+    /// `/proc/PID/fd/N`.
     fn open_path(&self) -> PathBuf;
 
-    /// Path that the file was opened by.
+    /// Returns the path by which the file was opened.
     fn path(&self) -> PathBuf;
 
-    /// Name that the file has now, if it was renamed and has one. May block, as
+    /// Returns the current name of the file if it was renamed and has a name. May block, as
     /// [`look`](Self::look).
     fn new_path(&self) -> Option<PathBuf>;
 }

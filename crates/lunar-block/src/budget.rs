@@ -1,12 +1,12 @@
-//! Memory that peers can cause: one limit for a process, shared out among those who cause it.
+//! A limit on the memory that peers can make a process use, shared fairly between them.
 //!
 //! A [`MemoryBudget`] counts every byte that is charged to it, from the allocation to the drop of
 //! the last share. Charges belong to an [`Account`]: one kind of memory of one [`MemoryOwner`],
 //! such as the read data of a connection. While less than half of the limit is in use, a request
-//! costs no more than the count of its account. Above that memory is scarce: an owner may hold at
-//! most as much as is still free (a dynamic threshold, Choudhury and Hahne 1998), so that some is
-//! always free for those that hold little, and requests that wait are served in the order of what
-//! their owners would hold with them, least first.
+//! costs no more than the count of its account. Above that, memory is scarce: an owner may hold at
+//! most as much as is still free (a dynamic threshold, Choudhury and Hahne 1998), so that some
+//! memory is always free for owners that hold little. Requests that wait are served in ascending
+//! order of the bytes that their owners would then hold.
 
 use crate::buffer::IdleMemory;
 use bytes::Bytes;
@@ -20,36 +20,38 @@ use wait_queue::{RequestId, WaitQueue};
 mod heap_trimmer;
 mod wait_queue;
 
-/// The part of the limit that only unconditional charges and small requests may use: 1/16. The
-/// charges are small and made by what has to go on when memory is short, such as the answer to a
-/// ping.
+/// Divisor for the part of the limit that only unconditional charges and small requests may use:
+/// 1/16. The charges are small and made by work that must continue when memory is short, such as
+/// the answer to a ping.
 const RESERVED_PART: usize = 16;
 
-/// The part of the limit that small requests leave to unconditional charges: 1/32.
+/// Divisor for the part of the limit that small requests leave to unconditional charges: 1/32.
 const RESERVED_OF_SMALL_PART: usize = 32;
 
-/// A request is small if its owner then holds no more than this part of the limit: 1/64. Where
-/// owners are many, it is half of an equal share, so that such an owner is not asked to give back.
+/// Divisor for the size of small requests: a request is small if its owner then holds at most 1/64
+/// of the limit. With many owners the bound is half of an equal share, so that an owner of small
+/// requests is not required to give memory back.
 const SMALL_PART: usize = 64;
 
-/// Memory is exhausted when less than this part of the limit is free: 1/8.
+/// Divisor for exhaustion: memory is exhausted when less than 1/8 of the limit is free.
 const EXHAUSTED_PART: usize = 8;
 
-/// An owner of less than this part of the limit is not asked to give back as long as owners are
-/// few: 1/512. Where others have taken all, what it holds would make no difference.
+/// Divisor for small owners: while owners are few, an owner of less than 1/512 of the limit is not
+/// required to give memory back, because its memory would make no difference.
 const LITTLE_PART: usize = 512;
 
-/// Owners are not asked to give back what is less than an equal share divided by this: however many
-/// they are, that is half of the limit at most.
+/// Divisor of an equal share: owners keep at least half of an equal share. However many owners
+/// there are, these parts together are at most half of the limit.
 const SHARE_PART: usize = 2;
 
-/// Owners that one release puts back because they hold more than when they were put there, at most.
+/// Maximum number of owners that one release moves back in the queue because they hold more than
+/// when they were queued.
 const GRANT_RENEWALS_MAX: usize = 16;
 
-/// Entries of dead accounts that a list may keep before they are removed.
+/// Number of entries of dead accounts that a list may keep before they are removed.
 const DEAD_ENTRIES_MAX: usize = 64;
 
-/// A limit on memory, and what is charged against it. Handles are cheap to clone and share one
+/// A limit on memory, and the memory charged against it. Handles are cheap to clone and share one
 /// count.
 #[derive(Clone)]
 pub struct MemoryBudget {
@@ -59,20 +61,20 @@ pub struct MemoryBudget {
 struct Shared {
     limit_bytes: usize,
     used_bytes: AtomicUsize,
-    /// Set above half of the limit, cleared below three eighths: those who follow it change their
-    /// ways seldom.
+    /// Set above half of the limit and cleared below three eighths: the hysteresis keeps changes
+    /// rare.
     scarce: AtomicBool,
-    /// Entries of the queue: while there are none, a release looks no further.
+    /// Number of queue entries; a release skips the queue when it is 0.
     waiting: AtomicUsize,
     queue: Mutex<WaitQueue>,
     accounts: Mutex<WeakList<Account>>,
     pools: Mutex<WeakList<IdleMemory>>,
     falls: FallWatch,
-    /// Owners that [`MemoryBudget::owner`] has made and that live.
+    /// Number of live owners that [`MemoryBudget::owner`] has created.
     owners: AtomicUsize,
 }
 
-/// What memory is used for.
+/// The use of a piece of memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MemoryKind {
     /// Data from disks to initiators, until the socket has taken it.
@@ -87,7 +89,7 @@ pub enum MemoryKind {
     Outbox,
     /// Socket buffers of the kernel that peers keep full.
     Socket,
-    /// Connections, and what is known of their commands.
+    /// Connections, and the state of their commands.
     Session,
     /// Traces of PDUs.
     Trace,
@@ -109,7 +111,7 @@ impl MemoryKind {
         Self::Api,
     ];
 
-    /// Its name in metrics and status.
+    /// Returns the name of the kind in metrics and status.
     pub const fn label(self) -> &'static str {
         match self {
             Self::DataIn => "data_in",
@@ -125,68 +127,71 @@ impl MemoryKind {
     }
 }
 
-/// Who is judged as one when memory is scarce, such as all connections of one initiator.
+/// A party whose memory counts as one when memory is scarce, such as all connections of one
+/// initiator.
 #[derive(Debug, Default)]
 pub struct MemoryOwner {
-    /// What its accounts hold, so that judging it costs the same however many it has.
+    /// Bytes that all accounts of the owner hold: one count, so that a check costs the same for any
+    /// number of accounts.
     held_bytes: AtomicUsize,
-    /// The budget that counts it among its owners.
+    /// The budget that counts this owner among its owners.
     counted_by: Option<MemoryBudget>,
 }
 
-/// Charges of one kind by one owner, whose count has them too.
+/// Charges of one kind by one owner. The bytes also count in the owner's total.
 pub(crate) struct Account {
     budget: MemoryBudget,
     owner: Arc<MemoryOwner>,
     kind: MemoryKind,
     held_bytes: AtomicUsize,
-    /// The pool that its buffers come from: here, so that a buffer has one share to count.
+    /// The pool of the account's buffers. It is kept here so that a buffer needs only one reference
+    /// count.
     pub(crate) idle: Arc<IdleMemory>,
 }
 
-/// What a budget counts.
+/// The counts of a budget.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct MemoryUsage {
     /// The limit.
     pub limit_bytes: usize,
-    /// All that is charged, idle memory of pools included.
+    /// Charged bytes, including idle memory of pools.
     pub used_bytes: usize,
-    /// Memory of pools that nobody uses at the moment. It gives way to any request.
+    /// Memory of pools that is not in use at the moment. It is freed when any request needs it.
     pub idle_bytes: usize,
-    /// What accounts hold, in the order of [`MemoryKind::ALL`].
+    /// Bytes that accounts hold, in the order of [`MemoryKind::ALL`].
     pub by_kind: [usize; MemoryKind::ALL.len()],
-    /// Requests that wait for memory.
+    /// Number of requests that wait for memory.
     pub waiting: usize,
 }
 
 impl MemoryUsage {
-    /// Each kind with what accounts hold of it.
+    /// Returns each kind with the bytes that accounts hold of it.
     pub fn kinds(&self) -> impl Iterator<Item = (MemoryKind, usize)> + '_ {
         MemoryKind::ALL.into_iter().zip(self.by_kind)
     }
 }
 
-/// Memory that was reserved and is not charged to an account yet; given back when dropped.
+/// Memory that is reserved but not charged to an account yet; released when dropped.
 pub(crate) struct Reservation {
     budget: MemoryBudget,
     bytes: usize,
 }
 
-/// Memory that was reserved for a request that waited: its owner holds it from the grant on,
-/// however late the request takes it.
+/// Memory that is reserved for a request that waited. It counts as held by the owner from the grant
+/// on, even before the request takes it.
 struct Grant {
     reservation: Reservation,
     owner: Arc<MemoryOwner>,
 }
 
-/// Removes the entry of a request that is given up.
+/// Removes the queue entry of a request when the request is dropped.
 struct QueueEntry<'a> {
     budget: &'a MemoryBudget,
     id: RequestId,
 }
 
 impl MemoryBudget {
-    /// A budget of `limit_bytes`.
+    /// Creates a budget of `limit_bytes`.
     pub fn new(limit_bytes: usize) -> Self {
         let shared = Shared {
             limit_bytes,
@@ -202,32 +207,32 @@ impl MemoryBudget {
         Self { shared: Arc::new(shared) }
     }
 
-    /// A budget that never refuses: for programs whose peers are chosen by their user.
+    /// Creates a budget that never refuses: for programs whose user chooses the peers.
     pub fn unlimited() -> Self {
         Self::new(usize::MAX)
     }
 
-    /// The limit.
+    /// Returns the limit.
     pub fn limit_bytes(&self) -> usize {
         self.shared.limit_bytes
     }
 
-    /// More than half of the limit is in use, or was and not much less is: what is not needed at
-    /// once should be given back.
+    /// Returns true when more than half of the limit is in use, and until less than three eighths
+    /// are. Memory that is not needed at once should then be given back.
     #[inline]
     pub fn is_scarce(&self) -> bool {
         self.shared.scarce.load(Relaxed)
     }
 
-    /// An owner that is counted among those who share the limit.
+    /// Creates an owner that counts among the owners that share the limit.
     pub fn owner(&self) -> Arc<MemoryOwner> {
         self.shared.owners.fetch_add(1, Relaxed);
         Arc::new(MemoryOwner { held_bytes: AtomicUsize::new(0), counted_by: Some(self.clone()) })
     }
 
-    /// Seven eighths of the limit are in use, and the owner holds more than is free, and more than
-    /// little; or requests have no memory left and the owner holds much for one of so many.
-    /// Requests of one owner alone do not come to that; unconditional charges may.
+    /// Returns true when more than seven eighths of the limit are in use and the owner holds more
+    /// than is free and more than a little, or when the budget is overdrawn by the owner. Requests
+    /// of one owner alone do not lead to this state; unconditional charges may.
     pub(crate) fn is_exhausted_by(&self, owner: &MemoryOwner) -> bool {
         let limit = self.shared.limit_bytes;
         let free = limit.saturating_sub(self.shared.used_bytes.load(Relaxed));
@@ -236,20 +241,20 @@ impl MemoryBudget {
                 || self.is_overdrawn_by(owner))
     }
 
-    /// More is in use than requests may use that are not small, and the owner holds more than half
-    /// of an equal share.
+    /// Returns true when more memory is in use than requests other than small ones may use, and the
+    /// owner holds more than half of an equal share.
     pub(crate) fn is_overdrawn_by(&self, owner: &MemoryOwner) -> bool {
         let limit = self.shared.limit_bytes;
         let usable = limit - limit / RESERVED_PART;
         self.shared.used_bytes.load(Relaxed) > usable && owner.held_bytes() > self.spared_bytes()
     }
 
-    /// Bytes that an owner is never asked to give back, however many owners there are.
+    /// Bytes that an owner is never required to give back: half of an equal share.
     fn spared_bytes(&self) -> usize {
         self.shared.limit_bytes / SHARE_PART / self.shared.owners.load(Relaxed).max(1)
     }
 
-    /// Memory in use has become `used` bytes.
+    /// Updates the state of the budget after memory in use has changed to `used` bytes.
     fn judge(&self, used: usize) {
         let limit = self.shared.limit_bytes;
         self.shared.falls.note(used, limit);
@@ -259,7 +264,7 @@ impl MemoryBudget {
         }
     }
 
-    /// What is used at the moment. Counts that change meanwhile may be missing.
+    /// Returns the current usage. Counts that change at the same time may be missing.
     pub fn usage(&self) -> MemoryUsage {
         let mut by_kind = [0; MemoryKind::ALL.len()];
         for account in lock(&self.shared.accounts).live() {
@@ -274,7 +279,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Memory is not scarce and no request waits: what is given back may be kept for later.
+    /// Returns true when memory is not scarce and no request waits, so that freed memory may be
+    /// kept.
     #[inline]
     pub(crate) fn is_relaxed(&self) -> bool {
         !self.is_scarce() && self.shared.waiting.load(Relaxed) == 0
@@ -284,7 +290,8 @@ impl MemoryBudget {
         lock(&self.shared.pools).add(pool);
     }
 
-    /// Reserves `bytes` for an owner, unless memory is scarce and the owner holds its share.
+    /// Reserves `bytes` for an owner, unless memory is scarce and the owner holds its share
+    /// already.
     #[inline]
     pub(crate) fn try_reserve(&self, owner: &MemoryOwner, bytes: usize) -> Option<Reservation> {
         if self.add_up_to(bytes, self.shared.limit_bytes / 2) {
@@ -297,7 +304,7 @@ impl MemoryBudget {
     fn reserve_scarce(&self, owner: &MemoryOwner, bytes: usize) -> Option<Reservation> {
         self.shed_idle();
         let held_bytes = owner.held_bytes();
-        // Requests that wait and need no more come first.
+        // Waiting requests that need no more than this one come first.
         let is_next = self.shared.waiting.load(SeqCst) == 0
             || lock(&self.shared.queue)
                 .least_needed()
@@ -305,8 +312,9 @@ impl MemoryBudget {
         is_next.then(|| self.reserve_share(held_bytes, bytes)).flatten()
     }
 
-    /// Reserves `bytes` if the owner then holds no more than what was free before. The sum of both
-    /// decides: where one request is refused, each that needs more is refused as well.
+    /// Reserves `bytes` if the owner then holds no more than was free before. The sum of held and
+    /// requested bytes decides: when one request is refused, each request that needs more is
+    /// refused as well.
     fn reserve_share(&self, held_bytes: usize, bytes: usize) -> Option<Reservation> {
         let limit = self.shared.limit_bytes;
         let needed = held_bytes.saturating_add(bytes);
@@ -317,14 +325,14 @@ impl MemoryBudget {
         (fits && self.add_up_to(bytes, usable)).then(|| self.reservation(bytes))
     }
 
-    /// Reserves `bytes` whatever is in use: for what is bounded by other means.
+    /// Reserves `bytes` however much memory is in use: for amounts that are bounded by other means.
     pub(crate) fn reserve(&self, bytes: usize) -> Reservation {
         let before = self.shared.used_bytes.fetch_add(bytes, SeqCst);
         self.judge(before.saturating_add(bytes));
         self.reservation(bytes)
     }
 
-    /// Waits until `bytes` can be reserved. Dropped, it is given up.
+    /// Waits until `bytes` can be reserved. Dropping the future gives up the request.
     pub(crate) async fn reserve_when_free(
         &self,
         owner: &Arc<MemoryOwner>,
@@ -334,11 +342,11 @@ impl MemoryBudget {
         self.shared.waiting.fetch_add(1, SeqCst);
         let id = lock(&self.shared.queue).push(owner, bytes, grant);
         let entry = QueueEntry { budget: self, id };
-        // A release before the entry was there granted it nothing.
+        // A release before the entry was queued granted it nothing.
         self.grant_waiting();
         let grant = granted.await;
         drop(entry);
-        // The sender is dropped by its grant only.
+        // The sender is dropped only after its grant was sent.
         grant.map_or_else(|_| self.reserve(bytes), Grant::into_reservation)
     }
 
@@ -378,7 +386,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Gives memory to those that wait, as far as there is some.
+    /// Grants memory to waiting requests, as far as memory is free.
     #[cold]
     fn grant_waiting(&self) {
         self.shed_idle();
@@ -391,13 +399,14 @@ impl MemoryBudget {
                 let grant = Grant::new(reserved, first.owner);
                 self.shared.waiting.fetch_sub(1, SeqCst);
                 let sender = queue.pop_first();
-                // The request was given up: the reservation is for the next one.
+                // The request was given up: the reservation goes to the next one.
                 if let Some(Err(mut unused)) = sender.map(|sender| sender.send(grant)) {
                     let bytes = unused.take();
                     self.subtract(bytes);
                 }
             }
-            // All others need more than what is refused, unless its owner has got more meanwhile.
+            // All other requests need more than the refused one, unless its owner holds more by
+            // now.
             if !queue.renew_first() {
                 break;
             }
@@ -434,13 +443,14 @@ impl Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        // The reservation gives it back next.
+        // The drop of the reservation returns the bytes to the budget next.
         self.owner.held_bytes.fetch_sub(self.reservation.bytes, Relaxed);
     }
 }
 
 impl Reservation {
-    /// The bytes are counted elsewhere from now on: [`MemoryBudget::release`] gives them back.
+    /// Returns the bytes, which the caller counts from now on; [`MemoryBudget::release`] releases
+    /// them.
     pub(crate) fn into_bytes(mut self) -> usize {
         std::mem::take(&mut self.bytes)
     }
@@ -455,7 +465,7 @@ impl Drop for Reservation {
 }
 
 impl MemoryOwner {
-    /// What its accounts hold.
+    /// Returns the bytes that the accounts of the owner hold.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Relaxed)
     }
@@ -470,7 +480,7 @@ impl Drop for MemoryOwner {
 }
 
 impl Account {
-    /// An account of `owner`, with nothing in it.
+    /// Creates an empty account of `owner`.
     pub(crate) fn new(
         budget: &MemoryBudget,
         idle: &Arc<IdleMemory>,
@@ -513,7 +523,7 @@ impl Account {
     }
 }
 
-/// A charge for memory that lies elsewhere: it ends when dropped.
+/// A charge for memory that lies outside the pool; it ends when dropped.
 #[derive(Debug)]
 pub struct MemoryCharge {
     account: Arc<Account>,
@@ -527,22 +537,22 @@ impl MemoryCharge {
         Self { account: Arc::clone(account), bytes }
     }
 
-    /// Another charge to the same account, of nothing yet.
+    /// Creates another charge to the same account, of 0 bytes.
     pub fn sibling(&self) -> Self {
         Self { account: Arc::clone(&self.account), bytes: 0 }
     }
 
-    /// The bytes that it is for: it ends with their last share.
+    /// Attaches the charge to `bytes`: it ends when their last share is dropped.
     pub fn attach(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         Bytes::from_owner(Charged { bytes, _charge: self })
     }
 
-    /// How much is charged.
+    /// Returns the charged bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Charges `bytes` from now on, whatever else is in use.
+    /// Changes the charge to `bytes`, however much memory is in use.
     pub fn set(&mut self, bytes: usize) {
         if bytes > self.bytes {
             let more = self.account.budget.reserve(bytes - self.bytes).into_bytes();
@@ -573,7 +583,7 @@ impl Drop for MemoryCharge {
     }
 }
 
-/// Values that live elsewhere; entries of those that are gone are removed now and then.
+/// Weak references to values; entries of dropped values are removed from time to time.
 #[derive(Debug)]
 struct WeakList<T> {
     entries: Vec<Weak<T>>,

@@ -8,44 +8,45 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The first byte of every buffer lies at a multiple of this.
+/// Alignment of the first byte of every buffer.
 pub const PAGE_BYTES: usize = 4096;
 
-/// The largest buffer that is kept for the next user; longer ones are allocated and freed.
+/// Size of the largest buffer that is kept for reuse; longer ones are allocated and freed.
 pub const POOLED_BUFFER_BYTES_MAX: usize = 16 << 20;
 
-/// How much a default pool allocates for pooled buffers, in use and idle together.
+/// Memory that a default pool allocates for pooled buffers, in use and idle together.
 pub const POOL_LIMIT_BYTES: usize = 256 << 20;
 
-/// The part of a budget that a pool allocates for pooled buffers, at most: a quarter.
+/// Divisor of the budget: a pool allocates at most a quarter of it for pooled buffers.
 const BUDGET_PART: usize = 4;
 
-/// Classes are the powers of two from `PAGE_BYTES` to `POOLED_BUFFER_BYTES_MAX`.
+/// Number of size classes: the powers of two from `PAGE_BYTES` to `POOLED_BUFFER_BYTES_MAX`.
 const CLASSES: usize =
     (POOLED_BUFFER_BYTES_MAX.trailing_zeros() - PAGE_BYTES.trailing_zeros()) as usize + 1;
 
-/// Idle memory is kept in so many shelves, so that cores do not fight over one.
+/// Number of shelves of idle memory; several shelves avoid contention between cores.
 const SHELVES: usize = 16;
 
-/// Where buffers come from and go back to: page-aligned memory in classes of powers of two.
+/// A pool of page-aligned buffers, in size classes of powers of two.
 ///
-/// A handle draws on one account of a [`MemoryBudget`]: its buffers are charged to that account
-/// from when they are taken until their last share is dropped. [`account`](Self::account) makes
-/// handles of other accounts, which share the memory. Handles are cheap to clone and may be used
-/// from any thread.
+/// A handle draws on one account of a [`MemoryBudget`]. Its buffers are charged to that account
+/// from the time they are taken until their last share is dropped. [`account`](Self::account)
+/// creates handles of other accounts, which share the memory. Handles are cheap to clone and can be
+/// used from any thread.
 ///
-/// Memory that was just mapped costs a page fault per page, so a large transfer into a fresh
-/// allocation takes several times as long as one into a buffer that was used before.
+/// Newly mapped memory costs a page fault per page, so a large transfer into a fresh allocation
+/// takes several times as long as one into a reused buffer.
 #[derive(Clone)]
 pub struct BufferPool {
     account: Arc<Account>,
 }
 
-/// The memory of a pool that is not in use, and what it counts of the rest.
+/// The idle memory of a pool, and its counts of memory in use.
 pub(crate) struct IdleMemory {
-    /// Each thread has one, by its number among all that ever asked: two may have the same.
+    /// Shelves of idle memory. A thread uses the shelf given by its thread number, so two threads
+    /// may share one.
     shelves: [FreeList; SHELVES],
-    /// `false`: nothing lies on any shelf.
+    /// False when all shelves are empty.
     any: AtomicBool,
     pooled_bytes_max: usize,
     /// Memory of pooled buffers, in use and idle.
@@ -55,10 +56,11 @@ pub(crate) struct IdleMemory {
     over_limit: AtomicUsize,
 }
 
-/// Idle memory by class, for the thread whose shelf it is; others take it before they allocate.
+/// Idle memory by class, for the threads of its shelf; other threads take from it before they
+/// allocate.
 type FreeList = [Mutex<Vec<Memory>>; CLASSES];
 
-/// Bytes that a disk or a socket fills: owned, page-aligned, returned to its pool when dropped.
+/// A buffer that a disk or a socket fills: owned, page-aligned, returned to its pool when dropped.
 pub struct Buffer {
     memory: Memory,
     len: usize,
@@ -66,24 +68,24 @@ pub struct Buffer {
     account: Arc<Account>,
 }
 
-/// Where the memory of a buffer goes when it is dropped.
+/// The destination of the memory of a buffer when the buffer is dropped.
 #[derive(Clone, Copy)]
 enum Source {
-    /// Onto this shelf, as memory of this class.
+    /// The memory returns to this shelf, in this class.
     Shelf { shelf: u8, class: u8 },
-    /// It is freed.
+    /// The memory is freed.
     SingleUse,
 }
 
 impl BufferPool {
-    /// A pool that allocates at most `pooled_bytes_max` for pooled buffers, with a budget that
-    /// never refuses: for programs whose peers are chosen by their user.
+    /// Creates a pool that allocates at most `pooled_bytes_max` for pooled buffers, with a budget
+    /// that never refuses: for programs whose user chooses the peers.
     pub fn new(pooled_bytes_max: usize) -> Self {
         Self::of(&MemoryBudget::unlimited(), pooled_bytes_max)
     }
 
-    /// A pool whose memory, idle memory included, is charged to `budget`; of what is idle it keeps
-    /// at most a quarter of the limit.
+    /// Creates a pool whose memory, idle memory included, is charged to `budget`. Its pooled
+    /// buffers take at most a quarter of the limit.
     pub fn with_budget(budget: &MemoryBudget) -> Self {
         Self::of(budget, (budget.limit_bytes() / BUDGET_PART).min(POOL_LIMIT_BYTES))
     }
@@ -101,76 +103,77 @@ impl BufferPool {
         Self { account: Account::new(budget, &idle, &Arc::default(), MemoryKind::Work) }
     }
 
-    /// A handle to the same memory that draws on an account of its own.
+    /// Returns a handle to the same memory that draws on an account of its own.
     pub fn account(&self, owner: &Arc<MemoryOwner>, kind: MemoryKind) -> Self {
         Self { account: Account::new(self.budget(), &self.account.idle, owner, kind) }
     }
 
-    /// A handle to the same memory that draws on another account of the same owner.
+    /// Returns a handle to the same memory that draws on another account of the same owner.
     pub fn sibling(&self, kind: MemoryKind) -> Self {
         self.account(self.account.owner(), kind)
     }
 
-    /// The budget that its memory is charged to.
+    /// Returns the budget to which the memory is charged.
     pub fn budget(&self) -> &MemoryBudget {
         self.account.budget()
     }
 
-    /// What is charged to the account of this handle.
+    /// Returns the bytes charged to the account of this handle.
     #[inline]
     pub fn held_bytes(&self) -> usize {
         self.account.held_bytes()
     }
 
-    /// The owner of the account of this handle.
+    /// Returns the owner of the account of this handle.
     pub fn owner(&self) -> &Arc<MemoryOwner> {
         self.account.owner()
     }
 
-    /// What is charged to all accounts of its owner.
+    /// Returns the bytes charged to all accounts of the owner.
     pub fn owner_bytes(&self) -> usize {
         self.account.owner().held_bytes()
     }
 
-    /// Memory is exhausted, and the owner of this account holds more than is free: what it can do
-    /// without is to be given back.
+    /// Returns true when memory is exhausted and the owner of this account holds more than is free.
+    /// The owner must then give back all memory that it can do without.
     pub fn must_give_back(&self) -> bool {
         self.budget().is_exhausted_by(self.account.owner())
     }
 
-    /// No memory is left that requests may use, and the owner of this account holds more than half
-    /// of an equal share: data of its commands is to be given back as well.
+    /// Returns true when requests have used up their part of the memory and the owner of this
+    /// account holds more than half of an equal share. The owner must then give back data of its
+    /// commands as well.
     pub fn must_give_back_data(&self) -> bool {
         self.budget().is_overdrawn_by(self.account.owner())
     }
 
-    /// What a buffer of `len` bytes is charged.
+    /// Returns the bytes that are charged for a buffer of `len` bytes.
     #[inline]
     pub fn charged_bytes(len: usize) -> usize {
         let bytes = class_of(len).map(|class| PAGE_BYTES << class);
         bytes.unwrap_or_else(|| len.saturating_add(PAGE_BYTES)).saturating_add(PAGE_BYTES)
     }
 
-    /// A buffer of exactly `len` bytes, whatever else is in use: for what is bounded by other
-    /// means. It may hold what its last user left there: fill all of it before anyone else sees
-    /// it, or use [`take_zeroed`](Self::take_zeroed).
+    /// Takes a buffer of exactly `len` bytes, however much memory is in use: for amounts that are
+    /// bounded by other means. The buffer may hold data of its last user: fill all of it before it
+    /// is shared, or use [`take_zeroed`](Self::take_zeroed).
     ///
-    /// Beyond the limit of the pool the buffer is allocated for this one use, and counted by
+    /// Beyond the limit of the pool the buffer is allocated for one use, and is counted by
     /// [`over_limit`](Self::over_limit).
     pub fn take(&self, len: usize) -> Buffer {
         self.take_idle(len)
             .unwrap_or_else(|| self.allocate(len, self.budget().reserve(Self::charged_bytes(len))))
     }
 
-    /// A buffer of exactly `len` zero bytes, whatever else is in use.
+    /// Takes a buffer of exactly `len` zero bytes, however much memory is in use.
     pub fn take_zeroed(&self, len: usize) -> Buffer {
         let mut buffer = self.take(len);
         buffer.fill(0);
         buffer
     }
 
-    /// A buffer of exactly `len` bytes as [`take`](Self::take) gives it, unless the budget has no
-    /// room for this owner.
+    /// Takes a buffer of exactly `len` bytes, as [`take`](Self::take) does; `None` if the budget
+    /// has no room for this owner.
     #[inline]
     pub fn try_take(&self, len: usize) -> Option<Buffer> {
         if let Some(buffer) = self.take_idle(len) {
@@ -180,8 +183,8 @@ impl BufferPool {
         Some(self.allocate(len, reserved))
     }
 
-    /// A buffer of exactly `len` bytes, as soon as the budget has room for this owner. A request
-    /// that is dropped is given up.
+    /// Takes a buffer of exactly `len` bytes as soon as the budget has room for this owner.
+    /// Dropping the future gives up the request.
     pub async fn take_when_free(&self, len: usize) -> Buffer {
         if let Some(buffer) = self.try_take(len) {
             return buffer;
@@ -191,45 +194,45 @@ impl BufferPool {
         self.allocate(len, reserved)
     }
 
-    /// Charges memory that lies elsewhere, whatever else is in use.
+    /// Charges memory that lies outside the pool, however much memory is in use.
     pub fn charge(&self, bytes: usize) -> MemoryCharge {
         MemoryCharge::new(&self.account, self.budget().reserve(bytes))
     }
 
-    /// Charges memory that lies elsewhere, unless the budget has no room for this owner.
+    /// Charges memory that lies outside the pool, unless the budget has no room for this owner.
     pub fn try_charge(&self, bytes: usize) -> Option<MemoryCharge> {
         let reserved = self.budget().try_reserve(self.account.owner(), bytes)?;
         Some(MemoryCharge::new(&self.account, reserved))
     }
 
-    /// Charges `bytes` until its last share is dropped, whatever else is in use.
+    /// Charges `bytes` until its last share is dropped, however much memory is in use.
     pub fn charge_vec(&self, bytes: Vec<u8>) -> Bytes {
         self.charge(bytes.capacity()).attach(bytes)
     }
 
-    /// Memory of all buffers that are in use, of all accounts, pooled or not; each counts with its
-    /// class and the page that aligns it. 0, while none is taken or dropped: every buffer and every
-    /// share of one was dropped. Shelves are looked at one after the other, so in between it is
-    /// about right.
+    /// Returns the memory of all buffers in use, of all accounts, pooled or not. Each buffer counts
+    /// with its class and the page that aligns it. A result of 0, while no buffer is being taken or
+    /// dropped, means that every buffer and every share of one was dropped. The shelves are counted
+    /// one after the other, so the result is approximate while buffers come and go.
     pub fn in_use_bytes(&self) -> usize {
-        // Not counted as they come and go: that is once for each command, and this is seldom asked.
+        // Computed here because a count per command would cost more than this rare call.
         let idle = self.account.idle.idle_bytes();
         let pooled = self.account.idle.pooled_bytes.load(Relaxed).saturating_sub(idle);
         pooled + self.account.idle.single_use_bytes.load(Relaxed)
     }
 
-    /// Memory of idle buffers, ready for the next user.
+    /// Returns the memory of idle buffers, ready for reuse.
     pub fn pooled_bytes(&self) -> usize {
         self.account.idle.idle_bytes()
     }
 
-    /// How many buffers were allocated for one use, because the pool was at its limit, memory
-    /// scarce, or the buffer longer than [`POOLED_BUFFER_BYTES_MAX`].
+    /// Returns the number of buffers allocated for one use, because the pool was at its limit,
+    /// memory was scarce, or the buffer was longer than [`POOLED_BUFFER_BYTES_MAX`].
     pub fn over_limit(&self) -> usize {
         self.account.idle.over_limit.load(Relaxed)
     }
 
-    /// A buffer of idle memory, which is in the budget already.
+    /// Takes a buffer of idle memory, which is already charged to the budget.
     #[inline]
     fn take_idle(&self, len: usize) -> Option<Buffer> {
         let class = class_of(len)?;
@@ -240,7 +243,7 @@ impl BufferPool {
         Some(self.buffer(memory, len, source))
     }
 
-    /// A buffer of new memory; `reserved` is what it is charged.
+    /// Allocates a buffer; `reserved` is its charge.
     #[cold]
     fn allocate(&self, len: usize, reserved: Reservation) -> Buffer {
         let bytes = reserved.into_bytes();
@@ -268,24 +271,24 @@ impl BufferPool {
 }
 
 impl Buffer {
-    /// Makes it shorter; a greater `len` changes nothing. It is charged as before.
+    /// Shortens the buffer; a greater `len` changes nothing. The charge stays the same.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Shares it, read-only, without copying; it returns to its pool when the last share is
-    /// dropped.
+    /// Converts the buffer into read-only shares, without copying. The memory returns to its pool
+    /// when the last share is dropped.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
 
-    /// The pool it was taken from, with the account that it is charged to.
+    /// Returns the pool of the buffer, with the account to which the buffer is charged.
     pub fn pool(&self) -> BufferPool {
         BufferPool { account: Arc::clone(&self.account) }
     }
 }
 
-/// The class that holds `len` bytes; `None`: too long for the pool.
+/// Returns the class that holds `len` bytes; `None` if `len` is too long for the pool.
 fn class_of(len: usize) -> Option<usize> {
     let pages = len.div_ceil(PAGE_BYTES).max(1).checked_next_power_of_two()?;
     let class = pages.trailing_zeros() as usize;
@@ -294,12 +297,12 @@ fn class_of(len: usize) -> Option<usize> {
 
 impl IdleMemory {
     /// Counts `bytes` more of pooled memory if the limit of the pool allows. Idle memory of other
-    /// classes gives way.
+    /// classes is freed to make room.
     fn add_pooled(&self, bytes: usize, budget: &MemoryBudget) -> bool {
         let limit = self.pooled_bytes_max;
         let add = |now: usize| now.checked_add(bytes).filter(|sum| *sum <= limit);
         while self.pooled_bytes.fetch_update(Relaxed, Relaxed, add).is_err() {
-            // The largest first: the fewest are lost.
+            // Starts with the largest class, so that the fewest buffers are lost.
             let Some(memory) = (0..CLASSES).rev().find_map(|class| self.pop_any(class)) else {
                 return false;
             };
@@ -339,7 +342,7 @@ impl IdleMemory {
         places.map(of_class).sum()
     }
 
-    /// Frees all idle memory and returns how much there was; the caller takes it off the budget.
+    /// Frees all idle memory and returns its size; the caller subtracts it from the budget.
     pub(crate) fn shed(&self) -> usize {
         if !self.any.swap(false, SeqCst) {
             return 0;
@@ -425,8 +428,8 @@ impl fmt::Debug for BufferPool {
     }
 }
 
-/// Page-aligned memory: a page longer than asked for, with the first aligned byte as its start.
-/// The memory never moves, so safe code can find that byte once.
+/// Page-aligned memory: allocated one page longer than required, with the first aligned byte as its
+/// start. The memory never moves, so safe code can find that byte once.
 #[derive(Default)]
 struct Memory {
     bytes: Box<[u8]>,
@@ -449,7 +452,7 @@ impl Memory {
 mod tests {
     use super::*;
 
-    /// Every length gives a buffer of that length at a page boundary, and all memory comes back.
+    /// Goal: every length gives a buffer of that length at a page boundary, and all memory returns.
     #[test]
     fn aligned_and_returned() {
         let pool = BufferPool::default();
@@ -468,7 +471,7 @@ mod tests {
         assert!(pool.pooled_bytes() > 1 << 20);
     }
 
-    /// A buffer that was dropped is given out again, and `take_zeroed` hides what it held.
+    /// Goal: a dropped buffer is reused, and `take_zeroed` clears its old contents.
     #[test]
     fn reused() {
         let pool = BufferPool::default();
@@ -481,8 +484,8 @@ mod tests {
         assert!(again.iter().all(|b| *b == 0));
     }
 
-    /// The limit holds for pooled memory; beyond it buffers are allocated and freed, not refused,
-    /// and idle memory of another class gives way first.
+    /// Goal: the limit holds for pooled memory. Beyond it buffers are allocated and freed, not
+    /// refused, and idle memory of other classes is freed first.
     #[test]
     fn bounded() {
         let limit = 4 * (2 * PAGE_BYTES);
@@ -498,8 +501,8 @@ mod tests {
         assert_eq!(pool.in_use_bytes(), 0);
     }
 
-    /// A frozen buffer shows the bytes it held, at the same address, and returns with the last
-    /// share.
+    /// Goal: a frozen buffer shows the same bytes at the same address, and its memory returns with
+    /// the last share.
     #[test]
     fn frozen_without_a_copy() {
         let pool = BufferPool::default();
@@ -518,8 +521,8 @@ mod tests {
         assert_eq!(pool.in_use_bytes(), 0);
     }
 
-    /// What one thread has used lies idle for all: another one takes it before it allocates, and
-    /// the limit is that of all together.
+    /// Goal: idle memory of one thread is available to all: another thread takes it before it
+    /// allocates, and one limit applies to all threads together.
     #[test]
     fn idle_memory_is_for_all_threads() {
         let pool = BufferPool::new(2 * (2 * PAGE_BYTES));
@@ -539,7 +542,8 @@ mod tests {
         assert_eq!((pool.in_use_bytes(), pool.pooled_bytes()), (0, 2 * (2 * PAGE_BYTES)));
     }
 
-    /// Threads that take and drop at random never push the pool past its limit, and leave nothing.
+    /// Goal: threads that take and drop at random never exceed the limit of the pool, and leave
+    /// nothing.
     #[test]
     fn many_threads() {
         let pool = BufferPool::new(1 << 20);

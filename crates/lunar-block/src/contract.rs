@@ -11,8 +11,9 @@
 //! .run();
 //! ```
 //!
-//! It panics at the first breach, with the seed printed before. `LUNAR_TEST_SEED` repeats a run.
-// A test suite: here a panic is the answer.
+//! The suite panics at the first breach, after it has printed the seed. `LUNAR_TEST_SEED` repeats a
+//! run.
+// In a test suite a panic reports the result.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod atomic;
@@ -28,26 +29,26 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A test that takes longer hangs.
+/// Time after which a test counts as hanging.
 const TEST_LIFE: Duration = Duration::from_secs(120);
 
-/// Random operations per shape.
+/// Number of random operations per geometry.
 const OPERATIONS: u32 = 300;
 
-/// Makes a disk of a shape: a new one every time.
+/// Creates a new disk of the given geometry.
 pub type Make<'a> = &'a dyn Fn(Geometry) -> Arc<dyn BlockDevice>;
 
 /// Closes a disk and opens it again.
 pub type Reopen<'a> = &'a dyn Fn(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>;
 
-/// The suite, for one kind of disk.
+/// The test suite for one kind of disk.
 pub struct Contract<'a> {
     make: Make<'a>,
     reopen: Option<Reopen<'a>>,
     size_unit_bytes: u32,
 }
 
-/// A disk under test, with what the tests need.
+/// A disk under test, with the resources that the tests need.
 struct Subject {
     device: Arc<dyn BlockDevice>,
     pool: BufferPool,
@@ -60,25 +61,25 @@ pub fn run(make: Make<'_>) {
 }
 
 impl<'a> Contract<'a> {
-    /// For disks that `make` makes. It is called inside a tokio runtime that runs for as long as
-    /// the disk is used.
+    /// Creates the suite for disks that `make` creates. `make` is called inside a tokio runtime
+    /// that runs as long as the disk is used.
     pub fn new(make: Make<'a>) -> Self {
         Self { make, reopen: None, size_unit_bytes: 512 }
     }
 
-    /// What was made durable must be there after `reopen`.
+    /// Sets a function that closes and reopens a disk; durable data must survive it.
     pub fn reopening(mut self, reopen: Reopen<'a>) -> Self {
         self.reopen = Some(reopen);
         self
     }
 
-    /// Disks of this kind only have sizes that are multiples of `bytes`.
+    /// Limits the sizes of test disks to multiples of `bytes`.
     pub fn sizes_in(mut self, bytes: u32) -> Self {
         self.size_unit_bytes = bytes;
         self
     }
 
-    /// Runs all of it, for all block lengths.
+    /// Runs the whole suite for all block lengths.
     ///
     /// # Panics
     /// When the disk breaks the contract.
@@ -133,7 +134,7 @@ impl<'a> Contract<'a> {
 }
 
 impl Subject {
-    /// It has the shape it was made with, and says what it is.
+    /// Checks that the disk has the geometry it was created with, and a name.
     fn shape(&self, shape: Geometry) {
         let got = self.device.geometry();
         assert_eq!(got.block_bytes, shape.block_bytes);
@@ -161,9 +162,9 @@ impl Subject {
     async fn read(&self, range: BlockRange) -> Vec<u8> {
         let len = range.count as usize * self.block_bytes();
         let mut buffer = self.pool.take(len);
-        // What the disk does not fill is found by the comparison.
+        // The comparison finds bytes that the disk does not fill.
         buffer.fill(0x5A);
-        // Some at once, where that is possible.
+        // Reads some ranges without waiting, if possible.
         if (range.lba ^ range.count) & 1 == 0 && self.device.try_read_now(range, &mut buffer) {
             return buffer.to_vec();
         }
@@ -176,7 +177,7 @@ impl Subject {
         self.read(BlockRange::new(0, self.blocks())).await
     }
 
-    /// A model that starts with what the disk holds.
+    /// Creates a model that starts with the contents of the disk.
     async fn model(&self) -> Model {
         Model::new(self.read_all().await, self.block_bytes())
     }
@@ -200,8 +201,8 @@ impl Subject {
         model.write(range, &data);
     }
 
-    /// What is written at the beginning, in the middle, in the last block and everywhere is read
-    /// back, also into a longer buffer and from a buffer that is not aligned.
+    /// Checks that data written at the beginning, in the middle, in the last block and everywhere
+    /// is read back, also into a longer buffer and from an unaligned buffer.
     async fn read_back(&self, model: &mut Model) {
         let blocks = self.blocks();
         let ranges =
@@ -223,7 +224,8 @@ impl Subject {
         model.compare(&self.read_all().await, "after all ranges");
     }
 
-    /// Ranges past the end and buffers of the wrong length are refused, and change nothing.
+    /// Checks that ranges past the end and buffers of the wrong length are refused and change
+    /// nothing.
     async fn refusals(&self, model: &Model) {
         let blocks = self.blocks();
         let block = self.block_bytes();
@@ -260,7 +262,7 @@ impl Subject {
         model.compare(&self.read_all().await, "after refusals");
     }
 
-    /// Operations on no block at all succeed, up to the very end of the disk.
+    /// Checks that operations on zero blocks succeed, up to the very end of the disk.
     async fn nothing(&self) {
         for lba in [0, self.blocks() - 1, self.blocks()] {
             let range = BlockRange::new(lba, 0);
@@ -276,12 +278,13 @@ impl Subject {
                 assert_eq!(sparse.status(range, 8).await.unwrap(), []);
             }
         }
-        // A hint may be wrong.
+        // A hint may be out of range.
         self.device.prefetch(BlockRange::new(u64::MAX, u64::MAX));
         self.device.flush().await.unwrap();
     }
 
-    /// Every buffer came back. A device may hold one for a moment longer than the operation.
+    /// Checks that every buffer was returned. A device may hold one a moment longer than the
+    /// operation.
     async fn nothing_left(&self) {
         let begin = Instant::now();
         while self.pool.in_use_bytes() > 0 && begin.elapsed() < Duration::from_secs(5) {

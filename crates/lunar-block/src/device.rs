@@ -1,4 +1,4 @@
-//! The bottom trait: a disk.
+//! The lowest storage trait: a disk.
 
 use crate::{
     BackingProbe, Buffer, BufferPool, CreatedFile, Error, ErrorKind, PoisonWatcher, Resize,
@@ -9,34 +9,35 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A boxed future that may cross threads.
+/// A boxed future that can be sent to another thread.
 pub type BoxFuture<'a, T> = futures_util::future::BoxFuture<'a, T>;
 
-/// The longest physical block.
+/// The greatest length of a physical block.
 pub const PHYSICAL_BLOCK_BYTES_MAX: u32 = 64 << 10;
 
-/// The transfer length local disks name as a good one; a multiple of every physical block.
+/// The optimal transfer length that local disks report; a multiple of every physical block.
 pub const OPTIMAL_TRANSFER_BYTES: u32 = 1 << 20;
 
-/// Shape of a disk.
+/// Block lengths and size of a disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Geometry {
     /// Logical block length in bytes: 512, 1024, 2048 or 4096.
     pub block_bytes: u32,
-    /// How many logical blocks.
+    /// Number of logical blocks.
     pub block_count: u64,
     /// Physical block length in bytes, a power-of-two multiple of `block_bytes`.
     pub physical_block_bytes: u32,
-    /// A good transfer length in bytes; a multiple of `physical_block_bytes`.
+    /// The optimal transfer length in bytes; a multiple of `physical_block_bytes`.
     pub optimal_transfer_bytes: u32,
 }
 
 impl Geometry {
-    /// The shape of a disk of `size_bytes`; `device` is its name in messages.
+    /// Computes the geometry of a disk of `size_bytes`; `device` is its name in messages.
     ///
     /// # Errors
-    /// `Open` for a block length that is not 512, 1024, 2048 or 4096, a physical block that is no
-    /// power-of-two multiple of it up to 64 KiB, and a size of 0 or with a part of a block.
+    /// `Open` for a block length other than 512, 1024, 2048 or 4096, for a physical block that is
+    /// not a power-of-two multiple of it up to 64 KiB, and for a size that is 0 or no multiple of
+    /// the block length.
     pub fn new(
         device: &str,
         size_bytes: u64,
@@ -78,7 +79,7 @@ impl Geometry {
         })
     }
 
-    /// The bytes of `range`; `None` when a block of it lies past the end.
+    /// Returns the bytes of `range`; `None` when a block lies past the end.
     #[inline]
     pub fn byte_range(&self, range: BlockRange) -> Option<Range<u64>> {
         let end = range.lba.checked_add(range.count)?;
@@ -89,8 +90,9 @@ impl Geometry {
         Some(range.lba.checked_mul(block)?..end.checked_mul(block)?)
     }
 
-    /// The bytes of `range`, with the checks every device makes before I/O. `buffer_bytes` is the
-    /// length of the buffer at hand; with `exact` it must not be longer than the range.
+    /// Returns the bytes of `range` after the checks that every device makes before I/O.
+    /// `buffer_bytes` is the length of the caller's buffer; with `exact` the buffer must not be
+    /// longer than the range.
     ///
     /// # Errors
     /// `OutOfRange`, `Unaligned`.
@@ -111,7 +113,7 @@ impl Geometry {
         Ok(bytes)
     }
 
-    /// The bytes of `range`.
+    /// Returns the bytes of `range`.
     ///
     /// # Errors
     /// `OutOfRange`.
@@ -126,7 +128,7 @@ impl Geometry {
         Error::new(ErrorKind::OutOfRange, device, what).at(range)
     }
 
-    /// Size of the disk in bytes.
+    /// Returns the size of the disk in bytes.
     pub const fn size_bytes(&self) -> u64 {
         self.block_count * self.block_bytes as u64
     }
@@ -138,50 +140,51 @@ fn unaligned(device: &str, range: BlockRange, have: u64, need: u64) -> Error {
     Error::new(ErrorKind::Unaligned, device, what).at(range)
 }
 
-/// A run of logical blocks.
+/// A run of consecutive logical blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Hash)]
 pub struct BlockRange {
     /// First block.
     pub lba: u64,
-    /// How many; 0 is allowed and does nothing.
+    /// Number of blocks; 0 is allowed and does nothing.
     pub count: u64,
 }
 
 impl BlockRange {
-    /// `count` blocks from `lba` on.
+    /// Creates the range of `count` blocks from `lba` on.
     pub const fn new(lba: u64, count: u64) -> Self {
         Self { lba, count }
     }
 }
 
-/// What is known of a run of blocks. SBC: GET LBA STATUS.
+/// Allocation state of a run of blocks. SBC: GET LBA STATUS.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ExtentState {
-    /// Data was written, or it cannot be told.
+    /// The blocks hold data, or their state is unknown.
     Mapped,
-    /// Deallocated: reads as zeroes, takes no room.
+    /// The blocks are deallocated: they read as zeroes and take no room.
     Unmapped,
 }
 
 /// A run of blocks in one state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Extent {
-    /// Which blocks.
+    /// The blocks of the run.
     pub range: BlockRange,
-    /// Their state.
+    /// The state of the blocks.
     pub state: ExtentState,
 }
 
 /// A disk. Handles are shared by all cores; futures are `Send`.
 ///
-/// Overlapping writes may interleave by block, never within one. Dropping a future may or may not
-/// stop what it began; buffers stay alive until the operating system is through with them. A device
-/// that queues transfers says in their [`IoContext`](crate::IoContext) which may be cancelled.
+/// Overlapping writes may interleave by block, but never within a block. Dropping a future may or
+/// may not stop the operation; buffers stay alive until the operating system no longer uses them. A
+/// device that queues transfers records in their [`IoContext`](crate::IoContext) whether they can
+/// be cancelled.
 pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
-    /// What to call it in messages: a path, a URL.
+    /// Returns the name of the disk for messages: a path or a URL.
     fn name(&self) -> &str;
 
-    /// Its shape; only a [`Resize`] changes it, and only the count of blocks.
+    /// Returns the geometry. Only a [`Resize`] changes it, and only the number of blocks.
     fn geometry(&self) -> Geometry;
 
     /// Reads `range` into the first bytes of `into`, whose length is at least that of the range.
@@ -190,14 +193,14 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// `OutOfRange`, `Unaligned` (buffer too short) before any I/O · `Medium` from the device.
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>>;
 
-    /// Reads `range` into the first bytes of `into`, as [`read`](Self::read), if that needs no
-    /// waiting; `false`: it does, or fails, which `read` is to say.
+    /// Reads `range` into the first bytes of `into`, as [`read`](Self::read), if no waiting is
+    /// needed. Returns `false` when the read would wait or fails; `read` then reports the error.
     fn try_read_now(&self, _range: BlockRange, _into: &mut [u8]) -> bool {
         false
     }
 
-    /// Writes `from`, exactly as long as `range`. Returned, it is accepted; with `durable` it is on
-    /// stable storage.
+    /// Writes `from`, whose length is exactly that of `range`. The write is accepted when the
+    /// future completes; with `durable` the data is on stable storage by then.
     ///
     /// # Errors
     /// `OutOfRange`, `Unaligned` before any I/O · `ReadOnly` · `NoSpace` · `Medium` · `Poisoned`
@@ -209,105 +212,108 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// Writes `from`, as [`write`](Self::write), if that needs no waiting; `false`: it does, or
-    /// fails, which `write` is to say. Some of it may have been written then.
+    /// Writes `from`, as [`write`](Self::write), if no waiting is needed. Returns `false` when the
+    /// write would wait or fails; part of `from` may have been written, and `write` then reports
+    /// the error.
     fn try_write_now(&self, _range: BlockRange, _from: &[u8], _durable: bool) -> bool {
         false
     }
 
-    /// All writes that returned before are on stable storage after.
+    /// Puts all writes that completed before the call on stable storage.
     ///
     /// # Errors
     /// `Medium`; from then on every write and flush gives `Poisoned`, until
     /// [`recover`](Self::recover).
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// Says where the device takes memory for work of its own from, before it is first used; else
-    /// it has a pool of its own.
+    /// Sets the pool from which the device takes memory for its own work, before its first use.
+    /// Without this call the device has a pool of its own.
     fn set_buffers(&self, _buffers: &BufferPool) {}
 
-    /// The file that was made for this device; `None` if it was there before, and from the second
-    /// call on. Whoever opens the device may have it removed again.
+    /// Returns the file that was created for this device, so that the caller can remove it again.
+    /// Returns `None` if the file existed before, and from the second call on.
     fn take_created(&self) -> Option<CreatedFile> {
         None
     }
 
-    /// Asks for `range` to be brought near, without waiting for it. A hint, for the owner of the
-    /// current [`IoContext`](crate::IoContext).
+    /// Starts to load `range` into the cache without waiting. This is a hint, on behalf of the
+    /// owner of the current [`IoContext`](crate::IoContext).
     fn prefetch(&self, _range: BlockRange) {}
 
-    /// Deallocation, where the device can.
+    /// Returns the interface for deallocation, if the device supports it.
     fn sparse(&self) -> Option<&dyn Sparse> {
         None
     }
 
-    /// Atomic writes, where the device can.
+    /// Returns the interface for atomic writes, if the device supports them.
     fn atomic(&self) -> Option<&dyn AtomicWrite> {
         None
     }
 
-    /// Another size, where the device can.
+    /// Returns the interface for changes of size, if the device supports them.
     fn resize(&self) -> Option<&dyn Resize> {
         None
     }
 
-    /// Writes are refused.
+    /// Returns true when the disk refuses writes.
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// How I/O is done, for status lines: `inline + io_uring`, `direct, pool`, `memory`.
+    /// Names the I/O methods in use, for status lines: `inline + io_uring`, `direct, pool`,
+    /// `memory`.
     fn io_tier(&self) -> String;
 
-    /// Takes writes again after a failed sync, since an operator has decided so; nothing else may.
-    /// What the system has cached is dropped, so that what is read from now on is what the medium
-    /// has: some of what was written since the last good sync may be missing. On a disk that is
-    /// not poisoned it is a flush as any other, which poisons when it fails.
+    /// Accepts writes again after a failed sync. Only an operator's decision may lead to this call.
+    /// The system's cache of the disk is dropped, so that later reads return the contents of the
+    /// medium: data written since the last good sync may be missing. On a disk that is not poisoned
+    /// this is an ordinary flush, which poisons the disk when it fails.
     ///
     /// # Errors
-    /// `Medium`: a sync fails still, the disk stays poisoned; else as of a flush.
+    /// `Medium` when syncs still fail: the disk stays poisoned. Other errors as of a flush.
     fn recover(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.flush()
     }
 
-    /// Has a watcher told of its poison from now on, and at once when it is poisoned; one watcher
-    /// at a time. A disk that cannot be poisoned tells nobody.
+    /// Registers a watcher that is notified when the disk becomes poisoned, and at once if it is
+    /// poisoned already. A disk has one watcher at a time; a disk that cannot be poisoned never
+    /// notifies it.
     fn watch_poison(&self, _watcher: Arc<dyn PoisonWatcher>) {}
 
-    /// Poisons it, since it was poisoned when it was open before and nobody has recovered it. What
-    /// the system has cached is dropped, as by [`recover`](Self::recover). Blocks.
+    /// Poisons the disk because it was poisoned when it was last open and has not been recovered.
+    /// The system's cache is dropped, as by [`recover`](Self::recover). This call blocks.
     fn poison(&self) {}
 
-    /// Looks at the file behind it; `None`: there is none.
+    /// Returns a probe of the file behind the disk; `None` if there is no file.
     fn backing(&self) -> Option<Arc<dyn BackingProbe>> {
         None
     }
 
-    /// How its syncs went since it was opened; `None`: it does not count them.
+    /// Returns counts of the syncs since the disk was opened; `None` if it does not count them.
     fn sync_counts(&self) -> Option<SyncCounts> {
         None
     }
 }
 
-/// How blocks are made to read as zeroes.
+/// The method by which blocks are made to read as zeroes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Clear {
-    /// As by [`Sparse::unmap`].
+    /// Deallocation, as by [`Sparse::unmap`].
     Unmap,
-    /// As by [`Sparse::write_zeroes`].
+    /// Writing of zeroes, as by [`Sparse::write_zeroes`].
     Zero {
-        /// Deallocation is welcome.
+        /// True when deallocation is allowed.
         may_unmap: bool,
     },
 }
 
-/// What a disk that allocates on demand can do besides.
+/// Operations of a disk that allocates room on demand.
 pub trait Sparse: Send + Sync {
-    /// Deallocates `range`; it reads as zeroes after. Parts smaller than the granularity are
+    /// Deallocates `range`, which then reads as zeroes. Parts smaller than the granularity are
     /// zeroed.
     fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// Deallocates all these ranges, one after the other, as far as the first that fails.
+    /// Deallocates all these ranges in order and stops at the first that fails.
     fn unmap_all(
         &self,
         ranges: Vec<BlockRange>,
@@ -321,7 +327,8 @@ pub trait Sparse: Send + Sync {
         })
     }
 
-    /// Makes `range` read as zeroes; with `may_unmap` deallocation is welcome, else room is kept.
+    /// Makes `range` read as zeroes. With `may_unmap` the room may be deallocated; otherwise it is
+    /// kept.
     fn write_zeroes(
         &self,
         range: BlockRange,
@@ -329,12 +336,14 @@ pub trait Sparse: Send + Sync {
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// Clears the first blocks of `ranges`, which are in order and apart from each other: no more
-    /// than is done without a pause. Returns the first block behind those that are cleared. With
-    /// `durable`, all that was cleared before is on stable storage once all ranges are cleared.
+    /// Clears the first blocks of `ranges`, at most the amount of work that is done without a
+    /// pause. The ranges are in order and do not touch. Returns the first block behind those that
+    /// are cleared. With `durable`, all that was cleared before is on stable storage once all
+    /// ranges are cleared.
     ///
-    /// Nothing is promised of the whole: whoever calls this until all is cleared may let others
-    /// change the blocks between two calls. A device without pauses clears all ranges at once.
+    /// The ranges are not cleared as one operation: a caller that repeats this until all are
+    /// cleared may let other commands change the blocks between two calls. A device without pauses
+    /// clears all ranges at once.
     fn clear_piece(
         &self,
         ranges: Vec<BlockRange>,
@@ -344,28 +353,28 @@ pub trait Sparse: Send + Sync {
         Box::pin(clear_all(self, ranges, clear, durable))
     }
 
-    /// The state of the blocks from `range.lba` on, as contiguous extents in order, at most
-    /// `extents_max` of them and none beyond `range`.
+    /// Returns the state of the blocks from `range.lba` on, as contiguous extents in order: at most
+    /// `extents_max` of them, and none beyond `range`.
     fn status(
         &self,
         range: BlockRange,
         extents_max: usize,
     ) -> BoxFuture<'_, Result<Vec<Extent>, Error>>;
 
-    /// Deallocation works on aligned runs of this many bytes.
+    /// Returns the granularity: deallocation works on aligned runs of this many bytes.
     fn granularity_bytes(&self) -> u32;
 
-    /// How much room there is for what is written, where that can be told. Asks the system, which
+    /// Returns the room that is left for writes, if it is known. The call queries the system and
     /// may block.
     ///
     /// # Errors
-    /// `Medium` when the system does not answer.
+    /// `Medium` when the system reports an error.
     fn room(&self) -> Result<Option<Room>, Error> {
         Ok(None)
     }
 }
 
-/// Clears all ranges; returns the first block behind them.
+/// Clears all ranges and returns the first block behind them.
 pub(crate) async fn clear_all<S: Sparse + ?Sized>(
     sparse: &S,
     ranges: Vec<BlockRange>,
@@ -385,30 +394,30 @@ pub(crate) async fn clear_all<S: Sparse + ?Sized>(
     Ok(end)
 }
 
-/// The room that a sparse disk takes and finds; other files may share what is available.
+/// Room that a sparse disk takes and has available; other files may share the available room.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Room {
     /// Bytes that this disk takes.
     pub used_bytes: u64,
-    /// Bytes that can still be taken.
+    /// Bytes that are still available.
     pub available_bytes: u64,
-    /// Bytes that are taken, by whomever, or available: all that there would be for this disk if
-    /// it were alone.
+    /// Bytes that are taken, by any file, or available: the room that this disk would have if it
+    /// were the only file.
     pub total_bytes: u64,
 }
 
-/// What an atomic write may be. SBC-4: WRITE ATOMIC (16).
+/// Limits of atomic writes. SBC-4: WRITE ATOMIC (16).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AtomicLimits {
-    /// Its start and its length are multiples of this; a power-of-two multiple of the logical
+    /// Alignment of the start and of the length of a write; a power-of-two multiple of the logical
     /// block length.
     pub unit_bytes: u32,
-    /// It is no longer; a multiple of `unit_bytes`.
+    /// Greatest length of a write; a multiple of `unit_bytes`.
     pub bytes_max: u32,
 }
 
 impl AtomicLimits {
-    /// The bytes of `range`, checked as every write is, and against these limits.
+    /// Returns the bytes of `range` after the checks of every write and of these limits.
     ///
     /// # Errors
     /// As [`Geometry::checked`]; `Unaligned` for a range that cannot be written atomically.
@@ -434,20 +443,21 @@ impl AtomicLimits {
     }
 }
 
-/// What a disk that writes several blocks as one can do besides.
+/// Operations of a disk that can write several blocks as one.
 ///
-/// Of an atomic write that is interrupted (the process ends, power fails, it gives an error)
-/// either all blocks were written or none. No other operation of this device comes between its
-/// blocks: one `read` gives all of them old or all of them new, and of a `write` or `unmap` to the
-/// same blocks at the same time each is whole, the one before or after the other.
+/// If an atomic write is interrupted (the process ends, power fails, an error occurs), either all
+/// of its blocks are written or none. No other operation of this device comes between its blocks:
+/// one `read` returns all of them old or all of them new. A `write` or `unmap` of the same blocks
+/// at the same time is applied as a whole, before or after the atomic write.
 pub trait AtomicWrite: Send + Sync {
-    /// What may be written so.
+    /// Returns the limits of atomic writes.
     fn limits(&self) -> AtomicLimits;
 
-    /// As [`BlockDevice::write`], all or nothing.
+    /// Writes as [`BlockDevice::write`], all blocks or none.
     ///
     /// # Errors
-    /// As there; `Unaligned` also for what the limits exclude. Nothing was written then.
+    /// As of `write`; `Unaligned` also for a range that the limits exclude. Nothing is written
+    /// then.
     fn write_atomic(
         &self,
         range: BlockRange,

@@ -1,7 +1,7 @@
-//! Names that outlive a power cut.
+//! Makes file names survive a power cut.
 //!
-//! A file's sync keeps what is in it; its name is kept by a sync of the directory it is in, and
-//! the name of that directory by one of the directory above (fsync(2)).
+//! A sync of a file makes its contents durable. The name of the file becomes durable by a sync of
+//! its directory, and the name of that directory by a sync of its parent (fsync(2)).
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -9,10 +9,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// Makes a folder durable, with every name in it and its own, up to the root of its file system.
+/// Makes durable the names in a folder, its own name, and those of its parents up to the root of
+/// the file system.
 ///
 /// # Errors
-/// It cannot be synced, or one above it that we may read cannot.
+/// The folder cannot be synced, or a parent that this process may read cannot.
 pub(crate) fn keep_folder(folder: &File) -> io::Result<()> {
     folder.sync_all()?;
     let mut below = folder.metadata()?;
@@ -20,12 +21,12 @@ pub(crate) fn keep_folder(folder: &File) -> io::Result<()> {
     let mut above = openat(folder, "..", flags, Mode::empty());
     loop {
         let folder: File = match above {
-            // Where we may not read, somebody else made the names.
+            // A parent that this process may not read was created by someone else.
             Err(Errno::ACCESS | Errno::PERM) => return Ok(()),
             opened => opened?.into(),
         };
         let metadata = folder.metadata()?;
-        // Where another file system is mounted, no name was made; above the root is the root.
+        // A mount point has no name to sync, and the parent of the root is the root itself.
         if metadata.dev() != below.dev() || metadata.ino() == below.ino() {
             return Ok(());
         }
@@ -35,7 +36,7 @@ pub(crate) fn keep_folder(folder: &File) -> io::Result<()> {
     }
 }
 
-/// Makes the names in a folder durable, which may be open with `O_PATH` only.
+/// Makes the names in a folder durable; the folder may be open with `O_PATH` only.
 ///
 /// # Errors
 /// The folder cannot be opened or synced.

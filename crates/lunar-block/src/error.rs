@@ -1,9 +1,9 @@
-//! What can go wrong with a disk.
+//! Errors of disks.
 
 use crate::BlockRange;
 use std::sync::Arc;
 
-/// The kind of a failure; SCSI sense is chosen by it.
+/// The kind of a failure; it selects the SCSI sense data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -11,13 +11,13 @@ pub enum ErrorKind {
     OutOfRange,
     /// The buffer's length does not fit the range.
     Unaligned,
-    /// The device takes no writes.
+    /// The device is read-only.
     ReadOnly,
     /// There is no room for the write.
     NoSpace,
     /// The device failed.
     Medium,
-    /// A sync failed before: nothing written since may be trusted.
+    /// A sync failed before: data written since the last good sync may be lost.
     Poisoned,
     /// The device cannot be opened: missing, in use, no permission, an impossible shape.
     Open,
@@ -25,39 +25,39 @@ pub enum ErrorKind {
     Disconnected,
 }
 
-/// A failure of a disk: its kind, which device, which blocks, and what the system said.
+/// A failure of a disk: its kind, the device, the blocks, and the message of the system.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{device}: {what}{}",
     .range.map(|r| format!(" (blocks {}+{})", r.lba, r.count)).unwrap_or_default()
 )]
 pub struct Error {
-    /// Kind.
+    /// The kind of the failure.
     pub kind: ErrorKind,
     /// The device's name.
     pub device: Arc<str>,
-    /// Which blocks, where it matters.
+    /// The blocks concerned, if the failure concerns particular blocks.
     pub range: Option<BlockRange>,
-    /// What failed, and where it helps what to do.
+    /// Description of the failure and, if helpful, of the remedy.
     pub what: String,
-    /// What the operating system or the peer said.
+    /// The error reported by the operating system or the peer.
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
-    /// A failure of `device`.
+    /// Creates a failure of `device`, without a range or a source.
     pub fn new(kind: ErrorKind, device: impl Into<Arc<str>>, what: impl Into<String>) -> Self {
         Self { kind, device: device.into(), range: None, what: what.into(), source: None }
     }
 
-    /// It concerns these blocks.
+    /// Adds the range of blocks that the failure concerns.
     pub fn at(mut self, range: BlockRange) -> Self {
         self.range = Some(range);
         self
     }
 
-    /// This is behind it.
+    /// Adds the error that caused this failure.
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self

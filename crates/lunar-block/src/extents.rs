@@ -1,14 +1,14 @@
-//! Extents as they are found, one after the other.
+//! Collects extents in the order in which they are found.
 
 use crate::{BlockRange, Extent, ExtentState};
 use std::ops::Range;
 
-/// Extents in order, joined where neighbours have one state.
+/// Extents in order; neighbours of the same state are joined.
 pub(crate) struct Extents {
     block_bytes: u64,
     extents_max: usize,
     pub(crate) done: Vec<Extent>,
-    /// One more would be too many.
+    /// True when one more extent would exceed `extents_max`.
     pub(crate) full: bool,
 }
 
@@ -17,7 +17,7 @@ impl Extents {
         Self { block_bytes, extents_max, done: Vec::new(), full: extents_max == 0 }
     }
 
-    /// The next bytes: whole blocks, right after the last ones.
+    /// Appends the next bytes: whole blocks that follow directly on the last ones.
     pub(crate) fn push(&mut self, bytes: Range<u64>, state: ExtentState) {
         if self.full || bytes.is_empty() {
             return;

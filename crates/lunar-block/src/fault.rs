@@ -1,4 +1,4 @@
-//! A decorator that makes a disk fail, on demand or by chance.
+//! A decorator that makes a disk fail, in a scripted way or at random.
 
 use crate::device::clear_all;
 use crate::{
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// What is asked of a disk.
+/// An operation of a disk.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Operation {
     /// [`BlockDevice::read`].
@@ -30,24 +30,25 @@ pub enum Operation {
     Status,
 }
 
-/// What happens to an operation.
+/// The effect of a fault on an operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Effect {
-    /// It fails at once; the disk does not see it. A failed flush poisons, as a real one does.
+    /// The operation fails at once, without reaching the disk. A failed flush poisons the disk, as
+    /// a real one does.
     Fail(ErrorKind),
-    /// It begins later. Needs a tokio runtime with a clock.
+    /// The operation begins later. This needs a tokio runtime with a clock.
     Delay(Duration),
-    /// It begins when [`FaultDevice::release`] is called.
+    /// The operation begins when [`FaultDevice::release`] is called.
     Hang,
-    /// Of a write, so many blocks from its beginning are written, then it fails with `Medium`; of
-    /// an atomic one, none. Other operations fail at once.
+    /// A write writes this many blocks from its beginning and then fails with `Medium`; an atomic
+    /// write writes none. Other operations fail at once.
     Tear {
-        /// Blocks that are written.
+        /// Number of blocks that are written.
         blocks: u64,
     },
 }
 
-/// An effect, and when it comes. The bounds add up: all must hold.
+/// An effect, and the conditions under which it occurs. All conditions must hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Fault {
     effect: Effect,
@@ -59,7 +60,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// On every operation.
+    /// Creates a fault of every operation.
     pub const fn new(effect: Effect) -> Self {
         Self {
             effect,
@@ -71,31 +72,32 @@ impl Fault {
         }
     }
 
-    /// Only on this kind of operation.
+    /// Limits the fault to this kind of operation.
     pub const fn on(mut self, operation: Operation) -> Self {
         self.operation = Some(operation);
         self
     }
 
-    /// Only on operations that touch one of these blocks.
+    /// Limits the fault to operations that touch one of these blocks.
     pub const fn at(mut self, range: BlockRange) -> Self {
         self.range = Some(range);
         self
     }
 
-    /// Not on the first `passes` operations that fit.
+    /// Skips the first `passes` matching operations.
     pub const fn after(mut self, passes: u64) -> Self {
         self.passes = passes;
         self
     }
 
-    /// So many times, then never again.
+    /// Limits the fault to this many occurrences.
     pub const fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// By chance, drawn from the seed of the device: so many in a million operations that fit.
+    /// Makes the fault occur at random, drawn from the seed of the device: in `per_million` of a
+    /// million matching operations.
     pub const fn per_million(mut self, per_million: u32) -> Self {
         self.per_million = per_million;
         self
@@ -111,9 +113,9 @@ impl Fault {
     }
 }
 
-/// A disk that does what the one inside does, but for the faults injected into it.
+/// A disk that passes all operations to an inner disk, apart from injected faults.
 ///
-/// With a seed and one task the same faults come at the same operations in every run.
+/// With the same seed and one task, the same faults occur at the same operations in every run.
 #[derive(Debug)]
 pub struct FaultDevice {
     inner: Arc<dyn BlockDevice>,
@@ -135,7 +137,7 @@ struct State {
 }
 
 impl FaultDevice {
-    /// `inner`, without faults yet. `seed` decides what comes by chance.
+    /// Wraps `inner`, without faults yet. `seed` determines the random faults.
     pub fn new(inner: Arc<dyn BlockDevice>, seed: u64) -> Arc<Self> {
         let (faults, seen) = (Vec::new(), HashMap::new());
         let state = State { random: seed, faults, room: None, seen, fired: 0 };
@@ -149,39 +151,39 @@ impl FaultDevice {
         })
     }
 
-    /// Adds a fault. Of several that fit, the one added first has its effect.
+    /// Adds a fault. If several faults match an operation, the one added first takes effect.
     pub fn inject(&self, fault: Fault) {
         self.state().faults.push(fault);
     }
 
-    /// Takes all faults and the poison away. What hangs goes on hanging.
+    /// Removes all faults and the poison. Operations that hang continue to hang.
     pub fn heal(&self) {
         self.state().faults.clear();
         self.poisoned.store(false, SeqCst);
     }
 
-    /// Says of its room what it is told, instead of what is so; that it is used up shows as
-    /// injected faults only.
+    /// Reports `room` instead of the real room. Writes still succeed beyond it unless a fault is
+    /// injected.
     pub fn pretend_room(&self, room: Room) {
         self.state().room = Some(room);
     }
 
-    /// Lets all go on that hang now, or are about to.
+    /// Releases all operations that hang now or are about to.
     pub fn release(&self) {
         self.released.send_modify(|count| *count += 1);
     }
 
-    /// How many hang now.
+    /// Returns the number of operations that hang now.
     pub fn hanging(&self) -> usize {
         self.hanging.load(SeqCst)
     }
 
-    /// How many operations of a kind came.
+    /// Returns the number of operations of a kind so far.
     pub fn seen(&self, operation: Operation) -> u64 {
         self.state().seen.get(&operation).copied().unwrap_or_default()
     }
 
-    /// How many faults had their effect.
+    /// Returns the number of faults that took effect.
     pub fn fired(&self) -> u64 {
         self.state().fired
     }
@@ -194,8 +196,8 @@ impl FaultDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the effect on an operation that is due; `Some`: so many blocks may be written, then it
-    /// fails.
+    /// Applies the effect that is due to an operation. `Some` is the number of blocks that may be
+    /// written before the operation fails.
     async fn meet(
         &self,
         operation: Operation,
@@ -227,8 +229,8 @@ impl FaultDevice {
         }
     }
 
-    /// The effect on an operation, and what tells of releases since: whoever has seen that a fault
-    /// came may let it go on, also before it hangs.
+    /// Returns the effect on an operation, and a receiver of later releases. A test that has seen
+    /// the fault fire may release it even before the operation hangs.
     fn draw(
         &self,
         operation: Operation,
@@ -239,7 +241,7 @@ impl FaultDevice {
     }
 
     async fn hang(&self, mut released: watch::Receiver<u64>) {
-        /// Counts also those whose future is dropped.
+        /// Keeps the count right when a hanging future is dropped.
         struct Hanging<'a>(&'a AtomicUsize);
         impl Drop for Hanging<'_> {
             fn drop(&mut self) {
@@ -256,7 +258,8 @@ impl FaultDevice {
         Error { range, ..Error::new(kind, self.name(), "a fault was injected") }
     }
 
-    /// An error, unless the range is one of this disk: an injected fault hides no refusal.
+    /// Returns an error if the range is not valid on this disk: an injected fault must not hide the
+    /// refusal of a bad request.
     fn check(&self, range: BlockRange, buffer_bytes: usize, exact: bool) -> Result<(), Error> {
         self.geometry().checked(self.name(), range, buffer_bytes, exact).map(drop)
     }
@@ -289,7 +292,7 @@ impl State {
         None
     }
 
-    /// 0 to 999,999.
+    /// Draws a number from 0 to 999,999.
     fn chance(&mut self) -> u32 {
         (crate::random::next(&mut self.random) % 1_000_000) as u32
     }
@@ -441,7 +444,8 @@ impl Sparse for FaultDevice {
         })
     }
 
-    /// A piece of one range, which meets the faults as an operation does; all of several ranges.
+    /// Clears a piece of one range, subject to the faults of its operation; clears several ranges
+    /// whole.
     fn clear_piece(
         &self,
         ranges: Vec<BlockRange>,
@@ -530,7 +534,8 @@ mod tests {
         block_on(device.write(BlockRange::new(lba, count), data, false)).map_err(|e| e.kind)
     }
 
-    /// A fault comes on its operation, its blocks, its turn, and as often as it says.
+    /// Goal: a fault occurs on its operation and blocks, after its passes, and as often as
+    /// configured.
     #[test]
     fn scripted() {
         let device = device(0);
@@ -548,7 +553,7 @@ mod tests {
         assert_eq!((device.fired(), device.seen(Operation::Write)), (2, 6));
     }
 
-    /// A torn write leaves its first blocks new and its last ones old.
+    /// Goal: a torn write leaves its first blocks new and its last ones old.
     #[test]
     fn torn() {
         let device = device(0);
@@ -559,7 +564,7 @@ mod tests {
         assert_eq!((&all[..1024], &all[1024..]), (&[7; 1024][..], &[0; 1024][..]));
     }
 
-    /// A failed flush poisons until the device is healed.
+    /// Goal: a failed flush poisons the disk until it is healed.
     #[test]
     fn failed_flush() {
         let device = device(0);
@@ -573,8 +578,8 @@ mod tests {
         assert_eq!(kind(block_on(device.flush())), Ok(()));
     }
 
-    /// What hangs goes on after release, what is delayed after its time; a hanging future that is
-    /// dropped is no longer counted.
+    /// Goal: a hanging operation continues after its release, and a delayed one after its delay; a
+    /// hanging future that is dropped is no longer counted.
     #[test]
     fn late() {
         let device = device(0);
@@ -598,7 +603,8 @@ mod tests {
         });
     }
 
-    /// Goal: what is let go on before it hangs, but after it was seen to, does not hang for ever.
+    /// Goal: an operation that is released after its fault fired but before it hangs does not hang
+    /// forever.
     #[test]
     fn released_early() {
         let device = device(0);
@@ -611,7 +617,7 @@ mod tests {
         assert_eq!(device.hanging(), 0);
     }
 
-    /// Chance follows the seed: the same faults in every run, about as many as asked for.
+    /// Goal: random faults follow the seed: the same in every run, at about the configured rate.
     #[test]
     fn by_chance() {
         let run = |seed| {

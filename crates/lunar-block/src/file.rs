@@ -1,4 +1,4 @@
-//! A file or block device of this machine as a disk.
+//! Disks backed by a local file or block device.
 
 mod backing;
 mod clear;
@@ -40,94 +40,97 @@ pub use lock::FileIdentity;
 pub use open::{FileOptions, file_identity};
 pub use ring::with_ring;
 
-/// Threads of one device, besides one for syncs. One owner gets 16: as many of its transfers the
-/// kernel sees at once. If the transfers of 31 owners hang, another owner still gets a thread.
+/// Limits of the threads of one device, besides one thread for syncs. One owner gets 16 threads:
+/// the kernel sees that many of its transfers at once. If the transfers of 31 owners hang, another
+/// owner still gets a thread.
 const THREADS: RunningLimits = RunningLimits { owners_max: 32, shared_max: 30 };
 
-/// Threads of all devices together, besides the first one of each. With 1,000 devices that is less
-/// than half of the 4,915 that systemd allows a service by default (`DefaultTasksMax`, 15 % of a
-/// `pid_max` of 32,768).
+/// Maximum number of threads of all devices together, besides the first one of each. With 1,000
+/// devices the total is less than half of the 4,915 that systemd allows a service by default
+/// (`DefaultTasksMax`, 15 % of a `pid_max` of 32,768).
 const ALL_THREADS_MAX: usize = 1024;
 static ALL_THREADS: ThreadBudget = ThreadBudget::new(ALL_THREADS_MAX);
 
-/// For the jobs of all devices that the kernel computes: more at a time would take the processor
-/// from the cores.
+/// Slots for CPU-bound jobs of all devices: more jobs at a time would take the processor from the
+/// cores.
 static COMPUTING: LazyLock<ComputingSlots> = LazyLock::new(ComputingSlots::of_machine);
 
-/// Maps of one device that are made at a time.
+/// Maximum number of maps of one device that are made at a time.
 const DEVICE_MAPS_MAX: usize = 1;
 
-/// Jobs of one device that deallocate or zero at a time. The kernel computes them, and has a lock
-/// for each file that lets one through: the threads of others would spin.
+/// Maximum number of jobs of one device that deallocate or zero at a time. The kernel works on them
+/// under a lock of the file that admits one job at a time: further threads would spin.
 const DEVICE_CLEARS_MAX: usize = 1;
 
-/// Writes into the page cache of one file at a time, of those that are long or left to workers. The
-/// kernel has a lock for each file that lets one through: the threads of others would spin.
+/// Maximum number of writes into the page cache of one file at a time, not counting short inline
+/// writes. The kernel has a lock for each file that admits one write at a time: further threads
+/// would spin.
 const FILE_WRITES_MAX: usize = 1;
 
-/// A shorter write goes into the page cache without a permit: asking for one would cost more than
-/// the lock is held.
+/// Minimum length of a write into the page cache that needs a permit: for shorter ones a permit
+/// would cost more than the lock is held.
 const LONG_WRITE_BYTES: usize = 128 << 10;
 
-/// Long reads of a file that are with workers at a time, where its data is often cached and where
-/// it always is: mostly the kernel copies, and each thread more would take the processor from the
-/// cores.
+/// Maximum number of long reads of a file that workers do at a time, for files that are often
+/// cached and for files that lie in memory. The kernel mostly copies, and each further thread would
+/// take the processor from the cores.
 const LONG_READS_MAX: usize = 4;
 const LONG_MEMORY_READS_MAX: usize = 1;
 
-/// So many ranges of a list are deallocated by one job: a job that has begun cannot be cancelled,
-/// and each costs the core that waits for it a change to another thread and back.
+/// Number of ranges of a list that one job deallocates. A job that has begun cannot be cancelled,
+/// and each job costs the waiting core a change to another thread and back.
 const CLEAR_JOB_RANGES: usize = 64;
 
-/// A longer read is often cached in part; what was read of it at hand would be read again.
+/// Maximum length of a read that is tried inline first. A longer read is often cached only in part,
+/// and that part would be read twice.
 const AT_HAND_BYTES_MAX: usize = 64 << 10;
 
-/// A file or block device of this machine.
+/// A local file or block device.
 ///
-/// * Cached data is read inline (`preadv2` with `RWF_NOWAIT`), the rest by the ring of the core
-///   ([`with_ring`]) or, where there is none, by a bounded pool of threads. Writes go into the page
-///   cache inline, one at a time of a file system. They go by way of the pool for a while after one
-///   was slow, while a sync takes long, while much is to be written back, while a piece of the file
-///   is cleared, and always where a file system may wait for another machine or process. With
-///   `direct`, all goes past the page cache, by way of the ring, or of the pool.
+/// * Cached data is read inline (`preadv2` with `RWF_NOWAIT`), other data by the ring of the core
+///   ([`with_ring`]) or, if there is none, by a bounded pool of threads. Writes go into the page
+///   cache inline, one at a time per file system. They go to the pool for a while after a slow
+///   write, while a sync takes long, while much data waits to be written back, while a piece of the
+///   file is cleared, and always if the file system may wait for another machine or process. With
+///   `direct`, all transfers bypass the page cache, by the ring or the pool.
 /// * Durable writes and flushes share syncs (group commit). After a failed sync the device is
-///   poisoned until it is recovered or opened again: writes and flushes give `Poisoned`, reads go
-///   on.
-/// * It is locked exclusively, in a way QEMU respects. The lock lasts until the device and the
-///   transfers begun on it are gone; dropping the device waits for those, for a second at most.
-///   Read-only, it is shared with other readers.
+///   poisoned until it is recovered or opened again: writes and flushes fail with `Poisoned`, reads
+///   continue.
+/// * The file is locked exclusively, in a way that QEMU respects. The lock lasts until the device
+///   and the transfers begun on it have ended; dropping the device waits for them, for a second at
+///   most. A read-only device shares the lock with other readers.
 /// * Neither a write nor a read of a block is torn by another transfer.
 #[derive(Debug)]
 pub struct FileDevice {
     disk: Arc<Disk>,
     commit: Arc<GroupCommit>,
-    /// Has the file synced when much of its file system is to be written back.
+    /// Syncs the file when much data of its file system waits to be written back.
     syncer: Arc<Syncer>,
     workers: Workers,
-    /// Of this device; [`COMPUTING`] is of all.
+    /// Limit of this device; [`COMPUTING`] is the limit of all devices.
     maps: ComputingLimit,
     clears: ComputingLimit,
     writes: ComputingLimit,
     long_reads: ComputingLimit,
-    /// What is with rings.
+    /// Transfers that are with rings.
     flights: Arc<Flights>,
-    /// The file, if it was made for this device.
+    /// The file, if it was created for this device.
     created: Mutex<Option<CreatedFile>>,
 }
 
 impl FileDevice {
-    /// Opens a file or block device, or makes the file.
+    /// Opens a file or block device, or creates the file.
     ///
     /// # Errors
-    /// `Open`, with what is wrong and what helps: it does not exist and no size is given, it is
-    /// neither file nor block device, no permission, in use (by whom, where that can be seen), an
-    /// impossible shape ([`Geometry::new`]), direct I/O not possible.
+    /// `Open`, with the problem and its remedy: the file does not exist and no size is given, it is
+    /// neither a file nor a block device, no permission, in use (by which process, if that can be
+    /// seen), an impossible geometry ([`Geometry::new`]), or direct I/O not possible.
     pub fn open(options: FileOptions) -> Result<Arc<Self>, Error> {
         Self::open_in(options, &FileSystems::default())
     }
 
-    /// The same for one of several devices: those on one file system know of each other's writes
-    /// if they are opened with one value of `file_systems`.
+    /// Opens one of several devices, as [`open`](Self::open). Devices on one file system take each
+    /// other's writes into account if they are opened with the same `file_systems`.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -177,10 +180,10 @@ impl FileDevice {
         self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which file or device it is, whatever its path.
+    /// Returns the identity of the file or device, which does not depend on its path.
     ///
     /// # Errors
-    /// `Open` when the system does not say.
+    /// `Open` when the system does not report it.
     pub fn identity(&self) -> Result<FileIdentity, Error> {
         let metadata = self.disk.file.metadata();
         metadata.map(|metadata| FileIdentity::of(&metadata)).map_err(|error| {
@@ -200,7 +203,7 @@ impl FileDevice {
         done.unwrap_or_else(|lost| Err(self.lost(range).because(lost)))
     }
 
-    /// Runs a transfer that computes on a worker, as one of a few of all devices.
+    /// Runs a CPU-bound transfer on a worker, within the limit of all devices.
     async fn computing<T: Send + 'static>(
         &self,
         range: BlockRange,
@@ -215,7 +218,7 @@ impl FileDevice {
         Error::new(ErrorKind::Medium, self.name(), "the transfer was lost").at(range)
     }
 
-    /// Reads by the ring of this thread; back comes the buffer if that is not possible now.
+    /// Begins a read by the ring of this thread; returns the buffer if that is not possible now.
     fn begin_read(
         &self,
         bytes: &Range<u64>,
@@ -225,7 +228,7 @@ impl FileDevice {
         let end = from + (bytes.end - bytes.start) as usize;
         let fits = match self.disk.direct {
             Some(alignment) => alignment.takes(bytes, &into[from..end]),
-            // The ring copies what it reads by way of the page cache, on this thread.
+            // The ring copies data from the page cache on this thread.
             None => end - from <= INLINE_BYTES_MAX,
         };
         let Some(place) = self.place(fits) else { return Err(into) };
@@ -236,8 +239,8 @@ impl FileDevice {
         Ok(answered)
     }
 
-    /// Writes by the ring of this thread, past the page cache only: into it, a ring writes by
-    /// threads of the kernel. `None` if that is not possible now.
+    /// Begins a write by the ring of this thread, with direct I/O only: into the page cache, a ring
+    /// writes with kernel threads. Returns `None` if that is not possible now.
     fn begin_write(
         &self,
         bytes: &Range<u64>,
@@ -246,7 +249,7 @@ impl FileDevice {
         let fits = self.disk.direct.is_some_and(|alignment| alignment.takes(bytes, from));
         let place = self.place(fits)?;
         let hold = self.disk.try_hold(bytes, true)?;
-        // A worker says what is wrong.
+        // A worker reports the error.
         self.disk.still_there(bytes).ok()?;
         let (answer, answered) = oneshot::channel();
         let memory = Memory::Write { bytes: from.clone(), answer };
@@ -259,7 +262,7 @@ impl FileDevice {
         if fits && by_ring { ring::place() } else { None }
     }
 
-    /// What every change checks first; it is committed in the era that this gives.
+    /// Makes the checks of every change; returns the era in which the change is to be committed.
     fn check_writable(&self) -> Result<Era, Error> {
         let era = self.commit.era();
         if self.disk.read_only {
@@ -278,7 +281,7 @@ impl FileDevice {
     }
 
     async fn commit(&self, era: Era) -> Result<(), Error> {
-        // What was to be written is written: a sync changes no data.
+        // The data is written already, and a sync changes no data.
         if let Some(context) = IoContext::current() {
             context.allow_cancel();
         }
@@ -353,7 +356,7 @@ impl FileDevice {
         self.blocking(range, JobLimits { permits, needs_slot: is_long }, write).await
     }
 
-    /// Deallocates or zeroes.
+    /// Deallocates or zeroes ranges.
     async fn clear(
         &self,
         ranges: &[BlockRange],
@@ -376,7 +379,7 @@ impl FileDevice {
 }
 
 impl Drop for FileDevice {
-    /// What is with rings is waited for as what is with workers.
+    /// Waits for transfers with rings, as for transfers with workers.
     fn drop(&mut self) {
         self.flights.settle(CLOSING_WAIT_MAX);
         self.syncer.close(CLOSING_WAIT_MAX);
@@ -447,7 +450,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn set_buffers(&self, buffers: &BufferPool) {
-        let _ = self.disk.bounce.set(buffers.clone()); // the first stays
+        let _ = self.disk.bounce.set(buffers.clone()); // the first call wins
     }
 
     fn prefetch(&self, range: BlockRange) {
@@ -542,7 +545,7 @@ impl Sparse for FileDevice {
         Box::pin(async move { self.clear(&[range], may_unmap, durable).await })
     }
 
-    /// One job of a worker.
+    /// Clears as much as one job of a worker clears.
     fn clear_piece(
         &self,
         mut ranges: Vec<BlockRange>,

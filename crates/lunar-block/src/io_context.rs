@@ -1,4 +1,4 @@
-//! The context of a transfer: its owner, and whether it may still be cancelled.
+//! The context of a transfer: its owner, and whether it can still be cancelled.
 
 use crate::MemoryOwner;
 use std::cell::RefCell;
@@ -8,24 +8,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 
 thread_local! {
-    /// Of the future that is polled now.
+    /// The context of the future that is being polled.
     static CURRENT: RefCell<Option<Arc<IoContext>>> = const { RefCell::new(None) };
 }
 
-/// The device says nothing of the transfer: something of it may be with the system.
+/// The device has not reported a state: parts of the transfer may be with the system.
 const UNKNOWN: u8 = 0;
-/// Nothing of the transfer is with the system, or what is there changes no data.
+/// No part of the transfer is with the system, or only parts that change no data.
 const CANCELLABLE: u8 = 1;
-/// The system has begun.
+/// The system has begun the transfer.
 const BEGUN: u8 = 2;
-/// Nothing of the transfer may begin any more.
+/// The transfer is cancelled: no part of it may begin.
 const CANCELLED: u8 = 3;
 
-/// The context of one transfer: whom it is for, and whether it may still be cancelled.
+/// The context of one transfer: its owner, and whether it can still be cancelled.
 ///
-/// A device finds the context while its future is polled within [`scope`](Self::scope); it may let
-/// owners take turns, and says what it has begun. A device that says nothing is taken for one that
-/// has begun. The future of one context does one transfer at a time.
+/// A device finds the context while its future is polled within [`scope`](Self::scope). The device
+/// can use the owner to schedule transfers fairly, and records in the context when a transfer
+/// begins. A transfer of a device that records nothing counts as begun. The future of one context
+/// does one transfer at a time.
 #[derive(Debug)]
 pub struct IoContext {
     owner: Arc<MemoryOwner>,
@@ -33,7 +34,7 @@ pub struct IoContext {
 }
 
 impl IoContext {
-    /// The context of a transfer that has not begun.
+    /// Creates the context of a transfer that has not begun.
     pub fn new(owner: &Arc<MemoryOwner>) -> Arc<Self> {
         Arc::new(Self { owner: Arc::clone(owner), stage: AtomicU8::new(UNKNOWN) })
     }
@@ -54,40 +55,41 @@ impl IoContext {
         work()
     }
 
-    /// Cancels the transfer unless something of it has begun or may have. If `true`, its future
-    /// can be dropped, and nothing of it changes data after that.
+    /// Cancels the transfer unless a part of it has begun or may have begun. If the result is
+    /// `true`, its future can be dropped, and no part of it changes data after that.
     pub fn cancel(&self) -> bool {
         let from = self.stage.compare_exchange(CANCELLABLE, CANCELLED, SeqCst, SeqCst);
         matches!(from, Ok(_) | Err(CANCELLED))
     }
 
-    /// The context of the future that is polled now.
+    /// Returns the context of the future that is being polled.
     pub fn current() -> Option<Arc<Self>> {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// The owner of the transfer.
+    /// Returns the owner of the transfer.
     pub fn owner(&self) -> &Arc<MemoryOwner> {
         &self.owner
     }
 
-    /// Notes that nothing of the transfer is with the system that changes data.
+    /// Records that no part of the transfer that changes data is with the system.
     pub fn allow_cancel(&self) {
         self.stage.store(CANCELLABLE, SeqCst);
     }
 
-    /// Notes that the system begins; `false`: the transfer was cancelled, and must not begin.
+    /// Records that the system begins the transfer. Returns `false` if the transfer was cancelled
+    /// and must not begin.
     pub fn begin(&self) -> bool {
         self.stage.compare_exchange(CANCELLABLE, BEGUN, SeqCst, SeqCst).is_ok()
     }
 
-    /// Notes that what had begun is over.
+    /// Records that the part that had begun is complete.
     pub fn end(&self) {
         self.stage.store(UNKNOWN, SeqCst);
     }
 }
 
-/// The current context of this thread, while this lives.
+/// Sets the current context of this thread until it is dropped.
 struct Entered {
     outer: Option<Arc<IoContext>>,
 }
@@ -109,8 +111,8 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    /// A context is there while its future is polled, and may be cancelled only while the device
-    /// says that nothing has begun.
+    /// Goal: the context is available while its future is polled, and the transfer can be cancelled
+    /// only while the device has recorded that nothing has begun.
     #[test]
     fn stages() {
         let context = IoContext::new(&Arc::default());

@@ -1,4 +1,4 @@
-//! A disk in memory: sparse, gone with the process.
+//! A sparse disk in memory; its contents are lost when the process ends.
 
 mod atomic;
 mod chunk_map;
@@ -21,24 +21,25 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Pages are found and locked in chunks of this many.
+/// Number of pages in a chunk; pages are found and locked by chunk.
 const CHUNK_PAGES: usize = 16;
 const CHUNK_BYTES: u64 = (CHUNK_PAGES * PAGE_BYTES) as u64;
 
-/// Chunks are spread over this many locks.
+/// Number of locks over which the chunks are spread.
 const SHARDS: u64 = 64;
 
-/// A disk in memory. Pages of 4096 bytes exist once they are written, and are given back by
-/// `unmap`. Nothing survives the process, so a durable write is an ordinary one.
+/// A disk in memory. Pages of 4096 bytes are allocated when first written and freed by `unmap`.
+/// Nothing survives the process, so a durable write is an ordinary one.
 ///
-/// A chunk is read and written under its lock, so a block is never torn, by reads either. Atomic
-/// writes of several chunks also hold the fence, which all else that touches several chunks passes.
-/// Long work is done in pieces, a poll each, and no future waits with the fence held.
+/// A chunk is read and written under its lock, so neither reads nor writes tear a block. Atomic
+/// writes of several chunks also hold the fence exclusively; all other operations on several chunks
+/// hold it shared. Long work is done in pieces, one per poll, and no future waits while it holds
+/// the fence.
 pub struct MemoryDevice {
     name: String,
     shape: Shape,
-    /// Its guards cannot be sent to another thread, so that the compiler refuses a future of this
-    /// disk that waits with one.
+    /// Guards of the fence are not `Send`, so the compiler refuses a future of this disk that waits
+    /// while it holds one.
     fence: RwLock<BorderCrossings>,
     /// Held during a resize.
     resizing: tokio::sync::Mutex<()>,
@@ -52,17 +53,17 @@ struct Chunk {
     pages: [Option<Page>; CHUNK_PAGES],
 }
 
-/// A part of a page: `page` of its chunk, `bytes` inside it.
+/// A part of a page: `page` is its index in the chunk, `bytes` the range inside it.
 struct Part {
     page: usize,
     bytes: Range<usize>,
 }
 
 impl MemoryDevice {
-    /// A disk of `size_bytes` zeroes; it takes no memory yet.
+    /// Creates a disk of `size_bytes` zeroes that takes no memory yet.
     ///
     /// # Errors
-    /// `Open` for an impossible shape, as [`Geometry::new`].
+    /// `Open` for an impossible geometry, as [`Geometry::new`].
     pub fn new(
         size_bytes: u64,
         block_bytes: u32,
@@ -80,7 +81,7 @@ impl MemoryDevice {
         })
     }
 
-    /// Memory that written pages take now.
+    /// Returns the memory that written pages take now.
     pub fn allocated_bytes(&self) -> u64 {
         let pages = |chunk: &Chunk| chunk.pages.iter().flatten().count() as u64;
         let shard = |index| self.shard(index).chunks().map(pages).sum::<u64>();
@@ -125,7 +126,7 @@ impl MemoryDevice {
         Ok(())
     }
 
-    /// Clears all of `bytes`, whatever the size of the disk is.
+    /// Clears all of `bytes`, even beyond the current size of the disk.
     async fn clear_all(&self, bytes: Range<u64>) -> Result<(), Cancelled> {
         let mut piece = Piece::default();
         let mut at = self.next_existing(bytes.start..bytes.end, &mut piece);
@@ -139,7 +140,7 @@ impl MemoryDevice {
         Ok(())
     }
 
-    /// Clears `bytes`, which lie in one chunk; returns what that cost.
+    /// Clears `bytes`, which lie in one chunk; returns the cost.
     fn clear_chunk(&self, bytes: Range<u64>) -> u32 {
         let index = bytes.start / CHUNK_BYTES;
         let mut shard = self.shard_mut(index);
@@ -152,8 +153,8 @@ impl MemoryDevice {
         CHUNK_COST + pages * PAGE_COST
     }
 
-    /// Where the first existing chunk of `bytes` begins, or `bytes` where it is in one; their end
-    /// if there is none.
+    /// Returns the start of the first existing chunk in `bytes`, or the start of `bytes` if it lies
+    /// in that chunk; the end of `bytes` if there is no chunk.
     fn next_existing(&self, bytes: Range<u64>, piece: &mut Piece) -> u64 {
         if bytes.is_empty() {
             return bytes.end;
@@ -163,7 +164,7 @@ impl MemoryDevice {
         next.map_or(bytes.end, |index| bytes.start.max(index * CHUNK_BYTES).min(bytes.end))
     }
 
-    /// Writes zeroes to `bytes`, which lie in one chunk; returns what that cost.
+    /// Writes zeroes to `bytes`, which lie in one chunk; returns the cost.
     fn zero_chunk(&self, bytes: Range<u64>) -> u32 {
         let mut shard = self.shard_mut(bytes.start / CHUNK_BYTES);
         let chunk = shard.get_or_default(bytes.start / CHUNK_BYTES);
@@ -196,8 +197,8 @@ impl MemoryDevice {
         Ok(extents.done)
     }
 
-    /// Adds what is known of the first chunk of `bytes`, or of the gap up to the next one; returns
-    /// where that ends.
+    /// Adds the state of the first chunk of `bytes`, or of the gap up to the next chunk; returns
+    /// the end of that part.
     fn look_at_chunk(&self, bytes: Range<u64>, extents: &mut Extents, piece: &mut Piece) -> u64 {
         let index = bytes.start / CHUNK_BYTES;
         piece.count(CHUNK_COST);
@@ -217,7 +218,7 @@ impl MemoryDevice {
         end
     }
 
-    /// The first existing chunk from `index` on.
+    /// Returns the number of the first existing chunk from `index` on.
     fn next_chunk(&self, index: u64) -> Option<u64> {
         let next = |shard| self.shard(shard).first_from(index, shard);
         (0..SHARDS).filter_map(next).min()
@@ -235,7 +236,7 @@ impl Chunk {
         }
     }
 
-    /// Gives back or zeroes the pages of `bytes`, which lie in this chunk.
+    /// Frees or zeroes the pages of `bytes`, which lie in this chunk.
     fn clear(&mut self, bytes: Range<u64>) {
         for (_, part) in parts(bytes) {
             let page = &mut self.pages[part.page];
@@ -252,12 +253,13 @@ fn zero_page() -> Page {
     Box::new([0; PAGE_BYTES])
 }
 
-/// `bytes`, cut at the borders of chunks.
+/// Splits `bytes` at chunk boundaries.
 fn chunks(bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     cut(bytes, CHUNK_BYTES)
 }
 
-/// `bytes` of one chunk, cut at the borders of pages; each with its first byte on the disk.
+/// Splits `bytes` of one chunk at page boundaries; yields each part with its first byte on the
+/// disk.
 fn parts(bytes: Range<u64>) -> impl Iterator<Item = (u64, Part)> {
     cut(bytes, PAGE_BYTES as u64).map(|bytes| {
         let inside = (bytes.start % PAGE_BYTES as u64) as usize;
@@ -342,15 +344,16 @@ impl Resize for MemoryDevice {
             let new = self.shape.with_size(&self.name, size_bytes)?;
             let _resizing = self.resizing.lock().await;
             let old = self.shape.get().size_bytes();
-            // With the fence, no change of several chunks that was checked with the old size is
-            // under way.
+            // While the fence is held, no change of several chunks that was checked against the old
+            // size is in progress.
             if size_bytes < old {
                 let alone = self.fence_mut();
                 self.shape.set(new);
                 drop(alone);
                 self.clear_all(size_bytes..old).await.map_err(|e| self.cancelled(e))?;
             } else if size_bytes > old {
-                // A write that was checked before the disk became shorter may have come after.
+                // A write that was checked before the disk was shortened may have arrived after the
+                // clearing.
                 self.clear_all(old..size_bytes).await.map_err(|e| self.cancelled(e))?;
                 self.shape.set(new);
             }

@@ -1,4 +1,5 @@
-//! Files that a user names for output: replaced whole, never written through a link of others.
+//! Output files named by a user: replaced as a whole, and never written through another user's
+//! link.
 
 use crate::FileIdentity;
 use crate::path_lookup::PathEntry;
@@ -11,20 +12,20 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The mode of a new file, less the umask.
+/// The mode of a new file, before the umask is applied.
 const NEW_MODE: u32 = 0o666;
-/// The mode bits that a file hands on to the one that replaces it.
+/// The mode bits that a new file takes over from the file that it replaces.
 const PERMISSIONS: u32 = 0o777;
 
-/// Writes a file whole or not at all: whoever ends this program meanwhile keeps the one before.
+/// Writes a file as a whole: if the program ends meanwhile, the previous file stays.
 ///
-/// The content goes to `PATH.new`, which is created for it and then takes the name. A symbolic link
-/// that this user or root made is followed. What is no regular file, as a pipe or /dev/stdout, is
-/// written as it is.
+/// The content goes to the new file `PATH.new`, which is then renamed to `PATH`. A symbolic link
+/// that this user or root made is followed. A target that is not a regular file, such as a pipe or
+/// /dev/stdout, is written directly.
 ///
 /// # Errors
-/// [`UntrustedFile`](crate::UntrustedFile) if another user made a link on the way, the pipe there,
-/// or what stands at `PATH.new`; it cannot be written.
+/// [`UntrustedFile`](crate::UntrustedFile) if another user made a link on the way, the pipe at
+/// `PATH`, or the file at `PATH.new`; any error of writing.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let output = Output::find(path)?;
     let Kind::File { mode } = output.kind else { return output.open_stream()?.write_all(bytes) };
@@ -34,26 +35,26 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .and_then(|()| file.write_all(bytes))
         .and_then(|()| Ok(renameat(&output.folder, &next, &output.folder, &output.name)?));
     if written.is_err() {
-        // That it cannot be removed either is no reason for another error.
+        // A failure to remove the file must not hide the first error.
         let _ = unlinkat(&output.folder, &next, AtFlags::empty());
     }
     written
 }
 
-/// Whether [`write()`] can write a file, as far as that can be known; leaves nothing. For programs
-/// that work for a while before they write.
+/// Checks, as far as possible, that [`write()`] can write a file; leaves nothing behind. This is
+/// for programs that work for a while before they write.
 ///
 /// # Errors
 /// As [`write()`].
 pub fn check(path: &Path) -> io::Result<()> {
     let output = Output::find(path)?;
-    // To open a pipe and to close it again is an end of file to its reader.
+    // Opening and closing a pipe would signal an end of file to its reader.
     let Kind::File { .. } = output.kind else { return Ok(()) };
     let (next, _) = create_next(&output.folder, &output.name, NEW_MODE)?;
     Ok(unlinkat(&output.folder, &next, AtFlags::empty())?)
 }
 
-/// What a user has named, its links followed.
+/// The target that a user named, after its links were followed.
 struct Output {
     folder: File,
     name: OsString,
@@ -61,11 +62,11 @@ struct Output {
 }
 
 enum Kind {
-    /// A regular file with these permissions, or none yet.
+    /// A regular file with these permissions, or `None` for a file that does not exist yet.
     File { mode: Option<u32> },
-    /// A pipe, a terminal, a device.
+    /// A pipe, a terminal or a device.
     Stream(FileIdentity),
-    /// One of this process's own descriptors, by its name in /proc.
+    /// A descriptor of this process, by its name in /proc.
     Descriptor,
 }
 

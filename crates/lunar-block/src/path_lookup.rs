@@ -1,5 +1,5 @@
-//! Path lookup that follows no symbolic link of another user, be it the last component or one above
-//! it. See docs/decisions/091-state-folders-are-opened-by-descriptor.md.
+//! Path lookup that follows no symbolic link of another user, neither as the last component nor
+//! above it. See docs/decisions/091-state-folders-are-opened-by-descriptor.md.
 
 use crate::FileIdentity;
 use crate::trusted::{SharedFolder, UntrustedFile, check_folder, is_in_proc, is_ours, look_at};
@@ -15,27 +15,28 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
 
-/// Symbolic links followed in one lookup, as many as the kernel follows; path_resolution(7).
+/// Maximum number of symbolic links followed in one lookup, the same as in the kernel;
+/// path_resolution(7).
 const LINKS_MAX: usize = 40;
 
-/// The last component of a path, and the open folder that has or lacks it.
+/// The last component of a path, and its open parent folder. The component itself may be missing.
 #[derive(Debug)]
 pub(crate) struct PathEntry {
     /// The folder, opened with `O_PATH`.
     pub(crate) folder: File,
-    /// A plain name; `.` if the path ends in `/`, `.` or `..`.
+    /// The plain name; `.` if the path ends in `/`, `.` or `..`.
     pub(crate) name: OsString,
-    /// The path without the symbolic links that were followed.
+    /// The path after its symbolic links were followed.
     pub(crate) path: PathBuf,
-    /// What has the name, opened with `O_PATH`; `None` if nothing has.
+    /// The file with that name, opened with `O_PATH`; `None` if there is none.
     pub(crate) found: Option<(File, Metadata)>,
-    /// Whether the last component of the path that was given is a symbolic link.
+    /// True when the last component of the given path is a symbolic link.
     pub(crate) by_link: bool,
 }
 
 impl PathEntry {
-    /// Looks up a path. At its end, a link of this user or root in /proc is not followed: it leads
-    /// to what a process has open, whatever its text says.
+    /// Looks up a path. A link in /proc of this user or root is not followed at the end of the
+    /// path, because it leads to a file that a process has open, whatever its text says.
     ///
     /// # Errors
     /// [`UntrustedFile`] if another user made a link on the way; `NotFound` if a folder on the way
@@ -73,7 +74,7 @@ impl PathEntry {
     }
 }
 
-/// The absolute path without symbolic links. Its last component may be missing.
+/// Returns the absolute path without symbolic links. Its last component may be missing.
 ///
 /// # Errors
 /// [`UntrustedFile`] if another user made a symbolic link on the way; any other error of the
@@ -90,14 +91,14 @@ pub fn resolve_path(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Folder of the system's device nodes.
+/// The folder of the system's device nodes.
 const DEVICES: &str = "/dev";
-/// A file system in memory where programs put files; shm_overview(7).
+/// A file system in memory for files of programs; shm_overview(7).
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Whether a file at `path` would lie among device nodes: in `/dev` or below, symbolic links to the
-/// folder followed. It would take the place of a device that is missing, and be gone after a
-/// reboot. `/dev/shm` has no device nodes, and is meant for files.
+/// Returns true when a file at `path` would lie among device nodes: in `/dev` or below, with
+/// symbolic links to the folder followed. Such a file would take the place of a missing device, and
+/// would be lost at a reboot. `/dev/shm` has no device nodes and is meant for files.
 pub fn is_among_devices(path: &Path) -> bool {
     let Ok(path) = resolve_path(path) else { return false };
     let Some(folder) = path.parent() else { return false };
@@ -110,21 +111,21 @@ pub fn is_among_devices(path: &Path) -> bool {
 pub(crate) struct FolderEntry {
     /// The folder itself, opened with `O_PATH`.
     pub(crate) folder: File,
-    /// The folder around it, likewise.
+    /// The parent folder, opened with `O_PATH`.
     parent: File,
-    /// Its name there; `.` if the path has no plain name.
+    /// The name in the parent; `.` if the path has no plain name.
     name: OsString,
-    /// The path without the symbolic links that were followed.
+    /// The path after its symbolic links were followed.
     pub(crate) path: PathBuf,
 }
 
 impl FolderEntry {
-    /// Looks up a folder; `None` if it, or one above it, is missing. With `create`, what is missing
-    /// is made with that mode, though not where a symbolic link leads: what is missing there may be
-    /// a file system that is not mounted.
+    /// Looks up a folder; `None` if it or one of its parents is missing. With `create`, missing
+    /// folders are created with that mode, but not below a symbolic link: a target that is missing
+    /// there may be a file system that is not mounted.
     ///
     /// # Errors
-    /// [`UntrustedFile`] if another user made a link on the way, or something else than a folder
+    /// [`UntrustedFile`] if another user made a link on the way, or if a file that is not a folder
     /// has the name; any other error of the system.
     pub(crate) fn find(path: &Path, create: Option<u32>) -> io::Result<Option<Self>> {
         let mut lookup = Lookup::new(path)?;
@@ -158,11 +159,11 @@ impl FolderEntry {
         Ok(Some(Self { folder: lookup.folder, parent, name: last, path: lookup.path }))
     }
 
-    /// Removes the folder, which is empty, wherever the folder around it is now; nothing if another
-    /// has its name.
+    /// Removes the folder, which must be empty, wherever its parent is now. Does nothing if another
+    /// folder has its name.
     ///
     /// # Errors
-    /// It is not empty, or cannot be removed.
+    /// The folder is not empty, or cannot be removed.
     pub(crate) fn remove(&self) -> io::Result<()> {
         let of = |file: &File| file.metadata().map(|metadata| FileIdentity::of(&metadata));
         match look_at(&self.parent, &self.name)? {
@@ -174,7 +175,7 @@ impl FolderEntry {
     }
 }
 
-/// A file that this process made, and the folder in which it did.
+/// A file that this process created, with the folder in which it was created.
 #[derive(Debug)]
 pub struct CreatedFile {
     folder: File,
@@ -190,7 +191,7 @@ impl CreatedFile {
     /// Removes the file, wherever its folder is now, unless another file has its name.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// The file cannot be removed.
     pub fn remove(self) -> io::Result<()> {
         match look_at(&self.folder, &self.name)? {
             Some(found) if FileIdentity::of(&found.metadata()?) == self.identity => {
@@ -203,16 +204,16 @@ impl CreatedFile {
 
 struct Component {
     name: OsString,
-    /// A symbolic link led here.
+    /// True when a symbolic link led here.
     of_link: bool,
 }
 
-/// A lookup in progress.
+/// The state of a lookup in progress.
 struct Lookup {
-    /// Where it has come, opened with `O_PATH`.
+    /// The folder reached so far, opened with `O_PATH`.
     folder: File,
     path: PathBuf,
-    /// The components still to come, the next one last.
+    /// The remaining components, the next one last.
     pending: Vec<Component>,
     links: usize,
 }
@@ -228,7 +229,7 @@ impl Lookup {
         Ok(lookup)
     }
 
-    /// Continues with the components of `path`, the target `of_link` or the path itself.
+    /// Adds the components of `path`, which is the target of a link (`of_link`) or the path itself.
     fn push(&mut self, path: &Path, of_link: bool) -> io::Result<()> {
         if path.as_os_str().is_empty() {
             return Err(Errno::NOENT.into());
@@ -244,7 +245,8 @@ impl Lookup {
         Ok(())
     }
 
-    /// Goes into a folder; if the name is that of a symbolic link, its target becomes pending.
+    /// Enters a folder; if the name is that of a symbolic link, the components of its target become
+    /// pending.
     fn enter(&mut self, name: &OsStr) -> io::Result<()> {
         match name.as_bytes() {
             b"" | b"." => return Ok(()),
@@ -261,7 +263,7 @@ impl Lookup {
         }
         match enter(&self.folder, name, OFlags::NOFOLLOW) {
             Ok(folder) => self.folder = folder,
-            // A symbolic link is no folder, either.
+            // A symbolic link is not a folder either.
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 let link = look_at(&self.folder, name)?.ok_or(Errno::NOENT)?;
                 let metadata = link.metadata()?;
@@ -282,7 +284,7 @@ impl Lookup {
         Ok(())
     }
 
-    /// Where the symbolic link `name` leads, if this user or root made it.
+    /// Returns the target of the symbolic link `name`, if this user or root made the link.
     fn link_target(&mut self, link: &File, made: &Metadata, name: &OsStr) -> io::Result<PathBuf> {
         if !is_ours(made) {
             let (uid, path) = (made.uid(), self.path.join(name));
@@ -298,7 +300,8 @@ impl Lookup {
         Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
     }
 
-    /// Why `name` is not entered: `error`, unless it is no folder.
+    /// Returns the error for a `name` that is not entered: `error`, or a refusal if `name` is not a
+    /// folder.
     fn no_folder(&self, name: &OsStr, error: io::Error) -> io::Error {
         let look = || look_at(&self.folder, name).ok()??.metadata().ok();
         match look().filter(|_| Errno::from_io_error(&error) == Some(Errno::NOTDIR)) {

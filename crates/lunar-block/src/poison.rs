@@ -1,17 +1,18 @@
-//! Poison: a sync has failed, and nothing is written until an operator says so.
+//! Poison: after a failed sync, writes are refused until an operator recovers the disk.
 
 use std::fmt::Debug;
 use std::io;
 
-/// Who is told that a disk is poisoned, and that it is not any more.
+/// A watcher that is notified when a disk becomes poisoned and when it recovers.
 pub trait PoisonWatcher: Debug + Send + Sync {
-    /// The disk is poisoned. Those who wait for its sync are told when this has returned; it may
-    /// block.
+    /// Called when the disk is poisoned. Requests that wait for its sync fail after this call has
+    /// returned; the call may block.
     fn poisoned(&self);
 
-    /// The disk can be synced again, and takes writes when this has returned; it may block.
+    /// Called when the disk can be synced again; it takes writes after this call has returned. The
+    /// call may block.
     ///
     /// # Errors
-    /// It stays poisoned.
+    /// The disk stays poisoned.
     fn recovering(&self) -> io::Result<()>;
 }

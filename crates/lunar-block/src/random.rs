@@ -1,6 +1,6 @@
-//! Numbers that follow from a seed, for faults and tests; not for secrets.
+//! Pseudorandom numbers from a seed, for faults and tests; not for secrets.
 
-/// The next number, by SplitMix64 (Steele, Lea, Flood 2014).
+/// Returns the next number, by SplitMix64 (Steele, Lea, Flood 2014).
 pub(crate) fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;

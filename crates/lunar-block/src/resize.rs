@@ -1,22 +1,22 @@
-//! Disks whose size changes while they are used.
+//! Disks whose size changes while they are in use.
 
 use crate::{BoxFuture, Error, Geometry};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a disk that can be made longer or shorter can do besides.
+/// Operations of a disk whose size can be changed.
 pub trait Resize: Send + Sync {
-    /// Gives the disk another size; durable when it returns. New blocks read as zeroes. What lies
-    /// beyond a smaller size is lost; transfers there that have begun come first, later ones are
-    /// `OutOfRange`.
+    /// Changes the size of the disk; durable when it completes. New blocks read as zeroes. Data
+    /// beyond a smaller size is lost: transfers to it that have begun complete first, later ones
+    /// fail with `OutOfRange`.
     ///
     /// # Errors
-    /// `Open` for a size that is impossible ([`Geometry::new`]), or not in this disk's hands ·
-    /// `ReadOnly` · `NoSpace` · `Medium` · `Poisoned`. The size is as before then, unless only the
-    /// sync failed.
+    /// `Open` for a size that is impossible ([`Geometry::new`]) or that this disk cannot set ·
+    /// `ReadOnly` · `NoSpace` · `Medium` · `Poisoned`. After an error the size is as before, unless
+    /// only the sync failed.
     fn resize(&self, size_bytes: u64) -> BoxFuture<'_, Result<(), Error>>;
 }
 
-/// A shape of which one thing changes: how many blocks there are.
+/// A geometry in which only the number of blocks changes.
 #[derive(Debug)]
 pub(crate) struct Shape {
     first: Geometry,
@@ -32,7 +32,7 @@ impl Shape {
         Geometry { block_count: self.block_count.load(Ordering::Acquire), ..self.first }
     }
 
-    /// What it would be with another size.
+    /// Returns the geometry with another size.
     pub(crate) fn with_size(&self, device: &str, size_bytes: u64) -> Result<Geometry, Error> {
         let Geometry { block_bytes, physical_block_bytes, .. } = self.first;
         Geometry::new(device, size_bytes, block_bytes, physical_block_bytes)

@@ -1,13 +1,13 @@
-//! A folder for one test.
+//! A temporary folder for one test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A user that is neither us nor root.
+/// A user other than this one and root.
 pub(crate) const NOBODY: u32 = 65534;
 const PRECIOUS: &str = "precious";
 
-/// A folder that goes with its owner, and in it the file `victim`, which nobody may change.
+/// A folder that is removed when dropped. It contains the file `victim`, which must not change.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -44,7 +44,7 @@ pub(crate) fn make_pipe(at: &Path) {
     mkfifoat(CWD, at, Mode::RUSR | Mode::WUSR).unwrap();
 }
 
-/// Whether this test may make files of another user; says so if not.
+/// Returns true when this test may create files of another user; prints a note if not.
 pub(crate) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

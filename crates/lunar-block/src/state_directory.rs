@@ -1,4 +1,4 @@
-//! The folder that keeps what has to outlive a server: opened by descriptor, and durable.
+//! A folder for state that outlives a server: opened by descriptor, and durable.
 
 use crate::durable;
 use crate::path_lookup::FolderEntry;
@@ -11,15 +11,15 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The mode of new files: what is kept there is its owner's business.
+/// The mode of new files: only the owner may read them.
 const FILE_MODE: u32 = 0o600;
 
-/// A folder that nobody but this user and root can change, open.
+/// An open folder that only this user and root can change.
 ///
 /// * All files are reached from the folder's descriptor: renaming or replacing the folder meanwhile
-///   leads nowhere else.
-/// * Names are plain file names. Symbolic links are never followed. What is read is a regular file
-///   of this user or root with one name (hard link); anything else gives an
+///   has no effect.
+/// * Names are plain file names. Symbolic links are never followed. Only a regular file of this
+///   user or root with one name (hard link) is read; any other file gives an
 ///   [`UntrustedFile`](crate::UntrustedFile) and is not opened.
 /// * New files are created exclusively, and only their owner may read them.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct StateDirectory {
 }
 
 impl StateDirectory {
-    /// Opens the folder; `None` if there is none. Symbolic links on the way and at the end are
+    /// Opens the folder; `None` if it does not exist. Symbolic links on the way and at the end are
     /// followed if this user or root made them.
     ///
     /// # Errors
@@ -45,71 +45,72 @@ impl StateDirectory {
         Ok(Self { path: path.to_owned(), folder, entry })
     }
 
-    /// Opens the folder, and makes it and all above it that are missing; durable when this
-    /// returns, as is every name that was in it.
+    /// Opens the folder, creating it and its missing parents. The folder and every name in it are
+    /// durable when this returns.
     ///
-    /// That the folder exists already does not make it durable: whoever made it may have been
-    /// killed before that, or promises nothing (a socket needs a folder, too). So the way up is
-    /// synced each time.
+    /// A folder that exists already need not be durable: its creator may have been killed before a
+    /// sync, or may not sync at all (a socket needs a folder, too). The folders up to the root are
+    /// therefore synced each time.
     ///
     /// # Errors
-    /// As [`open`](Self::open); the folder cannot be made or synced. One that this has made is
-    /// removed then.
+    /// As [`open`](Self::open); the folder cannot be created or synced. A folder that this call has
+    /// created is then removed.
     pub fn create(path: &Path) -> io::Result<Self> {
         if let Some(there) = Self::open(path)? {
             durable::keep_folder(&there.folder)?;
             return Ok(there);
         }
-        // Whatever the umask, never more than that.
+        // The umask can only reduce this mode.
         let entry = FolderEntry::find(path, Some(trusted::FOLDER_MODE))?;
         let made = Self::of(path, entry.ok_or(ErrorKind::NotFound)?)?;
         match durable::keep_folder(&made.folder) {
             Ok(()) => Ok(made),
             Err(error) => {
-                // That it cannot be removed either is no reason for another error.
+                // A failure to remove the folder must not hide the first error.
                 let _ = made.entry.remove();
                 Err(error)
             }
         }
     }
 
-    /// The path that the folder was opened by.
+    /// Returns the path by which the folder was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether anything has this name, whatever it is.
+    /// Returns true when any kind of file has this name.
     ///
     /// # Errors
-    /// It cannot be told.
+    /// The name cannot be looked up.
     pub fn has(&self, name: &str) -> io::Result<bool> {
         self.look(name).map(|found| found.is_some())
     }
 
-    /// Whether the folder holds nothing.
+    /// Returns true when the folder is empty.
     ///
     /// # Errors
-    /// It cannot be listed.
+    /// The folder cannot be listed.
     pub fn is_empty(&self) -> io::Result<bool> {
         Ok(self.names()?.is_empty())
     }
 
-    /// The content of a file of at most `bytes_max` bytes; `None` if there is none.
+    /// Returns the content of a file of at most `bytes_max` bytes; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`UntrustedFile`](crate::UntrustedFile), `InvalidData` if it is longer, any other error of
-    /// the system.
+    /// [`UntrustedFile`](crate::UntrustedFile), `InvalidData` if the file is longer, any other
+    /// error of the system.
     pub fn read(&self, name: &str, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(mut found) = self.look(name)? else { return Ok(None) };
         if found.nlink() > 1 {
             self.remove_asides(name, found.ino())?;
             found = self.look(name)?.ok_or(ErrorKind::NotFound)?;
         }
-        // Before it is opened: to open a device may do something, to open a pipe may wait.
+        // Checked before the open, because opening a device may have effects and opening a pipe may
+        // block.
         check_file(name.as_ref(), &found)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file: File = openat(&self.folder, name, flags, Mode::empty())?.into();
-        // What was looked at may have been replaced since.
+        // The file may have been replaced since the first check.
         check_file(name.as_ref(), &file.metadata()?)?;
         let mut bytes = Vec::new();
         file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -120,12 +121,11 @@ impl StateDirectory {
         Ok(Some(bytes))
     }
 
-    /// Replaces the content of `name`, or gives it its first; durable when this returns. When it
-    /// fails, the old content stays as far as that is in our hands: after the rename only the
-    /// medium can fail.
+    /// Sets the content of `name`; durable when this returns. If the call fails, the old content
+    /// stays wherever possible: after the rename only the medium can fail.
     ///
     /// # Errors
-    /// As [`read`](Self::read) for what is left under `NAME.new`; it cannot be written.
+    /// As [`read`](Self::read) for a file left under `NAME.new`; the file cannot be written.
     pub fn save(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         plain(name)?;
         let (next, file) = trusted::create_next(&self.folder, name.as_ref(), FILE_MODE)?;
@@ -134,17 +134,17 @@ impl StateDirectory {
         self.folder.sync_all()
     }
 
-    /// Gives `name` this content unless anything has the name already; what has it then is durable
-    /// when this returns. `aside` begins with `NAME.`; nobody else uses it.
+    /// Gives `name` this content unless a file has the name already. The file with the name is
+    /// durable when this returns. `aside` begins with `NAME.` and is used by this caller only.
     ///
     /// # Errors
-    /// It cannot be written; `aside` is there.
+    /// The file cannot be written; `aside` exists.
     pub fn save_first(&self, name: &str, aside: &str, bytes: &[u8]) -> io::Result<()> {
         plain(name).and(plain(aside))?;
         let file = trusted::create(&self.folder, aside.as_ref(), FILE_MODE)?;
         let named = write_durably(file, bytes).and_then(|()| self.name_first(aside, name));
         if named.is_err() {
-            // It is of no more use.
+            // The file is of no further use.
             let _ = unlinkat(&self.folder, aside, AtFlags::empty());
         }
         match named {
@@ -153,7 +153,7 @@ impl StateDirectory {
         }
     }
 
-    /// Renames without replacing anything; where the file system cannot, by a hard link.
+    /// Renames without replacing a file; uses a hard link if the file system does not support that.
     fn name_first(&self, aside: &str, name: &str) -> io::Result<()> {
         let folder = &self.folder;
         match renameat_with(folder, aside, folder, name, RenameFlags::NOREPLACE) {
@@ -165,11 +165,11 @@ impl StateDirectory {
         }
     }
 
-    /// Makes `name` durable where it is missing. Of its content nothing is promised: there may be a
-    /// disk below that can sync no data.
+    /// Creates `name` if it is missing, and makes the name durable. Durability of its content is
+    /// not promised: the disk below may be unable to sync data.
     ///
     /// # Errors
-    /// The file cannot be made, or its name not be made durable.
+    /// The file cannot be created, or its name cannot be made durable.
     pub fn save_name(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         plain(name)?;
         match trusted::create(&self.folder, name.as_ref(), FILE_MODE) {
@@ -179,11 +179,11 @@ impl StateDirectory {
         self.folder.sync_all()
     }
 
-    /// Removes a name, whatever has it unless it is a folder; durable when this returns, also when
-    /// nothing had the name.
+    /// Removes a name, unless a folder has it; durable when this returns, even if the name did not
+    /// exist.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// The name cannot be removed.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         plain(name)?;
         match unlinkat(&self.folder, name, AtFlags::empty()) {
@@ -192,10 +192,10 @@ impl StateDirectory {
         }
     }
 
-    /// Removes the folder and what is in it.
+    /// Removes the folder and its files.
     ///
     /// # Errors
-    /// It holds a folder, or cannot be removed.
+    /// The folder contains a folder, or cannot be removed.
     pub fn discard(self) -> io::Result<()> {
         for name in self.names()? {
             unlinkat(&self.folder, name.as_str(), AtFlags::empty())?;
@@ -208,8 +208,8 @@ impl StateDirectory {
         look_at(&self.folder, name)?.map(|found| found.metadata()).transpose()
     }
 
-    /// Removes the further names that [`save_first`](Self::save_first) has left for the file
-    /// `inode` when it was killed.
+    /// Removes further names of the file `inode`, which a killed [`save_first`](Self::save_first)
+    /// has left.
     fn remove_asides(&self, name: &str, inode: u64) -> io::Result<()> {
         let prefix = format!("{name}.");
         for aside in self.names()?.iter().filter(|aside| aside.starts_with(&prefix)) {
@@ -220,7 +220,8 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// The names in it, as far as they are in UTF-8, as ours are.
+    /// Returns the names in the folder. Names that are not UTF-8 are changed; names of state files
+    /// are UTF-8.
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.folder)? {
@@ -238,7 +239,7 @@ fn write_durably(mut file: File, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Refuses what is no name of a file in the folder itself.
+/// Refuses a string that is not the name of a file in the folder itself.
 fn plain(name: &str) -> io::Result<()> {
     if name.is_empty() || name.contains(['/', '\0']) || [".", ".."].contains(&name) {
         let what = format!("`{name}` is no plain file name");

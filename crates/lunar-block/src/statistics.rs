@@ -1,17 +1,19 @@
-//! Counting without locks: how long things take, and how syncs went.
+//! Lock-free counts of durations and of syncs.
 
 use std::array;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The first bucket holds what takes at most 2 to this power nanoseconds: 4.096 µs.
+/// The first bucket holds durations of at most 2 to this power nanoseconds: 4.096 µs.
 const FIRST_BOUND_LOG2: u32 = 12;
-/// Buckets with a bound, each twice the one before, up to 17.2 s; one more holds what is longer.
+/// Number of buckets with a bound, each twice the previous one, up to 17.2 s. One more bucket holds
+/// longer durations.
 pub const DURATION_BOUNDS: usize = 23;
 const BUCKETS: usize = DURATION_BOUNDS + 1;
 
-/// A number for each thread, from 0 on: what threads keep apart needs no fighting over.
+/// Returns a number for each thread, from 0 on. Data that is kept per thread number needs no
+/// contention.
 pub fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -26,7 +28,7 @@ pub fn thread_number() -> usize {
     })
 }
 
-/// How often something took how long. Counting is two additions, without a lock.
+/// A histogram of durations. Counting takes two additions, without a lock.
 #[derive(Debug, Default)]
 pub struct Durations {
     buckets: [AtomicU64; BUCKETS],
@@ -34,12 +36,12 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Counts one.
+    /// Counts one duration.
     pub fn count(&self, nanos: u64) {
         self.count_all(nanos, 1);
     }
 
-    /// Counts several that took as long as each other.
+    /// Counts several equal durations.
     pub fn count_all(&self, nanos: u64, times: u64) {
         let bucket = nanos.checked_sub(1).map_or(0, |below| u64::BITS - below.leading_zeros());
         let bucket = bucket.saturating_sub(FIRST_BOUND_LOG2) as usize;
@@ -47,7 +49,7 @@ impl Durations {
         self.sum_nanos.fetch_add(nanos.wrapping_mul(times), Relaxed);
     }
 
-    /// What was counted so far; what is counted meanwhile may be missing.
+    /// Returns the counts so far. Durations counted at the same time may be missing.
     pub fn read(&self) -> DurationCounts {
         DurationCounts {
             buckets: array::from_fn(|bucket| self.buckets[bucket].load(Relaxed)),
@@ -56,22 +58,22 @@ impl Durations {
     }
 }
 
-/// What a [`Durations`] counted.
+/// The counts of a [`Durations`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DurationCounts {
     buckets: [u64; BUCKETS],
-    /// All durations together, in nanoseconds.
+    /// Sum of all durations in nanoseconds.
     pub sum_nanos: u64,
 }
 
 impl DurationCounts {
-    /// How many there were.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// For each bucket the longest duration it holds, in seconds, and how many it holds; the last
-    /// has no bound.
+    /// Returns for each bucket the longest duration that it holds, in seconds, and its count; the
+    /// last bucket has no bound.
     pub fn buckets(&self) -> [(f64, u64); BUCKETS] {
         array::from_fn(|bucket| {
             let nanos = 1u64 << (FIRST_BOUND_LOG2 as usize + bucket);
@@ -83,23 +85,23 @@ impl DurationCounts {
         })
     }
 
-    /// Adds what another one counted.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.buckets.iter_mut().zip(other.buckets).for_each(|(mine, other)| *mine += other);
         self.sum_nanos = self.sum_nanos.wrapping_add(other.sum_nanos);
     }
 }
 
-/// How the syncs of a disk went.
+/// Counts of the syncs of a disk.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SyncCounts {
-    /// How long they took, failed ones included.
+    /// Durations of all syncs, including failed ones.
     pub durations: DurationCounts,
-    /// Durable writes and flushes that they served; several share one sync.
+    /// Number of durable writes and flushes that the syncs served; several share one sync.
     pub requests: u64,
-    /// Syncs that failed.
+    /// Number of syncs that failed.
     pub failures: u64,
-    /// One failed, and the disk takes no writes until somebody has looked at it.
+    /// True when a sync has failed and the disk refuses writes until an operator recovers it.
     pub poisoned: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Which folders and files are trusted: those that nobody but this user and root can have put
-//! there. See docs/decisions/091-state-folders-are-opened-by-descriptor.md.
+//! Trusted folders and files: those that only this user or root can have created. See
+//! docs/decisions/091-state-folders-are-opened-by-descriptor.md.
 
 use crate::path_lookup::FolderEntry;
 use rustix::fs::{AtFlags, Mode, OFlags, PROC_SUPER_MAGIC};
@@ -13,30 +13,30 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// The owner who may do everything anyway.
+/// The user root, who may access every file anyway.
 const ROOT: u32 = 0;
-/// The mode of a new folder: what is kept there is its owner's business.
+/// The mode of a new folder: only the owner may access it.
 pub(crate) const FOLDER_MODE: u32 = 0o700;
-/// The mode bits of group and others that let them change the names in a folder.
+/// The mode bits that let group and others change the names in a folder.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// In a folder with this bit each user removes and renames their own files only.
+/// The mode bit of a folder in which each user can remove and rename only their own files.
 const STICKY: u32 = 0o1000;
 
-/// Why a file or folder is not used: what was found and why that is refused, then what to do.
+/// A refusal of a file or folder: the finding, the reason, and the remedy.
 ///
-/// It comes inside of an [`io::Error`] of the kind `PermissionDenied`; [`UntrustedFile::of`] finds
-/// it there.
+/// The refusal is wrapped in an [`io::Error`] of the kind `PermissionDenied`; [`UntrustedFile::of`]
+/// extracts it.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}; {remedy}")]
 pub struct UntrustedFile {
-    /// What was found, and why it is refused.
+    /// The finding, and the reason of the refusal.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
 impl UntrustedFile {
-    /// The refusal that an I/O error stands for, if it is one.
+    /// Returns the refusal that an I/O error wraps, if there is one.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
@@ -52,45 +52,46 @@ impl From<UntrustedFile> for io::Error {
     }
 }
 
-/// Whether a folder in which everybody may create names is taken.
+/// Policy for folders in which all users may create names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SharedFolder {
-    /// Such a folder is refused.
+    /// The folder is refused.
     Refused,
-    /// It is taken if it is sticky, as /tmp: nobody else removes or renames what we create.
+    /// The folder is accepted if it is sticky, like /tmp: no other user can remove or rename our
+    /// files.
     AllowedIfSticky,
 }
 
-/// Opens a folder that nobody but this user and root can change; `None` if there is none.
+/// Opens a folder that only this user and root can change; `None` if it does not exist.
 ///
 /// Symbolic links on the way and at the end are followed if this user or root made them. The
-/// descriptor stays with the folder that was checked, whatever becomes of its path.
+/// descriptor stays with the folder that was checked, even if its path changes.
 ///
 /// # Errors
-/// [`UntrustedFile`] if there is something else than a folder, if another user owns the folder or
-/// a link on the way, or if group or others may write to the folder; any other error of the system.
+/// [`UntrustedFile`] if the file is not a folder, if another user owns the folder or a link on the
+/// way, or if group or others may write to the folder; any other error of the system.
 pub fn open_folder(path: &Path, shared: SharedFolder) -> io::Result<Option<File>> {
     FolderEntry::find(path, None)?.map(|entry| open_entry(&entry, shared)).transpose()
 }
 
-/// As [`open_folder`], and makes the folder and all above it that are missing, for this user alone;
-/// none where a symbolic link leads.
+/// Opens a folder as [`open_folder`] does, creating it and its missing parents for this user alone.
+/// Folders below a symbolic link are not created.
 ///
 /// # Errors
-/// As [`open_folder`]; it cannot be made.
+/// As [`open_folder`]; the folder cannot be created.
 pub fn create_folder(path: &Path, shared: SharedFolder) -> io::Result<File> {
     let entry = FolderEntry::find(path, Some(FOLDER_MODE))?.ok_or(ErrorKind::NotFound)?;
     open_entry(&entry, shared)
 }
 
-/// Opens a folder that was looked up, if nobody but this user and root can change it.
+/// Opens a folder that was looked up, if only this user and root can change it.
 pub(crate) fn open_entry(entry: &FolderEntry, shared: SharedFolder) -> io::Result<File> {
     check_folder(&entry.path, &entry.folder.metadata()?, shared)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(openat(&entry.folder, ".", flags, Mode::empty())?.into())
 }
 
-/// What has a name, without opening or following it; `None` if nothing has.
+/// Opens a name with `O_PATH`, without following it; `None` if the name does not exist.
 pub(crate) fn look_at(folder: impl AsFd, name: impl Arg) -> io::Result<Option<File>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(folder, name, flags, Mode::empty()) {
@@ -100,12 +101,13 @@ pub(crate) fn look_at(folder: impl AsFd, name: impl Arg) -> io::Result<Option<Fi
     }
 }
 
-/// Links in /proc lead to what a process has open, whatever their text says.
+/// Returns true when the link is in /proc: such links lead to files that a process has open,
+/// whatever their text says.
 pub(crate) fn is_in_proc(link: &File) -> bool {
     fstatfs(link).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
 }
 
-/// Whether this user or root owns it.
+/// Returns true when this user or root owns the file.
 pub(crate) fn is_ours(metadata: &Metadata) -> bool {
     [own_uid(), ROOT].contains(&metadata.uid())
 }
@@ -140,9 +142,9 @@ pub(crate) fn check_folder(path: &Path, folder: &Metadata, shared: SharedFolder)
     ))
 }
 
-/// Checks that a file in a trusted folder is a regular one of this user or root, with one name.
+/// Checks that a file in a trusted folder is a regular file of this user or root, with one name.
 ///
-/// The folder may have been another user's before: what that user put there is still in it.
+/// The folder may have belonged to another user before, whose files are still in it.
 ///
 /// # Errors
 /// [`UntrustedFile`].
@@ -165,8 +167,8 @@ pub(crate) fn check_file(name: &OsStr, file: &Metadata) -> io::Result<()> {
     Err(UntrustedFile::error(what, "put a regular file of your own in its place, or remove it"))
 }
 
-/// Checks that a pipe or device that a user named is of this user or root: another user would read
-/// what is written to it, or never read it.
+/// Checks that a pipe or device named by a user belongs to this user or root: another owner could
+/// read the data written to it, or never read it.
 ///
 /// # Errors
 /// [`UntrustedFile`].
@@ -195,12 +197,12 @@ fn kind(kind: FileType) -> &'static str {
     }
 }
 
-/// Creates the file `NAME.new`, in which the next content of `name` is written; what a crash has
-/// left under that name is removed before.
+/// Creates the file `NAME.new` for the next content of `name`; removes a file that a crash has left
+/// under that name.
 ///
 /// # Errors
-/// [`UntrustedFile`] if something else than a file that we may have left has the name; any other
-/// error of the system.
+/// [`UntrustedFile`] if a file that this program cannot have left has the name; any other error of
+/// the system.
 pub(crate) fn create_next(folder: &File, name: &OsStr, mode: u32) -> io::Result<(OsString, File)> {
     let mut next = name.to_owned();
     next.push(".new");
@@ -216,7 +218,7 @@ pub(crate) fn create_next(folder: &File, name: &OsStr, mode: u32) -> io::Result<
     Ok((next, created))
 }
 
-/// Creates a file for writing; follows nothing and opens nothing that is there.
+/// Creates a file for writing; follows no link and opens no existing file.
 ///
 /// # Errors
 /// `AlreadyExists` if anything has the name, a symbolic link included; open(2), `O_EXCL`.

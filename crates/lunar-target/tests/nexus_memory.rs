@@ -1,5 +1,5 @@
-//! Memory that sessions keep after their commands have ended is covered by its charge. A program of
-//! its own, as it counts all allocations of the process.
+//! Tests that memory which sessions keep after their commands have ended is covered by its charge.
+//! They form a program of their own, because they count all allocations of the process.
 #![allow(clippy::unwrap_used)] // a test may
 
 #[path = "it/common/mod.rs"]
@@ -16,16 +16,16 @@ use unsafe_counting_allocator::{CountingAllocator, allocated_bytes};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Units besides the first one, at which everything is done once before it is measured.
+/// Number of units besides the first one, at which all operations are done once before measuring.
 const UNITS: u8 = 64;
-/// Commands of a burst: with the WRITE that they wait for, fewer than the window has room for.
+/// Number of commands in a burst; together with the WRITE that they wait for they fit the window.
 const BURST: usize = 120;
 const SIMPLE: u8 = 1;
 const ORDERED: u8 = 2;
-/// What a session is charged for a unit, and once it has sent a command to a unit with limits.
+/// Charges of a session for a unit, without and with a command sent to a unit with limits.
 const UNIT_BYTES: usize = 1 << 10;
 const LINE_BYTES: usize = 6 << 10;
-/// What the memory of a connection may differ by from one moment to another.
+/// Amount by which the memory of a connection may vary over time.
 const CONNECTION_SLACK_BYTES: usize = 8 << 10;
 
 fn rig_of_many_units() -> Rig {
@@ -41,12 +41,12 @@ fn small_unit(number: u8) -> Arc<LogicalUnit> {
     LogicalUnit::open(LogicalUnitOptions::new(uuid, Arc::new(memory))).unwrap()
 }
 
-/// What sessions are charged.
+/// Returns the bytes charged for sessions.
 fn charged(rig: &Rig) -> usize {
     rig.server().buffers().budget().usage().by_kind[MemoryKind::Session as usize]
 }
 
-/// Sends a WRITE whose data does not come, once the target has asked for it.
+/// Sends a WRITE without its data and waits for its R2T.
 fn withhold_write(raw: &mut Raw) -> Pdu {
     let pdu = raw.command(0xa0 | SIMPLE, &ten(0x2a, 0, 1), 512);
     raw.send(&pdu).unwrap();
@@ -55,7 +55,7 @@ fn withhold_write(raw: &mut Raw) -> Pdu {
     r2t
 }
 
-/// Sends the data that an R2T asks for.
+/// Sends the data that an R2T requests.
 fn send_data(raw: &mut Raw, r2t: &Pdu) {
     let pdu = Pdu::new(opcode::DATA_OUT, 0x80)
         .put(8, &raw.lun)
@@ -76,7 +76,7 @@ fn send_ordered(raw: &mut Raw) -> Vec<u32> {
     (0..BURST).map(one).collect()
 }
 
-/// Has many ORDERED commands wait for a WRITE, and all of them end.
+/// Makes many ORDERED commands wait for a WRITE, and completes all of them.
 fn burst(raw: &mut Raw) {
     let r2t = withhold_write(raw);
     let tags = send_ordered(raw);
@@ -87,7 +87,7 @@ fn burst(raw: &mut Raw) {
     }
 }
 
-/// Has READs wait for a limit, in a line.
+/// Makes READs wait for a limit, one behind the other.
 fn wait_for_limit(raw: &mut Raw) {
     let one = |_| {
         let pdu = raw.command(0xc0 | ORDERED, &ten(0x28, 0, 1), 512);
@@ -100,7 +100,7 @@ fn wait_for_limit(raw: &mut Raw) {
     }
 }
 
-/// The same at every unit but the first.
+/// Does the work at every unit but the first.
 fn at_all_units(raw: &mut Raw, work: impl Fn(&mut Raw)) {
     for unit in 1..=UNITS {
         raw.lun[1] = unit;
@@ -113,7 +113,7 @@ fn ready(raw: &mut Raw) {
     assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0, "TEST UNIT READY");
 }
 
-/// Waits until no more is allocated than `bytes` beyond `before`.
+/// Waits until at most `bytes` more than `before` are allocated.
 #[track_caller]
 fn has_grown_by_at_most(rig: &Rig, before: usize, bytes: usize) {
     let grown = || allocated_bytes().saturating_sub(before);
@@ -121,16 +121,16 @@ fn has_grown_by_at_most(rig: &Rig, before: usize, bytes: usize) {
     println!("{} bytes of {bytes}", grown());
 }
 
-/// Goal: what a session is charged for its units covers what these cost, also after bursts of
-/// ORDERED commands, and where there are limits. Fault: 14 KiB were kept at each unit after a burst
-/// and charged to nobody, and so was 5 KiB at each unit with limits: 480 sessions of one host could
-/// take 2 GB of a server that was allowed 256 MiB.
+/// Goal: the charge of a session for its units covers their memory, even after bursts of ORDERED
+/// commands and with limits. Fault: 14 KiB were kept at each unit after a burst without a charge,
+/// and 5 KiB at each unit with limits: 480 sessions of one host could take 2 GB of a server that
+/// was allowed 256 MiB.
 #[test]
 fn the_charge_for_units_covers_them() {
     let rig = rig_of_many_units();
     let target = rig.server().catalogue().targets[0].clone();
     let mut raw = rig.log_in(1);
-    // The disks have their blocks before anything is measured.
+    // The disks allocate their blocks before anything is measured.
     at_all_units(&mut raw, |raw| {
         ready(raw);
         raw.write_blocks(0, &[1; 512]).unwrap();
@@ -163,8 +163,8 @@ fn the_charge_for_units_covers_them() {
     rig.ends_well();
 }
 
-/// Fault: what a connection and its session needed to tell each other of 120 aborted commands was
-/// kept until they ended, and charged to nobody: 20 KiB.
+/// Fault: notifications between a connection and its session about 120 aborted commands were kept
+/// until both ended, without a charge: 20 KiB.
 #[test]
 fn a_connection_keeps_no_memory_of_what_was_aborted() {
     const SESSIONS: u32 = 16;
@@ -179,7 +179,7 @@ fn a_connection_keeps_no_memory_of_what_was_aborted() {
             let r2t = withhold_write(raw);
             send_ordered(raw);
             let tag = send_function(raw, function, u32::MAX);
-            send_data(raw, &r2t); // it was asked for
+            send_data(raw, &r2t); // the target has requested it
             assert_eq!(answer_to(raw, tag).header[2], 0, "function complete");
             while raw.execute(&[0; 6], 0).unwrap().0 != 0 {}
         }

@@ -1,5 +1,5 @@
-//! Memory that was given back and that the allocator keeps: a limit on what is in use bounds a
-//! process only if freed memory goes back to the system.
+//! Returns freed memory from the allocator to the system. A limit on memory in use bounds the size
+//! of a process only if freed memory returns to the system.
 
 use super::{MemoryBudget, Shared};
 use crate::unsafe_heap_trim::trim_heap;
@@ -11,15 +11,16 @@ use std::sync::{OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// Freed memory is given back when what is in use has fallen by this part of the limit: 1/8.
+/// Divisor for a fall: freed memory returns to the system when memory in use has fallen by 1/8 of
+/// the limit.
 const FALL_PART: usize = 8;
 
-/// Time between two trims, at least: each of them visits all free memory.
+/// Minimum time between two trims, because each trim visits all free memory.
 const TRIM_PAUSE: Duration = Duration::from_secs(1);
 
-/// Notices when much less is in use than before.
+/// Notices when much less memory is in use than before.
 pub(super) struct FallWatch {
-    /// The most in use since the last fall.
+    /// Greatest memory in use since the last fall.
     peak_bytes: AtomicUsize,
     has_fallen: AtomicBool,
     trimmer: OnceLock<Thread>,
@@ -31,8 +32,8 @@ impl FallWatch {
         Self { peak_bytes, has_fallen, trimmer: OnceLock::new() }
     }
 
-    /// Memory in use has become `used` of `limit` bytes. Changes that are seen in another order are
-    /// noticed a little later.
+    /// Records that memory in use has changed to `used` of `limit` bytes. Changes that arrive out
+    /// of order are noticed a little later.
     #[inline]
     pub(super) fn note(&self, used: usize, limit: usize) {
         let peak = self.peak_bytes.load(Relaxed);
@@ -64,12 +65,12 @@ impl Drop for FallWatch {
 }
 
 impl MemoryBudget {
-    /// Starts a thread that gives freed memory back to the system whenever much less is charged
-    /// than before, at most once a second, as long as the budget lives. For the one budget of a
+    /// Starts a thread that returns freed memory to the system whenever much less is charged than
+    /// before, at most once a second, as long as the budget lives. This is for the one budget of a
     /// process; later calls change nothing.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// The system cannot start a thread.
     pub fn start_heap_trimmer(&self) -> io::Result<()> {
         self.start_trimmer(trim_heap)
     }
@@ -82,7 +83,7 @@ impl MemoryBudget {
         let named = thread::Builder::new().name("heap-trimmer".to_owned());
         let thread = named.spawn(move || trim_after_falls(&shared, trim))?;
         if self.shared.falls.trimmer.set(thread.thread().clone()).is_err() {
-            // Another call was first; this thread is never woken.
+            // Another call came first; this thread is never woken.
             tracing::debug!("a heap trimmer runs already");
         }
         Ok(())
@@ -110,8 +111,8 @@ mod tests {
 
     const LIMIT: usize = 16 << 20;
 
-    /// Fault: memory of 40,000 commands that had ended stayed with the process, and buffers were
-    /// allocated beside it: 400 MiB were resident where 218 were charged, of 256.
+    /// Fault: memory of 40,000 completed commands stayed with the process, and buffers were
+    /// allocated in addition: 400 MiB were resident although 218 MiB of 256 MiB were charged.
     #[test]
     fn much_memory_that_was_given_back_is_trimmed_once() {
         let budget = MemoryBudget::new(LIMIT);

@@ -23,8 +23,8 @@ fn take_all(pool: &BufferPool) -> Vec<crate::Buffer> {
     std::iter::from_fn(|| pool.try_take(1 << 20)).collect()
 }
 
-/// Goal: one owner gets half of 15 usable mebibytes, the next half of the rest, and each
-/// newcomer something; a refusal charges nothing, and everything comes back.
+/// Goal: one owner gets half of 15 usable mebibytes, the next owner half of the rest, and each new
+/// owner some; a refusal charges nothing, and all memory returns.
 #[test]
 fn owners_share_what_is_scarce() {
     let pool = pool();
@@ -41,7 +41,7 @@ fn owners_share_what_is_scarce() {
     assert_eq!(take_all(&owners[3]).len(), 7, "memory came back for another owner");
 }
 
-/// Goal: several accounts of one owner are judged as one.
+/// Goal: several accounts of one owner count as one.
 #[test]
 fn an_owner_gains_nothing_by_more_accounts() {
     let pool = pool();
@@ -52,7 +52,8 @@ fn an_owner_gains_nothing_by_more_accounts() {
     assert_eq!(initiator.held_bytes(), 7 * PIECE);
 }
 
-/// Goal: requests that wait are served least holder first, as memory comes back.
+/// Goal: as memory is released, waiting requests are served in ascending order of what their owners
+/// hold.
 #[test]
 fn who_holds_least_goes_first() {
     let pool = pool();
@@ -73,12 +74,12 @@ fn who_holds_least_goes_first() {
     assert_eq!(pool.budget().usage().waiting, 0);
 }
 
-/// Goal: a newcomer does not overtake those that wait for what is scarce, unless its owner
+/// Goal: a new request does not overtake requests that wait for scarce memory, unless its owner
 /// holds less than theirs.
 #[test]
 fn waiting_requests_come_before_new_ones() {
     let pool = pool();
-    // With what small requests find where others find none.
+    // Includes the part of the limit that is reserved for small requests.
     let held = (pool.take(15 << 20), pool.charge(LIMIT / 32));
     let (first, second) = (owner(&pool), owner(&pool));
     let mut waits = pin!(first.take_when_free(8 << 20));
@@ -97,7 +98,7 @@ fn waiting_requests_come_before_new_ones() {
     assert!((&mut waits).now_or_never().is_none());
 }
 
-/// Goal: a request that is given up leaves nothing, whether or not it was granted already.
+/// Goal: a request that is given up leaves nothing behind, whether or not it was granted already.
 #[test]
 fn requests_that_are_given_up_leave_nothing() {
     let pool = pool();
@@ -119,7 +120,7 @@ fn requests_that_are_given_up_leave_nothing() {
     }
 }
 
-/// Goal: idle memory gives way to any request, and none is kept while memory is scarce.
+/// Goal: idle memory is freed for any request, and none is kept while memory is scarce.
 #[test]
 fn idle_memory_gives_way() {
     let pool = pool();
@@ -132,8 +133,8 @@ fn idle_memory_gives_way() {
     assert_eq!(pool.budget().usage().idle_bytes, 0);
 }
 
-/// Goal: charges for memory that lies elsewhere count until they are dropped, and with the last
-/// share of bytes.
+/// Goal: charges for memory outside the pool count until they are dropped; a charge attached to
+/// bytes counts until their last share is dropped.
 #[test]
 fn charges_count_while_they_live() {
     let pool = pool().account(&Arc::default(), MemoryKind::Control);
@@ -149,8 +150,8 @@ fn charges_count_while_they_live() {
     assert_eq!(pool.budget().usage().used_bytes, 0);
 }
 
-/// Goal: threads that take, wait and drop at random never pass the limit and leave nothing; a
-/// request that can be met is met in the end. Method: by seed, each thread an owner.
+/// Goal: threads that take, wait and drop at random never exceed the limit and leave nothing
+/// behind; a request that can be met is met in the end. Method: by seed; each thread is an owner.
 #[test]
 fn many_threads_keep_the_limit() {
     let pool = pool();
@@ -166,7 +167,7 @@ fn many_threads_keep_the_limit() {
                     match mine.try_take(len) {
                         Some(buffer) => held.push(buffer),
                         None => {
-                            // Holding nothing, it waits for the others only.
+                            // Holds nothing while waiting, so that the other threads can finish.
                             held.clear();
                             held.push(runtime.block_on(mine.take_when_free(len)));
                         }
@@ -181,7 +182,7 @@ fn many_threads_keep_the_limit() {
     assert_eq!(pool.in_use_bytes(), 0);
 }
 
-/// Requests of 8 MiB each that do not fit, by `count` owners that hold nothing.
+/// Creates `count` waiting requests of 8 MiB that do not fit, each of an owner that holds nothing.
 fn unmeetable(
     pool: &BufferPool,
     count: usize,
@@ -197,9 +198,9 @@ fn unmeetable(
         .collect()
 }
 
-/// Fault: 17 addresses that held nothing asked for 8 MiB each, again and again; releases looked at
-/// the first 16 of them alone, new requests of all that held anything were refused, and a host with
-/// ten sessions had one answer a second.
+/// Fault: 17 addresses that held nothing requested 8 MiB each, again and again. Releases looked
+/// only at the first 16 of them, new requests of all owners that held memory were refused, and a
+/// host with ten sessions got one answer per second.
 #[test]
 fn requests_that_cannot_be_met_keep_nobody_waiting() {
     let pool = pool();
@@ -217,8 +218,8 @@ fn requests_that_cannot_be_met_keep_nobody_waiting() {
     drop(session);
 }
 
-/// Fault: one request of an address that held little refused new sessions of all that held more,
-/// 0302h: they do not wait.
+/// Fault: one waiting request of an address that held little caused new sessions of all owners that
+/// held more to be refused (0302h), because new sessions do not wait.
 #[test]
 fn a_request_that_cannot_be_met_refuses_no_session() {
     let pool = pool();
@@ -231,8 +232,8 @@ fn a_request_that_cannot_be_met_refuses_no_session() {
     assert!(victim.try_charge(600 << 10).is_none(), "more than its share");
 }
 
-/// Goal: an owner that has given memory back does not stay in the queue where it stood when it held
-/// more, behind a request that cannot be met.
+/// Goal: an owner that has given memory back moves forward in the queue, past a request that cannot
+/// be met.
 #[test]
 fn owners_that_gave_memory_back_come_forward() {
     let pool = pool();
@@ -252,8 +253,8 @@ fn owners_that_gave_memory_back_come_forward() {
     assert!(blocks.now_or_never().is_none());
 }
 
-/// Fault: of requests that one release met, none counted as its owner's until the task ran that had
-/// asked: one owner got all that was free.
+/// Fault: requests granted by one release did not count as held by their owner until the requesting
+/// tasks ran, so one owner got all free memory.
 #[test]
 fn grants_count_before_they_are_taken() {
     let pool = pool();
@@ -270,8 +271,8 @@ fn grants_count_before_they_are_taken() {
     assert_eq!((greedy.owner_bytes(), pool.budget().usage().used_bytes), (0, 0));
 }
 
-/// Fault: owners of less than 1/512 of the limit were never asked: 2,500 addresses that held 380
-/// KiB each took 645 MiB of 256.
+/// Fault: owners of less than 1/512 of the limit were never required to give memory back: 2,500
+/// addresses that held 380 KiB each took 645 MiB of 256 MiB.
 #[test]
 fn many_small_owners_keep_the_limit() {
     const OWNERS: usize = 1024;
@@ -298,8 +299,8 @@ fn many_small_owners_keep_the_limit() {
     assert!(!few.must_give_back(), "owners that are gone do not count");
 }
 
-/// Fault: charges that nobody is asked for took the rest of what requests may use, and a host that
-/// held little had no buffer of 4 KiB while others held all.
+/// Fault: charges that no owner is required to give back took the rest of the memory for requests,
+/// and a host that held little got no buffer of 4 KiB while others held all memory.
 #[test]
 fn small_requests_find_memory_when_all_is_in_use() {
     let pool = pool();

@@ -1,39 +1,38 @@
-//! Requests that wait for memory, in the order of what their owners would hold with them.
+//! Requests that wait for memory, in ascending order of what their owners would then hold.
 
 use super::{Grant, MemoryOwner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::oneshot::Sender;
 
-/// Owners whose place one release renews, in turn.
+/// Number of owners whose position one release updates, in turn.
 const RENEWED_OWNERS: usize = 16;
 
-/// Requests that wait, by owner. An owner stands where its smallest request puts it: at the bytes
-/// that it holds and that request together. What owners hold changes without the queue; places are
-/// renewed a few at a time.
+/// Waiting requests by owner. The position of an owner is given by the bytes that it holds plus its
+/// smallest request. Held bytes change without the queue, so positions are updated a few at a time.
 #[derive(Default)]
 pub(super) struct WaitQueue {
     next_sequence: u64,
     by_owner: BTreeMap<OwnerAddress, OwnerRequests>,
     order: BTreeSet<(QueueKey, OwnerAddress)>,
-    /// The owner whose place was renewed last in turn.
+    /// The owner whose position was updated last by [`WaitQueue::renew_some`].
     renewed: OwnerAddress,
 }
 
-/// The address of an owner, which the queue keeps alive.
+/// The address of an owner; the queue keeps the owner alive.
 type OwnerAddress = usize;
 
-/// Needed bytes, and the sequence number of the request that needs them.
+/// The needed bytes, and the sequence number of the request that needs them.
 type QueueKey = (usize, u64);
 
 struct OwnerRequests {
     owner: Arc<MemoryOwner>,
     place: QueueKey,
-    /// By length and sequence number.
+    /// Requests by length and sequence number.
     requests: BTreeMap<(usize, u64), Sender<Grant>>,
 }
 
-/// Which request an entry of the queue is.
+/// Identifies a request in the queue.
 #[derive(Clone, Copy)]
 pub(super) struct RequestId {
     owner: OwnerAddress,
@@ -41,14 +40,14 @@ pub(super) struct RequestId {
     sequence: u64,
 }
 
-/// The request that is next.
+/// The request that is served next.
 pub(super) struct FirstRequest<'a> {
     pub(super) owner: &'a Arc<MemoryOwner>,
     pub(super) bytes: usize,
 }
 
 impl OwnerRequests {
-    /// The owner's present place in the order; `None`: it has no request.
+    /// Returns the owner's current position in the order; `None` if it has no request.
     fn place_now(&self) -> Option<QueueKey> {
         let (bytes, sequence) = *self.requests.keys().next()?;
         Some((self.owner.held_bytes().saturating_add(bytes), sequence))
@@ -75,7 +74,7 @@ impl WaitQueue {
         RequestId { owner: address, bytes, sequence }
     }
 
-    /// Bytes that the owner of the next request needs to hold.
+    /// Returns the bytes that the owner of the first request would hold with it.
     pub(super) fn least_needed(&self) -> Option<usize> {
         self.order.first().map(|((needed, _), _)| *needed)
     }
@@ -94,7 +93,7 @@ impl WaitQueue {
         Some(grant)
     }
 
-    /// `false`: it is not there any more.
+    /// Removes a request; returns `false` if it is no longer in the queue.
     pub(super) fn remove(&mut self, id: RequestId) -> bool {
         let Some(requests) = self.by_owner.get_mut(&id.owner) else { return false };
         let removed = requests.requests.remove(&(id.bytes, id.sequence)).is_some();
@@ -104,14 +103,14 @@ impl WaitQueue {
         removed
     }
 
-    /// Puts the first owner where it belongs now. `false`: that is no later than where it was.
+    /// Updates the position of the first owner. Returns true when the owner moved back.
     pub(super) fn renew_first(&mut self) -> bool {
         let Some((place, address)) = self.order.first().copied() else { return false };
         self.renew(address);
         self.by_owner.get(&address).is_some_and(|requests| requests.place > place)
     }
 
-    /// Puts some owners where they belong now: one that has given memory back comes forward.
+    /// Updates the positions of some owners: an owner that has given memory back moves forward.
     pub(super) fn renew_some(&mut self) {
         let after = self.by_owner.range(self.renewed.saturating_add(1)..);
         let some = after.chain(self.by_owner.iter()).map(|(address, _)| *address);

@@ -1,15 +1,16 @@
-//! Atomic writes: all or nothing, whoever reads and writes beside them.
+//! Atomic writes: all or nothing, with concurrent readers and writers.
 
 use super::concurrent::STEPS;
 use super::{Subject, expect};
 use crate::{AtomicLimits, BlockRange, ErrorKind, random};
 
-/// How often atomic writes meet one write, or one deallocation, of the same blocks.
+/// Number of times that atomic writes run concurrently with one write or deallocation of the same
+/// blocks.
 const MEETINGS: u64 = 12;
 
 impl Subject {
-    /// What the limits exclude is refused; what they allow is written whole, as readers and other
-    /// writers see it.
+    /// Checks that writes beyond the limits are refused, and that allowed ones are written whole in
+    /// the view of readers and other writers.
     pub(super) async fn atomic_writes(&self) {
         let Some(atomic) = self.device.atomic() else { return };
         let limits = atomic.limits();
@@ -25,7 +26,8 @@ impl Subject {
         }
     }
 
-    /// The longest atomic write that does not begin at block 0, where there is room for it.
+    /// Returns the longest possible atomic write that does not begin at block 0, if there is room
+    /// for it.
     fn longest(&self, limits: AtomicLimits, unit_blocks: u64) -> Option<BlockRange> {
         let longest = u64::from(limits.bytes_max) / self.block_bytes() as u64;
         let room = self.blocks().saturating_sub(unit_blocks);
@@ -65,7 +67,7 @@ impl Subject {
         self.device.atomic().ok_or_else(none)?.write_atomic(range, data, false).await
     }
 
-    /// All bytes of `range` are the same.
+    /// Checks that all bytes of `range` are equal.
     async fn check_one_writer(&self, range: BlockRange) {
         let bytes = self.read(range).await;
         let torn = bytes.iter().position(|byte| *byte != bytes[0]);
@@ -95,7 +97,8 @@ impl Subject {
         self.check_one_writer(range).await;
     }
 
-    /// Atomic writes and one other change of the same blocks, at once: one of them was last.
+    /// Runs atomic writes and one other change of the same blocks concurrently, and checks that one
+    /// of them came last as a whole.
     async fn meet(&self, range: BlockRange, meeting: u64) {
         self.on_threads(move |subject, task| async move {
             match (task, subject.device.sparse()) {

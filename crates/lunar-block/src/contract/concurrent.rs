@@ -1,4 +1,4 @@
-//! Many tasks on many threads: on blocks of their own, and on the same blocks.
+//! Concurrent tasks on several threads: on disjoint blocks, and on the same blocks.
 
 use super::Subject;
 use super::model::Model;
@@ -11,11 +11,11 @@ pub(super) const THREADS: u64 = 3;
 pub(super) const TASKS: u64 = 4;
 pub(super) const STEPS: u64 = 40;
 
-/// Blocks all tasks fight for.
+/// Number of blocks that all tasks access.
 const CONTENDED_BLOCKS: u64 = 24;
 
 impl Subject {
-    /// Tasks that each have a part of the disk see only their own writes.
+    /// Checks that tasks with disjoint parts of the disk see only their own writes.
     pub(super) async fn disjoint(&self) {
         let share = self.blocks() / (THREADS * TASKS);
         if share == 0 {
@@ -46,8 +46,8 @@ impl Subject {
         .await;
     }
 
-    /// Tasks write to, clear and read the same blocks: whoever comes last, every block is of one
-    /// writer, whole, at every moment.
+    /// Checks concurrent writing, clearing and reading of the same blocks: at every moment each
+    /// block holds the data of one writer.
     pub(super) async fn same_blocks(&self) {
         let blocks = self.blocks().min(CONTENDED_BLOCKS);
         let all = BlockRange::new(0, blocks);
@@ -75,7 +75,7 @@ impl Subject {
         self.check_whole(all).await;
     }
 
-    /// Each block consists of equal bytes.
+    /// Checks that each block consists of equal bytes.
     async fn check_whole(&self, range: BlockRange) {
         let bytes = self.read(range).await;
         for (index, block) in bytes.chunks(self.block_bytes()).enumerate() {
@@ -84,8 +84,8 @@ impl Subject {
         }
     }
 
-    /// Runs `TASKS` tasks on each of `THREADS` threads, each thread with a runtime of its own. The
-    /// caller's runtime goes on, for disks that live on it.
+    /// Runs `TASKS` tasks on each of `THREADS` threads, each thread with its own runtime. The
+    /// caller's runtime keeps running, for disks that depend on it.
     pub(super) async fn on_threads<F: Future<Output = ()>>(
         &self,
         task: impl Fn(Arc<Subject>, u64) -> F + Clone + Send + 'static,
@@ -103,9 +103,9 @@ impl Subject {
                     let tasks = (0..TASKS).map(|n| task(Arc::clone(&subject), thread * TASKS + n));
                     join_all(tasks).await;
                 }));
-                // When the tests are through, nothing of the disk may be held here.
+                // Nothing of the disk may be held here when the tests have ended.
                 drop((task, subject));
-                // A panic drops the sender instead.
+                // If the thread panics, the sender is dropped instead.
                 let _ = done.send(());
             };
             std::thread::spawn(run);

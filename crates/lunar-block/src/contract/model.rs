@@ -1,9 +1,9 @@
-//! Random operations, against a plain vector that does the same.
+//! Random operations on a disk, compared with the same operations on a vector.
 
 use super::{OPERATIONS, Subject};
 use crate::{BlockRange, Extent, ExtentState, Sparse, random};
 
-/// What a disk should hold.
+/// The expected contents of a disk.
 pub(super) struct Model {
     bytes: Vec<u8>,
     block_bytes: usize,
@@ -33,7 +33,7 @@ impl Model {
         self.bytes[span].fill(0);
     }
 
-    /// Panics with the first block that differs.
+    /// Compares the contents and panics with the first block that differs.
     pub(super) fn compare(&self, got: &[u8], when: &str) {
         assert_eq!(got.len(), self.bytes.len(), "{when}");
         let pairs = got.chunks(self.block_bytes).zip(self.bytes.chunks(self.block_bytes));
@@ -49,7 +49,7 @@ impl Model {
 }
 
 impl Subject {
-    /// Whatever is done in whatever order, the disk holds what the model holds.
+    /// Checks that the disk matches the model after random operations in random order.
     pub(super) async fn random_operations(&self, model: &mut Model) {
         let mut random = self.seed;
         for step in 0..OPERATIONS {
@@ -79,7 +79,7 @@ impl Subject {
         model.compare(&self.read_all().await, "after random operations");
     }
 
-    /// A range within the `count` blocks from `first` on; short ones are more frequent.
+    /// Draws a range within the `count` blocks from `first` on; short ranges are more frequent.
     pub(super) fn random_range(&self, random: &mut u64, first: u64, count: u64) -> BlockRange {
         let lba = random::next(random) % count;
         let most = count - lba;
@@ -88,8 +88,8 @@ impl Subject {
     }
 }
 
-/// Extents follow each other from the beginning of the range, cover it unless there are too many
-/// of them, and what counts as unmapped reads as zeroes.
+/// Checks that extents follow each other from the beginning of the range and cover it unless there
+/// are too many of them, and that unmapped blocks read as zeroes.
 async fn check_status(sparse: &dyn Sparse, model: &Model, range: BlockRange, draw: u64) {
     let extents_max = if draw & 0x10000 == 0 { 2 } else { 1000 };
     let extents = sparse.status(range, extents_max).await.unwrap();
@@ -110,7 +110,7 @@ async fn check_status(sparse: &dyn Sparse, model: &Model, range: BlockRange, dra
     assert!(next == end || (next < end && extents.len() == extents_max), "{range:?}: {extents:?}");
 }
 
-/// The two halves of a range, of which one may be empty.
+/// Splits a range into two halves, one of which may be empty.
 fn halves(range: BlockRange) -> [BlockRange; 2] {
     let count = range.count / 2;
     [BlockRange { count, ..range }, BlockRange::new(range.lba + count, range.count - count)]

@@ -5,8 +5,9 @@ use crate::{BlockRange, ErrorKind};
 use bytes::Bytes;
 
 impl Subject {
-    /// Longer: what was there stays, what is new is zeroes and can be written, up to the end.
-    /// Shorter: what lies beyond is refused, and is zeroes when it comes back.
+    /// Checks changes of size. When the disk grows, old data stays, and new blocks read as zeroes
+    /// and can be written, up to the end. When it shrinks, blocks beyond the end are refused, and
+    /// read as zeroes after the disk grows again.
     pub(super) async fn another_size(&self) {
         let Some(resize) = self.device.resize() else { return };
         let before = self.read_all().await;
@@ -16,7 +17,7 @@ impl Subject {
         expect(resize.resize(0).await, ErrorKind::Open, BlockRange::new(0, 0));
         expect(resize.resize(block + 1).await, ErrorKind::Open, BlockRange::new(0, 0));
         match resize.resize(2 * blocks * block).await {
-            // A block device is as large as it is.
+            // The size of a block device cannot be changed here.
             Err(error) if error.kind == ErrorKind::Open => return,
             resized => resized.unwrap(),
         }

@@ -1,4 +1,4 @@
-//! The backing file of a [`FileDevice`](super::FileDevice), compared with what was opened.
+//! The backing file of a [`FileDevice`](super::FileDevice), compared with the file that was opened.
 
 use super::FileIdentity;
 use crate::{BackingPath, BackingProbe, BackingState};
@@ -10,18 +10,18 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A duplicate of the descriptor of a disk. The locks are given up when the disk is closed, also
-/// while this is open.
+/// A probe with a duplicate of the descriptor of a disk. The locks are released when the disk is
+/// closed, even while this duplicate is open.
 #[derive(Debug)]
 pub(super) struct Backing {
     file: File,
-    /// Absolute, with its symbolic links.
+    /// The absolute path, including its symbolic links.
     path: PathBuf,
-    /// `None`: a block device, whose node may go and come again.
+    /// The identity of the file; `None` for a block device, whose node may disappear and reappear.
     identity: Option<FileIdentity>,
-    /// The file had a name when it was opened, and its file system counts them.
+    /// True when the file had a name when it was opened and its file system counts names.
     is_linked: bool,
-    /// Size of the disk in bytes. Whoever resizes the file holds the lock meanwhile.
+    /// Size of the disk in bytes. The lock is held while the file is resized.
     disk_bytes: Mutex<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Backing {
         })
     }
 
-    /// Holds looks off while the size of the file is changed.
+    /// Keeps probes from looking while the size of the file changes.
     pub(super) fn lock_size(&self) -> MutexGuard<'_, u64> {
         self.disk_bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -64,7 +64,7 @@ impl BackingProbe for Backing {
                 Ok(found) if FileIdentity::of(&found) == identity => BackingPath::Same,
                 Ok(_) => BackingPath::Other,
                 Err(error) if is_missing(&error) => BackingPath::Missing,
-                // A folder above it that cannot be entered says nothing about the file.
+                // A parent folder that cannot be entered says nothing about the file.
                 Err(_) => BackingPath::Same,
             };
         }

@@ -1,4 +1,4 @@
-//! Group commit: many who wait for durability share one sync.
+//! Group commit: several requests for durability share one sync.
 
 use super::workers::{FirstJobs, Workers};
 use crate::{Durations, PoisonWatcher, SyncCounts};
@@ -9,70 +9,71 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// A sync waits for those it expects for at most this part of the time the last one took …
+/// Part of the time of the last sync for which a sync waits for expected requests at most …
 const GATHER_PART: u32 = 3;
-/// … and for at most so long.
+/// … and the upper limit of that time.
 const GATHER_MAX: Duration = Duration::from_millis(2);
 
 type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
 
-/// Makes what was written durable. A sync that *begins* after a write returned covers it, so all
-/// who come while one sync runs are served together by the next. That one begins once all are
-/// there who were there before, or have kept it waiting for a part of a sync's time: who always has
-/// so many writes in flight would else fall into two halves that wait for each other's syncs.
+/// Makes written data durable. A sync that *begins* after a write returned covers the write, so all
+/// requests that arrive while one sync runs are served together by the next sync. That sync begins
+/// once as many requests wait as the previous sync served or left waiting, or after a part of a
+/// sync's time. Without this wait, a client with a constant number of writes in flight would fall
+/// into two halves that wait for each other's syncs.
 ///
-/// After a sync has failed, nothing is durable any more: the kernel may have dropped the pages it
-/// could not write and report success next time. So the failure is remembered until an operator
-/// has it forgotten; and since it is reported once, to whichever sync comes first, all syncs of a
-/// disk go one after the other, those of a recovery too.
+/// After a failed sync nothing is durable: the kernel may have dropped the pages that it could not
+/// write, and may report success the next time. The failure is therefore remembered until an
+/// operator recovers the disk. The kernel reports the failure once, to the first sync that comes,
+/// so all syncs of a disk run one after the other, including those of a recovery.
 pub(crate) struct GroupCommit {
     sync: Sync,
     state: Mutex<State>,
     gathered: Condvar,
-    /// How long a sync waits for those it expects, after one that took so long.
+    /// Computes how long a sync waits for expected requests, from the time of the last sync.
     patience: fn(Duration) -> Duration,
-    /// Held by every sync until it is known what it says of the disk.
+    /// Held by every sync until its result is evaluated.
     order: Mutex<()>,
     poisoned: AtomicBool,
     watcher: Mutex<Option<Arc<dyn PoisonWatcher>>>,
-    /// How often the disk was poisoned.
+    /// Number of times that the disk was poisoned.
     era: AtomicU64,
     durations: Durations,
     requests: AtomicU64,
     failures: AtomicU64,
 }
 
-/// A span between two failed syncs. What was written in one is made durable in that one or lost.
+/// The time between two failed syncs. Data written in an era is made durable in that era or lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Era(u64);
 
-/// Who waits for one sync.
+/// The requests that one sync serves.
 struct Group {
     waiters: Vec<oneshot::Sender<Result<(), SyncError>>>,
     unasked: Option<SyncCallback>,
     era: Era,
 }
 
-/// Called after a sync that nobody waits for.
+/// Called after a sync that no request waits for.
 type SyncCallback = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
     waiters: Vec<oneshot::Sender<Result<(), SyncError>>>,
-    /// The next sync is wanted also if nobody waits for it.
+    /// Set when the next sync is required even if no request waits for it.
     unasked: Option<SyncCallback>,
-    /// A sync runs, and will look for waiters when it is done.
+    /// True while a sync runs, which will look for waiters when it has ended.
     running: bool,
-    /// The next sync waits for so many.
+    /// Number of requests that the next sync waits for.
     expected: usize,
 }
 
-/// Why something is not durable.
+/// The reason why data is not durable.
 #[derive(Clone, Debug)]
 pub(crate) enum SyncError {
-    /// This very sync failed.
+    /// The sync of this request failed.
     Failed(Arc<io::Error>),
-    /// One failed before.
+    /// An earlier sync failed.
     Poisoned,
 }
 
@@ -108,12 +109,12 @@ impl GroupCommit {
         self.poisoned.load(SeqCst)
     }
 
-    /// That of this moment: to be asked for before anything is written.
+    /// Returns the current era; callers read it before they write.
     pub(crate) fn era(&self) -> Era {
         Era(self.era.load(SeqCst))
     }
 
-    /// Everything written in `era` before this call is durable after.
+    /// Makes durable all data that was written in `era` before this call.
     pub(crate) async fn commit(
         self: &Arc<Self>,
         era: Era,
@@ -126,7 +127,7 @@ impl GroupCommit {
                 return Err(SyncError::Poisoned);
             }
             if state.waiters.len() == state.waiters.capacity() {
-                // However long a sync takes, waiters that are gone do not accumulate.
+                // However long a sync takes, waiters that were dropped do not accumulate.
                 state.waiters.retain(|waiter| !waiter.is_closed());
             }
             state.waiters.push(done);
@@ -137,15 +138,15 @@ impl GroupCommit {
         };
         if begin {
             let this = Arc::clone(self);
-            // Never by way of the queue's places: this future may be dropped while it waits for
-            // one, and nobody else would begin.
+            // The job bypasses the places of the queue: this future may be dropped while it waits
+            // for a place, and then no other request would begin a sync.
             workers.run_first(move || this.serve());
         }
         result.await.unwrap_or(Err(SyncError::Poisoned))
     }
 
-    /// Has the disk synced though nobody asked. After a failed sync it is not synced. Calls `ended`
-    /// in any case, from any thread.
+    /// Starts a sync without a request. After a failed sync none is started. Calls `ended` in any
+    /// case, from any thread.
     pub(crate) fn sync_unasked(self: &Arc<Self>, jobs: &FirstJobs, ended: SyncCallback) {
         let (before, begin) = {
             let mut state = self.state();
@@ -161,8 +162,8 @@ impl GroupCommit {
         }
     }
 
-    /// Syncs once more and, when that goes well and `between` too, forgets that a sync has failed;
-    /// blocks. Where none has, it is a sync as any other.
+    /// Syncs once more and clears the poison if the sync and `between` succeed; blocks. On a disk
+    /// that is not poisoned this is an ordinary sync.
     pub(crate) fn recover(&self, between: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let _order = self.order();
         self.sync_in_order()?;
@@ -176,7 +177,7 @@ impl GroupCommit {
         Ok(())
     }
 
-    /// Tells of poison from now on, and of that which is there; blocks.
+    /// Registers a watcher of poison and notifies it of existing poison; blocks.
     pub(crate) fn watch(&self, watcher: Arc<dyn PoisonWatcher>) {
         let _order = self.order();
         let told = Arc::clone(&watcher);
@@ -186,19 +187,19 @@ impl GroupCommit {
         }
     }
 
-    /// Nothing is durable any more, as after a failed sync; blocks.
+    /// Poisons the disk, as after a failed sync; blocks.
     pub(crate) fn start_poisoned(&self) {
         let _order = self.order();
         self.poison();
     }
 
-    /// How many wait for the next sync.
+    /// Returns the number of requests that wait for the next sync.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.state().waiters.len()
     }
 
-    /// Syncs until nobody waits.
+    /// Syncs until no request waits.
     fn serve(&self) {
         let mut patience = Duration::ZERO;
         loop {
@@ -212,7 +213,7 @@ impl GroupCommit {
                 state.expected = waiters.filter(|waiter| !waiter.is_closed()).count();
             }
             for waiter in group.waiters {
-                // Some may be gone.
+                // Some waiters may have been dropped.
                 let _ = waiter.send(result.clone());
             }
             if let Some(ended) = group.unasked {
@@ -221,7 +222,7 @@ impl GroupCommit {
         }
     }
 
-    /// Those whom the next sync serves; `None`: nobody waits.
+    /// Collects the requests that the next sync serves; `None` if there are none.
     fn gather(&self, patience: Duration) -> Option<Group> {
         let mut state = self.state();
         if state.expected > 1 && !patience.is_zero() {
@@ -247,7 +248,7 @@ impl GroupCommit {
         self.sync_in_order().map_err(|error| SyncError::Failed(Arc::new(error)))
     }
 
-    /// A sync; the order is held.
+    /// Syncs; the caller holds the order.
     fn sync_in_order(&self) -> io::Result<()> {
         let begun = Instant::now();
         let result = (self.sync)();
@@ -259,14 +260,14 @@ impl GroupCommit {
         result
     }
 
-    /// Nothing is durable any more. Who waits is told now: after a recovery a sync would go well
-    /// that has nothing of theirs. The order is held, so that no recovery comes between.
+    /// Poisons the disk. Waiting requests fail now: after a recovery a sync could succeed without
+    /// their data. The caller holds the order, so no recovery comes in between.
     fn poison(&self) {
         let mut state = self.state();
         self.era.fetch_add(1, SeqCst);
         self.poisoned.store(true, SeqCst);
         for waiter in state.waiters.drain(..) {
-            let _ = waiter.send(Err(SyncError::Poisoned)); // it may be gone
+            let _ = waiter.send(Err(SyncError::Poisoned)); // it may have been dropped
         }
         drop(state);
         if let Some(watcher) = self.watcher() {
@@ -304,10 +305,10 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
-    /// Threads that write and commit over and over share syncs, and each commit is covered by a
-    /// sync that began after it was asked for: what a sync saw at its beginning is what counts.
-    /// Method: a sync takes until every thread that is not through waits, for it or for the next:
-    /// of two in a row one is for each thread.
+    /// Goal: threads that write and commit repeatedly share syncs, and each commit is covered by a
+    /// sync that began after its request; the data that a sync saw at its beginning counts. Method:
+    /// a sync takes until every unfinished thread waits, for it or for the next one: of two syncs
+    /// in a row, one is for each thread.
     #[test]
     fn shared() {
         const THREADS: usize = 8;
@@ -358,8 +359,9 @@ mod tests {
         assert!(group.state().waiters.is_empty());
     }
 
-    /// Goal: writers that come again and again are served together, not in two halves. Method: one
-    /// sync serves the first alone while the others come; the next waits until the first is back.
+    /// Goal: writers that return again and again are served together, not in two halves. Method:
+    /// one sync serves the first writer alone while the others arrive; the next sync waits until
+    /// the first writer is back.
     #[test]
     fn halves_become_a_whole() {
         const WRITERS: usize = 4;
@@ -377,7 +379,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 commit();
-                // The others wait for a sync by now, and it for this one.
+                // By now the other writers wait for a sync, and that sync waits for this writer.
                 std::thread::sleep(Duration::from_millis(50));
                 commit();
             });
@@ -394,13 +396,13 @@ mod tests {
             go.send(()).unwrap();
         });
         assert_eq!(group.counts().durations.count(), 2);
-        // Nobody comes again.
+        // No writer returns again.
         group.state().expected = 0;
         group.gathered.notify_all();
     }
 
-    /// The failure is told to those it concerns, and to all later ones as poison; the sync is
-    /// never tried again.
+    /// Goal: a failed sync is reported to the requests that it served, and to all later ones as
+    /// poison; the sync is never retried.
     #[test]
     fn poison() {
         let calls = Arc::new(AtomicUsize::new(0));
@@ -422,8 +424,9 @@ mod tests {
         assert_eq!((counts.durations.count(), counts.requests, counts.failures), (1, 1, 1));
     }
 
-    /// Goal: what was written before a sync failed is not acknowledged after a recovery, also if it
-    /// asks only then; while one is recovered nobody's sync comes between.
+    /// Goal: data written before a sync failed is not acknowledged after a recovery, even if its
+    /// commit is requested only then; during a recovery no sync of another request comes in
+    /// between.
     #[test]
     fn what_is_lost_stays_lost() {
         let broken = Arc::new(AtomicBool::new(true));
@@ -447,7 +450,7 @@ mod tests {
         block_on(group.commit(group.era(), &workers)).unwrap();
     }
 
-    /// A waiter that gives up does not keep the others waiting.
+    /// Goal: a waiter that is dropped does not keep other waiters waiting.
     #[test]
     fn abandoned() {
         let group = GroupCommit::new(|| {

@@ -1,31 +1,32 @@
-//! Transfers past the page cache (O_DIRECT).
+//! Transfers that bypass the page cache (O_DIRECT).
 
 use super::disk::{Disk, read_fully, write_fully};
 use super::sparse::steps;
 use std::io;
 use std::ops::Range;
 
-/// Transfers that direct I/O cannot do as they come go through an aligned buffer in pieces of this
-/// size, a multiple of every alignment: so many bytes a worker thread, however long the transfer.
+/// Length of a bounce buffer piece, a multiple of every alignment. Transfers that are not aligned
+/// for direct I/O go through an aligned buffer in such pieces, so a worker thread needs this much
+/// memory, however long the transfer is.
 const BOUNCE_PIECE_BYTES: u64 = 1 << 20;
 
-/// What direct I/O on a file wants to be a multiple of what.
+/// Alignment that direct I/O on a file requires.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct DirectAlignment {
-    /// Address of the buffer, in bytes.
+    /// Alignment of the buffer's address, in bytes.
     pub(super) memory_bytes: u32,
-    /// Offset and length, in bytes; a power of two.
+    /// Alignment of offset and length, in bytes; a power of two.
     pub(super) offset_bytes: u32,
 }
 
 impl DirectAlignment {
-    /// `bytes`, grown to what can be transferred.
+    /// Expands `bytes` to an aligned range.
     fn around(self, bytes: &Range<u64>) -> Range<u64> {
         let unit = u64::from(self.offset_bytes);
         bytes.start - bytes.start % unit..bytes.end.next_multiple_of(unit)
     }
 
-    /// Whether `bytes` can go as they are from or to `buffer`.
+    /// Returns true when `bytes` can be transferred directly from or to `buffer`.
     pub(super) fn takes(self, bytes: &Range<u64>, buffer: &[u8]) -> bool {
         self.around(bytes) == *bytes && self.fits(buffer)
     }
@@ -36,8 +37,8 @@ impl DirectAlignment {
 }
 
 impl Disk {
-    /// Reads as it is where offset, length and buffer allow, else by way of a larger, aligned
-    /// buffer.
+    /// Reads directly if offset, length and buffer are aligned, and through an aligned buffer
+    /// otherwise.
     pub(super) fn read_direct(
         &self,
         alignment: DirectAlignment,
@@ -59,9 +60,9 @@ impl Disk {
         Ok(())
     }
 
-    /// Writes as it is where offset, length and buffer allow; else by way of an aligned buffer,
-    /// whose borders are read before. Those are held meanwhile, lest a neighbour's write between is
-    /// lost.
+    /// Writes directly if offset, length and buffer are aligned. Otherwise writes through an
+    /// aligned buffer, whose first and last units are read before. The whole aligned range is held
+    /// meanwhile, so that no write of a neighbour in between is lost.
     pub(super) fn write_direct(
         &self,
         alignment: DirectAlignment,
@@ -96,7 +97,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
     a.start.max(b.start)..a.end.min(b.end)
 }
 
-/// Where `bytes` lie in a buffer that begins at `start`.
+/// Returns the position of `bytes` in a buffer that begins at `start`.
 fn within(bytes: &Range<u64>, start: u64) -> Range<usize> {
     (bytes.start - start) as usize..(bytes.end - start) as usize
 }

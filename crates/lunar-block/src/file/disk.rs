@@ -1,4 +1,4 @@
-//! The blocking side of a file: what is done inline when it is quick, and by a worker when not.
+//! Blocking operations on a file: done inline if they are quick, by a worker otherwise.
 
 use super::backing::Backing;
 use super::clear::ClearGate;
@@ -13,21 +13,22 @@ use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// A longer transfer goes to a worker, so that it does not hold up the other work of the core.
+/// Maximum length of an inline transfer; longer ones go to a worker, so that they do not delay
+/// other work of the core.
 pub(super) const INLINE_BYTES_MAX: usize = 1 << 20;
 
-/// How often an inline transfer asks for its range before it leaves the waiting to a worker. Most
-/// holders are through in a microsecond.
+/// Number of times that an inline transfer tries to lock its range before it leaves the wait to a
+/// worker. Most holders release their range within a microsecond.
 const INLINE_TRIES_MAX: u32 = 64;
 
-/// How cached data can be read without blocking.
+/// The method of reading cached data without blocking.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum InlineRead {
-    /// `RWF_NOWAIT` says what is not cached.
+    /// `RWF_NOWAIT` reports data that is not cached.
     NoWait,
-    /// The file lies in memory.
+    /// The file lies in memory, so reads never block.
     Always,
-    /// It cannot be told: workers read.
+    /// Cached data cannot be recognized: workers read.
     Never,
 }
 
@@ -39,18 +40,18 @@ pub(super) struct Disk {
     pub(super) shape: Shape,
     pub(super) read_only: bool,
     pub(super) thin: bool,
-    /// Present: the page cache is passed by.
+    /// Alignment of direct I/O; if present, the page cache is bypassed.
     pub(super) direct: Option<DirectAlignment>,
     pub(super) inline_read: InlineRead,
-    /// Writes into the page cache need nothing but this machine.
+    /// True when writes into the page cache depend on this machine only.
     pub(super) inline_write: bool,
-    /// Rings serve it as well as workers do, and it was opened for them.
+    /// True when rings serve the file as well as workers do, and it was opened with rings allowed.
     pub(super) by_ring: bool,
     pub(super) granularity_bytes: u32,
-    /// What a block device clears is a multiple of this; 1: any range.
+    /// Unit of clears on a block device; 1 for any range.
     pub(super) sector_bytes: u32,
     pub(super) ranges: RangeLock,
-    /// For transfers that direct I/O cannot do as they come, and for zeroes.
+    /// Pool for transfers that are not aligned for direct I/O, and for zeroes.
     pub(super) bounce: OnceLock<BufferPool>,
     pub(super) writes: Arc<DiskWrites>,
     pub(super) clear_gate: ClearGate,
@@ -58,18 +59,18 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Memory for work of its own: of the pool that it was given, or of one that no peer fills.
+    /// Returns the pool for the disk's own work: the pool that was set, or one of its own.
     pub(super) fn bounce(&self) -> &BufferPool {
         self.bounce.get_or_init(BufferPool::default)
     }
 
-    /// Its shape at this moment.
+    /// Returns the current geometry.
     pub(super) fn geometry(&self) -> Geometry {
         self.shape.get()
     }
 
-    /// Reads what is cached of `bytes` into `into`, without blocking; returns the length of the
-    /// part that was, in whole blocks.
+    /// Reads the cached part of `bytes` into `into` without blocking; returns the length of that
+    /// part, in whole blocks.
     pub(super) fn read_cached(&self, bytes: &Range<u64>, into: &mut [u8]) -> io::Result<usize> {
         if self.direct.is_some()
             || self.inline_read == InlineRead::Never
@@ -90,30 +91,31 @@ impl Disk {
         Ok(done - done % self.geometry().block_bytes as usize)
     }
 
-    /// Reads take the lock that clears hold, and wait for it, `RWF_NOWAIT` or not: block devices
-    /// have it so for reads by way of the page cache since Linux 6.15.
+    /// Returns true when reads take the lock that clears hold, and wait for it even with
+    /// `RWF_NOWAIT`: so do reads of block devices through the page cache since Linux 6.15.
     fn reads_take_lock(&self) -> bool {
         self.sector_bytes > 1 && self.direct.is_none()
     }
 
-    /// Writes copy into the page cache of a file, under a lock that lets one through. Other disks
-    /// take several writes at a time.
+    /// Returns true when writes copy into the page cache of a file, under a lock that admits one
+    /// write. Other disks take several writes at a time.
     pub(super) fn writes_compute(&self) -> bool {
         self.inline_write && self.direct.is_none() && self.sector_bytes == 1
     }
 
-    /// A read by a ring would wait, and the core with it.
+    /// Returns true when a read by a ring would wait, and make the core wait.
     pub(super) fn ring_would_wait(&self) -> bool {
         self.reads_take_lock() && self.clear_gate.is_closed()
     }
 
-    /// A transfer of a worker, from when it is queued until it has ended or is dropped.
+    /// Creates the guard of a worker's transfer, to be held from queueing until it ends or is
+    /// dropped.
     pub(super) fn transfer(self: &Arc<Self>) -> TransferGuard {
         self.clear_gate.begin();
         TransferGuard(Arc::clone(self))
     }
 
-    /// Reads `bytes` into `into`, which is as long; blocks.
+    /// Reads `bytes` into `into`, which has the same length; blocks.
     pub(super) fn read(&self, bytes: &Range<u64>, into: &mut [u8]) -> io::Result<()> {
         match self.direct {
             Some(alignment) => self.read_direct(alignment, bytes, into),
@@ -124,13 +126,13 @@ impl Disk {
         }
     }
 
-    /// Writes into the page cache if that will not block, as far as can be told; `false`: nothing
-    /// was written.
+    /// Writes into the page cache if the write is not expected to block; otherwise writes nothing
+    /// and returns `false`.
     pub(super) fn write_inline(&self, bytes: &Range<u64>, from: &[u8]) -> io::Result<bool> {
         self.write_inline_by(bytes, from, write_fully)
     }
 
-    /// The same with another system call.
+    /// Calls another system call than [`write_inline`](Self::write_inline).
     pub(super) fn write_inline_by(
         &self,
         bytes: &Range<u64>,
@@ -151,12 +153,12 @@ impl Disk {
         Ok(true)
     }
 
-    /// Writes `from`, as long as `bytes`; blocks.
+    /// Writes `from`, which has the length of `bytes`; blocks.
     pub(super) fn write(&self, bytes: &Range<u64>, from: &[u8]) -> io::Result<()> {
         self.write_by(bytes, from, write_fully)
     }
 
-    /// The same with another system call for the page cache.
+    /// Calls another system call than [`write`](Self::write) for the page cache.
     pub(super) fn write_by(
         &self,
         bytes: &Range<u64>,
@@ -169,7 +171,7 @@ impl Disk {
                 self.writes.wait_for_room();
                 let _guard = self.ranges.lock(bytes, true);
                 self.still_there(bytes)?;
-                // An inline write would wait for the lock of the file, which this one holds.
+                // An inline write would wait for the lock of the file, which this write holds.
                 let _gate = self.writes_compute().then(|| self.clear_gate.worker_write());
                 let _write = self.writes.begin(from.len(), self.geometry().size_bytes());
                 write(&self.file, from, bytes.start)
@@ -177,7 +179,7 @@ impl Disk {
         }
     }
 
-    /// Syncs what was written; blocks.
+    /// Syncs written data; blocks.
     pub(super) fn sync(&self) -> io::Result<()> {
         let syncing = self.writes.syncing();
         let synced = rustix::fs::fdatasync(&self.file);
@@ -186,7 +188,7 @@ impl Disk {
         Ok(synced?)
     }
 
-    /// Has the room of the file system looked at, if writes take some.
+    /// Checks the free room of the file system if writes take room.
     pub(super) fn look_for_room(&self) {
         if self.thin
             && self.inline_write
@@ -208,8 +210,8 @@ impl Disk {
         None
     }
 
-    /// Holds `bytes` for a transfer that outlives its future, if nobody is in the way. Nothing is
-    /// tried again here: a ring holds a range for as long as the disk takes.
+    /// Holds `bytes` for a transfer that outlives its future, if no other transfer is in the way.
+    /// There is no retry, because a ring holds a range for as long as the disk takes.
     pub(super) fn try_hold(
         self: &Arc<Self>,
         bytes: &Range<u64>,
@@ -220,7 +222,7 @@ impl Disk {
         Some(HeldRange { disk: Arc::clone(self), id })
     }
 
-    /// An error of the system, as one of this disk.
+    /// Converts an error of the system into an error of this disk.
     pub(super) fn failed(&self, what: &str, range: BlockRange, error: io::Error) -> Error {
         let kind = match self.geometry().byte_range(range) {
             Some(_) => kind_of(&error),
@@ -230,7 +232,7 @@ impl Disk {
     }
 }
 
-/// A range of a disk that is held, and the disk with it.
+/// A held range of a disk, together with the disk.
 #[derive(Debug)]
 pub(super) struct HeldRange {
     disk: Arc<Disk>,
@@ -250,7 +252,7 @@ impl Drop for HeldRange {
     }
 }
 
-/// A transfer that may wait for the lock of the file; clears give way to it.
+/// Guard of a transfer that may wait for the lock of the file; clears pause for it.
 pub(super) struct TransferGuard(Arc<Disk>);
 
 impl Drop for TransferGuard {
@@ -265,7 +267,7 @@ impl Drop for Disk {
     }
 }
 
-/// The kind a failed system call means.
+/// Returns the kind of error for a failed system call.
 pub(super) fn kind_of(error: &io::Error) -> ErrorKind {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => ErrorKind::NoSpace,
@@ -274,8 +276,9 @@ pub(super) fn kind_of(error: &io::Error) -> ErrorKind {
     }
 }
 
-/// Fills `into` from `offset` on, however many calls that takes. Not by `FileExt`: the C library
-/// makes each of its calls a point where the thread may be cancelled, a fiftieth of a small read.
+/// Fills `into` from `offset` on, with as many calls as necessary. `FileExt` is not used because
+/// the C library makes each of its calls a cancellation point, which costs a fiftieth of a small
+/// read.
 pub(super) fn read_fully(file: &File, into: &mut [u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < into.len() {
@@ -289,7 +292,7 @@ pub(super) fn read_fully(file: &File, into: &mut [u8], offset: u64) -> io::Resul
     Ok(())
 }
 
-/// The file ends before the disk does.
+/// Returns the error for a file that ends before the disk does.
 pub(super) fn shorter(kind: io::ErrorKind) -> io::Error {
     io::Error::new(kind, "the file is shorter than when it was opened")
 }
@@ -310,14 +313,14 @@ pub(super) fn write_fully(file: &File, mut from: &[u8], mut offset: u64) -> io::
     Ok(())
 }
 
-/// Reads what is in the page cache from `offset` on, up to the first page that is not.
+/// Reads from `offset` on up to the first page that is not in the page cache.
 pub(super) fn read_nowait(file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < into.len() {
         let mut part = [IoSliceMut::new(&mut into[done..])];
         let at = offset + done as u64;
         match rustix::io::preadv2(file, &mut part, at, ReadWriteFlags::NOWAIT) {
-            // The end of the file is for the blocking read to report.
+            // The blocking read reports the end of the file.
             Ok(0) | Err(Errno::AGAIN) => break,
             Ok(count) => done += count,
             Err(Errno::INTR) => {}

@@ -1,15 +1,15 @@
-//! Which writes into the page cache may be made on a core, decided for all disks of a file system.
+//! Decides for all disks of a file system which writes into the page cache may run on a core.
 //!
-//! A write into the page cache blocks where the kernel has the writer wait for the disk: in the
-//! journal of the file system, for room, for memory. All files of a file system share its journal
-//! and its disk, so they share one [`FileSystemWrites`] ([decision 100][]):
+//! A write into the page cache blocks when the kernel makes the writer wait for the disk: in the
+//! journal of the file system, for room, or for memory. All files of a file system share its
+//! journal and its disk, so they share one [`FileSystemWrites`] ([decision 100][]):
 //!
 //! * One inline write of a file system runs at a time, on all cores together. A write that blocks
-//!   takes one core along, never two.
+//!   therefore blocks one core, never two.
 //! * After a slow inline write, workers write for a while, longer each time. After a slow write of
-//!   a worker they go on until several in a row were quick.
-//! * Bytes that no sync covers yet are counted. Beyond a limit workers write, and the files that
-//!   hold most of these bytes are synced.
+//!   a worker they write until several writes in a row were quick.
+//! * Bytes that are not covered by a sync yet are counted. Beyond a limit workers write, and the
+//!   files with most of these bytes are synced.
 //!
 //! [decision 100]: ../../../../docs/decisions/100-writes-that-may-block.md
 
@@ -28,49 +28,49 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// A write that takes longer is slow: the kernel has it wait. A long write may take more, by
-/// [`SLOW_WRITE_NANOS_PER_BYTE`].
+/// Time after which a write counts as slow, because the kernel made it wait. A long write may take
+/// more time, by [`SLOW_WRITE_NANOS_PER_BYTE`].
 const SLOW_WRITE: Duration = Duration::from_millis(5);
 
-/// Time that the slowest machines need to copy a byte.
+/// Time in which the slowest machines copy a byte.
 const SLOW_WRITE_NANOS_PER_BYTE: u64 = 4;
 
-/// While a sync takes longer than this, writes go to workers: where the disk hangs they would as
-/// well.
+/// Time of a sync after which writes go to workers until it ends: if the disk hangs, the writes
+/// would hang as well.
 const SLOW_SYNC: Duration = Duration::from_millis(200);
 
-/// After the first slow inline write, workers write for as long as it took, but for no longer than
-/// this. The system may only have given the core to somebody else for some milliseconds. Whether a
-/// later write really waited is looked at ([`ThreadWaits`]).
+/// Maximum time for which workers write after the first slow inline write; otherwise they write for
+/// as long as that write took. The system may only have given the core to another thread for some
+/// milliseconds. Later writes are checked for real waits ([`ThreadWaits`]).
 const FIRST_ESCAPE_MAX: Duration = Duration::from_secs(1);
 
-/// After the second one in a row workers write for so long, and after each further one twice as
-/// long as before …
+/// Time for which workers write after the second slow inline write in a row; it doubles with each
+/// further one …
 const SECOND_ESCAPE: Duration = Duration::from_secs(1);
-/// … up to this.
+/// … up to this time.
 const ESCAPE_MAX: Duration = Duration::from_secs(60);
 
-/// A slow inline write that comes so long after the last escape is the first one again; until then
-/// inline writes are looked at, which costs a system call each.
+/// Time after the last escape in which a slow inline write counts as a further one in a row. Inline
+/// writes are watched for that time, which costs a system call each.
 const STRIKES_KEPT: Duration = Duration::from_secs(60);
 
-/// After the first one it is this many times as long as the escape, and …
+/// For the first slow write this time is the escape multiplied by this factor, and …
 const FIRST_STRIKE_KEPT_FACTOR: u32 = 100;
 /// … at least this.
 const FIRST_STRIKE_KEPT_MIN: Duration = Duration::from_secs(1);
 
-/// Writes of workers in a row that have to be quick before inline writes come back.
+/// Number of quick writes of workers in a row after which inline writes resume.
 const QUICK_WRITES_MIN: u32 = 8;
 
-/// A core asks so often for the turn of its inline write. The write of another core is through in
-/// a microsecond or two, as a rule.
+/// Number of times that a core tries to get the turn for its inline write. The write of another
+/// core usually ends within one or two microseconds.
 const TURN_TRIES_MAX: u32 = 128;
 
-/// A core does not wait for the turn if it is held for longer than this.
+/// Time that the turn has been held after which a core no longer waits for it.
 const TURN_HELD_MAX: Duration = Duration::from_micros(100);
 
-/// The file systems of all disks of a process that are opened with one value of this type. Clones
-/// share.
+/// The file systems of all disks of a process that are opened with the same value of this type.
+/// Clones share their state.
 #[derive(Clone, Debug)]
 pub struct FileSystems(Arc<Registry>);
 
@@ -79,20 +79,20 @@ struct Registry {
     memory_bytes: u64,
     clock: Arc<Clock>,
     known: Mutex<Vec<(u64, Weak<FileSystemWrites>)>>,
-    /// File systems whose bytes are counted: they share the memory.
+    /// Number of file systems whose bytes are counted; they share the memory.
     counted: AtomicUsize,
 }
 
 impl Default for FileSystems {
-    /// For disks of a process with at least 1 GiB of memory.
+    /// Creates the value for disks of a process with at least 1 GiB of memory.
     fn default() -> Self {
         Self::new(1 << 30)
     }
 }
 
 impl FileSystems {
-    /// For a process that may use this memory, page cache included: what the machine has, or the
-    /// limit of its control group.
+    /// Creates the value for a process that may use `memory_bytes`, page cache included: the memory
+    /// of the machine, or the limit of its control group.
     pub fn new(memory_bytes: u64) -> Self {
         Self::with_clock(memory_bytes, Clock::System(Instant::now()))
     }
@@ -106,7 +106,7 @@ impl FileSystems {
         }))
     }
 
-    /// The part of one disk on the file system `device`, or block device.
+    /// Returns the state of one disk on the file system or block device `device`.
     pub(super) fn disk(&self, device: u64, in_memory: bool) -> Arc<DiskWrites> {
         let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(_, writes)| writes.strong_count() > 0);
@@ -120,7 +120,7 @@ impl FileSystems {
     }
 }
 
-/// Nanoseconds since some moment.
+/// A source of nanoseconds since some fixed moment.
 #[derive(Debug)]
 enum Clock {
     System(Instant),
@@ -131,8 +131,8 @@ enum Clock {
     },
 }
 
-/// Number of times that this thread has waited in the kernel. A thread that only has to leave the
-/// processor to another one does not wait.
+/// Number of times that this thread has waited in the kernel. Preemption by another thread does not
+/// count as a wait.
 type ThreadWaits = u64;
 
 impl Clock {
@@ -158,17 +158,18 @@ impl Clock {
 pub(super) struct FileSystemWrites {
     registry: Arc<Registry>,
     clock: Arc<Clock>,
-    /// Its files are memory: a write waits for no disk, and leaves nothing to write back.
+    /// True when the files lie in memory: a write waits for no disk, and leaves nothing to write
+    /// back.
     in_memory: bool,
-    /// When the inline write began that runs now, 0 if none does.
+    /// Start of the inline write that runs now, or 0 if none runs.
     inline_since_nanos: AtomicU64,
     slow_until_nanos: AtomicU64,
-    /// Until then it is looked at whether inline writes wait.
+    /// Time until which inline writes are checked for waits.
     watched_until_nanos: AtomicU64,
-    /// Writes of workers that have to be quick before inline writes come back.
+    /// Number of quick writes of workers that are missing before inline writes resume.
     quick_writes_missing: AtomicU32,
     strikes: Mutex<Strikes>,
-    /// Syncs, and writes of workers, that are with the kernel.
+    /// Syncs and writes of workers that are with the kernel.
     syncs: Oldest,
     worker_writes: Oldest,
     dirty: DirtyBytes,
@@ -200,7 +201,7 @@ impl FileSystemWrites {
         }
     }
 
-    /// Whether the kernel may have a write wait, as far as is known at this moment.
+    /// Returns true when the kernel may make a write wait, as far as is known now.
     fn may_block(&self, now: u64) -> bool {
         self.dirty.is_full()
             || self.quick_writes_missing.load(Relaxed) > 0
@@ -221,7 +222,7 @@ impl FileSystemWrites {
         false
     }
 
-    /// An inline write has ended that took so long, and was slow.
+    /// Records a slow inline write that has ended after `took` nanoseconds.
     fn strike(&self, now: u64, took: u64) {
         let mut strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
         if now > self.watched_until_nanos.load(Relaxed) {
@@ -276,13 +277,13 @@ impl Deref for DiskWrites {
 }
 
 impl DiskWrites {
-    /// Its files are memory: no write waits for a disk, and nothing is observed.
+    /// Returns true when the files lie in memory: no write waits for a disk, and none is observed.
     pub(super) fn in_memory(&self) -> bool {
         self.file_system.in_memory
     }
 
-    /// Held during a write of `bytes` on a core, to a disk of `disk_bytes`. `None`: it may block
-    /// there. `Some(None)`: in memory.
+    /// Returns a guard for a write of `bytes` on a core, to a disk of `disk_bytes`. Returns `None`
+    /// if the write may block there, and `Some(None)` for files in memory.
     pub(super) fn try_inline(
         &self,
         bytes: usize,
@@ -291,7 +292,7 @@ impl DiskWrites {
         if self.in_memory() {
             return Some(None);
         }
-        // 0 says that no inline write runs.
+        // 0 means that no inline write runs.
         let begun = self.clock.nanos().max(1);
         if self.may_block(begun) || !self.try_turn(begun) {
             return None;
@@ -301,14 +302,15 @@ impl DiskWrites {
         Some(Some(InlineWrite { disk: self, bytes, disk_bytes, begun, waits }))
     }
 
-    /// Before a write of a worker, without locks: begins to write back if that is due, and waits a
-    /// moment where too much is to be written back.
+    /// Called before a write of a worker, without locks: starts the write-back if it is due, and
+    /// waits a moment if too much data waits to be written back.
     pub(super) fn wait_for_room(&self) {
         self.write_back_if_full();
         self.wait_for_syncs();
     }
 
-    /// Held during a write of `bytes` by a worker, to a disk of `disk_bytes`. `None`: in memory.
+    /// Returns a guard for a write of `bytes` by a worker, to a disk of `disk_bytes`; `None` for
+    /// files in memory.
     pub(super) fn begin(&self, bytes: usize, disk_bytes: u64) -> Option<WorkerWrite<'_>> {
         if self.in_memory() {
             return None;
@@ -318,7 +320,8 @@ impl DiskWrites {
         Some(WorkerWrite { disk: self, bytes, disk_bytes, begun, waits, id })
     }
 
-    /// Held during a sync. One runs at a time. `None`: in memory.
+    /// Returns a guard for a sync; one sync of a disk runs at a time. Returns `None` for files in
+    /// memory.
     pub(super) fn syncing(&self) -> Option<Syncing<'_>> {
         if self.in_memory() {
             return None;
@@ -328,13 +331,13 @@ impl DiskWrites {
     }
 }
 
-/// A write on a core; ends when it is dropped.
+/// A write on a core, which ends when this is dropped.
 pub(super) struct InlineWrite<'a> {
     disk: &'a DiskWrites,
     bytes: usize,
     disk_bytes: u64,
     begun: u64,
-    /// Waits of the thread before it, if they are looked at.
+    /// The number of waits of the thread before the write, if waits are checked.
     waits: Option<ThreadWaits>,
 }
 
@@ -351,7 +354,7 @@ impl Drop for InlineWrite<'_> {
     }
 }
 
-/// A write by a worker; ends when it is dropped.
+/// A write by a worker, which ends when this is dropped.
 pub(super) struct WorkerWrite<'a> {
     disk: &'a DiskWrites,
     bytes: usize,
@@ -370,15 +373,15 @@ impl Drop for WorkerWrite<'_> {
         if is_slow(took, self.bytes) && disk.clock.thread_waits() != self.waits {
             missing.store(QUICK_WRITES_MIN, Relaxed);
         } else if missing.load(Relaxed) > 0 {
-            // Two that end at once may both find the last one.
+            // Two writes that end at once may both find the last missing one.
             let _ = missing.fetch_update(Relaxed, Relaxed, |missing| missing.checked_sub(1));
         }
         disk.file_system.count(&disk.bytes, self.bytes as u64, self.disk_bytes);
     }
 }
 
-/// A sync runs while this lives. Whether it goes well or not, the kernel has nothing more to write
-/// of what it covers.
+/// A sync, which runs while this lives. After it, successful or not, the kernel has nothing more to
+/// write of the bytes that it covers.
 pub(super) struct Syncing<'a> {
     disk: &'a DiskWrites,
     covered: u64,

@@ -1,10 +1,11 @@
-//! The lock on a backing file, in the way QEMU locks its images.
+//! Locks a backing file in the way QEMU locks its images.
 //!
-//! QEMU gives every permission on an image a number, and holds a read lock (of the open file
-//! description) on byte `100 + n` for each permission it uses, and on byte `200 + n` for each it
-//! lets nobody else use. Whoever opens the image takes its locks, then looks whether someone else
-//! holds the opposite byte. `flock` is taken besides, first: it decides between two of us that
-//! start at the same moment, and warns programs that know only that.
+//! QEMU gives every permission on an image a number. It holds a read lock (of the open file
+//! description) on byte `100 + n` for each permission it uses, and on byte `200 + n` for each
+//! permission it does not share. A process that opens the image takes its locks, then checks
+//! whether another process holds the opposite byte. `flock` is also taken, and first: it decides
+//! between two Lunar processes that start at the same moment, and warns programs that use only
+//! `flock`.
 
 use super::unsafe_fcntl::{is_byte_locked, lock_byte, unlock_bytes};
 use rustix::fs::FlockOperation;
@@ -19,15 +20,15 @@ const WRITE: i64 = 1;
 const WRITE_UNCHANGED: i64 = 2;
 const RESIZE: i64 = 3;
 
-/// Byte of a permission in use.
+/// First byte of the locks of permissions in use.
 const USED: i64 = 100;
-/// Byte of a permission nobody else may use.
+/// First byte of the locks of permissions that are not shared.
 const NOT_SHARED: i64 = 200;
 
-/// Holders named in a message.
+/// Maximum number of holders named in a message.
 const HOLDERS_MAX: usize = 3;
 
-/// Which file or device something is; equal for two paths to one file.
+/// The identity of a file or device; equal for two paths to one file.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FileIdentity {
     /// Device number: of the file system, or of the block device itself.
@@ -46,7 +47,7 @@ impl FileIdentity {
     }
 }
 
-/// Why a file cannot be locked.
+/// The reason why a file cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LockError {
     #[error("it is in use by {0}; nobody else may use it meanwhile")]
@@ -55,7 +56,7 @@ pub(super) enum LockError {
     System(#[source] io::Error),
 }
 
-/// Locks `file` until it is closed. A writer keeps out everyone, readers share with readers.
+/// Locks `file` until it is closed. A writer excludes all others; readers share with readers.
 pub(super) fn lock(file: &File, writer: bool) -> Result<(), LockError> {
     let operation = if writer {
         FlockOperation::NonBlockingLockExclusive
@@ -85,10 +86,10 @@ pub(super) fn lock(file: &File, writer: bool) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Unlocks before `file` is closed: a process that was forked at this moment holds a duplicate of
-/// it until it runs its own program, and would hold the locks as long.
+/// Unlocks before `file` is closed. A process that was forked at this moment holds a duplicate of
+/// the descriptor until it runs its own program, and would hold the locks until then.
 pub(super) fn unlock(file: &File) {
-    // Closing, which follows, does it otherwise.
+    // If this fails, the close that follows unlocks.
     let _ = unlock_bytes(file);
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
@@ -121,7 +122,7 @@ fn holders(file: &File) -> io::Result<String> {
     Ok(found.join(", "))
 }
 
-/// How many descriptors of a process refer to the file.
+/// Returns the number of descriptors of a process that refer to the file.
 fn open_files(process: &Path, wanted: FileIdentity) -> usize {
     let Ok(descriptors) = std::fs::read_dir(process.join("fd")) else { return 0 };
     let same = |path: &Path| {

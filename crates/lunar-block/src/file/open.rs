@@ -1,4 +1,4 @@
-//! Opening: existing or new, checked, locked.
+//! Opens a backing file or block device, or creates it; checks and locks it.
 
 use super::backing::Backing;
 use super::clear::ClearGate;
@@ -20,19 +20,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Mode of a new file: what initiators store is nobody else's business.
+/// Mode of a new file: only the owner may read the data of initiators.
 const NEW_FILE_MODE: u32 = 0o600;
 
-/// Coarser deallocation than this is not advertised; parts of it are zeroed then.
+/// Greatest granularity of deallocation that is advertised; parts of a coarser unit are zeroed.
 const GRANULARITY_BYTES_MAX: u32 = 1 << 20;
 
-/// Programs that set up and look at block devices claim them for a moment, too.
+/// Number of attempts to claim a block device: programs that set up or examine devices claim them
+/// briefly, too.
 const CLAIM_TRIES_MAX: u32 = 10;
 const CLAIM_PAUSE: Duration = Duration::from_millis(20);
 
 /// `f_type` of the file system in memory; statfs(2).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
-/// Of the one that knows no limits.
+/// `f_type` of the file system in memory without limits.
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 
 /// `f_type` of file systems that may wait for another machine or another process: 9p, AFS, Ceph,
@@ -56,35 +57,36 @@ const NO_DEVICE: &str = "it does not exist, and no file is made among the device
 const DANGLING: &str = "a symbolic link that leads nowhere is there, and no file is made through \
                         it; remove it, or make the file that it leads to";
 
-/// Which file or block device, and how.
+/// Options for opening a file or block device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FileOptions {
-    /// Path of the file or block device. Symbolic links, also to folders on the way, are followed
-    /// if this user or root made them.
+    /// Path of the file or block device. Symbolic links, also those to folders on the way, are
+    /// followed if this user or root made them.
     pub path: PathBuf,
-    /// A file that does not exist, or is empty, is given this size. One that exists keeps its own.
+    /// Size of a file that does not exist or is empty. An existing file keeps its own size.
     pub create_size_bytes: Option<u64>,
     /// Logical block length in bytes: 512, 1024, 2048 or 4096.
     pub block_bytes: u32,
     /// Physical block length in bytes; a power-of-two multiple of the logical one.
     pub physical_block_bytes: u32,
-    /// Past the page cache (O_DIRECT).
+    /// True to bypass the page cache (O_DIRECT).
     pub direct: bool,
-    /// On threads that have a ring ([`with_ring`](crate::with_ring)), direct I/O and reads of what
-    /// is not cached go by it, where the system permits that and the file system does it without
-    /// threads of its own. Without: by workers.
+    /// True to do direct I/O and reads of uncached data by the ring, on threads that have one
+    /// ([`with_ring`](crate::with_ring)), if the system permits it and the file system needs no
+    /// threads of its own for it. Otherwise workers do these transfers.
     pub io_uring: bool,
-    /// Writes are refused, and the file is not even opened for them.
+    /// True to refuse writes; the file is then opened for reading only.
     pub read_only: bool,
-    /// A new file takes room as it is written, and unmapping gives room back. Without: a new file
-    /// takes all its room at once, and keeps it.
+    /// True to let a new file take room as it is written, and to give room back by unmapping.
+    /// Otherwise a new file takes all its room at once, and keeps it.
     pub thin: bool,
 }
 
-/// Which file or block device a path names; two paths to one have one identity.
+/// Returns the identity of the file or block device at a path; two paths to one file have one
+/// identity.
 ///
 /// # Errors
-/// `Open` when there is none, or it cannot be looked at.
+/// `Open` when the file does not exist or cannot be examined.
 pub fn file_identity(path: &Path) -> Result<FileIdentity, Error> {
     let refuse = |error: io::Error| {
         Error::new(ErrorKind::Open, path.display().to_string(), "it cannot be opened")
@@ -93,22 +95,23 @@ pub fn file_identity(path: &Path) -> Result<FileIdentity, Error> {
     std::fs::metadata(path).map(|metadata| FileIdentity::of(&metadata)).map_err(refuse)
 }
 
-/// A file, opened and locked.
+/// An opened and locked file.
 pub(super) struct Opened {
     file: File,
-    /// Of a file that was made.
+    /// The file, if it was created.
     created: Option<CreatedFile>,
-    /// A sync of what was there has failed: a write of a former run may be lost.
+    /// True when a sync of the existing data has failed: a write of a former run may be lost.
     sync_failed: bool,
 }
 
-/// Opens, makes, checks and locks. `true`: a sync of what was there has failed.
+/// Opens or creates, checks and locks the file. The `bool` is true when a sync of the existing data
+/// has failed.
 pub(super) fn open(
     options: &FileOptions,
     file_systems: &FileSystems,
 ) -> Result<(Disk, bool, Option<CreatedFile>), Error> {
     let opening = Opening::new(options);
-    // An impossible shape is refused before a file is made.
+    // An impossible geometry is refused before a file is created.
     let size = options.create_size_bytes.unwrap_or(u64::from(options.block_bytes));
     opening.geometry(size)?;
     let entry = PathEntry::find(&options.path).map_err(|error| {
@@ -150,10 +153,10 @@ impl<'a> Opening<'a> {
         if !device && !kind.is_file() {
             return Err(self.refused("it is neither a file nor a block device"));
         }
-        // The kernel's own claim: refused when the device is mounted or part of another.
+        // The kernel's own claim is refused when the device is mounted or part of another device.
         let claim = if device { OFlags::EXCL } else { OFlags::empty() };
         let file = self.open_file(entry, follow | claim)?;
-        // What was looked at may have been replaced since.
+        // The file may have been replaced since the first check.
         let opened = file.metadata().map_err(|e| self.refused("it cannot be read").because(e))?;
         if FileIdentity::of(&opened) != FileIdentity::of(&metadata) {
             return Err(self.refused("it was replaced while it was opened"));
@@ -161,11 +164,11 @@ impl<'a> Opening<'a> {
         lock(&file, !self.options.read_only).map_err(|e| self.not_locked(e))?;
         let mut sync_failed = false;
         match self.options.create_size_bytes {
-            // An empty file holds nothing that could be lost; a crash may have left it.
+            // An empty file holds no data that could be lost; a crash may have left it.
             Some(size) if !device && opened.len() == 0 && !self.options.read_only => {
                 self.give_size(&file, &entry.folder, size)?;
             }
-            // Whoever made it may have been killed before that was durable.
+            // The creator of the file may have been killed before the file was durable.
             made if !device && !self.options.read_only => {
                 sync_failed = self.keep(&file, &entry.folder, made.is_some());
             }
@@ -174,7 +177,8 @@ impl<'a> Opening<'a> {
         Ok(Opened { file, created: None, sync_failed })
     }
 
-    /// What is to be opened, and whether a link is followed to it: one in /proc.
+    /// Returns the metadata of the file to be opened, and the flags that decide whether a link in
+    /// /proc is followed.
     fn target(&self, entry: &PathEntry) -> io::Result<(Metadata, OFlags)> {
         match &entry.found {
             Some((_, found)) if !found.is_symlink() => Ok((found.clone(), OFlags::NOFOLLOW)),
@@ -200,13 +204,13 @@ impl<'a> Opening<'a> {
             return Err(self.refused(DANGLING).because(io::Error::from(Errno::EXIST)));
         }
         let (file, created) = self.create(entry)?;
-        // Who gets the lock in between has taken the empty file for its own.
+        // A process that gets the lock in between has taken the empty file as its own.
         lock(&file, true).map_err(|e| self.not_locked(e))?;
         let created = self.fill(&file, entry, created, size)?;
         Ok(Opened { file, created: Some(created), sync_failed: false })
     }
 
-    /// Gives a new file its size, or removes it.
+    /// Gives a new file its size, or removes the file on failure.
     pub(super) fn fill(
         &self,
         file: &File,
@@ -217,16 +221,17 @@ impl<'a> Opening<'a> {
         match self.give_size(file, &entry.folder, size) {
             Ok(()) => Ok(created),
             Err(error) => {
-                // That it cannot be removed either is no reason for another error.
+                // A failure to remove the file must not hide the first error.
                 let _ = created.remove();
                 Err(error)
             }
         }
     }
 
-    /// Makes an empty file.
+    /// Creates an empty file.
     pub(super) fn create(&self, entry: &PathEntry) -> Result<(File, CreatedFile), Error> {
-        // O_EXCL: whoever may write to the directory may have put a link there, to some other file.
+        // O_EXCL: another user who may write to the directory may have put a link to another file
+        // there.
         let file = self.open_file(entry, OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW)?;
         let created = entry.folder.try_clone();
         let created =
@@ -236,7 +241,7 @@ impl<'a> Opening<'a> {
 
     fn open_file(&self, entry: &PathEntry, more: OFlags) -> Result<File, Error> {
         let access = if self.options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
-        // What was looked at may be a pipe by now: to open one may wait.
+        // The file may have become a pipe since the check, and opening a pipe may block.
         let mut flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | more;
         if self.options.direct {
             flags |= OFlags::DIRECT;
@@ -277,8 +282,8 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Sets the size, takes the room if the disk is not thin, and makes both durable, with the
-    /// name of the file.
+    /// Sets the size, takes the room if the disk is not thin, and makes both durable, together with
+    /// the name of the file.
     fn give_size(&self, file: &File, folder: &File, size: u64) -> Result<(), Error> {
         let failed = |what: &str, error: io::Error| self.refused(what).because(error);
         file.set_len(size).map_err(|e| failed("it cannot be given its size", e))?;
@@ -291,13 +296,14 @@ impl<'a> Opening<'a> {
         directory.map_err(|e| failed("its directory cannot be made durable", e))
     }
 
-    /// Makes the name of a file durable that was there, and its size if it may be ours. Where its
-    /// file system knows no sync it is served all the same, as files are that others made. `true`:
-    /// its sync has failed, and will be told to nobody again.
+    /// Makes the name of an existing file durable, and its size if this program may have created
+    /// it. A file whose file system has no sync is served all the same, like files of other
+    /// creators. Returns `true` when the sync has failed; the kernel does not report that failure
+    /// again.
     fn keep(&self, file: &File, folder: &File, size: bool) -> bool {
         let device = &self.name;
         let size = if size { file.sync_all() } else { Ok(()) };
-        // Whatever became of that: a recovery later syncs the file, not its name.
+        // This is done in any case: a later recovery syncs the file, not its name.
         let name = crate::durable::keep_names(folder);
         if let Err(error) = &size
             && !is_without_sync(error)
@@ -328,8 +334,8 @@ impl<'a> Opening<'a> {
         } else {
             None
         };
-        // The node of a block device lies on a file system that knows nothing of its data: in
-        // memory, as a rule.
+        // The node of a block device lies on a file system that says nothing about its data:
+        // usually one in memory.
         let magic = if is_device { None } else { magic(&file) };
         let inline_read = inline_read(&file, magic);
         let inline_write = !magic.is_some_and(|magic| FAR_MAGICS.contains(&magic));
@@ -366,7 +372,8 @@ impl<'a> Opening<'a> {
         Ok(disk)
     }
 
-    /// What the kernel asks of direct I/O; a page where it does not say.
+    /// Returns the alignment that the kernel requires for direct I/O; a page if the kernel does not
+    /// report it.
     fn direct_alignment(
         &self,
         file: &File,
@@ -401,20 +408,20 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// Whether there is no sync where the file is, which is something else than one that fails.
+/// Returns true when the file system has no sync, which differs from a sync that fails.
 fn is_without_sync(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
-/// Of what kind its file system is.
+/// Returns the type of the file system.
 fn magic(file: &File) -> Option<i64> {
-    // The width of this field is not the same on all processors, nor is its sign.
+    // The width and sign of this field differ between processors.
     #[allow(clippy::unnecessary_cast)]
     rustix::fs::fstatfs(file).ok().map(|fs| fs.f_type as i64 & 0xffff_ffff)
 }
 
-/// How cached data of this file can be read without blocking: tried, not guessed.
+/// Tests how cached data of this file can be read without blocking.
 fn inline_read(file: &File, magic: Option<i64>) -> InlineRead {
     if magic == Some(TMPFS_MAGIC) {
         return InlineRead::Always;
@@ -427,17 +434,17 @@ fn inline_read(file: &File, magic: Option<i64>) -> InlineRead {
     }
 }
 
-/// Whether direct I/O of this file is begun without waiting for it: asked at its end, where nothing
-/// is read. Where it is not, a ring hands every transfer to a thread of the kernel.
+/// Tests at the end of the file, where nothing is read, whether direct I/O can be started without
+/// waiting. If it cannot, a ring hands every transfer to a kernel thread.
 fn is_nowait(file: &File, size_bytes: u64, alignment: DirectAlignment) -> bool {
     let mut unit = BufferPool::new(0).take(alignment.offset_bytes as usize);
     let mut into = [IoSliceMut::new(&mut unit)];
     rustix::io::preadv2(file, &mut into, size_bytes, ReadWriteFlags::NOWAIT).is_ok()
 }
 
-/// Sets the flags that last: transfers wait, unlike the opening. Nobody asks when a disk was last
-/// read, and each read of it need not look; only the owner of a file may choose that (open(2),
-/// O_NOATIME): for others it stays as it is.
+/// Sets the flags for use: unlike the open, transfers wait. Access times of disks are of no use,
+/// and without them reads are cheaper; only the owner of a file may disable them (open(2),
+/// O_NOATIME), so for others they stay.
 fn set_flags(file: &File) {
     if let Ok(flags) = rustix::fs::fcntl_getfl(file) {
         let flags = flags - OFlags::NONBLOCK;

@@ -1,19 +1,19 @@
-//! Byte ranges held while they are read or written.
+//! Byte ranges that are locked while they are read or written.
 
 use super::ring;
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Between two turns of a ring whose thread waits for a range.
+/// Pause between two turns of a ring whose thread waits for a range.
 const RING_TURN_PAUSE: Duration = Duration::from_micros(200);
 
-/// Who reads and writes which bytes now.
+/// A lock of byte ranges against concurrent reads and writes.
 ///
 /// The kernel does not promise that a buffered read sees a block either before or after a
 /// concurrent write (ext4 and block devices copy page by page without a common lock), so readers
-/// share and writers exclude here. Turns are taken in order of arrival; the list is as short as the
-/// number of transfers at work: a thread has one, a ring some.
+/// share and writers exclude here. Requests are served in order of arrival. The list is as short as
+/// the number of transfers in progress: one per thread, several per ring.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLock {
     state: Mutex<State>,
@@ -24,7 +24,7 @@ pub(crate) struct RangeLock {
 struct State {
     next_id: u64,
     waiting: usize,
-    /// In order of arrival. One that no earlier one is in the way of holds its range.
+    /// Entries in order of arrival. An entry holds its range if no earlier entry conflicts with it.
     entries: Vec<Entry>,
 }
 
@@ -35,7 +35,7 @@ struct Entry {
     exclusive: bool,
 }
 
-/// A held range; dropped, it is released.
+/// A held range, which is released when this is dropped.
 #[derive(Debug)]
 pub(crate) struct RangeGuard<'a> {
     lock: &'a RangeLock,
@@ -43,7 +43,7 @@ pub(crate) struct RangeGuard<'a> {
 }
 
 impl RangeLock {
-    /// Holds `bytes` if nobody is in the way, not even one who waits.
+    /// Locks `bytes` if no other entry conflicts, not even a waiting one.
     pub(crate) fn try_lock(&self, bytes: &Range<u64>, exclusive: bool) -> Option<RangeGuard<'_>> {
         let mut state = self.state();
         if state.entries.iter().any(|other| other.conflicts(bytes, exclusive)) {
@@ -52,7 +52,7 @@ impl RangeLock {
         Some(RangeGuard { lock: self, id: state.enter(bytes, exclusive) })
     }
 
-    /// Holds `bytes` as soon as those who came before let go; blocks the thread.
+    /// Locks `bytes` as soon as earlier conflicting entries are released; blocks the thread.
     pub(crate) fn lock(&self, bytes: &Range<u64>, exclusive: bool) -> RangeGuard<'_> {
         let mut state = self.state();
         let id = state.enter(bytes, exclusive);
@@ -67,19 +67,20 @@ impl RangeLock {
         }
     }
 
-    /// Waits until something was released. A thread with a ring, which comes here only where no
-    /// other thread can be had, may wait for its own ring: it has to turn it meanwhile.
+    /// Waits until an entry is released. A thread with a ring, which comes here only if no other
+    /// thread is available, may wait for a transfer of its own ring, and so turns the ring
+    /// meanwhile.
     fn wait<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         if !ring::is_here() {
             return self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        drop(state); // what ends releases its range
+        drop(state); // transfers that end release their ranges
         ring::turn_here();
         let waited = self.released.wait_timeout(self.state(), RING_TURN_PAUSE);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Lets go of what is held as `id`.
+    /// Releases the range that is held as `id`.
     pub(crate) fn release(&self, id: u64) {
         let mut state = self.state();
         state.entries.retain(|entry| entry.id != id);
@@ -94,7 +95,7 @@ impl RangeLock {
 }
 
 impl RangeGuard<'_> {
-    /// Held without a borrow: [`release`](RangeLock::release) ends it.
+    /// Keeps the range locked without a borrow, until [`release`](RangeLock::release).
     pub(crate) fn into_id(self) -> u64 {
         std::mem::ManuallyDrop::new(self).id
     }
@@ -129,8 +130,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::time::Duration;
 
-    /// Readers share, writers exclude, neighbours do not meet, and a waiting writer is not passed
-    /// by later readers.
+    /// Goal: readers share, writers exclude, neighbouring ranges do not conflict, and later readers
+    /// do not overtake a waiting writer.
     #[test]
     fn who_may() {
         let lock = RangeLock::default();
@@ -151,7 +152,8 @@ mod tests {
         assert!(lock.state().entries.is_empty());
     }
 
-    /// Threads that add to one counter per range, unsynchronised but for the lock, lose nothing.
+    /// Goal: threads that increment one counter per range, synchronised by the lock only, lose no
+    /// increment.
     #[test]
     fn excludes() {
         let lock = RangeLock::default();

@@ -1,4 +1,4 @@
-//! A file made longer or shorter while it is served.
+//! Changes the size of a file while it is in use.
 
 use super::{Disk, FileDevice, JobLimits};
 use crate::{BlockRange, BoxFuture, Error, ErrorKind, Geometry, Resize};
@@ -20,7 +20,8 @@ impl Resize for FileDevice {
 
 impl Disk {
     fn resize(&self, new: Geometry) -> Result<(), Error> {
-        // Between the change of the file and that of the disk, the backing file looks wrong.
+        // Between the change of the file and that of the disk, a look at the backing file would
+        // find a wrong size.
         let mut disk_bytes = self.backing.lock_size();
         let resized = self.resize_file(new);
         *disk_bytes = self.shape.get().size_bytes();
@@ -72,7 +73,7 @@ impl Disk {
         });
         match grown {
             Ok(()) => self.shape.set(new),
-            // Nobody has used what was added.
+            // The added part has not been used yet.
             Err(_) => self.file.set_len(from)?,
         }
         grown
@@ -88,7 +89,8 @@ impl Disk {
         shrunk
     }
 
-    /// What was checked before its range was held may have gone meanwhile.
+    /// Checks again, after the range was locked, that `bytes` lie within the disk: it may have
+    /// become shorter since the first check.
     pub(super) fn still_there(&self, bytes: &std::ops::Range<u64>) -> io::Result<()> {
         if bytes.end <= self.shape.get().size_bytes() {
             return Ok(());

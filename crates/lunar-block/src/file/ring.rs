@@ -1,8 +1,9 @@
-//! The ring of a core: transfers past the page cache, and reads of what it does not hold, go to the
-//! kernel by a private io_uring of the thread that asks.
+//! The ring of a core: direct transfers and reads of uncached data go to the kernel through a
+//! private io_uring of the requesting thread.
 //!
-//! What is asked for in one turn of the runtime leaves in few system calls, the last one at its
-//! end; the completions are taken there, and when the runtime finds the ring readable.
+//! Transfers requested in one turn of the runtime are submitted with few system calls, the last one
+//! at the end of the turn. Completions are taken at that point, and when the runtime finds the ring
+//! readable.
 
 mod probe;
 #[cfg(test)]
@@ -28,83 +29,83 @@ thread_local! {
     static HERE: RefCell<Option<Rc<Ring>>> = const { RefCell::new(None) };
 }
 
-/// Runs `main` on a thread that has a ring while it does: files that were opened for it
-/// ([`io_uring`](crate::FileOptions::io_uring)) are read and written by the ring when their futures
-/// are polled on this thread, be it within `main` or in other tasks.
+/// Runs `main` on a thread with a ring that lasts as long as `main` runs. Files that were opened
+/// for it ([`io_uring`](crate::FileOptions::io_uring)) are read and written through the ring when
+/// their futures are polled on this thread, within `main` or in other tasks.
 ///
-/// The ring is made when it is first needed; where that fails, and on other threads, workers
-/// transfer. At the end, transfers that were begun are waited for, for a second at most; memory,
-/// ranges and files of those that take longer stay held until the kernel is through with them.
+/// The ring is created when it is first needed. If that fails, and on other threads, workers do the
+/// transfers. At the end, transfers that have begun are waited for, for a second at most; memory,
+/// ranges and files of longer transfers stay held until the kernel has completed them.
 ///
 /// # Panics
-/// Outside of a tokio runtime; when the ring is first needed, if the runtime was built without
+/// Outside of a tokio runtime; also when the ring is first needed, if the runtime was built without
 /// `enable_io`.
 pub async fn with_ring<T>(main: impl Future<Output = T>) -> T {
     with_ring_of(Shape::default(), main).await
 }
 
 async fn with_ring_of<T>(shape: Shape, main: impl Future<Output = T>) -> T {
-    // One a thread is enough, and it lasts for as long as the outer one runs.
+    // One ring per thread is enough, and it lasts as long as the outer call runs.
     let Some(driver) = Driver::enter(shape) else { return main.await };
     let mut main = pin!(main);
     poll_fn(|context| driver.poll(context, main.as_mut())).await
 }
 
-/// Room for one transfer in the ring of this thread.
+/// A free place for one transfer in the ring of this thread.
 pub(super) struct Place(Rc<Ring>);
 
-/// `None`: this thread has no ring, or that has its fill.
+/// Returns a free place; `None` if this thread has no ring, or if its ring is full.
 pub(super) fn place() -> Option<Place> {
     let ring = here()?;
     ring.has_room().then_some(Place(ring))
 }
 
 impl Place {
-    /// Leaves `transfer` to the ring. It is submitted when the turn of the runtime ends,
-    /// at the latest.
+    /// Hands `transfer` to the ring, which submits it at the end of the runtime's turn at the
+    /// latest.
     pub(super) fn put(self, transfer: Transfer) {
         self.0.put(transfer);
     }
 }
 
-/// Has the ring of this thread submit and complete what it can, without waiting. For those who
-/// block the thread, and with it the turns of its ring.
+/// Makes the ring of this thread submit and complete transfers without waiting. This is for code
+/// that blocks the thread, and with it the ring.
 pub(super) fn turn_here() {
     if let Some(ring) = here() {
         ring.turn();
     }
 }
 
-/// Whether this thread has a ring.
+/// Returns true when this thread has a ring.
 pub(super) fn is_here() -> bool {
     here().is_some()
 }
 
 fn here() -> Option<Rc<Ring>> {
-    // While the thread ends, there is none.
+    // A thread that ends has no ring.
     HERE.try_with(|here| here.borrow().clone()).ok().flatten()
 }
 
-/// What a thread has of its ring.
+/// The state of a thread's ring.
 struct Ring {
     shape: Shape,
-    /// The runtime that sees when the ring is readable.
+    /// The runtime that watches whether the ring is readable.
     runtime: Handle,
     state: RefCell<State>,
-    /// The driver is at it, and submits at the end of its turn.
+    /// True while the driver is polled, which submits at its end.
     in_turn: Cell<bool>,
-    /// Wakes the driver.
+    /// The waker of the driver.
     waker: RefCell<Option<Waker>>,
 }
 
 enum State {
-    /// Nobody needed it yet.
+    /// The ring has not been needed yet.
     Unused,
     Open {
         readable: AsyncFd<OwnedFd>,
         queue: Queue,
     },
-    /// It could not be made: workers transfer.
+    /// The ring could not be created: workers do the transfers.
     Refused,
 }
 
@@ -124,7 +125,7 @@ impl State {
 }
 
 impl Ring {
-    /// Makes the ring if it is not there yet.
+    /// Returns true when the ring has room; creates the ring if necessary.
     fn has_room(&self) -> bool {
         let mut state = self.state.borrow_mut();
         if matches!(*state, State::Unused) {
@@ -136,7 +137,7 @@ impl Ring {
         state.queue().is_some_and(|queue| !queue.is_full())
     }
 
-    /// There is room.
+    /// Queues a transfer; the caller has checked that there is room.
     fn put(&self, transfer: Transfer) {
         if let Some(queue) = self.state.borrow_mut().queue() {
             queue.put(transfer);
@@ -153,19 +154,19 @@ impl Ring {
         }
     }
 
-    /// Submits and completes; `false`: something could not be submitted now.
+    /// Submits and completes transfers; returns `false` if some could not be submitted now.
     fn turn(&self) -> bool {
         let mut ended = Vec::new();
         let submitted = match self.state.borrow_mut().queue() {
             Some(queue) => queue.turn(&mut ended),
             None => return true,
         };
-        // Nothing is borrowed meanwhile: whoever is woken may come back at once.
+        // No state is borrowed here, because a woken task may use the ring at once.
         ended.into_iter().for_each(|(transfer, result)| transfer.end(result));
         submitted
     }
 
-    /// Whether completions have come, or the driver is woken when one does.
+    /// Is ready when completions have come; otherwise the driver is woken by the next completion.
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
         let State::Open { readable, .. } = &*self.state.borrow() else { return Poll::Pending };
         match readable.poll_read_ready(context) {
@@ -173,13 +174,13 @@ impl Ring {
                 ready.clear_ready();
                 Poll::Ready(())
             }
-            // The runtime ends: the end of the driver waits for what is left.
+            // The runtime ends: the drop of the driver waits for the remaining transfers.
             Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
         }
     }
 }
 
-/// Turns the ring of a thread; its drop ends it.
+/// Drives the ring of a thread; dropping it closes the ring.
 struct Driver {
     ring: Rc<Ring>,
 }
@@ -227,7 +228,8 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Who comes now finds no ring; dropping its queue waits for what is under way.
+    /// Removes the ring from the thread first, then drops its queue, which waits for transfers in
+    /// progress.
     fn drop(&mut self) {
         let ring = HERE.try_with(|here| here.borrow_mut().take());
         drop(ring);

@@ -1,4 +1,4 @@
-//! Deallocation, zeroes, and what is allocated.
+//! Deallocation, zeroing, and maps of allocated blocks.
 
 use super::clear::{DATA_PIECE_BYTES_MAX, PieceSize};
 use super::disk::Disk;
@@ -12,14 +12,14 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
-/// Of a longer prefetch only so much is done: the cache is for others too.
+/// Maximum number of bytes that one prefetch reads, because other users share the cache.
 const PREFETCH_BYTES_MAX: u64 = 64 << 20;
 
-/// Zeroes that are written by hand go out in pieces of this.
+/// Length of the pieces in which zeroes are written without kernel support.
 const ZEROES_BYTES: usize = 1 << 20;
 
 impl Disk {
-    /// Deallocates or zeroes these ranges, one after the other.
+    /// Deallocates or zeroes these ranges in order.
     pub(super) fn clear_all(
         &self,
         ranges: &[(BlockRange, Range<u64>)],
@@ -35,7 +35,7 @@ impl Disk {
         })
     }
 
-    /// Makes `bytes` read as zeroes and gives their room back, where the disk is thin.
+    /// Makes `bytes` read as zeroes and gives their room back if the disk is thin.
     fn deallocate(&self, bytes: &Range<u64>) -> io::Result<()> {
         if !self.thin {
             return self.zero(bytes);
@@ -54,8 +54,8 @@ impl Disk {
         }
     }
 
-    /// Clears the whole sectors of `bytes` piece by piece; zeroes are written to parts of a sector,
-    /// which a block device does not clear.
+    /// Clears the whole sectors of `bytes` piece by piece, and writes zeroes to parts of a sector,
+    /// which a block device cannot clear.
     pub(super) fn by_sectors(
         &self,
         bytes: &Range<u64>,
@@ -85,16 +85,16 @@ impl Disk {
         self.write_zeroes(&(end..bytes.end))
     }
 
-    /// The end of the next piece, which begins where `bytes` begins.
+    /// Returns the end of the next piece, which begins at the start of `bytes`.
     fn piece_end(&self, bytes: Range<u64>, size: &mut PieceSize) -> u64 {
         let Range { start, end } = bytes;
-        // Aligned, so that whole units are given back.
+        // The end is aligned, so that whole units are given back.
         let end_of = |bytes: u64| end.min(start.saturating_add(1).next_multiple_of(bytes));
         let long = end_of(size.bytes());
         if self.sector_bytes > 1 || long - start <= DATA_PIECE_BYTES_MAX {
             return long;
         }
-        // Where it cannot be told, there is data.
+        // An unknown state counts as data.
         let data = self.seek_data(start..long).map_or(start, |(data, _)| data);
         if data >= long {
             return long;
@@ -116,7 +116,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The kernel does the same for block devices as for files, by discarding or writing zeroes.
+    /// Calls fallocate(2), which for block devices discards or writes zeroes.
     fn fallocate(&self, how: FallocateFlags, bytes: &Range<u64>) -> Result<(), Errno> {
         let _guard = self.ranges.lock(bytes, true);
         let how = how | FallocateFlags::KEEP_SIZE;
@@ -128,7 +128,8 @@ impl Disk {
         }
     }
 
-    /// What is allocated of `bytes`. Where the file system cannot tell, all is.
+    /// Returns the allocation state of `bytes`. If the file system cannot report it, all blocks are
+    /// mapped.
     pub(super) fn extents(
         &self,
         range: BlockRange,
@@ -142,7 +143,7 @@ impl Disk {
             let (data, hole) = self
                 .next_data(at..bytes.end)
                 .map_err(|error| self.failed("the map of the file cannot be read", range, error))?;
-            // A block with any data in it counts as data.
+            // A block that contains any data counts as data.
             let data = data - data % block;
             let hole = hole.next_multiple_of(block).min(bytes.end);
             extents.push(at..data, ExtentState::Unmapped);
@@ -152,12 +153,13 @@ impl Disk {
         Ok(extents.done)
     }
 
-    /// Where data begins in `bytes`, and where it ends; both are the end if there is none.
+    /// Returns the start and end of the first data in `bytes`; both are the end of `bytes` if there
+    /// is none.
     fn next_data(&self, bytes: Range<u64>) -> io::Result<(u64, u64)> {
         if self.thin { self.seek_data(bytes) } else { Ok((bytes.start, bytes.end)) }
     }
 
-    /// As the file system says; what it cannot tell is data.
+    /// Finds data as the file system reports it; an unknown state counts as data.
     fn seek_data(&self, bytes: Range<u64>) -> io::Result<(u64, u64)> {
         let data = match rustix::fs::seek(&self.file, SeekFrom::Data(bytes.start)) {
             Ok(data) => data,
@@ -174,8 +176,8 @@ impl Disk {
         }
     }
 
-    /// The room of a thin file: its own blocks, and what df(1) says of its file system. Of a block
-    /// device nothing is known, and a file that keeps its room needs none.
+    /// Returns the room of a thin file: its own blocks, and the figures of df(1) for its file
+    /// system. The room of a block device is unknown, and a file that keeps its room needs none.
     pub(super) fn room(&self) -> io::Result<Option<Room>> {
         const STAT_BLOCK_BYTES: u64 = 512; // stat(2): st_blocks
         if !self.thin || self.sector_bytes != 1 {
@@ -192,22 +194,22 @@ impl Disk {
         }))
     }
 
-    /// Has the kernel forget what it has cached and written back: what is read next comes from the
+    /// Makes the kernel drop cached data that is written back, so that later reads come from the
     /// medium.
     pub(super) fn drop_cache(&self) -> io::Result<()> {
         Ok(rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)?)
     }
 
-    /// Has the kernel read the first of `bytes` into its cache.
+    /// Makes the kernel read the beginning of `bytes` into its cache.
     pub(super) fn prefetch(&self, bytes: &Range<u64>) {
         let len = (bytes.end - bytes.start).min(PREFETCH_BYTES_MAX);
         let Some(len) = NonZeroU64::new(len) else { return };
-        // A hint: whether it is followed shows in no result.
+        // This is a hint: a failure changes no result.
         let _ = rustix::fs::fadvise(&self.file, bytes.start, Some(len), Advice::WillNeed);
     }
 }
 
-/// `bytes`, cut into pieces of `step`.
+/// Splits `bytes` into pieces of `step` bytes.
 pub(super) fn steps(bytes: &Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
     let end = bytes.end;
     let mut at = bytes.start;

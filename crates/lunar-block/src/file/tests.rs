@@ -1,4 +1,4 @@
-//! What is particular to files; what all disks have in common is in the contract test.
+//! Tests of features particular to files; the contract test covers features of all disks.
 
 use super::*;
 use crate::ExtentState;
@@ -7,10 +7,10 @@ use futures_util::{FutureExt, TryFutureExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What happens sooner or later does within this.
+/// Time limit for events that must happen eventually.
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
-/// A directory that goes away with the test.
+/// A directory that is removed after the test.
 pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
@@ -51,7 +51,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// Closing waits for what is under way, but not for ever: on a slow disk the rest ends later.
+/// Asserts that closing waits for transfers in progress, but not forever: on a slow disk the rest
+/// ends later.
 #[track_caller]
 pub(super) fn closes(close: impl FnOnce(), mut is_over: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -66,12 +67,12 @@ pub(super) fn closes(close: impl FnOnce(), mut is_over: impl FnMut() -> bool) {
     }
 }
 
-/// A pool for tests: an owner alone has one thread and half of the shared ones.
+/// Creates a pool for tests; a single owner gets one thread and half of the shared ones.
 pub(super) fn test_workers(owners_max: usize, shared_max: usize) -> Workers {
     test_workers_within(owners_max, shared_max, &ComputingSlots::new(usize::MAX))
 }
 
-/// The same, with these slots for jobs that compute.
+/// Creates a pool as [`test_workers`] does, with these slots for CPU-bound jobs.
 pub(super) fn test_workers_within(
     owners_max: usize,
     shared_max: usize,
@@ -82,7 +83,7 @@ pub(super) fn test_workers_within(
     Workers::new("test", limits, &BUDGET, slots.clone())
 }
 
-/// A disk without a device.
+/// Opens a disk without a device.
 pub(super) fn open_disk(options: &FileOptions) -> Disk {
     open::open(options, &FileSystems::default()).unwrap().0
 }
@@ -93,8 +94,8 @@ fn refused(options: FileOptions) -> String {
     error.to_string()
 }
 
-/// Goal: reads of a disk do not look after the access time of its file. Method: one that is older
-/// than the file's last change, which any file system that keeps access times would renew.
+/// Goal: reads of a disk do not update the access time of its file. Method: an access time older
+/// than the file's last change, which any file system with access times would update.
 #[test]
 fn reads_leave_the_access_time() {
     let scratch = Scratch::new();
@@ -109,7 +110,8 @@ fn reads_leave_the_access_time() {
     assert_eq!(file.metadata().unwrap().accessed().unwrap(), old);
 }
 
-/// A new file has its size and takes no room; it keeps its data and its size when opened again.
+/// Goal: a new file has its size and takes no room; it keeps its data and its size when opened
+/// again.
 #[test]
 fn created_and_kept() {
     let scratch = Scratch::new();
@@ -127,7 +129,8 @@ fn created_and_kept() {
     assert_eq!(pool.in_use_bytes(), 0);
 }
 
-/// What cannot be opened is refused with a sentence that says why, and no file is made or changed.
+/// Goal: a file that cannot be opened is refused with a message that gives the reason, and no file
+/// is created or changed.
 #[test]
 fn refusals() {
     let scratch = Scratch::new();
@@ -149,8 +152,8 @@ fn refusals() {
     assert!(refused(directory).contains("neither"));
 }
 
-/// Goal: a file is never made through a link, nor is one opened, given a size or served through a
-/// link that another user made; a link of our own leads to the disk, as does a descriptor of ours.
+/// Goal: a file is never created through a link. None is opened, given a size or served through
+/// another user's link. A link and a descriptor of this user lead to the disk.
 #[test]
 fn links_of_others_are_not_followed() {
     use std::os::fd::AsRawFd;
@@ -182,8 +185,8 @@ fn links_of_others_are_not_followed() {
     assert_eq!(FileDevice::open(descriptor).unwrap().geometry().block_count, 2048);
 }
 
-/// Fault: a new image that could not take its room was removed by its path. Whoever had meanwhile
-/// moved its folder away, and put a link in the place, chose which file was removed.
+/// Fault: a new image that could not take its room was removed by its path. A user who had
+/// meanwhile moved its folder away, and put a link in its place, chose which file was removed.
 #[test]
 fn a_new_file_is_removed_where_it_was_made() {
     use super::open::Opening;
@@ -210,10 +213,10 @@ fn a_new_file_is_removed_where_it_was_made() {
     let entry = PathEntry::find(&options.path).unwrap();
     let (file, created) = opening.create(&entry).unwrap();
     exchange();
-    // No file is that large.
+    // The size exceeds the limit of any file system.
     opening.fill(&file, &entry, created, i64::MAX as u64).unwrap_err();
     put_back();
-    // So it is when whoever opened the device does not want it after all.
+    // The file is also removed there when the opener of the device does not want it after all.
     let device = FileDevice::open(options.clone()).unwrap();
     let created = device.take_created().unwrap();
     assert!(device.take_created().is_none());
@@ -230,8 +233,8 @@ fn a_new_file_is_removed_where_it_was_made() {
     assert!(FileDevice::open(scratch.options(1 << 20)).unwrap().take_created().is_none());
 }
 
-/// Fault: a server waited without end when a pipe took the place of the image between the look and
-/// the opening. What is opened never waits, and transfers of the disk do.
+/// Fault: a server waited without end when a pipe replaced the image between the check and the
+/// open. The open now never waits, but transfers of the disk do.
 #[test]
 fn opening_waits_for_no_pipe() {
     use super::open::Opening;
@@ -252,8 +255,8 @@ fn opening_waits_for_no_pipe() {
     assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
 }
 
-/// Fault: each range of an UNMAP was a job of its own, and 64 sessions with 250 ranges in each had
-/// the core change threads instead of serving others.
+/// Fault: each range of an UNMAP was a separate job, and 64 sessions with 250 ranges each made the
+/// core change threads instead of serving other hosts.
 #[test]
 fn a_list_is_unmapped_in_a_few_jobs() {
     const RANGES: u64 = 250;
@@ -266,7 +269,7 @@ fn a_list_is_unmapped_in_a_few_jobs() {
     let ranges: Vec<_> = (0..RANGES).map(|at| BlockRange::new(at * 16, 8)).collect();
     block_on(device.unmap_all(ranges.clone(), true)).unwrap();
     let jobs = device.workers.jobs() - before;
-    // And a sync.
+    // One further job is the sync.
     assert!(jobs <= RANGES.div_ceil(CLEAR_JOB_RANGES as u64) + 1, "{jobs} jobs");
     let read = block_on(device.read(all, BufferPool::default().take(all.count as usize * 512)));
     let read = read.unwrap();
@@ -276,8 +279,8 @@ fn a_list_is_unmapped_in_a_few_jobs() {
     assert_eq!(refused.kind, ErrorKind::OutOfRange);
 }
 
-/// Fault: all threads of a device made maps of a file of many extents at once, which the kernel
-/// computes: one connection had sixteen times as much of the processor as a core.
+/// Fault: all threads of a device made maps of a file of many extents at once, which is CPU-bound
+/// in the kernel: one connection had sixteen times as much processor time as a core.
 #[test]
 fn few_maps_are_made_at_once() {
     let scratch = Scratch::new();
@@ -295,8 +298,8 @@ fn few_maps_are_made_at_once() {
     assert_eq!(device.workers.jobs(), before + 20);
 }
 
-/// Fault: all threads of a device zeroed and unmapped at once, which the kernel computes for one at
-/// a time: 64 sessions with UNMAP lists left another host a fifth of its reads.
+/// Fault: all threads of a device zeroed and unmapped at once, which the kernel does for one at a
+/// time: 64 sessions with UNMAP lists left another host a fifth of its reads.
 #[test]
 fn one_job_of_a_device_clears_at_a_time() {
     let scratch = Scratch::new();
@@ -320,8 +323,8 @@ fn one_job_of_a_device_clears_at_a_time() {
     assert_eq!(device.workers.jobs(), before + 40);
 }
 
-/// Fault: sixteen threads and all cores wrote to one file, where the kernel lets one through and
-/// the others spin: 4 sessions with WRITE SAME left another host 18 % of its requests.
+/// Fault: sixteen threads and all cores wrote to one file, where the kernel admits one and the
+/// others spin: 4 sessions with WRITE SAME left another host 18 % of its requests.
 #[test]
 fn one_long_write_of_a_file_is_with_the_kernel_at_a_time() {
     let scratch = Scratch::new();
@@ -362,8 +365,8 @@ fn few_long_reads_of_a_file_are_with_workers_at_a_time() {
 }
 
 /// Fault: a permit was granted to the future of a transfer, which waits for the turn of its owner
-/// before it begins. With 64 owners each long write kept all others waiting for some milliseconds.
-/// Method: the future of a transfer is not polled any more after it has queued.
+/// before it begins. With 64 owners each long write kept all other writes waiting for some
+/// milliseconds. Method: the future of a transfer is not polled any more after it has queued.
 #[test]
 fn a_future_that_is_not_polled_keeps_nobody_waiting() {
     type Begin = fn(&FileDevice) -> BoxFuture<'_, Result<(), Error>>;
@@ -403,8 +406,8 @@ fn within_a_minute<T>(future: impl Future<Output = T>) -> T {
     ended.expect("it waits for what nobody polls")
 }
 
-/// An empty file, as a crash leaves it, is given its size; the whole of a huge file is unmapped and
-/// looked at in no time.
+/// Goal: an empty file, such as a crash leaves, is given its size; the whole of a huge file is
+/// unmapped and mapped quickly.
 #[test]
 fn empty_and_huge() {
     let scratch = Scratch::new();
@@ -454,13 +457,13 @@ fn keeps_the_contract_in(
     Contract::new(&make).reopening(&reopen).sizes_in(size_unit_bytes).run();
 }
 
-/// Through the page cache, thin.
+/// Goal: the contract holds through the page cache, with a thin file.
 #[test]
 fn contract_buffered() {
     keeps_the_contract(|options| options, 512);
 }
 
-/// In memory, where reading never blocks.
+/// Goal: the contract holds for a file in memory, where reads never block.
 #[test]
 fn contract_on_tmpfs() {
     let memory = std::path::Path::new("/dev/shm");
@@ -471,19 +474,19 @@ fn contract_on_tmpfs() {
     keeps_the_contract_in(&Scratch::in_directory(memory), |options| options, 512);
 }
 
-/// Through the page cache, all room taken at once.
+/// Goal: the contract holds through the page cache, with all room taken at once.
 #[test]
 fn contract_thick() {
     keeps_the_contract(|options| FileOptions { thin: false, ..options }, 512);
 }
 
-/// Past the page cache.
+/// Goal: the contract holds with direct I/O.
 #[test]
 fn contract_direct() {
     keeps_the_contract(|options| FileOptions { direct: true, ..options }, 4096);
 }
 
-/// Past the page cache where direct I/O goes in units larger than a block: neighbours in one unit
+/// Goal: the contract holds if direct I/O goes in units larger than a block: neighbours in one unit
 /// do not lose each other's writes.
 #[test]
 fn contract_direct_in_larger_units() {
@@ -506,8 +509,8 @@ fn contract_direct_in_larger_units() {
     Contract::new(&make).sizes_in(8192).run();
 }
 
-/// Unmapping gives room back, zeroing takes or keeps it; a thick file always keeps it, and its map
-/// says so.
+/// Goal: unmapping gives room back, zeroing takes or keeps it; a thick file always keeps its room,
+/// and its map shows that.
 #[test]
 fn room() {
     use std::os::unix::fs::MetadataExt;
@@ -541,8 +544,8 @@ fn room() {
     assert_eq!(block_on(device.status(all, 9)).unwrap(), [mapped]);
 }
 
-/// Goal: durable writes of many tasks share syncs. Method: the first sync takes until all of them
-/// wait; one more is for all that it does not cover.
+/// Goal: durable writes of many tasks share syncs. Method: the first sync takes until all tasks
+/// wait; one more sync serves all that the first does not cover.
 #[test]
 fn syncs_are_shared() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -575,8 +578,8 @@ fn syncs_are_shared() {
     assert!((1..=2).contains(&syncs), "{syncs} syncs for 500 writes");
 }
 
-/// After a sync has failed, the first to know hears `Medium`, all later changes `Poisoned`; reads
-/// go on, and what waited for that sync is not told GOOD.
+/// Goal: after a failed sync, the requests of that sync fail with `Medium` and all later changes
+/// with `Poisoned`. Reads continue, and no request that waited for that sync succeeds.
 #[test]
 fn poisoned() {
     let scratch = Scratch::new();
@@ -599,7 +602,7 @@ fn poisoned() {
     block_on(device.read(one, pool.take(512))).unwrap();
 }
 
-/// A poisoned disk takes writes again when it is recovered, and only if a sync goes well then.
+/// Goal: a poisoned disk takes writes again after a recovery, and only if its sync succeeds.
 #[test]
 fn recovered() {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -624,8 +627,9 @@ fn recovered() {
     block_on(device.flush()).unwrap();
 }
 
-/// Goal: no recovery takes a failure away from those whom it concerns: one that nobody needed, or a
-/// second one beside the first. Method: the next sync fails, but for the first recovery's.
+/// Goal: a recovery hides no failure from the requests concerned, neither a needless recovery nor a
+/// second one beside the first. Method: the sync of a needless recovery fails; then, of two
+/// recoveries at once, that of the first succeeds and that of the second fails.
 #[test]
 fn a_recovery_hides_no_failure() {
     use std::sync::Mutex;
@@ -660,7 +664,8 @@ fn a_recovery_hides_no_failure() {
     assert_eq!(device.sync_counts().unwrap().failures, 2);
 }
 
-/// A file that shrank under the device gives `Medium` with the blocks, not zeroes.
+/// Goal: reads of a file that was truncated under the device fail with `Medium` and the blocks, and
+/// return no zeroes.
 #[test]
 fn shrunk() {
     let scratch = Scratch::new();
@@ -681,7 +686,7 @@ fn shrunk() {
     assert_eq!(pool.in_use_bytes(), 0);
 }
 
-/// No runtime is needed, and what is dropped half-way gives its buffers back.
+/// Goal: no runtime is needed, and a future that is dropped half-way returns its buffers.
 #[test]
 fn without_a_runtime() {
     struct Unpark(std::thread::Thread);
@@ -702,14 +707,14 @@ fn without_a_runtime() {
         while write.as_mut().poll(&mut context).is_pending() {
             std::thread::park();
         }
-        // Begun, and given up.
+        // A read is begun and given up.
         let mut read = device.read(range, pool.take(4096));
         let _ = read.as_mut().poll(&mut context);
     }
     closes(|| drop(device), || pool.in_use_bytes() == 0);
 }
 
-/// Fault: a device that does not exist, given with a size, became a regular file in /dev.
+/// Fault: a missing device, given with a size, became a regular file in /dev.
 #[test]
 fn no_file_is_made_among_devices() {
     use std::path::Path;

@@ -1,5 +1,5 @@
-//! Locks of an open file description (`fcntl_locking(2)`, F_OFD_SETLK), for which there is no safe
-//! wrapper among our dependencies.
+//! Locks of an open file description (`fcntl_locking(2)`, F_OFD_SETLK), for which none of our
+//! dependencies has a safe wrapper.
 
 use std::fs::File;
 use std::io;
@@ -12,14 +12,14 @@ pub(super) fn lock_byte(file: &File, byte: i64) -> io::Result<()> {
     call(file, libc::F_OFD_SETLK, &mut lock)
 }
 
-/// Gives up all locks of this kind, for all duplicates of the descriptor.
+/// Releases all locks of this kind, for all duplicates of the descriptor.
 pub(super) fn unlock_bytes(file: &File) -> io::Result<()> {
-    // A length of 0 means to the end, wherever that is.
+    // A length of 0 means up to the end of the file.
     let mut lock = flock(libc::F_UNLCK, 0, 0);
     call(file, libc::F_OFD_SETLK, &mut lock)
 }
 
-/// Whether another owner holds a lock on the byte.
+/// Returns true when another owner holds a lock on the byte.
 pub(super) fn is_byte_locked(file: &File, byte: i64) -> io::Result<bool> {
     let mut lock = flock(libc::F_WRLCK, byte, 1);
     call(file, libc::F_OFD_GETLK, &mut lock)?;
@@ -32,7 +32,7 @@ fn flock(kind: libc::c_int, first: i64, count: i64) -> libc::flock {
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: first,
         l_len: count,
-        // The kernel asks for 0 here.
+        // The kernel requires 0 here.
         l_pid: 0,
     }
 }

@@ -1,4 +1,4 @@
-//! A bounded pool of threads for system calls that block.
+//! A bounded pool of threads for blocking system calls.
 
 mod budget;
 mod computing;
@@ -20,19 +20,20 @@ pub(super) use queue::RunningLimits;
 use slots::ComputingSlot;
 pub(super) use slots::ComputingSlots;
 
-/// A thread without work ends after this.
+/// Idle time after which a thread ends.
 const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
 
-/// Closing a pool waits at most this long for what was begun.
+/// Maximum time that closing a pool waits for jobs that have begun.
 pub(super) const CLOSING_WAIT_MAX: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads for jobs that block. They start when there is work and end when there is none for a
-/// while. Needs no runtime: whoever polls the future is woken by the thread that did the job.
+/// A pool of threads for blocking jobs. Threads start when there is work and end when there has
+/// been none for a while. No runtime is needed: the thread that ran a job wakes the task that waits
+/// for it.
 ///
 /// The owners of jobs take turns ([`IoContext`]), and one owner does not get all threads
-/// ([`RunningLimits`]). One thread more is for [`run_first`](Self::run_first).
+/// ([`RunningLimits`]). One further thread is for [`run_first`](Self::run_first).
 pub(crate) struct Workers {
     shared: Arc<Shared>,
     slots: ComputingSlots,
@@ -50,32 +51,32 @@ struct Shared {
 struct State {
     jobs: JobQueue<Job>,
     threads: usize,
-    /// Threads that have no job: they wait for one, or have just been started.
+    /// Number of threads without a job: they wait for one, or have just been started.
     idle: usize,
     closed: bool,
 }
 
-/// Limits that a job needs room in, besides a thread.
+/// Limits that apply to a job, besides that of the threads.
 #[derive(Clone, Copy, Default)]
 pub(super) struct JobLimits<'a> {
-    /// Has one of these permits until it ends. The permit comes first.
+    /// A limit of which the job holds a permit until it ends. The permit is taken before the slot.
     pub(super) permits: Option<&'a ComputingLimit>,
-    /// Computes, and has a slot of all pools until it ends.
+    /// True for a CPU-bound job, which holds a slot of all pools until it ends.
     pub(super) needs_slot: bool,
 }
 
-/// A job that needs a slot alone.
+/// Limits of a job that needs a slot only.
 #[cfg(test)]
 pub(super) const SLOT: JobLimits<'_> = JobLimits { permits: None, needs_slot: true };
 
-/// The job was lost: it panicked.
+/// An error: the job panicked, and its result is lost.
 #[derive(Debug, thiserror::Error)]
 #[error("a worker thread panicked")]
 pub(crate) struct JobPanicked;
 
 impl Workers {
-    /// A pool that runs jobs within these limits. Its threads beyond the first one count for
-    /// `budget`, its jobs that compute need one of `slots`.
+    /// Creates a pool that runs jobs within these limits. Its threads beyond the first one count
+    /// towards `budget`, and its CPU-bound jobs need one of `slots`.
     pub(crate) fn new(
         name: &str,
         limits: RunningLimits,
@@ -94,9 +95,9 @@ impl Workers {
         Self { shared: Arc::new(shared), slots }
     }
 
-    /// Runs `job` on a thread. When the future is dropped, or its [`IoContext`] is cancelled,
-    /// before a thread has begun the job, the job is dropped. What has begun is done all the same,
-    /// and its result dropped.
+    /// Runs `job` on a thread. If the future is dropped, or its [`IoContext`] is cancelled, before
+    /// a thread has begun the job, the job is dropped. A job that has begun is completed in any
+    /// case, and its result is dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -104,8 +105,8 @@ impl Workers {
         self.run_within(JobLimits::default(), job).await
     }
 
-    /// The same for a job that goes to the threads when it has what these limits demand. The
-    /// future need not be polled for that.
+    /// Runs `job` as [`run`](Self::run) does, once it holds the permit and the slot that `limits`
+    /// require. The future need not be polled for that.
     pub(super) async fn run_within<T: Send + 'static>(
         &self,
         limits: JobLimits<'_>,
@@ -118,7 +119,7 @@ impl Workers {
             context.allow_cancel();
         }
         let job = move || {
-            // Dropped between two queues, it was found in neither.
+            // A job that is dropped while it moves between two queues is found in neither.
             if done.is_closed() || context.as_ref().is_some_and(|context| !context.begin()) {
                 return;
             }
@@ -126,7 +127,7 @@ impl Workers {
             if let Some(context) = context {
                 context.end();
             }
-            // The one who asked may be gone.
+            // The receiver may have been dropped.
             let _ = done.send(value);
         };
         let mut waiting = self.queue(limits, owner, Box::new(job));
@@ -163,8 +164,8 @@ impl Workers {
         WaitingJob { shared: &self.shared, owner, permit, slot, number, is_over: false }
     }
 
-    /// Queues `job`, which computes, for the owner of the current context, unless some such jobs
-    /// wait; for hints, which nobody waits for. One of them runs at a time.
+    /// Queues the CPU-bound `job` for the owner of the current context, unless too many hints wait.
+    /// This is for hints, whose results no request waits for. One hint runs at a time.
     pub(crate) fn run_hint(&self, job: impl FnOnce() + Send + 'static) -> bool {
         let owner = IoContext::current().map(|context| Arc::clone(context.owner()));
         let (slots, owner_of_job) = (self.slots.clone(), owner.clone());
@@ -175,29 +176,32 @@ impl Workers {
         self.shared.submit(|jobs| jobs.push_hint(&owner, Box::new(job)))
     }
 
-    /// Number of jobs that have come.
+    /// Returns the number of jobs queued so far.
     #[cfg(test)]
     pub(super) fn jobs(&self) -> u64 {
         self.shared.lock().jobs.numbered()
     }
 
-    /// Runs `job` before all others: for the one job of its kind that others wait for.
+    /// Runs `job` before all others: for a job of which there is only one and that other jobs wait
+    /// for.
     pub(crate) fn run_first(&self, job: impl FnOnce() + Send + 'static) {
         self.first_jobs().run_first(job);
     }
 
-    /// For [`run_first`](Self::run_first) by others than the owner of the pool.
+    /// Returns a handle for [`run_first`](Self::run_first) that does not need the owner of the
+    /// pool.
     pub(crate) fn first_jobs(&self) -> FirstJobs {
         FirstJobs(Arc::clone(&self.shared))
     }
 }
 
-/// Runs jobs before all others of a pool. What is begun when the pool is closed is not waited for.
+/// A handle that runs jobs before all others of a pool. Closing the pool does not wait for jobs
+/// that are begun afterwards.
 #[derive(Clone)]
 pub(crate) struct FirstJobs(Arc<Shared>);
 
 impl FirstJobs {
-    /// As [`Workers::run_first`].
+    /// Runs `job` as [`Workers::run_first`] does.
     pub(crate) fn run_first(&self, job: impl FnOnce() + Send + 'static) {
         self.0.submit(|jobs| jobs.push_first(Box::new(job)));
     }
@@ -209,16 +213,16 @@ impl fmt::Debug for FirstJobs {
     }
 }
 
-/// A job whose result is waited for; dropped, it takes the job back if no thread has begun it.
+/// A job whose result is awaited. Dropping this removes the job if no thread has begun it.
 struct WaitingJob<'a> {
     shared: &'a Shared,
     owner: JobOwner,
-    /// Limit whose permit the job needs, and the job's number there.
+    /// The limit whose permit the job needs, and the job's number there.
     permit: Option<(&'a ComputingLimit, u64)>,
-    /// Slots of which the job needs one, and the job's number there.
+    /// The slots of which the job needs one, and the job's number there.
     slot: Option<(&'a ComputingSlots, u64)>,
     number: u64,
-    /// The job has ended.
+    /// True when the job has ended.
     is_over: bool,
 }
 
@@ -227,7 +231,7 @@ impl Drop for WaitingJob<'_> {
         if self.is_over {
             return;
         }
-        // Nothing is dropped under a lock: jobs own memory of others, and permits.
+        // No job is dropped under a lock, because jobs own permits and memory of other users.
         drop(self.permit.map(|(permits, number)| permits.remove(&self.owner, number)));
         drop(self.slot.map(|(slots, number)| slots.remove(&self.owner, number)));
         let removed = self.shared.lock().jobs.remove(&self.owner, self.number);
@@ -240,7 +244,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues `job` until it gets a slot, and then for a thread, under these numbers.
+    /// Queues `job` for a slot and then for a thread, under these numbers.
     fn queue_for_slot(
         self: Arc<Self>,
         slots: &ComputingSlots,
@@ -267,8 +271,8 @@ impl Shared {
         pushed
     }
 
-    /// Has a thread look for a job, if one may run: one that waits, or a new one if those are too
-    /// few. When no new thread is allowed now, the next job asks again.
+    /// Makes a thread look for a job, if one may run: a waiting thread, or a new one if those are
+    /// too few. If no new thread is allowed now, the next job tries again.
     fn wake(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let runnable = state.jobs.runnable();
         if runnable == 0 {
@@ -290,8 +294,8 @@ impl Shared {
         }
     }
 
-    /// The system gives no thread. Others may do the work; if there are none, it is done here, late
-    /// rather than never.
+    /// Handles a failure to start a thread. Other threads may do the work; if there are none, this
+    /// thread does it, so that the jobs are late but not lost.
     fn without_new_thread(&self, error: &std::io::Error) {
         tracing::warn!(pool = self.name, %error, "no new thread for I/O");
         let mut state = self.lock();
@@ -309,19 +313,19 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// A thread ends.
+    /// Removes an ending thread from the counts.
     fn leave(&self, state: &mut State) {
         state.threads -= 1;
         self.budget.give_back(state.threads);
     }
 
-    /// Life of a thread.
+    /// Runs jobs until the thread ends.
     fn serve(self: &Arc<Self>) {
         let mut state = self.lock();
         state.idle -= 1;
         loop {
             if let Some((place, job)) = state.jobs.pop() {
-                // The job that ended before may have made room for two.
+                // The end of the previous job may have made room for two.
                 self.wake(state);
                 run(job);
                 state = self.lock();
@@ -348,7 +352,7 @@ impl Shared {
 }
 
 impl State {
-    /// Notes that a job has ended.
+    /// Records that a job has ended.
     fn end(&mut self, place: Option<RunningPlace>) {
         if let Some(place) = place {
             self.jobs.end(&place);
@@ -356,13 +360,13 @@ impl State {
     }
 }
 
-/// A panic ends the job, not the thread; who waits for the job sees that it is lost.
+/// Runs a job. A panic ends the job, not the thread; the awaiting future finds the job lost.
 fn run(job: Job) {
     let _ = catch_unwind(AssertUnwindSafe(job));
 }
 
 impl Drop for Workers {
-    /// Jobs that were queued are still done, and waited for, unless they take too long.
+    /// Completes queued jobs and waits for them, unless they take too long.
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;
@@ -391,8 +395,8 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
-    /// Many jobs are all done, never by more threads than allowed, and no thread is left after the
-    /// pool.
+    /// Goal: many jobs are all done, never by more threads than allowed, and no thread is left
+    /// after the pool.
     #[test]
     fn bounded() {
         const JOBS: usize = 512;
@@ -415,8 +419,8 @@ mod tests {
         closes(|| drop(workers), || shared.lock().threads == 0);
     }
 
-    /// A job that panics is reported to its owner and harms no later one; one that has begun is
-    /// done although nobody waits for it any more.
+    /// Goal: a job that panics is reported to its requester and affects no later job; a job that
+    /// has begun is completed even if its future was dropped.
     #[test]
     fn lost_and_abandoned() {
         let workers = test_workers(1, 0);
@@ -455,8 +459,8 @@ mod tests {
         (stop, job)
     }
 
-    /// Fault: jobs of aborted commands were done all the same, before those of others, so that an
-    /// initiator that sent and aborted commands kept a disk busy with what nobody waited for.
+    /// Fault: jobs of aborted commands were still done, before jobs of other owners: an initiator
+    /// that sent and aborted commands kept a disk busy with work that no request waited for.
     #[test]
     fn what_no_thread_has_begun_can_be_dropped_or_cancelled() {
         let workers = test_workers(1, 0);
@@ -482,8 +486,8 @@ mod tests {
         assert_eq!(count.load(SeqCst), 1);
     }
 
-    /// Fault: the queue was one for all, so that one initiator's jobs kept everybody waiting.
-    /// Method: one owner has many jobs in the queue when another comes with one.
+    /// Fault: all owners had one queue, so the jobs of one initiator kept all others waiting.
+    /// Method: one owner has many jobs in the queue when another owner queues one.
     #[test]
     fn owners_take_turns() {
         let workers = test_workers(1, 0);
@@ -506,7 +510,7 @@ mod tests {
         assert_eq!(*order.lock().unwrap(), [0, 5, 1, 2, 3, 4]);
     }
 
-    /// Fault: jobs of one owner that took long, or hung, had all threads of a disk.
+    /// Fault: jobs of one owner that took long, or hung, occupied all threads of a disk.
     #[test]
     fn one_owner_does_not_get_all_threads() {
         let workers = test_workers(2, 0);
@@ -522,11 +526,11 @@ mod tests {
         assert_eq!(workers.shared.lock().jobs.len(), 0);
     }
 
-    /// Fault: prefetches were jobs of the server, so that an owner whose transfers hung took the
-    /// threads it had left to others by prefetches that hung as well; and the transfers of two
-    /// owners had all threads without that.
-    /// Method: many owners have far more of both than there are threads, all hang, and another one
-    /// comes, with a sync after it.
+    /// Fault: prefetches counted as jobs of the server, so an owner whose transfers hung also took
+    /// the threads left to other owners, by prefetches that hung as well. Even without prefetches,
+    /// the transfers of two owners occupied all threads. Method: many owners have far more jobs of
+    /// both kinds than there are threads, and all hang; then another owner queues a job, followed
+    /// by a sync.
     #[test]
     fn transfers_and_prefetches_that_hang_leave_threads_to_others() {
         const HANG: usize = 31;
@@ -558,8 +562,8 @@ mod tests {
         closes(|| drop(workers), || shared.lock().threads == 0);
     }
 
-    /// Fault: the pools of many disks that hung could have more threads than the system gives a
-    /// service; the core did the work then, and hung.
+    /// Fault: the pools of many disks that hung could have more threads than the system allows a
+    /// service; the core then did the work itself, and hung.
     #[test]
     fn the_threads_of_all_pools_are_bounded() {
         let budget: &ThreadBudget = Box::leak(Box::new(ThreadBudget::new(3)));

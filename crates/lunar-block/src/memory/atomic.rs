@@ -1,4 +1,4 @@
-//! Atomic writes into memory.
+//! Atomic writes to a memory disk.
 
 use super::{CHUNK_BYTES, MemoryDevice, SHARDS, chunks};
 use crate::{AtomicLimits, AtomicWrite, BlockRange, BoxFuture, Error, PAGE_BYTES};
@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
-/// All chunks of one atomic write are locked at once, so there is a longest one; no two of its
-/// chunks share a lock.
+/// Maximum length of an atomic write. All chunks of an atomic write are locked at once, and no two
+/// of its chunks may share a lock.
 pub(super) const ATOMIC_BYTES_MAX: u32 = 1 << 20;
 const _: () = assert!((ATOMIC_BYTES_MAX as u64) < (SHARDS - 1) * CHUNK_BYTES);
 
-/// Atomic writes that crossed borders of chunks, counted for every 64th border together.
+/// Counts of atomic writes that crossed chunk boundaries; every 64th boundary shares a counter.
 pub(super) struct BorderCrossings([u64; SHARDS as usize]);
 
 impl Default for BorderCrossings {
@@ -22,7 +22,7 @@ impl Default for BorderCrossings {
 }
 
 impl BorderCrossings {
-    /// The count of the border at this byte.
+    /// Returns the count of the boundary at this byte.
     pub(super) fn of(&self, border: u64) -> u64 {
         self.0[(border / CHUNK_BYTES % SHARDS) as usize]
     }
@@ -37,20 +37,20 @@ impl BorderCrossings {
 type Passing<'a> = RwLockReadGuard<'a, BorderCrossings>;
 
 impl MemoryDevice {
-    /// Held while more than one chunk of `bytes` is read or changed: no atomic write of several
-    /// chunks comes in between. One chunk alone is whole under its own lock.
+    /// Takes the fence shared if `bytes` span several chunks: no atomic write of several chunks
+    /// runs while the guard lives. An operation on one chunk is atomic under the chunk's own lock.
     pub(super) fn pass(&self, bytes: &Range<u64>) -> Option<Passing<'_>> {
         let pass = || self.fence.read().unwrap_or_else(PoisonError::into_inner);
         has_several_chunks(bytes).then(pass)
     }
 
-    /// [`pass`](Self::pass) for all of `range`.
+    /// Calls [`pass`](Self::pass) for all of `range`.
     pub(super) fn pass_range(&self, range: BlockRange) -> Option<Passing<'_>> {
         let bytes = self.shape.get().byte_range(range)?;
         self.pass(&bytes)
     }
 
-    /// [`pass_range`](Self::pass_range), if that needs no waiting.
+    /// Calls [`pass_range`](Self::pass_range), if no waiting is needed.
     pub(super) fn try_pass(&self, range: BlockRange) -> Option<Option<Passing<'_>>> {
         let bytes = self.shape.get().byte_range(range);
         if bytes.is_some_and(|bytes| has_several_chunks(&bytes)) {
@@ -64,12 +64,12 @@ impl MemoryDevice {
         }
     }
 
-    /// Held while nobody else may read or change several chunks.
+    /// Takes the fence exclusively: no other operation reads or changes several chunks meanwhile.
     pub(super) fn fence_mut(&self) -> RwLockWriteGuard<'_, BorderCrossings> {
         self.fence.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes under the locks of all its chunks. Who takes more than one takes them in order.
+    /// Writes under the locks of all chunks. Several locks are always taken in order.
     fn write_whole(&self, bytes: Range<u64>, from: &[u8]) {
         let shard_of = |bytes: &Range<u64>| bytes.start / CHUNK_BYTES % SHARDS;
         let start = bytes.start;

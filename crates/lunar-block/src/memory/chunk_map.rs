@@ -1,16 +1,16 @@
-//! Existing chunks of one shard, by their number on the disk.
+//! The existing chunks of one shard, by their number on the disk.
 
 use super::{Chunk, SHARDS};
 use std::collections::BTreeMap;
 
-/// Chunks of a shard that are found together: a tree of single chunks is deep and its nodes are
-/// large, and a search in it costs 80 to 180 ns more on a disk of 1 GiB.
+/// Number of chunks of a shard that share a tree node. A tree of single chunks is deep and its
+/// nodes are large; a search in it takes 80 to 180 ns longer on a disk of 1 GiB.
 const GROUP_CHUNKS: u64 = 16;
 
-/// Numbers of chunks from one group to the next.
+/// Difference between the chunk numbers of two neighbouring groups.
 const GROUP_STEP: u64 = SHARDS * GROUP_CHUNKS;
 
-/// Chunks of one shard: of every [`SHARDS`]th number.
+/// The chunks of one shard: every [`SHARDS`]th chunk number.
 #[derive(Default)]
 pub(super) struct ChunkMap {
     groups: BTreeMap<u64, Box<Group>>,
@@ -18,7 +18,7 @@ pub(super) struct ChunkMap {
 
 #[derive(Default)]
 struct Group {
-    /// Chunks that exist, by bits.
+    /// Bit mask of the chunks that exist.
     existing: u16,
     chunks: [Chunk; GROUP_CHUNKS as usize],
 }
@@ -30,27 +30,27 @@ fn slot(chunk: u64) -> usize {
 }
 
 impl ChunkMap {
-    /// The chunk, if it exists; perhaps an empty one if it does not.
+    /// Returns the chunk if it exists; returns `None` or an empty chunk if it does not.
     pub(super) fn get(&self, chunk: u64) -> Option<&Chunk> {
         let group = self.groups.get(&(chunk / GROUP_STEP))?;
-        // Without a look at `existing`, which lies in another line of the cache.
+        // Does not read `existing`, which lies in another cache line.
         Some(&group.chunks[slot(chunk)])
     }
 
-    /// The chunk, if it exists.
+    /// Returns the chunk if it exists.
     pub(super) fn get_mut(&mut self, chunk: u64) -> Option<&mut Chunk> {
         let group = self.groups.get_mut(&(chunk / GROUP_STEP))?;
         group.exists(slot(chunk)).then(|| &mut group.chunks[slot(chunk)])
     }
 
-    /// The chunk, which exists from now on.
+    /// Returns the chunk, creating it if necessary.
     pub(super) fn get_or_default(&mut self, chunk: u64) -> &mut Chunk {
         let group = self.groups.entry(chunk / GROUP_STEP).or_default();
         group.existing |= 1 << slot(chunk);
         &mut group.chunks[slot(chunk)]
     }
 
-    /// Removes the chunk; gives back its memory with the last one of its group.
+    /// Removes the chunk; frees the memory of a group with its last chunk.
     pub(super) fn remove(&mut self, chunk: u64) {
         let key = chunk / GROUP_STEP;
         let Some(group) = self.groups.get_mut(&key) else { return };
@@ -61,9 +61,10 @@ impl ChunkMap {
         }
     }
 
-    /// The number of the first existing chunk from `chunk` on; `shard` is the number of this shard.
+    /// Returns the number of the first existing chunk from `chunk` on; `shard` is the number of
+    /// this shard.
     pub(super) fn first_from(&self, chunk: u64, shard: u64) -> Option<u64> {
-        // The first number of this shard that is not below `chunk`.
+        // The lowest number of this shard that is not below `chunk`.
         let first = chunk.checked_add((shard + SHARDS - chunk % SHARDS) % SHARDS)?;
         self.groups.range(first / GROUP_STEP..).find_map(|(&key, group)| {
             let skipped = if key == first / GROUP_STEP { slot(first) } else { 0 };
@@ -73,7 +74,7 @@ impl ChunkMap {
         })
     }
 
-    /// All existing chunks.
+    /// Iterates over all existing chunks.
     pub(super) fn chunks(&self) -> impl Iterator<Item = &Chunk> {
         self.groups.values().flat_map(|group| {
             let slots = (0..GROUP_CHUNKS as usize).filter(|slot| group.exists(*slot));
@@ -81,7 +82,7 @@ impl ChunkMap {
         })
     }
 
-    /// Whether no chunk exists.
+    /// Returns true when no chunk exists.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.groups.is_empty()
@@ -101,8 +102,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// Goal: a map finds what a set of numbers does. Method: random changes and questions of
-        /// both, with numbers of one shard near the borders of groups and of `u64`.
+        /// Goal: a map finds the same numbers as a set. Method: random changes and queries of both,
+        /// with numbers of one shard near group boundaries and near the end of `u64`.
         #[test]
         fn finds_what_a_set_does(
             shard in 0..SHARDS,

@@ -1,26 +1,26 @@
-//! Long work of a memory disk in pieces, between which others have their turn.
+//! Splits long work of a memory disk into pieces, so that other tasks run in between.
 
 use crate::IoContext;
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// What is done costs the core so many tenths of a microsecond, where it is dear: the kernel gives
-/// a page when it is first written, and what is rarely used is in no cache.
+/// Cost of an operation in tenths of a microsecond, in the worst case: the kernel provides a page
+/// on its first write, and rarely used memory is in no cache.
 pub(super) const NEW_PAGE_COST: u32 = 30;
 pub(super) const PAGE_COST: u32 = 8;
 pub(super) const CHUNK_COST: u32 = 2;
 pub(super) const SEARCH_COST: u32 = 20;
 
-/// A piece of more than that ends: 64 KiB that are allocated, 256 KiB that are there, 50 us.
+/// Cost at which a piece ends: 64 KiB of new pages, 256 KiB of existing pages, or 50 us.
 pub(super) const PIECE_COST: u32 = super::CHUNK_PAGES as u32 * NEW_PAGE_COST;
 
-/// The work that a future does in one poll.
+/// Counts the work that a future does in one poll.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     cost: u32,
 }
 
-/// The transfer was cancelled between two pieces.
+/// An error: the transfer was cancelled between two pieces.
 #[derive(Debug, thiserror::Error)]
 #[error("the transfer was cancelled")]
 pub(super) struct Cancelled;
@@ -31,13 +31,13 @@ impl Piece {
         self.cost += cost;
     }
 
-    /// This poll has done a piece.
+    /// Returns true when this poll has done a whole piece.
     pub(super) fn is_over(&self) -> bool {
         self.cost >= PIECE_COST
     }
 
-    /// Waits for the next poll if this one has done a piece. What waits can be cancelled, and then
-    /// must do nothing more.
+    /// Waits for the next poll if this poll has done a whole piece. The transfer can be cancelled
+    /// while it waits, and must then do nothing more.
     pub(super) async fn may_go_on(&mut self) -> Result<(), Cancelled> {
         if !self.is_over() {
             return Ok(());
@@ -58,8 +58,9 @@ impl Piece {
     }
 }
 
-/// Is pending once. Wakes itself at once: a set of futures is left after the second that does, and
-/// would poll all of them where the runtime wakes them later, as `tokio::task::yield_now` has it.
+/// Is pending once, and wakes itself immediately. A set of futures stops after the second future
+/// that does so. With `tokio::task::yield_now` the runtime wakes later, and the set would poll all
+/// of its futures.
 async fn yield_now() {
     let mut yielded = false;
     poll_fn(|context| {

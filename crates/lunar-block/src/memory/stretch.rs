@@ -1,4 +1,4 @@
-//! Zeroes and deallocation of long ranges: in stretches, which are done in pieces.
+//! Zeroes and deallocates long ranges in stretches, each of which is done in pieces.
 
 #[cfg(test)]
 mod tests;
@@ -8,17 +8,17 @@ use super::{MemoryDevice, atomic, chunks};
 use crate::{BlockRange, Clear, Error};
 use std::ops::Range;
 
-/// A longer range is cleared in stretches of this. Whole atomic writes may come between two, and no
-/// stretch tears one.
+/// Length of the stretches into which a longer range is divided. Whole atomic writes may come
+/// between two stretches, and no stretch tears an atomic write.
 pub(super) const STRETCH_BYTES: u64 = atomic::ATOMIC_BYTES_MAX as u64;
 
-/// A stretch begins anew so often. After that it is done in one piece: others could have it begin
-/// anew without end.
+/// Maximum number of restarts of a stretch. After that the stretch is done in one piece; otherwise
+/// other writers could make it restart without end.
 pub(super) const RESTARTS_MAX: u32 = 2;
 
 impl MemoryDevice {
-    /// Gives back whole pages and zeroes parts of a page. Chunks that do not exist cost nothing,
-    /// however long the range is.
+    /// Frees whole pages and zeroes parts of pages. Chunks that do not exist cost nothing, however
+    /// long the range is.
     pub(super) async fn deallocate(&self, range: BlockRange) -> Result<(), Error> {
         let bytes = self.shape.get().checked_range(&self.name, range)?;
         let mut piece = Piece::default();
@@ -32,7 +32,7 @@ impl MemoryDevice {
         Ok(())
     }
 
-    /// Writes zeroes.
+    /// Writes zeroes to `range`.
     pub(super) async fn zero(&self, range: BlockRange) -> Result<(), Error> {
         let bytes = self.shape.get().checked_range(&self.name, range)?;
         let mut piece = Piece::default();
@@ -45,8 +45,8 @@ impl MemoryDevice {
         Ok(())
     }
 
-    /// Clears the first of these ranges until a piece is done; returns the first block behind those
-    /// that are cleared. Atomic writes of several chunks come before or after the piece.
+    /// Clears the first of these ranges until one piece is done; returns the first block behind the
+    /// cleared ones. Atomic writes of several chunks come before or after the piece.
     pub(super) fn clear_piece_now(
         &self,
         ranges: &[BlockRange],
@@ -83,10 +83,10 @@ impl MemoryDevice {
         Ok(done)
     }
 
-    /// Calls `change` for each chunk of `stretch`, a part of `range`; it returns what that cost.
+    /// Calls `change`, which returns its cost, for each chunk of `stretch`, a part of `range`.
     ///
-    /// An atomic write that comes between two pieces, and crosses the border between them, would
-    /// keep only what lies before that border. The stretch begins anew then, as if all of it came
+    /// If an atomic write comes between two pieces and crosses the boundary between them, only its
+    /// part before that boundary would survive. The stretch then restarts, as if all of it came
     /// after the write.
     async fn change(
         &self,
@@ -117,7 +117,7 @@ impl MemoryDevice {
     }
 }
 
-/// The first of `bytes` that are cleared together.
+/// Returns the first part of `bytes`, at most one stretch long.
 fn stretch(bytes: Range<u64>) -> Range<u64> {
     bytes.start..bytes.end.min(bytes.start.saturating_add(STRETCH_BYTES))
 }

@@ -1,4 +1,4 @@
-//! What is particular to memory; what all disks have in common is in the contract test.
+//! Tests of features particular to the memory disk; the contract test covers features of all disks.
 
 use super::piece::PIECE_COST;
 use super::*;
@@ -12,7 +12,7 @@ fn make(shape: Geometry) -> Arc<dyn BlockDevice> {
     Arc::new(device.unwrap())
 }
 
-/// The contract, bare and below the decorator of faults.
+/// Goal: the disk keeps the contract, alone and below the fault decorator.
 #[test]
 fn keeps_the_contract() {
     contract::run(&make);
@@ -23,8 +23,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// Pages appear when they are written and go when they are unmapped, on a disk far larger than
-/// memory; its map is read without looking at every page.
+/// Goal: pages appear when they are written and disappear when they are unmapped, on a disk far
+/// larger than memory; its map is read without a look at every page.
 #[test]
 fn sparse_and_large() {
     let device = MemoryDevice::new(15 << 40, 512, 4096).unwrap();
@@ -52,8 +52,7 @@ fn sparse_and_large() {
 const MIB: u64 = 1 << 20;
 const BLOCKS: u64 = 64 * MIB / 512;
 
-/// Polls `future` as often as it wakes itself; returns what it came to, and how often it was
-/// pending.
+/// Polls `future` as often as it wakes itself; returns its result and how often it was pending.
 pub(super) fn polls<T>(future: impl Future<Output = T>) -> (T, u64) {
     let woken = Arc::new(Woken::default());
     let waker = Arc::clone(&woken).into();
@@ -82,9 +81,9 @@ fn chunk_costs(cost: u32) -> u64 {
     u64::from(PIECE_COST.div_ceil(cost)) * CHUNK_BYTES
 }
 
-/// Fault: 16 MiB were zeroed or cleared, and 4096 chunks looked at, in one poll: 64 sessions with
-/// WRITE SAME commands left another host a hundredth of its requests. A piece is 64 KiB of new
-/// pages, or 256 KiB of old ones.
+/// Fault: one poll zeroed or cleared 16 MiB, or looked at 4096 chunks: 64 sessions with WRITE SAME
+/// commands left another host a hundredth of its requests. A piece is 64 KiB of new pages, or 256
+/// KiB of existing ones.
 #[test]
 fn long_work_is_done_in_pieces() {
     let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
@@ -105,14 +104,14 @@ fn long_work_is_done_in_pieces() {
     unmapped.unwrap();
     assert!(pending >= pieces(256 << 10), "{pending} pieces");
     assert_eq!(device.allocated_bytes(), 0);
-    // What is short is done at once.
+    // Short operations complete at once.
     let short = BlockRange::new(1, 8);
     assert_eq!(polls(device.write_zeroes(short, false, false)).1, 0);
     assert_eq!(polls(device.unmap(short, false)).1, 0);
     assert_eq!(polls(device.status(short, 9)).1, 0);
 }
 
-/// Fault: a map and a deallocation of a disk with a block here and there searched for the next one
+/// Fault: a map or a deallocation of a disk with few, scattered blocks searched for the next one
 /// 4096 times in one poll.
 #[test]
 fn searches_end_a_piece() {
@@ -132,7 +131,7 @@ fn searches_end_a_piece() {
     assert_eq!(device.allocated_bytes(), 0);
 }
 
-/// Fault: a disk that became shorter was cleared in one poll.
+/// Fault: one poll cleared all of the removed part of a disk that became shorter.
 #[test]
 fn a_resize_is_done_in_pieces() {
     let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
@@ -143,7 +142,7 @@ fn a_resize_is_done_in_pieces() {
     assert_eq!(device.allocated_bytes(), MIB);
 }
 
-/// Fault: with one future of a connection that zeroed, none of the others came to an end before.
+/// Fault: while one future of a connection zeroed a range, no other future of it completed.
 #[test]
 fn others_run_between_pieces() {
     use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
@@ -154,7 +153,7 @@ fn others_run_between_pieces() {
         let zero = || device.write_zeroes(all, false, false).map(|done| (true, done)).boxed();
         let mut futures: FuturesUnordered<_> = (0..8).map(|_| zero()).collect();
         assert!(futures.next().now_or_never().is_none());
-        // It wakes itself, so that the set leaves off after two: each zeroed a piece at most.
+        // The future wakes itself, so the set stops after two polls: each zeroes at most one piece.
         assert!(device.allocated_bytes() <= 2 * CHUNK_BYTES);
         let write = device.write(BlockRange::new(0, 1), Bytes::from(vec![1; 512]), false);
         futures.push(write.map(|done| (false, done)).boxed());
@@ -166,8 +165,8 @@ fn others_run_between_pieces() {
     assert!(!order[0], "{order:?}");
 }
 
-/// Goal: a transfer can be cancelled between two pieces, and does nothing more then; while it is
-/// at one, and before the first, it cannot.
+/// Goal: a transfer can be cancelled between two pieces, and then does nothing more; during a
+/// piece, and before the first one, it cannot be cancelled.
 #[test]
 fn cancelled_between_pieces() {
     use futures_util::FutureExt;

@@ -1,4 +1,4 @@
-//! Outputs are written whole, and never into what another user has put in their way.
+//! Tests that outputs are written as a whole, and never into files planted by another user.
 
 use super::*;
 use crate::UntrustedFile;
@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::PathBuf;
 
-/// A folder in which everybody may create files, as /tmp.
+/// Creates a folder in which all users may create files, like /tmp.
 fn shared(name: &str) -> Scratch {
     let scratch = Scratch::new(name);
     fs::set_permissions(scratch.folder(), PermissionsExt::from_mode(0o1777)).unwrap();
@@ -18,15 +18,15 @@ fn shared(name: &str) -> Scratch {
 
 #[track_caller]
 fn refusal(path: &Path) -> String {
-    // One after the other: a pipe that is not refused would hang the second.
+    // The calls run one after the other: a pipe that is not refused would hang the second.
     let checked = check(path).unwrap_err();
     let written = write(path, b"changed").unwrap_err();
     assert_eq!(checked.to_string(), written.to_string());
     UntrustedFile::of(&written).unwrap_or_else(|| panic!("{written}")).what.clone()
 }
 
-/// Goal: a file is replaced by a whole one, which leaves nothing beside it and keeps its
-/// permissions; where it cannot be, the one before is kept.
+/// Goal: a file is replaced as a whole; no other file is left, and its permissions stay. If it
+/// cannot be replaced, the previous file stays.
 #[test]
 fn a_file_is_replaced() {
     let shared = shared("replaced");
@@ -50,8 +50,8 @@ fn a_file_is_replaced() {
     assert_eq!(check(&shared.path("no/such")).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-/// Goal: a pipe, a device and a descriptor of our own are written as they are; a link of our own
-/// is followed and stays.
+/// Goal: a pipe, a device and a descriptor of this process are written directly; a link of this
+/// user is followed and stays.
 #[test]
 fn streams_and_links_of_our_own_are_written() {
     let shared = shared("streams");
@@ -87,8 +87,8 @@ fn streams_and_links_of_our_own_are_written() {
     assert!(shared.path("latest").is_symlink() && shared.path("deeper").is_symlink());
 }
 
-/// Goal: nothing is written through a link, into a pipe or over a file that another user has put
-/// in a shared folder; a file of theirs under the name itself is replaced, and stays as it was.
+/// Goal: nothing is written through a link, into a pipe or over a file that another user has put in
+/// a shared folder. Another user's file under the name itself is replaced; its data is not changed.
 #[test]
 fn what_others_planted_is_not_written() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! Whose links a lookup follows, and where it ends.
+//! Tests which links a lookup follows, and where it ends.
 
 use super::*;
 use crate::scratch::{NOBODY, Scratch, is_root};
@@ -15,8 +15,9 @@ fn refusal<T: std::fmt::Debug>(result: io::Result<T>) -> String {
     UntrustedFile::of(&error).unwrap_or_else(|| panic!("no refusal: {error}")).what.clone()
 }
 
-/// Goal: a lookup ends where the kernel's does, with links of our own at the end and on the way,
-/// absolute and relative ones, `.`, `..`, doubled and trailing slashes, and links in /proc.
+/// Goal: a lookup ends at the same file as the kernel's. Paths have links of this user at the end
+/// and on the way, absolute and relative ones, `.`, `..`, doubled and trailing slashes, and links
+/// in /proc.
 #[test]
 fn a_lookup_ends_where_the_kernels_does() {
     let scratch = Scratch::new("lookup");
@@ -66,8 +67,8 @@ fn a_lookup_ends_where_the_kernels_does() {
     }
 }
 
-/// Fault: only a link at the end of a path was judged. Another user's link to a folder, on the way,
-/// led a server of root to make files and folders where only root may.
+/// Fault: only a link at the end of a path was checked. Another user's link to a folder, on the
+/// way, made a server of root create files and folders in places where only root may.
 #[test]
 fn links_of_others_on_the_way_are_refused() {
     let scratch = Scratch::new("on-the-way");
@@ -98,8 +99,8 @@ fn links_of_others_on_the_way_are_refused() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
-/// Goal: a folder is made with all above it, for its owner alone, but not where a link leads to
-/// nothing: what it leads to may be a file system that is not mounted.
+/// Goal: a folder is created with all missing parents, for its owner alone, but not below a link to
+/// a missing target, which may be a file system that is not mounted.
 #[test]
 fn folders_are_made_where_no_link_leads() {
     let scratch = Scratch::new("made");
@@ -111,7 +112,7 @@ fn folders_are_made_where_no_link_leads() {
     assert!(!scratch.path("missing").exists());
     let made = FolderEntry::find(&scratch.path("a/b/"), Some(0o700)).unwrap().unwrap();
     assert_eq!(fs::metadata(scratch.path("a/b")).unwrap().mode() & 0o7777, 0o700);
-    // It goes from where it is now, and nothing else does.
+    // The folder is removed from its current place, and no other folder is.
     fs::rename(scratch.path("a"), scratch.path("moved")).unwrap();
     fs::create_dir_all(scratch.path("a/b")).unwrap();
     made.remove().unwrap();

@@ -1,4 +1,5 @@
-//! What others may have planted in a folder, or as one, is never read, written or followed.
+//! Tests that files planted by other users, in a folder or in its place, are never read, written or
+//! followed.
 
 use super::*;
 use crate::UntrustedFile;
@@ -7,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::net::UnixListener;
 
-/// The state folder, with `planted` in it.
+/// Creates the state folder with a `planted` file in it.
 fn with(scratch: &Scratch, name: &str, planted: Planted) -> StateDirectory {
     let folder = scratch.path("state");
     let _ = fs::remove_dir_all(&folder);
@@ -27,7 +28,7 @@ enum Planted {
 }
 
 impl Planted {
-    /// All of which this user can make.
+    /// Returns all kinds that this user can create.
     fn all() -> Vec<Self> {
         let mut all = vec![Self::Link, Self::HardLink, Self::Pipe, Self::Socket, Self::Folder];
         if is_root() {
@@ -50,7 +51,7 @@ impl Planted {
         }
     }
 
-    /// What a refusal says of it.
+    /// Returns words that a refusal of this kind contains.
     fn words(self) -> &'static str {
         match self {
             Self::Link => "is a symbolic link, not a regular file: another file would be",
@@ -63,7 +64,7 @@ impl Planted {
     }
 }
 
-/// The words of a refusal; its advice goes with them.
+/// Returns the words of a refusal, after a check that it includes its remedy.
 #[track_caller]
 fn refusal<T: std::fmt::Debug>(result: io::Result<T>) -> String {
     let error = result.unwrap_err();
@@ -72,7 +73,7 @@ fn refusal<T: std::fmt::Debug>(result: io::Result<T>) -> String {
     refusal.what.clone()
 }
 
-/// Goal: what is kept is what was saved, only its owner can read it, and nothing else is left.
+/// Goal: saved content is read back, only its owner can read the file, and no other file is left.
 #[test]
 fn what_is_saved_is_read() {
     let scratch = Scratch::new("saved");
@@ -105,7 +106,7 @@ fn what_is_saved_is_read() {
     assert!(!path.exists() && scratch.path("a/b").exists());
 }
 
-/// Goal: nothing outside of the folder has a name in it.
+/// Goal: names lead to no file outside the folder.
 #[test]
 fn names_are_plain() {
     let scratch = Scratch::new("names");
@@ -125,8 +126,8 @@ fn names_are_plain() {
     scratch.victim_is_whole();
 }
 
-/// Goal: what was planted under the name of a file is refused when it is read, by what it is, and
-/// is not opened; where the name is only looked for it counts, and is removed as a name.
+/// Goal: a planted file is refused by its kind when it is read, and is not opened; a lookup of the
+/// name finds it, and it can be removed by name.
 #[test]
 fn what_was_planted_is_not_read() {
     let scratch = Scratch::new("read");
@@ -143,8 +144,8 @@ fn what_was_planted_is_not_read() {
     assert!(refusal(devices.read("zero", 1)).contains("is a device, not a regular file"));
 }
 
-/// Goal: nor is anything written through what was planted where the next content is written, or
-/// where the first is; what a crash has left there is replaced.
+/// Goal: nothing is written through a file planted where new or first content is written; files
+/// left there by a crash are replaced.
 #[test]
 fn what_was_planted_is_not_written() {
     let scratch = Scratch::new("write");
@@ -169,7 +170,7 @@ fn what_was_planted_is_not_written() {
     assert!(!state.has("file.new").unwrap());
 }
 
-/// Goal: a link that is planted as the content itself is replaced by a save, not followed.
+/// Goal: a link planted under the name of the content is replaced by a save, not followed.
 #[test]
 fn a_save_replaces_a_link() {
     let scratch = Scratch::new("replace");
@@ -181,7 +182,7 @@ fn a_save_replaces_a_link() {
     }
 }
 
-/// Goal: a first content that a kill has left under two names is read: the other name goes.
+/// Goal: first content that a kill has left under two names is read, and the other name is removed.
 #[test]
 fn what_a_kill_left_linked_is_read() {
     let scratch = Scratch::new("linked");
@@ -193,8 +194,8 @@ fn what_a_kill_left_linked_is_read() {
     assert!(!state.has("id.1").unwrap() && state.has("id.2").unwrap());
 }
 
-/// Goal: the descriptor stays with the folder that was checked; a link to the folder that we made
-/// works, one of another user does not, nor one that leads to itself.
+/// Goal: the descriptor stays with the folder that was checked. A link of this user to the folder
+/// works; another user's link and a link to itself do not.
 #[test]
 fn a_link_to_the_folder_is_its_makers_choice() {
     let scratch = Scratch::new("link");
@@ -223,8 +224,8 @@ fn a_link_to_the_folder_is_its_makers_choice() {
     }
 }
 
-/// Goal: what others own or may write to is no state folder, nor is what is no folder; where a
-/// shared folder will do, only a sticky one does.
+/// Goal: a folder that other users own or may write to is refused, and so is a file that is not a
+/// folder; if shared folders are allowed, only a sticky one is accepted.
 #[test]
 fn folders_that_others_change_are_refused() {
     let scratch = Scratch::new("others");

@@ -1,4 +1,5 @@
-//! Freed memory goes back to the system. A process of its own: what others free would count.
+//! Freed memory returns to the system. The test needs a process of its own, because memory freed by
+//! other tests would count.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use lunar_block::{BufferPool, MemoryBudget};
@@ -6,18 +7,19 @@ use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
 const PIECE: usize = 4096;
-/// One piece of so many lives on: each part of the heap is still in use somewhere.
+/// One of this many pieces stays allocated, so that each part of the heap is still in use
+/// somewhere.
 const KEPT_ONE_OF: usize = 16;
 
-/// Anonymous memory of this process in RAM.
+/// Returns the anonymous memory of this process in RAM.
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// Fault: memory of 40,000 commands that had ended stayed with the process, and buffers were
-/// allocated beside it: 400 MiB were resident where 218 were charged, of 256.
+/// Fault: memory of 40,000 completed commands stayed with the process, and buffers were allocated
+/// in addition: 400 MiB were resident although 218 MiB of 256 MiB were charged.
 #[test]
 fn small_memory_goes_back_though_some_is_kept() {
     let budget = MemoryBudget::new(256 * MIB);

@@ -1,4 +1,4 @@
-//! Real block devices and file systems that are full: what only root can set up.
+//! Tests on real block devices and full file systems, which only root can set up.
 
 use crate::common::{Loop, Mounted, Scratch, block_on, has_program, is_root, open, options};
 use bytes::Bytes;
@@ -7,8 +7,8 @@ use lunar_block::{BlockDevice, BlockRange, ErrorKind, FileDevice, FileOptions, G
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// A write to a full file system fails with `NoSpace` and its blocks; after room was made by
-/// unmapping, writing goes on.
+/// Goal: a write to a full file system fails with `NoSpace` and its blocks; after unmapping has
+/// made room, writes succeed again.
 #[test]
 fn no_space() {
     if !is_root("no_space") || !has_program("mount", "no_space") {
@@ -33,9 +33,9 @@ fn no_space() {
     assert!(!thick.exists(), "what could not be made is not left behind");
 }
 
-/// A sync that really fails (a block device over a file that cannot grow) is reported once as what
-/// it is; then the device is poisoned, for flushes, writes and unmaps, but not for reads; opened
-/// again it works.
+/// Goal: a sync that really fails (a block device over a file that cannot grow) is reported once
+/// with its cause. Then the device is poisoned for flushes, writes and unmaps, but not for reads;
+/// it works again after it is reopened.
 #[test]
 fn failed_sync_poisons() {
     if !is_root("failed_sync_poisons") || !has_program("losetup", "failed_sync_poisons") {
@@ -67,8 +67,8 @@ fn failed_sync_poisons() {
     drop(device);
 }
 
-/// The contract on a block device, buffered and direct, with sectors of 512 and of 4096 bytes: of
-/// the latter, blocks of 512 bytes are written by reading around them.
+/// Goal: the contract holds on a block device, buffered and direct, with sectors of 512 and 4096
+/// bytes; blocks of 512 bytes in larger sectors are written by read-modify-write.
 #[test]
 fn contract_on_block_devices() {
     if !is_root("contract_on_block_devices") || !has_program("losetup", "contract_on_block_devices")
@@ -86,8 +86,8 @@ fn contract_on_block_devices() {
         let attached = Mutex::new(None);
         let last = Mutex::new(None);
         let make = |shape: Geometry| -> Arc<dyn BlockDevice> {
-            // The one before goes first: there are not many. It may be a moment late with its last
-            // writes, so it shares no file with this one.
+            // The previous loop device is detached first, because there are few. Its last writes
+            // may be a moment late, so it shares no file with this one.
             *attached.lock().unwrap() = None;
             let number = next.fetch_add(1, Relaxed);
             let path = scratch.0.join(format!("{number}.img"));
@@ -112,8 +112,8 @@ fn contract_on_block_devices() {
     }
 }
 
-/// The contract on a file system whose blocks are smaller than those of the disk: a block of which
-/// only a part is allocated counts as data.
+/// Goal: the contract holds on a file system whose blocks are smaller than those of the disk: a
+/// partly allocated block counts as data.
 #[test]
 fn contract_on_small_file_system_blocks() {
     let test = "contract_on_small_file_system_blocks";
@@ -141,7 +141,7 @@ fn contract_on_small_file_system_blocks() {
     Contract::new(&make).sizes_in(4096).run();
 }
 
-/// A block device that is mounted is not served.
+/// Goal: a mounted block device is refused.
 #[test]
 fn mounted_is_refused() {
     if !is_root("mounted_is_refused") || !has_program("mkfs.ext4", "mounted_is_refused") {
@@ -159,8 +159,8 @@ fn mounted_is_refused() {
     drop(open(&disk.0));
 }
 
-/// What of a block device is not in the page cache is not read inline: the core would wait for the
-/// device. That its node lies on a file system in memory (devtmpfs) says nothing of its data.
+/// Goal: uncached data of a block device is not read inline, because the core would wait for the
+/// device. The file system in memory (devtmpfs) that holds its node says nothing about its data.
 #[test]
 fn block_devices_are_read_inline_only_where_they_are_cached() {
     let test = "block_devices_are_read_inline_only_where_they_are_cached";

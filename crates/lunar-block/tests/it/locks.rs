@@ -1,4 +1,4 @@
-//! A file that is served is served once, and QEMU keeps away from it, as we do from QEMU's.
+//! A served file is served only once; QEMU and Lunar respect each other's locks.
 
 use crate::common::{Scratch, block_on, has_program, must, open, options, refused, run};
 use bytes::Bytes;
@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 const SIZE_BYTES: u64 = 1 << 20;
 
-/// The second to open a file is told who has it, by whatever path it comes; after the first has
-/// gone it may. Two paths have one identity.
+/// Goal: a second open of a file fails and names the holder, by whatever path; it succeeds after
+/// the first was closed. Two paths have one identity.
 #[test]
 fn once() {
     let scratch = Scratch::new();
@@ -28,7 +28,8 @@ fn once() {
     open(&other);
 }
 
-/// Readers share a file that is served read-only; no writer gets at it, and no write through it.
+/// Goal: readers share a file that is served read-only; no writer can open it, and writes are
+/// refused.
 #[test]
 fn readers_share() {
     let scratch = Scratch::new();
@@ -47,9 +48,9 @@ fn readers_share() {
     open(&path);
 }
 
-/// QEMU's tools neither read nor write a file we serve; one we serve read-only they may read but
-/// not write. (`qemu-img info` of a raw file reads no data, so it is
-/// let in, as it is while QEMU itself runs on the file.)
+/// Goal: QEMU's tools neither read nor write a file that Lunar serves; a file served read-only they
+/// can read but not write. (`qemu-img info` of a raw file reads no data, so it is allowed, as it is
+/// while QEMU itself runs on the file.)
 #[test]
 fn qemu_keeps_away() {
     if !has_program("qemu-img", "qemu_keeps_away") || !has_program("qemu-io", "qemu_keeps_away") {
@@ -64,7 +65,7 @@ fn qemu_keeps_away() {
     let refuses = |program: &str, arguments: &[&str]| {
         let output = run(program, arguments);
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
-        // qemu-io reports a failed open on one stream or the other, by version.
+        // qemu-io reports a failed open on one stream or the other, depending on its version.
         assert!(!output.status.success(), "{program} {arguments:?} was let in");
         assert!(why.contains("lock"), "{program} {arguments:?}: {why}");
     };
@@ -86,7 +87,7 @@ fn qemu_keeps_away() {
     assert_eq!(crate::common::read_block(&open(&path), 0), [1; 512]);
 }
 
-/// We keep away from a file QEMU has open, and say that it is QEMU.
+/// Goal: Lunar refuses a file that QEMU has open, and names QEMU.
 #[test]
 fn we_keep_away_from_qemu() {
     if !has_program("qemu-io", "we_keep_away_from_qemu") {
@@ -104,7 +105,7 @@ fn we_keep_away_from_qemu() {
     let mut input = qemu.stdin.take().unwrap();
     input.write_all(b"read 0 512\n").unwrap();
     let output = BufReader::new(qemu.stdout.take().unwrap());
-    // Its answer shows that it has opened the file.
+    // The reply of qemu-io shows that it has opened the file.
     assert!(output.lines().map_while(Result::ok).any(|line| line.contains("512 bytes")));
     let why = refused(options(&path, None));
     assert!(why.contains("qemu-io (process "), "{why}");

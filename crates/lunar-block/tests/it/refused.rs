@@ -1,13 +1,13 @@
-//! Where the system refuses io_uring, as containers do, files are read and written all the same.
+//! Files are read and written even if the system refuses io_uring, as containers do.
 
 use crate::common::{Scratch, options};
 use lunar_block::{BlockDevice, BlockRange, BufferPool, FileDevice, FileOptions, with_ring};
 use std::collections::BTreeMap;
 
-/// The same on all processors.
+/// The number of the system call, the same on all processors.
 const IO_URING_SETUP: i64 = 425;
 
-/// Has the system refuse io_uring to this thread with EPERM.
+/// Makes the system refuse io_uring to this thread with EPERM.
 fn refuse_io_uring() {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
     let filter = SeccompFilter::new(
@@ -20,9 +20,9 @@ fn refuse_io_uring() {
     seccompiler::apply_filter(&program).unwrap();
 }
 
-/// Goal: files that were to be served by a ring are served by workers where there is none, be it
-/// that the system permits none at all, or that one thread does not get its own. Method: the test
-/// runs alone in its process; a seccomp filter stands in for the container's.
+/// Goal: workers serve files that were opened for rings if there is no ring, either because the
+/// system permits none at all, or because one thread does not get its own. Method: the test runs
+/// alone in its process; a seccomp filter stands in for the container's.
 #[test]
 fn workers_take_over() {
     let scratch = Scratch::new();
@@ -46,7 +46,7 @@ fn workers_take_over() {
             }
         }));
     };
-    // In another order, what was found out first is what is kept: it is asked once.
+    // In the opposite order the first result stays, because the system is asked once.
     if std::env::var_os("LUNAR_TEST_PERMITTED").is_some() {
         let permitted = open("permitted.img");
         std::thread::scope(|scope| {
@@ -65,7 +65,7 @@ fn workers_take_over() {
             use_it(&refused);
         });
     });
-    // Only its own thread gets no ring: in a process that has not asked yet.
+    // Only one thread gets no ring: this needs a process that has not asked the system yet.
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
     let status = again.env("LUNAR_TEST_PERMITTED", "1").args(["--exact", "workers_take_over"]);
     assert!(status.status().unwrap().success());

@@ -1,4 +1,4 @@
-//! Initiators that do not administer a target or a LUN.
+//! Tests of initiators that may not administer a target or a LUN.
 
 use crate::common::*;
 use lunar_block::MemoryDevice;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 const DENIED: u16 = 0x2002;
 const INQUIRY_CHANGED: u16 = 0x3f03;
 const RESET: u16 = 0x2903;
-/// Function complete, and function authorization failed. RFC 7143 §11.6.1.
+/// Responses: function complete, and function authorization failed. RFC 7143 §11.6.1.
 const COMPLETE: u8 = 0;
 const AUTHORIZATION_FAILED: u8 = 6;
 
@@ -24,12 +24,12 @@ fn only(number: u32) -> Option<Vec<String>> {
     Some(vec![name(number).to_uppercase()])
 }
 
-/// A server whose target, or what it shows as LUN 0, is administered by one initiator.
+/// Creates a server whose target is administered by one initiator.
 fn rig() -> Rig {
     Rig::with(|options| options.targets[0].administer = only(ADMINISTRATOR))
 }
 
-/// The code of a command's sense, unit attentions too; 0 for GOOD.
+/// Returns the sense code of a command, including unit attentions; 0 for GOOD.
 fn check(raw: &mut Raw, lun: u8, cdb: &[u8], list: &[u8]) -> u16 {
     raw.lun = [0, lun, 0, 0, 0, 0, 0, 0];
     let flags = if list.is_empty() { 0xc0 } else { 0xa0 };
@@ -44,13 +44,13 @@ fn check(raw: &mut Raw, lun: u8, cdb: &[u8], list: &[u8]) -> u16 {
     }
 }
 
-/// Runs a task management function for LUN 0; its response.
+/// Runs a task management function for LUN 0; returns its response.
 fn function(raw: &mut Raw, function: u8) -> u8 {
     let tag = send_function(raw, function, u32::MAX);
     answer_to(raw, tag).header[2]
 }
 
-/// A MODE SELECT (6) that sets or clears SWP, with its list.
+/// Returns a MODE SELECT (6) that sets or clears SWP, with its list.
 fn protect(on: bool) -> ([u8; 6], [u8; 16]) {
     let swp = if on { 0x08 } else { 0 };
     let list = [0, 0, 0, 0, 0x0a, 10, 0x22, 0x10, swp, 0, 0, 0, 0, 0, 0, 0];
@@ -68,12 +68,12 @@ const STOP: [u8; 6] = [0x1b, 0, 0, 0, 0, 0];
 const START: [u8; 6] = [0x1b, 0, 0, 0, 1, 0];
 const READY: [u8; 6] = [0; 6];
 
-/// SET TARGET PORT GROUPS that changes nothing: 0 for an administrator.
+/// Sends SET TARGET PORT GROUPS that changes nothing; the result is 0 for an administrator.
 fn set_groups(raw: &mut Raw, lun: u8) -> u16 {
     check(raw, lun, &SET_GROUPS, &GROUPS)
 }
 
-/// Commands that act on all who use the unit, with their lists, and what puts it right again.
+/// Returns commands that affect all users of the unit, with their lists.
 fn restricted() -> Vec<(Vec<u8>, Vec<u8>)> {
     let (protect_on, list) = protect(true);
     vec![
@@ -86,8 +86,8 @@ fn restricted() -> Vec<(Vec<u8>, Vec<u8>)> {
     ]
 }
 
-/// Goal: a neighbour erases, stops, protects and re-paths nothing, and what it reads is still
-/// there; the administrator may do all of it.
+/// Goal: a neighbour cannot erase, stop, protect or re-path the unit, and its data is still there;
+/// the administrator may do all of this.
 #[test]
 fn commands_that_act_on_all_are_for_administrators() {
     let rig = rig();
@@ -115,8 +115,8 @@ fn commands_that_act_on_all_are_for_administrators() {
     rig.ends_well();
 }
 
-/// Goal: a neighbour does not reset the target; its own session goes on, and a reset of the unit,
-/// which error recovery needs, it may ask for.
+/// Goal: a neighbour cannot reset the target, and its own session goes on; it may reset the unit,
+/// which error recovery needs.
 #[test]
 fn resets_of_the_target_are_for_administrators() {
     let rig = rig();
@@ -139,8 +139,8 @@ fn resets_of_the_target_are_for_administrators() {
     rig.ends_well();
 }
 
-/// Goal: the list of a LUN counts in place of the target's, for commands; who resets the target is
-/// the target's list alone.
+/// Goal: for commands the list of a LUN replaces that of the target; for resets of the target only
+/// the target's list counts.
 #[test]
 fn the_list_of_a_lun_comes_before_that_of_the_target() {
     let device = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
@@ -152,7 +152,7 @@ fn the_list_of_a_lun_comes_before_that_of_the_target() {
         let own = LunOptions { administer: only(NEIGHBOUR), ..LunOptions::new(1, second) };
         let nobodys = Arc::clone(&target.luns[0].unit);
         target.luns.push(own);
-        // The same unit as LUN 0 under another number, which nobody administers.
+        // The unit of LUN 0 under another number, which no initiator administers.
         target.luns.push(LunOptions { administer: Some(vec![]), ..LunOptions::new(2, nobodys) });
     });
     let (mut administrator, mut neighbour) = (rig.log_in(ADMINISTRATOR), rig.log_in(NEIGHBOUR));
@@ -171,8 +171,8 @@ fn the_list_of_a_lun_comes_before_that_of_the_target() {
     rig.ends_well();
 }
 
-/// Goal: sessions that run go on when the list changes; what they may do changes at once, and they
-/// are told by the units that answer otherwise.
+/// Goal: running sessions go on when the list changes. Their rights change at once, and units whose
+/// replies change report it to them.
 #[test]
 fn a_change_of_the_list_holds_at_once() {
     let rig = Rig::new();
@@ -189,7 +189,7 @@ fn a_change_of_the_list_holds_at_once() {
     assert_eq!(function(&mut two, TARGET_COLD_RESET), AUTHORIZATION_FAILED);
     assert_eq!(set_groups(&mut one, 0), 0);
 
-    // A right that is taken while a list is on its way is gone when it comes.
+    // A right that is removed while a list is on its way is gone when the list arrives.
     let command = one.command(0xa0, &OVERWRITE, PATTERN.len() as u32);
     one.send(&command).unwrap();
     let Answer::Pdu(ready) = one.answer(PATIENCE).unwrap() else { panic!("no R2T") };

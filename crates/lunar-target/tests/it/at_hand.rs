@@ -1,4 +1,4 @@
-//! What needs no waiting is asked of a disk once.
+//! Tests that transfers without waiting are tried once on a disk.
 
 use crate::common::*;
 use bytes::Bytes;
@@ -7,7 +7,8 @@ use lunar_target::LunOptions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-/// A disk in memory that counts what it is asked; it has things at hand if that is so.
+/// A disk in memory that counts its operations; `has_at_hand` selects whether it completes them
+/// without waiting.
 #[derive(Debug)]
 struct Asked {
     memory: MemoryDevice,
@@ -47,8 +48,8 @@ impl BlockDevice for Asked {
     }
 }
 
-/// Goal: a read or a write asks for what is at hand once, and goes the long way only when it is
-/// not. A disk may have to ask the system for each answer.
+/// Goal: a read or write tries the way without waiting once, and then waits only if that failed. A
+/// disk may need a system call for each try.
 #[test]
 fn a_disk_is_asked_at_hand_once() {
     let device = Arc::new(Asked {

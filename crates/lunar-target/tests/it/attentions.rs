@@ -1,8 +1,8 @@
 //! Unit attentions go to exactly the I_T nexuses concerned. SAM-5 §5.14, SPC-4 §5.12.
 //!
-//! Four witnesses: the one that acts; another initiator; one that reaches the same unit through
-//! another target; one that sees another unit only. After each event every one of them says what it
-//! was told.
+//! Four witnesses observe them: the one that acts; another initiator; one that reaches the same
+//! unit through another target; one that sees another unit only. After each event every witness
+//! lists the unit attentions that it received.
 
 use crate::common::{
     CLEAR_TASK_SET, LOGICAL_UNIT_RESET, Rig, TARGET, answer_to, log_out, send_function, send_read,
@@ -22,16 +22,16 @@ const REGISTRATIONS_PREEMPTED: u16 = 0x2a05;
 const ASYMMETRIC_ACCESS_STATE_CHANGED: u16 = 0x2a06;
 const RESET_BY_FUNCTION: u16 = 0x2903;
 
-/// Unit attentions a witness was told, in order.
+/// Unit attentions that a witness received, in order.
 type Told = Vec<u16>;
 
-/// The actor first.
+/// Sessions of the witnesses, the actor first.
 struct Witnesses {
     all: Vec<Raw>,
     rig: Rig,
 }
 
-/// Who is who in [`Witnesses::all`] and in what [`Witnesses::heard`] returns.
+/// Indexes of the witnesses in [`Witnesses::all`] and in the result of [`Witnesses::heard`].
 const ACTOR: usize = 0;
 const STRANGER: usize = 1;
 const OTHER_DOOR: usize = 2;
@@ -44,7 +44,7 @@ impl Witnesses {
         let second = LogicalUnit::open(LogicalUnitOptions::new(uuid, Arc::new(memory))).unwrap();
         let rig = Rig::with(|options| {
             let unit = Arc::clone(&options.targets[0].luns[0].unit);
-            // The initiator of number 9 sees the second unit, as LUN 0, and nobody else does.
+            // Only the initiator of number 9 sees the second unit, as LUN 0.
             let nine = vec!["iqn.2026-11.org.lunarsan.test:raw-9".to_owned()];
             let others = (1..9).map(|n| format!("iqn.2026-11.org.lunarsan.test:raw-{n}"));
             options.targets[0].luns[0].access.initiators = others.collect();
@@ -57,16 +57,16 @@ impl Witnesses {
         let doors = [(1, TARGET), (2, TARGET), (3, OTHER_TARGET), (9, TARGET)];
         let log_in = |(number, target)| Raw::log_in_as(&rig.address, target, number).unwrap();
         let mut witnesses = Self { all: doors.map(log_in).into(), rig };
-        witnesses.heard(); // of the power on
+        witnesses.heard(); // takes those of the power on
         witnesses
     }
 
-    /// What each is told now: unit attentions until there are no more.
+    /// Returns the unit attentions that each witness receives now, until there are no more.
     fn heard(&mut self) -> Vec<Told> {
         self.all.iter_mut().map(told).collect()
     }
 
-    /// All heard these, and nothing else.
+    /// Asserts that the witnesses received these unit attentions and no others.
     #[track_caller]
     fn heard_only(&mut self, what: &str, expected: &[(usize, u16)]) {
         let heard = self.heard();
@@ -83,7 +83,7 @@ impl Witnesses {
         assert_eq!(answer_to(actor, tag).header[2], 0, "function complete");
     }
 
-    /// Runs a command of `who` with a parameter list; it must end GOOD.
+    /// Runs a command of `who` with a parameter list and asserts that it ends GOOD.
     #[track_caller]
     fn send_list(&mut self, who: usize, cdb: &[u8], list: &[u8]) {
         let raw = &mut self.all[who];
@@ -93,7 +93,7 @@ impl Witnesses {
         assert_eq!((answer.opcode(), answer.header[3]), (opcode::SCSI_RESPONSE, 0), "{cdb:02x?}");
     }
 
-    /// PERSISTENT RESERVE OUT.
+    /// Sends PERSISTENT RESERVE OUT.
     #[track_caller]
     fn reserve(&mut self, who: usize, action: u8, kind: u8, keys: [u64; 2]) {
         let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
@@ -107,7 +107,7 @@ impl Witnesses {
     }
 }
 
-/// TEST UNIT READY until it is good; the codes of the unit attentions before that.
+/// Sends TEST UNIT READY until it succeeds; returns the codes of the unit attentions before that.
 fn told(raw: &mut Raw) -> Told {
     let mut codes = Vec::new();
     loop {
@@ -117,7 +117,7 @@ fn told(raw: &mut Raw) -> Told {
         if status == 0 {
             return codes;
         }
-        // Behind its length, in the fixed format.
+        // The fixed-format sense data follow their length.
         assert_eq!((status, sense[4] & 0x0f), (2, 6), "a unit attention: {sense:02x?}");
         codes.push(u16::from_be_bytes([sense[14], sense[15]]));
     }
@@ -137,15 +137,15 @@ fn mode_select_tells_the_others() {
     witnesses.end();
 }
 
-/// MODE SENSE (6) of the control page, without block descriptors.
+/// Returns the control page by MODE SENSE (6), without block descriptors.
 fn control_page(raw: &mut Raw) -> Vec<u8> {
     let (status, data) = raw.execute(&[0x1a, 0x08, 0x0a, 0, 255, 0], 255).unwrap();
     assert_eq!(status, 0);
     data[4..].to_vec()
 }
 
-/// SPC and SAM leave it open whether the nexus that asked is told of its own reset; all others
-/// that reach the unit are.
+/// Goal: a reset is reported to all nexuses that reach the unit. SPC and SAM leave it open whether
+/// the nexus that requested the reset is informed, too.
 #[test]
 fn a_reset_tells_all_that_reach_the_unit() {
     let mut witnesses = Witnesses::new();
@@ -158,8 +158,8 @@ fn a_reset_tells_all_that_reach_the_unit() {
     witnesses.end();
 }
 
-/// Goal: CLEAR TASK SET, as ABORT TASK SET, reaches the tasks of the nexus that asked and no other
-/// (TST is 001b: each has a task set of its own), so that nobody is told. SPC-4 §7.5.8, SAM-5 §7.
+/// Goal: CLEAR TASK SET, like ABORT TASK SET, affects tasks of the requesting nexus only (TST is
+/// 001b: each nexus has its own task set), so no unit attention is sent. SPC-4 §7.5.8, SAM-5 §7.
 #[test]
 fn clearing_reaches_the_own_nexus_only() {
     let mut witnesses = Witnesses::new();
@@ -180,15 +180,15 @@ fn clearing_reaches_the_own_nexus_only() {
     witnesses.end();
 }
 
-/// SPC-4 §5.12.11: RELEASE tells the other registered nexuses where all registrants were
-/// concerned, PREEMPT those it throws out, CLEAR the other registered ones.
+/// Goal: RELEASE informs the other registered nexuses if all registrants were concerned, PREEMPT
+/// those whose registrations it removes, CLEAR the other registered ones. SPC-4 §5.12.11.
 #[test]
 fn reservations_tell_registered_nexuses() {
     let mut witnesses = Witnesses::new();
     witnesses.reserve(ACTOR, 0, 0, [0, 1]);
     witnesses.reserve(STRANGER, 0, 0, [0, 2]);
     witnesses.heard_only("REGISTER", &[]);
-    // Write exclusive, registrants only: released, it concerns all registrants.
+    // A release of write exclusive, registrants only, concerns all registrants.
     witnesses.reserve(ACTOR, 1, 5, [1, 0]);
     witnesses.heard_only("RESERVE", &[]);
     witnesses.reserve(ACTOR, 2, 5, [1, 0]);
@@ -201,7 +201,8 @@ fn reservations_tell_registered_nexuses() {
     witnesses.end();
 }
 
-/// SPC-4 §5.15.2.8: every nexus but the one that set the state. An unchanged state tells nobody.
+/// Goal: a new state is reported to every nexus but the one that set it; an unchanged state is not
+/// reported. SPC-4 §5.15.2.8.
 #[test]
 fn set_target_port_groups_tells_the_others() {
     let mut witnesses = Witnesses::new();

@@ -1,5 +1,5 @@
-//! Memory of what is known of connections and commands: counted, given back, and not more than the
-//! limit, whoever causes it.
+//! Tests that memory for connections and commands is counted, released, and limited, whichever peer
+//! causes it.
 
 use crate::common::*;
 use lunar_block::{BufferPool, MemoryBudget, MemoryKind};
@@ -7,9 +7,9 @@ use lunar_testkit::raw::{Pdu, Raw, opcode};
 use std::time::Duration;
 
 const MIB: usize = 1 << 20;
-/// Commands that a session has under way beside a WRITE.
+/// Number of commands in progress that a session has in addition to a WRITE.
 const COMMANDS: usize = 127;
-/// What a connection is charged at least.
+/// Minimum charge of a connection.
 const CONNECTION_BYTES: usize = 16 << 10;
 /// A command with the task attribute ORDERED, RFC 7143 §11.3.1, and no data.
 const ORDERED: u8 = 0x82;
@@ -33,9 +33,9 @@ fn be_busy(raw: &mut Raw) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: commands that wait are counted, and what they needed is given back when they have ended.
-/// Named by: 798 sessions with 127 ORDERED commands each, behind a WRITE whose data never came,
-/// took 512 MiB that nobody counted; sessions that had ended such commands kept 131 kB each.
+/// Goal: waiting commands are counted, and their memory is released when they have ended. Named by:
+/// 798 sessions with 127 ORDERED commands each, behind a WRITE whose data never came, took 512 MiB
+/// that was not counted; sessions that had ended such commands kept 131 kB each.
 #[test]
 fn commands_that_wait_are_counted_and_given_back() {
     let rig = rig();
@@ -59,8 +59,8 @@ fn commands_that_wait_are_counted_and_given_back() {
     rig.ends_well();
 }
 
-/// Goal: what a header announces takes no memory before it comes. Named by: the header of a NOP-Out
-/// with 256 KiB of data took as much at once; 1,000 of them stopped all other initiators.
+/// Goal: announced data takes no memory before it arrives. Named by: the header of a NOP-Out with
+/// 256 KiB of data took that much at once; 1,000 of them stopped all other initiators.
 #[test]
 fn announced_data_takes_as_much_as_has_come() {
     const PING_BYTES: usize = 256 << 10;
@@ -83,7 +83,7 @@ fn announced_data_takes_as_much_as_has_come() {
     rig.ends_well();
 }
 
-/// Goal: where one initiator's commands take all memory, its own connections are dropped, and
+/// Goal: when one initiator's commands take all memory, its own connections are dropped, and
 /// another initiator goes on.
 #[test]
 fn who_takes_all_memory_loses_its_own_connections() {
@@ -97,7 +97,7 @@ fn who_takes_all_memory_loses_its_own_connections() {
         if join(&mut raw, 2 + number, 0, 1).0 != 0 {
             continue;
         }
-        // Any of them may be dropped meanwhile.
+        // Any of the connections may be dropped meanwhile.
         if raw.execute(&[0; 6], 0).is_ok() && be_busy(&mut raw).is_ok() {
             held.push(raw);
         }
@@ -113,9 +113,9 @@ fn who_takes_all_memory_loses_its_own_connections() {
     assert_eq!(rig.stop(Duration::from_secs(5)), 0);
 }
 
-/// Goal: a session is charged for the units that it sees, and refused where there is no memory for
-/// that. Named by: 2,322 idle sessions of a target with 256 LUNs took 512 MiB; each was charged 16
-/// KiB.
+/// Goal: a session is charged for the units that it sees, and refused when there is no memory for
+/// them. Named by: 2,322 idle sessions of a target with 256 LUNs took 512 MiB although each was
+/// charged 16 KiB.
 #[test]
 fn a_session_is_charged_for_its_units() {
     let rig = rig();

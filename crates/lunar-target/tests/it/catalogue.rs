@@ -1,4 +1,4 @@
-//! What is served changes while sessions run.
+//! Tests of changes to the catalogue while sessions run.
 
 use crate::common::{Rig, TARGET, block_on, target};
 use lunar_block::MemoryDevice;
@@ -21,7 +21,8 @@ fn lun(id: u16, unit: &Arc<LogicalUnit>) -> LunOptions {
     LunOptions::new(id, Arc::clone(unit))
 }
 
-/// What a command is answered: `None` for GOOD, else the code of its sense, unit attentions too.
+/// Returns the result of a command: `None` for GOOD, otherwise its sense code, including unit
+/// attentions.
 fn check(raw: &mut Raw, lun: u8, cdb: &[u8]) -> Option<u16> {
     raw.lun = [0, lun, 0, 0, 0, 0, 0, 0];
     let command = raw.command(0xc0, cdb, 256);
@@ -31,8 +32,8 @@ fn check(raw: &mut Raw, lun: u8, cdb: &[u8]) -> Option<u16> {
     (status != 0).then(|| Outcome { status, data, sense }.sense_codes().1)
 }
 
-/// Goal: a LUN that comes is seen at once, told of by the units there were, once, and REPORT LUNS
-/// ends the telling; a LUN that goes is gone at once.
+/// Goal: a new LUN is visible at once and reported once by the existing units, and REPORT LUNS ends
+/// the reports; a removed LUN is gone at once.
 #[test]
 fn luns_come_and_go_in_a_session() {
     let rig = Rig::new();
@@ -62,8 +63,8 @@ fn luns_come_and_go_in_a_session() {
     rig.ends_well();
 }
 
-/// Goal: who is not concerned notices nothing: another target, and another credential, redirect or
-/// list of names that still has the initiator.
+/// Goal: sessions that are not concerned by a change notice nothing: a change of another target, or
+/// of a credential, redirect or list of names that still admits the initiator.
 #[test]
 fn sessions_that_are_not_concerned_notice_nothing() {
     let rig = Rig::new();
@@ -81,8 +82,8 @@ fn sessions_that_are_not_concerned_notice_nothing() {
     rig.ends_well();
 }
 
-/// Goal: a session whose target goes, is sent elsewhere, or is not for it any more, ends, and its
-/// initiator cannot come back; others stay.
+/// Goal: a session ends when its target is removed, redirected, or no longer accessible to it, and
+/// its initiator cannot log in again; other sessions stay.
 #[test]
 fn sessions_that_lost_their_right_end() {
     type Change = fn(&mut lunar_target::TargetOptions);
@@ -107,7 +108,7 @@ fn sessions_that_lost_their_right_end() {
     }
 }
 
-/// Goal: one session is ended on demand, and told of as it is before.
+/// Goal: one session is logged out on demand; the list of sessions contains it before.
 #[test]
 fn a_session_is_logged_out() {
     let rig = Rig::new();
@@ -126,7 +127,7 @@ fn a_session_is_logged_out() {
     rig.ends_well();
 }
 
-/// Goal: a catalogue that contradicts itself changes nothing.
+/// Goal: a contradictory catalogue changes nothing.
 #[test]
 fn a_contradiction_changes_nothing() {
     let rig = Rig::new();

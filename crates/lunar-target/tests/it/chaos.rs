@@ -1,5 +1,5 @@
-//! Everything at once, by seed: sessions of several connections that read, write, reset, reserve,
-//! abort, replace each other and break off anywhere, on a disk that is slow, fails and hangs.
+//! Random tests by seed: sessions of several connections read, write, reset, reserve, abort,
+//! replace each other and break off at any point, on a disk that is slow, fails and hangs.
 
 use crate::common::*;
 use lunar_block::{
@@ -10,10 +10,10 @@ use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Steps of each initiator.
+/// Number of steps of each initiator.
 const STEPS: u64 = 300;
 
-/// splitmix64.
+/// A random number generator, splitmix64.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// One initiator: a session, perhaps of two connections.
+/// One initiator, with a session of one or two connections.
 struct Player<'a> {
     rig: &'a Rig,
     number: u32,
@@ -88,7 +88,7 @@ impl Player<'_> {
         !self.session.is_empty()
     }
 
-    /// `None`: the session is over.
+    /// Makes one random step; returns `None` when the session is over.
     fn step(&mut self) -> Option<()> {
         let what = self.random.below(100);
         match what {
@@ -115,7 +115,7 @@ impl Player<'_> {
         self.listen(at)
     }
 
-    /// Session reinstatement while the old one is at work.
+    /// Reinstates the session while the old one is in use.
     fn replace(&mut self) -> Option<()> {
         let old = std::mem::take(&mut self.session);
         let new = self.connect(0, 0);
@@ -177,7 +177,7 @@ impl Player<'_> {
         pdu.put_u32(16, tag).put_u32(24, cmd_sn).put_u32(28, exp_stat_sn)
     }
 
-    /// Takes what comes; answers R2Ts, mostly.
+    /// Takes incoming PDUs and answers most R2Ts.
     fn listen(&mut self, at: usize) -> Option<()> {
         loop {
             let raw = &mut self.session[at];
@@ -237,7 +237,7 @@ fn play(seed: u64) {
             })
             .collect();
         scope.spawn(|| {
-            // What hangs goes on at last, or logins would wait for it in vain.
+            // Hanging operations continue in the end; otherwise logins would wait for them forever.
             while !done.load(std::sync::atomic::Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(100));
                 rig.device.release();
@@ -251,7 +251,7 @@ fn play(seed: u64) {
     });
     rig.device.heal();
     rig.device.release();
-    // The unit answers a new initiator: no lock, no place in the task set was left behind.
+    // The unit serves a new initiator: no lock and no place in the task set was left behind.
     for function in [LOGICAL_UNIT_RESET, TARGET_COLD_RESET] {
         let mut last = rig.log_in(9);
         let ordered = last.command(0xc2, &ten(0x28, 0, 64), 64 * 512);
@@ -263,9 +263,9 @@ fn play(seed: u64) {
     rig.ends_well();
 }
 
-/// Goal: whatever three initiators do at once, the unit answers afterwards, nothing is left, and
-/// the server stops in time. Method: by seed; `LUNAR_TEST_SEED` repeats one,
-/// `LUNAR_SEEDS` says how many.
+/// Goal: after three initiators acted concurrently, the unit works, nothing is left behind, and the
+/// server stops in time. Method: by seed; `LUNAR_TEST_SEED` repeats one seed, `LUNAR_SEEDS` gives
+/// their number.
 #[test]
 fn everything_at_once() {
     let number = |name| std::env::var(name).ok().and_then(|text: String| text.parse().ok());
@@ -275,7 +275,7 @@ fn everything_at_once() {
     }
 }
 
-/// A disk with a fault of our own: reading block 7 panics.
+/// A disk with an injected bug: reading block 7 panics.
 #[derive(Debug)]
 struct Panics(MemoryDevice);
 
@@ -306,7 +306,7 @@ impl BlockDevice for Panics {
     }
 }
 
-/// Goal: a connection that panics takes nothing with it: its session ends, and can be begun anew.
+/// Goal: a connection that panics affects nothing else: its session ends and can be started again.
 #[test]
 fn a_panic_ends_its_session_only() {
     let rig = Rig::with(|options| {

@@ -1,4 +1,4 @@
-//! EXTENDED COPY end to end: over sessions, between the units one target shows.
+//! Tests of EXTENDED COPY over sessions, between the units of one target.
 
 use crate::common::copy::{Segment, copy_cdb, cscd, list, results_cdb};
 use crate::common::*;
@@ -12,16 +12,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// What a copy moves at a time.
+/// Number of bytes that a copy moves at a time.
 const PIECE: u64 = MIB / 4;
 const SIZE: u64 = 256 * MIB;
 const NAME: u8 = 0x21;
 const CONFLICT: u8 = 0x18;
-/// PREEMPT AND ABORT waits so long for a piece of a copy that is being written.
+/// Time that PREEMPT AND ABORT waits for a piece of a copy that is being written.
 const HANGING_COPY_WAIT: Duration = Duration::from_millis(300);
 
-/// LUN 0 and 1: disks of 512-byte blocks. 2: one of 4096. 3: write protected. 4: seen by initiator
-/// 9 only. Their UUIDs are 10 to 14; that of another target's disk is 20.
+/// LUN 0 and 1: disks of 512-byte blocks. 2: one of 4096. 3: write protected. 4: visible to
+/// initiator 9 only. Their UUIDs are 10 to 14; that of another target's disk is 20.
 struct Disks {
     rig: Rig,
     devices: Vec<Arc<FaultDevice>>,
@@ -66,7 +66,7 @@ impl Disks {
         Self { rig, devices, elsewhere }
     }
 
-    /// A session without the first unit attentions of its units.
+    /// Logs in and takes the first unit attentions of all units.
     fn log_in(&self, number: u32) -> Raw {
         let mut raw = self.rig.log_in(number);
         for lun in 1..5 {
@@ -103,7 +103,7 @@ fn content(device: &FaultDevice, at: u64, bytes: u64) -> Vec<u8> {
     wait(device.read(range, buffer)).unwrap().to_vec()
 }
 
-/// Bytes that tell where they stand.
+/// Returns bytes that depend on their position.
 fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
     (0..bytes / 8).flat_map(|at| (at.wrapping_mul(0x9e37_79b9) ^ seed).to_be_bytes()).collect()
 }
@@ -120,7 +120,7 @@ fn send(raw: &mut Raw, lun: u8, cdb: &[u8], data: &[u8]) -> u32 {
     pdu.u32_at(16)
 }
 
-/// Status and sense.
+/// Returns the status and the sense data.
 #[track_caller]
 fn outcome(raw: &mut Raw, tag: u32) -> (u8, Vec<u8>) {
     let answer = answer_to(raw, tag);
@@ -128,7 +128,7 @@ fn outcome(raw: &mut Raw, tag: u32) -> (u8, Vec<u8>) {
     (answer.header[3], answer.data.get(2..).unwrap_or_default().to_vec())
 }
 
-/// Status and sense of so many commands, in whatever order they end.
+/// Returns the status and the sense data of `count` commands, in the order in which they end.
 #[track_caller]
 fn outcomes(raw: &mut Raw, count: usize) -> Vec<(u8, Vec<u8>)> {
     let outcome = |_| {
@@ -151,7 +151,7 @@ fn copy(raw: &mut Raw, lun: u8, list: &[u8]) -> (u8, Vec<u8>) {
     run(raw, lun, &copy_cdb(list.len()), list)
 }
 
-/// The sense of a copy that must fail.
+/// Runs a copy that must fail; returns its sense.
 #[track_caller]
 fn failed(raw: &mut Raw, list: &[u8]) -> Sense {
     let (status, sense) = copy(raw, 0, list);
@@ -161,7 +161,7 @@ fn failed(raw: &mut Raw, list: &[u8]) -> Sense {
     whole
 }
 
-/// The sense data themselves, of a copy that must fail this way.
+/// Runs a copy that must fail, and compares its complete sense data.
 #[track_caller]
 fn fails_with(raw: &mut Raw, list: &[u8], expected: &Sense) {
     let (status, sense) = copy(raw, 0, list);
@@ -176,7 +176,7 @@ fn segment(from: u16, to: u16, blocks: u16, source_lba: u64, destination_lba: u6
     Segment { from, to, blocks, source_lba, destination_lba }
 }
 
-/// From LUN 0 to LUN `to`, 512 bytes a block.
+/// Returns a list that copies from LUN 0 to LUN `to`, with blocks of 512 bytes.
 fn simple(to: u128, blocks: u16, source_lba: u64, destination_lba: u64) -> Vec<u8> {
     let cscds = [cscd(10, 512), cscd(10 + to, 512)];
     list(NAME, &cscds, &[segment(0, 1, blocks, source_lba, destination_lba)])
@@ -192,8 +192,8 @@ fn conflict_at(party: Party) -> Sense {
     Sense::THIRD_PARTY_DEVICE_FAILURE.with_copy(CopyFault { segment: 0, reported })
 }
 
-/// Goal: 96 MiB arrive, more than one segment can count, and holes arrive as holes.
-/// Method: data, a hole, data; the destination full of other data; sent to a third unit.
+/// Goal: 96 MiB, more than one segment can count, are copied, and holes stay holes. Method: data, a
+/// hole, data; a destination full of other data; sent to a third unit.
 #[test]
 fn large_copies_arrive_with_their_holes() {
     let disks = Disks::new();
@@ -229,7 +229,7 @@ fn large_copies_arrive_with_their_holes() {
     let found = wait(to.sparse().unwrap().status(hole, 8)).unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].range, found[0].state), (hole, ExtentState::Unmapped));
-    // Sent to LUN 2, it is LUN 2 that knows of it.
+    // The copy was sent to LUN 2, so only LUN 2 reports it.
     let unknown = results(&mut raw, 0).0;
     assert_eq!(unknown, 2, "LUN 0 knows of no such copy");
     let pdu = at_lun(raw.command(0xc1, &results_cdb(0, NAME), 255), 2);
@@ -240,7 +240,7 @@ fn large_copies_arrive_with_their_holes() {
     disks.ends_well();
 }
 
-/// Goal: within one unit what is copied is what was there before, however the ranges overlap.
+/// Goal: a copy within one unit copies the data from before the copy, however the ranges overlap.
 #[test]
 fn overlapping_ranges_are_copied_whole() {
     let disks = Disks::new();
@@ -260,7 +260,8 @@ fn overlapping_ranges_are_copied_whole() {
     disks.ends_well();
 }
 
-/// Between 512 and 4096 bytes a block, both ways; nothing is begun where a block would be split.
+/// Goal: copies between blocks of 512 and 4096 bytes work both ways; a copy that would split a
+/// block is refused before it begins.
 #[test]
 fn block_lengths_may_differ() {
     let disks = Disks::new();
@@ -288,8 +289,8 @@ fn block_lengths_may_differ() {
     disks.ends_well();
 }
 
-/// CVE-2020-28374, CVE-2021-3139: copies reach no unit that the initiator does not see, neither
-/// one that is masked from it nor one of another target; and nothing is read of any.
+/// Goal: copies reach no unit that the initiator does not see, neither a masked one nor one of
+/// another target, and read no data of it. CVE-2020-28374, CVE-2021-3139.
 #[test]
 fn what_an_initiator_does_not_see_it_does_not_copy() {
     let disks = Disks::new();
@@ -306,7 +307,7 @@ fn what_an_initiator_does_not_see_it_does_not_copy() {
     for device in [&disks.devices[0], &disks.devices[4]] {
         assert_eq!(device.seen(Operation::Read) + device.seen(Operation::Write), 0);
     }
-    // Whoever sees LUN 4 copies to it.
+    // An initiator that sees LUN 4 can copy to it.
     let mut other = disks.log_in(9);
     assert_eq!(copy(&mut other, 0, &simple(4, 16, 0, 64)), (0, vec![]));
     log_out(raw);
@@ -321,19 +322,19 @@ fn write_protected_and_reserved_units_refuse() {
     let mut other = disks.log_in(2);
     let protected = refused_by(Party::Destination, &Sense::WRITE_PROTECTED);
     fails_with(&mut raw, &simple(3, 16, 0, 0), &protected);
-    // RESERVE (6) of another at the destination; for itself it is no obstacle.
+    // RESERVE (6) of another initiator at the destination; the holder itself may copy.
     assert_eq!(run(&mut other, 1, &[0x16, 0, 0, 0, 0, 0], &[]).0, 0);
     fails_with(&mut raw, &simple(1, 16, 0, 0), &conflict_at(Party::Destination));
     let back = list(NAME, &[cscd(11, 512), cscd(10, 512)], &[segment(0, 1, 16, 0, 0)]);
     fails_with(&mut raw, &back, &conflict_at(Party::Source));
     assert_eq!(copy(&mut other, 0, &simple(1, 16, 0, 0)), (0, vec![]));
     assert_eq!(run(&mut other, 1, &[0x17, 0, 0, 0, 0, 0], &[]).0, 0);
-    // WRITE EXCLUSIVE of another: it may be read.
+    // WRITE EXCLUSIVE of another initiator: the unit may be read.
     assert_eq!(register(&mut other, 1, 7), 0);
     assert_eq!(persistent(&mut other, 1, 1, 7, 0).0, 0);
     fails_with(&mut raw, &simple(1, 16, 0, 0), &conflict_at(Party::Destination));
     assert_eq!(copy(&mut raw, 0, &back), (0, vec![]));
-    // And the unit that is told to copy may itself be reserved.
+    // The unit that receives the command may be reserved, too.
     assert_eq!(copy(&mut raw, 1, &back), (CONFLICT, vec![]));
     for device in &disks.devices[1..] {
         device.heal();
@@ -343,7 +344,7 @@ fn write_protected_and_reserved_units_refuse() {
     disks.ends_well();
 }
 
-/// PERSISTENT RESERVE OUT, WRITE EXCLUSIVE.
+/// Sends PERSISTENT RESERVE OUT, WRITE EXCLUSIVE.
 fn persistent(raw: &mut Raw, lun: u8, action: u8, key: u64, other: u64) -> (u8, Vec<u8>) {
     let tag = send_persistent(raw, lun, action, key, other);
     outcome(raw, tag)
@@ -360,10 +361,10 @@ fn register(raw: &mut Raw, lun: u8, key: u64) -> u8 {
     persistent(raw, lun, 0, 0, key).0
 }
 
-/// Goal: a copy that runs is seen to run, keeps its name, and ends when aborted; what was begun is
-/// finished, and counts. Method: the destination's second write hangs until the abort is known.
-/// What then returns too late is left to the system and does not count; a busy machine may be too
-/// late, but not every time.
+/// Goal: a running copy is reported as running, keeps its list identifier, and ends when aborted;
+/// the piece in progress is finished and counted. Method: the destination's second write hangs
+/// until the abort has been received. A piece that returns too late is left to the system and is
+/// not counted; a busy machine may be too late, but not every time.
 #[test]
 fn a_copy_is_aborted_in_the_middle() {
     let disks = Disks::new();
@@ -383,7 +384,7 @@ fn a_copy_is_aborted_in_the_middle() {
     disks.ends_well();
 }
 
-/// Aborts a copy in its second piece; how many pieces it is told to have written.
+/// Aborts a copy in its second piece; returns the number of pieces that are reported as written.
 fn aborted_after(disks: &Disks, raw: &mut Raw) -> u64 {
     let to = &disks.devices[1];
     to.inject(Fault::new(Effect::Hang).on(Operation::Write).after(1));
@@ -395,7 +396,7 @@ fn aborted_after(disks: &Disks, raw: &mut Raw) -> u64 {
     assert_eq!((status, progress), (0, vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 4, 0, 0]), "256 KiB");
     assert_eq!(failed(raw, &list), Sense::OPERATION_IN_PROGRESS);
     let abort = send_function(raw, ABORT_TASK, running);
-    // The server takes up what comes in its order: once this is answered the abort is known.
+    // The server processes PDUs in order: the reply to this one shows that the abort was received.
     let ping = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
         .put_u32(16, raw.new_tag())
         .put_u32(20, u32::MAX)
@@ -420,8 +421,8 @@ fn aborted_after(disks: &Disks, raw: &mut Raw) -> u64 {
     u64::from(written) * 65_536 / PIECE
 }
 
-/// Fault: a copy held all units that its session saw: one that was removed was not closed while any
-/// copy ran.
+/// Fault: a copy held all units that its session saw: a removed unit was not closed while any copy
+/// ran.
 #[test]
 fn a_copy_holds_no_unit_that_it_does_not_name() {
     let disks = Disks::new();
@@ -434,7 +435,7 @@ fn a_copy_holds_no_unit_that_it_does_not_name() {
     let units = disks.rig.server().catalogue().units();
     let removed = units.into_iter().find(|unit| unit.options().uuid.as_u128() == 12).unwrap();
     drop(disks.rig.replace(|targets| targets[0].luns.retain(|lun| lun.id != 2)));
-    run(&mut raw, 0, &[0; 6], &[]); // the connection keeps what it saw until its next command
+    run(&mut raw, 0, &[0; 6], &[]); // the connection keeps its units until its next command
     assert_eq!(Arc::strong_count(&removed), 1, "nobody holds it any more");
     disks.devices[1].heal();
     disks.devices[1].release();
@@ -443,8 +444,8 @@ fn a_copy_holds_no_unit_that_it_does_not_name() {
     disks.ends_well();
 }
 
-/// Goal: with its connection a copy ends, and what was begun is finished. Method: as above, but the
-/// peer is gone.
+/// Goal: a copy ends with its connection, and the piece in progress is finished. Method: as above,
+/// but the peer disconnects.
 #[test]
 fn a_copy_ends_with_its_session() {
     let disks = Disks::new();
@@ -469,9 +470,9 @@ fn a_copy_ends_with_its_session() {
     disks.ends_well();
 }
 
-/// Goal: who is shut out of the destination does not write there by a copy that runs already, and
-/// whoever shut it out knows when the last piece is written.
-/// Method: PREEMPT AND ABORT while a piece hangs; the copy is a task of another unit.
+/// Goal: an initiator that is fenced off from the destination does not write there by a running
+/// copy, and the reply to the fencing comes after the last piece is written. Method: PREEMPT AND
+/// ABORT while a piece hangs; the copy is a task of another unit.
 #[test]
 fn a_running_copy_is_fenced_off() {
     let disks = Disks::new();
@@ -495,7 +496,7 @@ fn a_running_copy_is_fenced_off() {
     to.release();
     let answer = match early {
         Answer::Silence => answer_to(&mut other, preempt),
-        // Here it was too late for that, on a busy machine.
+        // On a busy machine the wait for the piece may already have ended.
         Answer::Pdu(early) => {
             assert!(waited >= HANGING_COPY_WAIT, "a piece may still be written: {waited:?}");
             early
@@ -515,7 +516,7 @@ fn a_running_copy_is_fenced_off() {
     disks.ends_well();
 }
 
-/// PERSISTENT RESERVE IN, READ RESERVATION: whose reservation it is.
+/// Returns the key of the reservation's holder, by PERSISTENT RESERVE IN, READ RESERVATION.
 fn holder(raw: &mut Raw, lun: u8) -> u64 {
     let read = at_lun(raw.command(0xc1, &[0x5e, 1, 0, 0, 0, 0, 0, 0, 24, 0], 24), lun);
     raw.send(&read).unwrap();
@@ -523,7 +524,8 @@ fn holder(raw: &mut Raw, lun: u8) -> u64 {
     u64::from_be_bytes(told[8..16].try_into().unwrap())
 }
 
-/// Goal: a failing disk is told as the source's or the destination's, with what is left to copy.
+/// Goal: a failing disk is reported as the source or the destination, with the number of blocks
+/// left to copy.
 #[test]
 fn failures_of_either_disk_are_told() {
     let disks = Disks::new();
@@ -545,8 +547,8 @@ fn failures_of_either_disk_are_told() {
     disks.ends_well();
 }
 
-/// Goal: a copy waits for room where writes do, and neither keeps PREEMPT AND ABORT waiting then
-/// nor goes on after it.
+/// Goal: a copy waits for room like a write does; it does not delay PREEMPT AND ABORT then, and
+/// does not continue after it.
 #[test]
 fn a_copy_that_waits_for_room_can_be_fenced_off() {
     let disks = Disks::new();
@@ -574,9 +576,9 @@ fn a_copy_that_waits_for_room_can_be_fenced_off() {
     disks.ends_well();
 }
 
-/// Goal: while the longest copy runs everybody else is served, and it holds two pieces, no more.
-/// Method: 8 GiB within a disk in memory, which never waits, and one thread for all. Where the
-/// machine is busy a read may take long, or the copy be over before the reads of this test are, but
+/// Goal: all other commands are served while the longest copy runs, and it holds at most two
+/// pieces. Method: 8 GiB within a disk in memory, which never waits, and one thread for all work.
+/// On a busy machine a read may take long, or the copy may end before the reads of this test, but
 /// not every time.
 #[test]
 fn a_long_copy_keeps_nobody_waiting() {
@@ -594,7 +596,7 @@ fn a_long_copy_keeps_nobody_waiting() {
     disks.ends_well();
 }
 
-/// Whether `other` reads while a copy runs, which is aborted then.
+/// Returns true when `other` can read while a copy runs; aborts the copy after that.
 fn served_beside(buffers: &BufferPool, raw: &mut Raw, long: &[u8], other: &mut Raw) -> bool {
     let running = send(raw, 0, &copy_cdb(long.len()), long);
     let mut longest = Duration::ZERO;
@@ -614,8 +616,8 @@ fn served_beside(buffers: &BufferPool, raw: &mut Raw, long: &[u8], other: &mut R
     (progress[4], aborted.header[2]) == (0, 0) && longest < Duration::from_secs(1)
 }
 
-/// Goal: of the concurrent copies of a unit one initiator leaves some to others, and initiators of
-/// one address that prove no names leave some to others; one more gets BUSY.
+/// Goal: one initiator cannot take all concurrent copies of a unit, nor can initiators of one
+/// address that prove no names; one copy more gets BUSY.
 #[test]
 fn copies_at_once_are_limited() {
     let disks = Disks::new();
@@ -647,8 +649,8 @@ fn copies_at_once_are_limited() {
     disks.ends_well();
 }
 
-/// Goal: copies that cross, and writes and COMPARE AND WRITEs in between, all end; what was
-/// written during a copy is one or the other, block by block.
+/// Goal: crossing copies, with writes and COMPARE AND WRITEs in between, all end; each block
+/// written during a copy holds either of the two data.
 #[test]
 fn copies_that_cross_do_not_wait_for_each_other() {
     let disks = Disks::new();

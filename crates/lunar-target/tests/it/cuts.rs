@@ -1,5 +1,5 @@
-//! Connections that end in the middle of anything, peers that vanish, and peers that are slow:
-//! after each nothing is left, and the next login works at once.
+//! Tests of connections that end at any point, peers that vanish, and slow peers: each leaves
+//! nothing behind, and the next login works at once.
 
 use crate::common::*;
 use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
@@ -17,8 +17,8 @@ fn text(number: u32, digest: &str) -> String {
     )
 }
 
-/// A PDU on the wire, and where its parts end: basic header, header segments, header digest, data,
-/// padding, data digest.
+/// Returns a PDU on the wire, and the ends of its parts: basic header, header segments, header
+/// digest, data, padding, data digest.
 fn wire(pdu: &Pdu, digests: bool) -> (Vec<u8>, Vec<usize>) {
     let digest = |bytes: &[u8]| lunar_wire::Crc32c::digest_bytes(lunar_wire::crc32c(bytes));
     let plain = pdu.bytes();
@@ -39,7 +39,8 @@ fn wire(pdu: &Pdu, digests: bool) -> (Vec<u8>, Vec<usize>) {
     (bytes, ends)
 }
 
-/// Every kind of PDU that an initiator sends in the full feature phase, in the order of opcodes.
+/// Returns every kind of PDU that an initiator sends in the full feature phase, in the order of
+/// opcodes.
 fn requests(raw: &mut Raw) -> Vec<(&'static str, Vec<Pdu>)> {
     let numbered = |raw: &mut Raw, operation: u8, flags: u8| {
         let tag = raw.new_tag();
@@ -48,7 +49,7 @@ fn requests(raw: &mut Raw) -> Vec<(&'static str, Vec<Pdu>)> {
     };
     let ping = numbered(raw, opcode::NOP_OUT, 0x80).with_data(b"pings");
     let mut read = raw.command(0xc1, &ten(0x28, 0, 8), 4096);
-    raw.cmd_sn -= 1; // each is sent by a session of its own
+    raw.cmd_sn -= 1; // each PDU is sent by its own session
     let mut extended = read.clone();
     read.segments = Vec::new();
     extended.segments = vec![0, 5, 2, 0, 0, 0, 0x10, 0]; // Bidirectional Expected Read-Data Length
@@ -81,7 +82,7 @@ fn requests(raw: &mut Raw) -> Vec<(&'static str, Vec<Pdu>)> {
 }
 
 /// Goal: a connection that is cut in any kind of PDU, within or behind each of its parts, leaves
-/// nothing, and the next login of its initiator works.
+/// nothing behind, and the next login of its initiator works.
 #[test]
 fn cut_in_each_pdu_at_each_part() {
     let rig = Rig::new();
@@ -119,7 +120,8 @@ fn cut_in_each_pdu_at_each_part() {
     rig.ends_well();
 }
 
-/// Goal: the same in a login, in each of its parts and between its two requests.
+/// Goal: a connection that is cut in a login, in each of its parts and between its two requests,
+/// leaves nothing behind.
 #[test]
 fn cut_in_the_login() {
     let rig = Rig::new();
@@ -136,8 +138,8 @@ fn cut_in_the_login() {
     rig.ends_well();
 }
 
-/// Goal: a connection that is cut while an answer of any kind is on its way leaves nothing.
-/// Method: the peer takes some bytes of the answer and closes, which resets the connection.
+/// Goal: a connection that is cut while any kind of reply is on its way leaves nothing behind.
+/// Method: the peer takes some bytes of the reply and closes, which resets the connection.
 #[test]
 fn cut_in_each_answer() {
     let rig = Rig::new();
@@ -161,7 +163,8 @@ fn cut_in_each_answer() {
     rig.ends_well();
 }
 
-/// It waits long enough for whoever is only slow because the machine is busy.
+/// Starts a server with short timeouts, which are still long enough for peers that are slow only
+/// because the machine is busy.
 fn impatient() -> Rig {
     Rig::with(|options| {
         options.limits.login_seconds = 5;
@@ -170,8 +173,8 @@ fn impatient() -> Rig {
     })
 }
 
-/// Goal: a peer that vanishes is given up after the time it has to answer a ping
-/// (`ping_after_seconds`, `ping_timeout_seconds`), with what it had begun; others go on.
+/// Goal: a peer that vanishes is dropped after its time to answer a ping (`ping_after_seconds`,
+/// `ping_timeout_seconds`), with its commands in progress; other peers go on.
 #[test]
 fn a_peer_that_vanishes() {
     let rig = impatient();
@@ -189,8 +192,8 @@ fn a_peer_that_vanishes() {
     rig.ends_well();
 }
 
-/// Goal: a peer that asks for much and takes nothing is given up, too, holds no more than the limit
-/// meanwhile, and keeps nobody else waiting.
+/// Goal: a peer that requests much data and takes none is dropped, too; meanwhile it holds no more
+/// than the limit and delays no other peer.
 #[test]
 fn a_peer_that_takes_nothing() {
     let rig = impatient();
@@ -212,8 +215,8 @@ fn a_peer_that_takes_nothing() {
     rig.ends_well();
 }
 
-/// Goal: a peer that sends a byte now and then is given up: in the login when its time is over
-/// (`login_seconds`), later because it answers no ping meanwhile.
+/// Goal: a peer that sends a byte now and then is dropped: in the login when its time is over
+/// (`login_seconds`), later because it answers no ping.
 #[test]
 fn a_peer_that_sends_slowly() {
     let rig = impatient();

@@ -1,4 +1,4 @@
-//! GOOD means what the advertised cache mode says.
+//! Tests that GOOD has the meaning of the advertised cache mode.
 
 use crate::common::*;
 use lunar_block::{
@@ -10,7 +10,7 @@ use lunar_testkit::raw::Raw;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// A disk that knows whether a power cut would take something with it.
+/// A disk that records whether a power cut would lose data.
 #[derive(Debug)]
 struct Volatile {
     memory: MemoryDevice,
@@ -20,7 +20,7 @@ struct Volatile {
 
 impl Volatile {
     fn changed(&self, durable: bool) {
-        self.dirty.store(!durable, SeqCst); // a durable change takes all before it along
+        self.dirty.store(!durable, SeqCst); // a durable change covers all earlier ones
     }
 }
 
@@ -111,7 +111,7 @@ fn rig(cache: CacheMode, sparse: bool) -> (Rig, Arc<Volatile>) {
     (rig, device)
 }
 
-/// Sends a command that writes; its status.
+/// Sends a writing command; returns its status.
 fn put(raw: &mut Raw, cdb: &[u8], data: Vec<u8>) -> u8 {
     let pdu = raw.command(0xa1, cdb, data.len() as u32).with_data(data);
     raw.send(&pdu).unwrap();
@@ -124,14 +124,14 @@ fn sixteen(operation: u8, flags: u8, lba: u8, blocks: u8) -> Vec<u8> {
     cdb
 }
 
-/// Every command that changes blocks: its name, CDB and data-out.
+/// Returns every command that changes blocks: its name, CDB and data-out.
 fn changes(sparse: bool) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let ones = |blocks: usize| vec![1; blocks * 512];
     let mut compare = sixteen(0x89, 0, 40, 0);
     compare[13] = 1;
     let mut list = vec![0, 38, 0, 32, 0, 0, 0, 0];
     list.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0]);
-    list.extend([0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]); // of no blocks, and the last
+    list.extend([0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]); // a range of 0 blocks; the last
     let mut all = vec![
         ("WRITE (6)", vec![0x0a, 0, 0, 0, 1, 0], ones(1)),
         ("WRITE (10)", ten(0x2a, 0, 2).to_vec(), ones(2)),
@@ -153,7 +153,7 @@ fn changes(sparse: bool) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     all
 }
 
-/// Goal: GOOD of a write-through unit means that nothing is left to be lost.
+/// Goal: after GOOD from a write-through unit no data can be lost.
 #[test]
 fn write_through_is_durable() {
     for sparse in [true, false] {
@@ -169,8 +169,8 @@ fn write_through_is_durable() {
     }
 }
 
-/// Goal: a write-back unit makes durable what it is asked to: FUA, WRITE AND VERIFY, SYNCHRONIZE
-/// CACHE, a stop; and, when the server ends, the rest.
+/// Goal: a write-back unit makes data durable on request: FUA, WRITE AND VERIFY, SYNCHRONIZE CACHE,
+/// a stop; the rest when the server ends.
 #[test]
 fn write_back_is_durable_when_asked() {
     let (rig, device) = rig(CacheMode::WriteBack, true);

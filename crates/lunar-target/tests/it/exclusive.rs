@@ -1,5 +1,5 @@
-//! COMPARE AND WRITE and ORWRITE from sessions on two cores: between what they read and what they
-//! write comes no other of their kind, and no write.
+//! Tests of COMPARE AND WRITE and ORWRITE from sessions on two cores: no other such command and no
+//! write comes between their read and their write.
 
 use crate::common::*;
 use lunar_block::{Effect, Fault, Operation};
@@ -9,7 +9,8 @@ use std::time::Duration;
 const ROUNDS: u16 = 40;
 const MISCOMPARE: u8 = 0x0e;
 
-/// COMPARE AND WRITE or ORWRITE (16) of `blocks` at `lba`, with all its data; status and sense.
+/// Sends COMPARE AND WRITE or ORWRITE (16) of `blocks` at `lba`, with all its data; returns status
+/// and sense.
 fn exclusive(raw: &mut Raw, opcode: u8, lba: u8, blocks: u8, data: &[u8]) -> (u8, Vec<u8>) {
     let mut cdb = [0; 16];
     (cdb[0], cdb[9], cdb[13]) = (opcode, lba, blocks);
@@ -25,7 +26,7 @@ fn read_block(raw: &mut Raw, lba: u32) -> Vec<u8> {
     data
 }
 
-/// A disk that takes its time between the two halves of every such command.
+/// Starts a server with a disk that delays the write of every such command.
 fn slow_rig() -> Rig {
     let rig = Rig::new();
     let slow = Effect::Delay(Duration::from_millis(2));
@@ -33,7 +34,7 @@ fn slow_rig() -> Rig {
     rig
 }
 
-/// Runs `work` in two sessions, which the server has on two cores, at once.
+/// Runs `work` concurrently in two sessions, which the server has on two cores.
 fn in_two_sessions(rig: &Rig, work: impl Fn(&mut Raw, u16) + Sync) {
     std::thread::scope(|scope| {
         for number in [1, 2] {
@@ -47,9 +48,9 @@ fn in_two_sessions(rig: &Rig, work: impl Fn(&mut Raw, u16) + Sync) {
     });
 }
 
-/// Goal: of counts by COMPARE AND WRITE none is lost.
-/// Method: each session reads the counter, puts its successor if it is still so, and begins again
-/// when it is not; the sense says at which byte.
+/// Goal: no increment by COMPARE AND WRITE is lost. Method: each session reads the counter and
+/// replaces it by its successor if it is unchanged; if not, it begins again, and the sense data
+/// name the differing byte.
 #[test]
 fn counts_from_two_cores_are_not_lost() {
     let rig = slow_rig();
@@ -76,8 +77,7 @@ fn counts_from_two_cores_are_not_lost() {
     rig.ends_well();
 }
 
-/// Goal: of bits set by ORWRITE none is lost.
-/// Method: each session sets bytes of its own in one block.
+/// Goal: no bit set by ORWRITE is lost. Method: each session sets its own bytes in one block.
 #[test]
 fn bits_from_two_cores_are_not_lost() {
     let rig = slow_rig();

@@ -1,4 +1,4 @@
-//! Logins that fail: who may prove what, and what happens to whoever tries again and again.
+//! Tests of failing logins: which credentials are accepted, and the delays for repeated failures.
 
 use crate::common::chap::{answer, ask, entry, opening, prove};
 use crate::common::*;
@@ -10,7 +10,7 @@ const ALICE: u32 = 1;
 const BOB: u32 = 2;
 const FAILED: u16 = 0x0201;
 
-/// A login from this address of ours: its status, and how long it took.
+/// Logs in from this local address; returns the status and the time taken.
 fn attempt(rig: &Rig, source: &str, user: &str, secret: &str) -> (u16, Duration) {
     let mut raw = connect_from(source, &rig.address);
     let began = Instant::now();
@@ -27,8 +27,8 @@ fn rig_of(chap: Vec<ChapEntry>, failures_free: u32, backoff_seconds_max: u16) ->
     })
 }
 
-/// Goal: a credential is its initiator's alone, whole: name and secret must both be right, names
-/// with their case. One for all others does not open what has one of its own.
+/// Goal: a credential belongs to one initiator only: name and secret must both be right, and names
+/// are case-sensitive. The common credential does not open an initiator that has its own.
 #[test]
 fn a_credential_is_one_initiators() {
     let chap = vec![
@@ -57,8 +57,9 @@ fn a_credential_is_one_initiators() {
     rig.ends_well();
 }
 
-/// Goal: discovery that wants a proof shows nothing without it. Method: straight to the operational
-/// stage, no method, a method that is none, full feature phase before the proof.
+/// Goal: discovery that requires CHAP shows nothing without it. Method: login straight to the
+/// operational stage, without a method, with an invalid method, and to the full feature phase
+/// before the proof.
 #[test]
 fn discovery_shows_nothing_before_its_proof() {
     let rig = Rig::with(|options| {
@@ -87,8 +88,8 @@ fn discovery_shows_nothing_before_its_proof() {
     rig.ends_well();
 }
 
-/// Goal: after the free failures the same address waits, longer each time, up to a limit; a right
-/// proof ends it.
+/// Goal: after the free failures logins from the same address are delayed, longer each time, up to
+/// a limit; a successful login ends the delay.
 #[test]
 fn failures_make_their_address_wait() {
     let rig = rig_of(vec![entry(None, "u", "the right secret")], 1, 4);
@@ -100,7 +101,7 @@ fn failures_make_their_address_wait() {
     }
     let (status, took) = attempt(&rig, "127.0.0.1", "u", "the right secret");
     assert!(status == 0 && took >= Duration::from_secs(4), "{status:#x} {took:?}");
-    // Forgiven: the first failure is free again. Else both would wait for four seconds.
+    // The first failure is free again; otherwise both logins would wait for four seconds.
     for _ in 0..2 {
         let (status, took) = wrong("127.0.0.1");
         assert!(status == FAILED && took < Duration::from_secs(4), "{status:#x} {took:?}");
@@ -108,8 +109,8 @@ fn failures_make_their_address_wait() {
     rig.ends_well();
 }
 
-/// A server that makes the next login from 127.0.0.1 wait for longer than any machine stalls: ten
-/// proofs that failed there were asked for before the first of them failed.
+/// Starts a server that delays the next login from 127.0.0.1 for longer than any machine stalls:
+/// ten proofs that failed there were requested before the first of them failed.
 fn rig_that_makes_wait() -> Rig {
     let rig = Rig::with(|options| {
         options.targets[0].chap =
@@ -129,7 +130,8 @@ fn rig_that_makes_wait() -> Rig {
     rig
 }
 
-/// Goal: while one address waits, others are served at once, on the same core too.
+/// Goal: while logins of one address are delayed, other addresses are served at once, even on the
+/// same core.
 #[test]
 fn others_do_not_wait() {
     let rig = rig_that_makes_wait();
@@ -143,8 +145,8 @@ fn others_do_not_wait() {
     rig.ends_well();
 }
 
-/// Goal: a flood from one address has so many logins waiting at once; the rest is told to come back
-/// later, at once. The server stops while some wait.
+/// Goal: a flood from one address has a limited number of waiting logins; further ones are refused
+/// at once with status 0301h, service unavailable. The server stops while some wait.
 #[test]
 fn a_flood_does_not_pile_up() {
     let rig = rig_that_makes_wait();
@@ -158,10 +160,10 @@ fn a_flood_does_not_pile_up() {
     rig.ends_well();
 }
 
-/// Fault: whoever asked first held the places of an address in which logins wait. While others
-/// tried out secrets in a loop, from the same host or behind the same NAT, a login with the right
-/// secret was refused, each time. Method: twice as many logins as there are places come before it,
-/// and as many after it, each under another name that has no credential of its own.
+/// Fault: the first logins to arrive took all waiting places of an address. While other peers tried
+/// out secrets in a loop, from the same host or behind the same NAT, a login with the right secret
+/// was refused each time. Method: twice as many logins as there are places come before it, and as
+/// many after it, each under another name without a credential of its own.
 #[test]
 fn a_flood_refuses_no_configured_name() {
     let rig = rig_that_makes_wait();
@@ -183,7 +185,8 @@ fn a_flood_refuses_no_configured_name() {
     rig.ends_well();
 }
 
-/// Listens to all in turn until so many were told to come back later, and once more; how many were.
+/// Polls all connections in turn until `wanted` were refused with 0301h, and once more; returns the
+/// number of refusals.
 fn await_refusals(all: &mut [Raw], wanted: usize) -> usize {
     let end = Instant::now() + PATIENCE;
     let mut refused = vec![false; all.len()];
@@ -202,15 +205,15 @@ fn await_refusals(all: &mut [Raw], wanted: usize) -> usize {
     }
 }
 
-/// How many targets a discovery session from this address is shown.
+/// Returns the number of targets in a discovery session from this address.
 fn send_targets_from(source: &str, rig: &Rig) -> usize {
     let raw = connect_from(source, &rig.address);
     let text = send_targets_over(raw, 9, None);
     text.matches("TargetName=").count()
 }
 
-/// Goal: names are tried out no faster than secrets, and a login to a target open to all does not
-/// give new tries at one that is not.
+/// Goal: names cannot be tried out faster than secrets, and a login to an open target gives no new
+/// attempts at a protected one.
 #[test]
 fn what_is_not_told_is_counted_too() {
     let rig = Rig::with(|options| {

@@ -1,4 +1,4 @@
-//! One session does not starve another one on its core.
+//! Tests that one session does not starve another one on its core.
 
 use crate::common::copy::{Segment, copy_cdb, cscd, list};
 use crate::common::*;
@@ -8,10 +8,10 @@ use lunar_target::LunOptions;
 use lunar_testkit::raw::Raw;
 use std::sync::{Arc, Mutex};
 
-/// Reads and writes of all devices, in the order they were done: whose, and how many blocks.
+/// Reads and writes of all devices in order: the device, and the number of blocks.
 type Log = Arc<Mutex<Vec<(u8, u64)>>>;
 
-/// A disk in memory whose reads and writes are written down; while the log is held, the core stands
+/// A disk in memory that logs its reads and writes; while the test holds the log, the core stands
 /// still.
 #[derive(Debug)]
 struct Watched {
@@ -52,10 +52,10 @@ fn reads(raw: &mut Raw, lun: u8, blocks: u16, count: usize) {
 
 const NOISY: u8 = 0;
 const QUIET: u8 = 1;
-/// Small reads that the quiet session asks for.
+/// Number of small reads that the quiet session requests.
 const SMALL_READS: usize = 121;
 
-/// VERIFY (16) without data of the longest transfer there may be, 8 MiB.
+/// Sends VERIFY (16) without data of the longest possible transfer, 8 MiB.
 fn verifies(raw: &mut Raw, count: usize) {
     let mut cdb = [0; 16];
     (cdb[0], cdb[12]) = (0x8f, 0x40);
@@ -65,7 +65,7 @@ fn verifies(raw: &mut Raw, count: usize) {
     }
 }
 
-/// EXTENDED COPY of 8 MiB from the first half of the disk to the second.
+/// Sends EXTENDED COPY of 8 MiB from the first half of the disk to the second.
 fn copies(raw: &mut Raw, count: usize) {
     let segment =
         Segment { from: 0, to: 0, blocks: 16_384, source_lba: 0, destination_lba: 1 << 16 };
@@ -78,10 +78,11 @@ fn copies(raw: &mut Raw, count: usize) {
     }
 }
 
-/// Whose turns there were and how many reads and writes of the disk in each, while two connections
-/// ask for as much as `ask` does (`commands` of them) and one for little, all on one core.
+/// Returns the turns of all connections, with the number of disk reads and writes in each. Two
+/// connections send as many requests as `ask` does (`commands` of them) and one sends few, all on
+/// one core.
 ///
-/// The core is stopped until all have asked, so that no clock decides.
+/// The core is stopped until all requests are sent, so that the result does not depend on time.
 fn turns(commands: usize, ask: impl Fn(&mut Raw)) -> Vec<(u8, usize)> {
     let log = Log::default();
     let luns = [NOISY, QUIET].map(|who| {
@@ -129,14 +130,14 @@ fn turns(commands: usize, ask: impl Fn(&mut Raw)) -> Vec<(u8, usize)> {
     log.chunk_by(|a, b| a.0 == b.0).map(|turn| (turn[0].0, turn.len())).collect()
 }
 
-/// What is moved and not sent is moved in so many pieces for each mebibyte.
+/// Number of pieces per mebibyte of data that is moved but not sent.
 const PIECES: usize = (1 << 20) / lunar_net::MOVED_PIECE_BYTES;
 
-/// Small reads in a turn of the quiet session, at least: the time is looked at no sooner.
+/// Minimum number of small reads in a turn of the quiet session: the time is checked no sooner.
 const SMALL_READS_OF_TURN: usize = 8;
 
-/// No turn of the noisy ones before the last small read was longer than `in_turn` reads, and all
-/// together had no more than so many for each turn of the quiet one.
+/// Asserts that no turn of the noisy sessions before the last small read was longer than `in_turn`
+/// reads, and that all together had at most that many for each turn of the quiet one.
 fn were_bounded(turns: &[(u8, usize)], in_turn: usize) {
     let in_all = in_turn * SMALL_READS.div_ceil(SMALL_READS_OF_TURN);
     let last = turns.iter().rposition(|(who, _)| *who == QUIET).unwrap();
@@ -147,9 +148,9 @@ fn were_bounded(turns: &[(u8, usize)], in_turn: usize) {
     assert!(before <= in_all, "{before} large reads before the last small one: {turns:?}");
 }
 
-/// Goal: of two connections that ask for as much as they may and one that asks for little, all on
-/// one core, each turn of the large ones is bounded: between two turns of the small one at most two
-/// mebibytes (a mebibyte in a turn, two turns running) are read for each.
+/// Goal: with two connections that request as much as they may and one that requests little, all on
+/// one core, each turn of the large ones is bounded: between two turns of the small one, at most
+/// two mebibytes (a mebibyte per turn, two turns running) are read for each large one.
 #[test]
 fn a_noisy_session_leaves_turns_to_a_quiet_one() {
     const LARGE: u16 = 2048;
@@ -158,9 +159,9 @@ fn a_noisy_session_leaves_turns_to_a_quiet_one() {
     were_bounded(&turns, 4);
 }
 
-/// Goal: data that is only compared counts in a turn as data that is sent. Named by: VERIFY of 8
+/// Goal: data that is only compared counts in a turn like data that is sent. Named by: VERIFY of 8
 /// MiB counted as one PDU, and 64 of them were done in one turn: one initiator with 64 sessions
-/// left another one, at another target, half a request a second.
+/// left another one, at another target, half a request per second.
 #[test]
 fn who_verifies_leaves_turns_to_a_quiet_one() {
     let turns = turns(20, |raw| verifies(raw, 20));
@@ -168,12 +169,13 @@ fn who_verifies_leaves_turns_to_a_quiet_one() {
         turns.iter().map(|(_, reads)| reads).sum::<usize>(),
         SMALL_READS + 2 * 20 * 8 * PIECES
     );
-    // A mebibyte for what comes and one for what goes on, three times before others have a turn.
+    // The turn has a mebibyte for new requests and one for continued ones, three times before other
+    // connections have a turn.
     were_bounded(&turns, 12 * PIECES);
 }
 
-/// Fault: what third-party copies read and wrote did not count, and each of them moved 2 MiB in
-/// each turn of its connection: eight left a well-behaved initiator a sixteenth of its rate.
+/// Fault: reads and writes of third-party copies did not count, and each copy moved 2 MiB in each
+/// turn of its connection: eight copies left a well-behaved initiator a sixteenth of its rate.
 #[test]
 fn who_copies_leaves_turns_to_a_quiet_one() {
     const COPIES: usize = 6;

@@ -1,5 +1,5 @@
-//! A disk that hangs: its commands can be aborted in every way there is, its neighbours go on, and
-//! what hung never shows after somebody has seen that it had not come.
+//! Tests of a disk that hangs: its commands can be aborted in every way, other units go on, and a
+//! hung write never takes effect after an initiator has read the blocks without it.
 
 use crate::common::*;
 use lunar_block::{BlockDevice, Effect, Fault, FaultDevice, MemoryDevice, Operation};
@@ -8,10 +8,10 @@ use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Nothing comes for so long: it waits.
+/// Time without a reply after which a command counts as waiting.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// A second disk as LUN 1, which never fails.
+/// Starts a server with a second disk as LUN 1, which never fails.
 fn with_neighbour() -> Rig {
     Rig::with(|options| {
         let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
@@ -21,7 +21,7 @@ fn with_neighbour() -> Rig {
     })
 }
 
-/// The next write hangs; it has begun.
+/// Sends a write that hangs, and waits until it has begun.
 fn hang_a_write(rig: &Rig, raw: &mut Raw, lba: u32, byte: u8) -> u32 {
     rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
     let hanging = rig.device.hanging();
@@ -30,7 +30,7 @@ fn hang_a_write(rig: &Rig, raw: &mut Raw, lba: u32, byte: u8) -> u32 {
     tag
 }
 
-/// A read of one block of LUN 1 works.
+/// Asserts that a read of one block of LUN 1 works.
 fn neighbour_works(raw: &mut Raw) {
     loop {
         let mut pdu = raw.command(0xc1, &ten(0x28, 0, 1), 512);
@@ -44,14 +44,14 @@ fn neighbour_works(raw: &mut Raw) {
     }
 }
 
-/// Blocks around the one that hangs are read and written.
+/// Reads and writes blocks next to the one that hangs.
 fn works_beside(raw: &mut Raw) {
     raw.write_blocks(8, &[3; 512]).unwrap();
     assert_eq!(raw.read_block(8).unwrap(), [3; 512]);
     assert_eq!(raw.read_block(1).unwrap(), [0; 512]);
 }
 
-/// The command of this tag is not answered; it is aborted.
+/// Asserts that the command of this tag gets no reply, and aborts it.
 fn waits_and_is_aborted(raw: &mut Raw, tag: u32) {
     assert_eq!(raw.answer(SILENCE).unwrap(), Answer::Silence);
     let abort = send_function(raw, ABORT_TASK, tag);
@@ -59,9 +59,9 @@ fn waits_and_is_aborted(raw: &mut Raw, tag: u32) {
     assert_eq!((answer.opcode(), answer.header[2]), (0x22, 0), "function complete");
 }
 
-/// Goal: a write that hangs can be aborted in each way: the answer comes while it hangs. After
-/// that, other blocks and other units work; who wants its blocks waits, may be aborted, and sees
-/// it done once the disk has come to itself.
+/// Goal: a write that hangs can be aborted in each way, with a reply while it hangs. After that,
+/// other blocks and other units work. Commands on its blocks wait, can be aborted, and see the
+/// write done once the disk works again.
 #[test]
 fn a_hanging_write_is_aborted_in_every_way() {
     let ways = [ABORT_TASK, ABORT_TASK_SET, CLEAR_TASK_SET, LOGICAL_UNIT_RESET, TARGET_WARM_RESET];
@@ -94,8 +94,8 @@ fn a_hanging_write_is_aborted_in_every_way() {
     }
 }
 
-/// Goal: sessions and connections end while a write of theirs hangs: logout, reinstatement, a lost
-/// connection, TARGET COLD RESET. The next login works at once.
+/// Goal: sessions and connections can end while one of their writes hangs: logout, reinstatement, a
+/// lost connection, TARGET COLD RESET. The next login works at once.
 #[test]
 fn sessions_end_while_a_write_hangs() {
     let rig = with_neighbour();
@@ -140,8 +140,8 @@ fn sessions_end_while_a_write_hangs() {
     rig.ends_well();
 }
 
-/// Goal: no later write is overwritten by an earlier one that was aborted.
-/// Method: the same block is written again after each abort, by another session.
+/// Goal: an aborted write never overwrites a later one. Method: another session writes the same
+/// block again after each abort.
 #[test]
 fn a_later_write_comes_last() {
     let rig = Rig::new();
@@ -210,7 +210,8 @@ fn every_change_can_be_aborted() {
     rig.ends_well();
 }
 
-/// Goal: a sync that hangs is let go of, with its session; what needs none goes on.
+/// Goal: a sync that hangs can be aborted, and its session can end; commands that need no sync go
+/// on.
 #[test]
 fn a_hanging_sync_is_aborted() {
     let rig = with_neighbour();
@@ -229,7 +230,7 @@ fn a_hanging_sync_is_aborted() {
     rig.ends_well();
 }
 
-/// Goal: while many aborted writes hang, more get BUSY: each holds its data.
+/// Goal: while many aborted writes hang, further ones get BUSY, because each holds its data.
 #[test]
 fn aborted_writes_that_hang_are_few() {
     let rig = Rig::new();
@@ -254,8 +255,8 @@ fn aborted_writes_that_hang_are_few() {
 }
 
 /// Fault: a reset aborted the tasks of one session after the other, and waited 300 ms for each that
-/// hung: one initiator with many sessions kept it waiting as long as it liked.
-/// Method: one after the other these would take longer than an answer is waited for.
+/// hung: one initiator with many sessions could delay it without limit. Method: one after the other
+/// these aborts would take longer than the test waits for a reply.
 #[test]
 fn a_reset_aborts_all_sessions_at_once() {
     const SESSIONS: u32 = 40;
@@ -274,7 +275,7 @@ fn a_reset_aborts_all_sessions_at_once() {
     rig.ends_well();
 }
 
-/// PERSISTENT RESERVE OUT, exclusive access.
+/// Sends PERSISTENT RESERVE OUT, exclusive access.
 fn reserve_out(raw: &mut Raw, lun: u8, action: u8, keys: [u64; 2]) {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
     list.resize(24, 0);
@@ -290,8 +291,8 @@ fn reserve_out(raw: &mut Raw, lun: u8, action: u8, keys: [u64; 2]) {
     }
 }
 
-/// Goal: who fences another one off by PREEMPT AND ABORT gets his answer though a write of that
-/// one hangs, and what he writes then stays.
+/// Goal: an initiator that fences another one off by PREEMPT AND ABORT gets its reply although a
+/// write of the other one hangs, and its own later writes stay.
 #[test]
 fn fenced_off_while_a_write_hangs() {
     let rig = Rig::new();
@@ -312,8 +313,7 @@ fn fenced_off_while_a_write_hangs() {
 }
 
 /// Fault: PREEMPT AND ABORT aborted the tasks of one session after the other, and all other changes
-/// of the reservations waited until it was through.
-/// Method: as with [`a_reset_aborts_all_sessions_at_once`].
+/// of the reservations waited for its end. Method: as with [`a_reset_aborts_all_sessions_at_once`].
 #[test]
 fn fencing_aborts_all_sessions_at_once() {
     const SESSIONS: u32 = 40;
@@ -333,7 +333,8 @@ fn fencing_aborts_all_sessions_at_once() {
     rig.ends_well();
 }
 
-/// Goal: the same where the one fenced off writes by a copy, which is a task of another unit.
+/// Goal: fencing works in the same way if the other initiator writes by a copy, which is a task of
+/// another unit.
 #[test]
 fn fenced_off_while_a_copy_hangs() {
     let second = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 1);
@@ -372,8 +373,8 @@ fn fenced_off_while_a_copy_hangs() {
     rig.ends_well();
 }
 
-/// Goal: a disk that hangs does not keep the server from serving something else: it is taken away,
-/// and that its last sync has not ended is told.
+/// Goal: a disk that hangs does not keep the server from changing its catalogue: the disk is
+/// removed, and its unfinished last sync is reported.
 #[test]
 fn a_disk_whose_last_sync_hangs_is_taken_away() {
     let rig = with_neighbour();
@@ -391,7 +392,7 @@ fn a_disk_whose_last_sync_hangs_is_taken_away() {
     rig.ends_well();
 }
 
-/// Goal: a disk keeps its size while a write to the blocks that would go hangs.
+/// Goal: a disk keeps its size while a write to the blocks beyond the new size hangs.
 #[test]
 fn a_disk_does_not_shrink_below_a_write_that_hangs() {
     let rig = Rig::new();

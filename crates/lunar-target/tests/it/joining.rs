@@ -1,4 +1,5 @@
-//! Sessions and connections that take the place of others, also many at once; and who is let in.
+//! Tests of sessions and connections that replace others, also concurrently, and of access to
+//! targets.
 
 use crate::common::*;
 use lunar_block::{Effect, Fault, Operation};
@@ -6,8 +7,8 @@ use lunar_iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
 use lunar_testkit::raw::{Answer, Raw, opcode};
 use std::time::{Duration, Instant};
 
-/// Goal: TARGET COLD RESET ends every session of the target, also those of other initiators, once
-/// its response is sent. RFC 7143 §11.5.1.
+/// Goal: TARGET COLD RESET ends every session of the target, including those of other initiators,
+/// once its response is sent. RFC 7143 §11.5.1.
 #[test]
 fn a_cold_reset_ends_every_session() {
     let rig = Rig::new();
@@ -28,7 +29,7 @@ fn a_cold_reset_ends_every_session() {
     rig.ends_well();
 }
 
-/// How many of these connections are still open once it is quiet.
+/// Returns the number of these connections that are still open once no more PDUs arrive.
 fn still_open(connections: &mut [Raw]) -> usize {
     let is_open = |raw: &mut Raw| loop {
         match raw.answer(Duration::from_millis(300)).unwrap() {
@@ -40,7 +41,7 @@ fn still_open(connections: &mut [Raw]) -> usize {
     connections.iter_mut().map(is_open).filter(|open| *open).count()
 }
 
-/// The same once there are no more than `most`, or too many for too long.
+/// Repeats [`still_open`] until at most `most` are open, or a minute has passed.
 fn left_open(connections: &mut [Raw], most: usize) -> usize {
     let until = Instant::now() + MINUTE;
     while still_open(connections) > most && Instant::now() < until {}
@@ -48,7 +49,7 @@ fn left_open(connections: &mut [Raw], most: usize) -> usize {
 }
 
 /// Goal: session reinstatement, RFC 7143 §6.3.5: the old session ends first, with all its tasks,
-/// and what is new is new: a TSIH of its own, never 0.
+/// and the new one has its own TSIH, never 0.
 #[test]
 fn a_session_takes_the_place_of_another() {
     let rig = Rig::new();
@@ -71,8 +72,8 @@ fn a_session_takes_the_place_of_another() {
     rig.ends_well();
 }
 
-/// Goal: an unnamed discovery session takes the place of one with the same initiator, ISID and
-/// address, RFC 7143 §7.4.2.1; others are left alone.
+/// Goal: an unnamed discovery session replaces one with the same initiator, ISID and address, RFC
+/// 7143 §7.4.2.1; other sessions stay.
 #[test]
 fn a_discovery_session_takes_the_place_of_another() {
     let rig = Rig::with(|options| options.portals.push(options.portals[0].clone()));
@@ -103,7 +104,7 @@ fn a_discovery_session_takes_the_place_of_another() {
     rig.ends_well();
 }
 
-/// Goal: many logins at once that are the same session leave one session, the last.
+/// Goal: many concurrent logins of the same session leave one session, the last.
 #[test]
 fn one_session_of_a_name_at_a_time() {
     let rig = Rig::new();
@@ -124,8 +125,8 @@ fn one_session_of_a_name_at_a_time() {
     rig.ends_well();
 }
 
-/// Goal: connection reinstatement, RFC 7143 §6.3.4: the old connection closes, the session goes on,
-/// also if it was the only one.
+/// Goal: connection reinstatement, RFC 7143 §6.3.4: the old connection closes, and the session goes
+/// on, even if it was the only connection.
 #[test]
 fn a_connection_takes_the_place_of_another() {
     let rig = Rig::new();
@@ -140,7 +141,7 @@ fn a_connection_takes_the_place_of_another() {
     second.cmd_sn = first.cmd_sn;
     assert_eq!(join(&mut second, 1, tsih, 1), (0, tsih));
     first.wait_until_closed(PATIENCE).unwrap();
-    // RFC 7143 §11.14.5: the read that ended with its connection is told, once.
+    // RFC 7143 §11.14.5: the read that ended with its connection is reported once.
     let ready = second.command(0x80, &[0; 6], 0);
     second.send(&ready).unwrap();
     let sense = answer_to(&mut second, ready.u32_at(16)).data;
@@ -163,7 +164,7 @@ fn a_connection_takes_the_place_of_another() {
     rig.ends_well();
 }
 
-/// Goal: logins at once with the same CID, and more than MaxConnections: never more than allowed.
+/// Goal: concurrent logins with the same CID, and more than MaxConnections, never exceed the limit.
 #[test]
 fn connections_that_join_at_once() {
     let rig = Rig::new();
@@ -195,9 +196,9 @@ fn log_in_again(rig: &Rig) -> u16 {
     join(&mut raw, 1, 0, 0).0
 }
 
-/// Goal: waiting costs no time of the CPU. Method: a session that has taken the place of one whose
-/// write hangs; a peer that does not read; a peer that has closed its half while its write hangs;
-/// all at once, for two seconds.
+/// Goal: waiting takes no CPU time. Method: a session that has replaced one whose write hangs; a
+/// peer that does not read; a peer that has closed its half while its write hangs; all at once, for
+/// two seconds.
 #[test]
 fn waiting_is_idle() {
     let rig = Rig::with(|options| options.limits.data_in_bytes = 1 << 20);
@@ -228,8 +229,8 @@ fn waiting_is_idle() {
     rig.ends_well();
 }
 
-/// Goal: who has no credential of a target is not told that it exists, neither by discovery nor at
-/// login.
+/// Goal: an initiator without a credential for a target does not learn that the target exists,
+/// neither by discovery nor at login.
 #[test]
 fn no_credential_no_target() {
     let rig = Rig::with(|options| {

@@ -1,5 +1,5 @@
-//! A command is judged again when its data has come: a reservation, a write protection that came
-//! between its header and its data counts. Decision 087.
+//! Tests that a command is checked again when its data has arrived: a reservation or write
+//! protection that came between its header and its data counts. Decision 087.
 
 use crate::common::*;
 use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, MemoryDevice, Operation};
@@ -34,7 +34,7 @@ fn reserve_out(raw: &mut Raw, action: u8, keys: [u64; 2]) {
     assert_eq!(outcome(raw, pdu.u32_at(16)), (0, 0), "PERSISTENT RESERVE OUT {action}");
 }
 
-/// Both may write; the second one holds the reservation.
+/// Logs in and registers two sessions that may both write; the second one holds the reservation.
 fn registered(rig: &Rig) -> (Raw, Raw) {
     let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
     reserve_out(&mut one, REGISTER, [0, 1]);
@@ -43,7 +43,7 @@ fn registered(rig: &Rig) -> (Raw, Raw) {
     (one, two)
 }
 
-/// Status and additional sense code.
+/// Returns the status and the additional sense code.
 #[track_caller]
 fn outcome(raw: &mut Raw, tag: u32) -> (u8, u16) {
     let pdu = answer_to(raw, tag);
@@ -58,7 +58,7 @@ fn ready(raw: &mut Raw) -> (u8, u16) {
     outcome(raw, pdu.u32_at(16))
 }
 
-/// Sends a command without its data; the R2T that asks for it.
+/// Sends a command without its data; returns the R2T that requests the data.
 #[track_caller]
 fn withhold(raw: &mut Raw, command: &Pdu) -> Pdu {
     raw.send(command).unwrap();
@@ -82,10 +82,10 @@ fn sixteen(operation: u8, blocks: u8) -> Vec<u8> {
     cdb
 }
 
-/// Goal: what a PREEMPT has shut out writes nothing, though its command came before and only its
-/// data after; it ends with RESERVATION CONFLICT. The unit attention waits for the next command.
-/// Method: every command that sends data and is kept out by a reservation, on a disk that makes
-/// commands wait and on one that has everything at hand.
+/// Goal: a command of an initiator that a PREEMPT has shut out writes nothing if its header arrived
+/// before and its data after; it ends with RESERVATION CONFLICT. The unit attention waits for the
+/// next command. Method: every command that sends data and is excluded by a reservation, on a disk
+/// that makes commands wait and on one that never waits.
 #[test]
 fn a_preempt_before_the_data_counts() {
     let waits = Rig::new();
@@ -135,8 +135,7 @@ fn preempt_before_the_data(rig: &Rig) {
 }
 
 /// Goal: a write that waits for its blocks has not begun: a PREEMPT that is answered meanwhile
-/// keeps it out.
-/// Method: the holder's COMPARE AND WRITE of the block hangs in the disk.
+/// excludes it. Method: the holder's COMPARE AND WRITE of the block hangs in the disk.
 #[test]
 fn a_preempt_before_the_blocks_are_free_counts() {
     let rig = Rig::new();
@@ -159,8 +158,8 @@ fn a_preempt_before_the_blocks_are_free_counts() {
     rig.ends_well();
 }
 
-/// Goal: a write that waits for room begins anew with each try: a PREEMPT that is answered
-/// meanwhile keeps it out, however long ago the first try was.
+/// Goal: a write that waits for room begins again with each try: a PREEMPT that is answered
+/// meanwhile excludes it, however long ago the first try was.
 #[test]
 fn a_preempt_while_a_write_waits_for_room_counts() {
     let disk = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 1);
@@ -187,8 +186,8 @@ fn a_preempt_while_a_write_waits_for_room_counts() {
     rig.ends_well();
 }
 
-/// Goal: PREEMPT without ABORT leaves alone what has begun: SPC-4 §5.12.1 has a command that is
-/// enabled not be ended by a later reservation. It does not wait for it either.
+/// Goal: PREEMPT without ABORT neither ends nor awaits commands that have begun: according to SPC-4
+/// §5.12.1 a later reservation does not end an enabled command.
 #[test]
 fn what_has_begun_is_finished() {
     let rig = Rig::new();
@@ -208,7 +207,7 @@ fn what_has_begun_is_finished() {
     rig.ends_well();
 }
 
-/// Goal: likewise a write protection that another initiator has set.
+/// Goal: a write protection set by another initiator before the data arrives counts, too.
 #[test]
 fn a_write_protection_before_the_data_counts() {
     let rig = Rig::new();

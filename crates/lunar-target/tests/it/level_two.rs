@@ -1,4 +1,4 @@
-//! Protocol level 2 (RFC 7144) and TaskReporting=FastAbort (RFC 7143 §4.2.3.4) over TCP.
+//! Tests of protocol level 2 (RFC 7144) and TaskReporting=FastAbort (RFC 7143 §4.2.3.4) over TCP.
 
 use crate::common::*;
 use lunar_block::{Effect, Fault, Operation};
@@ -20,7 +20,7 @@ const LEVEL_2: &str = "iSCSIProtocolLevel=2\0";
 const FAST: &str = "TaskReporting=FastAbort,ResponseFence,RFC3720\0MaxConnections=4\0\
                     InitialR2T=Yes\0ImmediateData=No\0";
 
-/// A connection of initiator `number` with these keys; of the session `tsih` unless that is 0.
+/// Connects as initiator `number` with these keys, to the session `tsih` unless that is 0.
 fn connect(rig: &Rig, number: u32, keys: &str, tsih: u16, cid: u16) -> (Raw, u16) {
     let mut raw = Raw::connect(&rig.address).unwrap();
     let keys = if tsih == 0 { keys } else { "" };
@@ -36,14 +36,14 @@ fn connect(rig: &Rig, number: u32, keys: &str, tsih: u16, cid: u16) -> (Raw, u16
     (raw, u16::from_be_bytes([answer.header[14], answer.header[15]]))
 }
 
-/// A session with these keys, without its first unit attention.
+/// Starts a session with these keys and takes its first unit attention.
 fn session(rig: &Rig, number: u32, keys: &str) -> Raw {
     let (mut raw, _) = connect(rig, number, keys, 0, 0);
     assert_eq!(attention(&mut raw), Some(0x2900));
     raw
 }
 
-/// The additional sense code that TEST UNIT READY brings, if it does not end well.
+/// Returns the additional sense code of a TEST UNIT READY that fails.
 fn attention(raw: &mut Raw) -> Option<u16> {
     let pdu = raw.command(0x80, &[0; 6], 0);
     raw.send(&pdu).unwrap();
@@ -55,7 +55,7 @@ fn attention(raw: &mut Raw) -> Option<u16> {
     }
 }
 
-/// Sends an immediate function for LUN 0; what it answers, with its additional information.
+/// Sends an immediate function for LUN 0; returns its response and additional information.
 fn ask(raw: &mut Raw, function: u8, referenced: u32) -> (u8, [u8; 3]) {
     let tag = send_function(raw, function, referenced);
     response(&answer_to(raw, tag))
@@ -74,9 +74,9 @@ fn version_descriptor(raw: &mut Raw) -> [u8; 2] {
     [answer.data[64], answer.data[65]]
 }
 
-/// Goal: the level is what both sides have, and shows in the iSCSI version descriptor, 0960h plus
-/// the level; an initiator that does not offer the key, as libiscsi, has level 1 and none of the
-/// functions of level 2. RFC 7144 §4.2, §7.1.1.
+/// Goal: the level is the one that both sides support, and shows in the iSCSI version descriptor as
+/// 0960h plus the level. An initiator that does not offer the key, such as libiscsi, has level 1
+/// and none of the functions of level 2. RFC 7144 §4.2, §7.1.1.
 #[test]
 fn the_level_is_negotiated() {
     let rig = Rig::new();
@@ -107,8 +107,8 @@ fn the_level_is_negotiated() {
     rig.ends_well();
 }
 
-/// Goal: QUERY TASK and QUERY TASK SET tell a command that runs from one that does not, of this
-/// session, on this unit. RFC 7144 §6.4.2.
+/// Goal: QUERY TASK and QUERY TASK SET distinguish running commands from others, for this session
+/// and this unit. RFC 7144 §6.4.2.
 #[test]
 fn what_runs_is_told() {
     let rig = Rig::new();
@@ -140,8 +140,8 @@ fn what_runs_is_told() {
     rig.ends_well();
 }
 
-/// Goal: QUERY ASYNCHRONOUS EVENT tells the waiting unit attention and leaves it; it is of this
-/// nexus alone. SAM-5 §7.
+/// Goal: QUERY ASYNCHRONOUS EVENT reports the pending unit attention of this nexus only, and leaves
+/// it pending. SAM-5 §7.
 #[test]
 fn what_waits_is_told() {
     let rig = Rig::new();
@@ -158,9 +158,9 @@ fn what_waits_is_told() {
     rig.ends_well();
 }
 
-/// Goal: I_T NEXUS RESET aborts this nexus's tasks and ends its session, gives RESERVE (6) back,
-/// keeps persistent registrations, tells the initiator when it is back, and leaves another nexus
-/// alone. RFC 7144 §6.3, SAM-5 §6.3.4.
+/// Goal: I_T NEXUS RESET aborts this nexus's tasks and ends its session, releases RESERVE (6),
+/// keeps persistent registrations, is reported to the initiator after its next login, and does not
+/// affect another nexus. RFC 7144 §6.3, SAM-5 §6.3.4.
 #[test]
 fn a_nexus_is_reset_alone() {
     let rig = Rig::new();
@@ -188,7 +188,8 @@ fn a_nexus_is_reset_alone() {
     rig.ends_well();
 }
 
-/// Sends a WRITE (10) of one block without its data; waits for its R2T: both.
+/// Sends a WRITE (10) of one block without its data and waits for its R2T; returns the tag and the
+/// R2T.
 fn write_asked(raw: &mut Raw, lba: u32) -> (u32, Pdu) {
     let pdu = raw.command(0xa0, &ten(0x2a, lba, 1), 512);
     raw.send(&pdu).unwrap();
@@ -203,13 +204,13 @@ fn data_out(r2t: &Pdu, byte: u8) -> Pdu {
         .with_data(vec![byte; 512])
 }
 
-/// Waits for Asynchronous Message 5, sends `late` all the same, then acknowledges the message as
-/// RFC 7143 §11.9.1 asks.
+/// Waits for Asynchronous Message 5, still sends `late`, then acknowledges the message as RFC 7143
+/// §11.9.1 requires.
 fn acknowledge_end(raw: &mut Raw, late: &Pdu) {
     let message = loop {
         match raw.answer(PATIENCE).unwrap() {
             Answer::Pdu(pdu) if pdu.opcode() == 0x32 => break pdu,
-            // A ping: whatever is acknowledged by it is acknowledged below as well.
+            // A ping: the acknowledgement below covers it as well.
             Answer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => {}
             other => panic!("{other:02x?}"),
         }
@@ -226,10 +227,10 @@ fn acknowledge_end(raw: &mut Raw, late: &Pdu) {
     raw.send(&nop).unwrap();
 }
 
-/// Goal: with FastAbort, writes that were asked for their data are aborted at once, on every
-/// connection; the other one is told, and data that is still sent for them changes nothing.
-/// Method: without it the target would wait three seconds for the data, every time; with it, only
-/// a busy machine takes as long.
+/// Goal: with FastAbort, writes that wait for requested data are aborted at once, on every
+/// connection. The other connection is informed, and late data changes nothing. Method: without
+/// FastAbort the target would wait three seconds for the data, every time; with it, only a busy
+/// machine takes that long.
 #[test]
 fn outstanding_writes_are_aborted_fast() {
     let until = Instant::now() + MINUTE;
@@ -238,7 +239,7 @@ fn outstanding_writes_are_aborted_fast() {
     }
 }
 
-/// How long ABORT TASK SET takes.
+/// Returns the time that ABORT TASK SET takes.
 fn abort_outstanding_writes() -> Duration {
     let rig = Rig::new();
     let (mut one, tsih) = connect(&rig, 1, FAST, 0, 0);
@@ -252,7 +253,7 @@ fn abort_outstanding_writes() -> Duration {
     let began = Instant::now();
     let function = send_function(&mut one, ABORT_TASK_SET, u32::MAX);
     acknowledge_end(&mut two, &data_out(&r2t, 7));
-    // The answer waits for this connection's acknowledgement, too.
+    // The response also waits for this connection's acknowledgement.
     assert_eq!(response(&answer_to(&mut one, function)), (COMPLETE, [0; 3]));
     let took = began.elapsed();
     let nop = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
@@ -271,7 +272,7 @@ fn abort_outstanding_writes() -> Duration {
 }
 
 /// Goal: another session's reset ends a FastAbort session's write by a message, then by a unit
-/// attention; a session without FastAbort sees the unit attention alone. RFC 7143 §4.2.3.5.
+/// attention; a session without FastAbort gets the unit attention only. RFC 7143 §4.2.3.5.
 #[test]
 fn third_parties_are_told_as_they_negotiated() {
     let rig = Rig::new();
@@ -294,7 +295,7 @@ fn third_parties_are_told_as_they_negotiated() {
     rig.ends_well();
 }
 
-/// Goal: what there is no room for is told when to come again, at level 2 alone. RFC 7144 §5.2.1.
+/// Goal: TASK SET FULL reports a retry delay, at level 2 only. RFC 7144 §5.2.1.
 #[test]
 fn task_set_full_says_when() {
     let rig = Rig::with(|options| {
@@ -316,7 +317,7 @@ fn task_set_full_says_when() {
     rig.ends_well();
 }
 
-/// Goal: REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS names the functions that work and no others, at
+/// Goal: REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS names exactly the functions that work, at
 /// either level. SPC-4 §6.36.
 #[test]
 fn what_is_named_is_what_works() {
@@ -346,8 +347,8 @@ fn what_is_named_is_what_works() {
     rig.ends_well();
 }
 
-/// Goal: a unit attention on one connection waits until what was sent on the other is acknowledged.
-/// RFC 7143 §4.2.2.3.4 a).
+/// Goal: a unit attention on one connection waits until earlier PDUs on the other one are
+/// acknowledged. RFC 7143 §4.2.2.3.4 a).
 #[test]
 fn a_unit_attention_does_not_overtake() {
     let rig = Rig::new();

@@ -1,14 +1,14 @@
-//! Commands that wait, hang, or are aborted, on a disk that fails on demand: everything ends, and
-//! nothing is left.
+//! Tests of commands that wait, hang, or are aborted, on a disk with injected faults: all commands
+//! end, and nothing is left behind.
 
 use crate::common::*;
 use lunar_block::{Effect, Fault, Operation};
 use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
 use std::time::Duration;
 
-/// Goal: reads that had to wait for room are answered, however slow the disk is.
-/// Method: room for one read at a time, and a peer that takes nothing for a while: each read begins
-/// for no other reason than that the one before was sent.
+/// Goal: reads that had to wait for room are answered, however slow the disk is. Method: room for
+/// one read at a time, and a peer that takes nothing for a while: each read can begin only because
+/// the previous one was sent.
 #[test]
 fn reads_that_waited_for_room_are_answered() {
     let rig = Rig::with(|options| options.limits.data_in_bytes = 1);
@@ -28,7 +28,7 @@ fn reads_that_waited_for_room_are_answered() {
     rig.ends_well();
 }
 
-/// Goal: a read that hangs in the disk can be aborted, and so can its session be ended.
+/// Goal: a read that hangs in the disk can be aborted, and its session can be ended.
 #[test]
 fn a_hanging_read_is_aborted() {
     let rig = Rig::new();
@@ -50,8 +50,8 @@ fn a_hanging_read_is_aborted() {
     rig.ends_well();
 }
 
-/// Goal: a command that waits behind a hanging one is aborted before it has any effect.
-/// Method: a write that waits for a COMPARE AND WRITE of the same block.
+/// Goal: a command that waits behind a hanging one is aborted before it has any effect. Method: a
+/// write that waits for a COMPARE AND WRITE of the same block.
 #[test]
 fn a_write_aborted_before_its_turn_has_no_effect() {
     let rig = Rig::new();
@@ -73,7 +73,7 @@ fn a_write_aborted_before_its_turn_has_no_effect() {
     rig.ends_well();
 }
 
-/// Goal: an ORDERED command waits for those before it; aborted, it does not.
+/// Goal: an ORDERED command waits for earlier commands, and stops waiting when it is aborted.
 #[test]
 fn an_ordered_command_is_aborted_before_its_turn() {
     let rig = Rig::new();
@@ -92,7 +92,7 @@ fn an_ordered_command_is_aborted_before_its_turn() {
     rig.ends_well();
 }
 
-/// PERSISTENT RESERVE OUT; its list comes as immediate data or, with `ask`, when it is asked for.
+/// Sends PERSISTENT RESERVE OUT; its list is immediate data or, with `ask`, sent after an R2T.
 fn reserve_out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2], ask: bool) -> u32 {
     let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
     let pdu = raw.command(0xa1, &cdb, 24);
@@ -107,10 +107,9 @@ fn reserve_list(keys: [u64; 2]) -> Vec<u8> {
     list
 }
 
-/// Goal: PREEMPT AND ABORT does not wait for a command that waits for it, and its victim does not
-/// wait for it.
-/// Method: while the parameter list is on its way, an ORDERED command of the victim is answered,
-/// and one of the same session as the PREEMPT AND ABORT waits behind it.
+/// Goal: PREEMPT AND ABORT does not wait for a command that is queued behind it, and does not delay
+/// its victim. Method: while the parameter list is on its way, an ORDERED command of the victim is
+/// answered, and one of the session of the PREEMPT AND ABORT waits behind it.
 #[test]
 fn preempt_and_abort_and_those_behind_it() {
     let rig = Rig::new();
@@ -142,7 +141,7 @@ fn preempt_and_abort_and_those_behind_it() {
     rig.ends_well();
 }
 
-/// Goal: many syncs that were answered at once (IMMED) cost no more than one or two.
+/// Goal: many syncs with early replies (IMMED) cost no more than one or two syncs.
 #[test]
 fn immediate_syncs_are_not_piled_up() {
     let rig = Rig::new();
@@ -162,8 +161,8 @@ fn immediate_syncs_are_not_piled_up() {
     rig.ends_well();
 }
 
-/// Goal: a session cut anywhere leaves nothing: data asked for, reads waiting for room, a payload
-/// half sent, commands in the disk.
+/// Goal: a session that is cut at any point leaves nothing behind: requested data, reads that wait
+/// for room, a payload half sent, commands in the disk.
 #[test]
 fn cut_anywhere_nothing_is_left() {
     let rig = Rig::with(|options| options.limits.data_in_bytes = 4096);
@@ -191,8 +190,8 @@ fn cut_anywhere_nothing_is_left() {
     rig.ends_well();
 }
 
-/// Goal: two sessions that reset the unit at the same time, with commands of both under way, both
-/// get their answers.
+/// Goal: two sessions that reset the unit at the same time, with commands of both in progress, both
+/// get their responses.
 #[test]
 fn two_resets_at_once() {
     let rig = Rig::new();
@@ -216,13 +215,14 @@ fn two_resets_at_once() {
     rig.ends_well();
 }
 
-/// Goal: a slow peer that takes what it asked for is not taken for dead: while it reads, no answer
-/// to a ping can be expected of it in time.
+/// Goal: a slow peer that takes the data it requested counts as alive: while it reads, it cannot
+/// answer a ping in time.
 #[test]
 fn a_slow_reader_is_alive() {
     let rig = Rig::with(|options| {
         options.limits.ping_after_seconds = 1;
-        // On a busy machine the last answer, which the socket holds whole, is read this long.
+        // On a busy machine the last reply, which the socket holds as a whole, takes this long to
+        // read.
         options.limits.ping_timeout_seconds = 8;
     });
     let mut raw = rig.log_in(1);
@@ -236,8 +236,8 @@ fn a_slow_reader_is_alive() {
     rig.ends_well();
 }
 
-/// Goal: requests whose answers are longer than they are do not make the server hold them all.
-/// Method: a peer that sends SendTargets on and on and reads nothing; many targets.
+/// Goal: requests with replies longer than themselves do not make the server hold all replies.
+/// Method: a peer that sends SendTargets continuously and reads nothing; many targets.
 #[test]
 fn long_answers_are_not_piled_up() {
     let rig = Rig::with(|options| {
@@ -277,8 +277,8 @@ fn resident_bytes() -> u64 {
     pages.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Goal: a write that is longer than all the room there is for data-out runs when it is alone, and
-/// is told to come again when it is not.
+/// Goal: a write that is longer than the whole room for data-out runs when it is alone, and gets
+/// TASK SET FULL when it is not.
 #[test]
 fn one_write_always_has_room() {
     let rig = Rig::with(|options| options.limits.data_out_bytes = 1024);
@@ -323,9 +323,9 @@ fn a_hanging_disk_does_not_hold_the_end() {
     }
 }
 
-/// Goal: nothing that one initiator wrote shows in what another is told: buffers are used again.
-/// Method: the pool is filled with a mark; then every kind of data-in is asked for, with long
-/// allocation lengths, and blocks that nobody has written are read.
+/// Goal: although buffers are reused, no data that one initiator wrote appears in replies to
+/// another. Method: the pool is filled with a mark; then every kind of data-in is requested, with
+/// long allocation lengths, and unwritten blocks are read.
 #[test]
 fn buffers_used_again_show_nothing() {
     const MARK: u8 = 0xa5;

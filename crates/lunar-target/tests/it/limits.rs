@@ -1,7 +1,7 @@
-//! Limits over TCP: what is over its share waits, and keeps nobody else waiting.
+//! Tests of rate limits over TCP: commands beyond their share wait, and delay no other commands.
 //!
-//! A large VERIFY puts a limit into debt for most of a minute; what has to wait is then known
-//! without a clock, and goes on at once when the limit is lifted.
+//! A large VERIFY puts a limit into debt for most of a minute, so commands that must wait are known
+//! without a clock, and continue at once when the limit is removed.
 
 use crate::common::copy::{Segment, copy_cdb, cscd, list};
 use crate::common::*;
@@ -17,7 +17,7 @@ const SIMPLE: u8 = 1;
 const ORDERED: u8 = 2;
 const HEAD_OF_QUEUE: u8 = 3;
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
-/// Long enough for an answer that is not held back, short enough to wait for one that is.
+/// Time without a reply: long enough for a reply that is not delayed, short enough to wait for.
 const SILENCE: Duration = Duration::from_millis(100);
 
 fn lowest() -> Limit {
@@ -29,7 +29,7 @@ fn of(number: u32, limit: Limit) -> Vec<InitiatorLimit> {
     vec![InitiatorLimit { initiator, limit }]
 }
 
-/// A target with two units.
+/// Starts a target with two units.
 fn two_units() -> (Rig, [Arc<LogicalUnit>; 2]) {
     let units = [1, 2].map(|number| {
         let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
@@ -40,7 +40,7 @@ fn two_units() -> (Rig, [Arc<LogicalUnit>; 2]) {
     (Rig::with(|options| options.targets[0].luns = luns.into()), units)
 }
 
-/// A session that has heard the first unit attention of both units.
+/// Logs in and takes the first unit attention of both units.
 fn log_in(rig: &Rig, number: u32) -> Raw {
     let mut raw = rig.log_in(number);
     raw.lun[1] = 1;
@@ -63,7 +63,7 @@ fn read(raw: &mut Raw, lun: u8, blocks: u16) -> u32 {
 }
 
 /// Puts the limits of LUN 0 into debt for fifty seconds, longer than any test here takes: VERIFY of
-/// all the unit is paid for like a read, and sends nothing.
+/// the whole unit is charged like a read, and sends nothing.
 fn indebt(raw: &mut Raw) {
     let mut verify = [0; 16];
     verify[0] = 0x8f;
@@ -72,7 +72,7 @@ fn indebt(raw: &mut Raw) {
     assert_eq!(ends(raw, 1), [tag]);
 }
 
-/// The tags of the next commands that end, all of them well.
+/// Returns the tags of the next commands that end, which must all succeed.
 #[track_caller]
 fn ends(raw: &mut Raw, count: usize) -> Vec<u32> {
     let mut tags = Vec::new();
@@ -90,7 +90,7 @@ fn ends(raw: &mut Raw, count: usize) -> Vec<u32> {
     tags
 }
 
-/// A SCSI Response, or the last Data-In with its status.
+/// Returns true for a SCSI Response, or the last Data-In with its status.
 fn is_end(opcode: u8, flags: u8) -> bool {
     opcode == 0x21 || (opcode == 0x25 && flags & 1 != 0)
 }
@@ -100,8 +100,8 @@ fn is_silent(raw: &mut Raw) {
     assert_eq!(raw.answer(SILENCE).unwrap(), Answer::Silence);
 }
 
-/// Goal: a command over the limit of its LUN waits; other LUNs of the session, other commands, and
-/// nothing else do; lifting the limit lets it go at once.
+/// Goal: only commands beyond the limit of their LUN wait; other LUNs of the session and other
+/// commands do not. Removing the limit releases the waiting command at once.
 #[test]
 fn a_limited_lun_waits_alone() {
     let (rig, [limited, _]) = two_units();
@@ -125,8 +125,7 @@ fn a_limited_lun_waits_alone() {
     rig.ends_well();
 }
 
-/// Goal: SAM-5 §8 holds among the commands of a session at a unit, those that wait and those that
-/// need not.
+/// Goal: the order of SAM-5 §8 holds among all commands of a session at a unit, waiting or not.
 #[test]
 fn order_is_kept_while_waiting() {
     let (rig, [limited, _]) = two_units();
@@ -145,8 +144,8 @@ fn order_is_kept_while_waiting() {
     rig.ends_well();
 }
 
-/// Goal: an initiator's limit, at a unit or at the target, holds for all its sessions and for
-/// nobody else, whose ORDERED commands do not wait for those that wait.
+/// Goal: an initiator's limit, at a unit or at the target, applies to all its sessions and to no
+/// other initiator; ORDERED commands of other initiators do not wait for delayed ones.
 #[test]
 fn an_initiator_waits_alone() {
     for at_target in [false, true] {
@@ -195,7 +194,7 @@ fn an_initiator_waits_alone() {
     }
 }
 
-/// Goal: what waits can be aborted, goes with its connection, and leaves nothing behind.
+/// Goal: a waiting command can be aborted, ends with its connection, and leaves nothing behind.
 #[test]
 fn what_waits_can_be_aborted() {
     let (rig, [limited, _]) = two_units();
@@ -217,15 +216,15 @@ fn what_waits_can_be_aborted() {
     drop(other);
     limited.set_limit(Limit::NONE);
     is_silent(&mut raw);
-    let _ = raw.execute(&TEST_UNIT_READY, 0).unwrap(); // tells of the reset
+    let _ = raw.execute(&TEST_UNIT_READY, 0).unwrap(); // reports the reset
     assert_eq!(raw.read_block(0).unwrap(), [0; 512], "the write was never begun");
     assert!(![first, second, third].contains(&raw.new_tag()));
     log_out(raw);
     rig.ends_well();
 }
 
-/// Goal: writes that wait leave half of a connection's buffers, and some of the command window, to
-/// other units; those beyond get TASK SET FULL.
+/// Goal: waiting writes leave half of a connection's buffers, and part of the command window, to
+/// other units; further writes get TASK SET FULL.
 #[test]
 fn what_waits_leaves_room_for_others() {
     let (rig, [limited, _]) = {
@@ -234,7 +233,7 @@ fn what_waits_leaves_room_for_others() {
         let luns = [0, 1].map(|id| LunOptions::new(id, Arc::clone(&units[usize::from(id)])));
         let rig = Rig::with(|options| {
             options.targets[0].luns = luns.into();
-            // What four buffers of a page are charged, twice.
+            // Twice the charge of four buffers of a page.
             options.limits.data_out_bytes = 2 * 4 * BufferPool::charged_bytes(4096);
             options.limits.window_commands = 32;
         });
@@ -261,14 +260,14 @@ fn what_waits_leaves_room_for_others() {
     rig.ends_well();
 }
 
-/// Goal: WRITE SAME of much more than any transfer is paid for piece by piece, keeps no other LUN
-/// waiting, and can be aborted in between.
+/// Goal: WRITE SAME of much more than any transfer is charged piece by piece, delays no other LUN,
+/// and can be aborted in between.
 #[test]
 fn long_commands_are_paid_for_while_they_run() {
     let (rig, [limited, _]) = two_units();
     let mut raw = log_in(&rig, 1);
     limited.set_limit(lowest());
-    // 32 MiB take 26 seconds; nothing has been paid before.
+    // 32 MiB take 26 seconds; nothing was charged before.
     let pdu = raw.command(0xa1, &ten(0x41, 0, 65_535), 512);
     raw.send(&pdu.clone().with_data(vec![7; 512])).unwrap();
     is_silent(&mut raw);
@@ -287,8 +286,8 @@ fn long_commands_are_paid_for_while_they_run() {
     rig.ends_well();
 }
 
-/// Goal: an initiator whose copy or WRITE SAME waits for its limit keeps nobody else waiting, also
-/// not one with an ORDERED command, nor those that come after that; and goes on.
+/// Goal: an initiator whose copy or WRITE SAME waits for its limit delays no other initiator, not
+/// even one with an ORDERED command or commands behind it; the copy or WRITE SAME continues.
 #[test]
 fn who_pays_holds_up_nobody() {
     let (rig, [limited, _]) = two_units();
@@ -321,7 +320,7 @@ fn who_pays_holds_up_nobody() {
     rig.ends_well();
 }
 
-/// Goal: a rate is kept, and used; the bounds are wide, for the machine may be busy.
+/// Goal: a rate is kept and used; the bounds are wide because the machine may be busy.
 #[test]
 fn a_rate_is_kept_and_used() {
     let (rig, [limited, _]) = two_units();

@@ -1,4 +1,4 @@
-//! What connections may cost that are not logged in, or have proven nothing: places and memory.
+//! Tests of the places and memory that connections may take before they log in or prove their name.
 
 use crate::common::*;
 use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Connections from one address that never log in, renewed without end.
+/// Connections from one address that never log in and are renewed without end.
 struct Flood {
     stop: Arc<AtomicBool>,
     opened: Arc<AtomicUsize>,
@@ -18,7 +18,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// Keeps so many open, and opens more.
+    /// Keeps `open` connections open, and opens more.
     fn start(source: &str, to: &str, open: usize) -> Self {
         let (stop, opened): (Arc<AtomicBool>, Arc<AtomicUsize>) = Default::default();
         let (source, to) = (address(source), to.parse().unwrap());
@@ -27,7 +27,7 @@ impl Flood {
             block_on(async {
                 let mut held = VecDeque::new();
                 while !stopped.load(Relaxed) {
-                    // One that comes too fast may be refused by the system.
+                    // A connection that comes too fast may be refused by the system.
                     held.extend(connect(source, to).await);
                     held.drain(..held.len().saturating_sub(open));
                     count.fetch_add(1, Relaxed);
@@ -61,7 +61,7 @@ async fn connect(source: SocketAddr, to: SocketAddr) -> Option<TcpStream> {
     socket.connect(to).await.ok()
 }
 
-/// A connection from this address that takes in few answers which it does not read.
+/// Connects from this address with a small receive buffer, so that few unread replies fit.
 fn connect_small(source: &str, to: &str) -> Raw {
     let (source, to): (_, SocketAddr) = (address(source), to.parse().unwrap());
     let tcp = block_on(async {
@@ -74,7 +74,7 @@ fn connect_small(source: &str, to: &str) -> Raw {
     Raw::over(tcp).unwrap()
 }
 
-/// Logs in under the initiator name of that number and uses the disk.
+/// Logs in under the initiator name of this number and uses the disk.
 fn use_disk(mut raw: Raw, number: u32) -> Raw {
     assert_eq!(join(&mut raw, number, 0, 0).0, 0);
     raw.execute(&[0; 6], 0).unwrap();
@@ -82,15 +82,15 @@ fn use_disk(mut raw: Raw, number: u32) -> Raw {
     raw
 }
 
-/// Goal: connections from one address that never log in and are renewed without end keep nobody
-/// out: not another address, not one of IPv6, not a session of the same address that comes back;
-/// and they end no session. Named by: 16,384 idle connections locked everyone out.
+/// Goal: connections from one address that never log in and are renewed without end keep out no
+/// other address, no IPv6 address, and no returning session of the same address; and they end no
+/// session. Named by: 16,384 idle connections locked out all initiators.
 #[test]
 fn idle_connections_of_one_address_keep_nobody_out() {
     let rig = Rig::with(|options| {
         options.portals.push(lunar_target::Portal::new("[::1]:0".parse().unwrap()));
         options.limits.connections = 256;
-        // None goes because its time is over.
+        // No connection ends because its time is over.
         options.limits.login_seconds = 3600;
     });
     assert_eq!(rig.server().connections_max(), 256);
@@ -105,8 +105,8 @@ fn idle_connections_of_one_address_keep_nobody_out() {
         flood.until_opened(20);
         same.read_block(0).unwrap();
     }
-    // Its own share is all that the flood can take from others of its address: some login of theirs
-    // is through before its place is taken.
+    // The flood can take only its own share from others of its address: some login of another
+    // session succeeds before its place is taken.
     let again = (0..1000).find_map(|_| {
         let mut raw = connect_from("127.0.0.2", &rig.address);
         let text =
@@ -123,8 +123,8 @@ fn idle_connections_of_one_address_keep_nobody_out() {
     rig.ends_well();
 }
 
-/// Goal: with idle connections from more addresses than there are places for, each new login still
-/// gets in: the room is that of the ones that wait longest.
+/// Goal: with idle connections from more addresses than there are places, each new login still gets
+/// in: it takes the place of the connection that has waited longest.
 #[test]
 fn idle_connections_of_many_addresses_make_room() {
     let rig = Rig::with(|options| {
@@ -141,7 +141,7 @@ fn idle_connections_of_many_addresses_make_room() {
     rig.ends_well();
 }
 
-/// Goal: a discovery session without proof makes room as a login does, and nothing is left of it.
+/// Goal: a discovery session without proof makes room like a login does, and leaves nothing behind.
 #[test]
 fn discovery_makes_room() {
     let rig = Rig::with(|options| {
@@ -167,8 +167,8 @@ fn discovery_makes_room() {
     rig.ends_well();
 }
 
-/// Goal: who logs in and out, or is refused, and does not close its side holds no more places than
-/// its address has.
+/// Goal: an initiator that logs in and out, or is refused, and does not close its side holds no
+/// more places than its address has.
 #[test]
 fn what_is_over_holds_no_place() {
     let rig = Rig::with(|options| {
@@ -188,16 +188,15 @@ fn what_is_over_holds_no_place() {
             raw
         })
         .collect();
-    // Told before the answer was sent.
+    // A place is released before the Logout Response is sent.
     assert!(rig.server().connections() <= 4, "{}", rig.server().connections());
     drop(over);
     rig.ends_well();
 }
 
-/// Goal: discovery sessions whose answers are never read hold little.
-/// Named by: 300 of them held 7 to 8 MiB each.
-/// Method: 300 sessions that take in next to nothing each ask forty times for a long list. Once
-/// all have answers that wait, other sessions on both cores are answered a hundred times.
+/// Goal: discovery sessions whose replies are never read hold little memory. Named by: 300 of them
+/// held 7 to 8 MiB each. Method: 300 sessions with small receive buffers each request a long list
+/// forty times. Once all have waiting replies, other sessions on both cores get a hundred replies.
 #[test]
 fn answers_that_are_not_read_hold_little() {
     const SESSIONS: usize = 300;
@@ -249,8 +248,8 @@ fn answers_that_are_not_read_hold_little() {
     rig.ends_well();
 }
 
-/// Goal: a list that is longer than a response arrives whole, and whole again after what is served
-/// has changed in between: what is there all the time is listed once.
+/// Goal: a list that is longer than a response arrives whole, and whole again after the catalogue
+/// has changed in between: targets that exist all the time are listed once.
 #[test]
 fn a_list_that_changes_is_consistent() {
     let name = |number: usize| format!("iqn.2026-11.org.lunarsan.test:listed-{number:04}");

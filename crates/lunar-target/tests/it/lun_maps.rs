@@ -1,4 +1,4 @@
-//! Who sees which LUN: what a caller may not use it does not see, whatever it asks.
+//! Tests of LUN maps: an initiator sees no LUN that it may not use, whatever it sends.
 
 use crate::common::*;
 use lunar_block::MemoryDevice;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 const ALICE: u32 = 1;
 const BOB: u32 = 2;
-/// On no list.
+/// An initiator on no list.
 const EVE: u32 = 3;
 
 fn name(number: u32) -> String {
@@ -16,7 +16,7 @@ fn name(number: u32) -> String {
 }
 
 fn only(numbers: &[u32]) -> Access {
-    // Lists are read by people: their case means nothing.
+    // Lists are written by people, so case does not matter.
     let initiators = numbers.iter().map(|number| name(*number).to_uppercase()).collect();
     Access { initiators, ..Access::default() }
 }
@@ -25,7 +25,7 @@ fn from(network: &str) -> Access {
     Access { networks: vec![Network::parse(network).unwrap()], ..Access::default() }
 }
 
-/// A unit of its own, known by its UUID and its size in MiB.
+/// Returns a new unit, recognized by its UUID and its size in MiB.
 fn numbered_unit(number: u8) -> Arc<LogicalUnit> {
     let memory = MemoryDevice::new(u64::from(number) << 20, 512, 4096).unwrap();
     let uuid = uuid::Uuid::from_u128(u128::from(number));
@@ -40,7 +40,7 @@ fn rig_of(luns: Vec<LunOptions>) -> Rig {
     Rig::with(|options| options.targets[0].luns = luns)
 }
 
-/// REPORT LUNS (those without a well-known number) as this initiator is answered.
+/// Returns the LUNs that REPORT LUNS shows to this initiator, without well-known numbers.
 fn luns_of(raw: &mut Raw) -> Vec<u8> {
     let cdb = [0xa0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0];
     let (status, data) = raw.execute(&cdb, 1024).unwrap();
@@ -50,7 +50,7 @@ fn luns_of(raw: &mut Raw) -> Vec<u8> {
     list.chunks(8).map(|lun| lun[1]).collect()
 }
 
-/// The standard INQUIRY data of a LUN.
+/// Returns the standard INQUIRY data of a LUN.
 fn inquiry(raw: &mut Raw, lun: u8) -> Vec<u8> {
     raw.lun[1] = lun;
     let (status, data) = raw.execute(&[0x12, 0, 0, 0, 96, 0], 96).unwrap();
@@ -59,7 +59,7 @@ fn inquiry(raw: &mut Raw, lun: u8) -> Vec<u8> {
     data
 }
 
-/// READ CAPACITY (10) in MiB; `None`: LUN NOT SUPPORTED.
+/// Returns the READ CAPACITY (10) in MiB; `None` for LUN NOT SUPPORTED.
 fn size(raw: &mut Raw, lun: u8) -> Option<u32> {
     raw.lun[1] = lun;
     let command = raw.command(0xc0, &ten(0x25, 0, 0), 8);
@@ -81,7 +81,8 @@ fn size(raw: &mut Raw, lun: u8) -> Option<u32> {
     Some((last + 1) / 2048)
 }
 
-/// Goal: one number stands for another disk for another initiator, and each sees its own alone.
+/// Goal: one number stands for different disks for different initiators, and each sees only its
+/// own.
 #[test]
 fn initiators_have_maps_of_their_own() {
     let [shared, alices, bobs] = [1, 2, 3].map(numbered_unit);
@@ -97,7 +98,7 @@ fn initiators_have_maps_of_their_own() {
     let sizes = |raw: &mut Raw| [0, 1, 2, 9].map(|lun| size(raw, lun));
     assert_eq!(sizes(&mut alice), [Some(1), Some(2), Some(3), None]);
     assert_eq!(sizes(&mut bob), [Some(1), Some(3), None, Some(2)]);
-    // SPC-4 §6.6.2: qualifier 011b, type 1Fh, for a LUN that cannot be one.
+    // SPC-4 §6.6.2: qualifier 011b, type 1Fh, for a LUN that is not supported.
     assert_eq!(inquiry(&mut alice, 9)[0], 0x7f);
     assert_eq!(inquiry(&mut bob, 2)[0], 0x7f);
     assert_eq!(inquiry(&mut bob, 1)[0], 0);
@@ -105,8 +106,8 @@ fn initiators_have_maps_of_their_own() {
     rig.ends_well();
 }
 
-/// Goal: task management reaches no unit that is not seen. Method: bob's LUN 5 is nobody's else;
-/// alice resets LUN 5, and bob's command on it goes on.
+/// Goal: task management affects no unit that the initiator does not see. Method: LUN 5 is visible
+/// to bob only; alice resets LUN 5, and bob's command on it goes on.
 #[test]
 fn task_management_stays_within_the_map() {
     let rig = Rig::with(|options| {
@@ -140,8 +141,8 @@ fn task_management_stays_within_the_map() {
     rig.ends_well();
 }
 
-/// Goal: a reset of the target goes as far as the map: it ends no session that uses a unit that the
-/// initiator that asks does not see, but hits what both see there.
+/// Goal: a reset of the target is limited to the map: it ends no session that uses a unit that the
+/// requesting initiator does not see, but affects units that both see.
 #[test]
 fn a_target_reset_stays_within_the_map() {
     let [bobs, alices] = [2, 3].map(numbered_unit);
@@ -169,7 +170,7 @@ fn a_target_reset_stays_within_the_map() {
     for raw in [&mut alice, &mut eve] {
         raw.wait_until_closed(PATIENCE).unwrap();
     }
-    // SAM-5 §5.14: of the shared unit he is told, of his own there is nothing to tell.
+    // SAM-5 §5.14: bob is informed about the shared unit only.
     for (lun, sense) in [(1, None), (0, Some((6, 0x29)))] {
         let command = bob.command(0x80, &[0; 6], 0).put(9, &[lun]);
         bob.send(&command).unwrap();
@@ -181,7 +182,7 @@ fn a_target_reset_stays_within_the_map() {
     rig.ends_well();
 }
 
-/// Goal: a LUN without number 0 beside it is found: REPORT LUNS goes to LUN 0 all the same.
+/// Goal: a LUN without a visible LUN 0 is found: REPORT LUNS to LUN 0 works all the same.
 #[test]
 fn lun_0_answers_though_it_is_not_seen() {
     let [first, second] = [1, 2].map(numbered_unit);
@@ -194,8 +195,8 @@ fn lun_0_answers_though_it_is_not_seen() {
     rig.ends_well();
 }
 
-/// Goal: a target that has no LUN for an initiator is not there for it (decision 050): not in
-/// discovery, not by its name, and the answer is that for a name that nobody has.
+/// Goal: a target without LUNs for an initiator does not exist for it (decision 050): neither in
+/// discovery nor by its name, and the reply is the same as for an unknown name.
 #[test]
 fn a_target_without_luns_for_us_is_not_there() {
     let rig = rig_of(vec![lun(0, &numbered_unit(1), only(&[ALICE]))]);
@@ -208,8 +209,8 @@ fn a_target_without_luns_for_us_is_not_there() {
     rig.ends_well();
 }
 
-/// Goal: networks count for targets and LUNs; both kinds must match where both are given.
-/// Method: two addresses of this host, two names.
+/// Goal: networks count for targets and LUNs; if both names and networks are given, both must
+/// match. Method: two addresses of this host, two names.
 #[test]
 fn names_and_networks_must_both_match() {
     let [home, away, named] = [1, 2, 3].map(numbered_unit);
@@ -234,8 +235,8 @@ fn names_and_networks_must_both_match() {
     rig.ends_well();
 }
 
-/// Goal: IPv4 is IPv4 also where it reaches a socket for both families: lists match, discovery
-/// shows the address as it was reached, and failures are counted for it.
+/// Goal: IPv4 counts as IPv4 even on a socket for both families: lists match, discovery shows the
+/// address that was used, and failures are counted for it.
 #[test]
 fn ipv4_on_a_socket_of_both_families() {
     let [home, away] = [1, 2].map(numbered_unit);
@@ -262,7 +263,7 @@ fn ipv4_on_a_socket_of_both_families() {
 }
 
 /// Goal: names are compared in their normal form (RFC 3722: lower case, compatible characters
-/// folded): on lists, for targets, and for who takes whose place.
+/// folded), on lists, for targets, and in session reinstatement.
 #[test]
 fn names_are_compared_in_normal_form() {
     let rig = rig_of(vec![lun(0, &numbered_unit(1), only(&[ALICE]))]);
@@ -294,7 +295,7 @@ fn names_are_compared_in_normal_form() {
     rig.ends_well();
 }
 
-/// Goal: a connection from an address that is shown less does not join a session that sees more.
+/// Goal: a connection from an address that sees fewer LUNs does not join a session that sees more.
 #[test]
 fn a_session_is_joined_from_where_it_sees_the_same() {
     let [all, home] = [1, 2].map(numbered_unit);
@@ -311,7 +312,7 @@ fn a_session_is_joined_from_where_it_sees_the_same() {
     rig.ends_well();
 }
 
-/// Goal: options under which somebody could see two LUNs of one number are refused.
+/// Goal: options that would show two LUNs of the same number to an initiator are refused.
 #[test]
 fn one_number_is_one_lun_for_everybody() {
     let refused = |access: Access, one: Access, other: Access| {

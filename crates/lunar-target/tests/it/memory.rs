@@ -1,4 +1,4 @@
-//! Memory that initiators cause: counted as it is held, shared out when it is scarce, given back.
+//! Tests of memory that initiators cause: counted while held, shared out when scarce, and released.
 
 use crate::common::*;
 use lunar_block::{BufferPool, Effect, Fault, MemoryBudget, MemoryKind, MemoryUsage, Operation};
@@ -27,8 +27,8 @@ fn used(rig: &Rig, kind: MemoryKind) -> usize {
     usage(rig).by_kind[kind as usize]
 }
 
-/// READ (16) of `blocks` from the start of the disk, of which the initiator expects `expected`
-/// bytes.
+/// Sends READ (16) of `blocks` from the start of the disk, of which the initiator expects
+/// `expected` bytes.
 fn send_long_read(raw: &mut Raw, blocks: u32, expected: u32) -> u32 {
     let mut cdb = [0; 16];
     cdb[0] = 0x88;
@@ -38,14 +38,14 @@ fn send_long_read(raw: &mut Raw, blocks: u32, expected: u32) -> u32 {
     pdu.u32_at(16)
 }
 
-/// WRITE (10) of `blocks`, whose data is to be asked for.
+/// Sends WRITE (10) of `blocks`, whose data is requested by R2T.
 fn send_solicited_write(raw: &mut Raw, blocks: u16) -> u32 {
     let pdu = raw.command(0xa1, &ten(0x2a, 0, blocks), u32::from(blocks) * 512);
     raw.send(&pdu).unwrap();
     pdu.u32_at(16)
 }
 
-/// An initiator at another address than all others.
+/// Logs in from an address that no other initiator uses.
 fn log_in_from(rig: &Rig, source: &str, number: u32) -> Raw {
     let mut raw = connect_from(source, &rig.address);
     assert_eq!(join(&mut raw, number, 0, 1).0, 0);
@@ -53,9 +53,9 @@ fn log_in_from(rig: &Rig, source: &str, number: u32) -> Raw {
     raw
 }
 
-/// Goal: of a READ no more is read than will be sent, and what an initiator does not take is
-/// counted as it is held. Named by: READ (16) of 8 MiB with an ExpectedDataTransferLength of 1,
-/// answers never taken: 77 kB sent took 7.7 GiB of memory, and the server with it.
+/// Goal: a READ reads no more than will be sent, and data that an initiator does not take counts
+/// while it is held. Named by: READ (16) of 8 MiB with an ExpectedDataTransferLength of 1 and
+/// replies never taken: 77 kB of requests took 7.7 GiB of memory, and brought down the server.
 #[test]
 fn a_read_holds_what_will_be_sent() {
     let rig = Rig::with(|options| with_budget(options, 64 * MIB));
@@ -76,8 +76,9 @@ fn a_read_holds_what_will_be_sent() {
     rig.ends_well();
 }
 
-/// Goal: an answer of another kind, cut to what is expected, does not keep all of it. Method: READ
-/// KEYS with a long allocation length, of which one byte is expected.
+/// Goal: a reply that is built in memory and cut to the expected length does not keep all of its
+/// data. Method: REPORT SUPPORTED OPERATION CODES with a long allocation length, of which one byte
+/// is expected.
 #[test]
 fn replies_are_counted_as_they_are_sent() {
     let rig = Rig::new();
@@ -99,9 +100,9 @@ fn replies_are_counted_as_they_are_sent() {
     rig.ends_well();
 }
 
-/// Goal: data-out counts from its arrival until its command has ended, also on a disk that hangs;
-/// further data is not asked for before. Named by: complete writes of 8 MiB at depth 128 held 705
-/// MiB, as data was uncounted when its command started.
+/// Goal: data-out counts from its arrival until its command has ended, even on a disk that hangs;
+/// further data is not requested before. Named by: complete writes of 8 MiB at depth 128 held 705
+/// MiB, because data was no longer counted when its command started.
 #[test]
 fn data_out_counts_until_its_command_has_ended() {
     let rig = Rig::with(|options| {
@@ -113,7 +114,7 @@ fn data_out_counts_until_its_command_has_ended() {
     let pieces = 64_u8;
     let tags: Vec<_> = (0..pieces).map(|_| send_solicited_write(&mut raw, 512)).collect();
     let (mut asked, mut answered) = (0, Vec::new());
-    // Whatever is asked for is sent at once; the rest ends when no memory was free in time.
+    // Requested data is sent at once; the other commands end when no memory was free in time.
     while asked + answered.len() < tags.len() {
         let Answer::Pdu(pdu) = raw.answer(6 * PATIENCE).unwrap() else { panic!("no answer") };
         match pdu.opcode() {
@@ -162,7 +163,7 @@ fn send_data_out(raw: &mut Raw, r2t: &lunar_testkit::raw::Pdu) {
     }
 }
 
-/// Goal: data that comes unasked and has no room is discarded, and its command gets TASK SET FULL.
+/// Goal: unsolicited data without room is discarded, and its command gets TASK SET FULL.
 #[test]
 fn unsolicited_data_without_room_is_refused() {
     let rig = Rig::with(|options| options.limits.data_out_bytes = 64 << 10);
@@ -179,8 +180,8 @@ fn unsolicited_data_without_room_is_refused() {
     rig.ends_well();
 }
 
-/// Goal: initiators at one address that take no answers hold their share of the memory and no more;
-/// one at another address reads and writes as if they were not there.
+/// Goal: initiators at one address that take no replies hold only their share of the memory; an
+/// initiator at another address reads and writes without hindrance.
 #[test]
 fn who_takes_no_answers_keeps_nobody_from_memory() {
     const LIMIT: usize = 32 * MIB;
@@ -204,7 +205,7 @@ fn who_takes_no_answers_keeps_nobody_from_memory() {
     }
     drop(greedy);
     rig.wait_for("all is given back", |rig| {
-        // But for what the other connection is.
+        // The session of the other connection remains.
         usage(rig).kinds().all(|(kind, bytes)| bytes == 0 || kind == MemoryKind::Session)
     });
     rig.wait_for("those are gone", |rig| used(rig, MemoryKind::Session) < 64 << 10);
@@ -212,7 +213,7 @@ fn who_takes_no_answers_keeps_nobody_from_memory() {
     rig.ends_well();
 }
 
-/// Sends NOP-Outs with data until the connection ends; their echoes are not read.
+/// Sends NOP-Outs with data until the connection ends, without reading their echoes.
 fn send_pings(mut tcp: TcpStream) -> std::thread::JoinHandle<()> {
     let ping = lunar_testkit::raw::Pdu::new(0x40, 0x80)
         .put_u32(16, 1)
@@ -222,8 +223,9 @@ fn send_pings(mut tcp: TcpStream) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || while tcp.write_all(&ping).is_ok() {})
 }
 
-/// Goal: connections that fill the memory of the process, their sockets included, and take nothing
-/// are dropped, those of the owner that holds most; an initiator elsewhere is served on.
+/// Goal: connections that exhaust the memory of the process, their sockets included, and take
+/// nothing are dropped, beginning with those of the owner that holds most; an initiator at another
+/// address is still served.
 #[test]
 fn connections_that_exhaust_memory_are_dropped() {
     const LIMIT: usize = 12 * MIB;
@@ -244,8 +246,8 @@ fn connections_that_exhaust_memory_are_dropped() {
     rig.ends_well();
 }
 
-/// Goal: a command that gets no memory in time ends BUSY, its connection lives on, and it is asked
-/// for its data once there is some.
+/// Goal: a command that gets no memory in time ends with BUSY. Its connection stays, and its data
+/// is requested once memory is free.
 #[test]
 fn a_command_without_memory_ends_busy() {
     let rig = Rig::with(|options| {

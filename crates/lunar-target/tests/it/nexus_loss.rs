@@ -1,4 +1,4 @@
-//! What an initiator is told that comes back after its session was lost.
+//! Tests of the unit attention that an initiator receives after its session was lost.
 
 use crate::common::{Rig, TARGET};
 use lunar_testkit::raw::Raw;
@@ -6,7 +6,7 @@ use lunar_testkit::raw::Raw;
 const POWER_ON: u16 = 0x2900;
 const NEXUS_LOSS: u16 = 0x2907;
 
-/// The additional sense code of the unit attention that the session begins with.
+/// Returns the additional sense code of the unit attention with which the session begins.
 fn told(raw: &mut Raw) -> u16 {
     let command = raw.command(0x80, &[0; 6], 0);
     raw.send(&command).unwrap();
@@ -15,16 +15,16 @@ fn told(raw: &mut Raw) -> u16 {
     u16::from_be_bytes([sense[2 + 12], sense[2 + 13]])
 }
 
-/// Goal: an initiator whose session was lost while the target lived is told just that: it would
-/// take an unflushed cache for lost if it were told of a power-on. Who logged out, or is new, is
-/// told of the power-on.
+/// Goal: an initiator whose session was lost while the target kept running receives I_T NEXUS LOSS
+/// OCCURRED, because it would take unflushed cached data for lost after a power-on. An initiator
+/// that has logged out, or is new, receives the power-on.
 #[test]
 fn a_lost_session_is_told_from_a_restart() {
     let rig = Rig::new();
     let log_in = || Raw::log_in_as(&rig.address, TARGET, 7).unwrap();
     let mut first = log_in();
     assert_eq!(told(&mut first), POWER_ON);
-    // The same initiator port: this session takes the place of the first.
+    // The same initiator port: this session replaces the first one.
     let mut second = log_in();
     assert_eq!(told(&mut second), NEXUS_LOSS);
     crate::common::log_out(second);

@@ -1,4 +1,4 @@
-//! Task management for units that are not there.
+//! Tests of task management for units that do not exist.
 
 use crate::common::*;
 use lunar_testkit::raw::{Pdu, Raw, opcode};
@@ -7,7 +7,8 @@ const ABORT_TASK_SET: u8 = 2;
 const LUN_DOES_NOT_EXIST: u8 = 2;
 const NO_SUCH_LUN: [u8; 2] = [0, 9];
 
-/// Sends a WRITE (10) for a unit that is not there and announces unsolicited data; its tag.
+/// Sends a WRITE (10) for a unit that does not exist and announces unsolicited data; returns its
+/// tag.
 fn write_nowhere(raw: &mut Raw) -> u32 {
     let mut write = raw.command(0x20, &ten(0x2a, 0, 1), 512);
     write.header[8..10].copy_from_slice(&NO_SUCH_LUN);
@@ -16,9 +17,9 @@ fn write_nowhere(raw: &mut Raw) -> u32 {
 }
 
 /// Goal: a function for a unit that does not exist aborts nothing: a write for it that still waits
-/// for its data is answered as any command for such a unit. RFC 7143 §11.6.1. Method: each of the
-/// functions overtakes the data of a write; the initiator, told that the unit does not exist, sends
-/// it and waits for the status.
+/// for its data is answered like any command for such a unit. RFC 7143 §11.6.1. Method: each
+/// function overtakes the data of a write. The initiator receives the response that the unit does
+/// not exist, then sends the data and waits for the status.
 #[test]
 fn functions_for_no_unit_abort_nothing() {
     let rig = Rig::new();

@@ -1,5 +1,5 @@
-//! Task sets: an initiator holds up nobody but itself, whatever it withholds or floods the unit
-//! with, and within a session CmdSN and attribute decide. SAM-5 §8, decision 087.
+//! Tests of task sets: an initiator delays only itself, whatever data it withholds or commands it
+//! sends, and within a session CmdSN and attribute determine the order. SAM-5 §8, decision 087.
 
 use crate::common::*;
 use lunar_block::{BlockRange, Effect, Fault, MemoryDevice, Operation};
@@ -14,19 +14,19 @@ const HEAD_OF_QUEUE: u8 = 3;
 const REGISTER: u8 = 0;
 const RESERVE: u8 = 1;
 const EXCLUSIVE_ACCESS: u8 = 3;
-/// PERSISTENT RESERVE OUT: REGISTER.
+/// The CDB of PERSISTENT RESERVE OUT, REGISTER.
 const REGISTER_CDB: [u8; 10] = [0x5f, REGISTER, 0, 0, 0, 0, 0, 0, 24, 0];
-/// Long enough for an answer that is not held back, short enough to wait for one that is.
+/// Time without a reply: long enough for a reply that is not delayed, short enough to wait for.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// READ (10) of one block with this attribute; returns its tag.
+/// Sends READ (10) of one block with this attribute; returns its tag.
 fn start_read(raw: &mut Raw, attribute: u8, lba: u32) -> u32 {
     let pdu = raw.command(0xc0 | attribute, &ten(0x28, lba, 1), 512);
     raw.send(&pdu).unwrap();
     pdu.u32_at(16)
 }
 
-/// A command whose data does not come: the target has asked for it.
+/// Sends a command without its data; returns the R2T that requests it.
 fn withhold(raw: &mut Raw, cdb: &[u8], bytes: u32) -> Pdu {
     let pdu = raw.command(0xa0 | SIMPLE, cdb, bytes);
     raw.send(&pdu).unwrap();
@@ -35,7 +35,7 @@ fn withhold(raw: &mut Raw, cdb: &[u8], bytes: u32) -> Pdu {
     r2t
 }
 
-/// Sends what an R2T asks for.
+/// Sends the data that an R2T requests.
 fn send_data(raw: &mut Raw, r2t: &Pdu, data: Vec<u8>) {
     let pdu = Pdu::new(opcode::DATA_OUT, 0x80)
         .put_u32(16, r2t.u32_at(16))
@@ -57,7 +57,7 @@ fn ends_good(raw: &mut Raw, tag: u32) {
     assert_eq!(answer.header[3], 0, "GOOD");
 }
 
-/// Reads of every attribute, and writes, are answered.
+/// Asserts that reads of every attribute, and writes, are answered.
 #[track_caller]
 fn is_served(raw: &mut Raw) {
     for lba in 0..4 {
@@ -79,9 +79,9 @@ fn reserve_out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2]) {
     ends_good(raw, pdu.u32_at(16));
 }
 
-/// Goal: a WRITE whose data never comes, and an ORDERED command behind it, hold up no other
-/// initiator; within the session the ORDERED one waits for the WRITE. Found: everybody waited until
-/// somebody reset the unit.
+/// Goal: a WRITE whose data never comes, and an ORDERED command behind it, delay no other
+/// initiator; within the session the ORDERED command waits for the WRITE. Found: all initiators
+/// waited until one of them reset the unit.
 #[test]
 fn a_withheld_write_holds_up_its_own_nexus_only() {
     let rig = Rig::new();
@@ -100,8 +100,9 @@ fn a_withheld_write_holds_up_its_own_nexus_only() {
     rig.ends_well();
 }
 
-/// Goal: a nexus that a reservation has shut out stalls none of those that are in. Found: a
-/// PERSISTENT RESERVE OUT whose 24 bytes never came did, which no reservation refuses.
+/// Goal: a nexus that is excluded by a reservation delays no nexus that the reservation admits.
+/// Found: a PERSISTENT RESERVE OUT, which no reservation refuses, did so if its 24 bytes never
+/// came.
 #[test]
 fn a_fenced_nexus_stalls_nobody() {
     let rig = Rig::new();
@@ -119,8 +120,8 @@ fn a_fenced_nexus_stalls_nobody() {
     rig.ends_well();
 }
 
-/// Goal: no flood of ORDERED and HEAD OF QUEUE commands holds up another initiator.
-/// Method: as many as fit the window, all at a block where the disk hangs.
+/// Goal: a flood of ORDERED and HEAD OF QUEUE commands delays no other initiator. Method: as many
+/// commands as fit the window, all for a block where the disk hangs.
 #[test]
 fn a_flood_of_attributes_holds_up_nobody_else() {
     let rig = Rig::new();
@@ -142,7 +143,7 @@ fn a_flood_of_attributes_holds_up_nobody_else() {
     rig.ends_well();
 }
 
-/// The tag of the next command that ends, which must end well.
+/// Returns the tag of the next command that ends, which must succeed.
 #[track_caller]
 fn next_end(raw: &mut Raw) -> u32 {
     loop {
@@ -155,7 +156,7 @@ fn next_end(raw: &mut Raw) -> u32 {
     }
 }
 
-/// A session of two connections.
+/// Starts a session of two connections.
 fn two_connections(rig: &Rig) -> (Raw, Raw) {
     let mut first = Raw::connect(&rig.address).unwrap();
     let (status, tsih) = join(&mut first, 1, 0, 0);
@@ -168,7 +169,7 @@ fn two_connections(rig: &Rig) -> (Raw, Raw) {
 }
 
 /// Goal: over two connections of a session an ORDERED command waits for the data of an earlier
-/// WRITE, and those that come after it wait for it.
+/// WRITE, and later commands wait for the ORDERED one.
 #[test]
 fn ordered_waits_for_data_of_another_connection() {
     let rig = Rig::new();
@@ -188,8 +189,8 @@ fn ordered_waits_for_data_of_another_connection() {
     rig.ends_well();
 }
 
-/// Goal: a unit has one task set in a session, under however many numbers it is seen, and keeps it
-/// when the session sees something else from then on.
+/// Goal: a unit has one task set in a session, under all its numbers, and keeps it when the map of
+/// the session changes.
 #[test]
 fn one_task_set_under_all_numbers() {
     let rig = Rig::with(|options| {
@@ -227,10 +228,9 @@ fn one_task_set_under_all_numbers() {
 }
 
 /// Goal: an ORDERED command overtakes no earlier one of its session, however late the connection of
-/// that one comes to it.
-/// Method: a WRITE comes over one connection and an ORDERED READ of its block over another, both
-/// ahead of their turn; the command that is still missing comes over the second one, which so
-/// learns at once that it is its turn, while the first one has to be woken.
+/// the earlier one delivers it. Method: a WRITE comes over one connection and an ORDERED READ of
+/// its block over another, both ahead of their turn. The missing command comes over the second
+/// connection, which can deliver at once, while the first one has to be woken.
 #[test]
 fn ordered_overtakes_nothing_that_is_delivered_elsewhere() {
     let rig = Rig::new();
@@ -253,9 +253,9 @@ fn ordered_overtakes_nothing_that_is_delivered_elsewhere() {
     rig.ends_well();
 }
 
-/// Goal: data that does not come in time costs the connection, and leaves the unit free for its own
-/// initiator: its commands are aborted, another session may begin at once. RFC 7143 §11.4.2.
-/// Method: each way to owe data, with an ORDERED command behind it that has to wait.
+/// Goal: data that does not arrive in time ends the connection and leaves the unit free for its own
+/// initiator: its commands are aborted, and another session may begin at once. RFC 7143 §11.4.2.
+/// Method: each kind of missing data, with an ORDERED command behind it that has to wait.
 #[test]
 fn data_that_does_not_come_ends_its_connection() {
     let rig = Rig::with(|options| options.limits.data_out_seconds = 1);
@@ -280,7 +280,7 @@ fn data_that_does_not_come_ends_its_connection() {
     rig.ends_well();
 }
 
-/// Owes 4096 bytes, and sends single ones until it is closed.
+/// Withholds 4096 bytes, and sends single ones until the connection is closed.
 #[track_caller]
 fn drip(raw: &mut Raw) {
     let r2t = withhold(raw, &ten(0x2a, 0, 8), 4096);

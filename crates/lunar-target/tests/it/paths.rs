@@ -1,4 +1,4 @@
-//! One unit through two target ports: their states, and reservations across them.
+//! Tests of one unit through two target ports: port states, and reservations across ports.
 
 use crate::common::*;
 use lunar_block::{BlockRange, Effect, Fault, Operation};
@@ -29,7 +29,8 @@ fn rig() -> Rig {
     })
 }
 
-/// Initiator 1 through both ports, then initiator 2; all have heard of the power-on.
+/// Logs in initiator 1 through both ports, then initiator 2, and takes the power-on unit
+/// attentions.
 fn sessions(rig: &Rig) -> [Raw; 4] {
     [(1, 0), (1, 1), (2, 0), (2, 1)].map(|(number, portal)| {
         let mut raw = Raw::log_in_as(&rig.addresses[portal], TARGET, number).unwrap();
@@ -38,7 +39,7 @@ fn sessions(rig: &Rig) -> [Raw; 4] {
     })
 }
 
-/// Status and additional sense code of the answer to a command, and its data-in.
+/// Returns the status and additional sense code of a command, and its data-in.
 fn outcome(raw: &mut Raw, tag: u32) -> ((u8, u16), Vec<u8>) {
     let mut data = Vec::new();
     loop {
@@ -50,7 +51,7 @@ fn outcome(raw: &mut Raw, tag: u32) -> ((u8, u16), Vec<u8>) {
             }
             return ((pdu.header[3], 0), data);
         }
-        // The sense has its length in front.
+        // The sense data follow their length.
         let code = pdu.data.get(14..16).map_or(0, |code| u16::from_be_bytes([code[0], code[1]]));
         return ((pdu.header[3], code), data);
     }
@@ -72,14 +73,14 @@ fn send(raw: &mut Raw, cdb: &[u8], list: Vec<u8>) -> (u8, u16) {
     outcome(raw, pdu.u32_at(16)).0
 }
 
-/// SET TARGET PORT GROUPS of one group.
+/// Sends SET TARGET PORT GROUPS for one group.
 fn set(raw: &mut Raw, state: u8, group: u16) -> (u8, u16) {
     let mut list = vec![0, 0, 0, 0, state, 0];
     list.extend_from_slice(&group.to_be_bytes());
     send(raw, &[0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0], list)
 }
 
-/// PERSISTENT RESERVE OUT.
+/// Sends PERSISTENT RESERVE OUT.
 fn reserve(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2], flags: u8) -> (u8, u16) {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
     list.extend_from_slice(&[0, 0, 0, 0, flags, 0, 0, 0]);
@@ -92,7 +93,7 @@ fn vital_page(raw: &mut Raw, code: u8) -> Vec<u8> {
     data[4..].to_vec()
 }
 
-/// Page 83h split at its first designator of a port: what names the unit, and the rest.
+/// Splits page 83h at its first designator of a port: designators of the unit, and the rest.
 fn unit_and_port(page: &[u8]) -> (&[u8], &[u8]) {
     let mut at = 0;
     while page[at + 1] & 0x30 == 0 {
@@ -101,8 +102,8 @@ fn unit_and_port(page: &[u8]) -> (&[u8], &[u8]) {
     page.split_at(at)
 }
 
-/// Goal: a multipath driver finds out that two paths lead to one unit, through which port each
-/// goes, and which ports there are.
+/// Goal: a multipath driver can find out that two paths lead to one unit, the port of each path,
+/// and the list of all ports.
 #[test]
 fn one_unit_by_two_ports() {
     let rig = rig();
@@ -132,8 +133,8 @@ fn one_unit_by_two_ports() {
     rig.ends_well();
 }
 
-/// Goal: what one session sets for a port holds for all that come through it, and every other
-/// session is told once, whatever port it came through.
+/// Goal: a state set by one session for a port applies to all sessions through that port, and every
+/// other session is informed once, through either port.
 #[test]
 fn a_port_is_put_into_standby_and_back() {
     let rig = rig();
@@ -160,7 +161,8 @@ fn a_port_is_put_into_standby_and_back() {
     rig.ends_well();
 }
 
-/// Goal: with ALL_TG_PT one path registers for both, another initiator for none.
+/// Goal: with ALL_TG_PT one path registers for both ports of its initiator, and for no other
+/// initiator.
 #[test]
 fn one_path_registers_for_both() {
     let rig = rig();
@@ -177,8 +179,8 @@ fn one_path_registers_for_both() {
     rig.ends_well();
 }
 
-/// Goal: PREEMPT AND ABORT ends what the other initiator has running through either port, tells
-/// it why, and shuts it out; its commands are not answered any more.
+/// Goal: PREEMPT AND ABORT ends the other initiator's running commands through either port, reports
+/// the reason to it, and excludes it; the aborted commands get no response.
 #[test]
 fn preempt_and_abort_reaches_every_path() {
     let rig = rig();
@@ -194,7 +196,8 @@ fn preempt_and_abort_reaches_every_path() {
     rig.device.heal();
     rig.device.release();
     assert_eq!(read(&mut all[0]), GOOD);
-    // Of the same initiator, yet another nexus: only its own holds the new reservation.
+    // The same initiator through the other port is another nexus: only the first one holds the new
+    // reservation.
     assert_eq!(read(&mut all[1]), (2, 0x2a04), "RESERVATIONS RELEASED");
     assert_eq!(read(&mut all[1]), CONFLICT);
     for (path, tag) in [2, 3].into_iter().zip(tags) {
@@ -210,10 +213,10 @@ fn preempt_and_abort_reaches_every_path() {
     rig.ends_well();
 }
 
-/// Goal: HEAD OF QUEUE is what page 86h says it is, within its nexus; another nexus of the same
-/// initiator, through the other port, is not held up. SAM-5 §8.
-/// Method: one such read hangs in the disk; SIMPLE ones behind it wait, another HEAD OF QUEUE does
-/// not, even when an ORDERED one waits.
+/// Goal: HEAD OF QUEUE works within its nexus as page 86h says; another nexus of the same
+/// initiator, through the other port, is not delayed. SAM-5 §8. Method: one such read hangs in the
+/// disk. SIMPLE commands behind it wait; another HEAD OF QUEUE does not, even when an ORDERED
+/// command waits.
 #[test]
 fn head_of_queue_goes_first() {
     let rig = rig();

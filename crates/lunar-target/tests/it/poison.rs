@@ -1,4 +1,4 @@
-//! After a failed sync nothing is written any more, by any command, until an operator says so.
+//! Tests that after a failed sync no command writes anything until an operator recovers the disk.
 
 use crate::common::*;
 use lunar_block::{Effect, ErrorKind, Fault, Operation};
@@ -17,15 +17,16 @@ fn write_back() -> Rig {
     })
 }
 
-/// What a command with this data-out is answered: its status, and what the sense says.
+/// Returns the status and sense codes of a command with this data-out.
 fn put(raw: &mut Raw, cdb: &[u8], data: &[u8]) -> (u8, (u8, u16)) {
     let outcome = raw.execute_with(cdb, data).unwrap();
     (outcome.status, outcome.sense_codes())
 }
 
-/// Goal: after a failed SYNCHRONIZE CACHE each command that writes or syncs fails, also one that
-/// is answered at once and fails later; reads go on. Nothing heals it but the operator, and he only
-/// if the disk can be synced. Then initiators are told that the medium may have changed.
+/// Goal: after a failed SYNCHRONIZE CACHE each command that writes or syncs fails, including one
+/// that is answered at once and fails later; reads continue. Only the operator can recover the
+/// disk, and only if it can be synced. Initiators are then informed that the medium may have
+/// changed.
 #[test]
 fn poisoned_until_it_is_recovered() {
     let rig = write_back();
@@ -34,7 +35,7 @@ fn poisoned_until_it_is_recovered() {
     let mut raw = rig.log_in(1);
     raw.write_blocks(0, &[1; 512]).unwrap();
     let failure = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush);
-    // Of the sync that is answered at once, a second one, and the first recovery.
+    // Fails the sync with the early reply, a second one, and the first recovery.
     rig.device.inject(failure.times(3));
     let (sync, fua) = (ten(0x35, 0, 0), [0x2a, 8, 0, 0, 0, 0, 0, 0, 1, 0]);
     let mut immediate = sync;
@@ -69,8 +70,8 @@ fn poisoned_until_it_is_recovered() {
     rig.ends_well();
 }
 
-/// Goal: a flush that was asked for before the sync failed is not answered with GOOD after the
-/// recovery: what it was to make durable may be lost. Method: it hangs until all that is over.
+/// Goal: a flush requested before the failed sync does not end with GOOD after the recovery,
+/// because its data may be lost. Method: the flush hangs until after the recovery.
 #[test]
 fn a_flush_from_before_the_recovery_fails() {
     let rig = write_back();
@@ -101,7 +102,7 @@ fn a_flush_from_before_the_recovery_fails() {
     rig.ends_well();
 }
 
-/// Goal: a server whose disk is poisoned says so when it ends.
+/// Goal: a server reports a poisoned disk when it stops.
 #[test]
 fn the_end_of_a_poisoned_disk_is_no_good_one() {
     let rig = write_back();

@@ -1,4 +1,4 @@
-//! Several portals, in portal groups: each group is one SCSI target port. RFC 7143 §4.4.1.
+//! Tests of several portals in portal groups: each group is one SCSI target port. RFC 7143 §4.4.1.
 
 use crate::common::*;
 use lunar_target::Portal;
@@ -18,7 +18,7 @@ fn rig() -> Rig {
     })
 }
 
-/// A new session at this portal; returns it with its TSIH.
+/// Starts a new session at this portal; returns it with its TSIH.
 fn session_at(rig: &Rig, portal: usize, number: u32) -> (Raw, u16) {
     let mut raw = Raw::connect(&rig.addresses[portal]).unwrap();
     let (status, tsih) = join(&mut raw, number, 0, 0);
@@ -26,14 +26,15 @@ fn session_at(rig: &Rig, portal: usize, number: u32) -> (Raw, u16) {
     (raw, tsih)
 }
 
-/// Device identification (VPD 83h) without its header of four bytes.
+/// Returns the device identification page (VPD 83h) without its header of four bytes.
 fn designators(raw: &mut Raw) -> Vec<u8> {
     let (status, data) = raw.execute(&[0x12, 1, 0x83, 1, 0, 0], 256).unwrap();
     assert_eq!(status, 0);
     data[4..].to_vec()
 }
 
-/// Those associated with the target port (01b) of this designator type. SPC-4 §7.8.5.
+/// Returns the designators of this type that are associated with the target port (01b). SPC-4
+/// §7.8.5.
 fn of_port(page: &[u8], kind: u8) -> Vec<Vec<u8>> {
     let (mut rest, mut found) = (page, Vec::new());
     while let [_, second, _, length, after @ ..] = rest {
@@ -46,7 +47,7 @@ fn of_port(page: &[u8], kind: u8) -> Vec<Vec<u8>> {
     found
 }
 
-/// Goal: login, discovery and the unit all tell the group of the portal that was reached; the
+/// Goal: login, discovery and the unit all report the group of the portal that was used; the
 /// relative target port identifier is the tag and depends on neither order nor number of portals.
 #[test]
 fn everybody_tells_the_group_that_was_reached() {
@@ -76,7 +77,7 @@ fn everybody_tells_the_group_that_was_reached() {
     rig.ends_well();
 }
 
-/// Goal: a connection joins a session through any portal of its group, and through no other.
+/// Goal: a connection can join a session through any portal of its group, and through no other.
 #[test]
 fn a_session_stays_within_its_group() {
     let rig = rig();
@@ -98,7 +99,7 @@ fn a_session_stays_within_its_group() {
 }
 
 /// Goal: session reinstatement replaces the session of the same group only: initiator port and
-/// target port are the nexus, and the other group is another target port. RFC 7143 §6.3.5.
+/// target port form the nexus, and the other group is another target port. RFC 7143 §6.3.5.
 #[test]
 fn reinstatement_is_per_group() {
     let rig = rig();
@@ -116,7 +117,7 @@ fn reinstatement_is_per_group() {
     rig.ends_well();
 }
 
-/// Goal: a tag of 0, which no portal group has, is refused where it is set.
+/// Goal: a tag of 0, which no portal group has, is refused in all options.
 #[test]
 fn tag_zero_is_no_group() {
     for change in [

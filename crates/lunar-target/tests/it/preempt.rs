@@ -1,4 +1,4 @@
-//! PREEMPT AND ABORT of initiators that do the same to each other.
+//! Tests of PREEMPT AND ABORT by two initiators against each other.
 
 use crate::common::*;
 use lunar_block::{Effect, Fault, Operation};
@@ -29,9 +29,9 @@ fn out(raw: &mut Raw, action: u8, keys: [u64; 2]) {
     assert_eq!((answer.opcode(), answer.header[3]), (opcode::SCSI_RESPONSE, 0));
 }
 
-/// Goal: of two PREEMPT AND ABORTs that abort each other none waits for the other for ever.
-/// Method: the first waits for a write of its victim; the victim registers anew and preempts the
-/// first, through another number of the same unit, at which the first looks last.
+/// Goal: two PREEMPT AND ABORTs that abort each other do not wait for each other forever. Method:
+/// the first waits for a write of its victim; the victim registers again and preempts the first
+/// through another number of the same unit, which the first examines last.
 #[test]
 fn two_that_abort_each_other_both_end() {
     let rig = Rig::with(|options| {
@@ -50,14 +50,14 @@ fn two_that_abort_each_other_both_end() {
         raw.send(&pdu).unwrap();
         answer_to(raw, pdu.u32_at(16)).header[3] == 2
     };
-    while !attention(&mut two) {} // REGISTRATIONS PREEMPTED: it has begun
+    while !attention(&mut two) {} // REGISTRATIONS PREEMPTED: the first one has begun
     out(&mut two, REGISTER, [0, 2]);
     let mut tag = send_out(&mut two, 1, PREEMPT_AND_ABORT, [2, 1]);
     std::thread::sleep(Duration::from_millis(300));
     rig.device.release();
     let mut answer = answer_to(&mut two, tag);
     if answer.header[3] == 2 {
-        tag = send_out(&mut two, 1, PREEMPT_AND_ABORT, [2, 1]); // it was told of the first one
+        tag = send_out(&mut two, 1, PREEMPT_AND_ABORT, [2, 1]); // after the unit attention
         answer = answer_to(&mut two, tag);
     }
     assert_eq!(answer.header[3], 0);

@@ -1,5 +1,5 @@
-//! Many resets at once: each is answered, tasks that are hit get no response, and unit attentions
-//! are those of as many resets one after the other. SAM-5 §5.14, RFC 7143 §11.5.
+//! Tests of many concurrent resets: each gets a response, aborted tasks get none, and unit
+//! attentions are the same as for sequential resets. SAM-5 §5.14, RFC 7143 §11.5.
 
 use crate::common::{
     LOGICAL_UNIT_RESET, Rig, TARGET_WARM_RESET, answer_to, log_out, send_function, send_write, ten,
@@ -12,7 +12,7 @@ const SESSIONS: u32 = 16;
 const RESET_BY_FUNCTION: u16 = 0x2903;
 const ORDERED: u8 = 0x80 | 2;
 
-/// A session with a WRITE whose data does not come and ORDERED commands behind it.
+/// Starts a session with a WRITE whose data does not come and ORDERED commands behind it.
 fn holder(rig: &Rig, number: u32) -> Raw {
     let mut raw = rig.log_in(number);
     let write = raw.command(0xa1, &ten(0x2a, 0, 8), 8 * 512);
@@ -26,7 +26,7 @@ fn holder(rig: &Rig, number: u32) -> Raw {
     raw
 }
 
-/// TEST UNIT READY until it is good; the codes of the unit attentions before that.
+/// Sends TEST UNIT READY until it succeeds; returns the codes of the unit attentions before that.
 fn told(raw: &mut Raw) -> Vec<u16> {
     let mut codes = Vec::new();
     loop {
@@ -40,8 +40,9 @@ fn told(raw: &mut Raw) -> Vec<u16> {
     }
 }
 
-/// Goal: as many sessions with tasks as sessions that reset, the requesters among those that the
-/// others' resets hit: all are answered, no task is, and all but a lone requester are told.
+/// Goal: with as many resetting sessions as sessions with tasks, and each requester affected by the
+/// others' resets, all resets get a response, no task does, and all sessions but a single requester
+/// are informed.
 #[test]
 fn many_resets_of_many_sessions() {
     let rig = Rig::new();
@@ -58,7 +59,7 @@ fn many_resets_of_many_sessions() {
             assert_eq!(answer_to(raw, tag).header[2], 0, "function complete");
         }
         for raw in holders.iter_mut().chain(&mut requesters) {
-            // The next PDU is the unit attention, not the response of a task that was hit.
+            // The next PDU is the unit attention, not the response of an aborted task.
             assert_eq!(told(raw), [RESET_BY_FUNCTION]);
         }
     }
@@ -70,12 +71,12 @@ fn many_resets_of_many_sessions() {
     rig.ends_well();
 }
 
-/// Goal: resets that arrive while another one waits for a disk that hangs are all answered, and the
-/// write that they hit is not.
+/// Goal: resets that arrive while another one waits for a disk that hangs all get a response, and
+/// the aborted write gets none.
 #[test]
 fn resets_that_wait_are_answered_in_the_end() {
     let rig = Rig::with(|options| {
-        // Under a second number as well.
+        // The unit has a second number as well.
         let unit = Arc::clone(&options.targets[0].luns[0].unit);
         options.targets[0].luns.push(LunOptions::new(7, unit));
     });

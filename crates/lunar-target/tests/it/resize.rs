@@ -1,4 +1,4 @@
-//! A unit gets another size while it is used.
+//! Tests of a unit whose size changes while it is in use.
 
 use crate::common::{Rig, block_on, ten};
 use lunar_target::{LogicalUnit, Shrink};
@@ -13,7 +13,7 @@ fn unit(rig: &Rig) -> Arc<LogicalUnit> {
     Arc::clone(&rig.server().catalogue().targets[0].luns[0].unit)
 }
 
-/// Sense key and code of a command that reads; zeroes for GOOD.
+/// Returns the sense key and code of a reading command, or zeroes for GOOD, and its data.
 fn run(raw: &mut Raw, cdb: &[u8], bytes: u32) -> ((u8, u16), Vec<u8>) {
     let command = raw.command(0xc0, cdb, bytes);
     raw.send(&command).unwrap();
@@ -31,7 +31,8 @@ fn last_lba(raw: &mut Raw) -> u32 {
     u32::from_be_bytes(data[..4].try_into().unwrap())
 }
 
-/// Goal: every initiator is told once, sees the new capacity, and can use the new blocks.
+/// Goal: after growth every initiator is informed once, sees the new capacity, and can use the new
+/// blocks.
 #[test]
 fn a_longer_unit_is_told_and_used() {
     let rig = Rig::new();
@@ -50,8 +51,8 @@ fn a_longer_unit_is_told_and_used() {
     rig.ends_well();
 }
 
-/// Goal: a unit becomes shorter only where that is wanted; what goes is refused at once, by block
-/// address, and does not come back.
+/// Goal: a unit shrinks only on explicit request; removed blocks are refused at once, by block
+/// address, and their data does not come back.
 #[test]
 fn a_shorter_unit_must_be_wanted() {
     let rig = Rig::new();

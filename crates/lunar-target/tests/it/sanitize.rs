@@ -1,4 +1,4 @@
-//! SANITIZE and FORMAT UNIT as initiators see them, over sockets.
+//! Tests of SANITIZE and FORMAT UNIT over sockets.
 
 use crate::common::*;
 use lunar_block::{Effect, Fault, Operation};
@@ -16,7 +16,7 @@ fn sanitize(flags: u8, list_bytes: u16) -> [u8; 10] {
     [0x48, flags, 0, 0, 0, 0, 0, high, low, 0]
 }
 
-/// SANITIZE OVERWRITE with zeroes; returns its tag.
+/// Sends SANITIZE OVERWRITE with zeroes; returns its tag.
 fn send_overwrite(raw: &mut Raw, flags: u8) -> u32 {
     let list = [1, 0, 0, 1, 0];
     let pdu = raw.command(0xa1, &sanitize(OVERWRITE | flags, 5), 5).with_data(list);
@@ -24,7 +24,7 @@ fn send_overwrite(raw: &mut Raw, flags: u8) -> u32 {
     pdu.u32_at(16)
 }
 
-/// Status, and of the sense key, code and qualifier.
+/// Returns the status and the sense key, code and qualifier.
 fn status(answer: &Pdu) -> (u8, [u8; 3]) {
     let sense = answer.data.get(2..).unwrap_or_default();
     let at = |index: usize| sense.get(index).copied().unwrap_or_default();
@@ -37,7 +37,7 @@ fn ask(raw: &mut Raw, cdb: &[u8]) -> (u8, [u8; 3]) {
     status(&answer_to(raw, pdu.u32_at(16)))
 }
 
-/// Asks until the unit is ready; what it said before.
+/// Sends TEST UNIT READY until the unit is ready; returns the sense codes before that.
 fn until_ready(raw: &mut Raw) -> Vec<[u8; 3]> {
     let until = Instant::now() + PATIENCE;
     let mut told = Vec::new();
@@ -55,8 +55,8 @@ fn hang_one_write(rig: &Rig) {
     rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).after(3).times(1));
 }
 
-/// Goal: IMMED is answered at once; meanwhile others hear that it goes on and how far it is, and
-/// afterwards that the medium may have changed.
+/// Goal: with IMMED the reply comes at once. Meanwhile other initiators receive the state and
+/// progress of the operation, and afterwards a unit attention that the medium may have changed.
 #[test]
 fn immediate_and_what_others_hear() {
     let rig = Rig::new();
@@ -84,7 +84,7 @@ fn immediate_and_what_others_hear() {
     rig.ends_well();
 }
 
-/// Goal: whatever ends the command does not end the operation: ABORT TASK, resets, logout.
+/// Goal: events that end the command (ABORT TASK, resets, logout) do not end the operation.
 #[test]
 fn nothing_ends_it_but_its_end() {
     let rig = Rig::new();
@@ -113,8 +113,8 @@ fn nothing_ends_it_but_its_end() {
     rig.ends_well();
 }
 
-/// Goal: a WRITE that was accepted before SANITIZE leaves nothing after it. Method: its data comes
-/// when the unit was erased already.
+/// Goal: a WRITE that was accepted before SANITIZE leaves no data after it. Method: its data
+/// arrives when the unit is already erased.
 #[test]
 fn a_write_that_waits_for_its_data() {
     let rig = Rig::new();
@@ -138,8 +138,8 @@ fn a_write_that_waits_for_its_data() {
     rig.ends_well();
 }
 
-/// Goal: the parameter list of FORMAT UNIT is as long as the initiator announces; the CDB does not
-/// say. And the blocks are what it asked for.
+/// Goal: the parameter list of FORMAT UNIT has the length that the initiator announces, which the
+/// CDB does not contain; the blocks hold the requested pattern.
 #[test]
 fn format_unit_takes_the_list_that_comes() {
     let rig = Rig::new();
@@ -162,7 +162,7 @@ fn format_unit_takes_the_list_that_comes() {
     rig.ends_well();
 }
 
-/// Goal: the end of the server waits for no operation, even on a disk that hangs.
+/// Goal: a server that stops does not wait for the operation, even on a disk that hangs.
 #[test]
 fn the_server_ends_in_the_middle() {
     let rig = Rig::new();

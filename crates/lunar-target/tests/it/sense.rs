@@ -1,9 +1,10 @@
-//! Sense data of faults that the protocol machine finds, over TCP: in the unit's format.
+//! Tests of sense data of faults found by the protocol layer, over TCP: they have the unit's
+//! format.
 
 use crate::common::*;
 use lunar_testkit::raw::Raw;
 
-/// The sense data of a write whose immediate data is longer than it says itself.
+/// Sends a write with more immediate data than its expected length; returns the sense data.
 fn fault(raw: &mut Raw, lun: u8) -> Vec<u8> {
     let write = raw.command(0xa0, &ten(0x2a, 0, 1), 512).put(9, &[lun]).with_data(vec![0; 1024]);
     raw.send(&write).unwrap();
@@ -13,7 +14,7 @@ fn fault(raw: &mut Raw, lun: u8) -> Vec<u8> {
     answer.data[2..2 + length].to_vec()
 }
 
-/// MODE SELECT (6) of the control page with or without D_SENSE.
+/// Sends MODE SELECT (6) of the control page with or without D_SENSE.
 fn descriptor_format(raw: &mut Raw, on: bool) {
     let list = [0, 0, 0, 0, 10, 10, if on { 0x26 } else { 0x22 }, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
     let select = raw.command(0xa0, &[0x15, 0x10, 0, 0, 16, 0], 16).with_data(list);
@@ -21,8 +22,8 @@ fn descriptor_format(raw: &mut Raw, on: bool) {
     assert_eq!(answer_to(raw, select.u32_at(16)).header[3], 0, "MODE SELECT");
 }
 
-/// Goal: with D_SENSE set, faults of a transfer are told in descriptor format, as all other sense
-/// is; without, and where there is no unit, in fixed format. Found: always fixed.
+/// Goal: with D_SENSE set, faults of a transfer are reported in descriptor format, like all other
+/// sense data; without it, and without a unit, in fixed format. Found: always fixed format.
 #[test]
 fn faults_are_told_in_the_units_format() {
     let rig = Rig::new();

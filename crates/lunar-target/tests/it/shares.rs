@@ -1,4 +1,4 @@
-//! What one initiator may take of what all share: registrations, connections.
+//! Tests of one initiator's share of common resources: registrations and connections.
 
 use crate::common::chap::{entry, prove};
 use crate::common::*;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 const INSUFFICIENT_REGISTRATION_RESOURCES: u16 = 0x5504;
 const OUT_OF_RESOURCES: u16 = 0x0302;
-/// A second target that shows the same unit and asks for no proof.
+/// A second target that shows the same unit without CHAP.
 const OPEN_TARGET: &str = "iqn.2026-11.org.lunarsan.test:open";
 
 fn isid(number: usize) -> [u8; 6] {
@@ -16,7 +16,7 @@ fn isid(number: usize) -> [u8; 6] {
     [0x80, 0, 0, 0, high, low]
 }
 
-/// Logs in under a name and an ISID; the status of the login.
+/// Logs in under a name and an ISID; returns the status of the login.
 fn log_in_as(raw: &mut Raw, target: &str, name: &str, number: usize) -> u16 {
     raw.isid = isid(number);
     let text = format!("InitiatorName={name}\0SessionType=Normal\0TargetName={target}\0");
@@ -26,7 +26,7 @@ fn log_in_as(raw: &mut Raw, target: &str, name: &str, number: usize) -> u16 {
     u16::from_be_bytes([answer.header[36], answer.header[37]])
 }
 
-/// REGISTER of a key; the code of the sense, 0 for GOOD.
+/// Registers a key; returns the sense code, or 0 for GOOD.
 fn register(raw: &mut Raw) -> u16 {
     let mut list = [0; 24];
     list[15] = 1;
@@ -35,15 +35,15 @@ fn register(raw: &mut Raw) -> u16 {
     if outcome.status == 0 { 0 } else { outcome.sense_codes().1 }
 }
 
-/// Logs in from an address of ours, registers, and is gone.
+/// Logs in from a local address, registers, and disconnects.
 fn register_as(rig: &Rig, source: &str, target: &str, name: &str, number: usize) -> u16 {
     let mut raw = connect_from(source, &rig.address);
     assert_eq!(log_in_as(&mut raw, target, name, number), 0);
     register(&mut raw)
 }
 
-/// Goal: an initiator that registers under ever other ISIDs does not use up the registrations of
-/// the unit: others register still.
+/// Goal: an initiator that registers under ever new ISIDs does not use up the registrations of the
+/// unit: other initiators can still register.
 #[test]
 fn one_initiator_does_not_take_all_registrations() {
     let rig = Rig::new();
@@ -59,8 +59,8 @@ fn one_initiator_does_not_take_all_registrations() {
     rig.ends_well();
 }
 
-/// Goal: nor does a host that calls itself by ever other names, unless it proves them; one
-/// credential for all proves none.
+/// Goal: a host that uses ever new names does not use them up either, unless it proves the names;
+/// one credential for all names proves none.
 #[test]
 fn one_address_does_not_take_all_registrations() {
     let rig = Rig::with(|options| {
@@ -88,9 +88,10 @@ fn one_address_does_not_take_all_registrations() {
     rig.ends_well();
 }
 
-/// Goal: the sessions of one initiator leave half of all connections to others, and so do those of
-/// one address that log in by one credential for several; what replaces its own session or
-/// connection is no further one. Those that prove nothing have a share of their own (decision 089).
+/// Goal: the sessions of one initiator leave half of all connections to others, and so do sessions
+/// of one address that use a common credential. A session or connection that replaces its
+/// predecessor does not count twice. Sessions without proof have a share of their own (decision
+/// 089).
 #[test]
 fn one_initiator_does_not_take_all_connections() {
     const HALF: usize = 65;
@@ -111,7 +112,7 @@ fn one_initiator_does_not_take_all_connections() {
             (raw.isid, raw.tsih, raw.cid) = (isid(isid_number), tsih, cid);
             (prove(&mut raw, number, user, secret), raw)
         };
-        // Sessions of one name, or of ever other names by one credential.
+        // Sessions of one name, or of ever new names with one credential.
         let greedy = |number: usize| match shared {
             true => (100 + number as u32, EVERYBODYS.0, EVERYBODYS.1),
             false => MINE,

@@ -1,4 +1,4 @@
-//! What is counted is what was done.
+//! Tests that statistics match the operations.
 
 use crate::common::*;
 use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, MemoryDevice, Operation as Disk};
@@ -9,7 +9,7 @@ use lunar_testkit::raw::Raw;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A server of two targets, each with a unit of its own.
+/// A server of two targets, each with its own unit.
 struct Watched {
     server: Option<Server>,
     address: String,
@@ -44,7 +44,7 @@ impl Watched {
         self.statistics().targets[0].luns[0].clone()
     }
 
-    /// Waits until `is` holds: what a connection leaves is counted when it has ended.
+    /// Waits until `is` holds, because the commands of a connection are counted when it has ended.
     #[track_caller]
     fn wait_for(&self, what: &str, is: impl Fn(&Statistics) -> bool) {
         let until = std::time::Instant::now() + PATIENCE;
@@ -67,7 +67,7 @@ fn of(lun: &LunStatistics, operation: Operation) -> OperationStatistics {
     *lun.operations.iter().find(|one| one.operation == operation).unwrap()
 }
 
-/// Goal: operations and bytes are exact, in the direction they went, for their LUN alone.
+/// Goal: operations and bytes are exact, in their direction, and count for their LUN only.
 #[test]
 fn operations_and_bytes_are_exact() {
     let watched = Watched::start();
@@ -78,7 +78,7 @@ fn operations_and_bytes_are_exact() {
     for lba in 0..30 {
         raw.read_blocks(lba, 3).unwrap();
     }
-    // Expecting less than the command would give: what is sent counts.
+    // The initiator expects less than the command would return: sent bytes count.
     raw.run(&ten(0x28, 0, 8), 512).unwrap();
     let lun = watched.lun();
     let write = of(&lun, Operation::Write);
@@ -88,7 +88,7 @@ fn operations_and_bytes_are_exact() {
     let read = of(&lun, Operation::Read);
     assert_eq!((read.durations.count(), read.sent_bytes), (31, 30 * 3 * 512 + 512));
     assert_eq!(read.received_bytes, 0);
-    // The first unit attention is an error of TEST UNIT READY, which was then tried again.
+    // The first unit attention is an error of TEST UNIT READY, which was then retried.
     let other = of(&lun, Operation::Other);
     assert_eq!(other.durations.count(), 2, "{lun:#?}");
     assert_eq!(of(&lun, Operation::Flush).durations.count(), 0);
@@ -99,8 +99,8 @@ fn operations_and_bytes_are_exact() {
     drop(raw);
 }
 
-/// Goal: failures are counted by command, status and sense; a command for a LUN that is not there
-/// counts for none that is.
+/// Goal: failures are counted by command, status and sense; a command for a LUN that does not exist
+/// counts for no LUN.
 #[test]
 fn errors_are_counted_by_sense() {
     let watched = Watched::start();
@@ -133,8 +133,8 @@ fn errors_are_counted_by_sense() {
     assert_eq!(watched.lun().errors, lun.errors);
 }
 
-/// Goal: what hangs is in flight; what goes with its connection is so no more, and counts as
-/// aborted.
+/// Goal: hanging commands are in flight; when their connection ends they no longer are, and count
+/// as aborted.
 #[test]
 fn commands_in_flight_are_seen() {
     let watched = Watched::start();
@@ -161,7 +161,7 @@ fn commands_in_flight_are_seen() {
     assert_eq!(watched.statistics().targets[0].sessions, 0);
 }
 
-/// Goal: a refused login counts under its reason, and makes no series of a name that a peer chose.
+/// Goal: a refused login counts under its reason, and a name chosen by a peer creates no series.
 #[test]
 fn login_failures_are_counted_by_reason() {
     let watched = Watched::start();
@@ -181,7 +181,7 @@ fn login_failures_are_counted_by_reason() {
     assert_eq!(statistics.targets.len(), 2);
 }
 
-/// Goal: a disk whose sync failed shows it, by every LUN of it.
+/// Goal: a disk whose sync failed is shown as poisoned by each of its LUNs.
 #[test]
 fn poison_is_seen() {
     let watched = Watched::start();

@@ -1,4 +1,4 @@
-//! Traces of a session: what they hold, when they end, and that nobody waits for them.
+//! Tests of session traces: their contents, their end, and that no command waits for them.
 
 use crate::common::*;
 use lunar_target::{Direction, NoTrace, TRACES_MAX, TappedPdu, Trace};
@@ -6,7 +6,7 @@ use lunar_testkit::raw::{Raw, opcode};
 use std::future::poll_fn;
 
 const ALL: usize = usize::MAX;
-/// BHS of a PDU: its opcode.
+/// Mask of the opcode in the BHS of a PDU.
 const OPCODE: u8 = 0x3f;
 
 fn tsih(rig: &Rig, number: usize) -> u16 {
@@ -20,13 +20,13 @@ fn next(trace: &mut Trace) -> Option<TappedPdu> {
     })
 }
 
-/// All that is left of a trace: who sent it, and what it is.
+/// Returns the rest of a trace: the direction and opcode of each PDU.
 fn rest(trace: &mut Trace) -> Vec<(Direction, u8)> {
     std::iter::from_fn(|| next(trace)).map(|pdu| (pdu.direction, pdu.bytes[0] & OPCODE)).collect()
 }
 
-/// Goal: both directions are there, in order, whole; the Logout Response too, with which the
-/// session ends and the trace by itself.
+/// Goal: a trace contains both directions, in order and complete, including the Logout Response
+/// with which the session and the trace end.
 #[test]
 fn a_trace_goes_to_the_end_of_its_session() {
     let rig = Rig::new();
@@ -56,7 +56,7 @@ fn a_trace_goes_to_the_end_of_its_session() {
     rig.ends_well();
 }
 
-/// Goal: of a connection that joins a traced session the login is not traced; what follows is.
+/// Goal: when a connection joins a traced session, its login is not traced, but later PDUs are.
 #[test]
 fn no_login_is_traced() {
     let rig = Rig::with(|options| options.targets[0].offer.max_connections = 2);
@@ -76,7 +76,8 @@ fn no_login_is_traced() {
     rig.ends_well();
 }
 
-/// Goal: one trace a session and so many in all; whoever drops his makes room.
+/// Goal: the number of traces is limited to one per session and to a total; a dropped trace makes
+/// room.
 #[test]
 fn traces_are_bounded() {
     let rig = Rig::new();
@@ -91,7 +92,8 @@ fn traces_are_bounded() {
     assert_eq!(trace(TRACES_MAX).err(), Some(NoTrace::TooMany));
     drop(traces.remove(0));
     traces.push(trace(0).unwrap());
-    // One that was ended is not in the way of the next, nor does its own end reach it.
+    // A trace that was ended does not block the next one, and its own end does not affect the next
+    // one.
     assert!(rig.server().end_trace(handles[1]));
     let old = traces.remove(0);
     assert_eq!(trace(1).err(), Some(NoTrace::TooMany), "it is held still");
@@ -103,7 +105,7 @@ fn traces_are_bounded() {
     rig.ends_well();
 }
 
-/// Goal: a trace that nobody reads holds up no command; what did not fit is counted.
+/// Goal: a trace that is not read delays no command; PDUs that did not fit are counted.
 #[test]
 fn nobody_waits_for_a_trace() {
     const READS: usize = 200;

@@ -31,7 +31,7 @@ fn resize(path: &Path, bytes: u64) {
     fs::File::options().write(true).open(path).unwrap().set_len(bytes).unwrap();
 }
 
-/// Fault: a backing file that was deleted, renamed, replaced or truncated went unnoticed.
+/// Fault: the deletion, renaming, replacement or truncation of a backing file went unnoticed.
 #[test]
 fn a_look_finds_what_was_done_to_the_file() {
     let scratch = Scratch::new();
@@ -68,8 +68,8 @@ fn a_look_finds_what_was_done_to_the_file() {
     drop(device);
 }
 
-/// Goal: a symbolic link that leads to another file is seen, one that leads to the same by another
-/// way is not.
+/// Goal: a symbolic link that leads to another file is detected; one that leads to the same file on
+/// another way is not reported.
 #[test]
 fn a_link_is_followed() {
     let scratch = Scratch::new();
@@ -89,8 +89,8 @@ fn a_link_is_followed() {
     }
 }
 
-/// Goal: a disk that is resized by its owner never looks truncated. Method: looks without a pause
-/// while it grows and shrinks.
+/// Goal: a disk that its owner resizes never looks truncated. Method: probes look without a pause
+/// while the disk grows and shrinks.
 #[test]
 fn a_resize_of_our_own_is_no_truncation() {
     let scratch = Scratch::new();
@@ -115,7 +115,7 @@ fn a_resize_of_our_own_is_no_truncation() {
     });
 }
 
-/// Goal: whoever holds a probe, as a look that hangs, does not keep the disk from being opened
+/// Goal: an open probe, such as one whose look hangs, does not prevent the disk from being opened
 /// again.
 #[test]
 fn a_probe_does_not_keep_the_lock() {

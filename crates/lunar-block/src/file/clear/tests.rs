@@ -1,4 +1,4 @@
-//! Pieces, on a clock that is told, and who has the lock between them.
+//! Tests of pieces with given times, and of the lock between pieces.
 
 use super::*;
 use crate::file::FileDevice;
@@ -14,8 +14,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// Clears so many bytes, where a piece takes as long as `time` says; returns how many pieces that
-/// were, and the longest time.
+/// Clears `bytes` in pieces that take `time` each; returns the number of pieces and the longest
+/// time.
 fn clear(bytes: u64, time: impl Fn(u64) -> Duration) -> (u64, Duration) {
     let mut size = PieceSize::new(4096);
     let (mut left, mut pieces, mut longest) = (bytes, 0, Duration::ZERO);
@@ -28,10 +28,11 @@ fn clear(bytes: u64, time: impl Fn(u64) -> Duration) -> (u64, Duration) {
     (pieces, longest)
 }
 
-/// Fault: the lock of a file was held for a gibibyte. Method: the time that a piece takes is told.
+/// Fault: the lock of a file was held for a gibibyte. Method: the test supplies the time of a
+/// piece.
 #[test]
 fn pieces_are_short_in_time() {
-    // Nanoseconds that tmpfs takes to zero a page, and to give one back.
+    // Nanoseconds in which tmpfs zeroes a page, and in which it frees one.
     for page_nanos in [800, 40] {
         let time = |bytes: u64| Duration::from_nanos(2000 + bytes / 4096 * page_nanos);
         let (pieces, longest) = clear(1024 * MIB, time);
@@ -40,7 +41,7 @@ fn pieces_are_short_in_time() {
         let few = total.as_nanos() / PIECE_TIME.as_nanos() * 4 + 20;
         assert!(u128::from(pieces) <= few, "{pieces} pieces for {total:?}");
     }
-    // When pieces become slower, only the first one is too long; those behind it are shorter.
+    // If pieces become slower, only the first one is too long; later ones are shorter.
     let mut size = PieceSize::new(4096);
     while size.bytes() < 4 * MIB {
         size.adapt(size.bytes(), Duration::from_micros(20));
@@ -51,22 +52,22 @@ fn pieces_are_short_in_time() {
     }
 }
 
-/// Goal: a huge range without data takes few calls, and no more where each is dear: on a file of
-/// another machine.
+/// Goal: a huge range without data takes few calls, even if each call is expensive, as for a file
+/// on another machine.
 #[test]
 fn huge_ranges_take_few_calls() {
     for call in [Duration::from_nanos(500), Duration::from_millis(2)] {
         let (pieces, _) = clear(15 * TIB, |_| call);
         assert!(pieces < 15 * TIB / PIECE_BYTES_MAX + 20, "{pieces} calls of {call:?}");
     }
-    // One that the end of its range cut short does not make the next ones longer.
+    // A piece that was cut short by the end of its range does not make later ones longer.
     let mut size = PieceSize::new(MIB);
     size.adapt(4096, Duration::ZERO);
     assert_eq!(size.bytes(), MIB);
 }
 
-/// Fault: what a range without data took made the piece behind it a gibibyte of data. Pieces end at
-/// multiples of their size, and follow each other without gaps.
+/// Fault: the short time of a range without data made the next piece a gibibyte of data. Pieces end
+/// at multiples of their size, and follow each other without gaps.
 #[test]
 fn pieces_with_data_are_short() {
     let scratch = Scratch::new();
@@ -95,8 +96,8 @@ fn pieces_with_data_are_short() {
     }
 }
 
-/// Fault: the core's own thread slept for the lock of the file while another connection had blocks
-/// deallocated or zeroed. Method: a piece waits for its range, which is held.
+/// Fault: the core's own thread slept for the lock of the file while another connection deallocated
+/// or zeroed blocks. Method: a piece waits for its range, which is held.
 #[test]
 fn writes_leave_the_core_during_a_piece() {
     let scratch = Scratch::new();
@@ -129,8 +130,8 @@ fn writes_leave_the_core_during_a_piece() {
     assert_eq!(device.disk.clear_gate.inline.load(SeqCst), 0);
 }
 
-/// Fault: the thread that clears took the lock again before those that waited for it woke: they had
-/// it every few milliseconds. Between two pieces it is left to transfers that wait.
+/// Fault: the thread that clears took the lock again before the waiting transfers woke, so they got
+/// it only every few milliseconds. Between two pieces the lock is now left to waiting transfers.
 #[test]
 fn clears_give_way_between_pieces() {
     let scratch = Scratch::new();
@@ -138,7 +139,7 @@ fn clears_give_way_between_pieces() {
     let gate = &disk.clear_gate;
     let pauses = || gate.pauses.load(SeqCst);
     let clear = || {
-        // Stands for a piece that holds the lock so long that a pause is due.
+        // Stands for a piece that holds the lock long enough that a pause is due.
         let held = |_: &std::ops::Range<u64>| {
             gate.count_held(HELD_TIME_MAX);
             Ok(())
@@ -165,7 +166,7 @@ fn clears_give_way_between_pieces() {
 fn inline_transfers_and_pieces_exclude() {
     let gate = ClearGate::default();
     let inline = gate.try_inline().unwrap();
-    drop(gate.piece()); // one that takes long is not waited for
+    drop(gate.piece()); // a long inline transfer does not delay the piece forever
     drop(inline);
     let piece = gate.piece();
     assert!(gate.try_inline().is_none());

@@ -1,4 +1,5 @@
-//! Bytes written into the page cache that no sync covers yet, and the syncs that write them back.
+//! Counts bytes in the page cache that are not covered by a sync yet, and starts syncs to write
+//! them back.
 
 use super::super::commit::GroupCommit;
 use super::super::workers::FirstJobs;
@@ -7,39 +8,39 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The part of the memory that inline writes may leave to be written back, on all file systems
-/// together. The kernel has writers wait from 15 % of the memory on (`dirty_ratio`), and a control
-/// group of version 1 from when it is full.
+/// Divisor of the memory: the part that inline writes may leave to be written back, on all file
+/// systems together. The kernel makes writers wait from 15 % of the memory on (`dirty_ratio`), and
+/// a control group of version 1 when it is full.
 pub(super) const INLINE_PART: u64 = 16;
-/// Of a large memory as well no more than this: a flush writes all of it back.
+/// Upper limit of that part on a machine with much memory, because a flush writes all of it back.
 const INLINE_BYTES_MAX: u64 = 1 << 30;
 
-/// The part of the memory from which on writes of workers wait for syncs. Where a control group is
-/// full of such bytes, the cores wait for memory.
+/// Divisor of the memory: the part above which writes of workers wait for syncs. If a control group
+/// is full of such bytes, the cores wait for memory.
 const WORKERS_PART: u64 = 4;
 
-/// The part of a file system's free room that inline writes may leave to be written back, where
-/// files take room as they are written. ext4 has writers wait from a half on.
+/// Divisor of a file system's free room: the part that inline writes may leave to be written back,
+/// if files take room as they are written. ext4 makes writers wait from a half on.
 const ROOM_PART: u64 = 8;
-/// The limit is at least this, however little room is left: most writes take none.
+/// Minimum of the limit, however little room is left, because most writes take none.
 const ROOM_BYTES_MIN: u64 = 4 << 20;
 
-/// Inline writes come back when so much of the limit is left.
+/// Divisor of the limit: inline writes resume when only this part of it is left to be written back.
 const RESUME_PART: u64 = 2;
 
-/// Disks of a file system that are synced at a time to write back.
+/// Maximum number of disks of a file system that are synced at a time to write back.
 const SYNCS_MAX: usize = 4;
 
-/// A write of a worker waits for syncs no longer than this.
+/// Maximum time that a write of a worker waits for syncs.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 
-/// Bytes of a file system that no sync covers yet.
+/// Bytes of a file system that are not covered by a sync yet.
 #[derive(Debug)]
 pub(super) struct DirtyBytes {
     bytes: AtomicU64,
-    /// The limit was reached, and a good part of it is not free yet.
+    /// True from when the limit is reached until a good part of it is free again.
     full: AtomicBool,
-    /// Limit by the free room.
+    /// Limit given by the free room.
     room_bytes: AtomicU64,
     syncers: Mutex<Vec<Arc<Syncer>>>,
     changed: Condvar,
@@ -67,7 +68,7 @@ impl DirtyBytes {
     }
 }
 
-/// Bytes of one disk that no sync covers which has begun.
+/// Bytes of one disk that are not covered by any sync that has begun.
 #[derive(Debug, Default)]
 pub(super) struct DiskBytes(AtomicU64);
 
@@ -76,14 +77,14 @@ impl DiskBytes {
         self.0.load(SeqCst)
     }
 
-    /// A sync begins that covers them, or they are lost.
+    /// Resets the count, because a sync begins that covers the bytes, or because they are lost.
     pub(super) fn take(&self) -> u64 {
         self.0.swap(0, SeqCst)
     }
 }
 
-/// Syncs a disk when its file system asks for it, as a flush that nobody waits for: an error
-/// reaches all whom the error of a flush reaches.
+/// Syncs a disk at the request of its file system, as a flush without a waiting request: an error
+/// has the same effects as the error of a flush.
 #[derive(Debug)]
 pub(in crate::file) struct Syncer {
     disk: Arc<DiskWrites>,
@@ -94,7 +95,7 @@ pub(in crate::file) struct Syncer {
 }
 
 impl Syncer {
-    /// Until [`close`](Self::close), the file system of `disk` may have it synced.
+    /// Creates a syncer: the file system of `disk` can start syncs until [`close`](Self::close).
     pub(in crate::file) fn new(
         disk: Arc<DiskWrites>,
         commit: Arc<GroupCommit>,
@@ -105,7 +106,7 @@ impl Syncer {
         this
     }
 
-    /// No sync is begun any more; waits for one that runs, no longer than `limit`.
+    /// Prevents further syncs; waits for a running one, at most `limit`.
     pub(in crate::file) fn close(self: &Arc<Self>, limit: Duration) {
         self.disk.dirty.syncers().retain(|syncer| !Arc::ptr_eq(syncer, self));
         self.wait_until_idle(limit);
@@ -113,7 +114,7 @@ impl Syncer {
         file_system.release(self.disk.bytes.take());
     }
 
-    /// Waits for a sync that runs, no longer than `limit`.
+    /// Waits for a running sync, at most `limit`.
     pub(super) fn wait_until_idle(&self, limit: Duration) {
         let dirty = &self.disk.dirty;
         let is_running = |_: &mut Vec<_>| self.is_running.load(Relaxed);
@@ -125,11 +126,11 @@ impl Syncer {
         commit.sync_unasked(&jobs, Box::new(move || self.ended()));
     }
 
-    /// The sync has ended, or there was none, as one has failed before.
+    /// Handles the end of a sync, or a sync that was skipped because an earlier one failed.
     fn ended(&self) {
         let file_system = &self.disk.file_system;
         if self.commit.is_poisoned() {
-            // Nothing is written, and what was is lost.
+            // Nothing is written any more, and unsynced data is lost.
             file_system.release(self.disk.bytes.take());
         }
         let syncers = file_system.dirty.syncers();
@@ -141,8 +142,8 @@ impl Syncer {
 }
 
 impl FileSystemWrites {
-    /// Counts bytes of a disk of `disk_bytes` that were written into the page cache. Whatever is
-    /// written again, no more than the whole disk is to be written back.
+    /// Counts bytes that were written into the page cache of a disk of `disk_bytes`. Even if blocks
+    /// are written repeatedly, at most the whole disk waits to be written back.
     pub(super) fn count(&self, disk: &DiskBytes, bytes: u64, disk_bytes: u64) {
         let bytes = bytes.min(disk_bytes.saturating_sub(disk.unsynced()));
         if bytes == 0 {
@@ -155,7 +156,7 @@ impl FileSystemWrites {
         }
     }
 
-    /// These bytes are written back, or lost.
+    /// Removes bytes that are written back or lost from the counts.
     pub(super) fn release(&self, bytes: u64) {
         let before = self.dirty.bytes.fetch_sub(bytes, SeqCst);
         if self.dirty.is_full() && before - bytes <= self.limit_bytes() / RESUME_PART {
@@ -165,7 +166,8 @@ impl FileSystemWrites {
         self.dirty.changed.notify_all();
     }
 
-    /// Of a file system with so much free room, files on it take room as they are written.
+    /// Sets the limit of a file system from its free room, because its files take room as they are
+    /// written.
     pub(in crate::file) fn set_room(&self, free_bytes: u64) {
         let bytes = (free_bytes / ROOM_PART).max(ROOM_BYTES_MIN);
         self.dirty.room_bytes.store(bytes, Relaxed);
@@ -181,12 +183,12 @@ impl FileSystemWrites {
         bytes / self.registry.counted.load(Relaxed).max(1) as u64
     }
 
-    /// Has the disks synced that hold most of what is to be written back.
+    /// Starts syncs of the disks with most bytes to be written back.
     pub(super) fn write_back_if_full(&self) {
         while self.dirty.is_full()
             && let Some(syncer) = self.next_syncer()
         {
-            // Not under the lock: where no thread can be had, the sync is done here.
+            // The lock is not held here: if no thread is available, the sync runs on this one.
             syncer.start();
         }
     }
@@ -206,7 +208,7 @@ impl FileSystemWrites {
         Some(Arc::clone(most))
     }
 
-    /// Waits while writes of workers leave too much to be written back.
+    /// Waits while workers have left too much to be written back.
     pub(super) fn wait_for_syncs(&self) {
         let bytes_max = self.share_of(self.registry.memory_bytes / WORKERS_PART);
         let is_over = || self.dirty.bytes.load(SeqCst) > bytes_max;

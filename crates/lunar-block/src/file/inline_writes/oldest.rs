@@ -1,13 +1,13 @@
-//! Age of the oldest of several system calls that are with the kernel.
+//! Age of the oldest of several system calls in progress.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Calls that are with the kernel.
+/// System calls that are in progress.
 #[derive(Debug, Default)]
 pub(super) struct Oldest {
-    /// When the oldest of them began, 0 if there is none.
+    /// Start of the oldest call, or 0 if there is none.
     since_nanos: AtomicU64,
     calls: Mutex<Calls>,
 }
@@ -15,12 +15,12 @@ pub(super) struct Oldest {
 #[derive(Debug, Default)]
 struct Calls {
     next_id: u64,
-    /// Number and beginning, in order of beginning.
+    /// Number and start of each call, in order of their start.
     running: Vec<(u64, u64)>,
 }
 
 impl Oldest {
-    /// Notes a call; its number is for [`end`](Self::end).
+    /// Records the start of a call; returns its number for [`end`](Self::end).
     pub(super) fn begin(&self, now: u64) -> u64 {
         let mut calls = self.calls();
         let id = calls.next_id;
@@ -30,14 +30,14 @@ impl Oldest {
         id
     }
 
-    /// Notes that a call has returned.
+    /// Records that a call has returned.
     pub(super) fn end(&self, id: u64) {
         let mut calls = self.calls();
         calls.running.retain(|(running, _)| *running != id);
         self.note(&calls);
     }
 
-    /// Whether one has been with the kernel for longer than `limit`.
+    /// Returns true when a call has been in progress for longer than `limit`.
     pub(super) fn is_older(&self, now: u64, limit: Duration) -> bool {
         let since = self.since_nanos.load(Relaxed);
         since > 0 && now > since.saturating_add(limit.as_nanos() as u64)

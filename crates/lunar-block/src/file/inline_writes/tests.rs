@@ -1,5 +1,5 @@
-//! Time stands still in these tests unless they move it, and a stand-in for the system call blocks
-//! until it is told to go on.
+//! Tests with a manual clock that only the tests advance, and with a stand-in for the system call
+//! that blocks until the test releases it.
 
 use super::dirty::INLINE_PART;
 use super::*;
@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 const MIB: u64 = 1 << 20;
 
-/// Disks of one file system, and their time.
+/// Disks of one file system, and their clock.
 struct Rig {
     scratch: Scratch,
     file_systems: FileSystems,
@@ -34,14 +34,14 @@ impl Rig {
         FileOptions { path, thin: false, ..self.scratch.options(size_bytes) }
     }
 
-    /// A disk whose bytes are counted, whatever lies below the folder for temporary files.
+    /// Opens a disk whose bytes are counted, whatever file system holds the temporary folder.
     fn disk(&self) -> Disk {
         let mut disk = open::open(&self.options(MIB), &self.file_systems).unwrap().0;
         disk.writes = self.file_systems.disk(1, false);
         disk
     }
 
-    /// A device whose syncs are this function.
+    /// Creates a device that syncs with this function.
     fn device(
         &self,
         sync: impl Fn(&Disk) -> io::Result<()> + Send + Sync + 'static,
@@ -64,7 +64,7 @@ impl Rig {
         waits.fetch_add(1, Relaxed);
     }
 
-    /// A write that waits for so long.
+    /// Returns a write that waits in the kernel for `time`.
     fn waiting(&self, time: Duration) -> impl Fn(&File, &[u8], u64) -> io::Result<()> {
         move |file, from, offset| {
             self.wait();
@@ -73,7 +73,7 @@ impl Rig {
         }
     }
 
-    /// A write that is not given the processor for so long.
+    /// Returns a write that does not get the processor for `time`.
     fn preempted(&self, time: Duration) -> impl Fn(&File, &[u8], u64) -> io::Result<()> {
         move |file, from, offset| {
             self.advance(time);
@@ -82,7 +82,7 @@ impl Rig {
     }
 }
 
-/// A write that says when it has begun, and blocks until it is told to go on.
+/// Returns a write that signals its start and blocks until the test releases it.
 fn blocking(
     begun: Sender<()>,
     may_go: Receiver<()>,
@@ -102,8 +102,8 @@ fn write(disk: &Disk) {
     disk.write(&(0..512), &[1; 512]).unwrap();
 }
 
-/// Fault: each file was slow for itself, so that as many files of a slow file system as there were
-/// held the core up one after the other.
+/// Fault: slowness was recorded per file, so the files of a slow file system delayed the core one
+/// after the other.
 #[test]
 fn a_slow_write_sends_the_other_disks_of_its_file_system_to_workers() {
     let rig = Rig::new(1 << 30);
@@ -120,8 +120,8 @@ fn a_slow_write_sends_the_other_disks_of_its_file_system_to_workers() {
     assert!(writes_inline(&first) && writes_inline(&second));
 }
 
-/// Goal: a file system that is slow again and again blocks a core less and less often, and gets
-/// inline writes back only after quick writes of workers.
+/// Goal: a file system that is slow again and again blocks a core less and less often, and inline
+/// writes resume only after quick writes of workers.
 #[test]
 fn escapes_double() {
     let rig = Rig::new(1 << 30);
@@ -152,8 +152,8 @@ fn escapes_double() {
     assert!(writes_inline(&disk), "it is the first one again");
 }
 
-/// A slow write of a worker says the same of the file system as one of a core does, and so does one
-/// that is not through yet.
+/// Goal: a slow write of a worker marks the file system as slow like one of a core does, and so
+/// does a write that has not ended yet.
 #[test]
 fn slow_writes_of_workers_keep_cores_away() {
     let rig = Rig::new(1 << 30);
@@ -173,15 +173,15 @@ fn slow_writes_of_workers_keep_cores_away() {
         write(&other);
     }
     assert!(writes_inline(&other) && writes_inline(&slow));
-    // A long write may take longer.
+    // A long write may take more time.
     let long = vec![1; MIB as usize];
     slow.write_by(&(0..MIB), &long, rig.waiting(SLOW_WRITE + Duration::from_millis(4))).unwrap();
     assert!(writes_inline(&other));
 }
 
-/// A core that was taken away for a few milliseconds writes inline again soon, however often that
-/// happens: the 200 ms that it once left all writes to workers were most of what was to be seen of
-/// the tail of small writes.
+/// Goal: a core that was preempted for a few milliseconds soon writes inline again, however often
+/// that happens. Leaving all writes to workers for 200 ms each time had caused most of the tail
+/// latency of small writes.
 #[test]
 fn a_core_that_is_taken_away_writes_inline_again_soon() {
     let rig = Rig::new(1 << 30);
@@ -195,7 +195,7 @@ fn a_core_that_is_taken_away_writes_inline_again_soon() {
     assert!(writes_inline(&disk));
 }
 
-/// The kernel counts when a thread waits, which tells the two apart.
+/// Goal: the kernel's count of waits distinguishes a wait from preemption.
 #[test]
 fn a_thread_that_waits_is_counted() {
     let (go, may_go) = channel::<()>();
@@ -240,7 +240,7 @@ fn one_inline_write_of_a_file_system_runs_at_a_time() {
     assert!(writes_inline(&first) && writes_inline(&second));
 }
 
-/// In memory no write waits for a disk, and two cores may write to two files.
+/// Goal: for files in memory no write waits for a disk, and two cores may write to two files.
 #[test]
 fn file_systems_in_memory_have_no_turn_and_no_limit() {
     let rig = Rig::new(MIB);
@@ -259,8 +259,8 @@ fn file_systems_in_memory_have_no_turn_and_no_limit() {
     assert!(!first.writes.dirty.is_full());
 }
 
-/// While a sync of any disk of the file system takes long, writes do not go inline: they might wait
-/// with it.
+/// Goal: while a sync of any disk of the file system takes long, no write goes inline, because it
+/// might wait with the sync.
 #[test]
 fn no_inline_write_beside_a_long_sync() {
     let rig = Rig::new(1 << 30);
@@ -285,9 +285,9 @@ fn write_to(device: &FileDevice, blocks: u32) -> Result<(), crate::Error> {
     block_on(device.write(BlockRange::new(0, u64::from(blocks)), data, false))
 }
 
-/// Fault: writes on cores filled the memory with what was to be written back, until the kernel had
-/// the cores wait. At the limit workers write, and the disk that holds most is synced, whoever
-/// writes; when that is over inline writes come back.
+/// Fault: writes on cores filled the memory with data to be written back, until the kernel made the
+/// cores wait. At the limit workers write, and the disk with most of the data is synced, whichever
+/// disk is written; after the sync inline writes resume.
 #[test]
 fn much_to_write_back_is_synced_and_left_to_workers() {
     let rig = Rig::new(INLINE_PART * 512 * 1024);
@@ -315,7 +315,7 @@ fn much_to_write_back_is_synced_and_left_to_workers() {
     assert!(writes_inline(&full.disk) && writes_inline(&other.disk));
 }
 
-/// A flush covers what was written before it, and no more.
+/// Goal: a flush covers data that was written before it, and no other data.
 #[test]
 fn a_flush_makes_room_for_inline_writes() {
     let rig = Rig::new(INLINE_PART * 512 * 8);
@@ -331,7 +331,7 @@ fn a_flush_makes_room_for_inline_writes() {
     assert!(writes_inline(&device.disk));
 }
 
-/// A disk that is written again and again leaves no more to be written back than it has bytes.
+/// Goal: a disk that is written repeatedly leaves at most its own size to be written back.
 #[test]
 fn rewritten_bytes_count_once() {
     let rig = Rig::new(INLINE_PART * MIB);
@@ -346,8 +346,8 @@ fn rewritten_bytes_count_once() {
     assert_eq!(device.disk.writes.bytes.unsynced(), MIB);
 }
 
-/// Goal: the error of a sync that nobody asked for is known to all, as that of a flush is; bytes of
-/// that disk do not keep others from inline writes for ever.
+/// Goal: the error of a sync without a request has the same effects as that of a flush; bytes of
+/// that disk do not keep other disks from inline writes forever.
 #[test]
 fn an_error_while_writing_back_poisons_the_disk() {
     let rig = Rig::new(INLINE_PART * 512 * 8);
@@ -361,7 +361,7 @@ fn an_error_while_writing_back_poisons_the_disk() {
     assert!(writes_inline(&other.disk));
 }
 
-/// Bytes of a disk that is closed count no more, and file systems share the memory.
+/// Goal: bytes of a closed disk no longer count, and file systems share the memory.
 #[test]
 fn what_is_closed_is_forgotten() {
     let rig = Rig::new(INLINE_PART * 512 * 8);
@@ -379,7 +379,7 @@ fn what_is_closed_is_forgotten() {
     assert_eq!(other.disk.writes.limit_bytes(), 8 * 512);
 }
 
-/// A worker waits for syncs where the memory is full of what is to be written back.
+/// Goal: a worker waits for syncs when the memory is full of data to be written back.
 #[test]
 fn workers_wait_where_too_much_is_to_be_written_back() {
     let rig = Rig::new(INLINE_PART * 512 * 8);

@@ -1,8 +1,8 @@
-//! Counters of a thread in the kernel (`getrusage(2)`, RUSAGE_THREAD), for which there is no safe
-//! wrapper among our dependencies.
+//! Counters of a thread in the kernel (`getrusage(2)`, RUSAGE_THREAD), for which none of our
+//! dependencies has a safe wrapper.
 
-/// Number of times that this thread has waited: its voluntary context switches. 0 if the kernel
-/// does not say.
+/// Returns the number of times that this thread has waited: its voluntary context switches. Returns
+/// 0 if the kernel does not report it.
 pub(super) fn thread_waits() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel writes one `struct rusage` to the address, which is valid for that.
@@ -10,7 +10,7 @@ pub(super) fn thread_waits() -> u64 {
     if result != 0 {
         return 0;
     }
-    // SAFETY: all bytes are initialized, with zeroes at least, and any bits are valid integers.
+    // SAFETY: all bytes are initialized, at least with zeroes, and any bits are valid integers.
     let usage = unsafe { usage.assume_init() };
     u64::try_from(usage.ru_nvcsw).unwrap_or(0)
 }

@@ -1,11 +1,11 @@
-//! Whether the kernel permits a ring: asked once, and told once.
+//! Finds out whether the kernel permits rings: tested and logged once.
 
 use io_uring::{IoUring, Probe, opcode};
 use std::io;
 use std::sync::OnceLock;
 
-/// Whether rings can be made. What stands in the way is in the log. An answer that may be another
-/// one tomorrow, such as that no descriptor is left, is not remembered.
+/// Returns true when rings can be created; logs the reason if not. A result that may be temporary,
+/// such as a lack of descriptors, is not cached.
 pub(in crate::file) fn is_permitted() -> bool {
     static PERMITTED: OnceLock<bool> = OnceLock::new();
     if let Some(permitted) = PERMITTED.get() {
@@ -38,7 +38,7 @@ fn probe() -> io::Result<()> {
     Err(io::Error::from_raw_os_error(libc::ENOSYS))
 }
 
-/// What an error of `io_uring_setup` says about the machine.
+/// Returns the meaning of an error of `io_uring_setup`.
 fn meaning(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
@@ -56,7 +56,7 @@ fn meaning(error: &io::Error) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Each refusal that a kernel, a container or a limit gives is explained, by name.
+    /// Goal: each refusal by a kernel, a container or a limit is explained by name.
     #[test]
     fn refusals_are_explained() {
         let of = |errno| meaning(&io::Error::from_raw_os_error(errno));

@@ -1,5 +1,5 @@
-//! Transfers by a ring: the contract of a disk, and what becomes of them when those who wait for
-//! them are gone. Where the kernel permits no ring, workers pass the same tests.
+//! Tests of transfers by a ring: the contract of a disk, and transfers whose futures were dropped.
+//! If the kernel permits no ring, workers pass the same tests.
 
 use super::*;
 use crate::contract::Contract;
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Blocks of the disks here are units of direct I/O, so that all of it can go by the ring.
+/// Block length of the disks here: a unit of direct I/O, so that all transfers can go by the ring.
 const BLOCK: usize = 4096;
 
-/// What happens sooner or later does within this.
+/// Time limit for events that must happen eventually.
 const SOON: Duration = Duration::from_secs(20);
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -32,7 +32,7 @@ fn options(scratch: &Scratch, blocks: u64) -> FileOptions {
     }
 }
 
-/// Whether there are rings for the files of `scratch`; where not, why the test has nothing to show.
+/// Returns true when there are no rings for the files of `scratch`, after it has printed a note.
 fn skipped(scratch: &Scratch, test: &str) -> bool {
     let options = FileOptions { path: scratch.0.join("probe.img"), ..options(scratch, 1) };
     let by_ring = open_disk(&options).by_ring;
@@ -50,7 +50,7 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// Files made for a contract, and how many transfers went by rings.
+/// Files created for a contract, and the number of their transfers by rings.
 struct Made<'a> {
     scratch: &'a Scratch,
     next: AtomicU32,
@@ -91,7 +91,7 @@ impl<'a> Made<'a> {
         device
     }
 
-    /// Asserts that rings did the work, and that all of it is done.
+    /// Asserts that rings did the work, and that no transfer is left.
     fn by_rings(&self) {
         let flights = self.flights.lock().unwrap();
         let begun: usize = flights.iter().map(|flights| flights.begun()).sum();
@@ -100,7 +100,7 @@ impl<'a> Made<'a> {
     }
 }
 
-/// Past the page cache, by the rings of the threads that the contract runs on.
+/// Goal: the contract holds with direct I/O by the rings of the contract's threads.
 #[test]
 fn contract_direct_by_ring() {
     let scratch = Scratch::new();
@@ -112,7 +112,7 @@ fn contract_direct_by_ring() {
     made.by_rings();
 }
 
-/// Reads of what is not cached go by rings, beside writes that go inline.
+/// Goal: the contract holds with reads of uncached data by rings and inline writes.
 #[test]
 fn contract_of_cache_misses() {
     let scratch = Scratch::new();
@@ -124,7 +124,7 @@ fn contract_of_cache_misses() {
     made.by_rings();
 }
 
-/// A file whose pages leave the cache before every few reads.
+/// A file whose pages are dropped from the cache before every fourth read.
 #[derive(Debug)]
 struct Forgetful {
     file: Arc<FileDevice>,
@@ -152,7 +152,7 @@ impl BlockDevice for Forgetful {
         into: crate::Buffer,
     ) -> crate::BoxFuture<'_, Result<crate::Buffer, crate::Error>> {
         if self.reads.fetch_add(1, Relaxed).is_multiple_of(4) {
-            // Dirty pages stay: written back first, some that were are forgotten here.
+            // Dirty pages stay in the cache, so they are written back first.
             let file = &self.file.disk.file;
             rustix::fs::fdatasync(file).unwrap();
             self.file.disk.drop_cache().unwrap();
@@ -190,10 +190,10 @@ impl BlockDevice for Forgetful {
     }
 }
 
-/// Goal: whatever is given up half-way, nothing is left of it, and nobody's memory is written to.
-/// Method: random transfers of a few tasks, each on blocks of its own, on rings that are too small
-/// for them and cut them to pieces; a third of the futures is dropped after one poll. Buffers that
-/// come back to the pool at once would be given out again, and be seen to change.
+/// Goal: a transfer that is given up at any point leaves nothing behind, and no memory of other
+/// users is written. Method: random transfers of a few tasks, each on blocks of its own, on rings
+/// that are too small for them and split them; a third of the futures is dropped after one poll. If
+/// a buffer returned to the pool too early, it would be reused and seen to change.
 #[test]
 fn given_up() {
     let seed = match std::env::var("LUNAR_TEST_SEED") {
@@ -232,14 +232,14 @@ async fn transfer_and_give_up(device: &FileDevice, pool: &BufferPool, task: u64,
         data.fill(draw as u8);
         let data = data.freeze();
         if draw & 0x300 == 0 {
-            // It may happen at any time, but not by halves.
+            // The write may happen at any time, but only as a whole.
             let _ = futures_util::poll!(&mut device.write(given_up, data.clone(), false));
         }
         device.write(kept, data.clone(), false).await.unwrap();
         if draw & 0xc00 == 0 {
             let _ = futures_util::poll!(&mut device.read(kept, pool.take(len)));
         }
-        // Were the memory of that read free already, it would be this.
+        // If the memory of that read were free already, this buffer would be it.
         let mut mine = pool.take(len);
         mine.fill(0xEE);
         let read = device.read(kept, pool.take(len)).await.unwrap();
@@ -251,7 +251,8 @@ async fn transfer_and_give_up(device: &FileDevice, pool: &BufferPool, task: u64,
     }
 }
 
-/// A device whose file is one end of a pipe, where a transfer takes as long as the test wants.
+/// Creates a device whose file is one end of a pipe, so that the test decides how long a transfer
+/// takes.
 fn piped(scratch: &Scratch, blocks: u64) -> (Arc<FileDevice>, File) {
     let mut disk = open_disk(&options(scratch, blocks));
     let (reader, writer) = std::io::pipe().unwrap();
@@ -259,8 +260,8 @@ fn piped(scratch: &Scratch, blocks: u64) -> (Arc<FileDevice>, File) {
     (FileDevice::with_sync(Arc::new(disk), || Ok(())), File::from(OwnedFd::from(writer)))
 }
 
-/// Goal: a future that is dropped takes neither the memory nor the range of its transfer away.
-/// Method: a read from a pipe ends only when something is written to it.
+/// Goal: dropping a future frees neither the memory nor the range of its transfer. Method: a read
+/// from a pipe ends only when data is written to it.
 #[test]
 fn held_until_completed() {
     let scratch = Scratch::new();
@@ -288,8 +289,8 @@ fn held_until_completed() {
     }));
 }
 
-/// Goal: a core that does a worker's job, as no thread can be had, and waits for a range that its
-/// own ring holds, turns the ring meanwhile; it would wait for ever.
+/// Goal: a core that does a worker's job because no thread is available, and that waits for a range
+/// held by its own ring, turns the ring meanwhile; otherwise it would wait forever.
 #[test]
 fn a_core_that_waits_turns_its_ring() {
     let scratch = Scratch::new();
@@ -312,8 +313,8 @@ fn a_core_that_waits_turns_its_ring() {
     assert_eq!(pool.in_use_bytes(), 0);
 }
 
-/// Goal: what arrives in parts is put together, and an end before all is there is the error that it
-/// is without a ring.
+/// Goal: data that arrives in parts is put together, and an early end of the file gives the same
+/// error as without a ring.
 #[test]
 fn in_parts() {
     let scratch = Scratch::new();
@@ -344,7 +345,7 @@ fn in_parts() {
     assert_eq!(pool.in_use_bytes(), 0);
 }
 
-/// Goal: an interrupted transfer is tried again, but not for ever; other errors are final.
+/// Goal: an interrupted transfer is retried, but not forever; other errors are final.
 #[test]
 fn tried_again() {
     let scratch = Scratch::new();
@@ -372,8 +373,8 @@ fn tried_again() {
     assert!(transfer().completed(8192).unwrap().is_ok());
 }
 
-/// Goal: a runtime that ends with transfers under way waits for them, be they submitted or not; so
-/// nothing is left, and the file can be opened again at once.
+/// Goal: a runtime that ends waits for its transfers in progress, submitted or not; nothing is
+/// left, and the file can be opened again at once.
 #[test]
 fn the_runtime_ends() {
     let scratch = Scratch::new();
@@ -398,8 +399,8 @@ fn the_runtime_ends() {
     }
 }
 
-/// Goal: a transfer that takes longer than the end of its core is given keeps its memory, its range
-/// and its file, all of which are free when it is through. Method: a pipe.
+/// Goal: a transfer that takes longer than the time limit of an ending core keeps its memory, range
+/// and file until it has completed. Method: a pipe.
 #[test]
 fn longer_than_the_core() {
     let scratch = Scratch::new();
@@ -425,8 +426,8 @@ fn longer_than_the_core() {
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "its file is closed");
 }
 
-/// Goal: a ring that has its fill leaves the rest to workers, and nobody waits for ever.
-/// Method: reads of a pipe fill the ring; a read of a file goes by a worker meanwhile.
+/// Goal: a full ring leaves further transfers to workers, and none waits forever. Method: reads of
+/// a pipe fill the ring; a worker reads a file meanwhile.
 #[test]
 fn full() {
     let scratch = Scratch::new();
@@ -456,7 +457,8 @@ fn full() {
     }));
 }
 
-/// Goal: what the tasks of a core ask for in one turn is submitted by few system calls.
+/// Goal: the transfers that tasks of a core request in one turn are submitted with few system
+/// calls.
 #[test]
 fn a_call_for_a_batch() {
     let scratch = Scratch::new();
@@ -481,7 +483,7 @@ fn a_call_for_a_batch() {
     }));
 }
 
-/// Goal: a sync begins only when the write it is for has completed.
+/// Goal: a sync begins only when the write that it is for has completed.
 #[test]
 fn syncs_come_after() {
     let scratch = Scratch::new();
@@ -509,8 +511,8 @@ fn syncs_come_after() {
     assert!(device.flights.begun() >= 99 || skipped(&scratch, "syncs_come_after"));
 }
 
-/// Goal: without a ring on the thread, or without being opened for one, workers transfer; what is
-/// shown says which it is. A ring within another is the same ring.
+/// Goal: workers do the transfers on a thread without a ring, or of a file that was not opened for
+/// rings, and the I/O tier shows it. A ring within another is the same ring.
 #[test]
 fn tiers() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! One transfer of a ring: whose memory, which bytes, and who waits for it.
+//! One transfer of a ring: its memory, its bytes, and the receiver of its result.
 
 use crate::Buffer;
 use crate::file::disk::{HeldRange, shorter};
@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// How often the kernel may ask for one transfer again (EINTR, EAGAIN) before that is an error.
+/// Number of retries of one transfer (EINTR, EAGAIN) before it fails.
 const RETRIES_MAX: u32 = 64;
 
-/// How often the end of a device looks whether its transfers are gone.
+/// Time between two checks whether the transfers of a closing device have ended.
 const LOOK_PAUSE: Duration = Duration::from_micros(200);
 
-/// What is transferred from or to, and who waits for it. The memory is the transfer's until the
-/// kernel is through with it.
+/// The memory of a transfer, and the receiver of its result. The transfer owns the memory until the
+/// kernel has completed it.
 pub(in crate::file) enum Memory {
     Read {
         buffer: Buffer,
-        /// The first byte that is filled.
+        /// Index of the first byte that is filled.
         from: usize,
         answer: oneshot::Sender<ReadAnswer>,
     },
@@ -32,11 +32,11 @@ pub(in crate::file) enum Memory {
     },
 }
 
-/// How a read went, with its buffer.
+/// The result of a read, with its buffer.
 pub(in crate::file) type ReadAnswer = (io::Result<()>, Buffer);
 
-/// Bytes on their way between memory and a disk. The range it holds, the memory and the disk go
-/// with it, not with the future that waits for it: that one may be dropped at any time.
+/// A transfer between memory and a disk. It owns its range, its memory and the disk; the future
+/// that waits for it owns none of them, because it may be dropped at any time.
 pub(in crate::file) struct Transfer {
     pub(super) memory: Memory,
     descriptor: RawFd,
@@ -44,12 +44,12 @@ pub(in crate::file) struct Transfer {
     len: usize,
     done: usize,
     retries: u32,
-    // In this order: the disk is free when the flight ends.
+    // In this order: the disk is released before the flight ends.
     hold: HeldRange,
     flight: Flight,
 }
 
-/// How many transfers of a device are with rings.
+/// Counts of a device's transfers with rings.
 #[derive(Debug, Default)]
 pub(in crate::file) struct Flights {
     now: AtomicUsize,
@@ -59,7 +59,7 @@ pub(in crate::file) struct Flights {
 struct Flight(Arc<Flights>);
 
 impl Transfer {
-    /// `bytes` of `disk`, held as `hold`.
+    /// Creates a transfer of `bytes` on the disk, whose range is held by `hold`.
     pub(in crate::file) fn new(
         hold: HeldRange,
         bytes: &Range<u64>,
@@ -82,17 +82,17 @@ impl Transfer {
         self.descriptor
     }
 
-    /// Where on the disk the rest begins.
+    /// Returns the offset of the remaining part on the disk.
     pub(super) fn offset(&self) -> u64 {
         self.at + self.done as u64
     }
 
-    /// Where in what is to be transferred the rest lies.
+    /// Returns the position of the remaining part within the transfer.
     pub(super) fn rest(&self) -> Range<usize> {
         self.done..self.len
     }
 
-    /// What a completion means: `None`, there is more to do.
+    /// Evaluates a completion; `None` if there is more to transfer.
     pub(super) fn completed(&mut self, result: i32) -> Option<io::Result<()>> {
         if result < 0 {
             let again = matches!(-result, libc::EINTR | libc::EAGAIN);
@@ -112,11 +112,11 @@ impl Transfer {
         (self.done >= self.len).then_some(Ok(()))
     }
 
-    /// Lets go of the disk, then tells who waits.
+    /// Releases the disk, then sends the result.
     pub(super) fn end(self, result: io::Result<()>) {
         drop(self.hold);
         drop(self.flight);
-        // The one who asked may be gone.
+        // The receiver may have been dropped.
         match self.memory {
             Memory::Read { buffer, answer, .. } => drop(answer.send((result, buffer))),
             Memory::Write { bytes, answer } => {
@@ -128,18 +128,18 @@ impl Transfer {
 }
 
 impl Flights {
-    /// How many were ever begun.
+    /// Returns the number of transfers begun so far.
     #[cfg(test)]
     pub(in crate::file) fn begun(&self) -> usize {
         self.begun.load(Acquire)
     }
 
-    /// How many are under way.
+    /// Returns the number of transfers in progress.
     pub(in crate::file) fn now(&self) -> usize {
         self.now.load(Acquire)
     }
 
-    /// Blocks until none is under way, for `wait_max` at most.
+    /// Blocks until no transfer is in progress, for `wait_max` at most.
     pub(in crate::file) fn settle(&self, wait_max: Duration) {
         let begin = Instant::now();
         while self.now() > 0 {

@@ -1,4 +1,4 @@
-//! The queues shared with the kernel, and the memory it works on.
+//! The queues shared with the kernel, and the memory of the transfers in them.
 
 use super::transfer::{Memory, Transfer};
 use io_uring::{IoUring, opcode, types};
@@ -9,50 +9,51 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Transfers of one ring that are under way; more go by way of workers.
+/// Maximum number of transfers of one ring in progress; workers do further ones.
 const TRANSFERS_MAX: u32 = 256;
 
-/// So many are submitted at once, at most: the disk begins with them while the core reads on. With
-/// all of a turn at once, disk, core and initiator wait for each other.
+/// Maximum number of transfers that are submitted at once, so that the disk begins with them while
+/// the core continues. If all transfers of a turn were submitted at once, disk, core and initiator
+/// would wait for each other.
 const BATCH_TRANSFERS_MAX: u32 = 4;
 
-/// One request of the kernel moves at most this much; what is longer takes several.
+/// Maximum length of one kernel request; a longer transfer takes several.
 const REQUEST_BYTES_MAX: u32 = 1 << 30;
 
-/// The end of a ring waits at most this long for what was begun.
+/// Maximum time that the drop of a ring waits for transfers that have begun.
 const CLOSING_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// How often it looks whether that is through: while the thread waits, and later.
+/// Time between two checks for their end: while the thread waits, and later.
 const LOOK_PAUSE: Duration = Duration::from_micros(100);
 const LATER_LOOK_PAUSE: Duration = Duration::from_millis(50);
 
-/// How much a ring takes.
+/// Limits of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) transfers_max: u32,
     pub(super) request_bytes_max: u32,
 }
 
-/// Transfers that are under way, and how each ended.
+/// Transfers that have completed, with their results.
 pub(super) type CompletedTransfers = Vec<(Transfer, io::Result<()>)>;
 
-/// A ring and the transfers that are with it. Dropping it waits for them; those that take too long
-/// keep their memory, and the ring, until they are through.
+/// A ring and the transfers in it. Dropping it waits for them; transfers that take too long keep
+/// their memory and the ring until they have completed.
 pub(super) struct Queue(ManuallyDrop<Slots>);
 
 struct Slots {
-    // Goes before the memory: after it the kernel begins nothing any more.
+    // Dropped before the memory: after that the kernel begins no request.
     uring: IoUring,
-    /// Where the kernel's requests point to. It is never moved, and a transfer leaves its slot only
-    /// when the request that points into it has completed.
+    /// Transfers that kernel requests point into. The slice never moves, and a transfer leaves its
+    /// slot only when the request that points into it has completed.
     slots: Box<[Option<Transfer>]>,
     free: Vec<u32>,
     request_bytes_max: u32,
-    /// Requests that are not submitted yet.
+    /// Number of requests that are not submitted yet.
     queued: u32,
-    /// Completions as they came: number of the slot, result.
+    /// Completions in order of arrival: number of the slot, result.
     completed: Vec<(u64, i32)>,
-    /// System calls that submitted something.
+    /// Number of system calls that submitted requests.
     #[cfg(test)]
     submissions: u32,
 }
@@ -78,11 +79,11 @@ impl Queue {
         })))
     }
 
-    /// Tells the runtime of this thread when there are completions.
+    /// Registers the ring with the runtime of this thread, which reports completions.
     pub(super) fn readable(&self) -> io::Result<AsyncFd<OwnedFd>> {
         let ring = self.0.uring.as_fd().try_clone_to_owned()?;
-        // SAFETY: the descriptor is owned by what is registered, so it stays the same open file
-        // until it is deregistered.
+        // SAFETY: the registered object owns the descriptor, so it stays the same open file until
+        // it is deregistered.
         let registered = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) };
         registered.map_err(io::Error::from)
     }
@@ -91,8 +92,8 @@ impl Queue {
         self.0.free.is_empty()
     }
 
-    /// Queues `transfer`, and submits what is queued if that is enough for a call. It is lost when
-    /// there is no room.
+    /// Queues `transfer`, and submits the queue if it is long enough for a call. The transfer is
+    /// lost if there is no room.
     pub(super) fn put(&mut self, transfer: Transfer) {
         let Some(slot) = self.0.free.pop() else { return };
         self.0.slots[slot as usize] = Some(transfer);
@@ -107,14 +108,16 @@ impl Queue {
         self.0.submissions
     }
 
-    /// Submits what is queued and takes what is completed; `false`: the kernel did not take all.
+    /// Submits queued requests and takes completions; returns `false` if the kernel did not accept
+    /// all.
     pub(super) fn turn(&mut self, ended: &mut CompletedTransfers) -> bool {
         self.0.turn(ended)
     }
 }
 
 impl Slots {
-    /// Queues a request for the rest of what is in `slot`, which has none.
+    /// Queues a request for the remaining part of the transfer in `slot`, which has no request in
+    /// progress.
     fn push(&mut self, slot: u32) {
         let Some(transfer) = &mut self.slots[slot as usize] else { return };
         let mut rest = transfer.rest();
@@ -133,8 +136,8 @@ impl Slots {
         let entry = entry.user_data(u64::from(slot));
         // SAFETY: the memory and the descriptor are valid until the request completes: the transfer
         // owns the memory, on the heap, and the disk with its file, and it stays in its slot until
-        // then. A buffer that is filled is touched by nobody else meanwhile; `bytes` are shared,
-        // and only read. `Queue::drop` frees neither before.
+        // then. No other code accesses a buffer that is being filled; `bytes` are shared, and only
+        // read. `Queue::drop` frees neither before.
         let pushed = unsafe { self.uring.submission().push(&entry) };
         self.queued += 1;
         debug_assert!(pushed.is_ok(), "as many entries as slots, and one request a slot");
@@ -149,7 +152,8 @@ impl Slots {
         }
     }
 
-    /// `false`: some is left, as the kernel has no memory for it, or is interrupted.
+    /// Submits queued requests; returns `false` if some are left, because the kernel has no memory
+    /// for them or is interrupted.
     fn submit(&mut self) -> bool {
         if self.uring.submission().is_empty() {
             return true;
@@ -166,7 +170,7 @@ impl Slots {
         self.uring.submission().is_empty()
     }
 
-    /// Takes what is completed; `true`: some of it goes on, and has to be submitted.
+    /// Takes completions; returns `true` if some transfers continue and have to be submitted.
     fn complete(&mut self, ended: &mut CompletedTransfers) -> bool {
         let mut completed = std::mem::take(&mut self.completed);
         completed.extend(self.uring.completion().map(|entry| (entry.user_data(), entry.result())));
@@ -193,7 +197,8 @@ impl Slots {
         self.free.len() == self.slots.len()
     }
 
-    /// Blocks until all is through, or `until`; `true`: all is.
+    /// Blocks until all transfers have completed, or until `until`; returns `true` if all have
+    /// completed.
     fn settle(&mut self, until: Option<Instant>, pause: Duration) -> bool {
         let mut ended = Vec::new();
         loop {
@@ -210,7 +215,8 @@ impl Slots {
     }
 }
 
-/// With completions posted when the thread is in the kernel anyway, where that can be had.
+/// Opens a ring. If the kernel supports it, completions are posted when the thread is in the kernel
+/// anyway.
 fn open(entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.dontfork();
@@ -222,8 +228,9 @@ fn open(entries: u32) -> io::Result<IoUring> {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: `self.0` is not used after this. Until all is through it is never dropped, not
-        // even where a waker panics or no thread can be had: the kernel may still use it.
+        // SAFETY: `self.0` is not used after this. It is never dropped before all transfers have
+        // completed, even if a waker panics or no thread is available, because the kernel may still
+        // use it.
         let mut slots = ManuallyDrop::new(unsafe { ManuallyDrop::take(&mut self.0) });
         if slots.settle(Some(Instant::now() + CLOSING_WAIT_MAX), LOOK_PAUSE) {
             drop(ManuallyDrop::into_inner(slots));

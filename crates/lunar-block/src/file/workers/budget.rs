@@ -1,8 +1,9 @@
-//! A limit for the threads of all pools together.
+//! A limit on the threads of all pools together.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// Threads of several pools. The first thread of each pool needs no place: every pool works.
+/// A limit on the threads of several pools. The first thread of each pool does not count, so that
+/// every pool works.
 pub(in crate::file) struct ThreadBudget {
     threads_max: usize,
     threads: AtomicUsize,
@@ -13,13 +14,14 @@ impl ThreadBudget {
         Self { threads_max, threads: AtomicUsize::new(0) }
     }
 
-    /// Takes a place for one more thread of a pool that has `threads`.
+    /// Takes a place for one more thread of a pool that has `threads`; returns `false` if none is
+    /// free.
     pub(super) fn take(&self, threads: usize) -> bool {
         let more = |taken| (taken < self.threads_max).then_some(taken + 1);
         threads == 0 || self.threads.fetch_update(SeqCst, SeqCst, more).is_ok()
     }
 
-    /// Gives a place back: `threads` remain in the pool.
+    /// Returns a place; `threads` remain in the pool.
     pub(super) fn give_back(&self, threads: usize) {
         if threads > 0 {
             self.threads.fetch_sub(1, SeqCst);

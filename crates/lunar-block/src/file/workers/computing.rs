@@ -1,10 +1,11 @@
-//! A limit for jobs that compute in the kernel.
+//! A limit on jobs that are CPU-bound in the kernel.
 //!
-//! A pool has many threads because most of its jobs wait for a disk. Of jobs that compute, as many
-//! would have most of the processor: the thread of a core is one among them.
+//! A pool has many threads because most of its jobs wait for a disk. If all of them ran CPU-bound
+//! jobs, they would take most of the processor from the threads of the cores.
 //!
-//! A permit belongs to a job, not to the future that waits for the job: whoever gives a permit back
-//! hands the next job on. A future may wait for the turn of its owner, and all others with it.
+//! A permit belongs to a job, not to the future that waits for the job: the release of a permit
+//! starts the next job. A future may have to wait for the turn of its owner, and would keep all
+//! other jobs waiting.
 
 use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
 use std::fmt;
@@ -13,16 +14,16 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// A job that has a permit for longer waits for its disk, and is not counted any more.
+/// Time after which a job with a permit is assumed to wait for its disk, and no longer counts.
 const COMPUTING_MAX: Duration = Duration::from_secs(1);
 
-/// The limit is [`State::jobs_max`].
+/// No limits in the queue: [`State::jobs_max`] is the limit.
 const UNLIMITED: RunningLimits = RunningLimits { owners_max: usize::MAX, shared_max: usize::MAX };
 
-/// Hands a job on, with its permit.
+/// Passes a job on, with its permit.
 type Start = Box<dyn FnOnce(ComputingPermit) + Send>;
 
-/// How many jobs compute at a time; their owners take turns.
+/// A limit on the number of CPU-bound jobs at a time; their owners take turns.
 #[derive(Clone)]
 pub(in crate::file) struct ComputingLimit(Arc<Mutex<State>>);
 
@@ -31,11 +32,11 @@ struct State {
     waiting: JobQueue<Start>,
     next_id: u64,
     granted: Vec<Granted>,
-    /// A task looks at jobs as long as some wait for a permit.
+    /// True while a task watches the jobs, which it does as long as some wait for a permit.
     is_watched: bool,
 }
 
-/// Looks at jobs that have permits: one that hangs never gives its permit back.
+/// Watches jobs that have permits, because a job that hangs never returns its permit.
 struct Watch {
     limit: ComputingLimit,
     is_over: bool,
@@ -48,7 +49,7 @@ struct Granted {
     place: Option<RunningPlace>,
 }
 
-/// A place among the jobs that compute; to be kept until the job has ended.
+/// A permit for one CPU-bound job, to be kept until the job has ended.
 pub(in crate::file) struct ComputingPermit {
     limit: ComputingLimit,
     id: u64,
@@ -56,8 +57,8 @@ pub(in crate::file) struct ComputingPermit {
 
 impl ComputingLimit {
     pub(in crate::file) fn new(jobs_max: usize) -> Self {
-        // The limit is for all: that one owner has all permits keeps the others waiting for one
-        // job.
+        // The queue needs no limit per owner: an owner with all permits keeps other owners waiting
+        // for one job only.
         let waiting = JobQueue::new(UNLIMITED);
         Self(Arc::new(Mutex::new(State {
             jobs_max,
@@ -68,7 +69,7 @@ impl ComputingLimit {
         })))
     }
 
-    /// A permit, if there is one and no job waits for it.
+    /// Takes a permit if one is free and no job waits for it.
     pub(in crate::file) fn try_permit(&self) -> Option<ComputingPermit> {
         let mut state = self.state();
         let now = Instant::now();
@@ -78,8 +79,8 @@ impl ComputingLimit {
         id.map(|id| ComputingPermit { limit: self.clone(), id })
     }
 
-    /// Calls `start` when a job of this owner may compute, on any thread; returns the number under
-    /// which it can be removed before.
+    /// Queues a job of this owner: `start` is called on any thread when the job may run. Returns
+    /// the number by which the job can be removed before.
     pub(super) fn queue(&self, owner: &JobOwner, start: Start) -> u64 {
         let mut state = self.state();
         let number = state.waiting.push(owner, start);
@@ -88,13 +89,13 @@ impl ComputingLimit {
         number
     }
 
-    /// Has a task look at jobs that have permits, if some wait for one.
+    /// Starts a task that watches the jobs with permits, if other jobs wait for one.
     fn watch(&self) {
         let mut state = self.state();
         if state.is_watched || state.waiting.runnable() == 0 {
             return;
         }
-        // Without a runtime the next job that comes or ends looks at them.
+        // Without a runtime, the next job that arrives or ends makes the check.
         let Ok(runtime) = Handle::try_current() else { return };
         state.is_watched = true;
         drop(state);
@@ -102,12 +103,12 @@ impl ComputingLimit {
         runtime.spawn(watch.keep_granting());
     }
 
-    /// Takes back what no permit was given to.
+    /// Removes a job that has not received a permit.
     pub(super) fn remove(&self, owner: &JobOwner, number: u64) -> Option<Start> {
         self.state().waiting.remove(owner, number)
     }
 
-    /// Jobs that wait for a permit.
+    /// Returns the number of jobs that wait for a permit.
     #[cfg(test)]
     pub(in crate::file) fn waiting(&self) -> usize {
         self.state().waiting.len()
@@ -117,7 +118,7 @@ impl ComputingLimit {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands jobs on as long as there are permits.
+    /// Starts waiting jobs as long as permits are free.
     fn grant(&self, mut state: MutexGuard<'_, State>) {
         let now = Instant::now();
         let mut starts = Vec::new();
@@ -128,7 +129,7 @@ impl ComputingLimit {
             computing += 1;
             starts.push((start, state.take(now, place)));
         }
-        drop(state); // a job that is handed on takes other locks
+        drop(state); // a job that is started takes other locks
         for (start, id) in starts {
             start(ComputingPermit { limit: self.clone(), id });
         }
@@ -155,14 +156,14 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if !self.is_over {
-            // The runtime ends: another one may be asked.
+            // The runtime ends: another one may take over the watch.
             self.limit.state().is_watched = false;
         }
     }
 }
 
 impl State {
-    /// When a job that has a permit stops to count. `None`: nobody waits for that.
+    /// Returns the next time at which a job with a permit stops counting; `None` if no job waits.
     fn next_due(&self) -> Option<Instant> {
         let now = Instant::now();
         let ends = self.granted.iter().map(|granted| granted.since + COMPUTING_MAX);
@@ -218,8 +219,8 @@ mod tests {
         begins.try_recv().ok().map(|(job, _permit)| job)
     }
 
-    /// Goal: no more jobs compute than may, owners take turns, and what is dropped, waiting or with
-    /// its permit, leaves its place to the next.
+    /// Goal: the number of CPU-bound jobs stays within the limit and owners take turns; a job that
+    /// is dropped, while it waits or with its permit, leaves its place to the next job.
     #[test]
     fn owners_take_turns_and_nothing_is_lost() {
         let limit = ComputingLimit::new(2);
@@ -241,12 +242,12 @@ mod tests {
         assert_eq!(running.iter().map(|(job, _)| *job).collect::<Vec<_>>(), [0, 4]);
         assert!(limit.try_permit().is_none(), "all permits are in use");
         drop(running);
-        // Each is dropped as soon as it has begun.
+        // Each job is dropped as soon as it has begun.
         assert_eq!(std::iter::from_fn(|| begun(&begins)).collect::<Vec<_>>(), [2, 3, 5]);
         assert!(limit.state().granted.is_empty());
     }
 
-    /// Goal: nobody has a permit at once while others wait for one.
+    /// Goal: no job gets a permit at once while other jobs wait for one.
     #[test]
     fn who_waits_comes_first() {
         let limit = ComputingLimit::new(1);
@@ -260,7 +261,7 @@ mod tests {
         assert!(limit.try_permit().is_some());
     }
 
-    /// Goal: jobs that wait for a disk that hangs keep nobody from others.
+    /// Goal: jobs that wait for a disk that hangs do not block other jobs.
     #[test]
     fn a_job_that_hangs_is_not_counted() {
         let limit = ComputingLimit::new(1);
@@ -280,8 +281,8 @@ mod tests {
         assert!(limit.state().granted.is_empty());
     }
 
-    /// Fault: of a disk that hangs in part, four reads kept a fifth one, of blocks in memory, from
-    /// its permit for ever: nothing came or ended that would have looked at them.
+    /// Fault: on a disk that hung in part, four reads kept a fifth one, of blocks in memory, from
+    /// its permit forever, because no job arrived or ended that would have led to a check.
     #[tokio::test(start_paused = true)]
     async fn a_job_that_hangs_is_noticed_though_nothing_else_happens() {
         let limit = ComputingLimit::new(1);

@@ -1,48 +1,49 @@
-//! The jobs that wait for a worker thread: owners take turns.
+//! The queue of jobs that wait for a worker thread; owners take turns.
 
 use crate::MemoryOwner;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// The owner of a job, compared by identity; `None`: the server itself.
+/// The owner of a job, compared by identity; `None` for the server itself.
 pub(super) type JobOwner = Option<Arc<MemoryOwner>>;
 
-/// Hints of a queue that run at a time: the kernel computes them.
+/// Maximum number of hints of a queue that run at a time, because they are CPU-bound in the kernel.
 const HINTS_MAX: usize = 1;
 
-/// Hints of one owner that wait. Another one is dropped.
+/// Maximum number of waiting hints of one owner; further ones are dropped.
 const OWNER_WAITING_HINTS_MAX: usize = 4;
 
-/// Hints of all owners that wait. Another one is dropped.
+/// Maximum number of waiting hints of all owners; further ones are dropped.
 const WAITING_HINTS_MAX: usize = 256;
 
-/// Limits on the jobs of a queue that run at a time.
+/// Limits on the number of jobs of a queue that run at a time.
 ///
-/// Each owner has one place of its own, and of the shared places at most as many as it leaves
-/// free: alone, half of them. Jobs that hang therefore keep only other jobs of their owner waiting
-/// as long as fewer than `owners_max` owners have such jobs, however many each of them has.
+/// Each owner has one place of its own. Of the shared places it may take at most as many as it
+/// leaves free: a single owner gets half of them. Jobs that hang therefore keep only jobs of the
+/// same owner waiting, as long as fewer than `owners_max` owners have such jobs, however many each
+/// of them has.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::file) struct RunningLimits {
-    /// Owners that have a job running.
+    /// Maximum number of owners that have a running job.
     pub(in crate::file) owners_max: usize,
-    /// Running jobs besides the first one of each owner.
+    /// Maximum number of running jobs besides the first one of each owner.
     pub(in crate::file) shared_max: usize,
 }
 
 impl RunningLimits {
-    /// Running jobs of all owners.
+    /// Returns the maximum number of running jobs of all owners.
     pub(super) const fn jobs_max(self) -> usize {
         self.owners_max.saturating_add(self.shared_max)
     }
 }
 
-/// The jobs of one owner: those that wait, and the numbers of those that run.
+/// The jobs of one owner: those that wait, and the number of those that run.
 struct OwnerJobs<J> {
     owner: JobOwner,
-    /// By their numbers, which is the order of arrival.
+    /// Waiting jobs by number, which is their order of arrival.
     waiting: BTreeMap<u64, J>,
     hints: VecDeque<J>,
-    /// Hints included.
+    /// Number of running jobs, hints included.
     running: usize,
 }
 
@@ -52,12 +53,12 @@ impl<J> OwnerJobs<J> {
         Self { owner, waiting, hints, running: 0 }
     }
 
-    /// Places beyond the owner's own.
+    /// Returns the number of shared places that the owner uses.
     fn shared(&self) -> usize {
         self.running.saturating_sub(1)
     }
 
-    /// Jobs that wait, with at most so many hints.
+    /// Returns the number of waiting jobs, with at most `hints_max` hints.
     fn ready(&self, hints_max: usize) -> usize {
         self.waiting.len() + self.hints.len().min(hints_max)
     }
@@ -67,27 +68,27 @@ impl<J> OwnerJobs<J> {
     }
 }
 
-/// The place that a job runs in, to be given back when the job has ended.
+/// The place in which a job runs, to be returned when the job has ended.
 #[derive(Debug)]
 pub(super) struct RunningPlace {
     owner: JobOwner,
     is_hint: bool,
 }
 
-/// A queue from which owners take turns, job by job, within [`RunningLimits`]. Hints of an owner
-/// come after its other jobs.
+/// A queue in which owners take turns, job by job, within [`RunningLimits`]. Hints of an owner come
+/// after its other jobs.
 pub(super) struct JobQueue<J> {
     limits: RunningLimits,
     next_number: u64,
     waiting_hints: usize,
     running_hints: usize,
-    /// Owners that have a job running.
+    /// Number of owners that have a running job.
     running_owners: usize,
-    /// Shared places in use.
+    /// Number of shared places in use.
     shared: usize,
-    /// Jobs before all others, of nobody.
+    /// Jobs that come before all others and belong to no owner.
     first: VecDeque<J>,
-    /// Those that have jobs, in the order of their turns.
+    /// Owners that have jobs, in the order of their turns.
     owners: VecDeque<OwnerJobs<J>>,
 }
 
@@ -105,21 +106,21 @@ impl<J> JobQueue<J> {
         }
     }
 
-    /// How many jobs wait.
+    /// Returns the number of waiting jobs.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         let waiting = |jobs: &OwnerJobs<J>| jobs.waiting.len() + jobs.hints.len();
         self.first.len() + self.owners.iter().map(waiting).sum::<usize>()
     }
 
-    /// How many jobs have come with a number.
+    /// Returns the number of jobs that have received a number.
     #[cfg(test)]
     pub(super) fn numbered(&self) -> u64 {
         self.next_number
     }
 
-    /// Number of waiting jobs that may run now: 0 exactly when [`pop`](Self::pop) gives `None`,
-    /// else at least as many as may.
+    /// Returns the number of waiting jobs that may run now, or a greater number. The result is 0
+    /// exactly when [`pop`](Self::pop) returns `None`.
     pub(super) fn runnable(&self) -> usize {
         let free_owners = self.limits.owners_max.saturating_sub(self.running_owners);
         let free_shared = self.limits.shared_max.saturating_sub(self.shared);
@@ -131,25 +132,26 @@ impl<J> JobQueue<J> {
                 continue;
             }
             own += usize::from(begins);
-            // Each place that the owner takes is one less that it may leave free.
+            // Each place that the owner takes reduces the places that it may leave free.
             let places = free_shared.saturating_sub(jobs.shared()).div_ceil(2);
             shared += places.min(jobs.ready(free_hints) - usize::from(begins));
         }
         self.first.len() + own.min(free_owners) + shared.min(free_shared)
     }
 
-    /// Puts a job before all others; it takes no place of an owner.
+    /// Queues a job before all others; it takes no place of an owner.
     pub(super) fn push_first(&mut self, job: J) {
         self.first.push_front(job);
     }
 
-    /// A number for a job that is queued later: the jobs of an owner run in the order of theirs.
+    /// Returns a number for a job that is queued later: the jobs of an owner run in the order of
+    /// their numbers.
     pub(super) fn next_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
     }
 
-    /// Queues a job; returns the number under which it can be removed.
+    /// Queues a job; returns the number by which it can be removed.
     pub(super) fn push(&mut self, owner: &JobOwner, job: J) -> u64 {
         let number = self.next_number();
         self.push_as(owner, number, job);
@@ -161,7 +163,7 @@ impl<J> JobQueue<J> {
         self.entry(owner).waiting.insert(number, job);
     }
 
-    /// Queues a job that nobody waits for, unless many such wait.
+    /// Queues a hint, whose result no request waits for; returns `false` if too many hints wait.
     pub(super) fn push_hint(&mut self, owner: &JobOwner, job: J) -> bool {
         if self.waiting_hints >= WAITING_HINTS_MAX {
             return false;
@@ -175,7 +177,7 @@ impl<J> JobQueue<J> {
         has_room
     }
 
-    /// Takes the next job that may run. [`end`](Self::end) has to follow for its place.
+    /// Takes the next job that may run. The caller must call [`end`](Self::end) for its place.
     pub(super) fn pop(&mut self) -> Option<(Option<RunningPlace>, J)> {
         if let Some(job) = self.first.pop_front() {
             return Some((None, job));
@@ -212,7 +214,7 @@ impl<J> JobQueue<J> {
         }
     }
 
-    /// Notes that the job of this place has ended.
+    /// Records that the job in this place has ended.
     pub(super) fn end(&mut self, place: &RunningPlace) {
         let Some(at) = self.position(&place.owner) else { return };
         let jobs = &mut self.owners[at];
@@ -225,7 +227,7 @@ impl<J> JobQueue<J> {
         self.forget_idle(at);
     }
 
-    /// Takes back a job that no thread has begun.
+    /// Removes a job that no thread has begun.
     pub(super) fn remove(&mut self, owner: &JobOwner, number: u64) -> Option<J> {
         let at = self.position(owner)?;
         let job = self.owners[at].waiting.remove(&number)?;
@@ -263,7 +265,7 @@ mod tests {
         Some(Arc::default())
     }
 
-    /// Begins jobs until none may run any more; how many there were.
+    /// Begins jobs until no more may run; returns their places.
     fn begin_all(queue: &mut JobQueue<u32>) -> Vec<RunningPlace> {
         let mut places = Vec::new();
         while let Some((place, _)) = queue.pop() {
@@ -273,8 +275,9 @@ mod tests {
         places
     }
 
-    /// Fault: jobs of two owners that hung had all threads of a disk: 16 were of the first and 4
-    /// of the second. Method: one owner after another has more jobs than may run, none ends.
+    /// Fault: jobs of two owners that hung occupied all threads of a disk: 16 of the first owner
+    /// and 4 of the second. Method: one owner after another has more jobs than may run, and none
+    /// ends.
     #[test]
     fn every_owner_finds_a_place_while_those_of_others_hang() {
         let limits = RunningLimits { owners_max: 32, shared_max: 30 };
@@ -301,7 +304,8 @@ mod tests {
         assert_eq!((queue.running_owners, queue.shared), (0, 0));
     }
 
-    /// Goal: owners that take turns share the places evenly, whoever had all of its own first.
+    /// Goal: owners that take turns share the places evenly, even if one of them had all of its
+    /// places first.
     #[test]
     fn places_even_out() {
         let mut queue = JobQueue::new(RunningLimits { owners_max: 8, shared_max: 30 });
@@ -321,7 +325,7 @@ mod tests {
         assert!(counts.iter().all(|count| (10..=12).contains(count)), "{counts:?}");
     }
 
-    /// Fault: prefetches were jobs of the server, so that their owner had a second share of the
+    /// Fault: prefetches counted as jobs of the server, so their owner had a second share of the
     /// threads.
     #[test]
     fn hints_are_few_and_count_for_their_owner() {
@@ -338,8 +342,8 @@ mod tests {
         assert_eq!(HINTS_MAX + begun, 8, "as many as without hints");
     }
 
-    /// Goal: an owner's jobs that are waited for come before its hints, and no more hints wait
-    /// than may.
+    /// Goal: an owner's hints come after its other jobs, and the number of waiting hints stays
+    /// within its limit.
     #[test]
     fn hints_come_last_and_are_bounded() {
         let mut queue = JobQueue::new(RunningLimits { owners_max: 1, shared_max: 0 });

@@ -1,11 +1,11 @@
-//! A limit for the jobs of all devices together that compute in the kernel.
+//! A limit on CPU-bound jobs of all devices together.
 //!
-//! The limits of each device ([`ComputingLimit`](super::ComputingLimit)) say nothing of many
-//! devices: the threads of 256 files would be 256 to one thread of a core. A slot belongs to a job:
-//! the job goes to its pool when it gets the slot, and gives the slot back when it ends. A job that
-//! waits for its disk takes nothing from the cores and does not count; the state of its thread says
-//! so. A job that has a slot never waits for a permit of a device, so the order is always the
-//! permit first.
+//! The limits of each device ([`ComputingLimit`](super::ComputingLimit)) do not bound many devices
+//! together: 256 files would have 256 threads for one thread of a core. A slot belongs to a job:
+//! the job goes to its pool when it gets the slot, and returns the slot when it ends. A job that
+//! waits for its disk takes nothing from the cores and does not count; the state of its thread
+//! shows that. A job that has a slot never waits for a permit of a device, so a permit is always
+//! taken first.
 
 use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
 use rustix::thread::Pid;
@@ -13,28 +13,29 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// A job that computes is looked at again after this.
+/// Time after which a job that computes is checked again.
 const COMPUTING_CHECK: Duration = Duration::from_millis(1);
 
-/// A job that waits for its disk is looked at again after this.
+/// Time after which a job that waits for its disk is checked again.
 const WAITING_CHECK: Duration = Duration::from_millis(10);
 
-/// A job that no thread has begun for longer waits for a thread, as all of its pool hang.
+/// Time after which a job that no thread has begun is assumed to wait for a thread, because all
+/// threads of its pool hang.
 const BEGIN_MAX: Duration = Duration::from_millis(20);
 
-/// A job that computes for longer does not count any more, so that others come to compute.
+/// Time after which a job that still computes no longer counts, so that other jobs get a slot.
 const COMPUTING_MAX: Duration = Duration::from_secs(1);
 
-/// The thread that looks at jobs ends when no job has waited for a slot for this long.
+/// Time without waiting jobs after which the watching thread ends.
 const WATCHER_IDLE_LIFE: Duration = Duration::from_secs(10);
 
-/// The limit is [`State::jobs_max`].
+/// No limits in the queue: [`State::jobs_max`] is the limit.
 const UNLIMITED: RunningLimits = RunningLimits { owners_max: usize::MAX, shared_max: usize::MAX };
 
-/// Hands a job to its pool, with its slot.
+/// Passes a job to its pool, with its slot.
 type Start = Box<dyn FnOnce(ComputingSlot) + Send>;
 
-/// The slots of all devices, each for one job that computes; owners of jobs take turns.
+/// The slots of all devices, each for one CPU-bound job; owners of jobs take turns.
 #[derive(Clone)]
 pub(in crate::file) struct ComputingSlots(Arc<Shared>);
 
@@ -51,7 +52,7 @@ struct State {
     waiting: JobQueue<Start>,
     next_id: u64,
     taken: Vec<Taken>,
-    /// A thread looks at jobs as long as some wait for a slot.
+    /// True while a thread watches the jobs, which it does as long as some wait for a slot.
     is_watched: bool,
 }
 
@@ -66,7 +67,7 @@ struct Taken {
     check_at: Instant,
 }
 
-/// The slot of one job; to be kept until the job has ended.
+/// The slot of one job, to be kept until the job has ended.
 pub(in crate::file) struct ComputingSlot {
     slots: ComputingSlots,
     id: u64,
@@ -87,18 +88,19 @@ impl ComputingSlots {
         Self(Arc::new(Shared { state: Mutex::new(state), waits: Condvar::new() }))
     }
 
-    /// A slot for every two processors: with one for each, cores and jobs had half of them each.
+    /// Creates one slot for every two processors: with one for each, cores and jobs would each get
+    /// half of the processors.
     pub(in crate::file) fn of_machine() -> Self {
         Self::new(std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2))
     }
 
-    /// A number for a job that is queued later.
+    /// Returns a number for a job that is queued later.
     pub(super) fn next_number(&self) -> u64 {
         self.state().waiting.next_number()
     }
 
-    /// Calls `start` when a job of this owner may compute, on any thread. It can be removed before
-    /// under this number.
+    /// Queues a job of this owner: `start` is called on any thread when the job may run. The job
+    /// can be removed before by this number.
     pub(super) fn queue(&self, owner: &JobOwner, number: u64, start: Start) {
         let mut state = self.state();
         state.waiting.push_as(owner, number, start);
@@ -109,12 +111,12 @@ impl ComputingSlots {
         }
     }
 
-    /// Takes back what no slot was given to.
+    /// Removes a job that has not received a slot.
     pub(super) fn remove(&self, owner: &JobOwner, number: u64) -> Option<Start> {
         self.state().waiting.remove(owner, number)
     }
 
-    /// Waits on this thread until a job of this owner may compute, and begins it.
+    /// Waits on this thread until a job of this owner may run, and begins it.
     pub(super) fn wait(&self, owner: &JobOwner) -> Option<ComputingSlot> {
         let (sender, granted) = mpsc::channel();
         self.queue(owner, self.next_number(), Box::new(move |slot| drop(sender.send(slot))));
@@ -126,7 +128,7 @@ impl ComputingSlots {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts jobs as long as there are slots.
+    /// Starts jobs as long as slots are free.
     fn grant(&self, mut state: MutexGuard<'_, State>) {
         let now = Instant::now();
         let mut starts = Vec::new();
@@ -145,8 +147,8 @@ impl ComputingSlots {
         }
     }
 
-    /// Has a thread look at the jobs that have slots: nothing says when one begins to wait for its
-    /// disk.
+    /// Starts or wakes the thread that watches the jobs with slots, because no event shows when a
+    /// job begins to wait for its disk.
     fn watch(&self, state: &mut State) {
         if state.is_watched {
             self.0.waits.notify_one();
@@ -156,12 +158,12 @@ impl ComputingSlots {
         let thread = std::thread::Builder::new().name("lunar-slots".into());
         match thread.spawn(move || slots.keep_granting()) {
             Ok(_) => state.is_watched = true,
-            // The next job asks again.
+            // The next job tries again.
             Err(error) => tracing::warn!(%error, "no new thread to look at jobs that compute"),
         }
     }
 
-    /// Life of the thread that looks.
+    /// Runs the watching thread.
     fn keep_granting(&self) {
         loop {
             let state = self.state();
@@ -178,7 +180,7 @@ impl ComputingSlots {
         }
     }
 
-    /// Jobs that wait for a slot.
+    /// Returns the number of jobs that wait for a slot.
     #[cfg(test)]
     pub(in crate::file) fn waiting(&self) -> usize {
         self.state().waiting.len()
@@ -186,7 +188,7 @@ impl ComputingSlots {
 }
 
 impl State {
-    /// Number of jobs that compute.
+    /// Returns the number of jobs that compute.
     fn computing(&mut self, now: Instant) -> usize {
         let limits = (self.begin_max, self.computing_max);
         self.taken.iter_mut().map(|taken| usize::from(taken.computes(now, limits))).sum()
@@ -217,7 +219,7 @@ impl Taken {
     }
 }
 
-/// True unless the system says that this thread of the process waits. proc(5).
+/// Returns true unless the system reports that this thread of the process waits; proc(5).
 fn is_runnable(thread: Pid) -> bool {
     let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
     let Ok(line) = std::fs::read(path) else { return true };
@@ -227,7 +229,7 @@ fn is_runnable(thread: Pid) -> bool {
 }
 
 impl ComputingSlot {
-    /// Notes that this thread begins the job.
+    /// Records that this thread begins the job.
     pub(super) fn begin(&self) {
         let mut state = self.slots.state();
         if let Some(taken) = state.taken.iter_mut().find(|taken| taken.id == self.id) {

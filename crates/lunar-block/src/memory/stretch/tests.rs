@@ -1,4 +1,4 @@
-//! Zeroes and deallocation beside atomic writes.
+//! Tests of zeroing and deallocation with concurrent atomic writes.
 
 use super::super::tests::polls;
 use super::{RESTARTS_MAX, STRETCH_BYTES};
@@ -17,24 +17,24 @@ fn device(stretches: u64) -> MemoryDevice {
     MemoryDevice::new(stretches * STRETCH_BYTES, 512, 4096).unwrap()
 }
 
-/// An atomic write of this byte. It is never pending.
+/// Writes `range` atomically, filled with this byte; the write is never pending.
 fn write_atomic(device: &MemoryDevice, range: BlockRange, byte: u8) {
     let data = Bytes::from(vec![byte; range.count as usize * 512]);
     let written = device.write_atomic(range, data, false).now_or_never();
     written.expect("an atomic write waits").unwrap();
 }
 
-/// Reads, which is never pending.
+/// Reads `range`; the read is never pending.
 fn read(device: &MemoryDevice, range: BlockRange) -> Vec<u8> {
     let into = BufferPool::default().take(range.count as usize * 512);
     let read = device.read(range, into).now_or_never().expect("a read waits");
     read.unwrap().to_vec()
 }
 
-/// Fault: zeroes and deallocations held the fence from piece to piece. An atomic write waited for
-/// 16 turns of their connection then, and whatever else crossed a border of chunks behind it: one
-/// session of WRITE ATOMIC beside 64 of WRITE SAME left another host 24 of 9,100 requests a second.
-/// A resize held it from its beginning to its end.
+/// Fault: zeroing and deallocation held the fence from piece to piece. An atomic write then waited
+/// for 16 polls of that connection, and so did all operations across a chunk boundary behind it:
+/// one session of WRITE ATOMIC with 64 of WRITE SAME left another host 24 of 9,100 requests per
+/// second. A resize held the fence from its beginning to its end.
 #[test]
 fn no_transfer_waits_for_the_next_piece_of_another_one() {
     const STRETCHES: u64 = 4;
@@ -62,8 +62,8 @@ fn no_transfer_waits_for_the_next_piece_of_another_one() {
     }
 }
 
-/// Goal: however many atomic writes come, a stretch begins anew a few times only.
-/// Method: the whole stretch is written between any two pieces.
+/// Goal: a stretch restarts only a few times, however many atomic writes come. Method: the whole
+/// stretch is written between any two pieces.
 #[test]
 fn a_stretch_comes_to_its_end() {
     let device = device(1);
@@ -78,8 +78,8 @@ fn a_stretch_comes_to_its_end() {
     assert!(read(&device, all).iter().all(|byte| *byte == 0), "the zeroes came last");
 }
 
-/// Goal: an atomic write elsewhere, or one that ends or begins at the border between two pieces,
-/// has no stretch begin anew.
+/// Goal: an atomic write elsewhere, or one that ends or begins at the boundary between two pieces,
+/// causes no restart of a stretch.
 #[test]
 fn what_does_not_cross_the_border_costs_nothing() {
     const PIECE_BLOCKS: u64 = (256 << 10) / 512;
@@ -100,7 +100,7 @@ fn what_does_not_cross_the_border_costs_nothing() {
     assert_eq!(border + PIECE_BLOCKS, STRETCH_BLOCKS);
 }
 
-/// Goal: pieces of several ranges clear all of them and nothing else, none without an end.
+/// Goal: pieces of several ranges clear all of the ranges and nothing else, and come to an end.
 #[test]
 fn pieces_clear_all_ranges() {
     let device = device(4);
@@ -146,16 +146,16 @@ fn pieces_clear_all_ranges() {
 
 const PAGES: u64 = 2 * STRETCH_BYTES / PAGE_BYTES as u64;
 
-/// Contents of all pages, a byte each.
+/// Contents of all pages, one byte per page.
 type Pages = Vec<u8>;
 
 fn fill(pages: &mut Pages, range: BlockRange, byte: u8) {
     pages[range.lba as usize..][..range.count as usize].fill(byte);
 }
 
-/// Goal: zeroes and deallocations of up to a stretch tear no atomic write, wherever it comes.
-/// Method: one of them is polled beside atomic writes of random ranges; in the end the disk holds
-/// what it would if each write had come as a whole before or after.
+/// Goal: zeroing and deallocation of up to a stretch tear no atomic write, at any point in time.
+/// Method: one of them is polled between atomic writes of random ranges; in the end the disk holds
+/// the data that it would hold if each write had come as a whole before or after it.
 #[test]
 fn no_stretch_tears_an_atomic_write() {
     let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
@@ -177,7 +177,7 @@ fn contents(device: &MemoryDevice) -> Pages {
     bytes.iter().step_by(PAGE_BYTES).copied().collect()
 }
 
-/// A range of at most so many pages; short ones are more frequent.
+/// Draws a range of at most `most` pages; short ranges are more frequent.
 fn random_range(random: &mut u64, most: u64) -> BlockRange {
     let mut draw = |below: u64| random::next(random) % below;
     let most = if draw(2) == 0 { most } else { 40 };
@@ -189,7 +189,7 @@ fn in_blocks(range: BlockRange) -> BlockRange {
     BlockRange::new(range.lba * 8, range.count * 8)
 }
 
-/// Clears a range beside atomic writes; returns it and them.
+/// Clears a range while atomic writes come in between; returns the range and the writes.
 fn race(device: &MemoryDevice, random: &mut u64) -> (BlockRange, Vec<(BlockRange, u8)>) {
     const STRETCH_PAGES: u64 = STRETCH_BYTES / PAGE_BYTES as u64;
     let cleared = random_range(random, STRETCH_PAGES);
@@ -210,8 +210,8 @@ fn race(device: &MemoryDevice, random: &mut u64) -> (BlockRange, Vec<(BlockRange
     }
 }
 
-/// What the disk should hold, if all writes of which a page was `found` cleared came before that,
-/// and all they were written over; the others after.
+/// Computes the expected contents. Writes of which a page was `found` cleared came before the
+/// clearing, and so did the writes that they overwrote; all other writes came after it.
 fn expected(
     before: &Pages,
     cleared: BlockRange,

@@ -1,5 +1,5 @@
-//! What tests on the real machine share.
-// Each test file uses a part of it; a panic is how a test fails.
+//! Helpers shared by the tests on the real machine.
+// Each test file uses a part of them, and a test fails by a panic.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use lunar_block::{BufferPool, FileDevice, FileOptions};
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// A directory that goes away with the test.
+/// A directory that is removed after the test.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -40,7 +40,7 @@ pub fn options(path: &Path, create_size_bytes: Option<u64>) -> FileOptions {
     }
 }
 
-/// What opening was refused with.
+/// Returns the message of a refused open.
 pub fn refused(options: FileOptions) -> String {
     let error = FileDevice::open(options).expect_err("it is in use");
     assert_eq!(error.kind, lunar_block::ErrorKind::Open);
@@ -55,7 +55,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// Whether a program can be found; if not, says loudly that `test` did not run.
+/// Returns true when a program is installed; otherwise prints that `test` did not run.
 pub fn has_program(program: &str, test: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|directory| directory.join(program).is_file());
@@ -65,7 +65,7 @@ pub fn has_program(program: &str, test: &str) -> bool {
     found
 }
 
-/// Whether the test may mount and attach; if not, says loudly that it did not run.
+/// Returns true when the test may mount and attach; otherwise prints that `test` did not run.
 pub fn is_root(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -78,7 +78,7 @@ pub fn run(program: &str, arguments: &[&str]) -> Output {
     Command::new(program).args(arguments).output().unwrap()
 }
 
-/// Runs a program that must succeed; its standard output.
+/// Runs a program that must succeed; returns its standard output.
 pub fn must(program: &str, arguments: &[&str]) -> String {
     let output = run(program, arguments);
     let text = String::from_utf8_lossy(&output.stderr);
@@ -90,8 +90,8 @@ pub fn must(program: &str, arguments: &[&str]) -> String {
 pub struct Mounted(pub PathBuf);
 
 impl Mounted {
-    /// Mounts as `arguments` say, on a directory of its own. `None`, with a loud message, where
-    /// even root may not mount.
+    /// Mounts with `arguments` on a new directory. Returns `None`, with a printed note, if even
+    /// root may not mount.
     pub fn new(scratch: &Scratch, arguments: &[&str], test: &str) -> Option<Self> {
         let path = scratch.0.join("mounted");
         std::fs::create_dir(&path).unwrap();
@@ -104,7 +104,7 @@ impl Mounted {
         Some(Self(path))
     }
 
-    /// A file system in memory that is full after `size_bytes`.
+    /// Mounts a file system in memory that is full after `size_bytes`.
     pub fn small(scratch: &Scratch, size_bytes: u64, test: &str) -> Option<Self> {
         Self::new(scratch, &["-t", "tmpfs", "-o", &format!("size={size_bytes}"), "tmpfs"], test)
     }
@@ -112,7 +112,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: a process that another test has just forked may hold a file of it for a moment.
+        // The unmount is lazy, because a process that another test has just forked may hold a file
+        // for a moment.
         let _ = run("umount", &["-l", self.0.to_str().unwrap()]);
     }
 }
@@ -121,7 +122,7 @@ impl Drop for Mounted {
 pub struct Loop(pub PathBuf);
 
 impl Loop {
-    /// `None`, with a loud message, where the machine has no loop devices to give.
+    /// Attaches a loop device; `None`, with a printed note, if the machine has none.
     pub fn new(file: &Path, sector_bytes: u32, test: &str) -> Option<Self> {
         let sector = format!("--sector-size={sector_bytes}");
         let output = run("losetup", &["--find", "--show", &sector, file.to_str().unwrap()]);

@@ -6,7 +6,8 @@ use lunar_iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
 use lunar_target::ChapEntry;
 use lunar_testkit::raw::{Answer, Raw};
 
-/// What the initiator of that number must prove, or each that has no entry of its own.
+/// Returns a CHAP entry for the initiator of this number, or for all initiators without an entry of
+/// their own.
 pub fn entry(initiator: Option<u32>, user: &str, secret: &str) -> ChapEntry {
     ChapEntry {
         initiator: initiator.map(|n| format!("iqn.2026-11.org.lunarsan.test:RAW-{n}")),
@@ -18,7 +19,7 @@ pub fn entry(initiator: Option<u32>, user: &str, secret: &str) -> ChapEntry {
     }
 }
 
-/// A login with CHAP under the initiator name of that number; its status.
+/// Logs in with CHAP under the initiator name of this number; returns the status.
 pub fn prove(raw: &mut Raw, number: u32, user: &str, secret: &str) -> u16 {
     match ask(raw, opening(number).as_bytes(), 0x00) {
         (0, challenge) => answer(raw, &challenge, user, secret),
@@ -26,7 +27,7 @@ pub fn prove(raw: &mut Raw, number: u32, user: &str, secret: &str) -> u16 {
     }
 }
 
-/// The first text of such a login.
+/// Returns the first text of a CHAP login.
 pub fn opening(number: u32) -> String {
     format!(
         "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0TargetName={TARGET}\0\
@@ -34,7 +35,7 @@ pub fn opening(number: u32) -> String {
     )
 }
 
-/// Answers the challenge that this text holds; the status.
+/// Answers the challenge in this text; returns the status.
 pub fn answer(raw: &mut Raw, text: &str, user: &str, secret: &str) -> u16 {
     let value = |key: &str| {
         let pair = text.split('\0').find(|pair| pair.starts_with(key)).unwrap();
@@ -48,7 +49,8 @@ pub fn answer(raw: &mut Raw, text: &str, user: &str, secret: &str) -> u16 {
     ask(raw, proof.as_bytes(), 0x83).0
 }
 
-/// Sends a Login Request of the security stage with these flags; the answer's status and text.
+/// Sends a Login Request of the security stage with these flags; returns the status and text of the
+/// reply.
 pub fn ask(raw: &mut Raw, text: &[u8], flags: u8) -> (u16, String) {
     let request = raw.login(text).put(1, &[flags]);
     raw.send(&request).unwrap();

@@ -1,8 +1,8 @@
-//! EXTENDED COPY (LID1) lists, as an initiator makes them.
+//! EXTENDED COPY (LID1) parameter lists in the form that initiators send.
 
 use lunar_scsi::vpd::naa;
 
-/// A segment: which CSCDs, how many blocks, from where to where.
+/// A segment descriptor: source and destination CSCD, number of blocks, and both LBAs.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     pub from: u16,
@@ -12,7 +12,7 @@ pub struct Segment {
     pub destination_lba: u64,
 }
 
-/// An identification descriptor of the unit whose UUID has this number.
+/// Returns an identification descriptor of the unit whose UUID has this number.
 pub fn cscd(unit: u128, block_bytes: u32) -> Vec<u8> {
     let mut bytes = vec![0xe4, 0, 0, 0, 1, 3, 0, 8];
     bytes.extend(naa(&unit.to_be_bytes()).to_be_bytes());
@@ -21,7 +21,7 @@ pub fn cscd(unit: u128, block_bytes: u32) -> Vec<u8> {
     bytes
 }
 
-/// A list under this name.
+/// Returns a parameter list with this list identifier.
 pub fn list(name: u8, cscds: &[Vec<u8>], segments: &[Segment]) -> Vec<u8> {
     let mut bytes = vec![0; 16];
     bytes[0] = name;
@@ -40,7 +40,7 @@ pub fn list(name: u8, cscds: &[Vec<u8>], segments: &[Segment]) -> Vec<u8> {
     bytes
 }
 
-/// EXTENDED COPY (LID1) for a list of this length.
+/// Returns an EXTENDED COPY (LID1) CDB for a list of this length.
 pub fn copy_cdb(list_bytes: usize) -> Vec<u8> {
     let mut cdb = vec![0x83; 1];
     cdb.resize(16, 0);
@@ -48,7 +48,7 @@ pub fn copy_cdb(list_bytes: usize) -> Vec<u8> {
     cdb
 }
 
-/// RECEIVE COPY RESULTS: COPY STATUS (0) or FAILED SEGMENT DETAILS (4).
+/// Returns a RECEIVE COPY RESULTS CDB: COPY STATUS (0) or FAILED SEGMENT DETAILS (4).
 pub fn results_cdb(action: u8, name: u8) -> Vec<u8> {
     let mut cdb = vec![0x84, action, name];
     cdb.resize(16, 0);

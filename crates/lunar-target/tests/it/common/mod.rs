@@ -1,5 +1,5 @@
-//! A server over a disk that fails on demand, and bare hands on its sockets.
-#![allow(dead_code)] // every test file uses its own part
+//! A server over a disk with injectable faults, and raw access to its sockets.
+#![allow(dead_code)] // every test file uses only a part
 #![allow(clippy::unwrap_used)] // a test may unwrap
 
 pub mod chap;
@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:life";
-/// Longer than anything here should take, even on a busy machine.
+/// Time limit that nothing here should reach, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(8);
-/// For what must come sooner or later, and is tried or looked for again and again until then.
+/// Time limit for events that must happen eventually and are polled until then.
 pub const MINUTE: Duration = Duration::from_secs(60);
 
 pub const ABORT_TASK: u8 = 1;
@@ -32,13 +32,13 @@ pub const TARGET_COLD_RESET: u8 = 7;
 pub struct Rig {
     server: Option<Server>,
     pub address: String,
-    /// Of every portal, that one first.
+    /// Addresses of all portals; the first one is `address`.
     pub addresses: Vec<String>,
     pub device: Arc<FaultDevice>,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// The pool of buffers is the process's: one test at a time.
+/// Admits one test at a time, because the buffer pool belongs to the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 impl Rig {
@@ -46,7 +46,7 @@ impl Rig {
         Self::with(|_| {})
     }
 
-    /// With other options.
+    /// Starts a server with changed options.
     pub fn with(change: impl FnOnce(&mut ServerOptions)) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
@@ -59,12 +59,12 @@ impl Rig {
         Self { server: Some(server), address, addresses, device, _alone: alone }
     }
 
-    /// The server, while it runs.
+    /// Returns the server, while it runs.
     pub fn server(&self) -> &Server {
         self.server.as_ref().unwrap()
     }
 
-    /// Serves something else from now on.
+    /// Replaces the targets of the server.
     pub fn replace(&self, change: impl FnOnce(&mut Vec<TargetOptions>)) -> lunar_target::Replaced {
         let mut catalogue = self.server().catalogue();
         let mut targets = catalogue.targets.iter().map(|t| (**t).clone()).collect();
@@ -73,13 +73,13 @@ impl Rig {
         block_on(self.server().replace(catalogue)).unwrap()
     }
 
-    /// Where it listens, portal by portal.
+    /// Returns the addresses on which the server listens, portal by portal.
     pub fn addresses(&self) -> Vec<String> {
         let server = self.server.as_ref().unwrap();
         server.addresses().iter().map(ToString::to_string).collect()
     }
 
-    /// A session under the initiator name of that number, without its first unit attention.
+    /// Logs in under the initiator name of this number and takes the first unit attention.
     pub fn log_in(&self, number: u32) -> Raw {
         let mut raw = Raw::log_in_as(&self.address, TARGET, number).unwrap();
         assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0, "TEST UNIT READY");
@@ -96,7 +96,7 @@ impl Rig {
         }
     }
 
-    /// How many sessions there are.
+    /// Returns the number of sessions.
     pub fn sessions(&self) -> usize {
         self.server.as_ref().unwrap().sessions().len()
     }
@@ -110,25 +110,25 @@ impl Rig {
         });
     }
 
-    /// The unit it shows as LUN 0.
+    /// Returns the unit that the server shows as LUN 0.
     pub fn unit(&self) -> Arc<LogicalUnit> {
         self.server.as_ref().unwrap().unit(TARGET, 0).unwrap()
     }
 
-    /// Stops the server; how many disks it could not sync in the end.
+    /// Stops the server; returns the number of disks whose last sync failed.
     pub fn failed_syncs(mut self) -> usize {
         let grace = Duration::from_secs(3);
         self.server.take().unwrap().shutdown(grace, &mut |_| {}).failed_syncs.len()
     }
 
-    /// Stops the server as it is; returns how many connections had to be cut.
+    /// Stops the server as it is; returns the number of connections that had to be cut.
     pub fn stop(mut self, grace: Duration) -> usize {
         let report = self.server.take().unwrap().shutdown(grace, &mut |_| {});
         assert!(report.failed_syncs.is_empty(), "{report:?}");
         report.connections_cut
     }
 
-    /// Stops the server; nothing may be left.
+    /// Stops the server and asserts that nothing is left.
     #[track_caller]
     pub fn ends_well(mut self) {
         if std::thread::panicking() {
@@ -145,7 +145,7 @@ impl Rig {
     }
 }
 
-/// A clock that stands while the machine is busy with others: one thread's short sleeps, counted.
+/// A clock that stands still while the machine is busy: it counts one thread's short sleeps.
 pub struct Granted(Arc<AtomicU32>);
 
 impl Granted {
@@ -169,24 +169,24 @@ impl Granted {
     }
 }
 
-/// As the control plane waits: on a runtime that is none of the server's.
+/// Runs a future like the control plane: on a runtime that does not belong to the server.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.unwrap().block_on(future)
 }
 
-/// Likewise, but time passes as soon as nothing else is to be done.
+/// Runs a future like [`block_on`], but with a clock that advances when all tasks are idle.
 pub fn block_on_without_waiting<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap().block_on(future)
 }
 
-/// A unit of `device`.
+/// Opens a unit on `device`.
 pub fn unit(device: Arc<dyn BlockDevice>) -> Arc<LogicalUnit> {
     LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device)).unwrap()
 }
 
-/// A server of one target that shows `unit` as LUN 0, at a free port.
+/// Returns options of a server with one target that shows `unit` as LUN 0, on a free port.
 pub fn options_of(unit: Arc<LogicalUnit>) -> ServerOptions {
     ServerOptions {
         portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
@@ -199,7 +199,7 @@ pub fn options_of(unit: Arc<LogicalUnit>) -> ServerOptions {
     }
 }
 
-/// A target open to all that shows `unit` as LUN 0.
+/// Returns a target open to all that shows `unit` as LUN 0.
 pub fn target(name: &str, unit: Arc<LogicalUnit>) -> TargetOptions {
     TargetOptions {
         name: name.to_owned(),
@@ -218,7 +218,7 @@ pub fn target(name: &str, unit: Arc<LogicalUnit>) -> TargetOptions {
     }
 }
 
-/// A CDB of ten bytes with a block address and a count of blocks.
+/// Returns a CDB of ten bytes with an LBA and a number of blocks.
 pub fn ten(operation: u8, lba: u32, blocks: u16) -> [u8; 10] {
     let mut cdb = [operation, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     cdb[2..6].copy_from_slice(&lba.to_be_bytes());
@@ -253,7 +253,7 @@ pub fn send_function(raw: &mut Raw, function: u8, referenced: u32) -> u32 {
     tag
 }
 
-/// The next PDU of this tag; NOP-Ins and Asynchronous Messages are skipped.
+/// Returns the next PDU with this tag; skips NOP-Ins and Asynchronous Messages.
 #[track_caller]
 pub fn answer_to(raw: &mut Raw, tag: u32) -> Pdu {
     let until = Instant::now() + PATIENCE;
@@ -272,7 +272,7 @@ pub fn answer_to(raw: &mut Raw, tag: u32) -> Pdu {
     }
 }
 
-/// Logs out; the answer must come, then the end.
+/// Logs out; waits for the reply and the end of the connection.
 #[track_caller]
 pub fn log_out(mut raw: Raw) {
     let tag = raw.new_tag();
@@ -285,8 +285,8 @@ pub fn log_out(mut raw: Raw) {
     raw.wait_until_closed(PATIENCE).unwrap();
 }
 
-/// A login to the target under the initiator name of that number, with this TSIH and CID; returns
-/// its status and TSIH.
+/// Logs in to the target under the initiator name of this number, with this TSIH and CID; returns
+/// the status and the TSIH.
 pub fn join(raw: &mut Raw, number: u32, tsih: u16, cid: u16) -> (u16, u16) {
     let text = format!(
         "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0TargetName={TARGET}\0\
@@ -300,13 +300,13 @@ pub fn join(raw: &mut Raw, number: u32, tsih: u16, cid: u16) -> (u16, u16) {
     (number(36), number(14))
 }
 
-/// What SendTargets=All shows to the initiator of that number: in a discovery session, or in a
-/// normal one with `target`.
+/// Returns the result of SendTargets=All for the initiator of this number, in a discovery session,
+/// or in a normal session with `target`.
 pub fn send_targets(address: &str, number: u32, target: Option<&str>) -> String {
     send_targets_over(Raw::connect(address).unwrap(), number, target)
 }
 
-/// The same over this connection.
+/// Calls SendTargets as [`send_targets`] does, over this connection.
 pub fn send_targets_over(mut raw: Raw, number: u32, target: Option<&str>) -> String {
     let mut text = format!("InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0");
     match target {
@@ -327,7 +327,7 @@ pub fn send_targets_over(mut raw: Raw, number: u32, target: Option<&str>) -> Str
     String::from_utf8(raw.expect(opcode::TEXT_RESPONSE).unwrap().data).unwrap()
 }
 
-/// A connection that comes from this address of ours.
+/// Connects from this local address.
 pub fn connect_from(source: &str, address: &str) -> Raw {
     let source: std::net::SocketAddr = format!("{source}:0").parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
@@ -340,7 +340,7 @@ pub fn connect_from(source: &str, address: &str) -> Raw {
     Raw::over(tcp).unwrap()
 }
 
-/// Seconds of CPU that this process has used.
+/// Returns the CPU seconds that this process has used.
 pub fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();

@@ -10,7 +10,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// Slots of jobs that begin and end in time, however slow the machine is.
+/// Creates slots with time limits that jobs keep even on a slow machine.
 fn patient_slots(jobs_max: usize) -> ComputingSlots {
     let slots = ComputingSlots::new(jobs_max);
     let mut state = slots.state();
@@ -19,7 +19,7 @@ fn patient_slots(jobs_max: usize) -> ComputingSlots {
     slots
 }
 
-/// A job that computes on a thread of a pool until it is told to end.
+/// A job that computes on a thread of a pool until the test ends it.
 struct Computing<'a> {
     end: Arc<AtomicBool>,
     result: BoxFuture<'a, Result<(), JobPanicked>>,
@@ -48,9 +48,9 @@ impl<'a> Computing<'a> {
     }
 }
 
-/// Fault: the limits of jobs that compute were of each device: VERIFY of 256 files had 256 threads
-/// compute beside the threads of two cores, and another host kept 26 % of its requests.
-/// Method: 256 pools get such jobs while as many compute as may.
+/// Fault: the limits on CPU-bound jobs were per device: VERIFY of 256 files ran 256 threads in
+/// addition to the threads of two cores, and another host kept 26 % of its requests. Method: 256
+/// pools get such jobs while all slots are taken.
 #[test]
 fn few_jobs_of_many_devices_compute_at_a_time() {
     const SLOTS: usize = 2;
@@ -77,8 +77,8 @@ fn few_jobs_of_many_devices_compute_at_a_time() {
     assert_eq!((slots.waiting(), slots.state().taken.len()), (0, 0));
 }
 
-/// Goal: jobs that wait for their disks, however many, keep no others from computing, although
-/// nothing says when they begin to wait and none of them ends.
+/// Goal: jobs that wait for their disks, however many, keep no other jobs from computing, although
+/// no event shows when they begin to wait and none of them ends.
 #[test]
 fn jobs_that_wait_for_a_disk_leave_their_slots() {
     let slots = patient_slots(1);
@@ -98,8 +98,8 @@ fn jobs_that_wait_for_a_disk_leave_their_slots() {
     block_on(futures_util::future::join_all(hang)).into_iter().for_each(Result::unwrap);
 }
 
-/// Goal: jobs that have slots, but whose pool has no thread left as all hang, keep no others from
-/// computing.
+/// Goal: jobs that have slots, but whose pool has no free thread because all hang, keep no other
+/// jobs from computing.
 #[test]
 fn jobs_that_wait_for_a_thread_leave_their_slots() {
     let slots = ComputingSlots::new(1);
@@ -117,8 +117,8 @@ fn jobs_that_wait_for_a_thread_leave_their_slots() {
     assert_eq!(block_on(waits).unwrap(), 1);
 }
 
-/// Goal: owners take turns, whatever their devices; what is dropped or cancelled while it waits for
-/// a slot is not run, and leaves its turn to the next.
+/// Goal: owners take turns across devices; a job that is dropped or cancelled while it waits for a
+/// slot is not run, and leaves its turn to the next.
 #[test]
 fn owners_take_turns_and_nothing_is_lost() {
     let slots = patient_slots(1);
@@ -151,9 +151,9 @@ fn owners_take_turns_and_nothing_is_lost() {
     assert_eq!((slots.waiting(), slots.state().taken.len()), (0, 0));
 }
 
-/// Fault: prefetches had no limit of computing at all, and four of a file ran for each owner: with
+/// Fault: prefetches had no limit as CPU-bound jobs, and four of a file ran for each owner: with
 /// PRE-FETCH of 256 files another host kept 20 % of its requests, with that of one file 35 %.
-/// Method: prefetches of 64 pools come while a job computes.
+/// Method: prefetches of 64 pools arrive while a job computes.
 #[test]
 fn prefetches_need_slots_and_are_one_of_a_file() {
     let slots = patient_slots(1);
@@ -174,9 +174,9 @@ fn prefetches_need_slots_and_are_one_of_a_file() {
             taken += usize::from(IoContext::new(&owner).scope_sync(|| pool.run_hint(hint)));
         }
     }
-    // Four wait, and one that a thread has taken; another one may come in between.
+    // Four wait, and a thread has taken one; another one may arrive in between.
     assert!(taken <= pools.len() * 5, "{taken} of {}", pools.len() * 100);
-    // Jobs that wait are at most one of each pool.
+    // At most one waiting job belongs to each pool.
     assert!(slots.waiting() <= pools.len(), "{}", slots.waiting());
     assert_eq!(runs.load(SeqCst), 0, "a job computes");
     held.end();
