@@ -1,7 +1,9 @@
 //! Hostile PERSISTENT RESERVE OUT lists, TransportIDs among them, from four initiators through two
 //! ports.
 
-use lunar_scsi::reservations::{Access, ItNexus, OutRequest, REGISTRATIONS_MAX, Reservations};
+use lunar_scsi::reservations::{
+    ItNexus, OutRequest, REGISTRATIONS_MAX, ReservationAccess, Reservations,
+};
 use lunar_scsi::unit::{InitiatorPort, TargetPort};
 use std::sync::OnceLock;
 
@@ -147,9 +149,12 @@ fn check(reservations: &Reservations) {
     };
     assert_eq!(holders, expected, "{kind:?}");
     if kind.is_none() {
-        assert!(!reservations.conflict(&nexus(9, &port(9)), Access::Write), "nothing is reserved");
+        assert!(
+            !reservations.conflict(&nexus(9, &port(9)), ReservationAccess::Write),
+            "nothing is reserved"
+        );
     } else {
-        assert!(reservations.conflict(&nexus(9, &port(9)), Access::Write), "a stranger");
+        assert!(reservations.conflict(&nexus(9, &port(9)), ReservationAccess::Write), "a stranger");
     }
 }
 

@@ -1,8 +1,8 @@
 //! The libiscsi part of CONFORMANCE.md: written from a run of all profiles, and compared with one.
 
 use crate::faults::excuse;
-use crate::profiles::{Run, Suites};
-use crate::suite::{Outcome, TestResult};
+use crate::profiles::{ProfileRun, Suites};
+use crate::suite::{TestOutcome, TestResult};
 use anyhow::{Context, Result};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,10 +16,10 @@ fn key(result: &TestResult) -> Test {
 }
 
 /// Returns the results that are neither passed nor skipped nor a fault of the tool.
-pub fn unclean(runs: &[Run]) -> Vec<String> {
+pub fn unclean(runs: &[ProfileRun]) -> Vec<String> {
     let mut bad = Vec::new();
-    for Run { profile, results } in runs {
-        for result in results.iter().filter(|result| result.outcome > Outcome::Skipped) {
+    for ProfileRun { profile, results } in runs {
+        for result in results.iter().filter(|result| result.outcome > TestOutcome::Skipped) {
             if excuse(profile.name, result).is_none() {
                 let TestResult { suite, test, outcome, note } = result;
                 bad.push(format!("{}: {suite}.{test}: {outcome}: {note}", profile.name));
@@ -32,17 +32,17 @@ pub fn unclean(runs: &[Run]) -> Vec<String> {
 /// Returns the profile that covers each test, if one does, in the order in which the tool names the
 /// tests. A profile covers a test if it passed there, and neither `[SKIPPED]` nor `[FAILED]` was
 /// printed.
-pub fn union(runs: &[Run]) -> Vec<(Test, Option<&'static str>)> {
+pub fn union(runs: &[ProfileRun]) -> Vec<(Test, Option<&'static str>)> {
     let mut order: Vec<Test> = Vec::new();
     let mut covered = BTreeMap::new();
-    for Run { profile, results } in runs {
+    for ProfileRun { profile, results } in runs {
         for result in results {
             let key = key(result);
             if !covered.contains_key(&key) {
                 order.push(key.clone());
             }
             let by = covered.entry(key).or_insert(None);
-            if by.is_none() && result.outcome == Outcome::Passed {
+            if by.is_none() && result.outcome == TestOutcome::Passed {
                 *by = Some(profile.name);
             }
         }
@@ -53,11 +53,11 @@ pub fn union(runs: &[Run]) -> Vec<(Test, Option<&'static str>)> {
 
 /// Returns the whole part in Markdown: the coverage, the profiles, the tests that did not pass on
 /// each.
-pub fn report(runs: &[Run]) -> String {
+pub fn report(runs: &[ProfileRun]) -> String {
     [union_table(runs), profile_table(runs), exceptions_table(runs)].join("\n")
 }
 
-fn union_table(runs: &[Run]) -> String {
+fn union_table(runs: &[ProfileRun]) -> String {
     let mut text = String::from(
         "| suite | tests | covered | by which profile | not covered, and the tool's line |\n\
          |---|--:|--:|---|---|\n",
@@ -75,7 +75,7 @@ fn union_table(runs: &[Run]) -> String {
     text
 }
 
-fn union_row(text: &mut String, name: &str, tests: &[(Test, Option<&str>)], runs: &[Run]) {
+fn union_row(text: &mut String, name: &str, tests: &[(Test, Option<&str>)], runs: &[ProfileRun]) {
     let mut by: Vec<(&str, usize)> = Vec::new();
     for profile in tests.iter().filter_map(|(_, by)| *by) {
         match by.iter_mut().find(|(name, _)| *name == profile) {
@@ -100,10 +100,10 @@ fn union_row(text: &mut String, name: &str, tests: &[(Test, Option<&str>)], runs
 
 /// Returns the tool's line from the profile with the best result: one that ran the test, rather
 /// than skipped it; of equal profiles the last, which runs fewer tests.
-fn best_line(test: &Test, runs: &[Run]) -> String {
+fn best_line(test: &Test, runs: &[ProfileRun]) -> String {
     let all = runs.iter().flat_map(|run| run.results.iter().map(move |one| (run, one)));
     let of_test = all.filter(|(_, result)| key(result) == *test);
-    let ran = |result: &TestResult| result.outcome != Outcome::Skipped;
+    let ran = |result: &TestResult| result.outcome != TestOutcome::Skipped;
     let best = of_test.max_by_key(|(_, result)| (ran(result), Reverse(result.outcome)));
     best.map_or_else(String::new, |(run, result)| {
         format!("{} on {} — {}", result.outcome, run.profile.name, one_cell(&result.note))
@@ -114,13 +114,13 @@ fn one_cell(note: &str) -> String {
     note.replace('|', "/")
 }
 
-fn profile_table(runs: &[Run]) -> String {
+fn profile_table(runs: &[ProfileRun]) -> String {
     let mut text = String::from("| profile | `lunar` | tool | suites |");
-    for (_, name) in Outcome::NAMES {
+    for (_, name) in TestOutcome::NAMES {
         write!(text, " {name} |").ok();
     }
-    write!(text, "\n|---|---|---|---|{}\n", "--:|".repeat(Outcome::NAMES.len())).ok();
-    for Run { profile, results } in runs {
+    write!(text, "\n|---|---|---|---|{}\n", "--:|".repeat(TestOutcome::NAMES.len())).ok();
+    for ProfileRun { profile, results } in runs {
         let suites = match profile.suites {
             Suites::All => "all".into(),
             Suites::Only(names) => names.join(", "),
@@ -128,7 +128,7 @@ fn profile_table(runs: &[Run]) -> String {
         let (name, line, tool) = (profile.name, profile.command_line(), profile.tool.join(" "));
         write!(text, "| {name} | `{line}` | {tool} | {suites} |").ok();
         let totals = totals(results);
-        for (outcome, _) in Outcome::NAMES {
+        for (outcome, _) in TestOutcome::NAMES {
             write!(text, " {} |", totals.get(&outcome).copied().unwrap_or_default()).ok();
         }
         text.push('\n');
@@ -137,7 +137,7 @@ fn profile_table(runs: &[Run]) -> String {
 }
 
 /// Counts the tests of each outcome.
-pub fn totals(results: &[TestResult]) -> BTreeMap<Outcome, usize> {
+pub fn totals(results: &[TestResult]) -> BTreeMap<TestOutcome, usize> {
     let mut totals = BTreeMap::new();
     for result in results {
         *totals.entry(result.outcome).or_default() += 1;
@@ -145,13 +145,13 @@ pub fn totals(results: &[TestResult]) -> BTreeMap<Outcome, usize> {
     totals
 }
 
-fn exceptions_table(runs: &[Run]) -> String {
+fn exceptions_table(runs: &[ProfileRun]) -> String {
     let mut text = String::from(
         "| profile | suite | outcome | tests | the tool's line |\n|---|---|---|---|---|\n",
     );
-    for Run { profile, results } in runs {
+    for ProfileRun { profile, results } in runs {
         let mut groups: Vec<(&TestResult, Vec<&str>)> = Vec::new();
-        for result in results.iter().filter(|result| result.outcome != Outcome::Passed) {
+        for result in results.iter().filter(|result| result.outcome != TestOutcome::Passed) {
             let same = |of: &TestResult| {
                 (&of.suite, of.outcome, &of.note) == (&result.suite, result.outcome, &result.note)
             };
@@ -174,7 +174,7 @@ struct Committed {
     /// Every suite of the union, with the tests that no profile covers.
     uncovered: BTreeMap<String, BTreeSet<String>>,
     /// Outcome of each (profile, suite, test) that did not pass.
-    exceptions: BTreeMap<(String, String, String), Outcome>,
+    exceptions: BTreeMap<(String, String, String), TestOutcome>,
 }
 
 impl Committed {
@@ -195,7 +195,7 @@ impl Committed {
         let mut exceptions = BTreeMap::new();
         for row in rows()? {
             let [_, profile, suite, outcome, tests, ..] = &row[..] else { continue };
-            let known = Outcome::NAMES.iter().find(|(_, name)| name == outcome);
+            let known = TestOutcome::NAMES.iter().find(|(_, name)| name == outcome);
             let (outcome, _) = known.with_context(|| format!("no outcome {outcome}"))?;
             for test in tests.split(", ") {
                 let key = (profile.clone(), suite.clone(), test.to_owned());
@@ -211,7 +211,7 @@ impl Committed {
 ///
 /// # Errors
 /// The committed report cannot be read.
-pub fn worse_than(committed: &str, runs: &[Run]) -> Result<Vec<String>> {
+pub fn worse_than(committed: &str, runs: &[ProfileRun]) -> Result<Vec<String>> {
     let committed = Committed::parse(committed)?;
     let mut worse = Vec::new();
     for ((suite, test), by) in union(runs) {
@@ -220,10 +220,10 @@ pub fn worse_than(committed: &str, runs: &[Run]) -> Result<Vec<String>> {
             worse.push(format!("{suite}.{test}: no profile covers it any more"));
         }
     }
-    for Run { profile, results } in runs {
+    for ProfileRun { profile, results } in runs {
         for TestResult { suite, test, outcome, note } in results {
             let key = (profile.name.to_owned(), suite.clone(), test.clone());
-            let before = committed.exceptions.get(&key).copied().unwrap_or(Outcome::Passed);
+            let before = committed.exceptions.get(&key).copied().unwrap_or(TestOutcome::Passed);
             if committed.profiles.contains(profile.name) && *outcome > before {
                 let name = profile.name;
                 worse.push(format!("{name}: {suite}.{test}: was {before}, now {outcome}: {note}"));

@@ -2,7 +2,7 @@
 
 mod pdu;
 
-pub use pdu::Kind;
+pub use pdu::PduKind;
 
 use anyhow::{Context, Result};
 use pdu::{Dialogue, HEADER_BYTES, Passing};
@@ -37,7 +37,7 @@ pub enum Way {
 
 /// Position within a PDU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Place {
+pub enum CutPosition {
     /// Before the PDU: no byte is passed on.
     Before,
     /// After this many bytes of the header, from 1 on.
@@ -64,11 +64,11 @@ pub enum Manner {
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
     /// Kind of PDU at which the connection is cut.
-    pub kind: Kind,
+    pub kind: PduKind,
     /// Number of PDUs of that kind that pass before.
     pub skip: u32,
     /// Position within the PDU.
-    pub place: Place,
+    pub place: CutPosition,
     /// Manner of the cut.
     pub manner: Manner,
 }
@@ -77,7 +77,7 @@ pub struct Cut {
 #[derive(Clone, Copy, Debug)]
 pub struct Flip {
     /// Kind of PDU that is changed.
-    pub kind: Kind,
+    pub kind: PduKind,
     /// Number of PDUs of that kind that pass before.
     pub skip: u32,
     /// True for a bit in the data, false for one in the header; a PDU without data is skipped if
@@ -89,17 +89,17 @@ pub struct Flip {
 
 /// Counts of PDUs that passed and connections that were broken.
 #[derive(Clone, Debug, Default)]
-pub struct Counts {
+pub struct CutCounts {
     /// PDUs by kind.
-    pub seen: BTreeMap<Kind, u64>,
+    pub seen: BTreeMap<PduKind, u64>,
     /// Connections broken at a PDU of this kind.
-    pub cut: BTreeMap<Kind, u64>,
+    pub cut: BTreeMap<PduKind, u64>,
     /// PDUs of this kind with an inverted bit.
-    pub flipped: BTreeMap<Kind, u64>,
+    pub flipped: BTreeMap<PduKind, u64>,
     /// Connections broken by [`Cutter::cut_all`].
     pub cut_anyhow: u64,
     /// The last PDUs, in the order in which they were passed on.
-    pub last: VecDeque<Kind>,
+    pub last: VecDeque<PduKind>,
     /// The ISID of the last login. RFC 7143 §11.12.5.
     pub isid: Option<[u8; 6]>,
     /// Connections that are in full feature phase.
@@ -108,7 +108,7 @@ pub struct Counts {
     pub logged_in_most: u32,
 }
 
-impl Counts {
+impl CutCounts {
     /// Returns the number of connections that were broken, or may have been because of an inverted
     /// bit.
     pub fn cuts(&self) -> u64 {
@@ -135,7 +135,7 @@ struct State {
     /// Cuts to be made; the first one is active.
     armed: VecDeque<Cut>,
     flip: Option<Flip>,
-    counts: Counts,
+    counts: CutCounts,
 }
 
 impl Cutter {
@@ -200,7 +200,7 @@ impl Cutter {
     }
 
     /// Returns the counts so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> CutCounts {
         self.shared.state().counts.clone()
     }
 }
@@ -339,7 +339,7 @@ impl Shared {
         if state.counts.last.len() > LAST_PDUS {
             state.counts.last.pop_front();
         }
-        if pdu.kind == Kind::LoginRequest {
+        if pdu.kind == PduKind::LoginRequest {
             state.counts.isid = pdu.bytes[8..14].try_into().ok();
         }
         let armed = state.armed.front_mut().filter(|cut| cut.kind == pdu.kind)?;
@@ -364,14 +364,14 @@ async fn told(turns: &mut watch::Receiver<Option<u64>>, dialogue: &RefCell<Dialo
 }
 
 /// Returns the number of bytes of a PDU that pass.
-fn split(place: Place, pdu: &Passing) -> usize {
+fn split(place: CutPosition, pdu: &Passing) -> usize {
     match place {
-        Place::Before => 0,
-        Place::After => pdu.bytes.len(),
-        Place::InData(thousandths) if !pdu.data.is_empty() => {
+        CutPosition::Before => 0,
+        CutPosition::After => pdu.bytes.len(),
+        CutPosition::InData(thousandths) if !pdu.data.is_empty() => {
             pdu.data.start + pdu.data.len() * thousandths.min(999) / 1000
         }
-        Place::InHeader(bytes) | Place::InData(bytes) => 1 + bytes % (HEADER_BYTES - 1),
+        CutPosition::InHeader(bytes) | CutPosition::InData(bytes) => 1 + bytes % (HEADER_BYTES - 1),
     }
 }
 
@@ -423,8 +423,8 @@ mod tests {
         let cutter = Cutter::to(&target.local_addr()?.to_string())?;
         let mut connections = [log_in(&cutter, &target)?, log_in(&cutter, &target)?];
         assert_eq!((cutter.counts().logged_in, cutter.counts().logged_in_most), (2, 2));
-        let cut = |kind| Cut { kind, skip: 0, place: Place::Before, manner: Manner::Close };
-        cutter.arm_in_turn([cut(Kind::NopOut), cut(Kind::LogoutRequest)]);
+        let cut = |kind| Cut { kind, skip: 0, place: CutPosition::Before, manner: Manner::Close };
+        cutter.arm_in_turn([cut(PduKind::NopOut), cut(PduKind::LogoutRequest)]);
         // A NOP-Out and a Logout Request. RFC 7143 §11.18, §11.14.
         for ([near, far], opcode) in connections.iter_mut().zip([0x40, 0x46]) {
             let mut header = [0; HEADER_BYTES];

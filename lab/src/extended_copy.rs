@@ -1,13 +1,13 @@
 //! The parts of an EXTENDED COPY, written from SPC-4 alone.
 
 use anyhow::{Context, Result};
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 
 /// Reads the logical unit's NAA designator of page 83h, including its header: SPC-4 §7.8.6.
 ///
 /// # Errors
 /// The unit has no NAA designator, or does not respond.
-pub fn naa_designation(raw: &mut Raw) -> Result<Vec<u8>> {
+pub fn naa_designation(raw: &mut RawClient) -> Result<Vec<u8>> {
     let page = raw.run(&[0x12, 1, 0x83, 0x10, 0, 0], 4096)?.data;
     naa_designator(&page).with_context(|| format!("no NAA designator: {page:02x?}"))
 }

@@ -2,7 +2,7 @@
 //! SendTargets sends it into an endless loop, and a command past its end blocks the session.
 
 use crate::ports::free_port;
-use crate::process::Server;
+use crate::process::ServerProcess;
 use crate::scratch::Scratch;
 use anyhow::Result;
 use std::time::Duration;
@@ -48,7 +48,7 @@ const KEYS: &[(&str, &str)] = &[
 
 /// A separate `istgt` with one target; LUN 0 is a file. Dropping it kills it.
 pub struct Istgt {
-    server: Server,
+    server: ServerProcess,
     port: u16,
 }
 
@@ -76,7 +76,7 @@ impl Istgt {
         let text = configuration(scratch, file, options, &accounts, (port, control));
         let path = scratch.secret("istgt.conf", &text)?;
         let pid = scratch.path("istgt.pid");
-        let mut server = Server::start("istgt", &["-D", "-c", &path, "-p", &pid])?;
+        let mut server = ServerProcess::start("istgt", &["-D", "-c", &path, "-p", &pid])?;
         server.wait_for_line(READY, START_MAX)?;
         let istgt = Self { server, port };
         istgt.wait_until_it_listens()?;

@@ -106,7 +106,7 @@ pub struct Sync(u64);
 
 /// Time at which a read was sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Read(u64);
+pub struct ReadRecord(u64);
 
 /// The record of one disk.
 #[derive(Clone, Debug)]
@@ -200,8 +200,8 @@ impl Ledger {
     }
 
     /// Records that a read is sent.
-    pub fn begin_read(&mut self) -> Read {
-        Read(self.stamp())
+    pub fn begin_read(&mut self) -> ReadRecord {
+        ReadRecord(self.stamp())
     }
 
     /// Records the bytes that a read returned. If no write was under way during the read, they show
@@ -212,7 +212,7 @@ impl Ledger {
     /// overwritten before the read was sent.
     pub fn acknowledge_read(
         &mut self,
-        read: Read,
+        read: ReadRecord,
         blocks: Range<u64>,
         found: &[u8],
     ) -> Result<(), String> {

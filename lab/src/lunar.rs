@@ -1,6 +1,6 @@
 //! Our own binary, built by cargo, as a server on a free port.
 
-use crate::process::{End, Server, must};
+use crate::process::{End, ServerProcess, must};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use std::process::Command;
@@ -46,7 +46,7 @@ fn build() -> Result<String> {
 
 /// A running `lunar serve` or `lunar target`.
 pub struct Lunar {
-    server: Server,
+    server: ServerProcess,
     address: String,
 }
 
@@ -74,7 +74,7 @@ impl Lunar {
     /// # Errors
     /// The server does not listen in time; the message holds its output.
     pub fn start(arguments: &[&str]) -> Result<Self> {
-        Self::listening(Server::start(&binary()?, arguments)?)
+        Self::listening(ServerProcess::start(&binary()?, arguments)?)
     }
 
     /// Starts `lunar ARGUMENTS` after a shell has run `before` (`ulimit -n 64 &&`) in the process
@@ -85,10 +85,10 @@ impl Lunar {
     pub fn start_after(before: &str, arguments: &[&str]) -> Result<Self> {
         let (script, binary) = (format!("{before} exec \"$0\" \"$@\""), binary()?);
         let shell = ["-c", &script, &binary];
-        Self::listening(Server::start("sh", &[&shell[..], arguments].concat())?)
+        Self::listening(ServerProcess::start("sh", &[&shell[..], arguments].concat())?)
     }
 
-    fn listening(mut server: Server) -> Result<Self> {
+    fn listening(mut server: ServerProcess) -> Result<Self> {
         let line = server.wait_for_line("listening on ", START_MAX)?;
         let address = line.split("listening on ").nth(1).unwrap_or_default();
         let address = address.split([' ', ',']).next().unwrap_or_default().to_owned();
@@ -167,7 +167,7 @@ impl Lunar {
     }
 
     /// Returns the process.
-    pub fn server(&mut self) -> &mut Server {
+    pub fn server(&mut self) -> &mut ServerProcess {
         &mut self.server
     }
 

@@ -7,7 +7,7 @@ use lunar_lab::bench::Bench;
 use lunar_lab::conformance::{report, totals, unclean};
 use lunar_lab::document::{PATH, SUITE, committed, render, section};
 use lunar_lab::profiles::run_all;
-use lunar_lab::suite::{Outcome, run_suite, suites};
+use lunar_lab::suite::{TestOutcome, run_suite, suites};
 
 /// The laboratory of Lunar: foreign peers, attacks, conformance, measured comparisons
 #[derive(Debug, Parser)]
@@ -73,7 +73,7 @@ fn run_foreign_suite(urls: &[String]) -> Result<()> {
     let mut all = Vec::new();
     for suite in suites()? {
         let results = run_suite(&suite, urls, &[])?;
-        for result in results.iter().filter(|result| result.outcome != Outcome::Passed) {
+        for result in results.iter().filter(|result| result.outcome != TestOutcome::Passed) {
             println!("{}.{}: {}: {}", result.suite, result.test, result.outcome, result.note);
         }
         all.extend(results);

@@ -187,13 +187,13 @@ impl Lines {
 }
 
 /// A server in the background. Dropping it kills it and all processes it has started.
-pub struct Server {
+pub struct ServerProcess {
     name: String,
     child: Child,
     lines: Arc<Lines>,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts `program` and returns at once.
     ///
     /// # Errors
@@ -319,7 +319,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);

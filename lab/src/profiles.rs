@@ -3,7 +3,7 @@
 
 use crate::lunar::Lunar;
 use crate::scratch::Scratch;
-use crate::suite::{Outcome, Suite, TestResult, run_suite, suites};
+use crate::suite::{Suite, TestOutcome, TestResult, run_suite, suites};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -137,7 +137,7 @@ pub const PROFILES: &[Profile] = &[
 
 /// Results of the tool on one profile.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct ProfileRun {
     /// The profile.
     pub profile: &'static Profile,
     /// Results of every test of its suites.
@@ -169,19 +169,19 @@ impl Profile {
     ///
     /// # Errors
     /// The server does not start, or the output of the tool cannot be parsed.
-    pub fn run(&'static self, all: &[Suite]) -> Result<Run> {
+    pub fn run(&'static self, all: &[Suite]) -> Result<ProfileRun> {
         let mut subject = Subject::start(self)?;
         let mut results = Vec::new();
         for suite in all.iter().filter(|suite| self.runs(&suite.name)) {
             let mut of_suite = run_suite(suite, &subject.urls, self.tool)?;
             // A reservation left behind by a failed suite would make the later ones fail.
-            if of_suite.iter().any(|result| result.outcome >= Outcome::Soft) {
+            if of_suite.iter().any(|result| result.outcome >= TestOutcome::Soft) {
                 subject.reset()?;
             }
             results.append(&mut of_suite);
         }
         ensure!(subject.lunar.server().is_running()?, "{}: the server died", self.name);
-        Ok(Run { profile: self, results })
+        Ok(ProfileRun { profile: self, results })
     }
 }
 
@@ -249,7 +249,7 @@ fn configured([before, of_lun]: [&[&str]; 2], device: &str) -> String {
 ///
 /// # Errors
 /// See [`Profile::run`].
-pub fn run_all() -> Result<Vec<Run>> {
+pub fn run_all() -> Result<Vec<ProfileRun>> {
     let suites = suites()?;
     for name in PROFILES.iter().flat_map(|profile| match profile.suites {
         Suites::All => &[],
@@ -267,7 +267,7 @@ pub fn run_all() -> Result<Vec<Run>> {
         }
         done
     };
-    let done: Vec<Result<Run>> = thread::scope(|scope| {
+    let done: Vec<Result<ProfileRun>> = thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
         let ended = workers.into_iter().map(|worker| worker.join());
         ended.flatten().flatten().collect()

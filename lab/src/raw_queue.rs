@@ -1,20 +1,20 @@
 //! Several commands at a time on one connection.
 
 use anyhow::{Result, bail, ensure};
-use lunar_testkit::raw::{ANSWER_MAX, Answer, Outcome, Raw, opcode};
+use lunar_testkit::raw::{ANSWER_MAX, RawAnswer, RawClient, RawOutcome, opcode};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// A session with several commands under way; `T` is a value that its owner attaches to each.
 pub struct Queue<T> {
-    raw: Raw,
+    raw: RawClient,
     under_way: HashMap<u32, (T, Vec<u8>)>,
 }
 
 impl<T> Queue<T> {
     /// Creates a queue over a session without commands under way and without pending unit
     /// attentions.
-    pub fn over(raw: Raw) -> Self {
+    pub fn over(raw: RawClient) -> Self {
         Self { raw, under_way: HashMap::new() }
     }
 
@@ -42,7 +42,7 @@ impl<T> Queue<T> {
         self.enter(command, what)
     }
 
-    fn enter(&mut self, command: lunar_testkit::raw::Pdu, what: T) -> Result<()> {
+    fn enter(&mut self, command: lunar_testkit::raw::RawPdu, what: T) -> Result<()> {
         self.under_way.insert(command.u32_at(16), (what, Vec::new()));
         self.raw.send(&command)
     }
@@ -51,7 +51,7 @@ impl<T> Queue<T> {
     ///
     /// # Errors
     /// No PDU arrives in time, or a response matches no command.
-    pub fn wait(&mut self) -> Result<Option<(T, Outcome)>> {
+    pub fn wait(&mut self) -> Result<Option<(T, RawOutcome)>> {
         self.wait_within(ANSWER_MAX)
     }
 
@@ -59,12 +59,12 @@ impl<T> Queue<T> {
     ///
     /// # Errors
     /// No PDU arrives within the limit, or a response matches no command.
-    pub fn wait_within(&mut self, limit: Duration) -> Result<Option<(T, Outcome)>> {
+    pub fn wait_within(&mut self, limit: Duration) -> Result<Option<(T, RawOutcome)>> {
         loop {
             let pdu = match self.raw.answer(limit)? {
-                Answer::Pdu(pdu) => pdu,
-                Answer::Closed => return Ok(None),
-                Answer::Silence => bail!("{} commands without an answer", self.depth()),
+                RawAnswer::Pdu(pdu) => pdu,
+                RawAnswer::Closed => return Ok(None),
+                RawAnswer::Silence => bail!("{} commands without an answer", self.depth()),
             };
             let tag = pdu.u32_at(16);
             match pdu.opcode() {
@@ -88,7 +88,7 @@ impl<T> Queue<T> {
             };
             let sense = if pdu.opcode() == opcode::SCSI_RESPONSE { &pdu.data[..] } else { &[] };
             let sense = sense.get(2..).unwrap_or_default().to_vec();
-            return Ok(Some((what, Outcome { status: pdu.header[3], data, sense })));
+            return Ok(Some((what, RawOutcome { status: pdu.header[3], data, sense })));
         }
     }
 }

@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 /// Party that a rule binds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Role {
+pub enum RequiredRole {
     /// The target.
     Target,
     /// The initiator.
@@ -28,7 +28,7 @@ pub struct Must {
     /// Sections of RFC 7143, or of the RFC that is named, with commas.
     pub sections: &'static str,
     /// Party that the rule binds.
-    pub role: Role,
+    pub role: RequiredRole,
     /// Text of the rule; for a feature that is not implemented, the way in which it is refused.
     pub rule: &'static str,
     /// Tests as `crate::module::test`; files of integration tests are modules of `crate::tests`.
@@ -52,9 +52,9 @@ pub fn markdown() -> String {
     text += "|--:|---|---|---|---|\n";
     for Must { number, sections, role, rule, tests } in all() {
         let role = match role {
-            Role::Target => "target",
-            Role::Initiator => "initiator",
-            Role::Both => "both",
+            RequiredRole::Target => "target",
+            RequiredRole::Initiator => "initiator",
+            RequiredRole::Both => "both",
         };
         let tests: Vec<String> = tests.iter().map(|test| format!("`{test}`")).collect();
         let tests = tests.join("<br>");

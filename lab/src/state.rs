@@ -4,7 +4,7 @@
 use crate::lunar::Lunar;
 use crate::scratch::Scratch;
 use anyhow::{Context, Result, bail, ensure};
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -196,9 +196,9 @@ fn reserve(address: &str) -> Result<()> {
     const REGISTER: u8 = 0;
     const RESERVE: u8 = 1;
     const APTPL: u8 = 1;
-    let mut first = Raw::log_in_as(address, TARGET, 0)?;
-    let mut second = Raw::log_in_as(address, TARGET, 1)?;
-    let out = |raw: &mut Raw, action: u8, key: u64, service_key: u64| {
+    let mut first = RawClient::log_in_as(address, TARGET, 0)?;
+    let mut second = RawClient::log_in_as(address, TARGET, 1)?;
+    let out = |raw: &mut RawClient, action: u8, key: u64, service_key: u64| {
         let cdb = [0x5f, action, RESERVATION_TYPE, 0, 0, 0, 0, 0, 24, 0];
         let mut list = [0; 24];
         list[..8].copy_from_slice(&key.to_be_bytes());
@@ -215,7 +215,7 @@ fn reserve(address: &str) -> Result<()> {
 
 /// Begins SANITIZE OVERWRITE with IMMED and AUSE. SBC-3 §5.24.
 fn sanitize(address: &str) -> Result<()> {
-    let mut raw = Raw::log_in_as(address, TARGET, 0)?;
+    let mut raw = RawClient::log_in_as(address, TARGET, 0)?;
     let list = [&[PASSES, 0, 0, PATTERN.len() as u8], &PATTERN[..]].concat();
     let cdb = [0x48, 0xa1, 0, 0, 0, 0, 0, 0, list.len() as u8, 0];
     let outcome = raw.execute_with(&cdb, &list)?;

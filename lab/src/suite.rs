@@ -15,7 +15,7 @@ const LIST_MAX: Duration = Duration::from_secs(60);
 
 /// Outcome of a test, from best to worst.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Outcome {
+pub enum TestOutcome {
     /// Passed, without another message.
     Passed,
     /// The tool found nothing to test and counted it as passed.
@@ -32,7 +32,7 @@ pub enum Outcome {
     NotReached,
 }
 
-impl Outcome {
+impl TestOutcome {
     /// All outcomes, from best to worst, with their names in tables.
     pub const NAMES: [(Self, &str); 7] = [
         (Self::Passed, "pass"),
@@ -45,7 +45,7 @@ impl Outcome {
     ];
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for TestOutcome {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = Self::NAMES.iter().find(|(outcome, _)| outcome == self);
         to.write_str(name.map_or("?", |(_, name)| name))
@@ -60,7 +60,7 @@ pub struct TestResult {
     /// Name of the test: `Simple`.
     pub test: String,
     /// Outcome.
-    pub outcome: Outcome,
+    pub outcome: TestOutcome,
     /// Line of the tool with the reason why the test did not pass; empty if it did.
     pub note: String,
 }
@@ -121,8 +121,10 @@ pub fn run_suite(suite: &Suite, urls: &[String], options: &[&str]) -> Result<Vec
 
 fn judge(suite: &Suite, finished: &Finished) -> Result<Vec<TestResult>> {
     let ended = match (finished.end, finished.signal()) {
-        (End::TimedOut, _) => Some((Outcome::Hung, format!("killed after {SUITE_MAX:?}"))),
-        (_, Some(signal)) => Some((Outcome::Crashed, format!("the tool died of signal {signal}"))),
+        (End::TimedOut, _) => Some((TestOutcome::Hung, format!("killed after {SUITE_MAX:?}"))),
+        (_, Some(signal)) => {
+            Some((TestOutcome::Crashed, format!("the tool died of signal {signal}")))
+        }
         _ => None,
     };
     let mut printed = parse_output(&finished.stdout);
@@ -141,7 +143,7 @@ fn judge(suite: &Suite, finished: &Finished) -> Result<Vec<TestResult>> {
     for test in &suite.tests {
         let (outcome, note) = match printed.iter().find(|printed| printed.name == *test) {
             Some(printed) => printed.outcome(),
-            None => (Outcome::NotReached, why.clone()),
+            None => (TestOutcome::NotReached, why.clone()),
         };
         results.push(TestResult { suite: suite.name.clone(), test: test.clone(), outcome, note });
     }
@@ -163,19 +165,19 @@ struct Printed {
     /// The first `[FAILED]` line, or the first failed assertion.
     failed: Option<String>,
     /// Reason why there will be no verdict.
-    ended: Option<(Outcome, String)>,
+    ended: Option<(TestOutcome, String)>,
 }
 
 impl Printed {
-    fn outcome(&self) -> (Outcome, String) {
+    fn outcome(&self) -> (TestOutcome, String) {
         let note = |line: &Option<String>| line.clone().unwrap_or_default();
         match (self.verdict, &self.skipped, &self.failed, &self.ended) {
-            (Some(false), ..) => (Outcome::Failed, note(&self.failed)),
-            (Some(true), _, Some(line), _) => (Outcome::Soft, line.clone()),
-            (Some(true), Some(line), ..) => (Outcome::Skipped, line.clone()),
-            (Some(true), ..) => (Outcome::Passed, String::new()),
+            (Some(false), ..) => (TestOutcome::Failed, note(&self.failed)),
+            (Some(true), _, Some(line), _) => (TestOutcome::Soft, line.clone()),
+            (Some(true), Some(line), ..) => (TestOutcome::Skipped, line.clone()),
+            (Some(true), ..) => (TestOutcome::Passed, String::new()),
             (None, _, _, Some((outcome, note))) => (*outcome, note.clone()),
-            (None, ..) => (Outcome::NotReached, note(&self.failed)),
+            (None, ..) => (TestOutcome::NotReached, note(&self.failed)),
         }
     }
 
@@ -273,11 +275,11 @@ mod tests {
         let results = judge(&suite(&tests), &finished(end, &text)).expect("readable");
         let read: Vec<_> = results.iter().map(|one| (one.outcome, one.note.as_str())).collect();
         let expected = [
-            (Outcome::Passed, ""),
-            (Outcome::Skipped, "no"),
-            (Outcome::Failed, "MODESENSE6"),
-            (Outcome::Failed, "b.c:8  - CU(1)"),
-            (Outcome::Soft, "PRIN"),
+            (TestOutcome::Passed, ""),
+            (TestOutcome::Skipped, "no"),
+            (TestOutcome::Failed, "MODESENSE6"),
+            (TestOutcome::Failed, "b.c:8  - CU(1)"),
+            (TestOutcome::Soft, "PRIN"),
         ];
         assert_eq!(read, expected);
         let wrong = text.replace("  3  2  0", "  4  1  0");
@@ -290,17 +292,17 @@ mod tests {
     fn early_ends_are_charged() {
         let text = "  Test: One ...passed\n  Test: Two ...    Send";
         let ends = [
-            (End::TimedOut, Outcome::Hung),
-            (End::Exited(ExitStatus::from_raw(11)), Outcome::Crashed),
+            (End::TimedOut, TestOutcome::Hung),
+            (End::Exited(ExitStatus::from_raw(11)), TestOutcome::Crashed),
         ];
         for (end, outcome) in ends {
             let results = judge(&suite(&["One", "Two", "Three"]), &finished(end, text));
             let read: Vec<_> = results.expect("readable").iter().map(|one| one.outcome).collect();
-            assert_eq!(read, [Outcome::Passed, outcome, Outcome::NotReached]);
+            assert_eq!(read, [TestOutcome::Passed, outcome, TestOutcome::NotReached]);
         }
         let end = End::Exited(ExitStatus::from_raw(256));
         let results = judge(&suite(&["One"]), &finished(end, "")).expect("readable");
-        assert_eq!(results[0].outcome, Outcome::NotReached);
+        assert_eq!(results[0].outcome, TestOutcome::NotReached);
     }
 
     /// Goal: the list is parsed: two families, suites with their tests, no duplicates.

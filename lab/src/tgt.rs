@@ -1,7 +1,7 @@
 //! Debian's tgt as a peer: a target for our initiator, and a yardstick for the runner.
 
 use crate::ports::free_port;
-use crate::process::{self, Server};
+use crate::process::{self, ServerProcess};
 use crate::scratch::Scratch;
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// A separate `tgtd` with one target; LUN 1 is a file. Dropping it kills it (it ignores SIGTERM
 /// while a target is defined).
 pub struct Tgt {
-    server: Server,
+    server: ServerProcess,
     /// Environment variable that names the control socket.
     control: String,
     port: u16,
@@ -34,7 +34,7 @@ impl Tgt {
         let control = format!("TGT_IPC_SOCKET={}", scratch.path("control"));
         let port = free_port()?;
         let portal = format!("portal=127.0.0.1:{port}");
-        let server = Server::start("env", &[&control, "tgtd", "-f", "--iscsi", &portal])?;
+        let server = ServerProcess::start("env", &[&control, "tgtd", "-f", "--iscsi", &portal])?;
         let tgt = Self { server, control, port, _scratch: scratch };
         tgt.wait_until_ready()?;
         tgt.admin(&["new", "--mode", "target", "--tid", "1", "-T", Self::TARGET])?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Credentials and name that a client needs.
 #[derive(Debug, Default)]
-pub struct Clients {
+pub struct ClientCredentials {
     /// CHAP user, and the file with the secret; without a file the secret is in the environment.
     pub chap: Option<(String, Option<PathBuf>)>,
     /// Credentials for discovery, if they differ.
@@ -14,7 +14,7 @@ pub struct Clients {
     pub initiator: Option<String>,
 }
 
-impl Clients {
+impl ClientCredentials {
     /// Commands for discovery, followed by those for a LUN of a target.
     pub fn lines(&self, portal: &str, target: &str, lun: Option<u16>) -> Vec<String> {
         let mut lines = Vec::new();
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn without_credentials() {
-        let lines = Clients::default().lines("iscsi://p:1", "iqn.x", Some(3));
+        let lines = ClientCredentials::default().lines("iscsi://p:1", "iqn.x", Some(3));
         let told = ["iscsi-ls -s iscsi://p:1", "qemu-img info 'iscsi://p:1/iqn.x/3'"];
         assert_eq!(lines[..2], told);
         assert_eq!(lines[2..], ["lunar info 'iscsi://p:1/iqn.x/3'"]);
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn discovery_with_another_credential() {
-        let clients = Clients {
+        let clients = ClientCredentials {
             chap: Some(("it's me".into(), file("a b"))),
             discovery_chap: Some(("find".into(), file("f"))),
             initiator: Some("iqn.i".into()),
@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn a_secret_in_the_environment() {
-        let clients = Clients { chap: Some(("u".into(), None)), ..Clients::default() };
+        let clients =
+            ClientCredentials { chap: Some(("u".into(), None)), ..ClientCredentials::default() };
         let lines = clients.lines("iscsi://p:1", "iqn.x", None);
         let export =
             "export LIBISCSI_CHAP_USERNAME='u' LIBISCSI_CHAP_PASSWORD=\"$LUNAR_CHAP_SECRET\"";

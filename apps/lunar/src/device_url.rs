@@ -41,14 +41,14 @@ impl Opener for LocalOpener {
 
 /// An open device.
 #[derive(Debug)]
-pub enum Opened {
+pub enum OpenedDevice {
     /// A local device.
     Local(Arc<dyn BlockDevice>),
     /// A disk behind a session, which has to be closed.
     Remote(Arc<RemoteDisk>),
 }
 
-impl Opened {
+impl OpenedDevice {
     /// The device.
     pub fn device(&self) -> &dyn BlockDevice {
         match self {
@@ -85,13 +85,13 @@ pub async fn open(
     url: &DeviceUrl,
     local: &LocalOptions,
     session: &SessionOptions,
-) -> Result<Opened, Failure> {
+) -> Result<OpenedDevice, Failure> {
     match url {
         DeviceUrl::Iscsi(url) => {
             let disk = RemoteDisk::connect(url, session).await?;
-            Ok(Opened::Remote(Arc::new(disk)))
+            Ok(OpenedDevice::Remote(Arc::new(disk)))
         }
-        _ => LocalOpener::default().open(url, local).map(Opened::Local),
+        _ => LocalOpener::default().open(url, local).map(OpenedDevice::Local),
     }
 }
 

@@ -38,16 +38,16 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Serve),
-    Target(target::Target),
+    Target(target::TargetCommand),
     Check(check::Check),
-    Apply(apply::Apply),
+    Apply(apply::ApplyCommand),
     Ctl(ctl::Ctl),
     Discover(discover::Discover),
     Info(info::Info),
-    Read(read::Read),
+    Read(read::ReadCommand),
     Write(write::Write),
     Copy(copy::Copy),
-    Bench(bench::Bench),
+    Bench(bench::BenchCommand),
     Completions(completions::Completions),
     Man(man::Man),
 }

@@ -1,7 +1,7 @@
 //! Serves a configuration, and reports it on stdout.
 
 use crate::administrators;
-use crate::client_lines::Clients;
+use crate::client_lines::ClientCredentials;
 use crate::commands::runtime;
 use crate::device_url::LocalOpener;
 use crate::notify;
@@ -11,7 +11,7 @@ use crate::shutdown::{self, Hangup, Signals};
 use lunar_control::api::targets::{Lun, Target};
 use lunar_control::api_options::BoundApi;
 use lunar_control::config::model::Configuration;
-use lunar_control::daemon::{Opened, Origin};
+use lunar_control::daemon::{ConfigOrigin, OpenedConfig};
 use lunar_control::identity;
 use lunar_target::{Catalogue, Portal};
 use serde::Serialize;
@@ -54,18 +54,19 @@ struct PortalReport {
 /// Fails if a device or address cannot be opened, or the final sync fails.
 pub fn serve(
     configuration: Configuration,
-    origin: Origin,
-    clients: &Clients,
+    origin: ConfigOrigin,
+    clients: &ClientCredentials,
     format: Format,
 ) -> Result<(), Failure> {
     open_files::raise_limit();
     let runtime = runtime()?;
     let metrics = configuration.metrics;
     let hangup = match origin {
-        Origin::File { .. } => Hangup::Applies,
-        Origin::Arguments => Hangup::Ends,
+        ConfigOrigin::File { .. } => Hangup::Applies,
+        ConfigOrigin::Arguments => Hangup::Ends,
     };
-    let opened = Opened::open(configuration.clone(), origin, Arc::new(LocalOpener::default()))?;
+    let opened =
+        OpenedConfig::open(configuration.clone(), origin, Arc::new(LocalOpener::default()))?;
     let signals = runtime.block_on(async { Signals::catch(hangup) })?;
     let api = bind_api(&configuration, hangup == Hangup::Applies)?;
     let daemon = Arc::new(opened.serve()?);

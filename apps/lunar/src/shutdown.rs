@@ -3,7 +3,7 @@
 use crate::notify;
 use crate::output::Failure;
 use lunar_control::Caller;
-use lunar_control::daemon::{ApplyOptions, Daemon, Origin, Source};
+use lunar_control::daemon::{ApplyOptions, ConfigOrigin, ConfigSource, Daemon};
 use lunar_control::http::HttpServer;
 use lunar_target::ShutdownReport;
 use std::convert::Infallible;
@@ -174,16 +174,17 @@ fn apply(daemon: &Arc<Daemon>, turn: &Arc<Turn>) {
         let _alone = turns.applies.lock().unwrap_or_else(PoisonError::into_inner);
         turns.waits.store(false, Ordering::Release);
         notify::reloading();
-        let applied = daemon.apply(&Source::OwnFile, ApplyOptions::default(), &Caller::Signal);
+        let applied =
+            daemon.apply(&ConfigSource::OwnFile, ApplyOptions::default(), &Caller::Signal);
         match (applied, daemon.origin()) {
-            (Ok(applied), Origin::File { path: file, .. }) => {
+            (Ok(applied), ConfigOrigin::File { path: file, .. }) => {
                 let changes = applied.difference.changes.len();
                 let told = format!("{} applied, changes: {changes}", file.display());
                 notify::ready(&told);
                 say(&told);
                 say_lines(applied.difference.changes.iter().map(|change| change.line.as_str()));
             }
-            (Ok(_), Origin::Arguments) => notify::ready(""),
+            (Ok(_), ConfigOrigin::Arguments) => notify::ready(""),
             (Err(failure), _) => {
                 let told = format!("not applied: {failure}");
                 notify::ready(&told);

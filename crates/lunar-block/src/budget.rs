@@ -172,7 +172,7 @@ impl MemoryUsage {
 }
 
 /// Memory that is reserved but not charged to an account yet; released when dropped.
-pub(crate) struct Reservation {
+pub(crate) struct MemoryReservation {
     budget: MemoryBudget,
     bytes: usize,
 }
@@ -180,7 +180,7 @@ pub(crate) struct Reservation {
 /// Memory that is reserved for a request that waited. It counts as held by the owner from the grant
 /// on, even before the request takes it.
 struct Grant {
-    reservation: Reservation,
+    reservation: MemoryReservation,
     owner: Arc<MemoryOwner>,
 }
 
@@ -293,7 +293,11 @@ impl MemoryBudget {
     /// Reserves `bytes` for an owner, unless memory is scarce and the owner holds its share
     /// already.
     #[inline]
-    pub(crate) fn try_reserve(&self, owner: &MemoryOwner, bytes: usize) -> Option<Reservation> {
+    pub(crate) fn try_reserve(
+        &self,
+        owner: &MemoryOwner,
+        bytes: usize,
+    ) -> Option<MemoryReservation> {
         if self.add_up_to(bytes, self.shared.limit_bytes / 2) {
             return Some(self.reservation(bytes));
         }
@@ -301,7 +305,7 @@ impl MemoryBudget {
     }
 
     #[cold]
-    fn reserve_scarce(&self, owner: &MemoryOwner, bytes: usize) -> Option<Reservation> {
+    fn reserve_scarce(&self, owner: &MemoryOwner, bytes: usize) -> Option<MemoryReservation> {
         self.shed_idle();
         let held_bytes = owner.held_bytes();
         // Waiting requests that need no more than this one come first.
@@ -315,7 +319,7 @@ impl MemoryBudget {
     /// Reserves `bytes` if the owner then holds no more than was free before. The sum of held and
     /// requested bytes decides: when one request is refused, each request that needs more is
     /// refused as well.
-    fn reserve_share(&self, held_bytes: usize, bytes: usize) -> Option<Reservation> {
+    fn reserve_share(&self, held_bytes: usize, bytes: usize) -> Option<MemoryReservation> {
         let limit = self.shared.limit_bytes;
         let needed = held_bytes.saturating_add(bytes);
         let is_small = needed <= (limit / SMALL_PART).min(self.spared_bytes());
@@ -326,7 +330,7 @@ impl MemoryBudget {
     }
 
     /// Reserves `bytes` however much memory is in use: for amounts that are bounded by other means.
-    pub(crate) fn reserve(&self, bytes: usize) -> Reservation {
+    pub(crate) fn reserve(&self, bytes: usize) -> MemoryReservation {
         let before = self.shared.used_bytes.fetch_add(bytes, SeqCst);
         self.judge(before.saturating_add(bytes));
         self.reservation(bytes)
@@ -337,7 +341,7 @@ impl MemoryBudget {
         &self,
         owner: &Arc<MemoryOwner>,
         bytes: usize,
-    ) -> Reservation {
+    ) -> MemoryReservation {
         let (grant, granted) = oneshot::channel();
         self.shared.waiting.fetch_add(1, SeqCst);
         let id = lock(&self.shared.queue).push(owner, bytes, grant);
@@ -350,8 +354,8 @@ impl MemoryBudget {
         grant.map_or_else(|_| self.reserve(bytes), Grant::into_reservation)
     }
 
-    fn reservation(&self, bytes: usize) -> Reservation {
-        Reservation { budget: self.clone(), bytes }
+    fn reservation(&self, bytes: usize) -> MemoryReservation {
+        MemoryReservation { budget: self.clone(), bytes }
     }
 
     fn add_up_to(&self, bytes: usize, most: usize) -> bool {
@@ -424,12 +428,12 @@ impl Drop for QueueEntry<'_> {
 }
 
 impl Grant {
-    fn new(reservation: Reservation, owner: &Arc<MemoryOwner>) -> Self {
+    fn new(reservation: MemoryReservation, owner: &Arc<MemoryOwner>) -> Self {
         owner.held_bytes.fetch_add(reservation.bytes, Relaxed);
         Self { reservation, owner: Arc::clone(owner) }
     }
 
-    fn into_reservation(mut self) -> Reservation {
+    fn into_reservation(mut self) -> MemoryReservation {
         let bytes = self.take();
         self.reservation.budget.reservation(bytes)
     }
@@ -448,7 +452,7 @@ impl Drop for Grant {
     }
 }
 
-impl Reservation {
+impl MemoryReservation {
     /// Returns the bytes, which the caller counts from now on; [`MemoryBudget::release`] releases
     /// them.
     pub(crate) fn into_bytes(mut self) -> usize {
@@ -456,7 +460,7 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.budget.release(self.bytes);
@@ -531,7 +535,7 @@ pub struct MemoryCharge {
 }
 
 impl MemoryCharge {
-    pub(crate) fn new(account: &Arc<Account>, reservation: Reservation) -> Self {
+    pub(crate) fn new(account: &Arc<Account>, reservation: MemoryReservation) -> Self {
         let bytes = reservation.into_bytes();
         account.add(bytes);
         Self { account: Arc::clone(account), bytes }

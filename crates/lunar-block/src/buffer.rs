@@ -1,6 +1,8 @@
 //! Owned, page-aligned, pooled buffers, charged to a memory budget.
 
-use crate::budget::{Account, MemoryBudget, MemoryCharge, MemoryKind, MemoryOwner, Reservation};
+use crate::budget::{
+    Account, MemoryBudget, MemoryCharge, MemoryKind, MemoryOwner, MemoryReservation,
+};
 use crate::statistics::thread_number;
 use bytes::Bytes;
 use std::fmt;
@@ -245,7 +247,7 @@ impl BufferPool {
 
     /// Allocates a buffer; `reserved` is its charge.
     #[cold]
-    fn allocate(&self, len: usize, reserved: Reservation) -> Buffer {
+    fn allocate(&self, len: usize, reserved: MemoryReservation) -> Buffer {
         let bytes = reserved.into_bytes();
         let memory = Memory::new(bytes - PAGE_BYTES);
         let class = class_of(len).filter(|_| !self.budget().is_scarce());

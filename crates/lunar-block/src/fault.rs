@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 /// An operation of a disk.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Operation {
+pub enum FaultOperation {
     /// [`BlockDevice::read`].
     Read,
     /// [`BlockDevice::write`], [`AtomicWrite::write_atomic`].
@@ -52,7 +52,7 @@ pub enum Effect {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Fault {
     effect: Effect,
-    operation: Option<Operation>,
+    operation: Option<FaultOperation>,
     range: Option<BlockRange>,
     passes: u64,
     times: Option<u64>,
@@ -73,7 +73,7 @@ impl Fault {
     }
 
     /// Limits the fault to this kind of operation.
-    pub const fn on(mut self, operation: Operation) -> Self {
+    pub const fn on(mut self, operation: FaultOperation) -> Self {
         self.operation = Some(operation);
         self
     }
@@ -103,7 +103,7 @@ impl Fault {
         self
     }
 
-    fn fits(&self, operation: Operation, range: Option<BlockRange>) -> bool {
+    fn fits(&self, operation: FaultOperation, range: Option<BlockRange>) -> bool {
         let touches = |mine: BlockRange, other: BlockRange| {
             mine.lba < other.lba.saturating_add(other.count)
                 && other.lba < mine.lba.saturating_add(mine.count)
@@ -132,7 +132,7 @@ struct State {
     random: u64,
     faults: Vec<Fault>,
     room: Option<Room>,
-    seen: HashMap<Operation, u64>,
+    seen: HashMap<FaultOperation, u64>,
     fired: u64,
 }
 
@@ -179,7 +179,7 @@ impl FaultDevice {
     }
 
     /// Returns the number of operations of a kind so far.
-    pub fn seen(&self, operation: Operation) -> u64 {
+    pub fn seen(&self, operation: FaultOperation) -> u64 {
         self.state().seen.get(&operation).copied().unwrap_or_default()
     }
 
@@ -200,11 +200,11 @@ impl FaultDevice {
     /// written before the operation fails.
     async fn meet(
         &self,
-        operation: Operation,
+        operation: FaultOperation,
         range: Option<BlockRange>,
     ) -> Result<Option<u64>, Error> {
         let (effect, released) = self.draw(operation, range);
-        let changes = !matches!(operation, Operation::Read | Operation::Status);
+        let changes = !matches!(operation, FaultOperation::Read | FaultOperation::Status);
         if changes && self.poisoned.load(SeqCst) {
             return Err(self.error(ErrorKind::Poisoned, range));
         }
@@ -218,10 +218,10 @@ impl FaultDevice {
                 self.hang(released).await;
                 Ok(None)
             }
-            Some(Effect::Tear { blocks }) if operation == Operation::Write => Ok(Some(blocks)),
+            Some(Effect::Tear { blocks }) if operation == FaultOperation::Write => Ok(Some(blocks)),
             Some(Effect::Tear { .. }) => Err(self.error(ErrorKind::Medium, range)),
             Some(Effect::Fail(kind)) => {
-                if operation == Operation::Flush {
+                if operation == FaultOperation::Flush {
                     BlockDevice::poison(self);
                 }
                 Err(self.error(kind, range))
@@ -233,7 +233,7 @@ impl FaultDevice {
     /// the fault fire may release it even before the operation hangs.
     fn draw(
         &self,
-        operation: Operation,
+        operation: FaultOperation,
         range: Option<BlockRange>,
     ) -> (Option<Effect>, watch::Receiver<u64>) {
         let released = self.released.subscribe();
@@ -271,7 +271,7 @@ impl FaultDevice {
 }
 
 impl State {
-    fn draw(&mut self, operation: Operation, range: Option<BlockRange>) -> Option<Effect> {
+    fn draw(&mut self, operation: FaultOperation, range: Option<BlockRange>) -> Option<Effect> {
         *self.seen.entry(operation).or_default() += 1;
         for index in 0..self.faults.len() {
             let fault = self.faults[index];
@@ -310,7 +310,7 @@ impl BlockDevice for FaultDevice {
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
         Box::pin(async move {
             self.check(range, into.len(), false)?;
-            self.meet(Operation::Read, Some(range)).await?;
+            self.meet(FaultOperation::Read, Some(range)).await?;
             self.inner.read(range, into).await
         })
     }
@@ -323,7 +323,7 @@ impl BlockDevice for FaultDevice {
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             self.check(range, from.len(), true)?;
-            let Some(blocks) = self.meet(Operation::Write, Some(range)).await? else {
+            let Some(blocks) = self.meet(FaultOperation::Write, Some(range)).await? else {
                 return self.inner.write(range, from, durable).await;
             };
             let blocks = blocks.min(range.count);
@@ -336,7 +336,7 @@ impl BlockDevice for FaultDevice {
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            self.meet(Operation::Flush, None).await?;
+            self.meet(FaultOperation::Flush, None).await?;
             self.inner.flush().await
         })
     }
@@ -378,7 +378,7 @@ impl BlockDevice for FaultDevice {
             if !self.sync_counts().is_some_and(|counts| counts.poisoned) {
                 return self.flush().await;
             }
-            let (effect, released) = self.draw(Operation::Flush, None);
+            let (effect, released) = self.draw(FaultOperation::Flush, None);
             match effect {
                 Some(Effect::Fail(kind)) => return Err(self.error(kind, None)),
                 Some(Effect::Hang) => self.hang(released).await,
@@ -426,7 +426,7 @@ impl Sparse for FaultDevice {
     fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             self.geometry().checked_range(self.name(), range)?;
-            self.meet(Operation::Unmap, Some(range)).await?;
+            self.meet(FaultOperation::Unmap, Some(range)).await?;
             self.inner_sparse()?.unmap(range, durable).await
         })
     }
@@ -439,7 +439,7 @@ impl Sparse for FaultDevice {
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             self.geometry().checked_range(self.name(), range)?;
-            self.meet(Operation::WriteZeroes, Some(range)).await?;
+            self.meet(FaultOperation::WriteZeroes, Some(range)).await?;
             self.inner_sparse()?.write_zeroes(range, may_unmap, durable).await
         })
     }
@@ -458,8 +458,8 @@ impl Sparse for FaultDevice {
             };
             self.geometry().checked_range(self.name(), first)?;
             let operation = match clear {
-                Clear::Unmap => Operation::Unmap,
-                Clear::Zero { .. } => Operation::WriteZeroes,
+                Clear::Unmap => FaultOperation::Unmap,
+                Clear::Zero { .. } => FaultOperation::WriteZeroes,
             };
             self.meet(operation, Some(first)).await?;
             self.inner_sparse()?.clear_piece(ranges, clear, durable).await
@@ -473,7 +473,7 @@ impl Sparse for FaultDevice {
     ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
         Box::pin(async move {
             self.geometry().checked_range(self.name(), range)?;
-            self.meet(Operation::Status, Some(range)).await?;
+            self.meet(FaultOperation::Status, Some(range)).await?;
             self.inner_sparse()?.status(range, extents_max).await
         })
     }
@@ -504,7 +504,7 @@ impl AtomicWrite for FaultDevice {
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             self.limits().checked(self.geometry(), self.name(), range, from.len())?;
-            if self.meet(Operation::Write, Some(range)).await?.is_some() {
+            if self.meet(FaultOperation::Write, Some(range)).await?.is_some() {
                 return Err(self.error(ErrorKind::Medium, Some(range)));
             }
             let none =
@@ -539,7 +539,7 @@ mod tests {
     #[test]
     fn scripted() {
         let device = device(0);
-        let fault = Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(Operation::Write);
+        let fault = Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(FaultOperation::Write);
         device.inject(fault.at(BlockRange::new(10, 2)).after(1).times(2));
         let read = device.read(BlockRange::new(10, 1), BufferPool::default().take(512));
         assert!(block_on(read).is_ok());
@@ -550,7 +550,7 @@ mod tests {
         assert_eq!(write(&device, 11, 5), Err(ErrorKind::NoSpace));
         assert_eq!(write(&device, 11, 5), Ok(()));
         assert_eq!(write(&device, 11, 500), Err(ErrorKind::OutOfRange));
-        assert_eq!((device.fired(), device.seen(Operation::Write)), (2, 6));
+        assert_eq!((device.fired(), device.seen(FaultOperation::Write)), (2, 6));
     }
 
     /// Goal: a torn write leaves its first blocks new and its last ones old.
@@ -568,7 +568,7 @@ mod tests {
     #[test]
     fn failed_flush() {
         let device = device(0);
-        let fault = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush);
+        let fault = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Flush);
         device.inject(fault.times(1));
         let kind = |result: Result<(), Error>| result.map_err(|e| e.kind);
         assert_eq!(kind(block_on(device.flush())), Err(ErrorKind::Medium));
@@ -583,8 +583,9 @@ mod tests {
     #[test]
     fn late() {
         let device = device(0);
-        device.inject(Fault::new(Effect::Hang).on(Operation::Flush).times(2));
-        device.inject(Fault::new(Effect::Delay(Duration::from_secs(3600))).on(Operation::Write));
+        device.inject(Fault::new(Effect::Hang).on(FaultOperation::Flush).times(2));
+        device
+            .inject(Fault::new(Effect::Delay(Duration::from_secs(3600))).on(FaultOperation::Write));
         block_on(async {
             let mut flush = device.flush();
             let mut dropped = device.flush();
@@ -609,7 +610,7 @@ mod tests {
     fn released_early() {
         let device = device(0);
         device.inject(Fault::new(Effect::Hang));
-        let (effect, released) = device.draw(Operation::Flush, None);
+        let (effect, released) = device.draw(FaultOperation::Flush, None);
         assert_eq!((effect, device.fired()), (Some(Effect::Hang), 1));
         device.heal();
         device.release();

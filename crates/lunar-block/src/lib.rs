@@ -34,7 +34,7 @@ pub use device::{
     Geometry, OPTIMAL_TRANSFER_BYTES, PHYSICAL_BLOCK_BYTES_MAX, Room, Sparse,
 };
 pub use error::{Error, ErrorKind};
-pub use fault::{Effect, Fault, FaultDevice, Operation};
+pub use fault::{Effect, Fault, FaultDevice, FaultOperation};
 pub use file::{FileDevice, FileIdentity, FileOptions, FileSystems, file_identity, with_ring};
 pub use io_context::IoContext;
 pub use memory::MemoryDevice;

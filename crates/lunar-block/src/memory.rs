@@ -8,7 +8,7 @@ mod stretch;
 mod tests;
 
 use crate::extents::Extents;
-use crate::resize::Shape;
+use crate::resize::DiskShape;
 use crate::{
     AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Clear, Error, ErrorKind, Extent,
     ExtentState, Geometry, PAGE_BYTES, Resize, Sparse,
@@ -37,7 +37,7 @@ const SHARDS: u64 = 64;
 /// the fence.
 pub struct MemoryDevice {
     name: String,
-    shape: Shape,
+    shape: DiskShape,
     /// Guards of the fence are not `Send`, so the compiler refuses a future of this disk that waits
     /// while it holds one.
     fence: RwLock<BorderCrossings>,
@@ -74,7 +74,7 @@ impl MemoryDevice {
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
         Ok(Self {
             name,
-            shape: Shape::new(geometry),
+            shape: DiskShape::new(geometry),
             fence: RwLock::default(),
             resizing: tokio::sync::Mutex::default(),
             shards,

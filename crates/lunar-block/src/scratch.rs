@@ -8,9 +8,9 @@ pub(crate) const NOBODY: u32 = 65534;
 const PRECIOUS: &str = "precious";
 
 /// A folder that is removed when dropped. It contains the file `victim`, which must not change.
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct ScratchFolder(PathBuf);
 
-impl Scratch {
+impl ScratchFolder {
     pub(crate) fn new(name: &str) -> Self {
         let base = std::env::temp_dir().join(format!("lunar-block-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&base);
@@ -33,7 +33,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

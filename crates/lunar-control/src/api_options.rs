@@ -2,7 +2,7 @@
 
 use crate::auth::Token;
 use crate::daemon::Daemon;
-use crate::http::{Address, Bound, HttpLimits, HttpOptions, HttpServer, default_sockets};
+use crate::http::{Address, BoundServer, HttpLimits, HttpOptions, HttpServer, default_sockets};
 use crate::renewal::{ApiFiles, Slot};
 use crate::tls::TlsFiles;
 use crate::{Failure, api};
@@ -71,7 +71,7 @@ impl ApiOptions {
 
 /// An API that is bound to its address.
 pub struct BoundApi {
-    bound: Bound,
+    bound: BoundServer,
     files: ApiFiles,
 }
 
@@ -91,12 +91,12 @@ impl ApiOptions {
         self.check().map_err(|(what, hint)| Failure::usage(what).hint(hint))?;
         let token = self.token_file.as_deref().map(Token::read).transpose()?;
         let http = HttpOptions { address, tls: self.tls.clone(), limits: HttpLimits::default() };
-        Ok(Some(BoundApi::new(Bound::bind(http)?, self.clone(), token)))
+        Ok(Some(BoundApi::new(BoundServer::bind(http)?, self.clone(), token)))
     }
 }
 
 impl BoundApi {
-    fn new(bound: Bound, options: ApiOptions, token: Option<Token>) -> Self {
+    fn new(bound: BoundServer, options: ApiOptions, token: Option<Token>) -> Self {
         let files = ApiFiles { options, tls: bound.tls(), token: Slot::new(token) };
         Self { bound, files }
     }
@@ -122,7 +122,7 @@ fn bind_default(is_daemon: bool, state: Option<&Path>) -> Option<BoundApi> {
     for path in default_sockets(is_daemon, state) {
         let address = Address::Unix(path);
         let http = HttpOptions { address, tls: None, limits: HttpLimits::default() };
-        match Bound::bind(http) {
+        match BoundServer::bind(http) {
             Ok(bound) => return Some(BoundApi::new(bound, ApiOptions::default(), None)),
             Err(failure) => why = failure.to_string(),
         }

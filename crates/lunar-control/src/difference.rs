@@ -11,12 +11,12 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct Difference {
     /// The changes.
-    pub changes: Vec<Change>,
+    pub changes: Vec<ConfigChange>,
 }
 
 /// A single change.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
-pub struct Change {
+pub struct ConfigChange {
     /// Kind of the change.
     pub change: ChangeKind,
     /// The target; none: the server.
@@ -32,7 +32,7 @@ pub struct Change {
     #[schema(value_type = serde_json::Value)]
     pub to: Option<serde_json::Value>,
     /// The effect.
-    pub effect: Effect,
+    pub effect: ChangeEffect,
     /// The change as a line for people.
     pub line: String,
 }
@@ -52,7 +52,7 @@ pub enum ChangeKind {
 /// When a change takes effect, and whom it concerns.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Effect {
+pub enum ChangeEffect {
     /// Effective at once; sessions that see it are notified.
     AtOnce,
     /// Effective from the next login on.
@@ -73,7 +73,7 @@ pub enum Effect {
     Restart,
 }
 
-impl Effect {
+impl ChangeEffect {
     /// The effect as a note for people; empty if there is nothing to say.
     fn note(self) -> &'static str {
         match self {
@@ -126,7 +126,7 @@ impl Ways<'_> {
     }
 }
 
-impl Change {
+impl ConfigChange {
     /// The change of a server key whose files have new contents.
     pub(crate) fn of_file(section: &str, setting: &Setting) -> Self {
         let (key, value) = (format!("{section}.{}", setting.key), setting.value.as_ref());
@@ -137,7 +137,7 @@ impl Change {
             lun: None,
             from: value.map(Value::json),
             to: value.map(Value::json),
-            effect: Effect::AtOnce,
+            effect: ChangeEffect::AtOnce,
             line: format!("~ {key}: read anew from {told}"),
             key: Some(key),
         }
@@ -148,8 +148,8 @@ impl Change {
     pub(crate) fn drift_line(&self) -> String {
         let lasts = match self.effect {
             // Without a size in the configuration, any size is as configured.
-            Effect::Grows if self.from.is_some() => "until `lunar apply --shrink`",
-            Effect::Restart => "until a restart",
+            ChangeEffect::Grows if self.from.is_some() => "until `lunar apply --shrink`",
+            ChangeEffect::Restart => "until a restart",
             _ => return self.line.clone(),
         };
         let note = format!(" ({})", self.effect.note());
@@ -194,8 +194,11 @@ impl Difference {
                     "" => new.key.to_owned(),
                     _ => format!("{section}.{}", new.key),
                 };
-                let effect =
-                    if section == "discovery" { Effect::NextLogin } else { Effect::Restart };
+                let effect = if section == "discovery" {
+                    ChangeEffect::NextLogin
+                } else {
+                    ChangeEffect::Restart
+                };
                 self.setting(&Place::default(), &key, old, new, effect);
             }
         }
@@ -205,10 +208,10 @@ impl Difference {
         let place = Place::of(new);
         for (old, new) in settings::of_target(old).iter().zip(&settings::of_target(new)) {
             let effect = match new.key {
-                "initiators" | "networks" | "portal_group" => Effect::SessionsEnd,
-                "redirect" if new.value.is_some() => Effect::SessionsEnd,
-                "administer" | "limit" => Effect::AtOnce,
-                _ => Effect::NextLogin,
+                "initiators" | "networks" | "portal_group" => ChangeEffect::SessionsEnd,
+                "redirect" if new.value.is_some() => ChangeEffect::SessionsEnd,
+                "administer" | "limit" => ChangeEffect::AtOnce,
+                _ => ChangeEffect::NextLogin,
             };
             self.setting(&place, new.key, old, new, effect);
         }
@@ -240,7 +243,7 @@ impl Difference {
 
     fn lun(&mut self, place: &Place, old: &LunConfig, new: &LunConfig, shown: Shown) {
         let (was, is) = (size_of(&old.unit), size_of(&new.unit));
-        let resize = if is < was { Effect::Shrinks } else { Effect::Grows };
+        let resize = if is < was { ChangeEffect::Shrinks } else { ChangeEffect::Grows };
         let memory = matches!(new.unit.device, DeviceUrl::Memory { .. });
         let (same, open) = (shown.same, shown.size_bytes.is_some());
         let same_device = old.unit.device == new.unit.device;
@@ -250,20 +253,20 @@ impl Difference {
         for (old, new) in settings::of_lun(old).iter().zip(&settings::of_lun(new)) {
             let effect = match new.key {
                 "initiators" | "networks" | "administer" | "limit" | "initiator_limit" => {
-                    Effect::AtOnce
+                    ChangeEffect::AtOnce
                 }
                 // Without a configured size the unit keeps its size.
                 "size" if new.value.is_none() => continue,
                 "size" if same => resize,
                 "size" if open => continue,
                 "device" if same && memory => resize,
-                "device" if same => Effect::AtOnce,
+                "device" if same => ChangeEffect::AtOnce,
                 // Only the UUID distinguishes memory of one size from other memory.
-                "device" => Effect::OtherDisk,
-                "uuid" if !same && memory && same_device => Effect::OtherDisk,
-                _ if same => Effect::Reopens,
+                "device" => ChangeEffect::OtherDisk,
+                "uuid" if !same && memory && same_device => ChangeEffect::OtherDisk,
+                _ if same => ChangeEffect::Reopens,
                 // The LUN shows another disk.
-                _ => Effect::AtOnce,
+                _ => ChangeEffect::AtOnce,
             };
             self.setting(place, new.key, old, new, effect);
         }
@@ -279,10 +282,10 @@ impl Difference {
             self.reopened(place, lun, "gets other settings");
         }
         let Some(is) = size_of(&lun.unit).filter(|is| *is != was) else { return };
-        let effect = if is < was { Effect::Shrinks } else { Effect::Grows };
+        let effect = if is < was { ChangeEffect::Shrinks } else { ChangeEffect::Grows };
         let text = |bytes| Value::Size(bytes).toml();
         let note = effect.note();
-        self.changes.push(Change {
+        self.changes.push(ConfigChange {
             change: ChangeKind::Change,
             target: place.target.clone(),
             lun: place.lun,
@@ -296,20 +299,27 @@ impl Difference {
 
     fn reopened(&mut self, place: &Place, lun: &LunConfig, why: &str) {
         let device = lun.unit.device.to_string();
-        let note = Effect::Reopens.note();
-        self.changes.push(Change {
+        let note = ChangeEffect::Reopens.note();
+        self.changes.push(ConfigChange {
             change: ChangeKind::Change,
             target: place.target.clone(),
             lun: place.lun,
             key: Some("device".to_owned()),
             from: Some(device.as_str().into()),
             to: Some(device.as_str().into()),
-            effect: Effect::Reopens,
+            effect: ChangeEffect::Reopens,
             line: format!("~ {place}device: {device:?} {why} ({note})"),
         });
     }
 
-    fn setting(&mut self, place: &Place, key: &str, old: &Setting, new: &Setting, effect: Effect) {
+    fn setting(
+        &mut self,
+        place: &Place,
+        key: &str,
+        old: &Setting,
+        new: &Setting,
+        effect: ChangeEffect,
+    ) {
         if old.same(new) {
             return;
         }
@@ -318,9 +328,10 @@ impl Difference {
             true => format!("~ {place}{key}: a secret in {}", text(&new.value)),
             false => format!("~ {place}{key}: {} -> {}", text(&old.value), text(&new.value)),
         };
-        let forgets = matches!(effect, Effect::Reopens | Effect::OtherDisk) && place.forgets;
+        let forgets =
+            matches!(effect, ChangeEffect::Reopens | ChangeEffect::OtherDisk) && place.forgets;
         line.push_str(&in_brackets(effect.note(), forgets));
-        self.changes.push(Change {
+        self.changes.push(ConfigChange {
             change: ChangeKind::Change,
             target: place.target.clone(),
             lun: place.lun,
@@ -334,7 +345,7 @@ impl Difference {
 
     fn whole_target(&mut self, change: ChangeKind, target: &TargetConfig, ways: &Ways<'_>) {
         let place = Place::of(target);
-        self.whole(change, &place, &settings::of_target(target), "name", Effect::SessionsEnd);
+        self.whole(change, &place, &settings::of_target(target), "name", ChangeEffect::SessionsEnd);
         for lun in &target.luns {
             let forgets = change == ChangeKind::Remove && ways.forgets(&lun.unit);
             let place = Place { forgets, ..place.lun(lun, &target.luns) };
@@ -346,7 +357,7 @@ impl Difference {
     }
 
     fn whole_lun(&mut self, change: ChangeKind, place: &Place, lun: &LunConfig) {
-        self.whole(change, place, &settings::of_lun(lun), "id", Effect::AtOnce);
+        self.whole(change, place, &settings::of_lun(lun), "id", ChangeEffect::AtOnce);
     }
 
     /// Describes a whole target or LUN. `unsaid` is the key that the place contains already.
@@ -356,7 +367,7 @@ impl Difference {
         place: &Place,
         all: &[Setting],
         unsaid: &str,
-        removed: Effect,
+        removed: ChangeEffect,
     ) {
         let told = || all.iter().filter(|setting| !setting.default && setting.key != unsaid);
         let value = |(key, value): (&str, &Value)| (key.to_owned(), value.json());
@@ -367,12 +378,12 @@ impl Difference {
         let colon = if keys.is_empty() { "" } else { ": " };
         let (mark, from, to, effect) = match change {
             ChangeKind::Remove => ('-', Some(object), None, removed),
-            _ => ('+', None, Some(object), Effect::AtOnce),
+            _ => ('+', None, Some(object), ChangeEffect::AtOnce),
         };
         let note = in_brackets(effect.note(), place.forgets);
         let line = format!("{mark} {}{colon}{keys}{note}", place.to_string().trim_end());
         let (target, lun) = (place.target.clone(), place.lun);
-        self.changes.push(Change { change, target, lun, key: None, from, to, effect, line });
+        self.changes.push(ConfigChange { change, target, lun, key: None, from, to, effect, line });
     }
 }
 
@@ -481,7 +492,7 @@ mod tests {
         format!("[[target]]\nname = \"iqn.2026-11.org.example:a\"\n{rest}")
     }
 
-    fn lines(old: &str, new: &str) -> Vec<(String, Effect)> {
+    fn lines(old: &str, new: &str) -> Vec<(String, ChangeEffect)> {
         let same = |was: Option<&LunConfig>, is: &LunConfig| {
             let memory = |lun: &LunConfig| matches!(lun.unit.device, DeviceUrl::Memory { .. });
             let same =
@@ -503,10 +514,10 @@ mod tests {
         let (line, effect) =
             told(target(&format!("administer = [\"iqn.2026-11.org.example:B\"]\n{LUN}")));
         assert!(line.ends_with(":a administer: none -> [\"iqn.2026-11.org.example:b\"]"), "{line}");
-        assert_eq!(effect, Effect::AtOnce);
+        assert_eq!(effect, ChangeEffect::AtOnce);
         let (line, effect) = told(target(&format!("{LUN}administer = []\n")));
         assert!(line.ends_with(":a LUN 0 administer: none -> []"), "{line}");
-        assert_eq!(effect, Effect::AtOnce);
+        assert_eq!(effect, ChangeEffect::AtOnce);
     }
 
     /// Goal: each kind of difference has its line and its effect; equal settings have none.
@@ -519,29 +530,29 @@ mod tests {
             (
                 target(&format!("alias = \"x\\\"y\"\n{LUN}")),
                 format!("{a} alias: none -> \"x\\\"y\" (from the next login on)"),
-                Effect::NextLogin,
+                ChangeEffect::NextLogin,
             ),
             (
                 target(&format!("redirect = \"h:1\"\n{LUN}")),
                 format!("{a} redirect: none -> \"h:1\" (sessions concerned end)"),
-                Effect::SessionsEnd,
+                ChangeEffect::SessionsEnd,
             ),
             (
                 target(&format!("networks = [\"10.0.0.0/8\"]\n{LUN}")),
                 format!("{a} networks: none -> [\"10.0.0.0/8\"] (sessions concerned end)"),
-                Effect::SessionsEnd,
+                ChangeEffect::SessionsEnd,
             ),
             (
                 target(&LUN.replace("1M", "2M")),
                 format!("{a} LUN 0 device: \"mem:1MiB\" -> \"mem:2MiB\" (initiators are told)"),
-                Effect::Grows,
+                ChangeEffect::Grows,
             ),
             (
                 target(&LUN.replace("1M", "512K")),
                 format!(
                     "{a} LUN 0 device: \"mem:1MiB\" -> \"mem:512KiB\" (what lies beyond is lost)"
                 ),
-                Effect::Shrinks,
+                ChangeEffect::Shrinks,
             ),
             (
                 target(&format!("{LUN}cache = \"write-back\"\n")),
@@ -550,17 +561,17 @@ mod tests {
                      and opened again: sessions that see it lose it for that moment, reservations \
                      without APTPL are released, what is in memory is lost)"
                 ),
-                Effect::Reopens,
+                ChangeEffect::Reopens,
             ),
             (
                 format!("[metrics]\nlisten = \"127.0.0.1:9860\"\n{base}"),
                 "~ metrics.listen: none -> \"127.0.0.1:9860\" (needs a restart)".to_owned(),
-                Effect::Restart,
+                ChangeEffect::Restart,
             ),
             (
                 format!("[limits]\nconnections = 5\n{base}"),
                 "~ limits.connections: 16384 -> 5 (needs a restart)".to_owned(),
-                Effect::Restart,
+                ChangeEffect::Restart,
             ),
             (
                 format!(
@@ -569,7 +580,7 @@ mod tests {
                 "~ listen.portals: [\"127.0.0.1:3260\"] -> [{ listen = \"[::1]:1\", \
                  portal_group = 3 }] (needs a restart)"
                     .to_owned(),
-                Effect::Restart,
+                ChangeEffect::Restart,
             ),
         ] {
             assert_eq!(lines(&base, &new), [(line, effect)], "{new}");
@@ -583,27 +594,27 @@ mod tests {
         let base = target(LUN);
         let second = format!("{base}[[target.lun]]\nid = 1\ndevice = \"mem:2M\"\nthin = false\n");
         let added = "iqn.2026-11.org.example:a LUN 1: device = \"mem:2MiB\", thin = false";
-        assert_eq!(lines(&base, &second), [(format!("+ {added}"), Effect::AtOnce)]);
+        assert_eq!(lines(&base, &second), [(format!("+ {added}"), ChangeEffect::AtOnce)]);
         let gone = format!("- {added} (what is in memory is lost)");
-        assert_eq!(lines(&second, &base), [(gone, Effect::AtOnce)]);
+        assert_eq!(lines(&second, &base), [(gone, ChangeEffect::AtOnce)]);
         let other = base.replace(":a", ":b");
         assert_eq!(
             lines(&base, &other),
             [
-                ("+ iqn.2026-11.org.example:b".to_owned(), Effect::AtOnce),
+                ("+ iqn.2026-11.org.example:b".to_owned(), ChangeEffect::AtOnce),
                 (
                     "+ iqn.2026-11.org.example:b LUN 0: device = \"mem:1MiB\"".to_owned(),
-                    Effect::AtOnce
+                    ChangeEffect::AtOnce
                 ),
                 (
                     "- iqn.2026-11.org.example:a (sessions concerned end)".to_owned(),
-                    Effect::SessionsEnd
+                    ChangeEffect::SessionsEnd
                 ),
                 (
                     "- iqn.2026-11.org.example:a LUN 0: device = \"mem:1MiB\" (what is in memory \
                      is lost)"
                         .to_owned(),
-                    Effect::AtOnce
+                    ChangeEffect::AtOnce
                 ),
             ]
         );
@@ -642,7 +653,7 @@ mod tests {
         let change = |from: &str, to: &str| {
             let changes = lines(&one(from), &one(to));
             let [(line, effect)] = &changes[..] else { panic!("{changes:?}") };
-            assert_eq!(*effect, Effect::OtherDisk, "{line}");
+            assert_eq!(*effect, ChangeEffect::OtherDisk, "{line}");
             line.split_once(" device: ").unwrap().1.to_owned()
         };
         let files = change(A, B);

@@ -3,7 +3,7 @@
 use crate::api_options::ApiOptions;
 use crate::auth::Token;
 use crate::config::settings;
-use crate::difference::Change;
+use crate::difference::ConfigChange;
 use crate::tls::{self, ServerTls};
 use crate::{Failure, Readable};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -44,7 +44,7 @@ pub(crate) struct Renewed {
     tls: Option<ServerTls>,
     token: Option<Token>,
     /// The changes, one for each file.
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<ConfigChange>,
 }
 
 impl ApiFiles {
@@ -70,7 +70,7 @@ impl ApiFiles {
         let keys = settings::of_api(&self.options);
         let changed = |name: &str| {
             let setting = keys.iter().find(|setting| setting.key == name)?;
-            Some(Change::of_file("api", setting))
+            Some(ConfigChange::of_file("api", setting))
         };
         let changes = [
             tls.as_ref().and_then(|_| changed("tls")),

@@ -76,10 +76,10 @@ impl Connector {
     ///
     /// # Errors
     /// As [`RemoteDisk::connect`].
-    pub fn open(&self, url: &Url, options: &SessionOptions) -> Result<Disk, Error> {
+    pub fn open(&self, url: &Url, options: &SessionOptions) -> Result<BlockingDisk, Error> {
         let (url, options) = (url.clone(), options.clone());
         let disk = self.run(async move { RemoteDisk::connect(&url, &options).await })??;
-        Ok(Disk { disk: Arc::new(disk), connector: self.clone() })
+        Ok(BlockingDisk { disk: Arc::new(disk), connector: self.clone() })
     }
 
     /// Lists the targets of the portal of `url`.
@@ -113,12 +113,12 @@ impl Connector {
 
 /// A disk behind a session, as [`RemoteDisk`]: commands of a lost session are sent again.
 #[derive(Clone, Debug)]
-pub struct Disk {
+pub struct BlockingDisk {
     disk: Arc<RemoteDisk>,
     connector: Connector,
 }
 
-impl Disk {
+impl BlockingDisk {
     /// Geometry of the disk.
     pub fn geometry(&self) -> Geometry {
         self.disk.geometry()

@@ -2,8 +2,8 @@
 
 use crate::completion_barrier::BarrierToken;
 use crate::connection_end::{ConnectionEnd, ended};
-use crate::connection_handle::{ConnectionState, ConnectionTask, DRAIN_TIME, Load};
-use crate::numbering::{Mail, Numbering};
+use crate::connection_handle::{CommandLoad, ConnectionState, ConnectionTask, DRAIN_TIME};
+use crate::numbering::{ConnectionMessage, Numbering};
 use crate::quirks::Quirks;
 use crate::session_context::SessionContext;
 use crate::uncertain_writes::UncertainWrite;
@@ -44,7 +44,7 @@ const ABORT_TIME: Duration = Duration::from_secs(30);
 const DUE_MAX: usize = 4 * PENDING_MAX;
 
 /// A request from a handle.
-pub(crate) enum Request {
+pub(crate) enum HandleRequest {
     /// Execute a command; data-in goes to `data_in`, whose length is the expected one.
     Execute {
         id: TaskId,
@@ -52,7 +52,7 @@ pub(crate) enum Request {
         cdb: Cdb,
         data_out: Bytes,
         data_in: Option<Buffer>,
-        load: Load,
+        load: CommandLoad,
         answer: oneshot::Sender<Result<Executed, Error>>,
     },
     /// List the targets.
@@ -61,7 +61,7 @@ pub(crate) enum Request {
     Logout { answer: oneshot::Sender<Result<(), Error>> },
 }
 
-impl Request {
+impl HandleRequest {
     /// Answers that the request was not sent because of `error`.
     pub(crate) fn refuse(self, error: &Error) {
         // The receiver of the answer may be dropped.
@@ -98,7 +98,7 @@ enum Pending {
         lun: Lun,
         opcode: u8,
         data_in: Option<Buffer>,
-        _load: Load,
+        _load: CommandLoad,
         answer: oneshot::Sender<Result<Executed, Error>>,
         /// The state machine refused the command because the connection was about to end.
         unsent: bool,
@@ -146,7 +146,7 @@ struct Abort {
 }
 
 /// A connection's state machine, with its pending requests.
-pub(crate) struct Client {
+pub(crate) struct ConnectionClient {
     machine: InitiatorConnection,
     /// True after the first outputs of the state machine were taken.
     started: bool,
@@ -157,13 +157,13 @@ pub(crate) struct Client {
     numbering: Arc<Numbering>,
     link: Arc<ConnectionState>,
     /// Mail that is being processed.
-    mail: VecDeque<Mail>,
+    mail: VecDeque<ConnectionMessage>,
     /// Messages for the session, except the window, of which only the newest counts.
     said: Vec<ToSession>,
     window: Option<ToSession>,
-    requests: mpsc::Receiver<Request>,
+    requests: mpsc::Receiver<HandleRequest>,
     /// Buffer for requests being taken from `requests`; otherwise empty.
-    taken: Vec<Request>,
+    taken: Vec<HandleRequest>,
     leaving: Leaving,
     pending: HashMap<TaskId, Pending, BuildHasherDefault<TaskHasher>>,
     /// Pending commands that the state machine refused, and the reasons.
@@ -187,11 +187,11 @@ pub(crate) struct Client {
     quirks: Arc<Quirks>,
 }
 
-impl Client {
+impl ConnectionClient {
     pub(crate) fn new(
         options: ConnectionOptions,
         life: &ConnectionTask,
-        requests: mpsc::Receiver<Request>,
+        requests: mpsc::Receiver<HandleRequest>,
         login: Option<LoginAnswer>,
         now: Time,
     ) -> Self {
@@ -289,19 +289,19 @@ impl Client {
         let mut mail = std::mem::take(&mut self.mail);
         for mail in mail.drain(..) {
             match mail {
-                Mail::Session(said) => {
+                ConnectionMessage::Session(said) => {
                     if said == ToConnection::LoggingOut {
                         self.link.set_up(false);
                         self.leaving = Leaving::LogsOut;
                     }
                     self.machine.handle(now, Input::Session(said));
                 }
-                Mail::Abort(id, doubt) => self.abort(now, id, doubt),
-                Mail::Retire if self.leaving == Leaving::No => {
+                ConnectionMessage::Abort(id, doubt) => self.abort(now, id, doubt),
+                ConnectionMessage::Retire if self.leaving == Leaving::No => {
                     self.leaving = Leaving::Drains(now.after(DRAIN_TIME));
                 }
-                Mail::Retire => {}
-                Mail::Listen(lun, listener) => self.listen(lun, &listener),
+                ConnectionMessage::Retire => {}
+                ConnectionMessage::Listen(lun, listener) => self.listen(lun, &listener),
             }
         }
         self.mail = mail;
@@ -483,10 +483,10 @@ impl Client {
         }
     }
 
-    fn ask(&mut self, now: Time, request: Request, out: &mut Outbox) {
+    fn ask(&mut self, now: Time, request: HandleRequest, out: &mut Outbox) {
         match request {
-            Request::Execute { answer, .. } if answer.is_closed() => {}
-            Request::Execute { id, lun, cdb, data_out, data_in, load, answer } => {
+            HandleRequest::Execute { answer, .. } if answer.is_closed() => {}
+            HandleRequest::Execute { id, lun, cdb, data_out, data_in, load, answer } => {
                 let data_in_bytes_max = data_in.as_ref().map_or(0, |buffer| buffer.len() as u32);
                 let (unsent, doubt, listeners) = (false, None, Vec::new());
                 let pending = Pending::Command {
@@ -520,12 +520,12 @@ impl Client {
                 };
                 self.handle(now, Input::Execute(command), out);
             }
-            Request::SendTargets { answer } => {
+            HandleRequest::SendTargets { answer } => {
                 let id = self.link.new_id();
                 self.pending.insert(id, Pending::Targets { answer });
                 self.handle(now, Input::SendTargets { id, which: SendTargets::All }, out);
             }
-            Request::Logout { answer } => {
+            HandleRequest::Logout { answer } => {
                 self.logout = Some(answer);
                 self.log_out(now, out);
             }
@@ -656,7 +656,7 @@ impl Client {
 
     /// Answers all pending requests with the cause of the end. Returns it with the receiver of
     /// further requests.
-    pub(crate) fn finish(mut self) -> (ConnectionEnd, mpsc::Receiver<Request>) {
+    pub(crate) fn finish(mut self) -> (ConnectionEnd, mpsc::Receiver<HandleRequest>) {
         self.link.set_up(false);
         self.settle_refused();
         self.part();
@@ -689,13 +689,13 @@ impl Client {
 }
 
 /// A connection that is dropped early, by a panic or with its runtime, also ends its session.
-impl Drop for Client {
+impl Drop for ConnectionClient {
     fn drop(&mut self) {
         self.part();
     }
 }
 
-impl lunar_net::ConnectionHandler for Client {
+impl lunar_net::ConnectionHandler for ConnectionClient {
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
         self.segment_bytes = header.data_segment_bytes() as usize;
         self.filling = Filling::Nowhere;

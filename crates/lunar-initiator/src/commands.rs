@@ -81,7 +81,7 @@ pub struct Designator {
 
 /// Caching and write protection as reported by MODE SENSE.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Mode {
+pub struct DeviceMode {
     /// WP: the unit is write-protected.
     pub write_protected: bool,
     /// DPOFUA: the unit supports FUA.
@@ -134,8 +134,8 @@ impl Unit {
                 None => initiator.execute(lun, cdb.clone(), data_out.clone(), data_in_max).await?,
             };
             match attempt.judge(initiator, &cdb, &reply.result).await? {
-                Verdict::Good => return Ok(reply),
-                Verdict::Again => {}
+                RetryDecision::Good => return Ok(reply),
+                RetryDecision::Again => {}
             }
         }
     }
@@ -282,7 +282,7 @@ impl Unit {
     ///
     /// # Errors
     /// As [`command`](Self::command); a unit without MODE SENSE is no error.
-    pub async fn mode(&self) -> Result<Option<Mode>, Error> {
+    pub async fn mode(&self) -> Result<Option<DeviceMode>, Error> {
         const CACHING: u8 = 0x08;
         const DISABLE_BLOCK_DESCRIPTORS: u8 = 0x08;
         let cdb = vec![MODE_SENSE_6, DISABLE_BLOCK_DESCRIPTORS, CACHING, 0, 255, 0];
@@ -294,7 +294,7 @@ impl Unit {
         let [_, _, specific, descriptors, ..] = *data else { return Ok(None) };
         let page = data.get(4 + usize::from(descriptors)..).unwrap_or_default();
         let caching = matches!(page, [code, ..] if code & 0x3f == CACHING);
-        Ok(Some(Mode {
+        Ok(Some(DeviceMode {
             write_protected: specific & 0x80 != 0,
             fua: specific & 0x10 != 0,
             write_cache: caching && page.get(2).is_some_and(|flags| flags & 0x04 != 0),
@@ -366,7 +366,7 @@ pub struct Reservation {
 }
 
 /// Verdict on a command: it ended well, or has to be sent again.
-pub(crate) enum Verdict {
+pub(crate) enum RetryDecision {
     Good,
     Again,
 }
@@ -384,7 +384,7 @@ impl Attempt {
         initiator: &Initiator,
         cdb: &[u8],
         result: &lunar_iscsi::connection::initiator::CommandResult,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<RetryDecision, Error> {
         let opcode = cdb.first().copied().unwrap_or_default();
         if result.response != ServiceResponse::COMMAND_COMPLETED {
             let what = format!("command {opcode:02x}h failed in the target");
@@ -392,16 +392,16 @@ impl Attempt {
         }
         self.tries += 1;
         match Status(result.status) {
-            Status::GOOD | Status::CONDITION_MET => Ok(Verdict::Good),
+            Status::GOOD | Status::CONDITION_MET => Ok(RetryDecision::Good),
             Status::CHECK_CONDITION => {
                 if is_passing(&result.sense) && self.tries < TRIES_MAX {
-                    return Ok(Verdict::Again);
+                    return Ok(RetryDecision::Again);
                 }
                 Err(sense_error(opcode, &result.sense))
             }
             Status::BUSY | Status::TASK_SET_FULL if self.tries < TRIES_MAX => {
                 Box::pin(initiator.pause(BUSY_PAUSE * (1 << self.tries))).await;
-                Ok(Verdict::Again)
+                Ok(RetryDecision::Again)
             }
             Status(status) => {
                 let what = match Status(status) {

@@ -1,8 +1,8 @@
 //! One connection of a session: the handle for its users, and the task that runs it.
 
-use crate::client::{Client, LoginAnswer, Request};
+use crate::client::{ConnectionClient, HandleRequest, LoginAnswer};
 use crate::connection_end::ConnectionEnd;
-use crate::numbering::{Mail, Mailbox, Numbering};
+use crate::numbering::{ConnectionMessage, ConnectionMessageSender, Numbering};
 use crate::recovery::Backoff;
 use crate::session_context::SessionContext;
 use crate::target_connector::{PortalAddress, TargetConnector};
@@ -31,7 +31,7 @@ const WORKED_TIME: Duration = Duration::from_secs(60);
 /// dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionHandle {
-    pub(crate) requests: mpsc::Sender<Request>,
+    pub(crate) requests: mpsc::Sender<HandleRequest>,
     pub(crate) state: Arc<ConnectionState>,
     /// Closed when the connection has ended for good.
     alive: watch::Receiver<()>,
@@ -49,7 +49,7 @@ impl ConnectionHandle {
         self.state.set_up(false);
         self.state.retired.store(true, Ordering::Release);
         // A connection that has already ended has nothing to retire.
-        let _ = self.state.mailbox.put(Mail::Retire);
+        let _ = self.state.mailbox.put(ConnectionMessage::Retire);
         let mut alive = self.alive.clone();
         while alive.changed().await.is_ok() {}
     }
@@ -59,7 +59,7 @@ impl ConnectionHandle {
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     pub(crate) cid: u16,
-    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) mailbox: Arc<ConnectionMessageSender>,
     /// True while the connection is logged in and takes requests.
     up: AtomicBool,
     /// True when the session continues without the connection.
@@ -104,21 +104,21 @@ impl ConnectionState {
     }
 
     /// Counts a command with `data_bytes` of data as outstanding until the result is dropped.
-    pub(crate) fn load(self: &Arc<Self>, data_bytes: usize) -> Load {
+    pub(crate) fn load(self: &Arc<Self>, data_bytes: usize) -> CommandLoad {
         let bytes = COMMAND_BYTES + data_bytes as u64;
         self.outstanding_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Load { link: Arc::clone(self), bytes }
+        CommandLoad { link: Arc::clone(self), bytes }
     }
 }
 
 /// Load that one command adds to its connection; subtracted on drop.
 #[derive(Debug)]
-pub(crate) struct Load {
+pub(crate) struct CommandLoad {
     link: Arc<ConnectionState>,
     bytes: u64,
 }
 
-impl Drop for Load {
+impl Drop for CommandLoad {
     fn drop(&mut self) {
         self.link.outstanding_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -173,10 +173,10 @@ impl ConnectionTask {
     /// Returns the connection's state machines, ready to log in.
     fn client(
         &self,
-        inbox: mpsc::Receiver<Request>,
+        inbox: mpsc::Receiver<HandleRequest>,
         login: Option<LoginAnswer>,
         clock: lunar_net::Clock,
-    ) -> Result<Client, Error> {
+    ) -> Result<ConnectionClient, Error> {
         let session = self.numbering.parameters();
         let Some(numbers) = self.numbering.open(self.state.cid, &self.state.mailbox) else {
             let what = format!("the session with {} takes no connection", self.door.portal);
@@ -187,14 +187,14 @@ impl ConnectionTask {
             let ending = lunar_iscsi::session::initiator::Ending::NotJoined;
             self.numbering.part(self.state.cid, ending, None, error);
         })?;
-        Ok(Client::new(options, self, inbox, login, clock.now()))
+        Ok(ConnectionClient::new(options, self, inbox, login, clock.now()))
     }
 
     /// Runs the connection until its session is over or continues without it.
     async fn run(
         self,
         mut tcp: TcpStream,
-        mut client: Client,
+        mut client: ConnectionClient,
         clock: lunar_net::Clock,
         life: watch::Sender<()>,
     ) {
@@ -226,7 +226,7 @@ impl ConnectionTask {
     /// it.
     fn settle_mail(&self) {
         for mail in self.state.mailbox.close() {
-            if let Mail::Abort(_, Some(doubt)) = mail {
+            if let ConnectionMessage::Abort(_, Some(doubt)) = mail {
                 self.news.hold(&self.numbering, doubt);
             }
         }
@@ -236,7 +236,7 @@ impl ConnectionTask {
     /// Returns `None` when the session is over or continues without this connection.
     async fn again(
         &self,
-        requests: &mut mpsc::Receiver<Request>,
+        requests: &mut mpsc::Receiver<HandleRequest>,
         retries: &mut Retries,
         error: &Error,
     ) -> Option<TcpStream> {

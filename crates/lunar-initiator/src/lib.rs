@@ -76,7 +76,7 @@ mod uncertain_writes;
 mod url;
 
 pub use self::initiator::{CommandReply, Initiator, discover};
-pub use commands::{Capacity, Designator, Identity, Mode, Reservation, Unit};
+pub use commands::{Capacity, Designator, DeviceMode, Identity, Reservation, Unit};
 pub use error::{Error, ErrorKind};
 pub use lunar_iscsi::connection::initiator::{Cdb, CommandResult, Residual};
 pub use lunar_iscsi::connection::target::TargetRecord;

@@ -22,7 +22,7 @@ const QUEUE_REQUESTS_MAX: u32 = 8192;
 
 /// Messages to a connection, besides its socket and requests.
 #[derive(Debug)]
-pub(crate) enum Mail {
+pub(crate) enum ConnectionMessage {
     /// Message of its session.
     Session(ToConnection),
     /// The caller of this command is gone. If it is a write, its outcome is unknown until it ends.
@@ -36,7 +36,7 @@ pub(crate) enum Mail {
 /// Mailbox of one connection. A session sends a connection a few messages for each of its requests,
 /// so the limit of requests also limits the mail.
 #[derive(Debug, Default)]
-pub(crate) struct Mailbox {
+pub(crate) struct ConnectionMessageSender {
     queue: Mutex<Queue>,
     filled: AtomicBool,
     waker: AtomicWaker,
@@ -44,17 +44,17 @@ pub(crate) struct Mailbox {
 
 #[derive(Debug, Default)]
 struct Queue {
-    mail: VecDeque<Mail>,
+    mail: VecDeque<ConnectionMessage>,
     /// True when the mailbox has no reader any more.
     closed: bool,
 }
 
-impl Mailbox {
+impl ConnectionMessageSender {
     /// Adds `mail` and wakes the connection.
     ///
     /// # Errors
     /// Returns the mail if the mailbox has no reader any more.
-    pub(crate) fn put(&self, mail: Mail) -> Result<(), Mail> {
+    pub(crate) fn put(&self, mail: ConnectionMessage) -> Result<(), ConnectionMessage> {
         let mut queue = self.queue();
         if queue.closed {
             return Err(mail);
@@ -68,11 +68,11 @@ impl Mailbox {
 
     /// Drops the waiting barrier tokens: the commands sent to the unit are over.
     pub(crate) fn drop_listeners(&self) {
-        self.queue().mail.retain(|mail| !matches!(mail, Mail::Listen(..)));
+        self.queue().mail.retain(|mail| !matches!(mail, ConnectionMessage::Listen(..)));
     }
 
     /// Closes the mailbox; returns unread mail.
-    pub(crate) fn close(&self) -> VecDeque<Mail> {
+    pub(crate) fn close(&self) -> VecDeque<ConnectionMessage> {
         let mut queue = self.queue();
         queue.closed = true;
         std::mem::take(&mut queue.mail)
@@ -88,7 +88,7 @@ impl Mailbox {
     }
 
     /// Appends all mail to `into`.
-    pub(crate) fn take(&self, into: &mut VecDeque<Mail>) {
+    pub(crate) fn take(&self, into: &mut VecDeque<ConnectionMessage>) {
         if self.filled.load(Ordering::Acquire) {
             let mut queue = self.queue();
             self.filled.store(false, Ordering::Release);
@@ -123,7 +123,7 @@ pub(crate) struct Numbering {
 #[derive(Debug)]
 struct State {
     machine: InitiatorSession,
-    mailboxes: BTreeMap<u16, Arc<Mailbox>>,
+    mailboxes: BTreeMap<u16, Arc<ConnectionMessageSender>>,
     /// Time at which a connection last began to log in beside another one.
     joined_at: Option<Instant>,
     /// Time at which the target first closed a connection after that.
@@ -165,7 +165,11 @@ impl Numbering {
     }
 
     /// Registers a connection that is about to log in; `None` if it may not.
-    pub(crate) fn open(&self, cid: u16, mailbox: &Arc<Mailbox>) -> Option<LoginNumbers> {
+    pub(crate) fn open(
+        &self,
+        cid: u16,
+        mailbox: &Arc<ConnectionMessageSender>,
+    ) -> Option<LoginNumbers> {
         let mut state = self.state();
         let numbers = state.machine.open(cid)?;
         state.mailboxes.insert(cid, Arc::clone(mailbox));
@@ -185,7 +189,7 @@ impl Numbering {
         let (listener, hearing) = CompletionBarrier::new();
         for mailbox in self.state().mailboxes.values() {
             // A closed mailbox has no commands in flight.
-            let _ = mailbox.put(Mail::Listen(lun, listener.clone()));
+            let _ = mailbox.put(ConnectionMessage::Listen(lun, listener.clone()));
         }
         Some(hearing)
     }
@@ -208,7 +212,12 @@ impl Numbering {
 
     /// Passes messages of a connection to the session, and returns its mail: waiting mail and the
     /// replies.
-    pub(crate) fn hear(&self, cid: u16, said: &mut Vec<ToSession>, mail: &mut VecDeque<Mail>) {
+    pub(crate) fn hear(
+        &self,
+        cid: u16,
+        said: &mut Vec<ToSession>,
+        mail: &mut VecDeque<ConnectionMessage>,
+    ) {
         let mut state = self.state();
         if let Some(mailbox) = state.mailboxes.get(&cid) {
             mailbox.take(mail);
@@ -301,7 +310,7 @@ impl Numbering {
         &self,
         state: &mut State,
         input: Input,
-        mut own: Option<(u16, &mut VecDeque<Mail>)>,
+        mut own: Option<(u16, &mut VecDeque<ConnectionMessage>)>,
         cause: Option<&Error>,
     ) {
         state.machine.handle(input);
@@ -311,7 +320,7 @@ impl Numbering {
                     if said == ToConnection::Close {
                         self.ends(cause);
                     }
-                    let mail = Mail::Session(said);
+                    let mail = ConnectionMessage::Session(said);
                     match &mut own {
                         Some((own, in_hand)) if *own == cid => in_hand.push_back(mail),
                         _ => {

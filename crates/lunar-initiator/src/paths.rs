@@ -6,7 +6,7 @@
 
 use crate::attentions::{CacheLossCounts, UnitAttentions};
 use crate::commands::Unit;
-use crate::port_groups::{PortGroups, rank};
+use crate::port_groups::{TargetPortGroups, rank};
 use crate::recovery::RetryDeadline;
 use crate::session::Session;
 use crate::{Error, ErrorKind, PathPolicy};
@@ -34,7 +34,7 @@ const COMMAND_BYTES: u64 = 512;
 
 /// One path to a disk.
 #[derive(Debug)]
-pub(crate) struct Path {
+pub(crate) struct DiskPath {
     pub(crate) unit: Unit,
     pub(crate) attentions: Arc<UnitAttentions>,
     /// The portal of the disk, and the session there.
@@ -76,7 +76,7 @@ struct Checked {
 /// Counts a command as in flight on its path until dropped.
 #[derive(Debug)]
 pub(crate) struct PathLoadGuard<'a> {
-    path: &'a Path,
+    path: &'a DiskPath,
     bytes: u64,
 }
 
@@ -86,7 +86,7 @@ impl Drop for PathLoadGuard<'_> {
     }
 }
 
-impl Path {
+impl DiskPath {
     /// Returns a path to `unit` that is used from now on.
     pub(crate) fn new(unit: Unit, place: PathKey, resets_before: u64) -> Self {
         let attentions = unit.initiator().attentions_of(unit.lun());
@@ -199,14 +199,14 @@ pub(crate) struct Paths {
 
 #[derive(Clone, Debug)]
 struct Set {
-    all: Vec<Arc<Path>>,
+    all: Vec<Arc<DiskPath>>,
     /// Cache losses reported on paths that were removed.
     told_by_gone: CacheLossCounts,
 }
 
 /// Result of choosing a path.
 enum Choice {
-    Use(Arc<Path>),
+    Use(Arc<DiskPath>),
     /// No path is usable now, but one may become usable.
     Wait(Error),
     /// No path is usable, and waiting does not help.
@@ -215,23 +215,23 @@ enum Choice {
 
 impl Paths {
     /// Returns the set with one path.
-    pub(crate) fn new(first: Path, policy: PathPolicy) -> Self {
+    pub(crate) fn new(first: DiskPath, policy: PathPolicy) -> Self {
         let set = Set { all: vec![Arc::new(first)], told_by_gone: CacheLossCounts::default() };
         Self { set: ArcSwap::from_pointee(set), policy, turn: AtomicUsize::new(0) }
     }
 
     /// Returns all paths.
-    pub(crate) fn all(&self) -> Vec<Arc<Path>> {
+    pub(crate) fn all(&self) -> Vec<Arc<DiskPath>> {
         self.set.load().all.clone()
     }
 
     /// Returns the path through which the disk was opened.
-    pub(crate) fn first(&self) -> Arc<Path> {
+    pub(crate) fn first(&self) -> Arc<DiskPath> {
         Arc::clone(&self.set.load().all[0])
     }
 
     /// Adds a path; `false` if there are [`PATHS_MAX`] already.
-    pub(crate) fn add(&self, path: Path) -> bool {
+    pub(crate) fn add(&self, path: DiskPath) -> bool {
         let path = Arc::new(path);
         let before = self.set.rcu(|set| {
             let mut set = Set::clone(set);
@@ -246,10 +246,10 @@ impl Paths {
     }
 
     /// Removes the paths that are not wanted, except the first; returns them.
-    pub(crate) fn retain(&self, wanted: impl Fn(&Path) -> bool) -> Vec<Arc<Path>> {
+    pub(crate) fn retain(&self, wanted: impl Fn(&DiskPath) -> bool) -> Vec<Arc<DiskPath>> {
         let before = self.set.rcu(|set| {
             let first = set.all.first();
-            let stays = |path: &&Arc<Path>| {
+            let stays = |path: &&Arc<DiskPath>| {
                 wanted(path) || first.is_some_and(|first| Arc::ptr_eq(first, path))
             };
             let (all, gone): (Vec<_>, Vec<_>) = set.all.iter().partition(stays);
@@ -258,7 +258,7 @@ impl Paths {
             Set { all, told_by_gone }
         });
         let stay = self.all();
-        let gone = |path: &&Arc<Path>| !stay.iter().any(|other| Arc::ptr_eq(path, other));
+        let gone = |path: &&Arc<DiskPath>| !stay.iter().any(|other| Arc::ptr_eq(path, other));
         before.all.iter().filter(gone).cloned().collect()
     }
 
@@ -269,7 +269,7 @@ impl Paths {
     }
 
     /// Records access states, which hold for all paths.
-    pub(crate) fn note_groups(&self, groups: &PortGroups) {
+    pub(crate) fn note_groups(&self, groups: &TargetPortGroups) {
         for path in &self.set.load().all {
             let group = u16::try_from(path.group.load(Ordering::Relaxed)).ok();
             if let Some(state) = group.and_then(|group| groups.get(&group)) {
@@ -284,7 +284,7 @@ impl Paths {
     }
 
     /// Returns the path for the next command, if one is usable at once.
-    pub(crate) fn pick_now(&self) -> Option<Arc<Path>> {
+    pub(crate) fn pick_now(&self) -> Option<Arc<DiskPath>> {
         match self.choose() {
             Choice::Use(path) => Some(path),
             Choice::Wait(_) | Choice::Never(_) => None,
@@ -296,7 +296,7 @@ impl Paths {
     ///
     /// # Errors
     /// When `patience` is over · the result of verifying the unit, if it is wrong on every path.
-    pub(crate) async fn pick(&self, patience: &mut RetryDeadline) -> Result<Arc<Path>, Error> {
+    pub(crate) async fn pick(&self, patience: &mut RetryDeadline) -> Result<Arc<DiskPath>, Error> {
         loop {
             let why = match self.choose() {
                 Choice::Use(path) => return Ok(path),
@@ -320,7 +320,7 @@ impl Paths {
         }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % all.len();
         let (from, to) = all.split_at(turn);
-        let mut best: Option<(u8, u64, &Arc<Path>)> = None;
+        let mut best: Option<(u8, u64, &Arc<DiskPath>)> = None;
         let (mut wait, mut never) = (None, None);
         for path in to.iter().chain(from) {
             match path.usable() {
@@ -395,7 +395,7 @@ enum Unusable {
     Wrong(Error),
 }
 
-impl Path {
+impl DiskPath {
     /// Rank of the path's access state, if it can be used now. Has a lost path logged in again.
     fn usable(&self) -> Result<u8, Unusable> {
         let initiator = self.unit.initiator();

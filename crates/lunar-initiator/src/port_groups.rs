@@ -23,7 +23,7 @@ const OF_A_PORT: u8 = 1;
 const TARGET_PORT_GROUP: u8 = 5;
 
 /// Target port groups and their access states.
-pub(crate) type PortGroups = BTreeMap<u16, AccessState>;
+pub(crate) type TargetPortGroups = BTreeMap<u16, AccessState>;
 
 /// NOT READY because of the state of the port: its additional sense codes. SPC-4 §5.15.2.
 pub(crate) const TRANSITION: u16 = 0x040a;
@@ -47,7 +47,7 @@ impl Unit {
     ///
     /// # Errors
     /// As [`command`](Self::command).
-    pub(crate) async fn port_groups(&self) -> Result<PortGroups, Error> {
+    pub(crate) async fn port_groups(&self) -> Result<TargetPortGroups, Error> {
         let cdb = ReportTargetPortGroups {
             opcode: MAINTENANCE_IN,
             format: REPORT_TARGET_PORT_GROUPS_ACTION,
@@ -56,15 +56,15 @@ impl Unit {
         };
         match self.command(cdb.encode().to_vec(), Bytes::new(), ANSWER_BYTES).await {
             Ok(reply) => Ok(parse(&reply.data_in)),
-            Err(error) if is_illegal(&error) => Ok(PortGroups::new()),
+            Err(error) if is_illegal(&error) => Ok(TargetPortGroups::new()),
             Err(error) => Err(error),
         }
     }
 }
 
 /// Parses the descriptors up to the first incomplete one.
-fn parse(data: &[u8]) -> PortGroups {
-    let mut groups = PortGroups::new();
+fn parse(data: &[u8]) -> TargetPortGroups {
+    let mut groups = TargetPortGroups::new();
     let Some((told, mut rest)) = data.split_at_checked(HEADER_BYTES) else { return groups };
     rest = rest.get(..u32::get(told) as usize).unwrap_or(rest);
     while let Some((head, behind)) = rest.split_at_checked(DESCRIPTOR_BYTES) {
@@ -115,7 +115,7 @@ mod tests {
             0x01, 0xff, 0, 9, // incomplete
         ];
         let wanted =
-            PortGroups::from([(1, AccessState::ACTIVE_OPTIMIZED), (7, AccessState::STANDBY)]);
+            TargetPortGroups::from([(1, AccessState::ACTIVE_OPTIMIZED), (7, AccessState::STANDBY)]);
         assert_eq!(parse(&answer), wanted);
         for end in 0..answer.len() {
             let groups = parse(&answer[..end]);

@@ -4,9 +4,9 @@ mod layout;
 mod sending;
 
 use self::layout::Layout;
-use crate::commands::{Mode, Unit};
+use crate::commands::{DeviceMode, Unit};
 use crate::flush_tracker::{FlushMark, FlushTracker};
-use crate::paths::{Path, PathKey, Paths};
+use crate::paths::{DiskPath, PathKey, Paths};
 use crate::same_unit::Fingerprint;
 use crate::uncertain_writes::UncertainWrites;
 use crate::{Error, ErrorKind, PathPolicy, Url};
@@ -66,7 +66,7 @@ pub struct RemoteDisk {
     unmaps: bool,
     thin: bool,
     granularity_bytes: u32,
-    mode: Mutex<Mode>,
+    mode: Mutex<DeviceMode>,
     fingerprint: Fingerprint,
     paths: Arc<Paths>,
     doubts: Arc<UncertainWrites>,
@@ -99,7 +99,7 @@ impl RemoteDisk {
             return Err(Error::new(ErrorKind::Refused, what)
                 .hint("lunar discover lists targets; is the LUN right?"));
         }
-        let path = Path::new(unit.clone(), place, 0);
+        let path = DiskPath::new(unit.clone(), place, 0);
         unit.test_ready().await?;
         let capacity = unit.capacity().await?;
         let fingerprint = Fingerprint::of(&unit, &identity, &capacity).await?;
@@ -167,7 +167,7 @@ impl RemoteDisk {
     }
 
     /// Caching and write protection as last reported by the unit.
-    fn mode(&self) -> Mode {
+    fn mode(&self) -> DeviceMode {
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

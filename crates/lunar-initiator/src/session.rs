@@ -1,9 +1,9 @@
 //! One session, from its login to its end, over one or more connections.
 
-use crate::client::{Executed, Request};
+use crate::client::{Executed, HandleRequest};
 use crate::connection_end::ConnectionEnd;
 use crate::connection_handle::{ConnectionHandle, ConnectionState, ConnectionTask, gone};
-use crate::numbering::{Mail, Numbering};
+use crate::numbering::{ConnectionMessage, Numbering};
 use crate::session_context::SessionContext;
 use crate::target_connector::{Group, PortalAddress, TargetConnector};
 use crate::uncertain_writes::WriteTicket;
@@ -64,8 +64,8 @@ impl Drop for PendingCommand<'_> {
             return;
         }
         let doubt = self.wary.as_ref().map(WriteTicket::doubt);
-        let abort = Mail::Abort(self.id, doubt);
-        if let Err(Mail::Abort(_, Some(doubt))) = self.link.state.mailbox.put(abort) {
+        let abort = ConnectionMessage::Abort(self.id, doubt);
+        if let Err(ConnectionMessage::Abort(_, Some(doubt))) = self.link.state.mailbox.put(abort) {
             self.session.shared.news.hold(&self.session.shared.numbering, doubt);
         }
     }
@@ -237,7 +237,7 @@ impl Session {
         let data_bytes = data_out.len() + data_in.as_ref().map_or(0, |buffer| buffer.len());
         let load = link.state.load(data_bytes);
         let id = link.state.new_id();
-        let request = Request::Execute { id, lun, cdb, data_out, data_in, load, answer };
+        let request = HandleRequest::Execute { id, lun, cdb, data_out, data_in, load, answer };
         // The request is sent before the future is built, so the future does not store it.
         let taken = match link.requests.try_send(request) {
             Err(TrySendError::Full(request)) => {
@@ -300,7 +300,7 @@ impl Session {
     /// Lists the targets. RFC 7143 Appendix C.
     pub(crate) async fn send_targets(&self) -> Result<Vec<TargetRecord>, Error> {
         let (answer, answered) = oneshot::channel();
-        let asked = self.choose().requests.send(Request::SendTargets { answer }).await;
+        let asked = self.choose().requests.send(HandleRequest::SendTargets { answer }).await;
         asked.map_err(|_| self.why())?;
         answered.await.map_err(|_| self.why())?
     }
@@ -308,7 +308,7 @@ impl Session {
     /// Logs out, for all handles. A session that is already over counts as logged out.
     pub(crate) async fn log_out(&self) -> Result<(), Error> {
         let (answer, answered) = oneshot::channel();
-        if self.choose().requests.send(Request::Logout { answer }).await.is_err() {
+        if self.choose().requests.send(HandleRequest::Logout { answer }).await.is_err() {
             return Ok(());
         }
         answered.await.map_err(|_| self.why())?

@@ -21,12 +21,12 @@ pub fn processor_time() -> Duration {
 
 /// A process of this machine that listens on an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Owner {
+pub struct ListeningProcess {
     /// Process ID.
     pub pid: u32,
 }
 
-impl Owner {
+impl ListeningProcess {
     /// Returns the process that listens on `address`; `None` if there is none on this machine, or
     /// its files are not readable.
     pub fn of_listener(address: SocketAddr) -> Option<Self> {
@@ -141,18 +141,18 @@ mod tests {
     /// none is found.
     #[test]
     fn listeners_have_owners() {
-        let ours = Some(Owner { pid: std::process::id() });
+        let ours = Some(ListeningProcess { pid: std::process::id() });
         let one = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert_eq!(Owner::of_listener(one), None, "it is closed");
+        assert_eq!(ListeningProcess::of_listener(one), None, "it is closed");
         let one = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert_eq!(Owner::of_listener(one.local_addr().unwrap()), ours);
+        assert_eq!(ListeningProcess::of_listener(one.local_addr().unwrap()), ours);
         let all = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = all.local_addr().unwrap().port();
-        assert_eq!(Owner::of_listener(([127, 0, 0, 1], port).into()), ours);
+        assert_eq!(ListeningProcess::of_listener(([127, 0, 0, 1], port).into()), ours);
         // An address of no host (RFC 5737): its port belongs to another machine.
-        assert_eq!(Owner::of_listener(([192, 0, 2, 1], port).into()), None);
+        assert_eq!(ListeningProcess::of_listener(([192, 0, 2, 1], port).into()), None);
         if let Ok(six) = TcpListener::bind("[::1]:0") {
-            assert_eq!(Owner::of_listener(six.local_addr().unwrap()), ours);
+            assert_eq!(ListeningProcess::of_listener(six.local_addr().unwrap()), ours);
         }
     }
 
@@ -163,7 +163,7 @@ mod tests {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 2 3 4 250 50 6 7 20 0 1 0 9 10 11";
         assert_eq!(ticks(stat), Some(300));
         assert_eq!(ticks("7 (a"), None);
-        let this = Owner { pid: std::process::id() };
+        let this = ListeningProcess { pid: std::process::id() };
         // Of this thread only: the time of others that end meanwhile is lost.
         while clock_gettime(ClockId::ThreadCPUTime).tv_nsec < 50_000_000 {
             std::hint::spin_loop();
@@ -173,6 +173,6 @@ mod tests {
         let ticks = this.time_in_ticks().unwrap();
         assert!(ticks >= Duration::from_millis(30) && ticks <= processor_time(), "{ticks:?}");
         assert_eq!(on_core_nanos("1030493 506333 7\n"), Some(1_030_493));
-        assert_eq!(Owner { pid: u32::MAX }.processor_time(), None);
+        assert_eq!(ListeningProcess { pid: u32::MAX }.processor_time(), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Load generator for disks: measures requests a second, bytes a second and latencies.
 //!
-//! A [`Work`] describes the requests, [`run`] sends them to a disk. A *closed loop* keeps a fixed
+//! A [`Workload`] describes the requests, [`run`] sends them to a disk. A *closed loop* keeps a fixed
 //! number of requests in flight: the next begins when one ends, so a stalled disk gets fewer
 //! requests. At a *fixed rate* requests are due at their times whatever the disk does, and the time
 //! that one waits for its turn counts: a stall delays all requests that are due meanwhile.
@@ -22,9 +22,9 @@ mod spread;
 mod turns;
 mod work;
 
-pub use cpu::{Owner, processor_time};
+pub use cpu::{ListeningProcess, processor_time};
 pub use latency::Latency;
-pub use run::{Failed, Outcome, run};
+pub use run::{Failed, LoadResult, run};
 pub use spread::Spread;
 pub use turns::{Measured, Subject, Turns};
-pub use work::{DEPTH_MAX, Pace, Pattern, UNDER_WAY_BYTES_MAX, Work, WorkError};
+pub use work::{AccessPattern, DEPTH_MAX, Pace, UNDER_WAY_BYTES_MAX, WorkError, Workload};

@@ -33,7 +33,7 @@ pub const QUIET: f64 = 0.25;
 
 /// Shape of the requests of a probe.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Shape {
+pub struct ProbeShape {
     /// True when data goes with the requests, not with the answers.
     pub writes: bool,
     /// Bytes of data of a request.
@@ -83,13 +83,13 @@ impl Probe {
     ///
     /// # Errors
     /// When a connection is lost.
-    pub fn round(&self, shape: Shape, round: Duration, probed: &mut Probed) -> io::Result<()> {
+    pub fn round(&self, shape: ProbeShape, round: Duration, probed: &mut Probed) -> io::Result<()> {
         let time = round.mul_f64(PART_OF_ROUND).clamp(TIME_MIN, TIME_MAX);
         let address = match &self.relay {
             Some(relay) => relay.address(),
             None => self.answerer.address(),
         };
-        let alone = Shape { depth: 1, connections: 1, ..shape };
+        let alone = ProbeShape { depth: 1, connections: 1, ..shape };
         let (count, took) = asker::exchange(address, alone, time)?;
         let (exchanges, exchanged) = asker::exchange(address, shape, time)?;
         let (bytes, streamed) = asker::stream(address, shape, time.max(STREAM_TIME))?;

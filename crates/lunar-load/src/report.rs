@@ -1,7 +1,7 @@
 //! Results of a measurement, as a value: for a terminal, as JSON, and as one HTML page.
 //!
 //! A [`Report`] is a list of sections; a [`Section`] has a title, prose, warnings, tables and
-//! plots. Each figure is a [`Cell`], with its text for people and its value for programs.
+//! plots. Each figure is a [`TableCell`], with its text for people and its value for programs.
 
 mod html;
 mod machine;
@@ -10,8 +10,8 @@ mod table;
 
 pub use html::page;
 pub use machine::{Machine, machine};
-pub use plot::{Axis, Plot, Scale, Series, Unit};
-pub use table::{Cell, Column, Table, latency_json, size_text, spread_json, time_text};
+pub use plot::{Axis, AxisScale, AxisUnit, Plot, Series};
+pub use table::{Column, Table, TableCell, latency_json, size_text, spread_json, time_text};
 
 use serde_json::{Map, Value, json};
 use std::fmt::Write;

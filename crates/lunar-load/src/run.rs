@@ -2,7 +2,7 @@
 
 use crate::offsets::OffsetGenerator;
 use crate::pace::Pacer;
-use crate::{Latency, Pace, Work, WorkError};
+use crate::{Latency, Pace, WorkError, Workload};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, Buffer, BufferPool, Error};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// Result of a load.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct LoadResult {
     /// Number of requests that ended within the measured time.
     pub requests: u64,
     /// Number of their bytes.
@@ -23,7 +23,7 @@ pub struct Outcome {
     pub latency: Latency,
 }
 
-impl Outcome {
+impl LoadResult {
     /// Requests a second.
     pub fn requests_per_second(&self) -> f64 {
         self.requests as f64 / self.time.as_secs_f64().max(f64::MIN_POSITIVE)
@@ -47,9 +47,9 @@ pub enum Failed {
 }
 
 /// Sends requests one at a time.
-struct Asker {
+struct LoadTask {
     device: Arc<dyn BlockDevice>,
-    work: Work,
+    work: Workload,
     places: Arc<OffsetGenerator>,
     /// Set at a fixed rate.
     pacer: Option<Arc<Pacer>>,
@@ -62,8 +62,8 @@ struct Asker {
 /// dropped. A fixed rate needs a runtime with I/O: its timer is a file of the kernel.
 ///
 /// # Errors
-/// `Work` before any request is sent · the error of the first request that fails.
-pub async fn run(device: &Arc<dyn BlockDevice>, work: Work) -> Result<Outcome, Failed> {
+/// `Workload` before any request is sent · the error of the first request that fails.
+pub async fn run(device: &Arc<dyn BlockDevice>, work: Workload) -> Result<LoadResult, Failed> {
     let places = work.places(&device.geometry());
     let places = places.map_err(|wrong| WorkError(format!("{}: {wrong}", device.name())))?;
     let places = Arc::new(OffsetGenerator::new(places, work.pattern.is_random(), work.seed));
@@ -79,7 +79,7 @@ pub async fn run(device: &Arc<dyn BlockDevice>, work: Work) -> Result<Outcome, F
     };
     let mut askers = JoinSet::new();
     for _ in 0..work.depth {
-        let asker = Asker {
+        let asker = LoadTask {
             device: Arc::clone(device),
             work,
             places: Arc::clone(&places),
@@ -90,7 +90,7 @@ pub async fn run(device: &Arc<dyn BlockDevice>, work: Work) -> Result<Outcome, F
         let buffer = pool.take(if work.pattern.writes() { 0 } else { work.io_bytes as usize });
         askers.spawn(asker.ask(buffer));
     }
-    let mut outcome = Outcome { time: work.time, ..Outcome::default() };
+    let mut outcome = LoadResult { time: work.time, ..LoadResult::default() };
     while let Some(asked) = askers.join_next().await {
         let latency = match asked {
             Ok(latency) => latency?,
@@ -103,7 +103,7 @@ pub async fn run(device: &Arc<dyn BlockDevice>, work: Work) -> Result<Outcome, F
     Ok(outcome)
 }
 
-impl Asker {
+impl LoadTask {
     /// Sends requests until the time is over; returns the times of those that ended within the
     /// measured time.
     async fn ask(self, mut buffer: Buffer) -> Result<Latency, Error> {

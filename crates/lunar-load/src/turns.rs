@@ -1,8 +1,8 @@
 //! Measures several disks in turn, in rounds.
 
-use crate::cpu::{Owner, processor_time};
+use crate::cpu::{ListeningProcess, processor_time};
 use crate::relay::Relay;
-use crate::{Failed, Latency, Outcome, Spread, Work, run};
+use crate::{Failed, Latency, LoadResult, Spread, Workload, run};
 use lunar_block::BlockDevice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ pub struct Subject {
     /// The disk.
     pub device: Arc<dyn BlockDevice>,
     /// The load. Random offsets differ from round to round.
-    pub work: Work,
+    pub work: Workload,
     /// Process of the target, if it runs on this machine.
-    pub target: Option<Owner>,
+    pub target: Option<ListeningProcess>,
     /// Relay to the target, if any; its processor time does not count as the client's.
     pub relay: Option<Arc<Relay>>,
 }
@@ -48,7 +48,7 @@ impl Measured {
 /// One turn.
 #[derive(Debug)]
 struct Turn {
-    outcome: Outcome,
+    outcome: LoadResult,
     /// `None` if no request ended.
     client_micros: Option<f64>,
     target_micros: Option<f64>,
@@ -73,7 +73,7 @@ impl Turns {
     pub async fn round(&mut self) -> Result<(), Failed> {
         for (lane, turns) in &mut self.lanes {
             let number = turns.len() as u64;
-            let work = Work { seed: lane.work.seed.wrapping_add(number), ..lane.work };
+            let work = Workload { seed: lane.work.seed.wrapping_add(number), ..lane.work };
             turns.push(turn(lane, work).await?);
         }
         Ok(())
@@ -85,8 +85,8 @@ impl Turns {
     }
 }
 
-async fn turn(lane: &Subject, work: Work) -> Result<Turn, Failed> {
-    let target_time = || lane.target.as_ref().and_then(Owner::processor_time);
+async fn turn(lane: &Subject, work: Workload) -> Result<Turn, Failed> {
+    let target_time = || lane.target.as_ref().and_then(ListeningProcess::processor_time);
     let relay_time = || lane.relay.as_ref().map_or(Duration::ZERO, |relay| relay.processor_time());
     let client_time = || processor_time().saturating_sub(relay_time());
     let (client_before, target_before) = (client_time(), target_time());
@@ -126,7 +126,7 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a test may unwrap
 
     use super::*;
-    use crate::{Pace, Pattern};
+    use crate::{AccessPattern, Pace};
     use bytes::Bytes;
     use lunar_block::{BlockRange, BoxFuture, Buffer, Error, Geometry, MemoryDevice};
     use std::sync::Mutex;
@@ -179,8 +179,8 @@ mod tests {
     #[test]
     fn disks_take_turns() {
         let log = Arc::<Mutex<Vec<_>>>::default();
-        let work = Work {
-            pattern: Pattern::RandomRead,
+        let work = Workload {
+            pattern: AccessPattern::RandomRead,
             io_bytes: 4096,
             range_bytes: None,
             depth: 1,
@@ -224,7 +224,7 @@ mod tests {
     /// Goal: without a request that ended in the time, there are no figures.
     #[test]
     fn of_nothing_nothing_is_told() {
-        let outcome = Outcome { time: Duration::from_secs(1), ..Outcome::default() };
+        let outcome = LoadResult { time: Duration::from_secs(1), ..LoadResult::default() };
         let turn = Turn { outcome, client_micros: None, target_micros: None };
         let measured = together(&[turn]);
         assert_eq!((measured.client_cpu_micros, measured.target_cpu_micros), (None, None));

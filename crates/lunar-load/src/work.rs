@@ -12,7 +12,7 @@ const TIME_MIN: Duration = Duration::from_millis(10);
 
 /// Direction and order of the requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Pattern {
+pub enum AccessPattern {
     /// Reads at random offsets.
     RandomRead,
     /// Writes at random offsets.
@@ -23,7 +23,7 @@ pub enum Pattern {
     Write,
 }
 
-impl Pattern {
+impl AccessPattern {
     /// True when data on the disk is overwritten.
     pub fn writes(self) -> bool {
         matches!(self, Self::RandomWrite | Self::Write)
@@ -47,9 +47,9 @@ pub enum Pace {
 
 /// Description of the load on a disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Work {
+pub struct Workload {
     /// Direction and order of the requests.
-    pub pattern: Pattern,
+    pub pattern: AccessPattern,
     /// Bytes of one request, a multiple of the block length.
     pub io_bytes: u32,
     /// Bytes from the beginning of the disk that are used; `None`: all.
@@ -71,7 +71,7 @@ pub struct Work {
 #[error("{0}")]
 pub struct WorkError(pub String);
 
-impl Work {
+impl Workload {
     /// Number of different offsets for requests on a disk with this geometry.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::plan::{
 use crate::plan::{
     parameters, ports, provisioning, read_write, report, reserve, sanitize, timestamp, verify,
 };
-use crate::reservations::Access;
+use crate::reservations::ReservationAccess;
 use crate::rights::Administration;
 use crate::unit::{BlockUnit, Context, UnitOptions};
 use alloc::format;
@@ -18,9 +18,9 @@ use alloc::vec::Vec;
 
 /// Conflict of a command with reservations of other nexuses. SPC-4 §5.12.1, SBC-3 §4.15.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Reservation {
+pub enum ReservationConflict {
     /// Fixed by the command, whatever its fields.
-    Fixed(Access),
+    Fixed(ReservationAccess),
     /// `Always` when PREVENT is 0, else like a write.
     Prevent,
     /// Allowed under persistent reservations if it starts the unit and sets no power condition,
@@ -30,29 +30,31 @@ pub enum Reservation {
     Own,
 }
 
-impl Reservation {
+impl ReservationConflict {
     /// The access of a specific CDB; `None` if the command checks reservations itself.
-    pub(crate) fn access(self, cdb: &[u8]) -> Option<Access> {
+    pub(crate) fn access(self, cdb: &[u8]) -> Option<ReservationAccess> {
         const PREVENT: u8 = 0x03;
         const POWER_CONDITION_AND_START: u8 = 0xf1;
         let fourth = cdb.get(4).copied().unwrap_or(0);
         match self {
             Self::Fixed(access) => Some(access),
-            Self::Prevent if fourth & PREVENT == 0 => Some(Access::Always),
-            Self::StartStop if fourth & POWER_CONDITION_AND_START == 1 => Some(Access::Persistent),
-            Self::Prevent | Self::StartStop => Some(Access::Write),
+            Self::Prevent if fourth & PREVENT == 0 => Some(ReservationAccess::Always),
+            Self::StartStop if fourth & POWER_CONDITION_AND_START == 1 => {
+                Some(ReservationAccess::Persistent)
+            }
+            Self::Prevent | Self::StartStop => Some(ReservationAccess::Write),
             Self::Own => None,
         }
     }
 }
 
-impl core::fmt::Display for Reservation {
+impl core::fmt::Display for ReservationConflict {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
-            Self::Fixed(Access::Always) => "never conflicts",
-            Self::Fixed(Access::Persistent) => "conflicts with RESERVE (6)",
-            Self::Fixed(Access::Read) => "as a read",
-            Self::Fixed(Access::Write) => "as a write",
+            Self::Fixed(ReservationAccess::Always) => "never conflicts",
+            Self::Fixed(ReservationAccess::Persistent) => "conflicts with RESERVE (6)",
+            Self::Fixed(ReservationAccess::Read) => "as a read",
+            Self::Fixed(ReservationAccess::Write) => "as a write",
             Self::Prevent => "as a write if PREVENT is set",
             Self::StartStop => "as a write unless it only starts",
             Self::Own => "judges itself",
@@ -113,7 +115,7 @@ impl core::fmt::Display for Offered {
 
 /// One command of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Command {
+pub struct CommandRow {
     /// Operation code.
     pub opcode: u8,
     /// Service action, if the operation code has them.
@@ -123,7 +125,7 @@ pub struct Command {
     /// Section of the standard.
     pub standard: &'static str,
     /// Conflict with reservations.
-    pub reservation: Reservation,
+    pub reservation: ReservationConflict,
     /// Uses that only administrators may make of it.
     pub administration: Administration,
     /// Requirements on the medium.
@@ -150,7 +152,7 @@ pub(crate) struct Request<'a> {
     pub cdb: &'a [u8],
 }
 
-impl Command {
+impl CommandRow {
     /// Length of the command's CDB.
     pub const fn cdb_bytes(&self) -> usize {
         self.usage.len()
@@ -246,16 +248,16 @@ const HOURS: u32 = 12 * 3600;
 
 /// All commands, by operation code and service action.
 #[rustfmt::skip]
-pub static COMMANDS: &[Command] = {
+pub static COMMANDS: &[CommandRow] = {
     use Administration::{Always, UnlessStarts, WhenChanges};
     use Medium::{Ready, Unneeded, Writable};
     use Offered::{Always as All, Atomic, Removable, Thin};
-    use Reservation::{Own, Prevent, StartStop};
+    use ReservationConflict::{Own, Prevent, StartStop};
     const NO: Option<u8> = None;
-    const ALWAYS: Reservation = Reservation::Fixed(Access::Always);
-    const FREE: Reservation = Reservation::Fixed(Access::Persistent);
-    const AS_READ: Reservation = Reservation::Fixed(Access::Read);
-    const AS_WRITE: Reservation = Reservation::Fixed(Access::Write);
+    const ALWAYS: ReservationConflict = ReservationConflict::Fixed(ReservationAccess::Always);
+    const FREE: ReservationConflict = ReservationConflict::Fixed(ReservationAccess::Persistent);
+    const AS_READ: ReservationConflict = ReservationConflict::Fixed(ReservationAccess::Read);
+    const AS_WRITE: ReservationConflict = ReservationConflict::Fixed(ReservationAccess::Write);
     const SHOWS: Want = (AS_READ, Unneeded, All);
     const SETS: Want = (AS_WRITE, Unneeded, All);
     const RESERVE: Want = (Own, Unneeded, All);
@@ -412,18 +414,18 @@ pub static COMMANDS: &[Command] = {
     ]
 };
 
-type Want = (Reservation, Medium, Offered);
+type Want = (ReservationConflict, Medium, Offered);
 
 const fn command(
     opcode: u8,
     service_action: Option<u8>,
     name: &'static str,
     standard: &'static str,
-    (reservation, medium, offered): (Reservation, Medium, Offered),
+    (reservation, medium, offered): (ReservationConflict, Medium, Offered),
     (usage, timeout_seconds): (&'static [u8], u32),
     plan: Planner,
-) -> Command {
-    Command {
+) -> CommandRow {
+    CommandRow {
         opcode,
         service_action,
         name,
@@ -451,8 +453,8 @@ pub fn markdown() -> String {
             usage.push_str(&format!("{byte:02x}"));
             usage
         });
-        let Command { opcode, name, standard, reservation, administration, .. } = command;
-        let Command { offered, timeout_seconds, .. } = command;
+        let CommandRow { opcode, name, standard, reservation, administration, .. } = command;
+        let CommandRow { offered, timeout_seconds, .. } = command;
         text.push_str(&format!(
             "| {opcode:02x}{action} | {name} | {standard} | {reservation} | {administration} \
              | {offered} | `{usage}` | {timeout_seconds} s |\n"
@@ -464,7 +466,7 @@ pub fn markdown() -> String {
 /// The result of a CDB lookup.
 pub(crate) enum Found {
     /// The command.
-    Command(&'static Command),
+    Command(&'static CommandRow),
     /// The operation code has service actions, but not this one.
     NoServiceAction,
     /// The operation code is unknown.

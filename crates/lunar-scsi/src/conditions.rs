@@ -4,7 +4,7 @@
 //! wait for: a reservation, a smaller size or a write protection that was set in between counts.
 //! [`Conditions::check`] decides both times; it changes nothing and reports no unit attention.
 
-use crate::commands::{Command, Medium};
+use crate::commands::{CommandRow, Medium};
 use crate::long_operation::Operations;
 use crate::mode::ModePages;
 use crate::plan::Refusal;
@@ -74,7 +74,7 @@ impl Conditions {
     #[inline]
     pub(crate) fn check(
         &self,
-        command: &Command,
+        command: &CommandRow,
         ports: Option<&ItNexus>,
         port_group: u16,
         cdb: &[u8],

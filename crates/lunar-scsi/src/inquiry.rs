@@ -63,7 +63,7 @@ const NO_UNIT: u8 = 0x7f;
 
 /// The fields of an INQUIRY.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Request {
+pub struct InquiryRequest {
     /// EVPD: true for a vital product data page instead of the standard data.
     pub vital: bool,
     /// PAGE CODE.
@@ -81,7 +81,7 @@ pub struct Request {
 pub fn reply(
     options: &UnitOptions,
     context: &Context<'_>,
-    request: Request,
+    request: InquiryRequest,
 ) -> Result<Vec<u8>, Sense> {
     let mut data = if request.vital {
         vpd::page(options, context, request.page)?
@@ -183,7 +183,7 @@ mod tests {
     fn allocation_length_cuts() {
         for (vital, page) in [(false, 0), (true, 0x83)] {
             let ask = |allocation_bytes| {
-                let request = Request { vital, page, allocation_bytes };
+                let request = InquiryRequest { vital, page, allocation_bytes };
                 reply(&options(), &Context::new(&[], &port()), request).unwrap()
             };
             let whole = ask(u16::MAX);
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn pages_want_evpd() {
         for page in 1..=255 {
-            let request = Request { vital: false, page, allocation_bytes: 255 };
+            let request = InquiryRequest { vital: false, page, allocation_bytes: 255 };
             let refused = reply(&options(), &Context::new(&[], &port()), request);
             assert_eq!(refused, Err(Sense::invalid_field_in_cdb(2, None)));
         }

@@ -23,7 +23,7 @@ lunar_wire::wire_enum! {
 
 /// The action on all blocks.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Work {
+pub enum OperationWork {
     /// Write the blocks, once or several times, with a pattern that restarts in each block.
     Overwrite {
         /// 1 to [`PATTERN_BYTES_MAX`] bytes.
@@ -39,7 +39,7 @@ pub enum Work {
     Zero,
 }
 
-impl Work {
+impl OperationWork {
     /// Number of passes over all blocks.
     pub const fn passes(&self) -> u8 {
         match self {
@@ -57,12 +57,12 @@ pub struct LongOperation {
     /// AUSE: after a failure, EXIT FAILURE MODE makes the blocks accessible again.
     pub unrestricted_exit: bool,
     /// The action on all blocks.
-    pub work: Work,
+    pub work: OperationWork,
 }
 
 /// An operation that failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Failure {
+pub struct OperationFailure {
     pub(crate) kind: OperationKind,
     pub(crate) unrestricted_exit: bool,
 }
@@ -78,9 +78,9 @@ enum Phase {
         /// The nexus that began the operation, and the time; `None` after a restart of the process.
         begun: Option<(NexusId, LogicalTime)>,
         /// The previous failure, restored if the operation cannot begin.
-        before: Option<Failure>,
+        before: Option<OperationFailure>,
     },
-    Failed(Failure),
+    Failed(OperationFailure),
 }
 
 /// State of the unit's long operation.
@@ -107,7 +107,7 @@ impl OperationKind {
     }
 }
 
-impl Failure {
+impl OperationFailure {
     /// Sense of commands after the failure.
     fn sense(self) -> Sense {
         if self.kind == OperationKind::FORMAT {
@@ -129,7 +129,7 @@ impl Operations {
         let starts_another = matches!(cdb.first(), Some(&SANITIZE | &FORMAT_UNIT));
         match &self.phase {
             Phase::Idle => Ok(()),
-            Phase::Failed(Failure { kind: OperationKind::FORMAT, .. })
+            Phase::Failed(OperationFailure { kind: OperationKind::FORMAT, .. })
                 if starts_another || !medium =>
             {
                 Ok(())
@@ -150,7 +150,7 @@ impl Operations {
         }
     }
 
-    pub(crate) fn failure(&self) -> Option<Failure> {
+    pub(crate) fn failure(&self) -> Option<OperationFailure> {
         match &self.phase {
             Phase::Failed(failure) => Some(*failure),
             _ => None,
@@ -218,18 +218,18 @@ impl Operations {
     pub(crate) fn fail(&mut self) {
         if let Phase::Running { operation, .. } = &self.phase {
             let LongOperation { kind, unrestricted_exit, .. } = *operation;
-            self.phase = Phase::Failed(Failure { kind, unrestricted_exit });
+            self.phase = Phase::Failed(OperationFailure { kind, unrestricted_exit });
         }
     }
 
     /// The failure that EXIT FAILURE MODE would end, if allowed: a failed SANITIZE that permits it.
-    pub(crate) fn exit(&self) -> Result<Option<Failure>, Sense> {
+    pub(crate) fn exit(&self) -> Result<Option<OperationFailure>, Sense> {
         const SERVICE_ACTION: Option<u8> = Some(4);
         if self.running().is_some() {
             return self.sense().map_or(Ok(None), Err);
         }
         match self.failure() {
-            Some(Failure { kind, unrestricted_exit })
+            Some(OperationFailure { kind, unrestricted_exit })
                 if kind != OperationKind::SANITIZE || !unrestricted_exit =>
             {
                 Err(Sense::invalid_field_in_cdb(1, SERVICE_ACTION))
@@ -240,7 +240,7 @@ impl Operations {
 
     /// Sets or clears the failure: EXIT FAILURE MODE, or (`Some`) its reversal if it could not be
     /// saved.
-    pub(crate) fn set_failure(&mut self, failure: Option<Failure>) {
+    pub(crate) fn set_failure(&mut self, failure: Option<OperationFailure>) {
         self.phase = failure.map_or(Phase::Idle, Phase::Failed);
     }
 
@@ -260,16 +260,18 @@ impl Operations {
             Phase::Running { operation, .. } if !self.done => {
                 let LongOperation { kind, unrestricted_exit, work } = operation;
                 let (code, invert, pattern) = match work {
-                    Work::Overwrite { pattern, invert, .. } => (1, *invert, pattern.as_slice()),
-                    Work::Deallocate => (2, false, &[][..]),
-                    Work::Zero => (3, false, &[][..]),
+                    OperationWork::Overwrite { pattern, invert, .. } => {
+                        (1, *invert, pattern.as_slice())
+                    }
+                    OperationWork::Deallocate => (2, false, &[][..]),
+                    OperationWork::Zero => (3, false, &[][..]),
                 };
                 let mut bytes = alloc::vec![1, kind.0, u8::from(*unrestricted_exit), code];
                 bytes.extend_from_slice(&[work.passes(), u8::from(invert)]);
                 bytes.extend_from_slice(pattern);
                 bytes
             }
-            Phase::Failed(Failure { kind, unrestricted_exit }) => {
+            Phase::Failed(OperationFailure { kind, unrestricted_exit }) => {
                 alloc::vec![2, kind.0, u8::from(*unrestricted_exit), 0, 0, 0]
             }
             _ => Vec::new(),
@@ -293,11 +295,13 @@ impl Operations {
         }
         let unrestricted_exit = unrestricted == 1;
         let work = match (phase, work) {
-            (1, 1) => Work::Overwrite { pattern: pattern.to_vec(), passes, invert: invert == 1 },
-            (1, 2) => Work::Deallocate,
-            (1, 3) => Work::Zero,
+            (1, 1) => {
+                OperationWork::Overwrite { pattern: pattern.to_vec(), passes, invert: invert == 1 }
+            }
+            (1, 2) => OperationWork::Deallocate,
+            (1, 3) => OperationWork::Zero,
             (2, 0) => {
-                let phase = Phase::Failed(Failure { kind, unrestricted_exit });
+                let phase = Phase::Failed(OperationFailure { kind, unrestricted_exit });
                 return Ok(Self { phase, ..Self::default() });
             }
             _ => return Err(WRONG),
@@ -330,7 +334,11 @@ mod tests {
     const BY: NexusId = NexusId(2);
 
     fn erase(unrestricted_exit: bool) -> LongOperation {
-        LongOperation { kind: OperationKind::SANITIZE, unrestricted_exit, work: Work::Deallocate }
+        LongOperation {
+            kind: OperationKind::SANITIZE,
+            unrestricted_exit,
+            work: OperationWork::Deallocate,
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::plan::read_write::within;
 use crate::plan::{AwaitingParameterList, LbaRange, NexusId, Plan, Refusal};
 use crate::plan::{copy, format, inform, parameters, ports, provisioning, reserve, sanitize};
 use crate::ports::PortGroups;
-use crate::reservations::{Access, ItNexus, RegistrationsVersion, Reservations};
+use crate::reservations::{ItNexus, RegistrationsVersion, ReservationAccess, Reservations};
 use crate::rights::Rights;
 use crate::sense::Sense;
 use crate::share::Origin;
@@ -475,8 +475,8 @@ impl BlockUnit {
     /// The refusal.
     pub fn check_copy(&self, nexus: NexusId, party: Party) -> Result<(), Refusal> {
         let access = match party {
-            Party::Source => Access::Read,
-            Party::Destination => Access::Write,
+            Party::Source => ReservationAccess::Read,
+            Party::Destination => ReservationAccess::Write,
         };
         let known = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
         if self.conditions.reservations.conflict(&known.ports, access) {

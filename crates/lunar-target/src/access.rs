@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Peer address of a connection, and the local address and portal that it reached.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Path {
+pub(crate) struct ConnectionPath {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) portal: usize,
@@ -30,7 +30,11 @@ const DISCOVERY_PORTAL_GROUP: u16 = 1;
 
 /// Tag of the portal group that this connection reached: that of `target`, or the default for
 /// discovery if `target` is `None`.
-pub(crate) fn portal_group(shared: &Shared, target: Option<&TargetOptions>, path: Path) -> u16 {
+pub(crate) fn portal_group(
+    shared: &Shared,
+    target: Option<&TargetOptions>,
+    path: ConnectionPath,
+) -> u16 {
     let default = target.map_or(DISCOVERY_PORTAL_GROUP, |target| target.portal_group);
     let portal = shared.portals.get(path.portal);
     portal.and_then(|portal| portal.portal_group).unwrap_or(default)
@@ -53,7 +57,7 @@ pub(crate) fn target_ports(target: &TargetOptions, portals: &[Portal]) -> Vec<Ta
 pub(crate) fn identify(
     shared: &Shared,
     claim: &Claim,
-    path: Path,
+    path: ConnectionPath,
 ) -> Result<Identified, (LoginStatus, LoginRefusal)> {
     const HIDDEN: LoginStatus = LoginStatus::NOT_FOUND;
     let entropy = entropy().ok_or((LoginStatus::TARGET_ERROR, LoginRefusal::NoEntropy))?;
@@ -157,7 +161,7 @@ const TARGET_BYTES: usize = 512;
 pub(crate) fn visible_targets(
     shared: &Shared,
     initiator: &str,
-    path: Path,
+    path: ConnectionPath,
     query: &TargetsQuery,
 ) -> (Vec<TargetRecord>, bool) {
     let is_visible = |target: &ServedTarget<'_>| {
@@ -187,7 +191,7 @@ pub(crate) fn visible_targets(
 
 /// Addresses of every portal that an initiator can reach: the advertised address, or the one
 /// listened on. A wildcard is replaced with the local address that this connection reached.
-fn addresses(shared: &Shared, target: &TargetOptions, path: Path) -> Vec<(String, u16)> {
+fn addresses(shared: &Shared, target: &TargetOptions, path: ConnectionPath) -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for (index, (portal, listening)) in shared.portals.iter().zip(&shared.addresses).enumerate() {
         let address = match &portal.advertise {

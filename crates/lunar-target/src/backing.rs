@@ -96,7 +96,7 @@ impl BackingFault {
 
 /// State of the backing file of a unit.
 #[derive(Debug)]
-pub(crate) struct Backing {
+pub(crate) struct BackingHealth {
     device: String,
     probe: Option<Arc<dyn BackingProbe>>,
     state: Mutex<State>,
@@ -121,7 +121,7 @@ struct State {
     is_late: bool,
 }
 
-impl Backing {
+impl BackingHealth {
     pub(crate) fn of(device: &dyn BlockDevice) -> Arc<Self> {
         let (device, probe) = (device.name().to_owned(), device.backing());
         Arc::new(Self { device, probe, state: Mutex::default() })
@@ -301,7 +301,7 @@ struct Looks {
 
 #[derive(Debug, Default)]
 struct Queue {
-    due: VecDeque<Arc<Backing>>,
+    due: VecDeque<Arc<BackingHealth>>,
     lookers: usize,
     /// True when the log already reports that all threads are blocked.
     is_stuck: bool,
@@ -309,7 +309,7 @@ struct Queue {
 
 impl Looks {
     /// Queues checks of all files whose last check has ended.
-    fn begin_round(self: &Arc<Self>, backings: &[Arc<Backing>]) {
+    fn begin_round(self: &Arc<Self>, backings: &[Arc<BackingHealth>]) {
         backings.iter().for_each(|backing| backing.tell_if_late());
         let mut queue = lock(&self.queue);
         queue.due.extend(backings.iter().filter(|backing| backing.claim_look()).cloned());

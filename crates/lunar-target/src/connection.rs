@@ -1,6 +1,6 @@
 //! One connection of the target: its protocol machine, and the execution of the machine's outputs.
 
-use crate::access::{self, Path, TargetsQuery};
+use crate::access::{self, ConnectionPath, TargetsQuery};
 use crate::backoff::PeerNetwork;
 use crate::connection_table::Phase;
 use crate::join::{self, Joiner};
@@ -8,7 +8,7 @@ use crate::login::Login;
 use crate::memory::ConnectionMemory;
 use crate::presence::Presence;
 use crate::server::Shared;
-use crate::session::{KnownView, Mail, Mailbox, Session};
+use crate::session::{ConnectionEvent, ConnectionEventSender, KnownView, Session};
 use crate::statistics::Commands;
 use crate::task_map::{self, TaskIds, TaskMap};
 use crate::tasks::{CommandContext, PlaceQueued, Tasks, data_in_bytes};
@@ -61,7 +61,12 @@ const BUFFERS_OUTSIDE_SESSIONS: BufferLimits = BufferLimits {
 };
 
 /// Serves an accepted connection on one of the cores, if there is room for it.
-pub(crate) fn spawn(shared: &Arc<Shared>, cores: &Cores, tcp: std::net::TcpStream, path: Path) {
+pub(crate) fn spawn(
+    shared: &Arc<Shared>,
+    cores: &Cores,
+    tcp: std::net::TcpStream,
+    path: ConnectionPath,
+) {
     let (mailbox, mail) = unbounded_channel();
     let Some((presence, abort)) = shared.enter(path.peer, &mailbox) else { return };
     let shared = Arc::clone(shared);
@@ -72,7 +77,11 @@ pub(crate) fn spawn(shared: &Arc<Shared>, cores: &Cores, tcp: std::net::TcpStrea
 }
 
 /// Serves a connection until it ends.
-async fn serve(connection: impl FnOnce() -> Connection, tcp: std::net::TcpStream, path: Path) {
+async fn serve(
+    connection: impl FnOnce() -> Connection,
+    tcp: std::net::TcpStream,
+    path: ConnectionPath,
+) {
     let tcp = match lunar_net::prepare(&tcp).and_then(|()| tokio::net::TcpStream::from_std(tcp)) {
         Ok(tcp) => tcp,
         Err(error) => {
@@ -89,17 +98,17 @@ async fn serve(connection: impl FnOnce() -> Connection, tcp: std::net::TcpStream
 struct Connection {
     shared: Arc<Shared>,
     presence: Presence,
-    path: Path,
+    path: ConnectionPath,
     machine: TargetConnection,
     /// Answers that the machine gets when it has no more outputs.
     answers: VecDeque<Input>,
     /// Mail that was taken from the mailbox and is not opened yet. Its memory is kept.
-    heard: VecDeque<Mail>,
+    heard: VecDeque<ConnectionEvent>,
     /// True while the owner of the connection has no turn: of the session's messages only aborts
     /// are processed.
     is_out_of_turn: bool,
-    mailbox: Mailbox,
-    mail: UnboundedReceiver<Mail>,
+    mailbox: ConnectionEventSender,
+    mail: UnboundedReceiver<ConnectionEvent>,
     login: Login,
     joining: Option<(Joining, u16)>,
     session: Option<(Arc<Session>, u16)>,
@@ -145,9 +154,9 @@ impl Connection {
     fn new(
         shared: Arc<Shared>,
         presence: Presence,
-        path: Path,
-        mailbox: Mailbox,
-        mail: UnboundedReceiver<Mail>,
+        path: ConnectionPath,
+        mailbox: ConnectionEventSender,
+        mail: UnboundedReceiver<ConnectionEvent>,
     ) -> Self {
         let limits = &shared.limits;
         let defaults = ConnectionLimits::default();
@@ -440,7 +449,9 @@ impl Connection {
         while let Poll::Ready(Some(mail)) = self.mail.poll_recv(context) {
             self.heard.push_back(mail);
         }
-        let is_abort = |mail: &Mail| matches!(mail, Mail::Session(ToConnection::AbortTask { .. }));
+        let is_abort = |mail: &ConnectionEvent| {
+            matches!(mail, ConnectionEvent::Session(ToConnection::AbortTask { .. }))
+        };
         let mut left = MAIL_BATCH;
         let mut at = 0;
         while at < self.heard.len() {
@@ -488,15 +499,15 @@ impl Connection {
         true
     }
 
-    fn open(&mut self, mail: Mail) -> Input {
+    fn open(&mut self, mail: ConnectionEvent) -> Input {
         match mail {
-            Mail::Session(value) => Input::Session(value),
-            Mail::Deliver { value, task, place } => {
+            ConnectionEvent::Session(value) => Input::Session(value),
+            ConnectionEvent::Deliver { value, task, place } => {
                 self.places.insert(task, place);
                 Input::Session(value)
             }
-            Mail::Shutdown { within_seconds } => Input::Shutdown { within_seconds },
-            Mail::Cut => Input::PeerClosed,
+            ConnectionEvent::Shutdown { within_seconds } => Input::Shutdown { within_seconds },
+            ConnectionEvent::Cut => Input::PeerClosed,
         }
     }
 
@@ -505,7 +516,7 @@ impl Connection {
     fn messages_bytes(&self) -> usize {
         let beyond_kept = |capacity: usize| capacity.saturating_sub(MESSAGES_KEPT_MAX);
         beyond_kept(self.answers.capacity()) * size_of::<Input>()
-            + beyond_kept(self.heard.capacity()) * size_of::<Mail>()
+            + beyond_kept(self.heard.capacity()) * size_of::<ConnectionEvent>()
             + task_map::memory_bytes(&self.places)
             + task_map::ids_memory_bytes(&self.managed)
     }
@@ -660,7 +671,7 @@ impl ConnectionHandler for Connection {
         if *known == session.trace.generation() {
             return TapChange::Same;
         }
-        let Path { peer, local, .. } = self.path;
+        let ConnectionPath { peer, local, .. } = self.path;
         let tap;
         (*known, tap) = session.trace.tap();
         TapChange::To(tap.map(|tap| TappedConnection::new(tap, peer, local)))

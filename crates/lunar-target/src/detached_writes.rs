@@ -33,7 +33,7 @@ const LEFTOVERS_MAX: usize = 256;
 
 /// A change of the medium. It begins when it is polled first, and must not be dropped before its
 /// end unless its [`IoContext`] can be cancelled.
-pub(crate) type Change = BoxFuture<'static, Result<(), lunar_block::Error>>;
+pub(crate) type MediumChange = BoxFuture<'static, Result<(), lunar_block::Error>>;
 
 /// Counts of the detached writes of a unit.
 #[derive(Debug, Default)]
@@ -105,14 +105,14 @@ impl DetachedWrites {
 pub(crate) struct TrackedChange {
     owner: Arc<MemoryOwner>,
     context: Arc<IoContext>,
-    work: Change,
+    work: MediumChange,
     /// True after the first poll; nothing has begun before.
     polled: bool,
 }
 
 impl TrackedChange {
     /// A change on behalf of this owner that has not begun.
-    pub(crate) fn new(owner: &Arc<MemoryOwner>, work: Change) -> Self {
+    pub(crate) fn new(owner: &Arc<MemoryOwner>, work: MediumChange) -> Self {
         Self { owner: Arc::clone(owner), context: IoContext::new(owner), work, polled: false }
     }
 

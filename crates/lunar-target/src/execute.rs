@@ -15,12 +15,12 @@ pub(crate) use save::SaveQueue;
 pub(crate) use save::UnsavedChange;
 
 use crate::abort::{AbortSignal, Aborted};
-use crate::detached_writes::Change;
+use crate::detached_writes::MediumChange;
 use crate::long_operation::Generation;
 use crate::memory::{NoMemory, WorkMemory};
 use crate::quota::{Cost, QuotaCharge, prefetch_bytes_max};
 use crate::ranges::{ClaimedBlocks, RangeGuard, RangeLocks, TooManyWaiting};
-use crate::room::Held;
+use crate::room::HeldWriteGuard;
 use crate::session::Session;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
@@ -212,7 +212,7 @@ struct Run<'a> {
     /// `None` for a copy, which judges each of its pieces itself.
     entry: Option<Entry<'a>>,
     /// Entry of the command among the writes that wait for room.
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<HeldWriteGuard>>,
 }
 
 impl Run<'_> {
@@ -355,7 +355,7 @@ impl Run<'_> {
         }
     }
 
-    fn write_work(&self, range: LbaRange, data: Bytes, durable: bool) -> Change {
+    fn write_work(&self, range: LbaRange, data: Bytes, durable: bool) -> MediumChange {
         let device = Arc::clone(self.unit.device());
         Box::pin(async move { device.write(block_range(range), data, durable).await })
     }

@@ -1,6 +1,6 @@
 //! Creation, lookup and reinstatement of sessions at the end of a login. RFC 7143 §6.3.
 
-use crate::access::{self, Path};
+use crate::access::{self, ConnectionPath};
 use crate::backoff::PeerNetwork;
 use crate::connection_shares::ConnectionPlace;
 use crate::connection_table::Joins;
@@ -9,7 +9,8 @@ use crate::options::TargetOptions;
 use crate::quota::{InitiatorKey, InitiatorLimiters, SessionQuota};
 use crate::server::{Sessions, Shared};
 use crate::session::{
-    Discovery, Mailbox, Member, NoPlace, Session, SessionKey, SessionParts, UNIT_BYTES,
+    ConnectionEventSender, Discovery, Member, NoPlace, Session, SessionKey, SessionParts,
+    UNIT_BYTES,
 };
 use crate::view::LunTable;
 use lunar_block::BufferPool;
@@ -33,8 +34,8 @@ const CONNECTIONS_OF_INITIATOR_MIN: usize = 64;
 /// The connection that a login is for.
 #[derive(Clone)]
 pub(crate) struct Joiner {
-    pub(crate) path: Path,
-    pub(crate) mailbox: Mailbox,
+    pub(crate) path: ConnectionPath,
+    pub(crate) mailbox: ConnectionEventSender,
     /// Account for the memory of the session.
     pub(crate) memory: BufferPool,
     /// Owner that is charged for processor time.
@@ -49,7 +50,7 @@ impl Joiner {
 }
 
 /// Key of the session that a login is for.
-pub(crate) fn session_key(join: &Join, path: Path) -> SessionKey {
+pub(crate) fn session_key(join: &Join, path: ConnectionPath) -> SessionKey {
     let named = join.claim.target_name.as_ref().map(|name| name.to_ascii_lowercase());
     let (target_name, discovery) = match join.claim.session_type {
         SessionType::Normal => (named, None),
@@ -137,7 +138,12 @@ struct Admission {
 }
 
 impl Admission {
-    fn of(shared: &Shared, join: &Join, key: &SessionKey, path: Path) -> Result<Self, LoginStatus> {
+    fn of(
+        shared: &Shared,
+        join: &Join,
+        key: &SessionKey,
+        path: ConnectionPath,
+    ) -> Result<Self, LoginStatus> {
         let Some(name) = key.target_name.as_deref() else {
             let (origin, luns) = (origin(None, join, path), Arc::default());
             return Ok(Self { target: None, origin, luns, port: discovery_port(), ports: vec![] });
@@ -210,7 +216,7 @@ fn insert(
 }
 
 /// Origin of an initiator that has not proven its name.
-fn origin(target: Option<&TargetOptions>, join: &Join, path: Path) -> Option<Origin> {
+fn origin(target: Option<&TargetOptions>, join: &Join, path: ConnectionPath) -> Option<Origin> {
     let (name, user) = (&join.claim.initiator_name, join.user.as_deref());
     let is_proven = target.is_some_and(|target| access::proves_name(target, name, user));
     (!is_proven).then(|| PeerNetwork::of(path.peer.ip()).origin())

@@ -61,7 +61,7 @@ pub use room::OutOfSpace;
 pub use server::{Server, ShutdownReport};
 pub use session_info::{ConnectionInfo, SessionInfo};
 pub use statistics::{
-    CommandErrors, LunStatistics, Observer, Operation, OperationStatistics, Statistics,
+    CommandErrors, LunStatistics, Observer, OperationClass, OperationStatistics, Statistics,
     TargetStatistics,
 };
 pub use trace::{NoTrace, TRACES_MAX, Trace};

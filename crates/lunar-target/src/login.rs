@@ -1,7 +1,7 @@
 //! Policy part of a login: its delay, and the log line about its end.
 
-use crate::access::{self, Path};
-use crate::backoff::{Claimant, Failure, LoginDelay, PeerNetwork, WaitTicket};
+use crate::access::{self, ConnectionPath};
+use crate::backoff::{Claimant, LoginDelay, LoginFailure, PeerNetwork, WaitTicket};
 use crate::connection_table::NoRoom;
 use crate::login_refusal::LoginRefusal;
 use crate::server::Shared;
@@ -50,7 +50,7 @@ impl Login {
         &mut self,
         shared: &Arc<Shared>,
         claim: Claim,
-        path: Path,
+        path: ConnectionPath,
     ) -> Option<Identified> {
         let network = PeerNetwork::of(path.peer.ip());
         let who = Claimant {
@@ -72,7 +72,11 @@ impl Login {
     }
 
     /// Returns the answer to a login that has waited long enough.
-    pub(crate) fn poll(&mut self, path: Path, context: &mut Context<'_>) -> Option<Identified> {
+    pub(crate) fn poll(
+        &mut self,
+        path: ConnectionPath,
+        context: &mut Context<'_>,
+    ) -> Option<Identified> {
         let waiting = self.waiting.as_mut()?;
         if waiting.ticket.poll_replaced(context).is_ready() {
             self.waiting = None;
@@ -94,7 +98,7 @@ impl Login {
         LoginStatus::OUT_OF_RESOURCES
     }
 
-    fn judge(&mut self, shared: &Shared, path: Path) -> Identified {
+    fn judge(&mut self, shared: &Shared, path: ConnectionPath) -> Identified {
         let Some(claim) = &self.claim else {
             return Identified::Refuse(LoginStatus::TARGET_ERROR);
         };
@@ -108,37 +112,43 @@ impl Login {
     }
 
     /// Called when the login has proven everything that was required.
-    pub(crate) fn succeeded(shared: &Shared, join: &Join, path: Path) {
+    pub(crate) fn succeeded(shared: &Shared, join: &Join, path: ConnectionPath) {
         shared.backoff.succeeded(PeerNetwork::of(path.peer.ip()), join.user.is_some());
     }
 
     /// Called when the login was refused. The refusal counts as a failure if the initiator may have
     /// been guessing names or secrets, and is logged unless such lines come in a flood.
-    pub(crate) fn refused(&self, shared: &Shared, path: Path, status: LoginStatus, why: &str) {
+    pub(crate) fn refused(
+        &self,
+        shared: &Shared,
+        path: ConnectionPath,
+        status: LoginStatus,
+        why: &str,
+    ) {
         let failure = match status {
             LoginStatus::TARGET_MOVED_TEMPORARILY | LoginStatus::TARGET_MOVED_PERMANENTLY => {
                 return tracing::debug!(peer = %path.peer, "login redirected");
             }
-            LoginStatus::AUTHENTICATION_FAILURE => Failure::Unproven,
-            LoginStatus::AUTHORIZATION_FAILURE | LoginStatus::NOT_FOUND => Failure::Hidden,
-            _ => Failure::Other,
+            LoginStatus::AUTHENTICATION_FAILURE => LoginFailure::Unproven,
+            LoginStatus::AUTHORIZATION_FAILURE | LoginStatus::NOT_FOUND => LoginFailure::Hidden,
+            _ => LoginFailure::Other,
         };
         let refusal = self.refusal.unwrap_or(LoginRefusal::Protocol(status));
         self.tell(shared, path, refusal, failure, Some(status), refusal.words().unwrap_or(why));
     }
 
     /// Called when the login took too long: the peer is gone, or never meant to log in.
-    pub(crate) fn timed_out(&self, shared: &Shared, path: Path) {
+    pub(crate) fn timed_out(&self, shared: &Shared, path: ConnectionPath) {
         let why = format!("it took longer than {} s", shared.limits.login_seconds);
-        self.tell(shared, path, LoginRefusal::TimedOut, Failure::Other, None, &why);
+        self.tell(shared, path, LoginRefusal::TimedOut, LoginFailure::Other, None, &why);
     }
 
     fn tell(
         &self,
         shared: &Shared,
-        path: Path,
+        path: ConnectionPath,
         refusal: LoginRefusal,
-        failure: Failure,
+        failure: LoginFailure,
         status: Option<LoginStatus>,
         why: &str,
     ) {

@@ -10,7 +10,7 @@ use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use lunar_block::{BlockRange, BufferPool, ErrorKind, PHYSICAL_BLOCK_BYTES_MAX};
-use lunar_scsi::long_operation::{LongOperation, Work};
+use lunar_scsi::long_operation::{LongOperation, OperationWork};
 use lunar_scsi::plan::{LbaRange, NexusId};
 use lunar_scsi::sense::Sense;
 use std::sync::Arc;
@@ -184,7 +184,7 @@ impl LogicalUnit {
         Some(Err(kind.failed()))
     }
 
-    async fn work(&self, work: &Work) -> Result<(), Halt> {
+    async fn work(&self, work: &OperationWork) -> Result<(), Halt> {
         let geometry = self.device().geometry();
         let all = geometry.block_count.saturating_mul(work.passes().into());
         let mut pace = Pace::new(self.options().maintenance_bytes_per_second);
@@ -309,7 +309,7 @@ enum What {
 }
 
 impl Piece {
-    fn of(unit: &LogicalUnit, work: &Work, pass: u8) -> Self {
+    fn of(unit: &LogicalUnit, work: &OperationWork, pass: u8) -> Self {
         let block_bytes = unit.block_bytes() as usize;
         let sparse = unit.device().sparse();
         let data =
@@ -320,10 +320,10 @@ impl Piece {
             block_bytes,
         };
         match work {
-            Work::Deallocate if sparse.is_some() => quick(What::Deallocate),
-            Work::Zero if sparse.is_some() => quick(What::Zero),
-            Work::Deallocate | Work::Zero => data(&[0], false),
-            Work::Overwrite { pattern, passes, invert } => {
+            OperationWork::Deallocate if sparse.is_some() => quick(What::Deallocate),
+            OperationWork::Zero if sparse.is_some() => quick(What::Zero),
+            OperationWork::Deallocate | OperationWork::Zero => data(&[0], false),
+            OperationWork::Overwrite { pattern, passes, invert } => {
                 // Counted from the end: the last pass writes the pattern unchanged.
                 let odd = (passes - 1).saturating_sub(pass) % 2 == 1;
                 data(pattern, *invert && odd)

@@ -112,7 +112,7 @@ impl PoisonFile {
 mod tests {
     use super::*;
     use crate::unit::LogicalUnitOptions;
-    use lunar_block::{BlockDevice, Effect, Fault, FaultDevice, MemoryDevice, Operation};
+    use lunar_block::{BlockDevice, Effect, Fault, FaultDevice, FaultOperation, MemoryDevice};
     use std::fs;
 
     fn open(directory: &Path) -> (Arc<LogicalUnit>, Arc<FaultDevice>) {
@@ -132,8 +132,9 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("lunar-poison-{}", std::process::id()));
         let (unit, device) = open(&directory);
         assert!(!unit.is_poisoned() && !directory.exists());
-        device
-            .inject(Fault::new(Effect::Fail(lunar_block::ErrorKind::Medium)).on(Operation::Flush));
+        device.inject(
+            Fault::new(Effect::Fail(lunar_block::ErrorKind::Medium)).on(FaultOperation::Flush),
+        );
         runtime.block_on(device.flush()).unwrap_err();
         runtime.block_on(unit.recover()).unwrap_err();
         assert_eq!(
@@ -193,7 +194,7 @@ mod tests {
             let at = directory.join(MARK_NAME);
             plant(&at);
             device.inject(
-                Fault::new(Effect::Fail(lunar_block::ErrorKind::Medium)).on(Operation::Flush),
+                Fault::new(Effect::Fail(lunar_block::ErrorKind::Medium)).on(FaultOperation::Flush),
             );
             runtime.block_on(device.flush()).unwrap_err();
             runtime.block_on(unit.recover()).unwrap_err();

@@ -4,7 +4,7 @@ use crate::backoff::PeerNetwork;
 use crate::connection_table::{ConnectionTable, Joins, NoRoom, Phase};
 use crate::login_refusal::LoginRefusal;
 use crate::server::{Server, Shared};
-use crate::session::{Mail, Mailbox};
+use crate::session::{ConnectionEvent, ConnectionEventSender};
 use futures_util::future::{AbortHandle, AbortRegistration};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use std::sync::{Arc, MutexGuard};
 /// Handle to a connection from outside.
 #[derive(Debug)]
 pub(crate) struct ConnectionControl {
-    mailbox: Mailbox,
+    mailbox: ConnectionEventSender,
     /// Drops the connection with all its state, wherever it runs.
     abort: AbortHandle,
     peer: SocketAddr,
@@ -34,7 +34,7 @@ impl Shared {
     pub(crate) fn enter(
         self: &Arc<Self>,
         peer: SocketAddr,
-        mailbox: &Mailbox,
+        mailbox: &ConnectionEventSender,
     ) -> Option<(Presence, AbortRegistration)> {
         let (abort, registration) = AbortHandle::new_pair();
         let unsent_bytes: Arc<AtomicUsize> = Arc::default();
@@ -76,7 +76,7 @@ impl Shared {
     }
 
     /// Sends a message to every connection; returns their number.
-    pub(crate) fn tell_all(&self, mail: impl Fn() -> Mail) -> usize {
+    pub(crate) fn tell_all(&self, mail: impl Fn() -> ConnectionEvent) -> usize {
         let connections = self.connections();
         for link in connections.handles() {
             let _ = link.mailbox.send(mail()); // the connection may be closing

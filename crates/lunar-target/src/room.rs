@@ -158,14 +158,18 @@ impl HeldWrites {
 /// Counts a write that waits for room while it lives. Later writes of its nexus to the same blocks
 /// wait until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldWriteGuard {
     unit: Arc<LogicalUnit>,
     id: u64,
 }
 
 impl LogicalUnit {
     /// Adds an entry to the writes that wait for room, if there may be more.
-    pub(crate) fn hold(self: &Arc<Self>, nexus: NexusId, blocks: ClaimedBlocks) -> Option<Held> {
+    pub(crate) fn hold(
+        self: &Arc<Self>,
+        nexus: NexusId,
+        blocks: ClaimedBlocks,
+    ) -> Option<HeldWriteGuard> {
         let mut writes = self.held();
         if writes.count() >= HELD_WRITES_MAX {
             return None;
@@ -177,7 +181,7 @@ impl LogicalUnit {
             let device = self.device().name();
             tracing::warn!(device, "no room is left: writes wait until there is (out_of_space)");
         }
-        Some(Held { unit: Arc::clone(self), id })
+        Some(HeldWriteGuard { unit: Arc::clone(self), id })
     }
 
     /// True if writes wait for room.
@@ -191,7 +195,7 @@ impl LogicalUnit {
         &self,
         nexus: NexusId,
         blocks: &ClaimedBlocks,
-        held: Option<&Held>,
+        held: Option<&HeldWriteGuard>,
     ) -> bool {
         self.holds_writes() && self.held().is_behind(nexus, blocks, held.map(|held| held.id))
     }
@@ -209,7 +213,7 @@ impl LogicalUnit {
     }
 }
 
-impl Held {
+impl HeldWriteGuard {
     /// Waits until no earlier write of the nexus is ahead.
     pub(crate) async fn wait_until_first(&self, nexus: NexusId, blocks: &ClaimedBlocks) {
         loop {
@@ -223,7 +227,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldWriteGuard {
     fn drop(&mut self) {
         let mut writes = self.unit.held();
         writes.remove(self.id);

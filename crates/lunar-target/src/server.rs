@@ -1,9 +1,9 @@
 //! A running server: its listeners, its data-plane threads, and its shutdown.
 
 use crate::Error;
-use crate::access::Path;
+use crate::access::ConnectionPath;
 use crate::backing::BackingWatcher;
-use crate::backoff::Backoff;
+use crate::backoff::LoginBackoff;
 use crate::catalogue::{Catalogue, Indexed};
 use crate::connection;
 use crate::connection_shares::ConnectionShares;
@@ -19,7 +19,7 @@ use crate::quota::{InitiatorLimit, TargetQuotas};
 use crate::registration_room::RegistrationRoom;
 use crate::resets::{TargetResets, VisitPace};
 use crate::room;
-use crate::session::{Mail, Session, SessionKey};
+use crate::session::{ConnectionEvent, Session, SessionKey};
 use crate::statistics::{Counters, Observer};
 use crate::trace::TraceLimit;
 use crate::unit::LogicalUnit;
@@ -151,14 +151,14 @@ impl Server {
 
     fn end_connections(&self, grace: Duration, progress: &mut dyn FnMut(&str)) -> usize {
         let within_seconds = u16::try_from(grace.as_secs()).unwrap_or(u16::MAX).max(1);
-        let open = self.shared.tell_all(|| Mail::Shutdown { within_seconds });
+        let open = self.shared.tell_all(|| ConnectionEvent::Shutdown { within_seconds });
         if open > 0 {
             progress(&format!("asking {open} connection(s) to log out"));
         }
         if self.wait_for_connections(grace.saturating_sub(CUT_GRACE)) {
             return 0;
         }
-        let cut = self.shared.tell_all(|| Mail::Cut);
+        let cut = self.shared.tell_all(|| ConnectionEvent::Cut);
         progress(&format!("{cut} connection(s) did not log out: closing them"));
         self.wait_for_connections(CUT_GRACE);
         cut
@@ -213,7 +213,7 @@ pub(crate) struct Shared {
     catalogue: ArcSwap<Indexed>,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) clock: Clock,
-    pub(crate) backoff: Backoff,
+    pub(crate) backoff: LoginBackoff,
     pub(crate) memory: MemoryOwners,
     pub(crate) quotas: TargetQuotas,
     pub(crate) counters: Counters,
@@ -240,7 +240,7 @@ impl Shared {
         let targets = options.targets.into_iter().map(Arc::new).collect();
         let catalogue =
             Indexed::new(Catalogue { targets, discovery_chap: options.discovery_chap })?;
-        let backoff = Backoff::new(&options.limits);
+        let backoff = LoginBackoff::new(&options.limits);
         let cores = cores_of(options.cores);
         let connections_max = open_files::connections_max(cores, catalogue.catalogue.units().len());
         let wanted = options.limits.connections;
@@ -472,7 +472,7 @@ async fn accept_on(
             let local = tcp.local_addr()?;
             // IPv4 addresses are given as IPv4, also on a socket of both families.
             let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-            Ok((tcp.into_std()?, Path { peer, local, portal }))
+            Ok((tcp.into_std()?, ConnectionPath { peer, local, portal }))
         });
         match accepted {
             Ok((tcp, path)) => connection::spawn(&shared, &cores, tcp, path),

@@ -7,7 +7,7 @@ mod attachment;
 
 pub(crate) use attachment::{ItlNexus, UnitLogins};
 
-use crate::access::Path;
+use crate::access::ConnectionPath;
 use crate::connection_shares::ConnectionPlace;
 use crate::manage;
 use crate::options::TargetOptions;
@@ -42,7 +42,7 @@ use tokio::sync::{oneshot, watch};
 
 /// Message to a connection from outside its socket.
 #[derive(Debug)]
-pub(crate) enum Mail {
+pub(crate) enum ConnectionEvent {
     /// Message of its session.
     Session(ToConnection),
     /// Message of its session that delivers a command, which has entered its task set.
@@ -71,7 +71,7 @@ pub(crate) struct KnownView {
 
 /// Sender to a connection. Unbounded in type only: a session sends at most a few values for each
 /// command in its window.
-pub(crate) type Mailbox = UnboundedSender<Mail>;
+pub(crate) type ConnectionEventSender = UnboundedSender<ConnectionEvent>;
 
 /// Receives the number of tasks that were aborted for another nexus, once they are quiet; an error
 /// if the session is over.
@@ -88,9 +88,9 @@ pub(crate) struct BegunAborts {
 /// The connection that a step is taken for.
 struct Speaker<'a> {
     cid: u16,
-    mail: &'a mut UnboundedReceiver<Mail>,
+    mail: &'a mut UnboundedReceiver<ConnectionEvent>,
     /// Destination of the messages to the connection, in order.
-    heard: &'a mut VecDeque<Mail>,
+    heard: &'a mut VecDeque<ConnectionEvent>,
 }
 
 /// Reason why a connection cannot join.
@@ -148,7 +148,7 @@ pub(crate) struct Session {
     pub(crate) tsih: u16,
     pub(crate) nexus: NexusId,
     pub(crate) max_connections: u16,
-    pub(crate) path: Path,
+    pub(crate) path: ConnectionPath,
     /// Origin of the initiator; `None` if its name is proven.
     origin: Option<Origin>,
     /// Owner that is charged for processor time: that of the leading connection.
@@ -189,8 +189,8 @@ pub(crate) struct Session {
 /// A connection of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
-    pub(crate) mailbox: Mailbox,
-    pub(crate) path: Path,
+    pub(crate) mailbox: ConnectionEventSender,
+    pub(crate) path: ConnectionPath,
     /// Parameters that the connection negotiated at login.
     pub(crate) parameters: ConnectionParameters,
     /// Its place among the connections of its initiator.
@@ -209,7 +209,7 @@ pub(crate) struct SessionParts {
     pub(crate) returns_from: Option<NexusId>,
     pub(crate) max_connections: u16,
     /// Path of the leading connection.
-    pub(crate) path: Path,
+    pub(crate) path: ConnectionPath,
     /// Origin of the initiator; `None` if its name is proven.
     pub(crate) origin: Option<Origin>,
     /// Owner of the leading connection.
@@ -378,7 +378,7 @@ impl Session {
         &self,
         cid: u16,
         message: &ToSession,
-        mail: &UnboundedReceiver<Mail>,
+        mail: &UnboundedReceiver<ConnectionEvent>,
     ) -> Option<ToConnection> {
         let mut machine = self.machine();
         if mail.is_empty() { machine.reply(cid, message) } else { None }
@@ -392,8 +392,8 @@ impl Session {
         now: Time,
         cid: u16,
         message: ToSession,
-        mail: &mut UnboundedReceiver<Mail>,
-        heard: &mut VecDeque<Mail>,
+        mail: &mut UnboundedReceiver<ConnectionEvent>,
+        heard: &mut VecDeque<ConnectionEvent>,
     ) {
         let closed = matches!(message, ToSession::ConnectionClosed);
         let speaker = Speaker { cid, mail, heard };
@@ -514,7 +514,7 @@ impl Session {
     /// Requests the initiator to log out. RFC 7143 §11.9.1, event 1.
     pub(crate) fn ask_to_leave(&self, within_seconds: u16) {
         for member in self.members().values() {
-            let _ = member.mailbox.send(Mail::Shutdown { within_seconds }); // the connection may be closing
+            let _ = member.mailbox.send(ConnectionEvent::Shutdown { within_seconds }); // the connection may be closing
         }
     }
 
@@ -568,24 +568,26 @@ impl Session {
     /// Wraps a message to a connection. If a session has several connections, a delivered command
     /// enters its task set here: the connections may get to their commands in any order, while
     /// CmdSN orders the commands of all (SAM-5 §8, RFC 7143 §4.2.2.1).
-    fn mail(&self, machine: &TargetSession, cid: u16, value: ToConnection) -> Mail {
-        let ToConnection::Deliver { ticket, .. } = value else { return Mail::Session(value) };
+    fn mail(&self, machine: &TargetSession, cid: u16, value: ToConnection) -> ConnectionEvent {
+        let ToConnection::Deliver { ticket, .. } = value else {
+            return ConnectionEvent::Session(value);
+        };
         if machine.connections() < 2 {
-            return Mail::Session(value);
+            return ConnectionEvent::Session(value);
         }
         let Some((lun, attribute)) = machine.command(cid, ticket) else {
-            return Mail::Session(value);
+            return ConnectionEvent::Session(value);
         };
         match self.view.load().nexus(lun) {
             Some(nexus) => {
                 let place = nexus.task_set.enter(attribute);
-                Mail::Deliver { value, task: TaskId(ticket), place }
+                ConnectionEvent::Deliver { value, task: TaskId(ticket), place }
             }
-            None => Mail::Session(value),
+            None => ConnectionEvent::Session(value),
         }
     }
 
-    fn send(&self, cid: u16, mail: Mail) {
+    fn send(&self, cid: u16, mail: ConnectionEvent) {
         if let Some(member) = self.members().get(&cid) {
             let _ = member.mailbox.send(mail); // the connection may be closing
         }

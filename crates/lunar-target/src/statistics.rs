@@ -9,7 +9,7 @@ mod operation;
 mod report;
 
 pub(crate) use commands::Commands;
-pub use operation::Operation;
+pub use operation::OperationClass;
 pub use report::{
     CommandErrors, LunStatistics, Observer, OperationStatistics, Statistics, TargetStatistics,
 };

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, Stream};
 use lunar_block::{Buffer, BufferPool};
-use lunar_iscsi::connection::target::{Fault, Input, Outcome, Task};
+use lunar_iscsi::connection::target::{Input, Outcome, Task, TransferFault};
 use lunar_iscsi::framing::TaskId;
 use lunar_net::TURN_BYTES;
 use lunar_scsi::plan::{LbaRange, Plan, Refusal};
@@ -562,7 +562,7 @@ impl Tasks {
         &mut self,
         task: TaskId,
         unit: Option<&Arc<LogicalUnit>>,
-        fault: Fault,
+        fault: TransferFault,
     ) -> Option<Input> {
         let (key, code) = fault.sense();
         let outcome = check_condition(unit, &Sense::new(SenseKey(key), code));

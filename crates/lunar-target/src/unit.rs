@@ -1,7 +1,7 @@
 //! A logical unit, which combines a device with its SCSI state.
 
 use crate::Error;
-use crate::backing::{Backing, BackingFault};
+use crate::backing::{BackingFault, BackingHealth};
 use crate::clear_limit::ClearLimit;
 use crate::detached_writes::DetachedWrites;
 use crate::execute::SaveQueue;
@@ -127,7 +127,7 @@ pub struct LogicalUnit {
     pub(crate) resizing: tokio::sync::Mutex<()>,
     /// Number of recoveries after a failed sync; changes under the lock of the SCSI state.
     pub(crate) recoveries: AtomicU64,
-    backing: Arc<Backing>,
+    backing: Arc<BackingHealth>,
     /// Number of locks of its SCSI state.
     #[cfg(test)]
     times_locked: AtomicU64,
@@ -197,7 +197,7 @@ impl LogicalUnit {
         options.device.set_buffers(&options.buffers);
         let unit = Arc::new(Self {
             block_bytes: options.device.geometry().block_bytes,
-            backing: Backing::of(options.device.as_ref()),
+            backing: BackingHealth::of(options.device.as_ref()),
             options,
             revision: AtomicU64::new(scsi.revision()),
             scsi: Mutex::new(scsi),
@@ -288,7 +288,7 @@ impl LogicalUnit {
         self.backing.faults()
     }
 
-    pub(crate) fn backing(&self) -> &Arc<Backing> {
+    pub(crate) fn backing(&self) -> &Arc<BackingHealth> {
         &self.backing
     }
 

@@ -9,7 +9,7 @@ mod unsafe_counting_allocator;
 use common::*;
 use lunar_block::{MemoryDevice, MemoryKind};
 use lunar_target::{Limit, LogicalUnit, LogicalUnitOptions, LunOptions};
-use lunar_testkit::raw::{Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawClient, RawPdu, opcode};
 use std::sync::Arc;
 use unsafe_counting_allocator::{CountingAllocator, allocated_bytes};
 
@@ -47,7 +47,7 @@ fn charged(rig: &Rig) -> usize {
 }
 
 /// Sends a WRITE without its data and waits for its R2T.
-fn withhold_write(raw: &mut Raw) -> Pdu {
+fn withhold_write(raw: &mut RawClient) -> RawPdu {
     let pdu = raw.command(0xa0 | SIMPLE, &ten(0x2a, 0, 1), 512);
     raw.send(&pdu).unwrap();
     let r2t = answer_to(raw, pdu.u32_at(16));
@@ -56,8 +56,8 @@ fn withhold_write(raw: &mut Raw) -> Pdu {
 }
 
 /// Sends the data that an R2T requests.
-fn send_data(raw: &mut Raw, r2t: &Pdu) {
-    let pdu = Pdu::new(opcode::DATA_OUT, 0x80)
+fn send_data(raw: &mut RawClient, r2t: &RawPdu) {
+    let pdu = RawPdu::new(opcode::DATA_OUT, 0x80)
         .put(8, &raw.lun)
         .put_u32(16, r2t.u32_at(16))
         .put_u32(20, r2t.u32_at(20))
@@ -67,7 +67,7 @@ fn send_data(raw: &mut Raw, r2t: &Pdu) {
 }
 
 /// Sends ORDERED commands without data; returns their tags.
-fn send_ordered(raw: &mut Raw) -> Vec<u32> {
+fn send_ordered(raw: &mut RawClient) -> Vec<u32> {
     let one = |_| {
         let pdu = raw.command(0x80 | ORDERED, &[0; 6], 0);
         raw.send(&pdu).unwrap();
@@ -77,7 +77,7 @@ fn send_ordered(raw: &mut Raw) -> Vec<u32> {
 }
 
 /// Makes many ORDERED commands wait for a WRITE, and completes all of them.
-fn burst(raw: &mut Raw) {
+fn burst(raw: &mut RawClient) {
     let r2t = withhold_write(raw);
     let tags = send_ordered(raw);
     send_data(raw, &r2t);
@@ -88,7 +88,7 @@ fn burst(raw: &mut Raw) {
 }
 
 /// Makes READs wait for a limit, one behind the other.
-fn wait_for_limit(raw: &mut Raw) {
+fn wait_for_limit(raw: &mut RawClient) {
     let one = |_| {
         let pdu = raw.command(0xc0 | ORDERED, &ten(0x28, 0, 1), 512);
         raw.send(&pdu).unwrap();
@@ -101,7 +101,7 @@ fn wait_for_limit(raw: &mut Raw) {
 }
 
 /// Does the work at every unit but the first.
-fn at_all_units(raw: &mut Raw, work: impl Fn(&mut Raw)) {
+fn at_all_units(raw: &mut RawClient, work: impl Fn(&mut RawClient)) {
     for unit in 1..=UNITS {
         raw.lun[1] = unit;
         work(raw);
@@ -109,7 +109,7 @@ fn at_all_units(raw: &mut Raw, work: impl Fn(&mut Raw)) {
     raw.lun[1] = 0;
 }
 
-fn ready(raw: &mut Raw) {
+fn ready(raw: &mut RawClient) {
     assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0, "TEST UNIT READY");
 }
 
@@ -169,7 +169,7 @@ fn the_charge_for_units_covers_them() {
 fn a_connection_keeps_no_memory_of_what_was_aborted() {
     const SESSIONS: u32 = 16;
     let rig = Rig::new();
-    let mut sessions: Vec<Raw> = (1..=SESSIONS).map(|number| rig.log_in(number)).collect();
+    let mut sessions: Vec<RawClient> = (1..=SESSIONS).map(|number| rig.log_in(number)).collect();
     let warm_up = send_function(&mut sessions[0], ABORT_TASK_SET, u32::MAX);
     answer_to(&mut sessions[0], warm_up);
     let (before, charged_before) = (allocated_bytes(), charged(&rig));

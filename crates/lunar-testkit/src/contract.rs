@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 pub const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
 
 /// An OpenAPI document and a validator for it.
-pub struct Contract(pub Value);
+pub struct ApiContract(pub Value);
 
-impl Contract {
+impl ApiContract {
     /// Returns all operations: method and path.
     pub fn operations(&self) -> Vec<(String, String)> {
         let paths = self.0["paths"].as_object().unwrap();
@@ -61,10 +61,10 @@ impl Contract {
 }
 
 /// Asserts that the validator can fail: an answer of the wrong type is refused.
-pub fn validator_works(contract: &Contract) {
+pub fn validator_works(contract: &ApiContract) {
     let wrong = json!({ "error": 5, "hint": null });
     let judged = std::panic::catch_unwind(|| {
-        Contract(contract.0.clone()).check("get", "/api/v1/status", 404, &wrong);
+        ApiContract(contract.0.clone()).check("get", "/api/v1/status", 404, &wrong);
     });
     assert!(judged.is_err(), "the validator lets everything through");
 }

@@ -48,8 +48,8 @@ pub mod opcode {
 
 /// A PDU as bytes: the 48 of its header, then header segments, then data without padding.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Pdu {
-    /// The basic header segment; [`Raw::send`] fills in the lengths.
+pub struct RawPdu {
+    /// The basic header segment; [`RawClient::send`] fills in the lengths.
     pub header: Vec<u8>,
     /// Additional header segments, sent unchanged.
     pub segments: Vec<u8>,
@@ -57,7 +57,7 @@ pub struct Pdu {
     pub data: Vec<u8>,
 }
 
-impl Pdu {
+impl RawPdu {
     /// Creates a PDU with this opcode byte (immediate bit included) and flags.
     pub fn new(opcode: u8, flags: u8) -> Self {
         let mut header = vec![0; 48];
@@ -113,9 +113,9 @@ impl Pdu {
 
 /// The answer of the target.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Answer {
+pub enum RawAnswer {
     /// A PDU.
-    Pdu(Pdu),
+    Pdu(RawPdu),
     /// The target closed the connection.
     Closed,
     /// No answer within the time limit.
@@ -123,7 +123,7 @@ pub enum Answer {
 }
 
 /// One connection.
-pub struct Raw {
+pub struct RawClient {
     tcp: TcpStream,
     /// CmdSN of the next command.
     pub cmd_sn: u32,
@@ -144,7 +144,7 @@ pub struct Raw {
 
 /// The result of a command.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Outcome {
+pub struct RawOutcome {
     /// SCSI status.
     pub status: u8,
     /// Received data.
@@ -153,7 +153,7 @@ pub struct Outcome {
     pub sense: Vec<u8>,
 }
 
-impl Outcome {
+impl RawOutcome {
     /// Returns sense key, and additional sense code with its qualifier, of either format; zero if
     /// there is no sense.
     pub fn sense_codes(&self) -> (u8, u16) {
@@ -174,7 +174,7 @@ fn login_text(target: &str, number: u32) -> String {
     )
 }
 
-impl Raw {
+impl RawClient {
     /// Opens a TCP connection and sends nothing.
     ///
     /// # Errors
@@ -248,8 +248,8 @@ impl Raw {
 
     /// Builds a Login Request from the operational stage to the full feature phase.
     /// RFC 7143 §11.12.
-    pub fn login(&self, text: &[u8]) -> Pdu {
-        Pdu::new(0x40 | opcode::LOGIN, 0x87)
+    pub fn login(&self, text: &[u8]) -> RawPdu {
+        RawPdu::new(0x40 | opcode::LOGIN, 0x87)
             .put(8, &self.isid)
             .put(14, &self.tsih.to_be_bytes())
             .put_u32(16, 0)
@@ -260,8 +260,8 @@ impl Raw {
     }
 
     /// Builds a SCSI Command with the next tag and CmdSN. RFC 7143 §11.3.
-    pub fn command(&mut self, flags: u8, cdb: &[u8], expected_bytes: u32) -> Pdu {
-        let pdu = Pdu::new(opcode::SCSI_COMMAND, flags)
+    pub fn command(&mut self, flags: u8, cdb: &[u8], expected_bytes: u32) -> RawPdu {
+        let pdu = RawPdu::new(opcode::SCSI_COMMAND, flags)
             .put(8, &self.lun)
             .put_u32(16, self.new_tag())
             .put_u32(20, expected_bytes)
@@ -282,7 +282,7 @@ impl Raw {
     ///
     /// # Errors
     /// The connection has ended.
-    pub fn send(&mut self, pdu: &Pdu) -> Result<()> {
+    pub fn send(&mut self, pdu: &RawPdu) -> Result<()> {
         self.send_bytes(&pdu.bytes())
     }
 
@@ -311,23 +311,23 @@ impl Raw {
     ///
     /// # Errors
     /// The system refuses to read.
-    pub fn answer(&mut self, limit: Duration) -> Result<Answer> {
+    pub fn answer(&mut self, limit: Duration) -> Result<RawAnswer> {
         let mut header = vec![0; 48];
         match self.fill(&mut header, limit)? {
             Filled::Whole => {}
-            Filled::Closed => return Ok(Answer::Closed),
-            Filled::Silence => return Ok(Answer::Silence),
+            Filled::Closed => return Ok(RawAnswer::Closed),
+            Filled::Silence => return Ok(RawAnswer::Silence),
         }
         let length = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
         let mut segments = vec![0; usize::from(header[4]) * 4];
         let mut data = vec![0; length.next_multiple_of(4)];
         for part in [&mut segments, &mut data] {
             if !matches!(self.fill(part, ANSWER_MAX)?, Filled::Whole) {
-                return Ok(Answer::Closed);
+                return Ok(RawAnswer::Closed);
             }
         }
         data.truncate(length);
-        Ok(Answer::Pdu(Pdu { header, segments, data }))
+        Ok(RawAnswer::Pdu(RawPdu { header, segments, data }))
     }
 
     /// Receives the next PDU, which must have this opcode. Pings of the target are answered and
@@ -335,22 +335,22 @@ impl Raw {
     ///
     /// # Errors
     /// Another PDU, silence, or the end of the connection.
-    pub fn expect(&mut self, opcode: u8) -> Result<Pdu> {
+    pub fn expect(&mut self, opcode: u8) -> Result<RawPdu> {
         loop {
             match self.answer(ANSWER_MAX)? {
-                Answer::Pdu(pdu) if pdu.opcode() == opcode => return Ok(pdu),
-                Answer::Pdu(ping) if ping.opcode() == opcode::NOP_IN => self.pong(&ping)?,
+                RawAnswer::Pdu(pdu) if pdu.opcode() == opcode => return Ok(pdu),
+                RawAnswer::Pdu(ping) if ping.opcode() == opcode::NOP_IN => self.pong(&ping)?,
                 other => bail!("expected a PDU {opcode:#04x}, got {other:02x?}"),
             }
         }
     }
 
     /// Answers a NOP-In of the target that requests an answer. RFC 7143 §11.19.
-    fn pong(&mut self, ping: &Pdu) -> Result<()> {
+    fn pong(&mut self, ping: &RawPdu) -> Result<()> {
         if ping.u32_at(20) == u32::MAX {
             return Ok(());
         }
-        let pong = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+        let pong = RawPdu::new(0x40 | opcode::NOP_OUT, 0x80)
             .put(8, &ping.header[8..16])
             .put_u32(16, u32::MAX)
             .put(20, &ping.header[20..24])
@@ -368,7 +368,7 @@ impl Raw {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             ensure!(!left.is_zero(), "the connection is still open after {limit:?}");
-            if self.answer(left)? == Answer::Closed {
+            if self.answer(left)? == RawAnswer::Closed {
                 return Ok(());
             }
         }
@@ -409,7 +409,7 @@ impl Raw {
     ///
     /// # Errors
     /// The target sends an unexpected PDU.
-    pub fn execute_with(&mut self, cdb: &[u8], data: &[u8]) -> Result<Outcome> {
+    pub fn execute_with(&mut self, cdb: &[u8], data: &[u8]) -> Result<RawOutcome> {
         self.exchange(0xa0, cdb, u32::try_from(data.len())?, data)
     }
 
@@ -417,7 +417,7 @@ impl Raw {
     ///
     /// # Errors
     /// The target sends an unexpected PDU.
-    pub fn run(&mut self, cdb: &[u8], expected_bytes: u32) -> Result<Outcome> {
+    pub fn run(&mut self, cdb: &[u8], expected_bytes: u32) -> Result<RawOutcome> {
         self.exchange(0xc0, cdb, expected_bytes, &[])
     }
 
@@ -427,7 +427,7 @@ impl Raw {
     /// # Errors
     /// The target sends an unexpected PDU.
     pub fn execute(&mut self, cdb: &[u8], expected_bytes: u32) -> Result<(u8, Vec<u8>)> {
-        let Outcome { status, data, .. } = self.run(cdb, expected_bytes)?;
+        let RawOutcome { status, data, .. } = self.run(cdb, expected_bytes)?;
         Ok((status, data))
     }
 
@@ -437,13 +437,13 @@ impl Raw {
         cdb: &[u8],
         expected_bytes: u32,
         immediate: &[u8],
-    ) -> Result<Outcome> {
+    ) -> Result<RawOutcome> {
         for _ in 0..8 {
             let command = self.command(flags, cdb, expected_bytes).with_data(immediate);
             self.send(&command)?;
             let (status, data, sense) = self.outcome()?;
             let sense = sense.get(2..).unwrap_or_default().to_vec();
-            let outcome = Outcome { status, data, sense };
+            let outcome = RawOutcome { status, data, sense };
             if status != 2 || outcome.sense_codes().0 != 6 {
                 return Ok(outcome);
             }
@@ -458,7 +458,7 @@ impl Raw {
     pub fn outcome(&mut self) -> Result<(u8, Vec<u8>, Vec<u8>)> {
         let mut data = Vec::new();
         loop {
-            let Answer::Pdu(pdu) = self.answer(ANSWER_MAX)? else { bail!("no answer") };
+            let RawAnswer::Pdu(pdu) = self.answer(ANSWER_MAX)? else { bail!("no answer") };
             match pdu.opcode() {
                 opcode::DATA_IN => {
                     let offset = pdu.u32_at(40) as usize;

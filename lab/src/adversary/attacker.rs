@@ -1,11 +1,11 @@
 //! Context of a running attack: the server's address and names, and the stop flag.
 
-use super::connection::Connection;
-use super::login::{Credential, Login};
+use super::connection::TcpConnection;
+use super::login::{ChapCredential, LoginParameters};
 use super::server::{self, LUN_NEIGHBOUR, LUN_SHARED, LUN_SLOW};
-use super::session::Session;
+use super::session::RawSession;
 use anyhow::Result;
-use lunar_testkit::raw::Pdu;
+use lunar_testkit::raw::RawPdu;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,7 +42,7 @@ pub enum Destination {
 
 impl Destination {
     /// Target name, LUN and credential.
-    fn place(self) -> (&'static str, u8, Option<Credential>) {
+    fn place(self) -> (&'static str, u8, Option<ChapCredential>) {
         match self {
             Self::Shared => (server::TARGET_SHARED, LUN_SHARED, None),
             Self::Neighbour => (server::TARGET_SHARED, LUN_NEIGHBOUR, None),
@@ -133,7 +133,7 @@ impl Attacker {
     ///
     /// # Errors
     /// The server refuses or does not answer in time.
-    pub fn connect(&self) -> Result<Connection> {
+    pub fn connect(&self) -> Result<TcpConnection> {
         self.connect_from(0)
     }
 
@@ -141,8 +141,8 @@ impl Attacker {
     ///
     /// # Errors
     /// The server refuses or does not answer in time.
-    pub fn connect_from(&self, host: usize) -> Result<Connection> {
-        let connection = Connection::open(self.server, Self::host(host), STEP_MAX)?;
+    pub fn connect_from(&self, host: usize) -> Result<TcpConnection> {
+        let connection = TcpConnection::open(self.server, Self::host(host), STEP_MAX)?;
         AttackCounters::add(&self.sent.connections, 1);
         Ok(connection)
     }
@@ -151,21 +151,21 @@ impl Attacker {
     ///
     /// # Errors
     /// The server refuses or does not answer in time.
-    pub fn connect_small(&self) -> Result<Connection> {
-        let connection = Connection::open_small(self.server, Self::host(0), STEP_MAX)?;
+    pub fn connect_small(&self) -> Result<TcpConnection> {
+        let connection = TcpConnection::open_small(self.server, Self::host(0), STEP_MAX)?;
         AttackCounters::add(&self.sent.connections, 1);
         Ok(connection)
     }
 
     /// Returns the login of the attacker's initiator of this number.
-    pub fn login(&self, destination: Destination, number: usize) -> Login {
+    pub fn login(&self, destination: Destination, number: usize) -> LoginParameters {
         let (target, _, credential) = destination.place();
-        Login {
+        LoginParameters {
             initiator: format!("iqn.2026-11.org.lunarsan.test:adversary-{number}"),
             isid: number as u32,
             target: Some(target.to_owned()),
             credential,
-            ..Login::default()
+            ..LoginParameters::default()
         }
     }
 
@@ -173,7 +173,7 @@ impl Attacker {
     ///
     /// # Errors
     /// The server refuses or does not answer in time.
-    pub fn log_in(&self, destination: Destination, number: usize) -> Result<Session> {
+    pub fn log_in(&self, destination: Destination, number: usize) -> Result<RawSession> {
         self.log_in_as(&self.login(destination, number), destination)
     }
 
@@ -181,7 +181,11 @@ impl Attacker {
     ///
     /// # Errors
     /// The server refuses or does not answer in time.
-    pub fn log_in_as(&self, login: &Login, destination: Destination) -> Result<Session> {
+    pub fn log_in_as(
+        &self,
+        login: &LoginParameters,
+        destination: Destination,
+    ) -> Result<RawSession> {
         self.log_in_over(self.connect()?, login, destination)
     }
 
@@ -191,14 +195,14 @@ impl Attacker {
     /// The server refuses or does not answer in time.
     pub fn log_in_over(
         &self,
-        mut connection: Connection,
-        login: &Login,
+        mut connection: TcpConnection,
+        login: &LoginParameters,
         destination: Destination,
-    ) -> Result<Session> {
+    ) -> Result<RawSession> {
         let negotiated = login.run(&mut connection, STEP_MAX)?;
         AttackCounters::add(&self.sent.logins, 1);
         let seed = self.seed ^ u64::from(login.isid) << 32;
-        Ok(Session::new(connection, negotiated, destination.place().1, seed))
+        Ok(RawSession::new(connection, negotiated, destination.place().1, seed))
     }
 
     /// Creates a session from the last Login Response.
@@ -207,14 +211,14 @@ impl Attacker {
     /// The login is not complete.
     pub fn log_in_by(
         &self,
-        login: &Login,
-        mut connection: Connection,
-        answer: &Pdu,
+        login: &LoginParameters,
+        mut connection: TcpConnection,
+        answer: &RawPdu,
         destination: Destination,
-    ) -> Result<Session> {
+    ) -> Result<RawSession> {
         let negotiated = login.take_answer(&mut connection, answer)?;
         AttackCounters::add(&self.sent.logins, 1);
-        Ok(Session::new(connection, negotiated, destination.place().1, self.seed))
+        Ok(RawSession::new(connection, negotiated, destination.place().1, self.seed))
     }
 
     /// Repeats `attempt` until it succeeds; `None`: the attack ended before that.
@@ -239,7 +243,7 @@ impl Attacker {
     }
 
     /// Counts the bytes and PDUs that a connection and its session have sent.
-    pub fn count(&self, session: &mut Session) {
+    pub fn count(&self, session: &mut RawSession) {
         AttackCounters::add(&self.sent.pdus, session.take_sent_pdus());
         AttackCounters::add(&self.sent.bytes, session.connection.take_sent_bytes());
     }

@@ -1,30 +1,30 @@
 //! Command descriptor blocks of the attacks, laid out from SPC-4 and SBC-3.
 
 /// A CDB of 16 bytes; unused bytes at the end are zero.
-pub type Cdb = [u8; 16];
+pub type CdbBytes = [u8; 16];
 
 /// Returns a CDB that begins with these bytes.
-pub fn cdb(first: &[u8]) -> Cdb {
+pub fn cdb(first: &[u8]) -> CdbBytes {
     let mut cdb = [0; 16];
     cdb[..first.len()].copy_from_slice(first);
     cdb
 }
 
 /// TEST UNIT READY.
-pub const TEST_UNIT_READY: Cdb = [0; 16];
+pub const TEST_UNIT_READY: CdbBytes = [0; 16];
 
 /// READ (16) of blocks of 512 bytes.
-pub fn read(lba: u64, blocks: u32) -> Cdb {
+pub fn read(lba: u64, blocks: u32) -> CdbBytes {
     sixteen(0x88, 0, lba, blocks)
 }
 
 /// WRITE (16) of blocks of 512 bytes.
-pub fn write(lba: u64, blocks: u32) -> Cdb {
+pub fn write(lba: u64, blocks: u32) -> CdbBytes {
     sixteen(0x8a, 0, lba, blocks)
 }
 
 /// A CDB with a block address of eight bytes and a count of four: SBC-3 §5.
-pub fn sixteen(operation: u8, flags: u8, lba: u64, count: u32) -> Cdb {
+pub fn sixteen(operation: u8, flags: u8, lba: u64, count: u32) -> CdbBytes {
     let mut cdb = cdb(&[operation, flags]);
     cdb[2..10].copy_from_slice(&lba.to_be_bytes());
     cdb[10..14].copy_from_slice(&count.to_be_bytes());
@@ -32,7 +32,7 @@ pub fn sixteen(operation: u8, flags: u8, lba: u64, count: u32) -> Cdb {
 }
 
 /// A CDB with a block address of four bytes and a count of two.
-pub fn ten(operation: u8, flags: u8, lba: u32, count: u16) -> Cdb {
+pub fn ten(operation: u8, flags: u8, lba: u32, count: u16) -> CdbBytes {
     let mut cdb = cdb(&[operation, flags]);
     cdb[2..6].copy_from_slice(&lba.to_be_bytes());
     cdb[7..9].copy_from_slice(&count.to_be_bytes());
@@ -40,7 +40,7 @@ pub fn ten(operation: u8, flags: u8, lba: u32, count: u16) -> Cdb {
 }
 
 /// PERSISTENT RESERVE OUT with a parameter list of 24 bytes; type 1 is Write Exclusive.
-pub fn reserve_out(service_action: u8, kind: u8) -> Cdb {
+pub fn reserve_out(service_action: u8, kind: u8) -> CdbBytes {
     let mut cdb = cdb(&[0x5f, service_action, kind]);
     cdb[8] = 24;
     cdb
@@ -54,7 +54,7 @@ pub fn reserve_list(key: u64, service_action_key: u64) -> Vec<u8> {
 }
 
 /// UNMAP with its parameter list: descriptors of block address and count, SBC-3 §5.28.
-pub fn unmap(ranges: impl IntoIterator<Item = (u64, u32)>) -> (Cdb, Vec<u8>) {
+pub fn unmap(ranges: impl IntoIterator<Item = (u64, u32)>) -> (CdbBytes, Vec<u8>) {
     let mut list = vec![0; 8];
     for (lba, blocks) in ranges {
         list.extend(lba.to_be_bytes());

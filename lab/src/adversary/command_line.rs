@@ -3,7 +3,7 @@
 use super::attack::Attack;
 use super::attacks::all;
 use super::measurement::Measurement;
-use super::runner::{Options, run};
+use super::runner::{AttackOptions, run};
 use super::table::Part;
 use super::verdict::breaches;
 use super::{server, table};
@@ -92,7 +92,7 @@ impl Adversary {
 fn run_attacks(arguments: &Adversary, attacks: &[Attack]) -> Result<bool> {
     let clock = std::time::UNIX_EPOCH.elapsed()?.as_secs();
     let seconds = arguments.seconds.unwrap_or(SECONDS);
-    let options = Options {
+    let options = AttackOptions {
         quiet: QUIET,
         attack: Duration::from_secs(seconds),
         aftermath: AFTERMATH,

@@ -2,7 +2,7 @@
 //! received as they are complete. Digests are computed here. RFC 7143 §11.2, §13.1.
 
 use anyhow::Result;
-use lunar_testkit::raw::Pdu;
+use lunar_testkit::raw::RawPdu;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io::{ErrorKind, Read, Write};
@@ -23,7 +23,7 @@ const READ_BYTES: usize = 64 << 10;
 
 /// One TCP connection. Dropping it resets it, so that many connections leave no sockets in
 /// TIME_WAIT.
-pub struct Connection {
+pub struct TcpConnection {
     tcp: TcpStream,
     output: Vec<u8>,
     output_sent: usize,
@@ -37,7 +37,7 @@ pub struct Connection {
     sent_bytes: u64,
 }
 
-impl Connection {
+impl TcpConnection {
     /// Connects from this address of the loopback network.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Connection {
     }
 
     /// Appends a PDU to the send queue, with digests if they were negotiated.
-    pub fn queue(&mut self, pdu: &Pdu) {
+    pub fn queue(&mut self, pdu: &RawPdu) {
         let bytes = pdu.bytes();
         if !self.header_digest && !self.data_digest {
             return self.queue_bytes(&bytes);
@@ -161,7 +161,7 @@ impl Connection {
     }
 
     /// Returns the next PDU, if all of it has arrived.
-    pub fn receive(&mut self) -> Option<Pdu> {
+    pub fn receive(&mut self) -> Option<RawPdu> {
         loop {
             if let Some(pdu) = self.take_pdu() {
                 return Some(pdu);
@@ -217,7 +217,7 @@ impl Connection {
         count > 0
     }
 
-    fn take_pdu(&mut self) -> Option<Pdu> {
+    fn take_pdu(&mut self) -> Option<RawPdu> {
         let bytes = &self.input[self.input_used..];
         let header = bytes.get(..HEADER_BYTES)?;
         let length = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
@@ -229,7 +229,7 @@ impl Connection {
         if bytes.len() < end {
             return None;
         }
-        let pdu = Pdu {
+        let pdu = RawPdu {
             header: header.to_vec(),
             segments: bytes[HEADER_BYTES..segments_end].to_vec(),
             data: bytes[data_begin..data_end].to_vec(),
@@ -275,11 +275,11 @@ mod tests {
         for digests in [false, true] {
             let digests_of = usize::from(digests);
             let mut client =
-                Connection::open(listener.local_addr()?, Ipv4Addr::new(127, 7, 7, 7), limit)?;
+                TcpConnection::open(listener.local_addr()?, Ipv4Addr::new(127, 7, 7, 7), limit)?;
             let (mut tcp, peer) = listener.accept()?;
             assert_eq!(peer.ip(), Ipv4Addr::new(127, 7, 7, 7));
             (client.header_digest, client.data_digest) = (digests, digests);
-            let sent = [Pdu::new(0x20, 0x80), Pdu::new(0x25, 0x81).with_data(vec![7; 9])];
+            let sent = [RawPdu::new(0x20, 0x80), RawPdu::new(0x25, 0x81).with_data(vec![7; 9])];
             for pdu in &sent {
                 client.queue(pdu);
             }

@@ -1,10 +1,10 @@
 //! The loop of most attacks: sessions that send without pause, and read the responses or do not.
 
 use super::attacker::{Attacker, Destination};
-use super::login::Login;
-use super::session::Session;
+use super::login::LoginParameters;
+use super::session::RawSession;
 use anyhow::Result;
-use lunar_testkit::raw::Pdu;
+use lunar_testkit::raw::RawPdu;
 use std::time::{Duration, Instant};
 
 /// Maximum number of bytes that one session queues before it waits for the socket.
@@ -43,17 +43,17 @@ pub struct Flood {
     /// Pause between batches; zero: as fast as the sockets accept data.
     pub pace: Duration,
     /// Changes the login of a session.
-    pub login: fn(&mut Login),
+    pub login: fn(&mut LoginParameters),
 }
 
 /// Handler that a session calls for each response.
-type TakeAnswer<'a> = dyn FnMut(&mut Session, &Pdu) + 'a;
+type TakeAnswer<'a> = dyn FnMut(&mut RawSession, &RawPdu) + 'a;
 
 /// One session and the time at which it may log in again.
 struct Slot {
-    session: Option<Session>,
+    session: Option<RawSession>,
     /// Another connection of the session.
-    observer: Option<Session>,
+    observer: Option<RawSession>,
     login_at: Instant,
 }
 
@@ -117,7 +117,7 @@ impl Flood {
 
     /// Changes the login of each session.
     #[must_use]
-    pub fn with_login(mut self, login: fn(&mut Login)) -> Self {
+    pub fn with_login(mut self, login: fn(&mut LoginParameters)) -> Self {
         self.login = login;
         self
     }
@@ -126,7 +126,7 @@ impl Flood {
     ///
     /// # Errors
     /// None; the result suits [`Attack::run`](super::attack::Attack::run).
-    pub fn unread(&self, attacker: &Attacker, mut next: impl FnMut(&mut Session)) -> Result<()> {
+    pub fn unread(&self, attacker: &Attacker, mut next: impl FnMut(&mut RawSession)) -> Result<()> {
         self.run(attacker, &mut next, None)
     }
 
@@ -138,8 +138,8 @@ impl Flood {
     pub fn reading(
         &self,
         attacker: &Attacker,
-        mut next: impl FnMut(&mut Session),
-        mut answer: impl FnMut(&mut Session, &Pdu),
+        mut next: impl FnMut(&mut RawSession),
+        mut answer: impl FnMut(&mut RawSession, &RawPdu),
     ) -> Result<()> {
         self.run(attacker, &mut next, Some(&mut answer))
     }
@@ -147,7 +147,7 @@ impl Flood {
     fn run(
         &self,
         attacker: &Attacker,
-        next: &mut dyn FnMut(&mut Session),
+        next: &mut dyn FnMut(&mut RawSession),
         mut answer: Option<&mut TakeAnswer<'_>>,
     ) -> Result<()> {
         let now = Instant::now();
@@ -197,14 +197,19 @@ impl Flood {
     }
 
     /// Opens another connection of a session.
-    fn observe(&self, attacker: &Attacker, number: usize, session: &Session) -> Result<Session> {
+    fn observe(
+        &self,
+        attacker: &Attacker,
+        number: usize,
+        session: &RawSession,
+    ) -> Result<RawSession> {
         let mut login = attacker.login(self.destination, number);
         (self.login)(&mut login);
         login.joins = (session.negotiated.tsih, 1);
         attacker.log_in_as(&login, self.destination)
     }
 
-    fn log_in(&self, attacker: &Attacker, number: usize) -> Result<Session> {
+    fn log_in(&self, attacker: &Attacker, number: usize) -> Result<RawSession> {
         let connection = match self.has_small_buffers {
             true => attacker.connect_small()?,
             false => attacker.connect_from(self.first_host + number % self.hosts)?,
@@ -222,8 +227,8 @@ impl Slot {
 }
 
 /// Queues requested Data-Out and the PDUs of `next`, as long as there is room.
-fn send_batch(session: &mut Session, knows_window: bool, next: &mut dyn FnMut(&mut Session)) {
-    let has_room = |session: &Session| session.connection.unsent_bytes() < QUEUED_BYTES_MAX;
+fn send_batch(session: &mut RawSession, knows_window: bool, next: &mut dyn FnMut(&mut RawSession)) {
+    let has_room = |session: &RawSession| session.connection.unsent_bytes() < QUEUED_BYTES_MAX;
     while has_room(session) && session.answer_next_r2t() {}
     for _ in 0..BATCH_PDUS {
         if !has_room(session) || (knows_window && !session.window_is_open()) {

@@ -5,14 +5,14 @@
 //! BUSY or TASK SET FULL is repeated. The delay is part of the request's latency.
 
 use super::cdb;
-use super::connection::Connection;
-use super::login::Login;
+use super::connection::TcpConnection;
+use super::login::LoginParameters;
 use super::server::{LUN_SHARED, SHARED_LBA, TARGET_SHARED};
-use super::session::{Session, flags};
+use super::session::{RawSession, flags};
 use crate::ledger::{Content, Entry, Ledger};
 use crate::scratch::Random;
 use anyhow::{Context, Result, bail, ensure};
-use lunar_testkit::raw::{Outcome, Pdu, opcode};
+use lunar_testkit::raw::{RawOutcome, RawPdu, opcode};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ const UNIT_ATTENTION: u8 = 6;
 
 /// A request that succeeded.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct SucceededRequest {
     /// Time of its success.
     pub ended: Instant,
     /// Time from when it was first sent to its success.
@@ -52,9 +52,9 @@ pub struct Request {
 
 /// Results of the client.
 #[derive(Debug)]
-pub struct Report {
+pub struct ClientReport {
     /// Requests that succeeded, in order of completion.
-    pub requests: Vec<Request>,
+    pub requests: Vec<SucceededRequest>,
     /// Times at which the requests that never succeeded were first sent.
     pub unfinished: Vec<Instant>,
     /// Sessions that the server ended.
@@ -73,10 +73,10 @@ pub struct GoodClient<'a> {
     stop: &'a AtomicBool,
     completed: &'a AtomicU64,
     random: Random,
-    session: Option<Session>,
+    session: Option<RawSession>,
     login_at: Instant,
     slots: Vec<Slot>,
-    report: Report,
+    report: ClientReport,
 }
 
 /// One request under way.
@@ -117,7 +117,7 @@ impl<'a> GoodClient<'a> {
         let outcome = session.execute(&write, &data, 0, LOGIN_MAX)?;
         ensure!(outcome.status == 0, "the first write ended with {outcome:02x?}");
         ledger.acknowledge(entry, true);
-        let report = Report {
+        let report = ClientReport {
             requests: Vec::new(),
             unfinished: Vec::new(),
             sessions_lost: 0,
@@ -138,7 +138,7 @@ impl<'a> GoodClient<'a> {
     }
 
     /// Works until the stop flag is set or data is wrong.
-    pub fn run(mut self) -> Report {
+    pub fn run(mut self) -> ClientReport {
         while !self.stop.load(Ordering::Relaxed) && self.report.data_error.is_none() {
             while self.slots.len() < DEPTH {
                 let slot = self.new_slot();
@@ -176,7 +176,7 @@ impl<'a> GoodClient<'a> {
         Ok(())
     }
 
-    fn send_due(&mut self, session: &mut Session) {
+    fn send_due(&mut self, session: &mut RawSession) {
         let now = Instant::now();
         for slot in self.slots.iter_mut().filter(|slot| slot.tag.is_none() && slot.send_at <= now) {
             if session.window_is_open() {
@@ -186,7 +186,7 @@ impl<'a> GoodClient<'a> {
     }
 
     /// Handles one PDU from the server.
-    fn take(&mut self, session: &mut Session, pdu: &Pdu) -> Result<()> {
+    fn take(&mut self, session: &mut RawSession, pdu: &RawPdu) -> Result<()> {
         let tag = pdu.u32_at(16);
         let found = self.slots.iter().position(|slot| slot.tag == Some(tag));
         match (pdu.opcode(), found) {
@@ -220,7 +220,7 @@ impl<'a> GoodClient<'a> {
         const GOOD: u8 = 0;
         const BUSY: u8 = 0x08;
         const TASK_SET_FULL: u8 = 0x28;
-        let outcome = Outcome { status, data: Vec::new(), sense };
+        let outcome = RawOutcome { status, data: Vec::new(), sense };
         if status != GOOD {
             let is_attention = status == 2 && outcome.sense_codes().0 == UNIT_ATTENTION;
             if !is_attention && ![BUSY, TASK_SET_FULL].contains(&status) {
@@ -235,7 +235,7 @@ impl<'a> GoodClient<'a> {
         let slot = self.slots.swap_remove(at);
         let ended = Instant::now();
         self.completed.fetch_add(1, Ordering::Relaxed);
-        self.report.requests.push(Request { ended, latency: ended - slot.first_sent });
+        self.report.requests.push(SucceededRequest { ended, latency: ended - slot.first_sent });
         match slot.action {
             Action::Write(entry) => self.report.ledger.acknowledge(entry, true),
             Action::Read if slot.received == slot.bytes => {}
@@ -243,7 +243,7 @@ impl<'a> GoodClient<'a> {
         }
     }
 
-    fn refused(&mut self, outcome: &Outcome) {
+    fn refused(&mut self, outcome: &RawOutcome) {
         const REFUSALS_MAX: usize = 5;
         if self.report.refusals.len() < REFUSALS_MAX {
             let (key, code) = outcome.sense_codes();
@@ -290,7 +290,7 @@ impl<'a> GoodClient<'a> {
 }
 
 impl Slot {
-    fn send(&mut self, session: &mut Session) {
+    fn send(&mut self, session: &mut RawSession) {
         let lba = self.blocks.start * BLOCK_SECTORS;
         let sectors = (self.bytes.len() / 512) as u32;
         let bytes = self.bytes.len() as u32;
@@ -326,14 +326,14 @@ impl Slot {
 }
 
 /// Opens a session of the client, from 127.0.0.1.
-fn log_in(server: SocketAddr) -> Result<Session> {
-    let login = Login {
+fn log_in(server: SocketAddr) -> Result<RawSession> {
+    let login = LoginParameters {
         initiator: NAME.to_owned(),
         isid: 0x0000_600d,
         target: Some(TARGET_SHARED.to_owned()),
-        ..Login::default()
+        ..LoginParameters::default()
     };
-    let mut connection = Connection::open(server, Ipv4Addr::LOCALHOST, LOGIN_MAX)?;
+    let mut connection = TcpConnection::open(server, Ipv4Addr::LOCALHOST, LOGIN_MAX)?;
     let negotiated = login.run(&mut connection, LOGIN_MAX)?;
-    Ok(Session::new(connection, negotiated, LUN_SHARED, 0))
+    Ok(RawSession::new(connection, negotiated, LUN_SHARED, 0))
 }

@@ -1,7 +1,7 @@
 //! Many connections that are held open and send almost nothing.
 
 use super::attacker::{AttackCounters, Attacker};
-use super::connection::Connection;
+use super::connection::TcpConnection;
 use anyhow::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
@@ -63,10 +63,10 @@ impl HeldConnections {
     pub fn hold(
         &self,
         attacker: &Attacker,
-        mut begin: impl FnMut(usize, &mut Connection) -> Result<()>,
+        mut begin: impl FnMut(usize, &mut TcpConnection) -> Result<()>,
     ) -> Result<()> {
         let size = self.connections.min(descriptors().saturating_sub(DESCRIPTORS_RESERVED));
-        let mut held: Vec<Connection> = Vec::new();
+        let mut held: Vec<TcpConnection> = Vec::new();
         let mut number = 0;
         while !attacker.is_over() {
             for _ in 0..BATCH {

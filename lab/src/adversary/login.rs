@@ -1,8 +1,8 @@
 //! Login, with CHAP if the target requires it. RFC 7143 §6, §12.1.3.
 
-use super::connection::Connection;
+use super::connection::TcpConnection;
 use anyhow::{Context, Result, ensure};
-use lunar_testkit::raw::{Pdu, opcode};
+use lunar_testkit::raw::{RawPdu, opcode};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const FULL_FEATURE: u8 = 3;
 
 /// A CHAP user with its secret.
 #[derive(Clone, Copy, Debug)]
-pub struct Credential {
+pub struct ChapCredential {
     /// CHAP_N.
     pub user: &'static str,
     /// The secret that both sides share.
@@ -26,7 +26,7 @@ pub struct Credential {
 
 /// Names, keys and credentials of a login.
 #[derive(Clone, Debug)]
-pub struct Login {
+pub struct LoginParameters {
     /// InitiatorName.
     pub initiator: String,
     /// Qualifier of a random ISID (type 80h).
@@ -36,7 +36,7 @@ pub struct Login {
     /// Session to join, with a connection number; zeros: a new session.
     pub joins: (u16, u16),
     /// Credential for CHAP with SHA-256.
-    pub credential: Option<Credential>,
+    pub credential: Option<ChapCredential>,
     /// True to propose CRC32C for headers and data.
     pub digests: bool,
     /// The longest data segment that the target may send (MaxRecvDataSegmentLength), in bytes.
@@ -47,7 +47,7 @@ pub struct Login {
     pub fast_abort: bool,
 }
 
-impl Default for Login {
+impl Default for LoginParameters {
     fn default() -> Self {
         Self {
             initiator: String::new(),
@@ -65,7 +65,7 @@ impl Default for Login {
 
 /// Result of a login.
 #[derive(Clone, Debug)]
-pub struct Negotiated {
+pub struct LoginResult {
     /// The session's handle.
     pub tsih: u16,
     /// MaxRecvDataSegmentLength of the target.
@@ -78,11 +78,11 @@ pub struct Negotiated {
     pub exp_stat_sn: u32,
 }
 
-impl Login {
+impl LoginParameters {
     /// Builds a Login Request of this stage with this text.
-    pub fn request(&self, flags: u8, exp_stat_sn: u32, text: &[u8]) -> Pdu {
+    pub fn request(&self, flags: u8, exp_stat_sn: u32, text: &[u8]) -> RawPdu {
         let isid = self.isid.to_be_bytes();
-        Pdu::new(0x40 | opcode::LOGIN, flags)
+        RawPdu::new(0x40 | opcode::LOGIN, flags)
             .put(8, &[0x80, isid[0], isid[1], isid[2], 0, isid[3]])
             .put(14, &self.joins.0.to_be_bytes())
             .put_u32(16, 1)
@@ -125,7 +125,7 @@ impl Login {
     ///
     /// # Errors
     /// The target refuses, closes the connection, or is silent for `limit`.
-    pub fn run(&self, connection: &mut Connection, limit: Duration) -> Result<Negotiated> {
+    pub fn run(&self, connection: &mut TcpConnection, limit: Duration) -> Result<LoginResult> {
         let mut exchange =
             Exchange { login: self, connection, exp_stat_sn: 0, until: Instant::now() + limit };
         let mut names = self.names();
@@ -151,7 +151,7 @@ impl Login {
     ///
     /// # Errors
     /// The login is refused.
-    pub fn request_at(&self, number: usize, answer: Option<&Pdu>) -> Result<Option<Pdu>> {
+    pub fn request_at(&self, number: usize, answer: Option<&RawPdu>) -> Result<Option<RawPdu>> {
         let exp_stat_sn = answer.map_or(0, |answer| answer.u32_at(24).wrapping_add(1));
         if let Some(answer) = answer {
             ensure!(answer.u32_at(36) >> 16 == 0, "login status {:02x?}", &answer.header[36..38]);
@@ -177,20 +177,24 @@ impl Login {
     ///
     /// # Errors
     /// The login is not complete.
-    pub fn take_answer(&self, connection: &mut Connection, answer: &Pdu) -> Result<Negotiated> {
+    pub fn take_answer(
+        &self,
+        connection: &mut TcpConnection,
+        answer: &RawPdu,
+    ) -> Result<LoginResult> {
         ensure!(answer.header[1] & TRANSIT != 0, "the login goes on");
         self.negotiated(connection, answer, &String::from_utf8_lossy(&answer.data))
     }
 
     fn negotiated(
         &self,
-        connection: &mut Connection,
-        last: &Pdu,
+        connection: &mut TcpConnection,
+        last: &RawPdu,
         text: &str,
-    ) -> Result<Negotiated> {
+    ) -> Result<LoginResult> {
         (connection.header_digest, connection.data_digest) = (self.digests, self.digests);
         let declared = value(text, "MaxRecvDataSegmentLength").unwrap_or("8192");
-        Ok(Negotiated {
+        Ok(LoginResult {
             tsih: u16::from_be_bytes([last.header[14], last.header[15]]),
             data_bytes_max: declared.parse::<usize>()?.max(512),
             exp_cmd_sn: last.u32_at(28),
@@ -202,15 +206,15 @@ impl Login {
 
 /// A login under way.
 struct Exchange<'a> {
-    login: &'a Login,
-    connection: &'a mut Connection,
+    login: &'a LoginParameters,
+    connection: &'a mut TcpConnection,
     exp_stat_sn: u32,
     until: Instant,
 }
 
 impl Exchange<'_> {
     /// Sends one request and returns its response, which must not be a refusal.
-    fn step(&mut self, flags: u8, text: &str) -> Result<Pdu> {
+    fn step(&mut self, flags: u8, text: &str) -> Result<RawPdu> {
         let request = self.login.request(flags, self.exp_stat_sn, text.as_bytes());
         self.connection.queue(&request);
         let answer = loop {
@@ -231,7 +235,7 @@ impl Exchange<'_> {
     }
 
     /// Runs the security stage: CHAP with SHA-256 (algorithm 7).
-    fn prove(&mut self, names: &str, credential: &Credential) -> Result<()> {
+    fn prove(&mut self, names: &str, credential: &ChapCredential) -> Result<()> {
         self.step(SECURITY << 2, &format!("{names}AuthMethod=CHAP\0"))?;
         let answer = self.step(SECURITY << 2, "CHAP_A=7\0")?;
         let text = chap_answer(credential, &String::from_utf8_lossy(&answer.data))?;
@@ -249,7 +253,7 @@ pub fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Returns the response to the challenge in `text`.
-fn chap_answer(credential: &Credential, text: &str) -> Result<String> {
+fn chap_answer(credential: &ChapCredential, text: &str) -> Result<String> {
     let identifier = value(text, "CHAP_I").context("no CHAP_I")?.parse()?;
     let challenge = value(text, "CHAP_C").context("no CHAP_C")?;
     let response = chap_response(identifier, credential.secret, challenge)?;

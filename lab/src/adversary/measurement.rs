@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Performance of the well-behaved client and use of the server's processors in a phase.
 #[derive(Clone, Debug, Default)]
-pub struct Load {
+pub struct MeasuredLoad {
     /// Requests of the client in each second.
     pub seconds: Vec<f64>,
     /// Processors that the server used on average.
@@ -15,7 +15,7 @@ pub struct Load {
     pub cores: f64,
 }
 
-impl Load {
+impl MeasuredLoad {
     /// Returns the requests a second: the median of the seconds.
     pub fn iops(&self) -> f64 {
         let mut sorted = self.seconds.clone();
@@ -63,11 +63,11 @@ pub struct Measurement {
     /// Failed commands of the well-behaved client.
     pub refusals: Vec<String>,
     /// Load before the attack.
-    pub quiet: Load,
+    pub quiet: MeasuredLoad,
     /// Load during the attack.
-    pub attack_load: Load,
+    pub attack_load: MeasuredLoad,
     /// Load beside a benign load instead, if that was needed to judge.
-    pub benign: Option<Load>,
+    pub benign: Option<MeasuredLoad>,
     /// Description of data that was lost or changed.
     pub data_error: Option<String>,
     /// Error of the stop by SIGTERM after the attack.
@@ -91,8 +91,8 @@ impl Measurement {
             new_session_error: String::new(),
             sessions_lost: 0,
             refusals: Vec::new(),
-            quiet: Load::default(),
-            attack_load: Load::default(),
+            quiet: MeasuredLoad::default(),
+            attack_load: MeasuredLoad::default(),
             benign: None,
             data_error: None,
             stop_error: None,
@@ -107,7 +107,7 @@ impl Measurement {
         let Some(benign) = &self.benign else { return alone };
         // Processor time that each request of the client itself costs.
         let each = self.quiet.cores / self.quiet.iops().max(1.0);
-        let foreign = |load: &Load| (load.cores - load.iops() * each).max(0.0);
+        let foreign = |load: &MeasuredLoad| (load.cores - load.iops() * each).max(0.0);
         let part = foreign(&self.attack_load) / foreign(benign).max(f64::MIN_POSITIVE);
         alone - (alone - benign.iops().min(alone)) * part.min(1.0)
     }

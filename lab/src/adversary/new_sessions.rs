@@ -2,11 +2,11 @@
 //! key, reads a block, removes the key and logs out. An attack that locks hosts out stops it.
 
 use super::cdb;
-use super::connection::Connection;
-use super::good_client::{BLOCK_BYTES, BLOCKS, LAST_CONTENT, Request};
-use super::login::Login;
+use super::connection::TcpConnection;
+use super::good_client::{BLOCK_BYTES, BLOCKS, LAST_CONTENT, SucceededRequest};
+use super::login::LoginParameters;
 use super::server::{LUN_SHARED, TARGET_SHARED};
-use super::session::Session;
+use super::session::RawSession;
 use anyhow::{Result, ensure};
 use lunar_testkit::raw::opcode;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,9 +24,9 @@ const REGISTER_AND_IGNORE: u8 = 6;
 
 /// Results of these sessions.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct NewSessionReport {
     /// Sessions that succeeded, each measured from its first attempt to its end.
-    pub sessions: Vec<Request>,
+    pub sessions: Vec<SucceededRequest>,
     /// Time of the first attempt of a session that never succeeded.
     pub unfinished: Option<Instant>,
     /// Error of the last attempt that failed.
@@ -36,15 +36,15 @@ pub struct Report {
 }
 
 /// Opens sessions until `stop` is set.
-pub fn run(server: SocketAddr, stop: &AtomicBool) -> Report {
-    let mut report = Report::default();
+pub fn run(server: SocketAddr, stop: &AtomicBool) -> NewSessionReport {
+    let mut report = NewSessionReport::default();
     while !stop.load(Ordering::Relaxed) {
         let begun = *report.unfinished.get_or_insert_with(Instant::now);
         match use_once(server) {
             Ok(is_right) => {
                 report.data_is_wrong |= !is_right;
                 let ended = Instant::now();
-                report.sessions.push(Request { ended, latency: ended - begun });
+                report.sessions.push(SucceededRequest { ended, latency: ended - begun });
                 report.unfinished = None;
                 std::thread::sleep(PAUSE);
             }
@@ -59,15 +59,15 @@ pub fn run(server: SocketAddr, stop: &AtomicBool) -> Report {
 
 /// Opens one session; returns whether the block held the expected data.
 fn use_once(server: SocketAddr) -> Result<bool> {
-    let login = Login {
+    let login = LoginParameters {
         initiator: "iqn.2026-11.org.lunarsan.test:new-sessions".to_owned(),
         isid: 0x0000_c043,
         target: Some(TARGET_SHARED.to_owned()),
-        ..Login::default()
+        ..LoginParameters::default()
     };
-    let mut connection = Connection::open(server, Ipv4Addr::LOCALHOST, STEP_MAX)?;
+    let mut connection = TcpConnection::open(server, Ipv4Addr::LOCALHOST, STEP_MAX)?;
     let negotiated = login.run(&mut connection, STEP_MAX)?;
-    let mut session = Session::new(connection, negotiated, LUN_SHARED, 0);
+    let mut session = RawSession::new(connection, negotiated, LUN_SHARED, 0);
     register(&mut session, 1)?;
     let last = BLOCKS - 1;
     let sectors = (BLOCK_BYTES / 512) as u32;
@@ -83,7 +83,7 @@ fn use_once(server: SocketAddr) -> Result<bool> {
 }
 
 /// Registers this key; zero removes the registration.
-fn register(session: &mut Session, key: u64) -> Result<()> {
+fn register(session: &mut RawSession, key: u64) -> Result<()> {
     let command = cdb::reserve_out(REGISTER_AND_IGNORE, 0);
     let outcome = session.execute(&command, &cdb::reserve_list(0, key), 0, STEP_MAX)?;
     let codes = outcome.sense_codes();

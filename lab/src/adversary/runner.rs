@@ -5,15 +5,15 @@ use super::attack::Attack;
 use super::attacker::{Attacker, Destination};
 use super::cdb;
 use super::flood::Flood;
-use super::good_client::{self, GoodClient, Request};
-use super::measurement::{Load, Measurement, ProcessEnd};
+use super::good_client::{self, GoodClient, SucceededRequest};
+use super::measurement::{MeasuredLoad, Measurement, ProcessEnd};
 use super::memory_sampler::MemorySampler;
 use super::new_sessions;
 use super::server::{AttackedServer, DISK_BLOCKS};
 use super::session::flags;
 use super::verdict::{IOPS_SHARE_MIN, PAUSE_MAX, STARVED_SECONDS_MAX, longest_run};
 use anyhow::{Context, Result};
-use lunar_load::Owner;
+use lunar_load::ListeningProcess;
 use lunar_testkit::raw::opcode;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -37,7 +37,7 @@ const NICE: i32 = 5;
 
 /// Options of attack runs.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct AttackOptions {
     /// Time that the well-behaved client works alone before the attack.
     pub quiet: Duration,
     /// Duration of each attack.
@@ -74,7 +74,7 @@ struct Judged {
 ///
 /// # Errors
 /// The server cannot be started, or the well-behaved client cannot log in before the attack.
-pub fn run(attack: &Attack, options: &Options) -> Result<Measurement> {
+pub fn run(attack: &Attack, options: &AttackOptions) -> Result<Measurement> {
     for _ in 1..TRIES {
         let measured = run_once(attack, options)?;
         if measured.pause <= PAUSE_MAX {
@@ -84,7 +84,7 @@ pub fn run(attack: &Attack, options: &Options) -> Result<Measurement> {
     run_once(attack, options)
 }
 
-fn run_once(attack: &Attack, options: &Options) -> Result<Measurement> {
+fn run_once(attack: &Attack, options: &AttackOptions) -> Result<Measurement> {
     let mut attacked = AttackedServer::start(attack, &options.parent)?;
     let (address, pid, group) = (attacked.address()?, attacked.server().id(), attacked.group());
     let (stop, completed) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -122,8 +122,8 @@ fn run_once(attack: &Attack, options: &Options) -> Result<Measurement> {
 
 /// Describes wrong data in reads of the client or in the file at the end.
 fn data_error(
-    good: &good_client::Report,
-    fresh: &new_sessions::Report,
+    good: &good_client::ClientReport,
+    fresh: &new_sessions::NewSessionReport,
     attacked: &AttackedServer,
 ) -> Result<Option<String>> {
     if good.data_error.is_some() {
@@ -142,7 +142,7 @@ impl Judged {
     /// an end count until the clients stopped.
     fn worst(
         &self,
-        requests: &[Request],
+        requests: &[SucceededRequest],
         unfinished: impl IntoIterator<Item = Instant>,
     ) -> Duration {
         let ended = requests.iter().map(|request| (request.ended - request.latency, request.ended));
@@ -161,7 +161,7 @@ impl Timeline<'_> {
         &mut self,
         attack: &Attack,
         server: SocketAddr,
-        options: &Options,
+        options: &AttackOptions,
     ) -> (Measurement, Instant, Instant) {
         let mut measured = Measurement::new(attack);
         self.pass(SETTLE);
@@ -220,8 +220,8 @@ impl Timeline<'_> {
     }
 
     /// Waits for this time and measures the client and the server's processors meanwhile.
-    fn load(&mut self, time: Duration) -> Load {
-        let owner = Owner { pid: self.pid };
+    fn load(&mut self, time: Duration) -> MeasuredLoad {
+        let owner = ListeningProcess { pid: self.pid };
         let used = || (owner.processor_time().unwrap_or_default(), lunar_load::processor_time());
         let (begun, before) = (Instant::now(), used());
         let mut seconds = Vec::new();
@@ -235,11 +235,11 @@ impl Timeline<'_> {
         let server = used().0.saturating_sub(before.0).as_secs_f64();
         let ours = used().1.saturating_sub(before.1).as_secs_f64();
         let time = begun.elapsed().as_secs_f64();
-        Load { seconds, server_cores: server / time, cores: (server + ours) / time }
+        MeasuredLoad { seconds, server_cores: server / time, cores: (server + ours) / time }
     }
 
     /// Runs as many connections as the attack has, each with as many reads under way as the client.
-    fn benign(&mut self, attack: &Attack, server: SocketAddr, seed: u64) -> Load {
+    fn benign(&mut self, attack: &Attack, server: SocketAddr, seed: u64) -> MeasuredLoad {
         let stop = Arc::new(AtomicBool::new(false));
         let attacker = Attacker::new(server, seed, Arc::clone(&stop));
         let connections = attack.connections.clamp(1, BENIGN_CONNECTIONS_MAX);

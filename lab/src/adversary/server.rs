@@ -2,11 +2,11 @@
 //! of the well-behaved client and of the attacker.
 
 use super::attack::{Attack, SlowExt4};
-use super::login::Credential;
+use super::login::ChapCredential;
 use super::memory_group::MemoryGroup;
 use crate::lunar::Lunar;
-use crate::powercut::{Ext4, LoopDevice, Operation, PowerCutDisk, make_ext4};
-use crate::process::Server;
+use crate::powercut::{CallKind, Ext4, LoopDevice, PowerCutDisk, make_ext4};
+use crate::process::ServerProcess;
 use crate::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -35,7 +35,8 @@ pub const TARGET_FILES: &str = "iqn.2026-11.org.lunarsan.test:files";
 pub const MANY_LUNS: u16 = 256;
 const MANY_BYTES: u64 = 64 << 10;
 /// CHAP credential of the target that demands CHAP.
-pub const CREDENTIAL: Credential = Credential { user: "adversary", secret: "adversary-secret-1" };
+pub const CREDENTIAL: ChapCredential =
+    ChapCredential { user: "adversary", secret: "adversary-secret-1" };
 
 /// The well-behaved client's LUN.
 pub const LUN_SHARED: u8 = 0;
@@ -125,8 +126,8 @@ impl AttackedServer {
         let lunar = Lunar::start_after(&before, &["target", "--config", &path])?;
         if let Some(disk) = &slow_disk {
             let time = if attack.slow_ext4.is_some() { SLOW_EXT4_CALL } else { SLOW_CALL };
-            disk.slow(Operation::Write, time);
-            disk.slow(Operation::Read, time);
+            disk.slow(CallKind::Write, time);
+            disk.slow(CallKind::Read, time);
         }
         let (memory_lun, _slow_ext4) = (attack.memory_lun, slow_ext4);
         Ok(Self { lunar, group, scratch, _slow_ext4, slow_disk, memory_lun })
@@ -146,7 +147,7 @@ impl AttackedServer {
     }
 
     /// Returns the process.
-    pub fn server(&mut self) -> &mut Server {
+    pub fn server(&mut self) -> &mut ServerProcess {
         self.lunar.server()
     }
 

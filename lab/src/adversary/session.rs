@@ -1,11 +1,11 @@
 //! A session in full feature phase: numbering, tags, and the PDUs of an initiator. RFC 7143 §11.
 
-use super::cdb::Cdb;
-use super::connection::Connection;
-use super::login::Negotiated;
+use super::cdb::CdbBytes;
+use super::connection::TcpConnection;
+use super::login::LoginResult;
 use crate::scratch::Random;
 use anyhow::{Context, Result, bail};
-use lunar_testkit::raw::{Outcome, Pdu, opcode};
+use lunar_testkit::raw::{RawOutcome, RawPdu, opcode};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -34,11 +34,11 @@ pub mod flags {
 const ATTENTIONS_MAX: usize = 16;
 
 /// One connection of a session that has logged in.
-pub struct Session {
+pub struct RawSession {
     /// The connection.
-    pub connection: Connection,
+    pub connection: TcpConnection,
     /// Result of the login.
-    pub negotiated: Negotiated,
+    pub negotiated: LoginResult,
     /// The LUN that commands go to.
     pub lun: u8,
     /// CmdSN of the next numbered request.
@@ -49,13 +49,13 @@ pub struct Session {
     max_cmd_sn: u32,
     next_tag: u32,
     sent_pdus: u64,
-    r2ts: VecDeque<Pdu>,
+    r2ts: VecDeque<RawPdu>,
     pings_unanswered: u32,
 }
 
-impl Session {
+impl RawSession {
     /// Creates a session over a connection whose login had this result.
-    pub fn new(connection: Connection, negotiated: Negotiated, lun: u8, seed: u64) -> Self {
+    pub fn new(connection: TcpConnection, negotiated: LoginResult, lun: u8, seed: u64) -> Self {
         Self {
             connection,
             lun,
@@ -99,15 +99,15 @@ impl Session {
     }
 
     /// Builds a request with LUN, a new tag and the next CmdSN.
-    pub fn request(&mut self, opcode: u8, flags: u8) -> Pdu {
+    pub fn request(&mut self, opcode: u8, flags: u8) -> RawPdu {
         let pdu = self.immediate_request(opcode, flags).put(0, &[opcode]);
         self.cmd_sn = self.cmd_sn.wrapping_add(1);
         pdu
     }
 
     /// Builds a request for immediate delivery with LUN and a new tag; uses no CmdSN.
-    pub fn immediate_request(&mut self, opcode: u8, flags: u8) -> Pdu {
-        Pdu::new(opcode | IMMEDIATE, flags)
+    pub fn immediate_request(&mut self, opcode: u8, flags: u8) -> RawPdu {
+        RawPdu::new(opcode | IMMEDIATE, flags)
             .put(8, &[0, self.lun])
             .put_u32(16, self.new_tag())
             .put_u32(24, self.cmd_sn)
@@ -115,19 +115,19 @@ impl Session {
     }
 
     /// Builds a SCSI Command. RFC 7143 §11.3.
-    pub fn command(&mut self, flags: u8, cdb: &Cdb, expected_bytes: u32) -> Pdu {
+    pub fn command(&mut self, flags: u8, cdb: &CdbBytes, expected_bytes: u32) -> RawPdu {
         let request = self.request(opcode::SCSI_COMMAND, flags | flags::FINAL);
         request.put_u32(20, expected_bytes).put(32, cdb)
     }
 
     /// Builds a SCSI Command for immediate delivery.
-    pub fn immediate_command(&mut self, flags: u8, cdb: &Cdb, expected_bytes: u32) -> Pdu {
+    pub fn immediate_command(&mut self, flags: u8, cdb: &CdbBytes, expected_bytes: u32) -> RawPdu {
         let request = self.immediate_request(opcode::SCSI_COMMAND, flags | flags::FINAL);
         request.put_u32(20, expected_bytes).put(32, cdb)
     }
 
     /// Builds a NOP-Out that requires a response. RFC 7143 §11.18.
-    pub fn ping(&mut self, immediate: bool) -> Pdu {
+    pub fn ping(&mut self, immediate: bool) -> RawPdu {
         let request = match immediate {
             true => self.immediate_request(opcode::NOP_OUT, 0x80),
             false => self.request(opcode::NOP_OUT, 0x80),
@@ -136,14 +136,19 @@ impl Session {
     }
 
     /// Builds a task management request for immediate delivery. RFC 7143 §11.5.
-    pub fn task_management(&mut self, function: u8, referenced_tag: u32, ref_cmd_sn: u32) -> Pdu {
+    pub fn task_management(
+        &mut self,
+        function: u8,
+        referenced_tag: u32,
+        ref_cmd_sn: u32,
+    ) -> RawPdu {
         let request = self.immediate_request(opcode::TASK_MANAGEMENT, 0x80 | function);
         request.put_u32(20, referenced_tag).put_u32(32, ref_cmd_sn)
     }
 
     /// Builds Data-Out for an R2T (or unsolicited, with the reserved transfer tag). RFC 7143 §11.7.
-    pub fn data_out(&self, tag: u32, transfer_tag: u32, offset: u32, is_final: bool) -> Pdu {
-        Pdu::new(opcode::DATA_OUT, if is_final { 0x80 } else { 0 })
+    pub fn data_out(&self, tag: u32, transfer_tag: u32, offset: u32, is_final: bool) -> RawPdu {
+        RawPdu::new(opcode::DATA_OUT, if is_final { 0x80 } else { 0 })
             .put(8, &[0, self.lun])
             .put_u32(16, tag)
             .put_u32(20, transfer_tag)
@@ -152,7 +157,7 @@ impl Session {
     }
 
     /// Queues a PDU.
-    pub fn queue(&mut self, pdu: &Pdu) {
+    pub fn queue(&mut self, pdu: &RawPdu) {
         self.sent_pdus += 1;
         self.connection.queue(pdu);
     }
@@ -163,7 +168,7 @@ impl Session {
     }
 
     /// Stores an R2T until [`answer_next_r2t`](Self::answer_next_r2t).
-    pub fn keep_r2t(&mut self, pdu: &Pdu) {
+    pub fn keep_r2t(&mut self, pdu: &RawPdu) {
         if pdu.opcode() == opcode::R2T {
             self.r2ts.push_back(pdu.clone());
         }
@@ -179,7 +184,7 @@ impl Session {
 
     /// Queues the Data-Out that an R2T requests, in PDUs of the longest length that the target
     /// accepts.
-    pub fn answer_r2t_with(&mut self, r2t: &Pdu, data: &[u8]) {
+    pub fn answer_r2t_with(&mut self, r2t: &RawPdu, data: &[u8]) {
         let (tag, transfer_tag, begin) = (r2t.u32_at(16), r2t.u32_at(20), r2t.u32_at(40));
         let pieces = data.chunks(self.negotiated.data_bytes_max);
         let count = pieces.len();
@@ -192,7 +197,7 @@ impl Session {
 
     /// Returns the next PDU that has arrived; updates status numbers and the command window, and
     /// answers pings of the target.
-    pub fn receive(&mut self) -> Option<Pdu> {
+    pub fn receive(&mut self) -> Option<RawPdu> {
         let pdu = self.connection.receive()?;
         let carries_status = match pdu.opcode() {
             opcode::DATA_IN => pdu.header[1] & 1 != 0,
@@ -221,11 +226,11 @@ impl Session {
     /// The connection ends, or there is no answer within `limit`.
     pub fn execute(
         &mut self,
-        cdb: &Cdb,
+        cdb: &CdbBytes,
         out: &[u8],
         in_bytes: u32,
         limit: Duration,
-    ) -> Result<Outcome> {
+    ) -> Result<RawOutcome> {
         let until = Instant::now() + limit;
         for _ in 0..ATTENTIONS_MAX {
             let (flags, expected) = match (out.len(), in_bytes) {
@@ -245,7 +250,7 @@ impl Session {
     }
 
     /// Collects the responses to one command.
-    fn outcome(&mut self, tag: u32, until: Instant) -> Result<Outcome> {
+    fn outcome(&mut self, tag: u32, until: Instant) -> Result<RawOutcome> {
         let mut data = Vec::new();
         loop {
             let pdu = self.wait(until).with_context(|| format!("no answer to tag {tag:#x}"))?;
@@ -256,12 +261,12 @@ impl Session {
                 opcode::DATA_IN => {
                     data.extend_from_slice(&pdu.data);
                     if pdu.header[1] & 1 != 0 {
-                        return Ok(Outcome { status: pdu.header[3], data, sense: Vec::new() });
+                        return Ok(RawOutcome { status: pdu.header[3], data, sense: Vec::new() });
                     }
                 }
                 opcode::SCSI_RESPONSE => {
                     let sense = pdu.data.get(2..).unwrap_or_default().to_vec();
-                    return Ok(Outcome { status: pdu.header[3], data, sense });
+                    return Ok(RawOutcome { status: pdu.header[3], data, sense });
                 }
                 opcode::REJECT => bail!("rejected for reason {:#04x}", pdu.header[2]),
                 _ => {}
@@ -271,7 +276,7 @@ impl Session {
 
     /// Waits for the next PDU; sends queued PDUs meanwhile. `None`: the connection has ended or the
     /// time is over.
-    pub fn wait(&mut self, until: Instant) -> Option<Pdu> {
+    pub fn wait(&mut self, until: Instant) -> Option<RawPdu> {
         loop {
             self.connection.send();
             if let Some(pdu) = self.receive() {

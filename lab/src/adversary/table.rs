@@ -1,7 +1,7 @@
 //! Results as rows of docs/adversary.md and as JSON.
 
 use super::attack::Attack;
-use super::measurement::{Load, Measurement};
+use super::measurement::{MeasuredLoad, Measurement};
 use super::verdict::breaches;
 use crate::document::section;
 use anyhow::{Context, Result, ensure};
@@ -115,7 +115,7 @@ pub fn document(all: &[Measurement], seed: u64) -> Value {
 }
 
 fn value(measured: &Measurement) -> Value {
-    let load = |load: &Load| {
+    let load = |load: &MeasuredLoad| {
         json!({
             "iops": load.iops(),
             "iops_by_second": load.seconds,
@@ -192,8 +192,8 @@ mod tests {
         measured.peak_bytes = 40 << 20;
         measured.worst = Duration::from_millis(12);
         measured.worst_new_session = Duration::from_millis(30);
-        measured.quiet = Load { seconds: vec![1000.0], ..Load::default() };
-        measured.attack_load = Load { seconds: vec![900.0; 3], ..Load::default() };
+        measured.quiet = MeasuredLoad { seconds: vec![1000.0], ..MeasuredLoad::default() };
+        measured.attack_load = MeasuredLoad { seconds: vec![900.0; 3], ..MeasuredLoad::default() };
         let now = "| `a` | Sends. | 3 | 40 | 30 | 90 % | holds | 1ab |\n";
         assert_eq!(row(&measured, Some("1ab")), now);
         let how = "exit | 1".to_owned();

@@ -106,14 +106,14 @@ pub fn longest_run(figures: &[f64], floor: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::super::attack::Attack;
-    use super::super::measurement::{Load, ProcessEnd};
+    use super::super::measurement::{MeasuredLoad, ProcessEnd};
     use super::*;
 
     /// Returns a measurement with a quiet client of 1,000 requests a second, and 20 seconds of
     /// attack at this rate.
     fn measured(iops: f64) -> Measurement {
         let attack = Attack::new("test", 1, |_| Ok(()));
-        let load = |count, iops, cores| Load {
+        let load = |count, iops, cores| MeasuredLoad {
             seconds: vec![iops; count],
             server_cores: cores / 2.0,
             cores,
@@ -189,7 +189,7 @@ mod tests {
         brief.attack_load.seconds[10] = 600.0;
         assert_eq!(breaches(&brief), []);
         // The benign load takes 0.8 processors and leaves 200; the attack takes as much.
-        let benign = Load { seconds: vec![200.0; 5], server_cores: 0.5, cores: 0.9 };
+        let benign = MeasuredLoad { seconds: vec![200.0; 5], server_cores: 0.5, cores: 0.9 };
         let mut compared = Measurement { benign: Some(benign), ..starved };
         compared.attack_load.cores = 1.0;
         assert!((compared.expected_iops() - 200.0).abs() < 1.0);

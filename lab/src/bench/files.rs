@@ -13,7 +13,7 @@ const PAGE_BYTES: u64 = 4096;
 const PREFIX: &str = "lunar-bench-";
 
 /// A file of its own, removed when dropped or when this program receives a termination signal.
-pub struct Scratch(PathBuf);
+pub struct ScratchFile(PathBuf);
 
 /// All existing scratch files.
 static SCRATCH: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -76,7 +76,7 @@ fn remove_left(directory: &Path) {
     }
 }
 
-impl Scratch {
+impl ScratchFile {
     /// Creates a file that is allocated and written, so that a sync has no allocation to make
     /// durable. Pages are written one by one, as clients that request blocks leave them in the page
     /// cache: from one large write ext4 makes folios of up to a mebibyte, and then walks all
@@ -105,7 +105,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         remove(&self.0);
         scratch().retain(|path| *path != self.0);
@@ -197,7 +197,7 @@ mod tests {
         let beside = folder.join(format!("{PREFIX}{}-disk.lunar", u32::MAX));
         std::fs::create_dir(&beside).unwrap();
         std::fs::write(&others, "in use").unwrap();
-        let scratch = Scratch::new(&folder, "own", 2 * PAGE_BYTES).unwrap();
+        let scratch = ScratchFile::new(&folder, "own", 2 * PAGE_BYTES).unwrap();
         assert!(scratch.path().exists() && others.exists());
         assert!(!left.exists() && !beside.exists());
         let path = scratch.path().to_owned();

@@ -14,7 +14,7 @@ use std::fmt::Write;
 
 /// Origin of the code of a call, shown as a colour.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Kind {
+pub enum CodeKind {
     Network,
     Files,
     Kernel,
@@ -25,14 +25,14 @@ pub enum Kind {
 }
 
 /// Kinds, their colours and their names in the legend.
-const LEGEND: [(Kind, &str, &str); 7] = [
-    (Kind::Network, "#8fb8de", "kernel: network"),
-    (Kind::Files, "#a3d39c", "kernel: files"),
-    (Kind::Kernel, "#c9bfe3", "kernel: waiting, waking, the rest"),
-    (Kind::Own, "#f4a261", "the program's own code"),
-    (Kind::Runtime, "#f6d58e", "runtime and other crates"),
-    (Kind::Library, "#e3a6b8", "C library"),
-    (Kind::Unknown, "#d0d0d0", "not known"),
+const LEGEND: [(CodeKind, &str, &str); 7] = [
+    (CodeKind::Network, "#8fb8de", "kernel: network"),
+    (CodeKind::Files, "#a3d39c", "kernel: files"),
+    (CodeKind::Kernel, "#c9bfe3", "kernel: waiting, waking, the rest"),
+    (CodeKind::Own, "#f4a261", "the program's own code"),
+    (CodeKind::Runtime, "#f6d58e", "runtime and other crates"),
+    (CodeKind::Library, "#e3a6b8", "C library"),
+    (CodeKind::Unknown, "#d0d0d0", "not known"),
 ];
 
 const WIDTH: f64 = 1200.0;
@@ -55,14 +55,14 @@ const BOXES_MAX: usize = 500;
 #[derive(Default)]
 struct Node {
     samples: u64,
-    callees: BTreeMap<(String, Kind), Node>,
+    callees: BTreeMap<(String, CodeKind), Node>,
 }
 
 /// A call that is drawn.
 #[derive(Debug, PartialEq)]
 struct Drawn<'a> {
     name: &'a str,
-    kind: Kind,
+    kind: CodeKind,
     /// Number of callers above it.
     depth: usize,
     /// Number of samples to the left of it.
@@ -74,7 +74,7 @@ struct Drawn<'a> {
 fn fold(stacks: &[Stack]) -> Node {
     let mut all = Node::default();
     for stack in stacks {
-        let thread = (stack.thread.clone(), Kind::Unknown);
+        let thread = (stack.thread.clone(), CodeKind::Unknown);
         let parts = rules::parts(stack);
         let calls = stack.frames.iter().zip(parts);
         let calls = calls.map(|(frame, (_, kind))| (frame.name.clone(), kind));
@@ -92,7 +92,7 @@ fn fold(stacks: &[Stack]) -> Node {
 fn layout(all: &Node) -> Vec<Drawn<'_>> {
     let mut drawn = vec![Drawn {
         name: "all samples",
-        kind: Kind::Unknown,
+        kind: CodeKind::Unknown,
         depth: 0,
         at: 0,
         samples: all.samples,
@@ -182,7 +182,7 @@ fn a_box(one: &Drawn<'_>, all: u64, height: f64) -> String {
     text + "</g>\n"
 }
 
-fn colour(kind: Kind) -> &'static str {
+fn colour(kind: CodeKind) -> &'static str {
     LEGEND.iter().find(|(one, ..)| *one == kind).map_or("#fff", |(_, colour, _)| colour)
 }
 

@@ -1,7 +1,7 @@
 //! Ratio of durable writes through iSCSI to those of a local loop that syncs in groups.
 
-use crate::bench::files::{self, Scratch};
-use crate::bench::server::Server;
+use crate::bench::files::{self, ScratchFile};
+use crate::bench::server::BenchServer;
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange};
@@ -24,7 +24,7 @@ const BLOCK_BYTES: u64 = 512;
 /// `lunar serve --cache write-through`, and by a local loop of as many `pwrite` calls and one
 /// `fdatasync` for all of them. Rounds of both alternate.
 #[derive(Debug, clap::Args)]
-pub struct GroupCommit {
+pub struct GroupCommitBench {
     /// Writes in flight, and writes of the local loop between two syncs
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=256))]
     depth: u64,
@@ -57,17 +57,17 @@ impl Places {
     }
 }
 
-impl GroupCommit {
+impl GroupCommitBench {
     /// Runs the comparison.
     ///
     /// # Errors
     /// Something cannot be started, a write fails, or the ratio is below `at_least`.
     pub fn run(&self) -> Result<()> {
-        let local = Scratch::new(&self.directory, "local", FILE_BYTES)?;
-        let served = Scratch::new(&self.directory, "served", FILE_BYTES)?;
+        let local = ScratchFile::new(&self.directory, "local", FILE_BYTES)?;
+        let served = ScratchFile::new(&self.directory, "served", FILE_BYTES)?;
         let path = served.path().display().to_string();
         let cache = ["--name", TARGET, "--cache", "write-through", "--io", &self.io];
-        let server = Server::start(&[&[path.as_str()], &cache[..]].concat())?;
+        let server = BenchServer::start(&[&[path.as_str()], &cache[..]].concat())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let disk = runtime.block_on(connect(&server))?;
         let (mut by_loop, mut by_iscsi) = (Vec::new(), Vec::new());
@@ -140,7 +140,7 @@ impl GroupCommit {
     }
 }
 
-async fn connect(server: &Server) -> Result<Arc<RemoteDisk>> {
+async fn connect(server: &BenchServer) -> Result<Arc<RemoteDisk>> {
     let url: Url = format!("iscsi://{}/{TARGET}/0", server.address()).parse()?;
     let options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
     let disk = RemoteDisk::connect(&url, &options).await?;

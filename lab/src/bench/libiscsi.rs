@@ -3,10 +3,10 @@
 pub mod clients;
 mod report;
 
-use self::clients::{Clients, Request, Sample};
+use self::clients::{LoadPrograms, LoadRequest, Sample};
 use self::report::Row;
-use crate::bench::files::{self, Scratch};
-use crate::bench::server::Server;
+use crate::bench::files::{self, ScratchFile};
+use crate::bench::server::BenchServer;
 use crate::bench::tgt::Tgt;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -72,8 +72,8 @@ pub struct Libiscsi {
 
 /// Server of the disk; its file is removed with it.
 enum Serving {
-    Lunar { _server: Server, url: String, _file: Option<Scratch> },
-    Tgt { tgt: Tgt, _file: Scratch },
+    Lunar { _server: BenchServer, url: String, _file: Option<ScratchFile> },
+    Tgt { tgt: Tgt, _file: ScratchFile },
 }
 
 impl Serving {
@@ -92,7 +92,7 @@ impl Libiscsi {
     /// Something cannot be built or started, a client fails, or `--strict` and a goal is missed.
     pub fn run(&self) -> Result<()> {
         let client_core = self.pin.then_some(CLIENT_CORE);
-        let clients = Clients::new(client_core, self.threads)?;
+        let clients = LoadPrograms::new(client_core, self.threads)?;
         if !self.json {
             println!("{}", self.surroundings()?);
             println!("{}", report::head());
@@ -127,7 +127,7 @@ impl Libiscsi {
             true => Path::new("/dev/shm"),
             false => &self.directory,
         };
-        let scratch = || Scratch::new(directory, "libiscsi", DISK_BYTES);
+        let scratch = || ScratchFile::new(directory, "libiscsi", DISK_BYTES);
         if self.target == "tgt" {
             let file = scratch()?;
             return Ok(Serving::Tgt { tgt: Tgt::start(core, file.path())?, _file: file });
@@ -136,7 +136,7 @@ impl Libiscsi {
         let device = file.as_ref().map(|file| file.path().display().to_string());
         let cache = if file.is_some() { "write-back" } else { "write-through" };
         let device = device.unwrap_or_else(|| format!("mem:{DISK_BYTES}"));
-        let server = Server::start_on(core, &[&device, "--name", TARGET, "--cache", cache])?;
+        let server = BenchServer::start_on(core, &[&device, "--name", TARGET, "--cache", cache])?;
         let url = format!("iscsi://{}/{TARGET}/0", server.address());
         Ok(Serving::Lunar { _server: server, url, _file: file })
     }
@@ -145,7 +145,7 @@ impl Libiscsi {
     /// each.
     fn measure(
         &self,
-        clients: &Clients,
+        clients: &LoadPrograms,
         serving: &Serving,
         pattern: &str,
         io_bytes: u64,
@@ -155,7 +155,7 @@ impl Libiscsi {
         let (seconds, warm_up) = (self.seconds, self.warm_up);
         let mut samples = Vec::new();
         for seed in 1..=self.rounds {
-            let request = Request {
+            let request = LoadRequest {
                 url: &url,
                 pattern,
                 io_bytes,

@@ -15,17 +15,17 @@ mod tgt;
 #[derive(Debug, clap::Subcommand)]
 pub enum Bench {
     /// Durable writes over iSCSI, against a local loop that syncs as many at once
-    GroupCommit(group_commit::GroupCommit),
+    GroupCommit(group_commit::GroupCommitBench),
     /// Our initiator against libiscsi, on the same target
     Libiscsi(libiscsi::Libiscsi),
     /// The target against tgt and against ceilings: cells, goals, one report
-    Target(target::Target),
+    Target(target::TargetBench),
     /// Profile of a target: one lane of a cell, as a flame graph
-    Profile(target::profile::Command),
+    Profile(target::profile::ProfileCommand),
     /// Compare two builds of Lunar with each other
-    BenchCompare(target::compare::Compare),
+    BenchCompare(target::compare::BenchCompare),
     /// Many sessions, many LUNs, logins a second, and the time until a server listens
-    Scale(scale::Scale),
+    Scale(scale::ScaleBench),
     /// A minimal target that initiators can log in to and read from: a ceiling for targets
     NullTarget(null_target::NullTarget),
 }

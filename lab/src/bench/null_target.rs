@@ -15,7 +15,7 @@ mod commands;
 mod connection;
 mod login;
 
-use self::connection::Connection;
+use self::connection::NullConnection;
 use crate::bench::server;
 use anyhow::{Context, Result};
 use lunar_control::units::parse_size;
@@ -67,7 +67,7 @@ impl NullTarget {
 /// The system gives no more sockets.
 fn serve(listener: &TcpListener, disk_bytes: u64) -> Result<()> {
     listener.set_nonblocking(true)?;
-    let mut connections: Vec<Connection> = Vec::new();
+    let mut connections: Vec<NullConnection> = Vec::new();
     let mut ready: Vec<bool> = Vec::new();
     loop {
         ready.clear();
@@ -94,7 +94,7 @@ fn serve(listener: &TcpListener, disk_bytes: u64) -> Result<()> {
         });
         if ready.get(sockets) == Some(&true) {
             match listener.accept() {
-                Ok((socket, _)) => connections.push(Connection::new(socket, disk_bytes)?),
+                Ok((socket, _)) => connections.push(NullConnection::new(socket, disk_bytes)?),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error).context("taking a connection"),
             }

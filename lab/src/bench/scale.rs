@@ -1,8 +1,8 @@
 //! Capacity and start of a server: sessions, LUNs, logins, time until it listens.
 
 use crate::bench::files::{self, TemporaryFolder};
-use crate::bench::server::{self, Server};
-use crate::bench::target::results::{Outcome, Verdict};
+use crate::bench::server::{self, BenchServer};
+use crate::bench::target::results::{GoalOutcome, GoalVerdict};
 use anyhow::{Context, Result, ensure};
 use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url};
 use lunar_load::Spread;
@@ -29,7 +29,7 @@ const START_MILLISECONDS_MAX: f64 = 100.0;
 /// and the time from the start of the program until it listens.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo run --release -p lunar-lab -- scale --sessions 2000")]
-pub struct Scale {
+pub struct ScaleBench {
     /// Idle sessions, each of one connection; without authentication their number from one address
     /// is limited
     #[arg(long, default_value_t = 10_000)]
@@ -60,13 +60,13 @@ enum Wish {
 
 use Wish::{AtLeast, AtMost};
 
-fn goal(what: &str, from: String, got: Spread, unit: &str, wish: Wish) -> Verdict {
+fn goal(what: &str, from: String, got: Spread, unit: &str, wish: Wish) -> GoalVerdict {
     let (wanted, is_at_least) = match wish {
         AtLeast(wanted) => (wanted, true),
         AtMost(wanted) => (wanted, false),
     };
     let is_met = if is_at_least { got.median >= wanted } else { got.median <= wanted };
-    Verdict {
+    GoalVerdict {
         part: "scale".to_owned(),
         what: what.to_owned(),
         from,
@@ -76,7 +76,7 @@ fn goal(what: &str, from: String, got: Spread, unit: &str, wish: Wish) -> Verdic
         least: Some(got.least),
         most: Some(got.most),
         unit: unit.to_owned(),
-        outcome: if is_met { Outcome::Pass } else { Outcome::Miss },
+        outcome: if is_met { GoalOutcome::Pass } else { GoalOutcome::Miss },
         note: None,
     }
 }
@@ -85,7 +85,7 @@ fn once(figure: f64) -> Spread {
     Spread::of([figure])
 }
 
-impl Scale {
+impl ScaleBench {
     /// Runs the measurements.
     ///
     /// # Errors
@@ -104,19 +104,19 @@ impl Scale {
         if let Some(path) = &self.json {
             files::write_whole(path, &format!("{:#}\n", json!({ "goals": goals })))?;
         }
-        let is_met = |goal: &Verdict| goal.outcome == Outcome::Pass;
+        let is_met = |goal: &GoalVerdict| goal.outcome == GoalOutcome::Pass;
         ensure!(!self.strict || goals.iter().all(is_met), "a goal is missed");
         Ok(())
     }
 
     /// Measures the time from the start of the process until it listens.
-    fn starts(&self, _: &Runtime, program: &Path) -> Result<Vec<Verdict>> {
+    fn starts(&self, _: &Runtime, program: &Path) -> Result<Vec<GoalVerdict>> {
         let mut goals = Vec::new();
         for luns in [1, self.luns] {
             let config = Config::with(luns)?;
             let timed = || -> Result<f64> {
                 let begun = Instant::now();
-                let _server = Server::start_daemon(program, &config.path())?;
+                let _server = BenchServer::start_daemon(program, &config.path())?;
                 Ok(begun.elapsed().as_secs_f64() * 1000.0)
             };
             timed()?; // reads the program from the disk once
@@ -130,9 +130,9 @@ impl Scale {
     }
 
     /// Lists all LUNs and reads from each.
-    fn luns(&self, runtime: &Runtime, program: &Path) -> Result<Vec<Verdict>> {
+    fn luns(&self, runtime: &Runtime, program: &Path) -> Result<Vec<GoalVerdict>> {
         let config = Config::with(self.luns)?;
-        let server = Server::start_daemon(program, &config.path())?;
+        let server = BenchServer::start_daemon(program, &config.path())?;
         let url: Url = format!("iscsi://{}/{TARGET}/0", server.address()).parse()?;
         let opened = async {
             let initiator = log_in(&url).await?;
@@ -150,9 +150,9 @@ impl Scale {
     }
 
     /// Measures logins and logouts, this many at once.
-    fn logins(&self, runtime: &Runtime, program: &Path) -> Result<Vec<Verdict>> {
+    fn logins(&self, runtime: &Runtime, program: &Path) -> Result<Vec<GoalVerdict>> {
         let config = Config::with(1)?;
-        let server = Server::start_daemon(program, &config.path())?;
+        let server = BenchServer::start_daemon(program, &config.path())?;
         let url: Arc<Url> = Arc::new(format!("iscsi://{}/{TARGET}/0", server.address()).parse()?);
         let time = Duration::from_secs(self.seconds);
         let rates = (0..self.rounds).map(|_| runtime.block_on(logins_per_second(&url, time)));
@@ -162,9 +162,9 @@ impl Scale {
     }
 
     /// Measures the growth of the server's memory.
-    fn sessions(&self, runtime: &Runtime, program: &Path) -> Result<Vec<Verdict>> {
+    fn sessions(&self, runtime: &Runtime, program: &Path) -> Result<Vec<GoalVerdict>> {
         let config = Config::with(1)?;
-        let server = Server::start_daemon(program, &config.path())?;
+        let server = BenchServer::start_daemon(program, &config.path())?;
         let url: Arc<Url> = Arc::new(format!("iscsi://{}/{TARGET}/0", server.address()).parse()?);
         // Allocations that are made once exist before the first reading.
         drop(runtime.block_on(log_in_often(&url, AT_ONCE))?);
@@ -185,10 +185,10 @@ impl Scale {
     }
 }
 
-fn line(goal: &Verdict) -> String {
+fn line(goal: &GoalVerdict) -> String {
     let got = goal.got.unwrap_or_default();
     let bound = if goal.is_at_least { "at least" } else { "at most" };
-    let Verdict { what, unit, wanted, from, .. } = goal;
+    let GoalVerdict { what, unit, wanted, from, .. } = goal;
     let outcome = goal.outcome.text();
     format!("{outcome:<5} {what}: {got:.0} {unit}, {bound} {wanted:.0} ({from})")
 }
@@ -285,10 +285,10 @@ mod tests {
     #[test]
     fn wishes_are_judged() {
         let outcome = |got, wish| goal("x", String::new(), once(got), "", wish).outcome;
-        assert_eq!(outcome(1000.0, AtLeast(1000.0)), Outcome::Pass);
-        assert_eq!(outcome(999.0, AtLeast(1000.0)), Outcome::Miss);
-        assert_eq!(outcome(100.0, AtMost(100.0)), Outcome::Pass);
-        assert_eq!(outcome(101.0, AtMost(100.0)), Outcome::Miss);
+        assert_eq!(outcome(1000.0, AtLeast(1000.0)), GoalOutcome::Pass);
+        assert_eq!(outcome(999.0, AtLeast(1000.0)), GoalOutcome::Miss);
+        assert_eq!(outcome(100.0, AtMost(100.0)), GoalOutcome::Pass);
+        assert_eq!(outcome(101.0, AtMost(100.0)), GoalOutcome::Miss);
     }
 
     /// Goal: the generated configuration is accepted.

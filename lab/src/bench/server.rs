@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// A server.
-pub struct Server {
+pub struct BenchServer {
     child: Child,
     address: String,
 }
 
-impl Server {
+impl BenchServer {
     /// Starts `lunar serve ARGUMENTS` and waits until it listens.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for BenchServer {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());

@@ -16,8 +16,8 @@ mod serve;
 mod text;
 
 use self::ask::{Asking, Times};
-use self::cells::{CELLS, Cell, LUNAR, Lane, Place};
-use self::results::{CellResult, Durability, Run, Verdict};
+use self::cells::{CELLS, Cell, LUNAR, Lane, Medium};
+use self::results::{BenchRun, CellResult, Durability, GoalVerdict};
 use self::rounds::{Count, Ground};
 use self::serve::{Programs, Serving};
 use crate::bench::{files, server};
@@ -39,7 +39,7 @@ const PROBED: u32 = 2;
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- target --only rand-read-4Ki --html report.html\n\n\
     Needs root (tgtd), two cores, and what `scripts/setup bench` installs.")]
-pub struct Target {
+pub struct TargetBench {
     /// All cells, not only those that goals need
     #[arg(long)]
     full: bool,
@@ -84,7 +84,7 @@ pub struct Target {
     strict: bool,
 }
 
-impl Target {
+impl TargetBench {
     /// Runs the measurements.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Target {
         named && (self.full || cell.is_short || self.only.is_some())
     }
 
-    fn measure(&self, cells: &[&Cell]) -> Result<Run> {
+    fn measure(&self, cells: &[&Cell]) -> Result<BenchRun> {
         let programs = self.programs()?;
         let count = |cell: &Cell| {
             let wanted = usize::from(self.rounds) * if is_spread(cell) { SPREAD } else { 1 };
@@ -128,12 +128,12 @@ impl Target {
             warm_up: Duration::from_secs_f64(self.warm_up),
             measured: Duration::from_secs_f64(self.seconds),
         };
-        let mut run = Run {
+        let mut run = BenchRun {
             facts: text::facts(&programs)?,
             rounds: self.rounds.into(),
             seconds: self.seconds,
             is_full: self.full,
-            ..Run::default()
+            ..BenchRun::default()
         };
         text::facts_lines(&run);
         measure_cells(cells, &programs, count, times, |cell, durability| {
@@ -155,7 +155,7 @@ impl Target {
     }
 
     /// Writes the current state of the run as JSON.
-    fn keep(&self, run: &Run) -> Result<()> {
+    fn keep(&self, run: &BenchRun) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
         files::write_whole(path, &format!("{}\n", serde_json::to_string(run)?))
     }
@@ -166,7 +166,7 @@ impl Target {
         Ok(Programs { lunar: server::binary()?, directory, base: None })
     }
 
-    fn tell(&self, run: &Run) -> Result<()> {
+    fn tell(&self, run: &BenchRun) -> Result<()> {
         run.profiles.iter().for_each(|profile| println!("{}", text::profile(profile)));
         print!("{}", text::goals_text(&run.goals));
         text::disturbance(run).iter().for_each(|warning| println!("warning: {warning}"));
@@ -228,7 +228,7 @@ fn measure_cells(
 
 /// Checks the durability of a cell's contestants that were not checked yet.
 fn look(serving: &mut Serving, cell: &Cell, known: &mut Vec<Durability>) -> Result<()> {
-    if cell.store.place == Place::Memory || cell.is_shared {
+    if cell.store.place == Medium::Memory || cell.is_shared {
         return Ok(());
     }
     for lane in cell.lanes.iter().filter(|lane| lane.contestant.has_store()) {
@@ -241,15 +241,15 @@ fn look(serving: &mut Serving, cell: &Cell, known: &mut Vec<Durability>) -> Resu
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Run> {
+fn read(path: &Path) -> Result<BenchRun> {
     let text = std::fs::read(path).with_context(|| path.display().to_string())?;
     serde_json::from_slice(&text).with_context(|| path.display().to_string())
 }
 
-fn goals_of(path: &Path) -> Result<Vec<Verdict>> {
+fn goals_of(path: &Path) -> Result<Vec<GoalVerdict>> {
     #[derive(serde::Deserialize)]
     struct Part {
-        goals: Vec<Verdict>,
+        goals: Vec<GoalVerdict>,
     }
     let text = std::fs::read(path).with_context(|| path.display().to_string())?;
     let part: Part = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;

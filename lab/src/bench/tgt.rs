@@ -22,14 +22,14 @@ pub struct Tgt {
 
 /// Mode in which a file is served. tgtadm(8): `--bsoflags`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Backing {
+pub struct TgtBacking {
     /// `O_SYNC`: a write has returned when it is durable.
     pub is_sync: bool,
     /// `O_DIRECT`.
     pub is_direct: bool,
 }
 
-impl Backing {
+impl TgtBacking {
     /// Returns the options of `tgtadm`.
     pub fn options(self) -> &'static [&'static str] {
         match (self.is_sync, self.is_direct) {
@@ -52,7 +52,7 @@ impl Tgt {
     /// # Errors
     /// tgt is not installed, does not start or refuses the target.
     pub fn start(core: Option<u16>, file: &Path) -> Result<Self> {
-        Self::start_with(core, file, Backing::default().options())
+        Self::start_with(core, file, TgtBacking::default().options())
     }
 
     /// Serves `file` with options of `tgtadm` for the backing store.

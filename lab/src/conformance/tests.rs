@@ -3,26 +3,26 @@
 use super::*;
 use crate::profiles::PROFILES;
 
-fn result(suite: &str, test: &str, outcome: Outcome, note: &str) -> TestResult {
+fn result(suite: &str, test: &str, outcome: TestOutcome, note: &str) -> TestResult {
     let (suite, test, note) = (suite.into(), test.into(), note.into());
     TestResult { suite, test, outcome, note }
 }
 
-fn runs() -> Vec<Run> {
+fn runs() -> Vec<ProfileRun> {
     let first = vec![
-        result("SCSI.A", "One", Outcome::Passed, ""),
-        result("SCSI.A", "Two", Outcome::Skipped, "a | b — c"),
-        result("SCSI.A", "Three-X", Outcome::Skipped, "a | b — c"),
-        result("SCSI.B", "Four", Outcome::Failed, "x: y"),
+        result("SCSI.A", "One", TestOutcome::Passed, ""),
+        result("SCSI.A", "Two", TestOutcome::Skipped, "a | b — c"),
+        result("SCSI.A", "Three-X", TestOutcome::Skipped, "a | b — c"),
+        result("SCSI.B", "Four", TestOutcome::Failed, "x: y"),
     ];
     let second = vec![
-        result("SCSI.A", "One", Outcome::Passed, ""),
-        result("SCSI.A", "Two", Outcome::Passed, ""),
-        result("SCSI.A", "Three-X", Outcome::Soft, "why"),
+        result("SCSI.A", "One", TestOutcome::Passed, ""),
+        result("SCSI.A", "Two", TestOutcome::Passed, ""),
+        result("SCSI.A", "Three-X", TestOutcome::Soft, "why"),
     ];
     vec![
-        Run { profile: &PROFILES[0], results: first },
-        Run { profile: &PROFILES[1], results: second },
+        ProfileRun { profile: &PROFILES[0], results: first },
+        ProfileRun { profile: &PROFILES[1], results: second },
     ]
 }
 
@@ -54,18 +54,18 @@ fn a_run_is_compared_test_by_test() -> Result<()> {
     let committed = report(&runs);
     let nothing = Vec::<String>::new();
     assert_eq!(worse_than(committed.trim(), &runs)?, nothing);
-    runs[0].results[3].outcome = Outcome::Passed;
+    runs[0].results[3].outcome = TestOutcome::Passed;
     assert_eq!(worse_than(&committed, &runs)?, nothing);
-    runs.push(Run {
+    runs.push(ProfileRun {
         profile: &PROFILES[2],
         results: vec![
-            result("SCSI.A", "One", Outcome::Skipped, ""),
-            result("SCSI.N", "New", Outcome::Failed, ""),
+            result("SCSI.A", "One", TestOutcome::Skipped, ""),
+            result("SCSI.N", "New", TestOutcome::Failed, ""),
         ],
     });
     assert_eq!(worse_than(&committed, &runs)?, nothing);
-    runs[1].results[1] = result("SCSI.A", "Two", Outcome::Skipped, "why");
-    runs[0].results[2].outcome = Outcome::Hung;
+    runs[1].results[1] = result("SCSI.A", "Two", TestOutcome::Skipped, "why");
+    runs[0].results[2].outcome = TestOutcome::Hung;
     let expected = [
         "SCSI.A.Two: no profile covers it any more".to_owned(),
         format!("{}: SCSI.A.Three-X: was skip, now hang: a | b — c", PROFILES[0].name),
@@ -80,10 +80,11 @@ fn a_run_is_compared_test_by_test() -> Result<()> {
 #[test]
 fn excuses_are_exact() {
     let known = |outcome| result("SCSI.GetLBAStatus", "UnmapSingle", outcome, "line");
-    let run = |at: usize, outcome| Run { profile: &PROFILES[at], results: vec![known(outcome)] };
+    let run =
+        |at: usize, outcome| ProfileRun { profile: &PROFILES[at], results: vec![known(outcome)] };
     assert_eq!(PROFILES[0].name, "thin-512e");
-    assert_eq!(unclean(&[run(0, Outcome::Failed)]), Vec::<String>::new());
-    for bad in [run(1, Outcome::Failed), run(0, Outcome::Crashed)] {
+    assert_eq!(unclean(&[run(0, TestOutcome::Failed)]), Vec::<String>::new());
+    for bad in [run(1, TestOutcome::Failed), run(0, TestOutcome::Crashed)] {
         assert_eq!(unclean(&[bad]).len(), 1);
     }
     assert!(PROFILES.iter().all(|profile| !profile.name.contains([',', '|', ' '])));

@@ -18,7 +18,7 @@ const LOGOUT_RESPONSE: u8 = 0x26;
 /// Kind of a PDU, as far as it matters for the place of a cut.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[allow(missing_docs)] // each is the PDU of that name
-pub enum Kind {
+pub enum PduKind {
     LoginRequest,
     LoginResponse,
     /// A SCSI Command that reads.
@@ -48,7 +48,7 @@ pub enum Kind {
     Unknown,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for PduKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{self:?}"))
     }
@@ -62,7 +62,7 @@ pub struct Passing {
     /// Range of the data segment in `bytes`.
     pub data: std::ops::Range<usize>,
     /// Kind of the PDU.
-    pub kind: Kind,
+    pub kind: PduKind,
 }
 
 /// Negotiated values that determine the form of the PDUs after a login.
@@ -80,7 +80,7 @@ pub struct Dialogue {
 impl Dialogue {
     /// Reads a Login Response. RFC 7143 §11.13.
     pub fn hear(&mut self, pdu: &Passing) {
-        if pdu.kind != Kind::LoginResponse {
+        if pdu.kind != PduKind::LoginResponse {
             return;
         }
         self.text.extend_from_slice(&pdu.bytes[pdu.data.clone()]);
@@ -120,35 +120,35 @@ pub async fn read(
     Some(Passing { bytes, data: start..start + length, kind })
 }
 
-fn kind(header: &[u8], way: Way) -> Kind {
+fn kind(header: &[u8], way: Way) -> PduKind {
     let has_data = header[5..8] != [0, 0, 0];
     match (way, header[0] & 0x3f) {
-        (Way::ToTarget, opcode::NOP_OUT) => Kind::NopOut,
+        (Way::ToTarget, opcode::NOP_OUT) => PduKind::NopOut,
         (Way::ToTarget, opcode::SCSI_COMMAND) => match header[1] & 0x60 {
-            0x40 => Kind::CommandRead,
-            0x20 | 0x60 if has_data => Kind::CommandImmediate,
-            0x20 | 0x60 => Kind::CommandWrite,
-            _ => Kind::CommandOther,
+            0x40 => PduKind::CommandRead,
+            0x20 | 0x60 if has_data => PduKind::CommandImmediate,
+            0x20 | 0x60 => PduKind::CommandWrite,
+            _ => PduKind::CommandOther,
         },
-        (Way::ToTarget, opcode::TASK_MANAGEMENT) => Kind::ManagementRequest,
-        (Way::ToTarget, opcode::LOGIN) => Kind::LoginRequest,
-        (Way::ToTarget, opcode::TEXT) => Kind::TextRequest,
+        (Way::ToTarget, opcode::TASK_MANAGEMENT) => PduKind::ManagementRequest,
+        (Way::ToTarget, opcode::LOGIN) => PduKind::LoginRequest,
+        (Way::ToTarget, opcode::TEXT) => PduKind::TextRequest,
         (Way::ToTarget, opcode::DATA_OUT) if header[20..24] == [0xff; 4] => {
-            Kind::DataOutUnsolicited
+            PduKind::DataOutUnsolicited
         }
-        (Way::ToTarget, opcode::DATA_OUT) => Kind::DataOutSolicited,
-        (Way::ToTarget, opcode::LOGOUT) => Kind::LogoutRequest,
-        (Way::ToInitiator, opcode::NOP_IN) => Kind::NopIn,
-        (Way::ToInitiator, opcode::SCSI_RESPONSE) => Kind::ScsiResponse,
-        (Way::ToInitiator, MANAGEMENT_RESPONSE) => Kind::ManagementResponse,
-        (Way::ToInitiator, opcode::LOGIN_RESPONSE) => Kind::LoginResponse,
-        (Way::ToInitiator, opcode::TEXT_RESPONSE) => Kind::TextResponse,
-        (Way::ToInitiator, opcode::DATA_IN) => Kind::DataIn,
-        (Way::ToInitiator, LOGOUT_RESPONSE) => Kind::LogoutResponse,
-        (Way::ToInitiator, opcode::R2T) => Kind::ReadyToTransfer,
-        (Way::ToInitiator, opcode::ASYNC_MESSAGE) => Kind::AsyncMessage,
-        (Way::ToInitiator, opcode::REJECT) => Kind::Reject,
-        _ => Kind::Unknown,
+        (Way::ToTarget, opcode::DATA_OUT) => PduKind::DataOutSolicited,
+        (Way::ToTarget, opcode::LOGOUT) => PduKind::LogoutRequest,
+        (Way::ToInitiator, opcode::NOP_IN) => PduKind::NopIn,
+        (Way::ToInitiator, opcode::SCSI_RESPONSE) => PduKind::ScsiResponse,
+        (Way::ToInitiator, MANAGEMENT_RESPONSE) => PduKind::ManagementResponse,
+        (Way::ToInitiator, opcode::LOGIN_RESPONSE) => PduKind::LoginResponse,
+        (Way::ToInitiator, opcode::TEXT_RESPONSE) => PduKind::TextResponse,
+        (Way::ToInitiator, opcode::DATA_IN) => PduKind::DataIn,
+        (Way::ToInitiator, LOGOUT_RESPONSE) => PduKind::LogoutResponse,
+        (Way::ToInitiator, opcode::R2T) => PduKind::ReadyToTransfer,
+        (Way::ToInitiator, opcode::ASYNC_MESSAGE) => PduKind::AsyncMessage,
+        (Way::ToInitiator, opcode::REJECT) => PduKind::Reject,
+        _ => PduKind::Unknown,
     }
 }
 
@@ -188,10 +188,10 @@ mod tests {
                 seen.push((pdu.kind, pdu.bytes.len(), pdu.data.len()));
             }
             let expected = [
-                (Kind::LoginResponse, 68, 17),
-                (Kind::LoginResponse, 68, 19),
-                (Kind::CommandImmediate, 68, 5),
-                (Kind::NopOut, 52, 0),
+                (PduKind::LoginResponse, 68, 17),
+                (PduKind::LoginResponse, 68, 19),
+                (PduKind::CommandImmediate, 68, 5),
+                (PduKind::NopOut, 52, 0),
             ];
             assert_eq!(seen, expected);
             assert!(read(&mut from, Way::ToTarget, &dialogue).await.is_none(), "all was read");

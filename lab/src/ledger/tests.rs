@@ -143,7 +143,7 @@ fn play(random: &mut Random, ledger: &mut Ledger) -> Vec<Op> {
     enum Handle {
         Write(Entry),
         Sync(Sync),
-        Read(Read),
+        Read(ReadRecord),
     }
     let mut ops: Vec<Op> = Vec::new();
     let mut running: Vec<(usize, Handle, bool)> = Vec::new();

@@ -1,21 +1,21 @@
 //! The table of cases.
 
-use super::guest::Access;
-use crate::cutter::{Cut, Flip, Kind, Manner, Place};
+use super::guest::Authentication;
+use crate::cutter::{Cut, CutPosition, Flip, Manner, PduKind};
 use crate::scratch::Random;
 use std::fmt;
 use std::time::Duration;
 
 /// An initiator of ours.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Client {
+pub enum InitiatorProgram {
     Rust,
     Java,
 }
 
 /// Interference of the relay with connections.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Network {
+pub enum NetworkFault {
     /// Passes all PDUs on.
     Sound,
     /// Cuts connections, one after the other.
@@ -27,11 +27,11 @@ pub enum Network {
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    pub client: Client,
+    pub client: InitiatorProgram,
     pub connections: u16,
-    pub access: Access,
+    pub access: Authentication,
     pub digests: bool,
-    pub network: Network,
+    pub network: NetworkFault,
     pub lun: u16,
 }
 
@@ -41,7 +41,7 @@ pub const DISK: u16 = 0;
 const OPENING_COMMANDS_MAX: u32 = 20;
 const LUNS: [&str; 3] = ["iblock", "fileio", "ramdisk"];
 
-impl fmt::Display for Client {
+impl fmt::Display for InitiatorProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if *self == Self::Rust { "rust" } else { "java" })
     }
@@ -53,17 +53,17 @@ impl fmt::Display for Case {
         write!(f, "{}, {} connection{plural}", self.client, self.connections)?;
         write!(f, ", {}", LUNS[usize::from(self.lun)])?;
         match self.access {
-            Access::Open => {}
-            Access::Chap => write!(f, ", CHAP")?,
-            Access::Mutual => write!(f, ", mutual CHAP")?,
+            Authentication::Open => {}
+            Authentication::Chap => write!(f, ", CHAP")?,
+            Authentication::Mutual => write!(f, ", mutual CHAP")?,
         }
         if self.digests {
             write!(f, ", digests")?;
         }
         match self.network {
-            Network::Sound => Ok(()),
-            Network::Cut => write!(f, ", cut"),
-            Network::CutAndDamaged => write!(f, ", cut and damaged"),
+            NetworkFault::Sound => Ok(()),
+            NetworkFault::Cut => write!(f, ", cut"),
+            NetworkFault::CutAndDamaged => write!(f, ", cut and damaged"),
         }
     }
 }
@@ -72,22 +72,22 @@ impl fmt::Display for Case {
 /// other backends of LIO.
 pub fn cases() -> Vec<Case> {
     let kinds = [
-        (Access::Open, false, Network::Sound),
-        (Access::Open, true, Network::Sound),
-        (Access::Chap, false, Network::Sound),
-        (Access::Mutual, false, Network::Sound),
-        (Access::Open, false, Network::Cut),
-        (Access::Mutual, true, Network::CutAndDamaged),
+        (Authentication::Open, false, NetworkFault::Sound),
+        (Authentication::Open, true, NetworkFault::Sound),
+        (Authentication::Chap, false, NetworkFault::Sound),
+        (Authentication::Mutual, false, NetworkFault::Sound),
+        (Authentication::Open, false, NetworkFault::Cut),
+        (Authentication::Mutual, true, NetworkFault::CutAndDamaged),
     ];
     let mut all = Vec::new();
-    for client in [Client::Rust, Client::Java] {
+    for client in [InitiatorProgram::Rust, InitiatorProgram::Java] {
         for connections in [1, 4] {
             for (access, digests, network) in kinds {
                 all.push(Case { client, connections, access, digests, network, lun: DISK });
             }
         }
         for lun in [1, 2] {
-            let (access, network) = (Access::Open, Network::Sound);
+            let (access, network) = (Authentication::Open, NetworkFault::Sound);
             all.push(Case { client, connections: 4, access, digests: false, network, lun });
         }
     }
@@ -99,7 +99,7 @@ impl Case {
     /// session of several connections two seconds after the loss of one, its default
     /// DefaultTime2Wait.
     pub fn target(&self) -> String {
-        let is_late = self.connections > 1 && self.network != Network::Sound;
+        let is_late = self.connections > 1 && self.network != NetworkFault::Sound;
         if is_late { self.access.late_target() } else { self.access.target() }
     }
 
@@ -111,13 +111,13 @@ impl Case {
         self.cuts(
             random,
             &[
-                (Kind::CommandImmediate, Place::Before, Manner::Reset),
-                (Kind::DataOutSolicited, Place::InData(500), Manner::Close),
-                (Kind::LoginRequest, Place::After, Manner::Reset),
-                (Kind::ScsiResponse, Place::Before, Manner::Reset),
-                (Kind::ReadyToTransfer, Place::InHeader(20), Manner::Close),
-                (Kind::LoginResponse, Place::Before, Manner::Close),
-                (Kind::DataOutSolicited, Place::InHeader(30), late),
+                (PduKind::CommandImmediate, CutPosition::Before, Manner::Reset),
+                (PduKind::DataOutSolicited, CutPosition::InData(500), Manner::Close),
+                (PduKind::LoginRequest, CutPosition::After, Manner::Reset),
+                (PduKind::ScsiResponse, CutPosition::Before, Manner::Reset),
+                (PduKind::ReadyToTransfer, CutPosition::InHeader(20), Manner::Close),
+                (PduKind::LoginResponse, CutPosition::Before, Manner::Close),
+                (PduKind::DataOutSolicited, CutPosition::InHeader(30), late),
             ],
         )
     }
@@ -128,25 +128,25 @@ impl Case {
         self.cuts(
             random,
             &[
-                (Kind::CommandRead, Place::After, Manner::Reset),
-                (Kind::DataIn, Place::InData(500), Manner::Close),
-                (Kind::DataIn, Place::After, Manner::Reset),
-                (Kind::CommandRead, Place::InHeader(10), late),
+                (PduKind::CommandRead, CutPosition::After, Manner::Reset),
+                (PduKind::DataIn, CutPosition::InData(500), Manner::Close),
+                (PduKind::DataIn, CutPosition::After, Manner::Reset),
+                (PduKind::CommandRead, CutPosition::InHeader(10), late),
             ],
         )
     }
 
-    fn cuts(&self, random: &mut Random, places: &[(Kind, Place, Manner)]) -> Vec<Cut> {
-        if self.network == Network::Sound {
+    fn cuts(&self, random: &mut Random, places: &[(PduKind, CutPosition, Manner)]) -> Vec<Cut> {
+        if self.network == NetworkFault::Sound {
             return Vec::new();
         }
-        let mut cut = |(at, &(kind, place, manner)): (usize, &(Kind, Place, Manner))| {
+        let mut cut = |(at, &(kind, place, manner)): (usize, &(PduKind, CutPosition, Manner))| {
             let skip = match kind {
                 // The next login is the only one.
-                Kind::LoginRequest | Kind::LoginResponse => 0,
+                PduKind::LoginRequest | PduKind::LoginResponse => 0,
                 // A client that loses its connection while it opens a disk gives up, which is
                 // permitted.
-                Kind::CommandRead if at == 0 => OPENING_COMMANDS_MAX + random.below(3) as u32,
+                PduKind::CommandRead if at == 0 => OPENING_COMMANDS_MAX + random.below(3) as u32,
                 _ => random.below(4) as u32,
             };
             Cut { kind, skip, place, manner }
@@ -155,9 +155,9 @@ impl Case {
     }
 
     /// Returns the bit of data to invert in a PDU of this kind, if any.
-    pub fn flip(&self, random: &mut Random, kind: Kind) -> Option<Flip> {
-        (self.network == Network::CutAndDamaged).then(|| {
-            let opening = if kind == Kind::DataIn { OPENING_COMMANDS_MAX } else { 0 };
+    pub fn flip(&self, random: &mut Random, kind: PduKind) -> Option<Flip> {
+        (self.network == NetworkFault::CutAndDamaged).then(|| {
+            let opening = if kind == PduKind::DataIn { OPENING_COMMANDS_MAX } else { 0 };
             let (skip, bit) = (opening + random.below(8) as u32, random.below(1 << 16) as usize);
             Flip { kind, skip, in_data: true, bit }
         })

@@ -1,10 +1,10 @@
 //! Runs the cases and prints the result of each.
 
-use super::cases::{Case, Client, DISK, Network, cases};
-use super::clients::{Clients, Proof, succeeded, url};
-use super::guest::{Access, DISK_BYTES, Guest, PRETENDED_FAULT};
-use super::kernel_log::{Report, known_faults};
-use crate::cutter::{Cut, Cutter, Kind};
+use super::cases::{Case, DISK, InitiatorProgram, NetworkFault, cases};
+use super::clients::{ClientPrograms, Proof, succeeded, url};
+use super::guest::{Authentication, DISK_BYTES, Guest, PRETENDED_FAULT};
+use super::kernel_log::{KernelReport, known_faults};
+use crate::cutter::{Cut, Cutter, PduKind};
 use crate::scratch::{Random, Scratch, pattern};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -18,7 +18,7 @@ const BENCH_BYTES: &str = "8M";
 /// The guest and the clients that the cases use.
 struct Stage {
     guest: Guest,
-    clients: Clients,
+    clients: ClientPrograms,
     scratch: Scratch,
     /// Reports of the guest's kernel that have been judged.
     reports_judged: usize,
@@ -35,7 +35,7 @@ struct Stage {
 /// case has such a name.
 pub fn main(folder: &str, words: &[String]) -> Result<bool> {
     let scratch = Scratch::new("lio")?;
-    let clients = Clients::find(&scratch)?;
+    let clients = ClientPrograms::find(&scratch)?;
     let guest = Guest::start(folder, &scratch)?;
     println!("lio: LIO of {} at {}", guest.version(), guest.address());
     let mut stage = Stage { guest, clients, scratch, reports_judged: 0, known_faults: 0 };
@@ -79,7 +79,7 @@ pub fn main(folder: &str, words: &[String]) -> Result<bool> {
 enum Check {
     Discovery,
     Algorithms,
-    Refusals(Client),
+    Refusals(InitiatorProgram),
     /// A row of the table, and its seed.
     Row(Case, u64),
 }
@@ -87,7 +87,7 @@ enum Check {
 impl Check {
     fn all() -> Vec<Self> {
         let mut all = vec![Self::Discovery, Self::Algorithms];
-        all.extend([Client::Rust, Client::Java].map(Self::Refusals));
+        all.extend([InitiatorProgram::Rust, InitiatorProgram::Java].map(Self::Refusals));
         all.extend(cases().into_iter().zip(1..).map(|(case, seed)| Self::Row(case, seed)));
         all
     }
@@ -107,7 +107,7 @@ impl fmt::Display for Check {
 impl Stage {
     /// Returns the reports of the guest's kernel since the last call, but not one that is still
     /// being printed.
-    fn new_reports(&mut self) -> Result<Vec<Report>> {
+    fn new_reports(&mut self) -> Result<Vec<KernelReport>> {
         let is_running = self.guest.is_running()?;
         let mut reports = self.guest.reports();
         reports.pop_if(|last| last.is_cut_short && is_running);
@@ -170,12 +170,16 @@ impl Stage {
         let mut play = || {
             self.write(case, &url, &cutter, &mut random)?;
             self.read(case, &url, &cutter, &mut random)?;
-            if case.client == Client::Rust { self.bench(case, &url) } else { Ok(String::new()) }
+            if case.client == InitiatorProgram::Rust {
+                self.bench(case, &url)
+            } else {
+                Ok(String::new())
+            }
         };
         let figures = play().with_context(|| format!("seed {seed}, {:?}", cutter.counts()))?;
         let counts = cutter.counts();
         let (most, cuts) = (counts.logged_in_most, counts.cuts());
-        let (wanted, is_cut) = (u32::from(case.connections), case.network != Network::Sound);
+        let (wanted, is_cut) = (u32::from(case.connections), case.network != NetworkFault::Sound);
         // The relay may notice the end of a session only after the next one has logged in.
         let has_all = if is_cut { most >= wanted } else { most == wanted };
         ensure!(has_all, "{most} connections of {wanted} were logged in");
@@ -186,7 +190,7 @@ impl Stage {
     /// Copies a file to the LUN and checks that the LUN holds it.
     fn write(&self, case: &Case, url: &str, cutter: &Cutter, random: &mut Random) -> Result<()> {
         let source = self.scratch.pattern("source", random.next_u64(), COPY_BYTES)?;
-        let flip = case.flip(random, Kind::DataOutSolicited);
+        let flip = case.flip(random, PduKind::DataOutSolicited);
         flip.into_iter().for_each(|flip| cutter.flip(flip));
         cutter.arm_in_turn(case.cuts_of_writes(random));
         self.clients.copy(case, &source, url).context("writing")?;
@@ -209,7 +213,7 @@ impl Stage {
 
     /// Copies the LUN to a file and compares the file with the content of the LUN.
     fn read(&self, case: &Case, url: &str, cutter: &Cutter, random: &mut Random) -> Result<()> {
-        let flip = case.flip(random, Kind::DataIn);
+        let flip = case.flip(random, PduKind::DataIn);
         let (wanted, seed) = (self.scratch.path("source"), random.next_u64());
         if case.lun == DISK {
             // New content that no client has written.
@@ -272,27 +276,29 @@ impl Stage {
     /// Checks that `lunar discover` lists all targets.
     fn discover(&self) -> Result<String> {
         let portal = format!("iscsi://{}", self.guest.address());
-        let open = self.clients.proof(Access::Open);
+        let open = self.clients.proof(Authentication::Open);
         let found = self.clients.lunar(&["discover", &portal], open)?;
         succeeded("discovery", &found)?;
-        for access in [Access::Open, Access::Chap, Access::Mutual] {
+        for access in [Authentication::Open, Authentication::Chap, Authentication::Mutual] {
             let is_listed = found.stdout.lines().any(|line| line == access.target());
             ensure!(is_listed, "{} is missing: {}", access.target(), found.stdout);
         }
         Ok(String::new())
     }
 
-    fn case(client: Client, access: Access) -> Case {
-        let network = Network::Sound;
+    fn case(client: InitiatorProgram, access: Authentication) -> Case {
+        let network = NetworkFault::Sound;
         Case { client, connections: 1, access, digests: false, network, lun: DISK }
     }
 
     /// Logs in with each CHAP algorithm that both sides support.
     fn each_algorithm(&self) -> Result<String> {
-        let url = url(&Self::case(Client::Rust, Access::Mutual), &self.guest.address());
+        let url =
+            url(&Self::case(InitiatorProgram::Rust, Authentication::Mutual), &self.guest.address());
         for algorithm in ["md5", "sha-1", "sha-256", "sha3-256"] {
             let arguments = ["info", &url, "--chap-algorithm", algorithm];
-            let told = self.clients.lunar(&arguments, self.clients.proof(Access::Mutual))?;
+            let told =
+                self.clients.lunar(&arguments, self.clients.proof(Authentication::Mutual))?;
             succeeded(algorithm, &told)?;
             ensure!(told.stdout.contains("LIO-ORG"), "{}", told.stdout);
         }
@@ -301,19 +307,23 @@ impl Stage {
 
     /// Checks that a login with a wrong secret fails, and that a target with a wrong secret is
     /// refused.
-    fn refusals(&self, client: Client) -> Result<String> {
+    fn refusals(&self, client: InitiatorProgram) -> Result<String> {
         let wrong = self.scratch.secret("wrong", "not-the-secret-at-all")?;
         let small = self.scratch.pattern("small", 1, 1 << 20)?;
         let (right, mutual) =
-            (self.clients.proof(Access::Chap), self.clients.proof(Access::Mutual));
+            (self.clients.proof(Authentication::Chap), self.clients.proof(Authentication::Mutual));
         for (what, url_access, proof) in [
-            ("a wrong secret", Access::Chap, Proof { secret: &wrong, ..right }),
-            ("a target's wrong secret", Access::Mutual, Proof { mutual_secret: &wrong, ..mutual }),
+            ("a wrong secret", Authentication::Chap, Proof { secret: &wrong, ..right }),
+            (
+                "a target's wrong secret",
+                Authentication::Mutual,
+                Proof { mutual_secret: &wrong, ..mutual },
+            ),
         ] {
             let url = url(&Self::case(client, url_access), &self.guest.address());
             let finished = match client {
-                Client::Rust => self.clients.lunar(&["copy", &small, &url], proof)?,
-                Client::Java => self.clients.lunar_copy(&[&small, &url], proof)?,
+                InitiatorProgram::Rust => self.clients.lunar(&["copy", &small, &url], proof)?,
+                InitiatorProgram::Java => self.clients.lunar_copy(&[&small, &url], proof)?,
             };
             ensure!(finished.end.code() == Some(1), "{what}: {}", finished.outputs());
             let said = finished.stderr.to_lowercase();

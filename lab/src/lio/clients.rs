@@ -1,7 +1,7 @@
 //! The command lines of our initiators.
 
-use super::cases::{Case, Client};
-use super::guest::{Access, MUTUAL_SECRET, MUTUAL_USER, SECRET, USER};
+use super::cases::{Case, InitiatorProgram};
+use super::guest::{Authentication, MUTUAL_SECRET, MUTUAL_USER, SECRET, USER};
 use crate::lunar::binary;
 use crate::process::{End, Finished, must, run};
 use crate::scratch::Scratch;
@@ -15,7 +15,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const COPY_JAR: &str = "java/examples/target/lunar-copy.jar";
 
 /// Paths of the programs and of the secrets.
-pub struct Clients {
+pub struct ClientPrograms {
     lunar: String,
     java: String,
     jar: String,
@@ -26,12 +26,12 @@ pub struct Clients {
 /// The secrets that a client uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Proof<'a> {
-    pub access: Access,
+    pub access: Authentication,
     pub secret: &'a str,
     pub mutual_secret: &'a str,
 }
 
-impl Clients {
+impl ClientPrograms {
     /// Finds the programs: `LUNAR_BIN` and `LUNAR_COPY_JAR`, or those of this checkout.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Clients {
     }
 
     /// Returns the right secrets for a target.
-    pub fn proof(&self, access: Access) -> Proof<'_> {
+    pub fn proof(&self, access: Authentication) -> Proof<'_> {
         Proof { access, secret: &self.secret, mutual_secret: &self.mutual_secret }
     }
 
@@ -60,10 +60,10 @@ impl Clients {
     /// The program cannot be started.
     pub fn lunar(&self, arguments: &[&str], proof: Proof<'_>) -> Result<Finished> {
         let mut all = arguments.to_vec();
-        if proof.access != Access::Open {
+        if proof.access != Authentication::Open {
             all.extend(["--chap-user", USER, "--chap-secret-file", proof.secret]);
         }
-        if proof.access == Access::Mutual {
+        if proof.access == Authentication::Mutual {
             all.extend(["--mutual-chap-user", MUTUAL_USER]);
             all.extend(["--mutual-chap-secret-file", proof.mutual_secret]);
         }
@@ -78,7 +78,7 @@ impl Clients {
         let secret = std::fs::read_to_string(proof.secret)?;
         let secret = format!("LUNAR_CHAP_SECRET={secret}");
         let mut all = vec![&*secret, &*self.java, "-jar", &*self.jar];
-        if proof.access == Access::Mutual {
+        if proof.access == Authentication::Mutual {
             all.extend(["--mutual-chap-user", MUTUAL_USER]);
             all.extend(["--mutual-chap-secret-file", proof.mutual_secret]);
         }
@@ -95,12 +95,12 @@ impl Clients {
         let (mut all, proof) =
             (vec!["--connections", &connections, from, to], self.proof(case.access));
         let finished = match case.client {
-            Client::Rust => {
+            InitiatorProgram::Rust => {
                 all.insert(0, "copy");
                 all.push("--verify");
                 self.lunar(&all, proof)?
             }
-            Client::Java => self.lunar_copy(&all, proof)?,
+            InitiatorProgram::Java => self.lunar_copy(&all, proof)?,
         };
         succeeded("the copy", &finished)
     }
@@ -109,7 +109,7 @@ impl Clients {
 /// Returns the URL of the LUN that a case uses.
 pub fn url(case: &Case, address: &str) -> String {
     // The Rust client takes the user from an option.
-    let is_named = case.client == Client::Java && case.access != Access::Open;
+    let is_named = case.client == InitiatorProgram::Java && case.access != Authentication::Open;
     let user = if is_named { format!("{USER}@") } else { String::new() };
     let query = if case.digests { "?header_digest=crc32c&data_digest=crc32c" } else { "" };
     format!("iscsi://{user}{address}/{}/{}{query}", case.target(), case.lun)

@@ -1,8 +1,8 @@
 //! The guest that runs LIO: its start, console and end.
 
-use super::kernel_log::{Report, reports};
+use super::kernel_log::{KernelReport, reports};
 use crate::ports::free_port;
-use crate::process::{End, Server};
+use crate::process::{End, ServerProcess};
 use crate::scratch::Scratch;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
@@ -36,7 +36,7 @@ const TARGETS: &str = "iqn.2026-11.org.lunarsan.test:lio";
 
 /// The authentication that a target of the guest demands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Access {
+pub enum Authentication {
     /// None.
     Open,
     /// CHAP.
@@ -45,7 +45,7 @@ pub enum Access {
     Mutual,
 }
 
-impl Access {
+impl Authentication {
     /// Returns the name of the target with LIO's default DefaultTime2Wait.
     pub fn target(self) -> String {
         let name = match self {
@@ -65,7 +65,7 @@ impl Access {
 
 /// A running guest with LIO. Dropping it kills it.
 pub struct Guest {
-    server: Server,
+    server: ServerProcess,
     port: u16,
     report_port: u16,
     end_port: u16,
@@ -100,7 +100,7 @@ impl Guest {
             &format!("mutual_user={MUTUAL_USER}"),
             &format!("mutual_secret={MUTUAL_SECRET}"),
         ];
-        let server = Server::start("env", &arguments)?;
+        let server = ServerProcess::start("env", &arguments)?;
         let mut guest = Self { server, port, report_port, end_port, console, disk };
         guest.wait_until_ready()?;
         Ok(guest)
@@ -155,7 +155,7 @@ impl Guest {
     }
 
     /// Returns the reports of its kernel since the start.
-    pub fn reports(&self) -> Vec<Report> {
+    pub fn reports(&self) -> Vec<KernelReport> {
         reports(&self.console())
     }
 

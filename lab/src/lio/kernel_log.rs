@@ -58,7 +58,7 @@ const KNOWN_FAULTS: &[KnownFault] = &[
 
 /// A report of the kernel.
 #[derive(Debug, Eq, PartialEq)]
-pub struct Report {
+pub struct KernelReport {
     /// Its lines, without times.
     pub lines: Vec<String>,
     /// The name of the known fault that it reports.
@@ -73,7 +73,7 @@ pub fn known_faults() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns the reports in `console`, in their order. Only the last one may be incomplete.
-pub fn reports(console: &str) -> Vec<Report> {
+pub fn reports(console: &str) -> Vec<KernelReport> {
     let mut reports = Vec::new();
     let mut warning: Option<Vec<String>> = None;
     for line in console.lines().filter_map(message) {
@@ -89,7 +89,7 @@ pub fn reports(console: &str) -> Vec<Report> {
             reports.push(unknown(vec![line.to_owned()]));
         }
     }
-    reports.extend(warning.map(|lines| Report { lines, known: None, is_cut_short: true }));
+    reports.extend(warning.map(|lines| KernelReport { lines, known: None, is_cut_short: true }));
     reports
 }
 
@@ -104,13 +104,13 @@ fn message(line: &str) -> Option<&str> {
     Some(message)
 }
 
-fn unknown(lines: Vec<String>) -> Report {
-    Report { lines, known: None, is_cut_short: false }
+fn unknown(lines: Vec<String>) -> KernelReport {
+    KernelReport { lines, known: None, is_cut_short: false }
 }
 
-fn judge(lines: Vec<String>) -> Report {
+fn judge(lines: Vec<String>) -> KernelReport {
     let known = KNOWN_FAULTS.iter().find(|fault| fault.is_reported_by(&lines));
-    Report { known: known.map(|fault| fault.name), lines, is_cut_short: false }
+    KernelReport { known: known.map(|fault| fault.name), lines, is_cut_short: false }
 }
 
 impl KnownFault {

@@ -1,6 +1,6 @@
 //! The disk as tests use it: its mount point, its power cuts and its faults.
 
-use super::faults::{Faults, Operation, Refusal};
+use super::faults::{CallKind, Faults, Refusal};
 use super::fuse::Glue;
 use super::loop_device::{self, mounts_of, unmount_lazily};
 use super::volume::Volume;
@@ -48,7 +48,7 @@ impl Shared {
     /// Executes or refuses a call: at once, or on a thread of its own if the call has to wait.
     pub(super) fn run(
         self: &Arc<Self>,
-        operation: Operation,
+        operation: CallKind,
         call: impl FnOnce(&mut State, Result<(), Refusal>) + Send + 'static,
     ) {
         let mut state = self.lock();
@@ -75,7 +75,7 @@ impl Shared {
     }
 
     /// Waits until the time has come and the call is not held, or the power is off.
-    fn wait(&self, operation: Operation, epoch: u64, due: Instant) -> MutexGuard<'_, State> {
+    fn wait(&self, operation: CallKind, epoch: u64, due: Instant) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         loop {
             let left = due.saturating_duration_since(Instant::now());
@@ -208,13 +208,13 @@ impl PowerCutDisk {
     }
 
     /// Makes calls of this kind fail until [`Self::heal`].
-    pub fn fail(&self, operation: Operation, errno: Errno) {
+    pub fn fail(&self, operation: CallKind, errno: Errno) {
         self.shared.lock().faults.fail(operation, errno, false);
     }
 
     /// Makes the next call of this kind fail. If it is a sync, at most a part of the written data
     /// is on the disk, and the next sync will not report an error.
-    pub fn fail_once(&self, operation: Operation, errno: Errno) {
+    pub fn fail_once(&self, operation: CallKind, errno: Errno) {
         self.shared.lock().faults.fail(operation, errno, true);
     }
 
@@ -230,15 +230,15 @@ impl PowerCutDisk {
     }
 
     /// Makes each call of this kind take at least this long.
-    pub fn slow(&self, operation: Operation, delay: Duration) {
+    pub fn slow(&self, operation: CallKind, delay: Duration) {
         self.shared.lock().faults.delay(operation, delay);
     }
 
     /// Makes calls of this kind hang until the result is dropped, or the power is off. A process
     /// that hangs so cannot be killed, as with a real disk.
-    pub fn hold(&self, operation: Operation) -> Held<'_> {
+    pub fn hold(&self, operation: CallKind) -> HangGuard<'_> {
         self.shared.lock().faults.hold(operation, true);
-        Held { disk: self, operation }
+        HangGuard { disk: self, operation }
     }
 
     /// Changes the capacity: a write beyond it gives ENOSPC.
@@ -253,7 +253,7 @@ impl PowerCutDisk {
     }
 
     /// Returns the number of calls of this kind since the last cut.
-    pub fn calls(&self, operation: Operation) -> u64 {
+    pub fn calls(&self, operation: CallKind) -> u64 {
         self.shared.lock().faults.calls(operation)
     }
 }
@@ -270,12 +270,12 @@ fn clear_up() {
 }
 
 /// Guard: calls of one kind hang as long as it lives.
-pub struct Held<'a> {
+pub struct HangGuard<'a> {
     disk: &'a PowerCutDisk,
-    operation: Operation,
+    operation: CallKind,
 }
 
-impl Held<'_> {
+impl HangGuard<'_> {
     /// Waits until this many calls hang.
     ///
     /// # Errors
@@ -293,7 +293,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HangGuard<'_> {
     fn drop(&mut self) {
         self.disk.shared.lock().faults.hold(self.operation, false);
         self.disk.shared.changed.notify_all();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Kinds of calls.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Operation {
+pub enum CallKind {
     /// Data is read.
     Read,
     /// Data is written.
@@ -26,7 +26,7 @@ pub enum Operation {
     Look,
 }
 
-impl Operation {
+impl CallKind {
     /// True if it changes data on the disk, at once or later.
     fn changes(self) -> bool {
         !matches!(self, Self::Read | Self::Look)
@@ -52,7 +52,7 @@ struct Failure {
 /// Faults of all calls.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
-    rules: BTreeMap<Operation, Rule>,
+    rules: BTreeMap<CallKind, Rule>,
     /// Bytes of files that cannot be read.
     bad: Vec<(u64, Range<u64>)>,
     frozen: bool,
@@ -79,19 +79,19 @@ impl From<Refusal> for Errno {
 }
 
 impl Faults {
-    fn rule(&mut self, operation: Operation) -> &mut Rule {
+    fn rule(&mut self, operation: CallKind) -> &mut Rule {
         self.rules.entry(operation).or_default()
     }
 
-    pub(super) fn fail(&mut self, operation: Operation, errno: Errno, once: bool) {
+    pub(super) fn fail(&mut self, operation: CallKind, errno: Errno, once: bool) {
         self.rule(operation).failure = Some(Failure { errno, once });
     }
 
-    pub(super) fn delay(&mut self, operation: Operation, delay: Duration) {
+    pub(super) fn delay(&mut self, operation: CallKind, delay: Duration) {
         self.rule(operation).delay = delay;
     }
 
-    pub(super) fn hold(&mut self, operation: Operation, held: bool) {
+    pub(super) fn hold(&mut self, operation: CallKind, held: bool) {
         self.rule(operation).held = held;
     }
 
@@ -130,17 +130,17 @@ impl Faults {
     }
 
     /// Returns the number of calls of this kind that hang now.
-    pub(super) fn waiting(&mut self, operation: Operation) -> usize {
+    pub(super) fn waiting(&mut self, operation: CallKind) -> usize {
         self.rule(operation).waiting
     }
 
     /// Returns the number of calls of this kind.
-    pub(super) fn calls(&mut self, operation: Operation) -> u64 {
+    pub(super) fn calls(&mut self, operation: CallKind) -> u64 {
         self.rule(operation).calls
     }
 
     /// Returns whether a call has to wait, and the minimum time.
-    pub(super) fn wait(&mut self, operation: Operation) -> Option<Duration> {
+    pub(super) fn wait(&mut self, operation: CallKind) -> Option<Duration> {
         let rule = self.rule(operation);
         let waits = rule.held || !rule.delay.is_zero();
         rule.waiting += usize::from(waits);
@@ -148,19 +148,19 @@ impl Faults {
     }
 
     /// True while calls of this kind are held.
-    pub(super) fn is_held(&mut self, operation: Operation) -> bool {
+    pub(super) fn is_held(&mut self, operation: CallKind) -> bool {
         !self.frozen && self.rule(operation).held
     }
 
     /// Records that a call no longer waits.
-    pub(super) fn waited(&mut self, operation: Operation) {
+    pub(super) fn waited(&mut self, operation: CallKind) {
         let rule = self.rule(operation);
         // Calls that waited when the power came back are no longer counted.
         rule.waiting = rule.waiting.saturating_sub(1);
     }
 
     /// Decides whether a call is executed.
-    pub(super) fn admit(&mut self, operation: Operation) -> Result<(), Refusal> {
+    pub(super) fn admit(&mut self, operation: CallKind) -> Result<(), Refusal> {
         if operation.changes() && !self.frozen {
             match &mut self.changes_left {
                 Some(0) => self.frozen = true,

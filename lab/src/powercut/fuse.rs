@@ -4,9 +4,9 @@
 //! locks itself.
 
 use super::disk::{Shared, State};
-use super::faults::{Operation, Refusal};
+use super::faults::{CallKind, Refusal};
 use super::image::SECTOR_BYTES;
-use super::volume::{Answer, Kind, Status};
+use super::volume::{CallAnswer, FileStatus, InodeKind};
 use fuser::{
     BsdFileFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -54,8 +54,8 @@ impl Glue {
     /// Executes a call of this kind unless it is to fail; passes its result to `reply`.
     fn run<T>(
         &self,
-        operation: Operation,
-        call: impl FnOnce(&mut State) -> Answer<T> + Send + 'static,
+        operation: CallKind,
+        call: impl FnOnce(&mut State) -> CallAnswer<T> + Send + 'static,
         reply: impl FnOnce(Result<T, fuser::Errno>) + Send + 'static,
     ) {
         self.shared.run(operation, move |state, verdict| {
@@ -67,9 +67,9 @@ impl Glue {
     /// Executes such a call on an open file.
     fn run_open<T>(
         &self,
-        operation: Operation,
+        operation: CallKind,
         handle: FileHandle,
-        call: impl FnOnce(&mut State) -> Answer<T> + Send + 'static,
+        call: impl FnOnce(&mut State) -> CallAnswer<T> + Send + 'static,
         reply: impl FnOnce(Result<T, fuser::Errno>) + Send + 'static,
     ) {
         let call = move |state: &mut State| {
@@ -79,7 +79,7 @@ impl Glue {
     }
 
     /// Makes the data durable that was written before the request, then replies.
-    fn sync(&self, operation: Operation, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
+    fn sync(&self, operation: CallKind, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
         let begun = self.shared.lock().volume.begin_sync(inode.0);
         self.shared.run(operation, move |state, verdict| {
             let done = match (begun, verdict) {
@@ -97,13 +97,13 @@ impl Glue {
         });
     }
 
-    fn make(&self, parent: INodeNo, name: &OsStr, mode: u32, kind: Kind, reply: ReplyEntry) {
+    fn make(&self, parent: INodeNo, name: &OsStr, mode: u32, kind: InodeKind, reply: ReplyEntry) {
         let name = name.to_owned();
         let call = move |state: &mut State| {
             let inode = state.volume.make(parent.0, &name, mode as u16, kind)?;
             state.volume.status(inode)
         };
-        self.run(Operation::Name, call, entry(reply));
+        self.run(CallKind::Name, call, entry(reply));
     }
 }
 
@@ -118,21 +118,23 @@ fn empty(reply: ReplyEmpty) -> impl FnOnce(Result<(), fuser::Errno>) + Send + 's
     }
 }
 
-fn entry(reply: ReplyEntry) -> impl FnOnce(Result<Status, fuser::Errno>) + Send + 'static {
+fn entry(reply: ReplyEntry) -> impl FnOnce(Result<FileStatus, fuser::Errno>) + Send + 'static {
     |answer| match answer {
         Ok(status) => reply.entry(&ASK_AGAIN, &attributes(&status), GENERATION),
         Err(errno) => reply.error(errno),
     }
 }
 
-fn attributes_of(reply: ReplyAttr) -> impl FnOnce(Result<Status, fuser::Errno>) + Send + 'static {
+fn attributes_of(
+    reply: ReplyAttr,
+) -> impl FnOnce(Result<FileStatus, fuser::Errno>) + Send + 'static {
     |answer| match answer {
         Ok(status) => reply.attr(&ASK_AGAIN, &attributes(&status)),
         Err(errno) => reply.error(errno),
     }
 }
 
-fn attributes(status: &Status) -> FileAttr {
+fn attributes(status: &FileStatus) -> FileAttr {
     let time = SystemTime::UNIX_EPOCH;
     FileAttr {
         ino: INodeNo(status.inode),
@@ -153,11 +155,11 @@ fn attributes(status: &Status) -> FileAttr {
     }
 }
 
-fn file_type(kind: Kind) -> FileType {
+fn file_type(kind: InodeKind) -> FileType {
     match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Directory => FileType::Directory,
-        Kind::Socket => FileType::Socket,
+        InodeKind::File => FileType::RegularFile,
+        InodeKind::Directory => FileType::Directory,
+        InodeKind::Socket => FileType::Socket,
     }
 }
 
@@ -174,12 +176,12 @@ impl Filesystem for Glue {
             let inode = state.volume.look_up(parent.0, &name)?;
             state.volume.status(inode)
         };
-        self.run(Operation::Look, call, entry(reply));
+        self.run(CallKind::Look, call, entry(reply));
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let call = move |state: &mut State| state.volume.status(inode.0);
-        self.run(Operation::Look, call, attributes_of(reply));
+        self.run(CallKind::Look, call, attributes_of(reply));
     }
 
     fn setattr(
@@ -212,7 +214,7 @@ impl Filesystem for Glue {
             }
             state.volume.status(inode.0)
         };
-        let operation = if size.is_some() { Operation::SetLength } else { Operation::Look };
+        let operation = if size.is_some() { CallKind::SetLength } else { CallKind::Look };
         self.run(operation, call, attributes_of(reply));
     }
 
@@ -227,8 +229,8 @@ impl Filesystem for Glue {
         reply: ReplyEntry,
     ) {
         match mode & S_IFMT {
-            S_IFREG => self.make(parent, name, mode, Kind::File, reply),
-            S_IFSOCK => self.make(parent, name, mode, Kind::Socket, reply),
+            S_IFREG => self.make(parent, name, mode, InodeKind::File, reply),
+            S_IFSOCK => self.make(parent, name, mode, InodeKind::Socket, reply),
             _ => reply.error(errno(Errno::PERM)),
         }
     }
@@ -242,19 +244,19 @@ impl Filesystem for Glue {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        self.make(parent, name, mode, Kind::Directory, reply);
+        self.make(parent, name, mode, InodeKind::Directory, reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.to_owned();
         let call = move |state: &mut State| state.volume.remove(parent.0, &name, false);
-        self.run(Operation::Name, call, empty(reply));
+        self.run(CallKind::Name, call, empty(reply));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.to_owned();
         let call = move |state: &mut State| state.volume.remove(parent.0, &name, true);
-        self.run(Operation::Name, call, empty(reply));
+        self.run(CallKind::Name, call, empty(reply));
     }
 
     fn rename(
@@ -275,7 +277,7 @@ impl Filesystem for Glue {
         let call = move |state: &mut State| {
             state.volume.rename((parent.0, &from), (new_parent.0, &to), keep)
         };
-        self.run(Operation::Name, call, empty(reply));
+        self.run(CallKind::Name, call, empty(reply));
     }
 
     fn link(&self, _: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -284,7 +286,7 @@ impl Filesystem for Glue {
             state.volume.link(inode.0, parent.0, &name)?;
             state.volume.status(inode.0)
         };
-        self.run(Operation::Name, call, entry(reply));
+        self.run(CallKind::Name, call, entry(reply));
     }
 
     fn open(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -292,7 +294,7 @@ impl Filesystem for Glue {
             state.volume.status(inode.0)?;
             Ok(state.epoch)
         };
-        self.run(Operation::Look, call, |answer| match answer {
+        self.run(CallKind::Look, call, |answer| match answer {
             Ok(epoch) => reply.opened(FileHandle(epoch), FopenFlags::FOPEN_DIRECT_IO),
             Err(errno) => reply.error(errno),
         });
@@ -310,10 +312,10 @@ impl Filesystem for Glue {
     ) {
         let name = name.to_owned();
         let call = move |state: &mut State| {
-            let inode = state.volume.make(parent.0, &name, mode as u16, Kind::File)?;
+            let inode = state.volume.make(parent.0, &name, mode as u16, InodeKind::File)?;
             Ok((state.epoch, state.volume.status(inode)?))
         };
-        self.run(Operation::Name, call, |answer| match answer {
+        self.run(CallKind::Name, call, |answer| match answer {
             Ok((epoch, status)) => {
                 let (handle, how) = (FileHandle(epoch), FopenFlags::FOPEN_DIRECT_IO);
                 reply.created(&ASK_AGAIN, &attributes(&status), GENERATION, handle, how);
@@ -340,7 +342,7 @@ impl Filesystem for Glue {
             }
             state.volume.read(inode.0, range)
         };
-        self.run_open(Operation::Read, handle, call, |answer| match answer {
+        self.run_open(CallKind::Read, handle, call, |answer| match answer {
             Ok(data) => reply.data(&data),
             Err(errno) => reply.error(errno),
         });
@@ -363,7 +365,7 @@ impl Filesystem for Glue {
             state.volume.write(inode.0, offset, &data)?;
             Ok(data.len() as u32)
         };
-        self.run_open(Operation::Write, handle, call, |answer| match answer {
+        self.run_open(CallKind::Write, handle, call, |answer| match answer {
             Ok(count) => reply.written(count),
             Err(errno) => reply.error(errno),
         });
@@ -383,7 +385,7 @@ impl Filesystem for Glue {
         reply: ReplyEmpty,
     ) {
         // The length of a file is needed to find its data, so fdatasync(2) keeps it, too.
-        self.sync(Operation::Sync, inode, handle, reply);
+        self.sync(CallKind::Sync, inode, handle, reply);
     }
 
     fn opendir(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -391,7 +393,7 @@ impl Filesystem for Glue {
             state.volume.status(inode.0)?;
             Ok(state.epoch)
         };
-        self.run(Operation::Look, call, |answer| match answer {
+        self.run(CallKind::Look, call, |answer| match answer {
             Ok(epoch) => reply.opened(FileHandle(epoch), FopenFlags::empty()),
             Err(errno) => reply.error(errno),
         });
@@ -408,9 +410,9 @@ impl Filesystem for Glue {
         let call = move |state: &mut State| {
             let all = state.volume.list(inode.0).skip(offset as usize);
             let all = all.map(|(name, of)| Ok((name.to_owned(), state.volume.status(of)?)));
-            all.collect::<Answer<Vec<_>>>()
+            all.collect::<CallAnswer<Vec<_>>>()
         };
-        self.run_open(Operation::Look, handle, call, move |answer| match answer {
+        self.run_open(CallKind::Look, handle, call, move |answer| match answer {
             Ok(entries) => {
                 for (number, (name, status)) in (offset + 1..).zip(entries) {
                     let kind = file_type(status.kind);
@@ -432,12 +434,12 @@ impl Filesystem for Glue {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        self.sync(Operation::SyncDirectory, inode, handle, reply);
+        self.sync(CallKind::SyncDirectory, inode, handle, reply);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         let call = |state: &mut State| Ok(state.volume.room());
-        self.run(Operation::Look, call, |answer| match answer {
+        self.run(CallKind::Look, call, |answer| match answer {
             Ok((all, free)) => {
                 let [all, free] = [all, free].map(|bytes| bytes / u64::from(BLOCK_BYTES));
                 reply.statfs(all, free, free, 0, 0, BLOCK_BYTES, NAME_BYTES_MAX, BLOCK_BYTES);
@@ -469,7 +471,7 @@ impl Filesystem for Glue {
             }
             Ok(())
         };
-        self.run_open(Operation::Clear, handle, call, empty(reply));
+        self.run_open(CallKind::Clear, handle, call, empty(reply));
     }
 
     fn lseek(
@@ -489,7 +491,7 @@ impl Filesystem for Glue {
                 _ => Err(Errno::INVAL),
             }
         };
-        self.run_open(Operation::Look, handle, call, |answer| match answer {
+        self.run_open(CallKind::Look, handle, call, |answer| match answer {
             Ok(offset) => reply.offset(offset as i64),
             Err(errno) => reply.error(errno),
         });

@@ -15,7 +15,7 @@ mod loop_device;
 mod names;
 pub mod volume;
 
-pub use disk::{Held, PowerCutDisk};
-pub use faults::Operation;
+pub use disk::{HangGuard, PowerCutDisk};
+pub use faults::CallKind;
 pub use image::SECTOR_BYTES;
 pub use loop_device::{Ext4, LoopDevice, make_ext4, write_back};

@@ -34,7 +34,7 @@ pub struct Volume {
 
 /// Type of an inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
+pub enum InodeKind {
     /// A regular file.
     File,
     /// A directory.
@@ -45,7 +45,7 @@ pub enum Kind {
 
 #[derive(Clone, Debug)]
 struct Node {
-    kind: Kind,
+    kind: InodeKind,
     mode: u16,
     /// Content; empty if the inode is not a file.
     file: File,
@@ -53,11 +53,11 @@ struct Node {
 
 /// Attributes as in stat(2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Status {
+pub struct FileStatus {
     /// Inode number, which is never used again.
     pub inode: u64,
     /// Type.
-    pub kind: Kind,
+    pub kind: InodeKind,
     /// Permissions.
     pub mode: u16,
     /// Length in bytes.
@@ -76,12 +76,12 @@ pub struct Sync {
 }
 
 /// Result of a call.
-pub type Answer<T> = Result<T, Errno>;
+pub type CallAnswer<T> = Result<T, Errno>;
 
 impl Volume {
     /// Creates an empty file system of this capacity.
     pub fn new(room_bytes: u64) -> Self {
-        let root = Node { kind: Kind::Directory, mode: 0o755, file: File::default() };
+        let root = Node { kind: InodeKind::Directory, mode: 0o755, file: File::default() };
         Self {
             nodes: BTreeMap::from([(ROOT, root)]),
             names: Names::default(),
@@ -109,26 +109,26 @@ impl Volume {
     }
 
     /// Returns the inode that a directory has under a name.
-    pub fn look_up(&self, directory: u64, name: &OsStr) -> Answer<u64> {
+    pub fn look_up(&self, directory: u64, name: &OsStr) -> CallAnswer<u64> {
         self.names.get(directory, name).ok_or(Errno::NOENT)
     }
 
     /// Returns the attributes of an inode.
-    pub fn status(&self, inode: u64) -> Answer<Status> {
+    pub fn status(&self, inode: u64) -> CallAnswer<FileStatus> {
         let node = self.nodes.get(&inode).ok_or(Errno::STALE)?;
         let image = node.file.image();
-        Ok(Status {
+        Ok(FileStatus {
             inode,
             kind: node.kind,
             mode: node.mode,
             len: image.len(),
             room_bytes: image.room_bytes(),
-            links: if node.kind == Kind::Directory { 2 } else { self.names.links(inode) },
+            links: if node.kind == InodeKind::Directory { 2 } else { self.names.links(inode) },
         })
     }
 
     /// Returns the inode of a path from the root.
-    pub fn find(&self, path: &Path) -> Answer<u64> {
+    pub fn find(&self, path: &Path) -> CallAnswer<u64> {
         let parts = path.components().filter_map(|component| match component {
             Component::Normal(part) => Some(part),
             _ => None,
@@ -142,7 +142,13 @@ impl Volume {
     }
 
     /// Creates an inode with this name.
-    pub fn make(&mut self, parent: u64, name: &OsStr, mode: u16, kind: Kind) -> Answer<u64> {
+    pub fn make(
+        &mut self,
+        parent: u64,
+        name: &OsStr,
+        mode: u16,
+        kind: InodeKind,
+    ) -> CallAnswer<u64> {
         self.check_new(parent, name)?;
         let inode = self.next_inode;
         self.next_inode += 1;
@@ -153,30 +159,30 @@ impl Volume {
     }
 
     /// Adds another name to a file.
-    pub fn link(&mut self, inode: u64, parent: u64, name: &OsStr) -> Answer<()> {
+    pub fn link(&mut self, inode: u64, parent: u64, name: &OsStr) -> CallAnswer<()> {
         self.check_new(parent, name)?;
         self.file(inode).map_err(|_| Errno::PERM)?;
         self.names.set(parent, name, Some(inode));
         Ok(())
     }
 
-    fn check_new(&self, parent: u64, name: &OsStr) -> Answer<()> {
-        if self.status(parent)?.kind != Kind::Directory {
+    fn check_new(&self, parent: u64, name: &OsStr) -> CallAnswer<()> {
+        if self.status(parent)?.kind != InodeKind::Directory {
             return Err(Errno::NOTDIR);
         }
         if self.names.get(parent, name).is_some() { Err(Errno::EXIST) } else { Ok(()) }
     }
 
     /// Removes the name of a file, or of an empty directory.
-    pub fn remove(&mut self, parent: u64, name: &OsStr, directory: bool) -> Answer<()> {
+    pub fn remove(&mut self, parent: u64, name: &OsStr, directory: bool) -> CallAnswer<()> {
         let inode = self.look_up(parent, name)?;
         self.check_removable(inode, directory)?;
         self.names.set(parent, name, None);
         Ok(())
     }
 
-    fn check_removable(&self, inode: u64, directory: bool) -> Answer<()> {
-        match (self.status(inode)?.kind == Kind::Directory, directory) {
+    fn check_removable(&self, inode: u64, directory: bool) -> CallAnswer<()> {
+        match (self.status(inode)?.kind == InodeKind::Directory, directory) {
             (true, false) => Err(Errno::ISDIR),
             (false, true) => Err(Errno::NOTDIR),
             (true, true) if self.list(inode).next().is_some() => Err(Errno::NOTEMPTY),
@@ -185,9 +191,9 @@ impl Volume {
     }
 
     /// Renames, and replaces the target; with `keep`, the target must not exist.
-    pub fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr), keep: bool) -> Answer<()> {
+    pub fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr), keep: bool) -> CallAnswer<()> {
         let inode = self.look_up(from.0, from.1)?;
-        let directory = self.status(inode)?.kind == Kind::Directory;
+        let directory = self.status(inode)?.kind == InodeKind::Directory;
         match self.look_up(to.0, to.1) {
             Ok(_) if keep => return Err(Errno::EXIST),
             Ok(there) if there == inode => return Ok(()),
@@ -199,21 +205,21 @@ impl Volume {
     }
 
     /// Sets permissions.
-    pub fn set_mode(&mut self, inode: u64, mode: u16) -> Answer<()> {
+    pub fn set_mode(&mut self, inode: u64, mode: u16) -> CallAnswer<()> {
         self.nodes.get_mut(&inode).ok_or(Errno::STALE)?.mode = mode & MODE_MAX;
         Ok(())
     }
 
-    fn file(&self, inode: u64) -> Answer<&File> {
+    fn file(&self, inode: u64) -> CallAnswer<&File> {
         match self.nodes.get(&inode).ok_or(Errno::STALE)? {
-            Node { kind: Kind::File, file, .. } => Ok(file),
+            Node { kind: InodeKind::File, file, .. } => Ok(file),
             _ => Err(Errno::ISDIR),
         }
     }
 
-    fn file_mut(&mut self, inode: u64) -> Answer<(u64, &mut File)> {
+    fn file_mut(&mut self, inode: u64) -> CallAnswer<(u64, &mut File)> {
         match self.nodes.get_mut(&inode).ok_or(Errno::STALE)? {
-            Node { kind: Kind::File, file, .. } => {
+            Node { kind: InodeKind::File, file, .. } => {
                 self.next_call += 1;
                 Ok((self.next_call, file))
             }
@@ -222,12 +228,12 @@ impl Volume {
     }
 
     /// Reads bytes of a file, fewer at its end.
-    pub fn read(&self, inode: u64, range: Range<u64>) -> Answer<Vec<u8>> {
+    pub fn read(&self, inode: u64, range: Range<u64>) -> CallAnswer<Vec<u8>> {
         Ok(self.file(inode)?.image().read(range))
     }
 
     /// Writes bytes, past the end as well.
-    pub fn write(&mut self, inode: u64, offset: u64, data: &[u8]) -> Answer<()> {
+    pub fn write(&mut self, inode: u64, offset: u64, data: &[u8]) -> CallAnswer<()> {
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
         if end > FILE_BYTES_MAX {
             return Err(Errno::FBIG);
@@ -243,14 +249,14 @@ impl Volume {
     }
 
     /// Makes bytes read as zeroes, and frees their space.
-    pub fn clear(&mut self, inode: u64, range: Range<u64>) -> Answer<()> {
+    pub fn clear(&mut self, inode: u64, range: Range<u64>) -> CallAnswer<()> {
         let (call, file) = self.file_mut(inode)?;
         file.clear(call, range);
         Ok(())
     }
 
     /// Makes a file longer or shorter.
-    pub fn set_len(&mut self, inode: u64, len: u64) -> Answer<()> {
+    pub fn set_len(&mut self, inode: u64, len: u64) -> CallAnswer<()> {
         if len > FILE_BYTES_MAX {
             return Err(Errno::FBIG);
         }
@@ -260,24 +266,24 @@ impl Volume {
     }
 
     /// Returns the first data at or after `offset`, or the first hole.
-    pub fn seek(&self, inode: u64, offset: u64, hole: bool) -> Answer<u64> {
+    pub fn seek(&self, inode: u64, offset: u64, hole: bool) -> CallAnswer<u64> {
         let image = self.file(inode)?.image();
         let found = if hole { image.next_hole(offset) } else { image.next_data(offset) };
         found.ok_or(Errno::NXIO)
     }
 
     /// Begins a sync of a file or directory.
-    pub fn begin_sync(&self, inode: u64) -> Answer<Sync> {
+    pub fn begin_sync(&self, inode: u64) -> CallAnswer<Sync> {
         self.status(inode)?;
         Ok(Sync { inode, before: self.next_call + 1 })
     }
 
     /// Ends a sync. After a sync of a directory its entries are on the disk, not the inodes they
     /// name.
-    pub fn end_sync(&mut self, sync: Sync) -> Answer<()> {
+    pub fn end_sync(&mut self, sync: Sync) -> CallAnswer<()> {
         let node = self.nodes.get_mut(&sync.inode).ok_or(Errno::STALE)?;
         node.file.sync(sync.before);
-        if node.kind == Kind::Directory {
+        if node.kind == InodeKind::Directory {
             self.names.sync(sync.inode);
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Rules 19 to 24, 31 to 33, 46, 47, 52, 60: logins, CHAP, session reinstatement.
 
 use super::Must;
-use super::Role::{Both, Initiator, Target};
+use super::RequiredRole::{Both, Initiator, Target};
 
 pub(super) const MUSTS: &[Must] = &[
     Must {

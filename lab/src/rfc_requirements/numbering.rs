@@ -1,7 +1,7 @@
 //! Rules 1 to 10 and 26, 34: numbers, tags, order, connections.
 
 use super::Must;
-use super::Role::{Both, Initiator, Target};
+use super::RequiredRole::{Both, Initiator, Target};
 
 pub(super) const MUSTS: &[Must] = &[
     Must {

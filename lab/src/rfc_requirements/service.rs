@@ -1,7 +1,7 @@
 //! Rules 27, 29, 30, 39, 40, 44, 48 to 51, 59: errors, task management, logout, pings.
 
 use super::Must;
-use super::Role::{Both, Initiator, Target};
+use super::RequiredRole::{Both, Initiator, Target};
 
 pub(super) const MUSTS: &[Must] = &[
     Must {

@@ -1,7 +1,7 @@
 //! Rules 12 to 18, 25, 28, 45, 53 to 58: text requests and negotiation.
 
 use super::Must;
-use super::Role::{Both, Target};
+use super::RequiredRole::{Both, Target};
 
 pub(super) const MUSTS: &[Must] = &[
     Must {

@@ -1,7 +1,7 @@
 //! Rules 11, 35 to 38, 41 to 43: data, residuals, status.
 
 use super::Must;
-use super::Role::{Both, Initiator, Target};
+use super::RequiredRole::{Both, Initiator, Target};
 
 pub(super) const MUSTS: &[Must] = &[
     Must {

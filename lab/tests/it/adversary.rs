@@ -7,10 +7,10 @@ use lunar_lab::adversary::attack::Attack;
 use lunar_lab::adversary::attacker::Attacker;
 use lunar_lab::adversary::attacks::all;
 use lunar_lab::adversary::measurement::Measurement;
-use lunar_lab::adversary::runner::{Options, run};
+use lunar_lab::adversary::runner::{AttackOptions, run};
 use lunar_lab::adversary::verdict::{Breach, breaches};
 use lunar_lab::adversary::{server, table};
-use lunar_load::Owner;
+use lunar_load::ListeningProcess;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions, read_dir, read_link};
 use std::io::Write;
@@ -43,8 +43,8 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// longer than it may wait for the server.
 const TRIES: usize = 3;
 
-fn options() -> Options {
-    Options {
+fn options() -> AttackOptions {
+    AttackOptions {
         quiet: Duration::from_millis(500),
         attack: Duration::from_secs(3),
         aftermath: Duration::from_millis(500),
@@ -92,7 +92,7 @@ fn measure(act: fn(&Attacker) -> Result<()>) -> Result<Measurement> {
 
 /// Returns the process of the server.
 fn process(attacker: &Attacker) -> Result<(u32, Pid)> {
-    let owner = Owner::of_listener(attacker.server).context("nobody listens")?;
+    let owner = ListeningProcess::of_listener(attacker.server).context("nobody listens")?;
     let number = Pid::from_raw(i32::try_from(owner.pid)?).context("no process")?;
     Ok((owner.pid, number))
 }

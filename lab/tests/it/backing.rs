@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::{Lunar, binary};
-use lunar_lab::powercut::{LoopDevice, Operation, PowerCutDisk};
+use lunar_lab::powercut::{CallKind, LoopDevice, PowerCutDisk};
 use lunar_lab::process::must;
 use lunar_lab::scratch::Scratch;
 use rustix::process::Signal;
@@ -39,13 +39,13 @@ fn a_file_system_that_hangs() -> Result<()> {
     let (path, other) = (disk.path("disk.img"), scratch.path("other.img"));
     let api = format!("unix:{}", scratch.path("api.sock"));
     let mut lunar = Lunar::serve(&[&path, &other, "--size", "1M", "--api", &api])?;
-    let held = disk.hold(Operation::Look);
+    let held = disk.hold(CallKind::Look);
     held.wait_for(1, PATIENCE)?;
     ensure!(status(&api)?.contains("health      good"));
     std::fs::remove_file(&other)?;
     until_told(&api, "other.img was deleted")?;
     drop(held);
-    let held = disk.hold(Operation::Look);
+    let held = disk.hold(CallKind::Look);
     held.wait_for(1, PATIENCE)?;
     lunar.server().signal(Signal::TERM)?;
     lunar.server().wait_for_line("lunar: stopped", PATIENCE)?;

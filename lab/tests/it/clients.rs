@@ -287,7 +287,7 @@ fn a_file_that_qemu_uses_is_not_served() -> Result<()> {
     let socket = scratch.path("nbd.sock");
     let server = format!("addr.type=unix,addr.path={socket}");
     let export = "type=nbd,id=one,node-name=disk,writable=on";
-    let mut qemu = lunar_lab::process::Server::start(
+    let mut qemu = lunar_lab::process::ServerProcess::start(
         "qemu-storage-daemon",
         &["--blockdev", &hold, "--nbd-server", &server, "--export", export],
     )?;

@@ -3,10 +3,10 @@
 
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::{Lunar, binary};
-use lunar_lab::powercut::{Operation, PowerCutDisk};
+use lunar_lab::powercut::{CallKind, PowerCutDisk};
 use lunar_lab::process::{End, must};
 use lunar_lab::scratch::Scratch;
-use lunar_testkit::raw::{Answer, Outcome, Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawOutcome, RawPdu, opcode};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::time::Duration;
@@ -20,8 +20,8 @@ fn serve(disk: &PowerCutDisk, options: &[&str]) -> Result<Lunar> {
     Lunar::serve(&[&[path.as_str(), "--size", "4M", "--name", TARGET], options].concat())
 }
 
-fn log_in(lunar: &Lunar, number: u32) -> Result<Raw> {
-    let mut raw = Raw::log_in_as(lunar.address(), TARGET, number)?;
+fn log_in(lunar: &Lunar, number: u32) -> Result<RawClient> {
+    let mut raw = RawClient::log_in_as(lunar.address(), TARGET, number)?;
     raw.execute(&[0; 6], 0)?;
     Ok(raw)
 }
@@ -31,7 +31,7 @@ fn ten(operation: u8, lba: u8, blocks: u8) -> [u8; 10] {
 }
 
 /// Returns INFORMATION of fixed sense data, if it is valid.
-fn information(outcome: &Outcome) -> Option<u32> {
+fn information(outcome: &RawOutcome) -> Option<u32> {
     let sense = &outcome.sense;
     let bytes = [sense[3], sense[4], sense[5], sense[6]];
     (sense[0] & 0x80 != 0).then_some(u32::from_be_bytes(bytes))
@@ -54,12 +54,12 @@ fn a_disk_that_hangs() -> Result<()> {
     for io in ["buffered", "direct"] {
         let mut lunar = serve(&disk, &["--io", io, &other])?;
         let mut raw = log_in(&lunar, 1)?;
-        let held = disk.hold(Operation::Write);
+        let held = disk.hold(CallKind::Write);
         let write = raw.command(0xa1, &ten(0x2a, 0, 8), 4096).with_data(vec![7; 4096]);
         raw.send(&write)?;
         held.wait_for(1, PATIENCE)?;
         let tag = raw.new_tag();
-        let abort = Pdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x81)
+        let abort = RawPdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x81)
             .put_u32(16, tag)
             .put_u32(20, write.u32_at(16))
             .put_u32(24, raw.cmd_sn)
@@ -75,7 +75,7 @@ fn a_disk_that_hangs() -> Result<()> {
         again.lun[1] = 0;
         let read = again.command(0xc1, &ten(0x28, 0, 8), 4096);
         again.send(&read)?;
-        ensure!(again.answer(Duration::from_millis(200))? == Answer::Silence, "{io}: it waits");
+        ensure!(again.answer(Duration::from_millis(200))? == RawAnswer::Silence, "{io}: it waits");
         drop(held);
         let (status, data, _) = again.outcome()?;
         ensure!((status, data) == (0, vec![7; 4096]), "{io}: it was written");
@@ -95,7 +95,7 @@ fn a_disk_that_fails() -> Result<()> {
     let lunar = serve(&disk, &["--io", "direct"])?;
     let mut raw = log_in(&lunar, 1)?;
     for errno in [Errno::NOSPC, Errno::DQUOT] {
-        disk.fail_once(Operation::Write, errno);
+        disk.fail_once(CallKind::Write, errno);
         let outcome = raw.execute_with(&ten(0x2a, 0, 8), &[1; 4096])?;
         ensure!((outcome.status, outcome.sense_codes()) == (2, (7, 0x2707)), "{outcome:02x?}");
         raw.write_blocks(0, &[1; 4096])?;
@@ -120,7 +120,7 @@ fn a_final_sync_that_takes_long() -> Result<()> {
         let mut lunar = serve(&disk, &["--cache", "write-back"])?;
         let mut raw = log_in(&lunar, 1)?;
         raw.write_blocks(0, &[1; 4096])?;
-        let held = disk.hold(Operation::Sync);
+        let held = disk.hold(CallKind::Sync);
         lunar.server().signal(Signal::TERM)?;
         let told = lunar.server().wait_for_line("syncing: 0 of 1 done after", PATIENCE)?;
         ensure!(told.contains("disk.img"), "{told}");
@@ -146,7 +146,7 @@ fn a_sync_that_fails() -> Result<()> {
         let mut lunar = serve(&disk, &["--cache", "write-back"])?;
         let mut raw = log_in(&lunar, 1)?;
         raw.write_blocks(0, &[1; 4096])?;
-        disk.fail_once(Operation::Sync, Errno::IO);
+        disk.fail_once(CallKind::Sync, Errno::IO);
         if before {
             for cdb in [ten(0x35, 0, 0), ten(0x35, 0, 0)] {
                 let outcome = raw.run(&cdb, 0)?;
@@ -176,7 +176,7 @@ fn a_failed_sync_is_told_and_recovered() -> Result<()> {
     ensure!(ctl(&["status"])?.contains("health      good"));
     let mut raw = log_in(&lunar, 1)?;
     raw.write_blocks(0, &[1; 4096])?;
-    disk.fail_once(Operation::Sync, Errno::IO);
+    disk.fail_once(CallKind::Sync, Errno::IO);
     ensure!(raw.run(&ten(0x35, 0, 0), 0)?.sense_codes() == (3, 0x0c00));
     let told = ctl(&["status"])?;
     for words in ["degraded", "takes no writes", "lunar ctl recover 0 --accept-loss"] {

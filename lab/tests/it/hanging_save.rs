@@ -3,12 +3,12 @@
 
 use anyhow::{Context, Result, ensure};
 use lunar_block::MemoryDevice;
-use lunar_lab::powercut::{Held, Operation, PowerCutDisk};
+use lunar_lab::powercut::{CallKind, HangGuard, PowerCutDisk};
 use lunar_target::{
     Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
     TargetOptions,
 };
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,15 +50,15 @@ fn serve(state: &PowerCutDisk) -> Result<Server> {
     })?)
 }
 
-fn log_in(server: &Server, number: u32) -> Result<Raw> {
-    let mut raw = Raw::log_in_as(&server.addresses()[0].to_string(), TARGET, number)?;
+fn log_in(server: &Server, number: u32) -> Result<RawClient> {
+    let mut raw = RawClient::log_in_as(&server.addresses()[0].to_string(), TARGET, number)?;
     raw.execute(&[0; 6], 0)?;
     Ok(raw)
 }
 
-fn log_out(mut raw: Raw) -> Result<()> {
+fn log_out(mut raw: RawClient) -> Result<()> {
     let tag = raw.new_tag();
-    let logout = Pdu::new(0x40 | opcode::LOGOUT, 0x80)
+    let logout = RawPdu::new(0x40 | opcode::LOGOUT, 0x80)
         .put_u32(16, tag)
         .put_u32(24, raw.cmd_sn)
         .put_u32(28, raw.exp_stat_sn);
@@ -68,7 +68,7 @@ fn log_out(mut raw: Raw) -> Result<()> {
 }
 
 /// Sends REGISTER with APTPL of key 1, which replaces `key`; returns its task tag.
-fn register(raw: &mut Raw, key: u8) -> Result<u32> {
+fn register(raw: &mut RawClient, key: u8) -> Result<u32> {
     let mut list = vec![0; 24];
     (list[7], list[15], list[20]) = (key, 1, 1);
     let pdu = raw.command(0xa1, &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], 24);
@@ -78,17 +78,17 @@ fn register(raw: &mut Raw, key: u8) -> Result<u32> {
 
 /// Sends such a REGISTER and aborts it once `saving` holds a save; the response to the abort comes
 /// first.
-fn register_and_abort(raw: &mut Raw, key: u8, saving: &Held<'_>) -> Result<()> {
+fn register_and_abort(raw: &mut RawClient, key: u8, saving: &HangGuard<'_>) -> Result<()> {
     let register = register(raw, key)?;
     saving.wait_for(1, PATIENCE)?;
     let tag = raw.new_tag();
-    let abort = Pdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | ABORT_TASK)
+    let abort = RawPdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | ABORT_TASK)
         .put_u32(16, tag)
         .put_u32(20, register)
         .put_u32(24, raw.cmd_sn)
         .put_u32(28, raw.exp_stat_sn);
     raw.send(&abort)?;
-    let Answer::Pdu(first) = raw.answer(PATIENCE)? else { anyhow::bail!("silence") };
+    let RawAnswer::Pdu(first) = raw.answer(PATIENCE)? else { anyhow::bail!("silence") };
     ensure!((first.u32_at(16), first.header[2]) == (tag, 0), "{first:02x?}");
     raw.exp_stat_sn = first.u32_at(24).wrapping_add(1);
     Ok(())
@@ -100,7 +100,7 @@ fn register_and_abort(raw: &mut Raw, key: u8, saving: &Held<'_>) -> Result<()> {
 fn a_hanging_save_is_aborted() -> Result<()> {
     let state = PowerCutDisk::mount("hanging-save")?;
     let server = serve(&state)?;
-    let saving = state.hold(Operation::Sync);
+    let saving = state.hold(CallKind::Sync);
     let mut raw = log_in(&server, 1)?;
     for round in 0..20 {
         // After the first round the key counts as registered, although it is not saved.
@@ -109,7 +109,7 @@ fn a_hanging_save_is_aborted() -> Result<()> {
     raw.write_blocks(0, &[1; 512])?;
     register(&mut raw, 1)?;
     log_out(raw)?;
-    state.fail(Operation::Sync, Errno::IO);
+    state.fail(CallKind::Sync, Errno::IO);
     drop(saving);
     let mut raw = log_in(&server, 2)?;
     let until = Instant::now() + PATIENCE;
@@ -129,7 +129,7 @@ fn a_hanging_save_is_aborted() -> Result<()> {
 fn a_server_ends_while_a_save_hangs() -> Result<()> {
     let state = PowerCutDisk::mount("hanging-end")?;
     let server = serve(&state)?;
-    let saving = state.hold(Operation::Sync);
+    let saving = state.hold(CallKind::Sync);
     let mut raw = log_in(&server, 1)?;
     register_and_abort(&mut raw, 0, &saving)?;
     log_out(raw)?;

@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::Lunar;
 use lunar_lab::scratch::{Random, Scratch};
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::time::{Duration, Instant};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:hostile";
@@ -35,19 +35,19 @@ impl Victim {
         Ok(victim)
     }
 
-    fn connect(&self) -> Result<Raw> {
-        Raw::connect(self.lunar.address())
+    fn connect(&self) -> Result<RawClient> {
+        RawClient::connect(self.lunar.address())
     }
 
-    fn log_in(&self) -> Result<Raw> {
-        Raw::log_in(self.lunar.address(), TARGET)
+    fn log_in(&self) -> Result<RawClient> {
+        RawClient::log_in(self.lunar.address(), TARGET)
     }
 
     /// Opens a session, reads a block and logs out.
     fn read_as(&self, number: u32) -> Result<()> {
-        let mut raw = Raw::log_in_as(self.lunar.address(), TARGET, number)?;
+        let mut raw = RawClient::log_in_as(self.lunar.address(), TARGET, number)?;
         raw.read_block(0)?;
-        let logout = Pdu::new(0x40 | opcode::LOGOUT, 0x80)
+        let logout = RawPdu::new(0x40 | opcode::LOGOUT, 0x80)
             .put_u32(16, raw.new_tag())
             .put_u32(24, raw.cmd_sn)
             .put_u32(28, raw.exp_stat_sn);
@@ -123,7 +123,7 @@ fn a_login_that_never_ends() -> Result<()> {
         }
         text.clear();
         match raw.answer(Duration::from_secs(5))? {
-            Answer::Pdu(pdu) if pdu.header[36..38] == [0, 0] => {
+            RawAnswer::Pdu(pdu) if pdu.header[36..38] == [0, 0] => {
                 raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
             }
             _ => break,
@@ -143,7 +143,7 @@ fn a_login_text_that_never_ends() -> Result<()> {
     let request = raw.login(&[b'A'; 8192]).put(1, &[0x44]);
     while raw.send(&request).is_ok() {
         match raw.answer(Duration::from_secs(5))? {
-            Answer::Pdu(pdu) if pdu.header[36..38] == [0, 0] => {}
+            RawAnswer::Pdu(pdu) if pdu.header[36..38] == [0, 0] => {}
             _ => break,
         }
         ensure!(started.elapsed() < LOGIN_MAX, "the text still goes on");
@@ -162,7 +162,7 @@ fn a_login_byte_by_byte() -> Result<()> {
         if raw.send_bytes(&[byte]).is_err() {
             break;
         }
-        if raw.answer(Duration::from_millis(100))? == Answer::Closed {
+        if raw.answer(Duration::from_millis(100))? == RawAnswer::Closed {
             break;
         }
         ensure!(started.elapsed() < LOGIN_MAX, "still listening after {:?}", started.elapsed());
@@ -217,11 +217,11 @@ fn random_requests_in_full_feature_phase() -> Result<()> {
     let victim = Victim::new("random-requests")?;
     for seed in 0..60_u64 {
         let mut random = Random(seed);
-        let mut raw = Raw::log_in_as(victim.lunar.address(), TARGET, 2)?;
+        let mut raw = RawClient::log_in_as(victim.lunar.address(), TARGET, 2)?;
         for _ in 0..20 {
             let opcodes = [0x00, 0x01, 0x02, 0x04, 0x05, 0x10, 0x41, 0x42, 0x40, 0x44];
             let at = usize::try_from(random.below(opcodes.len() as u64))?;
-            let mut pdu = Pdu::new(opcodes[at], random.next_u64().to_be_bytes()[0]);
+            let mut pdu = RawPdu::new(opcodes[at], random.next_u64().to_be_bytes()[0]);
             for at in (8..48).step_by(8) {
                 pdu = pdu.put(at, &random.next_u64().to_be_bytes());
             }
@@ -233,7 +233,7 @@ fn random_requests_in_full_feature_phase() -> Result<()> {
                 break;
             }
         }
-        while let Answer::Pdu(_) = raw.answer(Duration::from_millis(20))? {}
+        while let RawAnswer::Pdu(_) = raw.answer(Duration::from_millis(20))? {}
     }
     victim.ends_well()
 }
@@ -309,15 +309,15 @@ fn login_text_of_odd_sizes() -> Result<()> {
         let mut raw = victim.connect()?;
         raw.send(&raw.login(&text))?;
         let answer = raw.answer(QUIET)?;
-        let accepted = matches!(&answer, Answer::Pdu(pdu) if pdu.header[36..38] == [0, 0]);
-        ensure!(answer != Answer::Silence, "{bytes} bytes: no answer");
+        let accepted = matches!(&answer, RawAnswer::Pdu(pdu) if pdu.header[36..38] == [0, 0]);
+        ensure!(answer != RawAnswer::Silence, "{bytes} bytes: no answer");
         ensure!(bytes <= 8192 || !accepted, "{bytes} bytes were accepted");
         ensure!(bytes > 8192 || !ended || accepted, "{bytes} good bytes: {answer:02x?}");
     }
     for text in [&b""[..], b"\0", b"x", b"=\0", b"A=\0A=\0", b"InitiatorName\0"] {
         let mut raw = victim.connect()?;
         raw.send(&raw.login(text))?;
-        ensure!(raw.answer(QUIET)? != Answer::Silence, "{text:?}: no answer");
+        ensure!(raw.answer(QUIET)? != RawAnswer::Silence, "{text:?}: no answer");
     }
     let twice = format!("{names}MaxBurstLength=65536\0MaxBurstLength=65536\0");
     let mut raw = victim.connect()?;
@@ -339,14 +339,14 @@ fn text_of_odd_sizes_in_full_feature_phase() -> Result<()> {
             if let [first, second, .., last] = &mut text[..] {
                 [*first, *second, *last] = [b'X', b'=', 0];
             }
-            let request = Pdu::new(opcode::TEXT, flags)
+            let request = RawPdu::new(opcode::TEXT, flags)
                 .put_u32(16, raw.new_tag())
                 .put_u32(20, u32::MAX)
                 .put_u32(24, raw.cmd_sn)
                 .put_u32(28, raw.exp_stat_sn)
                 .with_data(text);
             raw.send(&request)?;
-            ensure!(raw.answer(QUIET)? != Answer::Silence, "{bytes} bytes: no answer");
+            ensure!(raw.answer(QUIET)? != RawAnswer::Silence, "{bytes} bytes: no answer");
         }
     }
     victim.ends_well()
@@ -357,8 +357,8 @@ fn text_of_odd_sizes_in_full_feature_phase() -> Result<()> {
 #[test]
 fn data_that_was_not_asked_for() -> Result<()> {
     let victim = Victim::new("data-out")?;
-    let data_out = |raw: &Raw, tag: u32, transfer: u32, offset: u32, bytes: usize| {
-        Pdu::new(opcode::DATA_OUT, 0x80)
+    let data_out = |raw: &RawClient, tag: u32, transfer: u32, offset: u32, bytes: usize| {
+        RawPdu::new(opcode::DATA_OUT, 0x80)
             .put_u32(16, tag)
             .put_u32(20, transfer)
             .put_u32(28, raw.exp_stat_sn)
@@ -394,7 +394,7 @@ fn requests_before_login() -> Result<()> {
     let victim = Victim::new("before-login")?;
     for opcode in [0x00_u8, 0x01, 0x02, 0x04, 0x05, 0x06, 0x10, 0x1c, 0x21, 0x3f] {
         let mut raw = victim.connect()?;
-        raw.send(&Pdu::new(opcode, 0x80))?;
+        raw.send(&RawPdu::new(opcode, 0x80))?;
         raw.wait_until_closed(QUIET)?;
     }
     victim.ends_well()

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::Lunar;
 use lunar_lab::scratch::Scratch;
-use lunar_testkit::raw::{Answer, Pdu, Raw};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ fn start(scratch: &Scratch, login_seconds: u32) -> Result<Lunar> {
 }
 
 /// Connects from 127.0.0.`host`, so that each connection has log lines of its own.
-fn connect(lunar: &Lunar, host: u8) -> Result<Raw> {
+fn connect(lunar: &Lunar, host: u8) -> Result<RawClient> {
     let to: SocketAddr = lunar.address().parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let tcp = runtime.block_on(async {
@@ -68,7 +68,7 @@ fn connect(lunar: &Lunar, host: u8) -> Result<Raw> {
         socket.connect(to).await?.into_std()
     })?;
     tcp.set_nonblocking(false)?;
-    Raw::over(tcp)
+    RawClient::over(tcp)
 }
 
 fn text(initiator: &str, target: &str) -> String {
@@ -76,9 +76,9 @@ fn text(initiator: &str, target: &str) -> String {
 }
 
 /// Sends a login; returns the status of the response.
-fn status(raw: &mut Raw, login: &Pdu) -> Result<u16> {
+fn status(raw: &mut RawClient, login: &RawPdu) -> Result<u16> {
     raw.send(login)?;
-    let Answer::Pdu(answer) = raw.answer(PATIENCE)? else { anyhow::bail!("no answer") };
+    let RawAnswer::Pdu(answer) = raw.answer(PATIENCE)? else { anyhow::bail!("no answer") };
     Ok(u16::from_be_bytes([answer.header[36], answer.header[37]]))
 }
 
@@ -187,7 +187,8 @@ fn floods_and_forged_lines() -> Result<()> {
         let login = raw.login(text("eve", "none").as_bytes());
         status(&mut raw, &login)?;
     }
-    let mut waiting: Vec<Raw> = (0..12).map(|_| connect(&lunar, 34)).collect::<Result<_>>()?;
+    let mut waiting: Vec<RawClient> =
+        (0..12).map(|_| connect(&lunar, 34)).collect::<Result<_>>()?;
     for raw in &mut waiting {
         raw.send(&raw.login(text("eve", "none").as_bytes()))?;
     }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::lunar::Lunar;
 use lunar_lab::process::run;
 use lunar_lab::scratch::Scratch;
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::time::{Duration, Instant};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:limits";
@@ -41,21 +41,21 @@ impl Victim {
         Ok(Self { lunar: Lunar::start(&["target", "--config", &path])?, _scratch: scratch })
     }
 
-    fn log_in(&self, number: u32) -> Result<Raw> {
-        Raw::log_in_as(self.lunar.address(), TARGET, number)
+    fn log_in(&self, number: u32) -> Result<RawClient> {
+        RawClient::log_in_as(self.lunar.address(), TARGET, number)
     }
 
     /// Opens a session from another address.
-    fn log_in_from_elsewhere(&self, number: u32) -> Result<Raw> {
+    fn log_in_from_elsewhere(&self, number: u32) -> Result<RawClient> {
         let address: std::net::SocketAddr = self.lunar.address().parse()?;
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 2], 0)).into())?;
         socket.connect(&address.into())?;
-        Raw::log_in_over(socket.into(), TARGET, number)
+        RawClient::log_in_over(socket.into(), TARGET, number)
     }
 
     /// Opens a session and clears its unit attention.
-    fn ready(&self, number: u32) -> Result<Raw> {
+    fn ready(&self, number: u32) -> Result<RawClient> {
         let mut raw = self.log_in(number)?;
         raw.read_block(0)?;
         Ok(raw)
@@ -122,7 +122,7 @@ fn logins_per_address() -> Result<()> {
     let victim = Victim::new("logins", "logins_per_address = 4", false)?;
     let mut idle = Vec::new();
     for _ in 0..10 {
-        idle.push(Raw::connect(victim.lunar.address())?);
+        idle.push(RawClient::connect(victim.lunar.address())?);
     }
     for raw in &mut idle[..6] {
         raw.wait_until_closed(Duration::from_secs(10))?; // before `login_seconds`
@@ -132,7 +132,7 @@ fn logins_per_address() -> Result<()> {
 
 fn login_seconds() -> Result<()> {
     let victim = Victim::new("login-seconds", "login_seconds = 1", false)?;
-    let mut raw = Raw::connect(victim.lunar.address())?;
+    let mut raw = RawClient::connect(victim.lunar.address())?;
     raw.wait_until_closed(Duration::from_secs(10))
 }
 
@@ -158,7 +158,7 @@ fn text_bytes() -> Result<()> {
     let mut transfer_tag = u32::MAX;
     let tag = raw.new_tag();
     for _ in 0..4 {
-        let request = Pdu::new(opcode::TEXT, 0x40)
+        let request = RawPdu::new(opcode::TEXT, 0x40)
             .put_u32(16, tag)
             .put_u32(20, transfer_tag)
             .put_u32(24, raw.cmd_sn)
@@ -167,11 +167,11 @@ fn text_bytes() -> Result<()> {
         raw.cmd_sn = raw.cmd_sn.wrapping_add(1);
         raw.send(&request)?;
         match raw.answer(LONG)? {
-            Answer::Pdu(pdu) if pdu.opcode() == opcode::TEXT_RESPONSE => {
+            RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::TEXT_RESPONSE => {
                 transfer_tag = pdu.u32_at(20);
                 raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
             }
-            Answer::Pdu(pdu) if pdu.opcode() == opcode::REJECT => return Ok(()),
+            RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::REJECT => return Ok(()),
             other => bail!("{other:02x?}"),
         }
     }
@@ -189,19 +189,19 @@ fn window_commands() -> Result<()> {
     // A CmdSN one too high is ignored: the next response is that of the ping.
     let far = raw.command(0x81, &[0; 6], 0).put_u32(24, max.wrapping_add(1));
     raw.send(&far)?;
-    let ping = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+    let ping = RawPdu::new(0x40 | opcode::NOP_OUT, 0x80)
         .put_u32(16, raw.new_tag())
         .put_u32(20, u32::MAX)
         .put_u32(24, expected);
     raw.send(&ping)?;
     match raw.answer(LONG)? {
-        Answer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => Ok(()),
+        RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => Ok(()),
         other => bail!("{other:02x?}"),
     }
 }
 
 /// Sends READ (16) of this many mebibytes, and leaves its response unread.
-fn send_read(raw: &mut Raw, mebibytes: u32) -> Result<()> {
+fn send_read(raw: &mut RawClient, mebibytes: u32) -> Result<()> {
     let mut cdb = [0; 16];
     cdb[0] = 0x88;
     cdb[10..14].copy_from_slice(&(mebibytes * 2048).to_be_bytes());
@@ -252,16 +252,18 @@ fn memory_wait_seconds() -> Result<()> {
 }
 
 /// Returns the status of the next command that ends, and skips its data.
-fn ending(raw: &mut Raw) -> Result<u8> {
+fn ending(raw: &mut RawClient) -> Result<u8> {
     loop {
         match raw.answer(LONG)? {
-            Answer::Pdu(pdu) if pdu.opcode() == opcode::SCSI_RESPONSE => return Ok(pdu.header[3]),
-            Answer::Pdu(pdu) if pdu.opcode() == opcode::DATA_IN => {
+            RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::SCSI_RESPONSE => {
+                return Ok(pdu.header[3]);
+            }
+            RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::DATA_IN => {
                 if pdu.header[1] & 1 != 0 {
                     return Ok(pdu.header[3]);
                 }
             }
-            Answer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => {}
+            RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => {}
             other => bail!("{other:02x?}"),
         }
     }
@@ -282,7 +284,7 @@ fn data_in_bytes() -> Result<()> {
 }
 
 /// Sends WRITE (10) of 1 MiB whose data has to be requested by R2T.
-fn send_write(raw: &mut Raw) -> Result<()> {
+fn send_write(raw: &mut RawClient) -> Result<()> {
     let write = raw.command(0xa1, &[0x2a, 0, 0, 0, 0, 0, 0, 0x08, 0, 0], 1 << 20);
     raw.send(&write)
 }
@@ -291,7 +293,7 @@ fn data_out_bytes() -> Result<()> {
     let victim = Victim::new("data-out", "data_out_bytes = \"1MiB\"", false)?;
     let mut raw = victim.ready(1)?;
     (0..16).try_for_each(|_| send_write(&mut raw))?;
-    let ping = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+    let ping = RawPdu::new(0x40 | opcode::NOP_OUT, 0x80)
         .put_u32(16, raw.new_tag())
         .put_u32(20, u32::MAX)
         .put_u32(24, raw.cmd_sn);
@@ -299,8 +301,8 @@ fn data_out_bytes() -> Result<()> {
     let mut asked = Vec::new();
     loop {
         match raw.answer(LONG)? {
-            Answer::Pdu(pdu) if pdu.opcode() == opcode::R2T => asked.push(pdu.u32_at(16)),
-            Answer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => break,
+            RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::R2T => asked.push(pdu.u32_at(16)),
+            RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => break,
             other => bail!("{other:02x?}"),
         }
     }
@@ -331,7 +333,7 @@ fn pings() -> Result<()> {
     let victim = Victim::new("pings", limits, false)?;
     let mut raw = victim.ready(1)?;
     match raw.answer(LONG)? {
-        Answer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => {}
+        RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => {}
         other => bail!("{other:02x?}"),
     }
     raw.wait_until_closed(LONG)

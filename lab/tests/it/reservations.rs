@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::lunar::Lunar;
 use lunar_lab::scratch::{Random, Scratch};
-use lunar_testkit::raw::{Answer, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, opcode};
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -33,14 +33,14 @@ fn kill(mut lunar: Lunar) -> Result<()> {
 }
 
 /// Opens a session of initiator `number` and clears its unit attention of the power-on.
-fn log_in(lunar: &Lunar, number: u32) -> Result<Raw> {
-    let mut raw = Raw::log_in_as(lunar.address(), TARGET, number)?;
+fn log_in(lunar: &Lunar, number: u32) -> Result<RawClient> {
+    let mut raw = RawClient::log_in_as(lunar.address(), TARGET, number)?;
     raw.execute(&[0; 6], 0)?;
     Ok(raw)
 }
 
 /// Sends PERSISTENT RESERVE OUT.
-fn send(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2], flags: u8) -> Result<()> {
+fn send(raw: &mut RawClient, action: u8, kind: u8, keys: [u64; 2], flags: u8) -> Result<()> {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
     list.extend_from_slice(&[0, 0, 0, 0, flags, 0, 0, 0]);
     let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
@@ -49,19 +49,19 @@ fn send(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2], flags: u8) -> Resul
 }
 
 /// Returns the status of the command sent before; `None` when the connection ends instead.
-fn status(raw: &mut Raw) -> Result<Option<u8>> {
+fn status(raw: &mut RawClient) -> Result<Option<u8>> {
     match raw.answer(ANSWER_MAX)? {
-        Answer::Pdu(pdu) => {
+        RawAnswer::Pdu(pdu) => {
             ensure!(pdu.opcode() == opcode::SCSI_RESPONSE, "{pdu:?}");
             raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
             Ok(Some(pdu.header[3]))
         }
-        Answer::Closed => Ok(None),
-        Answer::Silence => bail!("no answer"),
+        RawAnswer::Closed => Ok(None),
+        RawAnswer::Silence => bail!("no answer"),
     }
 }
 
-fn out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2], flags: u8) -> Result<()> {
+fn out(raw: &mut RawClient, action: u8, kind: u8, keys: [u64; 2], flags: u8) -> Result<()> {
     send(raw, action, kind, keys, flags)?;
     let status = status(raw)?;
     ensure!(status == Some(GOOD), "PERSISTENT RESERVE OUT {action}: status {status:02x?}");
@@ -69,7 +69,7 @@ fn out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2], flags: u8) -> Result
 }
 
 /// Returns the registered keys.
-fn keys(raw: &mut Raw) -> Result<Vec<u64>> {
+fn keys(raw: &mut RawClient) -> Result<Vec<u64>> {
     let (status, data) = raw.execute(&[0x5e, 0, 0, 0, 0, 0, 0, 2, 0, 0], 512)?;
     ensure!(status == GOOD, "READ KEYS: status {status:#x}");
     let keys = data.get(8..).context("the header")?.chunks_exact(8);
@@ -77,7 +77,7 @@ fn keys(raw: &mut Raw) -> Result<Vec<u64>> {
 }
 
 /// Sends READ (10) of one block; returns its status.
-fn read(raw: &mut Raw) -> Result<u8> {
+fn read(raw: &mut RawClient) -> Result<u8> {
     Ok(raw.execute(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], 512)?.0)
 }
 

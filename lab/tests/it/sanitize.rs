@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::Lunar;
 use lunar_lab::scratch::Scratch;
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 18, 0];
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
 
 /// Returns key, code and qualifier, and progress if there is one, from REQUEST SENSE.
-fn sense(raw: &mut Raw) -> Result<(u8, [u8; 2], u16)> {
+fn sense(raw: &mut RawClient) -> Result<(u8, [u8; 2], u16)> {
     loop {
         let (status, data) = raw.execute(&REQUEST_SENSE, 18)?;
         ensure!(status == 0 && data.len() == 18, "REQUEST SENSE: {status:#x}, {data:02x?}");
@@ -41,7 +41,7 @@ fn it_goes_on_after_a_kill() -> Result<()> {
         Lunar::serve(&[&disk, "--size", SIZE, "--name", TARGET, "--maintenance-rate", rate])
     };
     let mut lunar = serve(RATES[0])?;
-    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
     let lbas = [0, 1, 7_777, LAST_LBA / 2, LAST_LBA];
     for lba in lbas {
         raw.write_blocks(lba, &[0x5a; 512])?;
@@ -63,7 +63,7 @@ fn it_goes_on_after_a_kill() -> Result<()> {
     lunar.server().wait(PATIENCE)?;
     drop(lunar);
     let lunar = serve(RATES[1])?;
-    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
     let (key, code, progress) = sense(&mut raw)?;
     ensure!((key, code) == (2, [0x04, 0x1b]), "taken up again: {key:x} {code:02x?}");
     ensure!(progress < 0x8000, "from the beginning: {progress}");
@@ -80,7 +80,7 @@ fn it_goes_on_after_a_kill() -> Result<()> {
     // Ready also after a stop in good order: no operation is pending.
     lunar.stop(PATIENCE)?;
     let lunar = serve(RATES[1])?;
-    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
     ensure!(raw.read_block(0)? == pattern, "after another start");
     Ok(())
 }
@@ -93,7 +93,7 @@ fn a_read_only_start_leaves_it_to_the_next() -> Result<()> {
     let disk = scratch.path("disk.img");
     let serve = |more: &[&str]| Lunar::serve(&[&[disk.as_str(), "--name", TARGET], more].concat());
     let mut lunar = serve(&["--size", "8M", "--maintenance-rate", "1Mbit"])?;
-    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
     raw.write_blocks(9_999, &[0x5a; 512])?;
     let outcome = raw.execute_with(&[0x48, 0x81, 0, 0, 0, 0, 0, 0, 5, 0], &[1, 0, 0, 1, 0xa5])?;
     ensure!(outcome.status == 0, "SANITIZE OVERWRITE with IMMED: {outcome:02x?}");
@@ -101,13 +101,13 @@ fn a_read_only_start_leaves_it_to_the_next() -> Result<()> {
     lunar.server().wait(PATIENCE)?;
     drop(lunar);
     let lunar = serve(&["--read-only"])?;
-    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
     let (key, code, _) = sense(&mut raw)?;
     ensure!((key, code) == (2, [0x04, 0x1b]), "still to be done: {key:x} {code:02x?}");
     ensure!(raw.read_block(9_999).is_err(), "a block was shown");
     lunar.stop(Duration::from_secs(60))?;
     let lunar = serve(&[])?;
-    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
     let began = Instant::now();
     while raw.execute(&TEST_UNIT_READY, 0)?.0 != 0 {
         ensure!(began.elapsed() < PATIENCE, "not ready again: {:x?}", sense(&mut raw)?);

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::lunar::Lunar;
 use lunar_lab::process::{must, run};
 use lunar_lab::scratch::{Scratch, pattern};
-use lunar_testkit::raw::{ANSWER_MAX, Answer, Pdu, Raw, opcode};
+use lunar_testkit::raw::{ANSWER_MAX, RawAnswer, RawClient, RawPdu, opcode};
 use std::time::{Duration, Instant};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:standard";
@@ -28,20 +28,20 @@ impl Served {
         Ok(Self { lunar: Lunar::serve(&arguments)?, scratch })
     }
 
-    fn log_in(&self) -> Result<Raw> {
-        Raw::log_in(self.lunar.address(), TARGET)
+    fn log_in(&self) -> Result<RawClient> {
+        RawClient::log_in(self.lunar.address(), TARGET)
     }
 
-    fn log_in_to_discover(&self) -> Result<Raw> {
+    fn log_in_to_discover(&self) -> Result<RawClient> {
         let text = "InitiatorName=iqn.2026-11.org.lunarsan.test:finder\0SessionType=Discovery\0\
             HeaderDigest=None\0DataDigest=None\0MaxRecvDataSegmentLength=65536\0";
-        Raw::log_in_with(self.lunar.address(), text)
+        RawClient::log_in_with(self.lunar.address(), text)
     }
 }
 
 /// Builds an immediate request with the connection's numbers and a new tag.
-fn numbered(raw: &mut Raw, opcode: u8, flags: u8) -> Pdu {
-    Pdu::new(0x40 | opcode, flags)
+fn numbered(raw: &mut RawClient, opcode: u8, flags: u8) -> RawPdu {
+    RawPdu::new(0x40 | opcode, flags)
         .put_u32(16, raw.new_tag())
         .put_u32(20, RESERVED_TAG)
         .put_u32(24, raw.cmd_sn)
@@ -49,10 +49,10 @@ fn numbered(raw: &mut Raw, opcode: u8, flags: u8) -> Pdu {
 }
 
 /// Sends a request and waits for its response, skipping pings; an error if there is none.
-fn answer_to(raw: &mut Raw, request: &Pdu) -> Result<Pdu> {
+fn answer_to(raw: &mut RawClient, request: &RawPdu) -> Result<RawPdu> {
     raw.send(request)?;
     match raw.answer(ANSWER_MAX)? {
-        Answer::Pdu(pdu) => {
+        RawAnswer::Pdu(pdu) => {
             raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
             Ok(pdu)
         }
@@ -60,12 +60,12 @@ fn answer_to(raw: &mut Raw, request: &Pdu) -> Result<Pdu> {
     }
 }
 
-fn text_request(raw: &mut Raw, text: &[u8]) -> Pdu {
+fn text_request(raw: &mut RawClient, text: &[u8]) -> RawPdu {
     numbered(raw, opcode::TEXT, 0x80).with_data(text)
 }
 
 /// Returns the records of a correct SendTargets: this target and its addresses.
-fn send_targets(raw: &mut Raw, value: &str) -> Result<Vec<String>> {
+fn send_targets(raw: &mut RawClient, value: &str) -> Result<Vec<String>> {
     let request = text_request(raw, format!("SendTargets={value}\0").as_bytes());
     let answer = answer_to(raw, &request)?;
     ensure!(answer.opcode() == opcode::TEXT_RESPONSE, "{answer:02x?}");
@@ -128,7 +128,7 @@ fn send_targets_with_bad_keys_and_values() -> Result<()> {
 }
 
 /// Builds a ping with this data; immediate or not.
-fn ping(raw: &mut Raw, immediate: bool, data: &[u8]) -> Pdu {
+fn ping(raw: &mut RawClient, immediate: bool, data: &[u8]) -> RawPdu {
     let mut ping = numbered(raw, opcode::NOP_OUT, 0x80).with_data(data);
     if !immediate {
         ping.header[0] &= !0x40;
@@ -158,7 +158,7 @@ fn nop_out_with_and_without_data() -> Result<()> {
     }
     let silent = ping(&mut raw, true, b"nobody asks").put_u32(16, RESERVED_TAG);
     raw.send(&silent)?;
-    ensure!(raw.answer(Duration::from_millis(300))? == Answer::Silence, "an answer to no tag");
+    ensure!(raw.answer(Duration::from_millis(300))? == RawAnswer::Silence, "an answer to no tag");
     let request = ping(&mut raw, true, b"and now");
     ensure!(answer_to(&mut raw, &request)?.data == b"and now");
     raw.read_block(0)?;
@@ -175,7 +175,7 @@ fn a_long_nop_out_comes_back_cut() -> Result<()> {
         "InitiatorName=iqn.2026-11.org.lunarsan.test:pinger\0TargetName={TARGET}\0\
          SessionType=Normal\0HeaderDigest=None\0DataDigest=None\0MaxRecvDataSegmentLength=512\0"
     );
-    let mut raw = Raw::log_in_with(served.lunar.address(), &text)?;
+    let mut raw = RawClient::log_in_with(served.lunar.address(), &text)?;
     let keys = raw.text.split('\0').filter_map(|pair| pair.split_once('='));
     let (_, most) =
         keys.clone().find(|(key, _)| *key == "MaxRecvDataSegmentLength").context("it")?;
@@ -244,7 +244,7 @@ fn an_oversized_base64_chap_response() -> Result<()> {
     responses.extend(["", "A", "====", "!!!!", "AAAA=AAA"].map(str::to_owned));
     for response in responses {
         let digits = response.len();
-        let mut raw = Raw::connect(address)?;
+        let mut raw = RawClient::connect(address)?;
         let names = format!(
             "InitiatorName=iqn.2026-11.org.lunarsan.test:c\0TargetName={TARGET}\0\
              SessionType=Normal\0AuthMethod=CHAP\0"
@@ -264,7 +264,7 @@ fn an_oversized_base64_chap_response() -> Result<()> {
 }
 
 /// Sends a Login Request of the security stage with these flags; returns the response.
-fn security_step(raw: &mut Raw, flags: u8, text: &[u8]) -> Result<Pdu> {
+fn security_step(raw: &mut RawClient, flags: u8, text: &[u8]) -> Result<RawPdu> {
     let request = raw.login(text).put(1, &[flags]);
     raw.send(&request)?;
     let answer = raw.expect(opcode::LOGIN_RESPONSE)?;
@@ -274,7 +274,7 @@ fn security_step(raw: &mut Raw, flags: u8, text: &[u8]) -> Result<Pdu> {
 
 /// Sends a text of any length in pieces of 8192 bytes; returns whether the target refused it, by a
 /// response of status class 2 or by closing the connection.
-fn refused_in_pieces(raw: &mut Raw, text: &[u8]) -> Result<bool> {
+fn refused_in_pieces(raw: &mut RawClient, text: &[u8]) -> Result<bool> {
     const CONTINUE: u8 = 0x40;
     const TO_OPERATIONAL: u8 = 0x81;
     let count = text.chunks(8192).count();
@@ -283,10 +283,10 @@ fn refused_in_pieces(raw: &mut Raw, text: &[u8]) -> Result<bool> {
         let request = raw.login(piece).put(1, &[flags]);
         raw.send(&request)?;
         match raw.answer(ANSWER_MAX)? {
-            Answer::Closed => return Ok(true),
-            Answer::Pdu(answer) if answer.header[36] == 2 => return Ok(true),
-            Answer::Pdu(answer) => raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1),
-            Answer::Silence => bail!("silence"),
+            RawAnswer::Closed => return Ok(true),
+            RawAnswer::Pdu(answer) if answer.header[36] == 2 => return Ok(true),
+            RawAnswer::Pdu(answer) => raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1),
+            RawAnswer::Silence => bail!("silence"),
         }
     }
     Ok(false)
@@ -319,7 +319,7 @@ fn logout_during_input_and_output() -> Result<()> {
         let ended = until_logout_response(&mut raw, logout.u32_at(16), bytes)?;
         ensure!(ended <= reads, "{ended} of {reads} reads ended, and no write may");
         ensure!(started.elapsed() < ANSWER_MAX, "it took {:?}", started.elapsed());
-        ensure!(raw.answer(ANSWER_MAX)? == Answer::Closed, "something came behind the answer");
+        ensure!(raw.answer(ANSWER_MAX)? == RawAnswer::Closed, "something came behind the answer");
         served.log_in()?.read_block(0)?;
     }
     let disk = std::fs::read(served.scratch.path("disk.img"))?;
@@ -329,11 +329,11 @@ fn logout_during_input_and_output() -> Result<()> {
 
 /// Reads until the Logout Response of this tag, which must be 0; returns the number of reads that
 /// ended before.
-fn until_logout_response(raw: &mut Raw, tag: u32, bytes: u32) -> Result<u32> {
+fn until_logout_response(raw: &mut RawClient, tag: u32, bytes: u32) -> Result<u32> {
     let mut received = std::collections::BTreeMap::new();
     let mut ended = 0;
     loop {
-        let Answer::Pdu(pdu) = raw.answer(ANSWER_MAX)? else { bail!("no answer to the logout") };
+        let RawAnswer::Pdu(pdu) = raw.answer(ANSWER_MAX)? else { bail!("no answer to the logout") };
         match pdu.opcode() {
             opcode::DATA_IN => {
                 let sum = received.entry(pdu.u32_at(16)).or_insert(0);

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use lunar_lab::extended_copy::{command, cscd, naa_designation, segment};
 use lunar_lab::lunar::Lunar;
 use lunar_lab::scratch::{Scratch, pattern};
-use lunar_testkit::raw::{Outcome, Raw};
+use lunar_testkit::raw::{RawClient, RawOutcome};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:standard";
 const CHECK_CONDITION: u8 = 2;
@@ -27,12 +27,12 @@ impl Served {
         Ok(Self { lunar: Lunar::serve(&arguments)?, _scratch: scratch })
     }
 
-    fn log_in(&self) -> Result<Raw> {
-        Raw::log_in(self.lunar.address(), TARGET)
+    fn log_in(&self) -> Result<RawClient> {
+        RawClient::log_in(self.lunar.address(), TARGET)
     }
 }
 
-fn refused_as(outcome: &Outcome, key: u8, code: u16) -> Result<()> {
+fn refused_as(outcome: &RawOutcome, key: u8, code: u16) -> Result<()> {
     let refused = outcome.status == CHECK_CONDITION && outcome.sense_codes() == (key, code);
     ensure!(refused, "not {key:02x}h, {code:04x}h: {outcome:02x?}");
     Ok(())
@@ -118,7 +118,7 @@ const WELL_KNOWN: u64 = 0xc101 << 48;
 fn report_luns_selects() -> Result<()> {
     let scratch = Scratch::new("report-luns")?;
     let lunar = three_luns(&scratch)?;
-    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
     for (select, expected) in [
         (0x00, &[LUN_0, LUN_1, LUN_300][..]),
         (0x01, &[WELL_KNOWN]),
@@ -130,7 +130,7 @@ fn report_luns_selects() -> Result<()> {
     ] {
         for asked in [LUN_0, LUN_300, WELL_KNOWN, 0x0005 << 48] {
             raw.lun = asked.to_be_bytes();
-            let Outcome { status, data, .. } = raw.run(&report_luns(select, 4096), 4096)?;
+            let RawOutcome { status, data, .. } = raw.run(&report_luns(select, 4096), 4096)?;
             ensure!(status == 0, "{select:02x} of {asked:016x}: status {status}");
             let luns = data[8..].chunks(8).map(|lun| u64::from_be_bytes(lun.try_into().unwrap()));
             let luns: Vec<u64> = luns.collect();
@@ -161,8 +161,8 @@ fn lun_addressing_forms() -> Result<()> {
     const NOT_SUPPORTED: u16 = 0x2500;
     let scratch = Scratch::new("lun-forms")?;
     let lunar = three_luns(&scratch)?;
-    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
-    let mut last_block = |lun: u64| -> Result<Outcome> {
+    let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
+    let mut last_block = |lun: u64| -> Result<RawOutcome> {
         raw.lun = lun.to_be_bytes();
         raw.run(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8)
     };
@@ -190,7 +190,7 @@ fn target_port_groups_and_device_identification_agree() -> Result<()> {
     let served = Served::new("rtpg", &[&listen[..], &groups].concat())?;
     let mut seen = Vec::new();
     for address in served.lunar.addresses(3)? {
-        let mut raw = Raw::log_in(&address, TARGET)?;
+        let mut raw = RawClient::log_in(&address, TARGET)?;
         let ask = |format: u8, allocation: u16| {
             let [high, low] = allocation.to_be_bytes();
             [0xa3, format | 0x0a, 0, 0, 0, 0, 0, 0, high, low, 0, 0]
@@ -302,7 +302,7 @@ fn extended_copy_of_large_segments() -> Result<()> {
     let source = scratch.pattern("source.img", 11, 65 << 20)?;
     let copy = scratch.path("copy.img");
     let lunar = Lunar::serve(&[&source, &copy, "--size", "65M", "--name", TARGET])?;
-    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
     let mut cscds = Vec::new();
     for lun in 0..2 {
         raw.lun[1] = lun;

@@ -8,7 +8,7 @@ use lunar_lab::state::{
     Files, KEYS, PASSES, PATTERN, RESERVATION_TYPE, StoredUnit, TARGET, UUID, Version, fixtures,
     make,
 };
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use lunar_wire::crc32c;
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ fn reservations_are_found() -> Result<()> {
     for version in fixtures()? {
         let unit = StoredUnit::new(files_of("reserved", &version)?)?;
         let lunar = unit.serve(&[])?;
-        let mut raw = Raw::log_in_as(lunar.address(), TARGET, 1)?;
+        let mut raw = RawClient::log_in_as(lunar.address(), TARGET, 1)?;
         let (status, keys) = raw.execute(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 255, 0], 255)?;
         let expected = [&[0; 4][..], &16_u32.to_be_bytes(), &KEYS[0].to_be_bytes()].concat();
         let expected = [&expected[..], &KEYS[1].to_be_bytes()].concat();
@@ -74,7 +74,7 @@ fn reservations_are_found() -> Result<()> {
         ensure!(held[8..16] == KEYS[0].to_be_bytes(), "{}: the holder {held:02x?}", version.0);
         ensure!(held[21] == RESERVATION_TYPE, "{}: the type {held:02x?}", version.0);
         raw.write_blocks(0, &[1; 512]).context("the second one is registered")?;
-        let mut stranger = Raw::log_in_as(lunar.address(), TARGET, 2)?;
+        let mut stranger = RawClient::log_in_as(lunar.address(), TARGET, 2)?;
         ensure!(stranger.write_blocks(0, &[2; 512]).is_err(), "a stranger wrote");
         let (_, serial) = stranger.execute(&[0x12, 1, 0x80, 0, 255, 0], 255)?;
         let digits = UUID.replace('-', "");
@@ -90,12 +90,12 @@ fn an_unfinished_sanitize_goes_on() -> Result<()> {
     for version in fixtures()? {
         let unit = StoredUnit::new(files_of("sanitizing", &version)?)?;
         let lunar = unit.serve(&["--maintenance-rate", "8Mbit"])?;
-        let mut raw = Raw::log_in_as(lunar.address(), TARGET, 0)?;
+        let mut raw = RawClient::log_in_as(lunar.address(), TARGET, 0)?;
         let outcome = raw.run(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], 512)?;
         ensure!(outcome.sense_codes() == (2, 0x041b), "{}: in progress {outcome:x?}", version.0);
         drop(lunar);
         let lunar = unit.serve(&[])?;
-        let mut raw = Raw::log_in_as(lunar.address(), TARGET, 0)?;
+        let mut raw = RawClient::log_in_as(lunar.address(), TARGET, 0)?;
         let began = Instant::now();
         while raw.execute(&[0; 6], 0)?.0 != 0 {
             ensure!(began.elapsed() < PATIENCE, "{}: it does not end", version.0);

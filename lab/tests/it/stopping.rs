@@ -3,9 +3,9 @@
 
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::Lunar;
-use lunar_lab::process::Server;
+use lunar_lab::process::ServerProcess;
 use lunar_lab::scratch::Scratch;
-use lunar_testkit::raw::{Answer, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, opcode};
 use std::time::Duration;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:stopping";
@@ -45,19 +45,19 @@ fn stop_with_silent_initiators() -> Result<Duration> {
     let lunar = serve(&scratch)?;
     let mut sessions = Vec::new();
     for number in 0..3 {
-        let mut raw = Raw::log_in_as(lunar.address(), TARGET, number)?;
+        let mut raw = RawClient::log_in_as(lunar.address(), TARGET, number)?;
         raw.read_block(0)?;
         sessions.push(raw);
     }
-    let stuck_in_login = Raw::connect(lunar.address())?;
+    let stuck_in_login = RawClient::connect(lunar.address())?;
     let took = lunar.stop(WAIT_MAX)?;
     for raw in &mut sessions {
         let mut told = false;
         loop {
             match raw.answer(Duration::from_secs(1))? {
-                Answer::Pdu(pdu) => told |= pdu.opcode() == opcode::ASYNC_MESSAGE,
-                Answer::Closed => break,
-                Answer::Silence => anyhow::bail!("a connection outlives the server"),
+                RawAnswer::Pdu(pdu) => told |= pdu.opcode() == opcode::ASYNC_MESSAGE,
+                RawAnswer::Closed => break,
+                RawAnswer::Silence => anyhow::bail!("a connection outlives the server"),
             }
         }
         ensure!(told, "a session was closed without a word");
@@ -76,7 +76,8 @@ fn stop_under_load() -> Result<Duration> {
     let scratch = Scratch::new("stop-busy")?;
     let lunar = serve(&scratch)?;
     let url = lunar.url(TARGET, 0);
-    let load = Server::start("iscsi-perf", &["-r", "-m", "32", "-b", "8", "-t", "60", &url])?;
+    let load =
+        ServerProcess::start("iscsi-perf", &["-r", "-m", "32", "-b", "8", "-t", "60", &url])?;
     std::thread::sleep(Duration::from_secs(2));
     let took = lunar.stop(WAIT_MAX)?;
     drop(load);

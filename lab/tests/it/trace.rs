@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use lunar_lab::lunar::{Lunar, binary};
 use lunar_lab::process::must;
 use lunar_lab::scratch::Scratch;
-use lunar_testkit::raw::{Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawClient, RawPdu, opcode};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
@@ -136,14 +136,14 @@ impl Trace {
 }
 
 /// Exchanges raw PDUs; returns the opcode and task tag of each.
-fn speak(raw: &mut Raw) -> Result<Vec<(u8, u32)>> {
+fn speak(raw: &mut RawClient) -> Result<Vec<(u8, u32)>> {
     let mut told = Vec::new();
-    let expect = |raw: &mut Raw, told: &mut Vec<_>, opcode| {
+    let expect = |raw: &mut RawClient, told: &mut Vec<_>, opcode| {
         let pdu = raw.expect(opcode)?;
         told.push((pdu.opcode(), pdu.u32_at(16)));
         anyhow::Ok(pdu)
     };
-    let ping = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+    let ping = RawPdu::new(0x40 | opcode::NOP_OUT, 0x80)
         .put_u32(16, raw.new_tag())
         .put_u32(20, u32::MAX)
         .put_u32(24, raw.cmd_sn)
@@ -160,7 +160,7 @@ fn speak(raw: &mut Raw) -> Result<Vec<(u8, u32)>> {
     told.push((write.opcode(), write.u32_at(16)));
     let r2t = expect(raw, &mut told, opcode::R2T)?;
     for (number, start) in (0..).zip([0, BYTES / 2]) {
-        let data = Pdu::new(opcode::DATA_OUT, if start > 0 { 0x80 } else { 0 })
+        let data = RawPdu::new(opcode::DATA_OUT, if start > 0 { 0x80 } else { 0 })
             .put(8, &r2t.header[8..16])
             .put_u32(16, r2t.u32_at(16))
             .put(20, &r2t.header[20..24])
@@ -171,7 +171,7 @@ fn speak(raw: &mut Raw) -> Result<Vec<(u8, u32)>> {
         told.push((data.opcode(), data.u32_at(16)));
     }
     expect(raw, &mut told, opcode::SCSI_RESPONSE)?;
-    let logout = Pdu::new(0x40 | opcode::LOGOUT, 0x80)
+    let logout = RawPdu::new(0x40 | opcode::LOGOUT, 0x80)
         .put_u32(16, raw.new_tag())
         .put_u32(24, raw.cmd_sn)
         .put_u32(28, raw.exp_stat_sn);
@@ -187,7 +187,7 @@ fn speak(raw: &mut Raw) -> Result<Vec<(u8, u32)>> {
 fn tshark_finds_what_was_said() -> Result<()> {
     for (snaplen, lun) in [(None, 0), (None, 1), (Some("48"), 0)] {
         let traced = Traced::start("trace-said")?;
-        let mut raw = Raw::log_in(traced.lunar.address(), TARGET)?;
+        let mut raw = RawClient::log_in(traced.lunar.address(), TARGET)?;
         raw.lun[1] = lun;
         raw.execute(&[0; 6], 0)?; // the unit attention after power on
         let options: Vec<&str> = snaplen.iter().flat_map(|bytes| ["--snaplen", bytes]).collect();

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use lunar_lab::lunar::Lunar;
 use lunar_lab::process::must;
 use lunar_lab::scratch::{Random, Scratch};
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -89,7 +89,7 @@ fn value_of(block: &[u8]) -> Result<u64> {
 
 /// Runs one initiator: random reads and writes of a few blocks each.
 fn work(address: &str, number: u32, seed: u64, steps: u64, model: &Model) -> Result<()> {
-    let mut raw = Raw::log_in_as(address, TARGET, number)?;
+    let mut raw = RawClient::log_in_as(address, TARGET, number)?;
     let mut random = Random(seed ^ u64::from(number) << 32);
     for step in 0..steps {
         let count = 1 + random.below(WRITE_BLOCKS_MAX);
@@ -133,7 +133,7 @@ fn same_blocks_against_a_model() -> Result<()> {
         for outcome in outcomes {
             outcome.with_context(|| format!("seed {seed}"))?;
         }
-        let mut raw = Raw::log_in_as(address, TARGET, 3)?;
+        let mut raw = RawClient::log_in_as(address, TARGET, 3)?;
         for block in 0..u32::try_from(BLOCKS)? {
             let now = model.now();
             model.check(usize::try_from(block)?, value_of(&raw.read_block(block)?)?, now)?;

@@ -2,7 +2,7 @@
 
 use crate::output::Failure;
 use lunar_control::Token;
-use lunar_control::client::{self, Client};
+use lunar_control::client::{self, ApiClient};
 use lunar_control::http::Address;
 use std::path::PathBuf;
 
@@ -27,13 +27,13 @@ impl ApiArgs {
     ///
     /// # Errors
     /// Fails if no server or several are found, or if a file cannot be read.
-    pub fn client(&self) -> Result<Client, Failure> {
+    pub fn client(&self) -> Result<ApiClient, Failure> {
         let address = match &self.api {
             Some(text) => Address::parse(text)
                 .map_err(|why| Failure::usage(format!("--api {text}")).hint(why))?,
             None => client::find()?,
         };
         let token = self.token_file.as_deref().map(Token::read).transpose()?;
-        Ok(Client { address, trusted: self.ca_file.clone(), token })
+        Ok(ApiClient { address, trusted: self.ca_file.clone(), token })
     }
 }

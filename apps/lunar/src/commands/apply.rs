@@ -4,7 +4,7 @@ use super::api_args::ApiArgs;
 use crate::output::{self, Failure, Format};
 use lunar_control::api::configuration::{Apply as Request, SentConfiguration};
 use lunar_control::client::{ApiPath, Method};
-use lunar_control::config::{self, Problem};
+use lunar_control::config::{self, ConfigProblem};
 use lunar_control::daemon::Applied;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:\n  \
     lunar apply /etc/lunar/lunar.toml --dry-run\n  \
     lunar apply /etc/lunar/lunar.toml")]
-pub struct Apply {
+pub struct ApplyCommand {
     /// The configuration; the daemon reads the files named in it
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -31,7 +31,7 @@ pub struct Apply {
 ///
 /// # Errors
 /// Fails if the file cannot be read, no daemon is running, or the daemon refuses the configuration.
-pub fn run(args: &Apply, format: Format) -> Result<(), Failure> {
+pub fn run(args: &ApplyCommand, format: Format) -> Result<(), Failure> {
     let text = config::read(&args.file)?;
     let path = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
     let client = args.api.client()?;
@@ -72,7 +72,7 @@ fn human(applied: &Applied) -> String {
 /// Formats the problems of the file as `lunar check` does: one line each, with the position.
 fn by_line(failure: Failure, file: &Path) -> Failure {
     let list = failure.parts.as_ref().map(|parts| parts.list.1.clone()).unwrap_or_default();
-    match serde_json::from_value::<Vec<Problem>>(list) {
+    match serde_json::from_value::<Vec<ConfigProblem>>(list) {
         Ok(problems) if !problems.is_empty() => config::failure(file, &problems),
         _ => failure,
     }

@@ -17,7 +17,7 @@ use lunar_initiator::Url;
 use lunar_load::probe::Probe;
 use lunar_load::relay::Model;
 use lunar_load::report::Report;
-use lunar_load::{Pace, Pattern};
+use lunar_load::{AccessPattern, Pace};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use std::time::Duration;
     process. A target that redirects its initiators, past it, is refused.\n  \
     lunar bench iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --delay 2ms --rate 1Gbit\n    \
     --window 256K --connections 1,4 --io-size 64K")]
-pub struct Bench {
+pub struct BenchCommand {
     /// The disks: iscsi://HOST:PORT/TARGET/LUN, paths, file:PATH or mem:SIZE
     #[arg(value_name = "URL", required_unless_present = "suite")]
     urls: Vec<String>,
@@ -112,12 +112,12 @@ enum PatternName {
 }
 
 impl PatternName {
-    const fn pattern(self) -> Pattern {
+    const fn pattern(self) -> AccessPattern {
         match self {
-            Self::RandRead => Pattern::RandomRead,
-            Self::RandWrite => Pattern::RandomWrite,
-            Self::Read => Pattern::Read,
-            Self::Write => Pattern::Write,
+            Self::RandRead => AccessPattern::RandomRead,
+            Self::RandWrite => AccessPattern::RandomWrite,
+            Self::Read => AccessPattern::Read,
+            Self::Write => AccessPattern::Write,
         }
     }
 
@@ -135,7 +135,7 @@ impl PatternName {
 ///
 /// # Errors
 /// Fails if a disk cannot be opened, the options do not suit it, or a request fails.
-pub fn run(args: &Bench, format: Format) -> Result<(), Failure> {
+pub fn run(args: &BenchCommand, format: Format) -> Result<(), Failure> {
     check_page(args)?;
     let threads = args.threads.map_or_else(|| args.threads_by_default(), NonZeroUsize::get);
     // A single thread does not need the multi-threaded runtime.
@@ -157,7 +157,7 @@ pub fn run(args: &Bench, format: Format) -> Result<(), Failure> {
 }
 
 /// Measures every combination, and prints each as soon as it is measured.
-async fn measure(args: &Bench, format: Format) -> Result<(), Failure> {
+async fn measure(args: &BenchCommand, format: Format) -> Result<(), Failure> {
     let mut disks = Disks::default();
     let mut all = Vec::new();
     let is_remote = args.urls.iter().any(|url| Url::is_one(url));
@@ -210,7 +210,7 @@ fn probe(model: Option<Model>) -> Result<Arc<Probe>, Failure> {
     Ok(Arc::new(started))
 }
 
-impl Bench {
+impl BenchCommand {
     /// All combinations, in the order of the options.
     fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
@@ -254,7 +254,7 @@ impl Bench {
 }
 
 /// Facts about this run for the report: the command, the machine, the rounds.
-fn facts(args: &Bench) -> Vec<(String, String)> {
+fn facts(args: &BenchCommand) -> Vec<(String, String)> {
     let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     let mut facts = vec![
         ("command".to_owned(), format!("lunar {words}")),
@@ -267,13 +267,13 @@ fn facts(args: &Bench) -> Vec<(String, String)> {
 }
 
 /// Checks that the page can be written, before any measurement.
-fn check_page(args: &Bench) -> Result<(), Failure> {
+fn check_page(args: &BenchCommand) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
     output_file::check(path).map_err(|error| no_page(path, &error))
 }
 
 /// Writes the page of `--html`.
-fn write_page(args: &Bench, report: &Report) -> Result<(), Failure> {
+fn write_page(args: &BenchCommand, report: &Report) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
     let page = lunar_load::report::page(report);
     output_file::write(path, page.as_bytes()).map_err(|error| no_page(path, &error))
@@ -300,7 +300,7 @@ mod tests {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
-        bench: Bench,
+        bench: BenchCommand,
     }
 
     /// Goal: one connection is served by one thread; workloads that can use more cores get all of

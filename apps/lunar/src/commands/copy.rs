@@ -3,9 +3,9 @@
 mod engine;
 mod spans;
 
-use self::engine::{Counts, Engine};
+use self::engine::{CopyCounts, Engine};
 use super::session::{SessionArgs, runtime};
-use crate::device_url::{self, Opened};
+use crate::device_url::{self, OpenedDevice};
 use crate::output::{self, Failure, Format};
 use lunar_block::BlockDevice as _;
 use lunar_control::device_url::{DeviceUrl, LocalOptions};
@@ -106,7 +106,7 @@ impl Copy {
         }
     }
 
-    async fn open_source(&self) -> Result<Opened, Failure> {
+    async fn open_source(&self) -> Result<OpenedDevice, Failure> {
         let url = DeviceUrl::parse(&self.source)?;
         let mut options = self.session.options(url.portal())?;
         options.connections = self.connections;
@@ -116,7 +116,7 @@ impl Copy {
 
     /// Opens the destination. Also returns whether the file was created just now, so that it holds
     /// zeroes only.
-    async fn open_destination(&self, size_bytes: u64) -> Result<(Opened, bool), Failure> {
+    async fn open_destination(&self, size_bytes: u64) -> Result<(OpenedDevice, bool), Failure> {
         let url = DeviceUrl::parse(&self.destination)?;
         let mut options = match &self.destination_chap_secret_file {
             Some(file) => self.session.options_with(url.portal(), Some(file))?,
@@ -131,7 +131,7 @@ impl Copy {
 }
 
 /// Checks that the source can be copied onto the destination.
-async fn check_pair(source: &Opened, destination: &Opened) -> Result<(), Failure> {
+async fn check_pair(source: &OpenedDevice, destination: &OpenedDevice) -> Result<(), Failure> {
     if same_unit(source, destination).await? {
         return Err(Failure::usage("source and destination are the same disk").hint(
             "they say the same of themselves (`lunar info`): if they are not the same after all, \
@@ -161,9 +161,10 @@ async fn check_pair(source: &Opened, destination: &Opened) -> Result<(), Failure
 ///
 /// tgt derives its identifiers from the numbers of target and LUN alone, so that the first disks of
 /// any two servers have the same one; for tgt, the names of the targets are compared too.
-async fn same_unit(source: &Opened, destination: &Opened) -> Result<bool, Failure> {
+async fn same_unit(source: &OpenedDevice, destination: &OpenedDevice) -> Result<bool, Failure> {
     const TGT: &str = "IET";
-    let (Opened::Remote(source), Opened::Remote(destination)) = (source, destination) else {
+    let (OpenedDevice::Remote(source), OpenedDevice::Remote(destination)) = (source, destination)
+    else {
         return Ok(false);
     };
     if source.geometry() != destination.geometry() {
@@ -187,12 +188,12 @@ async fn same_unit(source: &Opened, destination: &Opened) -> Result<bool, Failur
 /// there was one.
 fn tell(
     format: Format,
-    counts: &Counts,
+    counts: &CopyCounts,
     copied: Duration,
     verified: Option<Duration>,
 ) -> Result<(), Failure> {
     let seconds = copied.as_secs_f64();
-    let Counts { data_bytes, zero_bytes } = *counts;
+    let CopyCounts { data_bytes, zero_bytes } = *counts;
     let rate = (data_bytes + zero_bytes) as f64 / seconds.max(1e-9);
     if format == Format::Json {
         return output::print_json(&serde_json::json!({

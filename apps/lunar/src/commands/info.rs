@@ -1,7 +1,7 @@
 //! `lunar info`: describes a disk.
 
 use super::session::{SessionArgs, runtime};
-use crate::device_url::{self, Opened};
+use crate::device_url::{self, OpenedDevice};
 use crate::output::{self, Failure, Format};
 use lunar_block::BlockDevice;
 use lunar_control::device_url::{DeviceUrl, LocalOptions};
@@ -103,8 +103,8 @@ pub fn run(args: &Info, format: Format) -> Result<(), Failure> {
         let local = LocalOptions { read_only: url.path().is_some(), ..LocalOptions::default() };
         let opened = device_url::open(&url, &local, &options).await?;
         let report = match &opened {
-            Opened::Local(device) => describe(&url, device.as_ref()),
-            Opened::Remote(disk) => describe_remote(&url, disk).await?,
+            OpenedDevice::Local(device) => describe(&url, device.as_ref()),
+            OpenedDevice::Remote(disk) => describe_remote(&url, disk).await?,
         };
         opened.close().await?;
         Ok::<_, Failure>(report)

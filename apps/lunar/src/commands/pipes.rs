@@ -1,7 +1,7 @@
 //! Threads for stdin and stdout: a blocked pipe must not keep a session's task from answering the
 //! target.
 
-use super::transfer::Span;
+use super::transfer::ByteSpan;
 use crate::output::Failure;
 use bytes::Bytes;
 use lunar_block::{Buffer, BufferPool};
@@ -15,24 +15,24 @@ const PIECES_MAX: usize = 2;
 #[derive(Debug)]
 pub struct Piece {
     /// Position on the disk; shorter than requested if stdin has ended.
-    pub span: Span,
+    pub span: ByteSpan,
     /// The bytes.
     pub data: Buffer,
 }
 
 /// Reads stdin as the bytes of `span`, piece by piece.
 #[derive(Debug)]
-pub struct Input {
+pub struct StdinReader {
     pieces: mpsc::Receiver<Result<Piece, Failure>>,
     goes_on: oneshot::Receiver<Result<bool, Failure>>,
 }
 
-impl Input {
+impl StdinReader {
     /// Starts reading.
     ///
     /// # Errors
     /// Fails if the system cannot create a thread.
-    pub fn open(span: Span, pool: BufferPool) -> Result<Self, Failure> {
+    pub fn open(span: ByteSpan, pool: BufferPool) -> Result<Self, Failure> {
         let (send, pieces) = mpsc::channel(PIECES_MAX);
         let (tell, goes_on) = oneshot::channel();
         thread("stdin", move || {
@@ -43,7 +43,7 @@ impl Input {
                 let ended = read.as_ref().map_or(true, |read| *read < data.len());
                 let piece = read.map(|read| {
                     data.truncate(read);
-                    Piece { span: Span { end: wanted.start + read as u64, ..wanted }, data }
+                    Piece { span: ByteSpan { end: wanted.start + read as u64, ..wanted }, data }
                 });
                 if send.blocking_send(piece).is_err() || ended {
                     return; // the receiver was dropped
@@ -75,12 +75,12 @@ impl Input {
 
 /// Writes to stdout.
 #[derive(Debug)]
-pub struct Output {
+pub struct StdoutWriter {
     pieces: mpsc::Sender<Bytes>,
     done: oneshot::Receiver<std::io::Result<()>>,
 }
 
-impl Output {
+impl StdoutWriter {
     /// Starts the thread that writes.
     ///
     /// # Errors

@@ -40,13 +40,13 @@ impl Write for LogWriter {
 
 /// Progress of work on a number of bytes.
 #[derive(Debug)]
-pub struct Progress {
+pub struct ProgressMeter {
     what: &'static str,
     bar: ProgressBar,
     told: Option<Mutex<Instant>>,
 }
 
-impl Progress {
+impl ProgressMeter {
     /// Starts the display; `what` names the work in one word.
     pub fn begin(what: &'static str, total_bytes: u64) -> Self {
         let terminal = std::io::stderr().is_terminal();
@@ -80,7 +80,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressMeter {
     fn drop(&mut self) {
         show(None);
         self.bar.finish_and_clear();

@@ -1,8 +1,8 @@
 //! `lunar read`: copies bytes of a disk to stdout.
 
-use super::pipes::Output;
+use super::pipes::StdoutWriter;
 use super::session::{SessionArgs, runtime};
-use super::transfer::{Span, span};
+use super::transfer::{ByteSpan, span};
 use crate::device_url;
 use crate::output::{Failure, Format};
 use lunar_block::{BlockDevice, BufferPool};
@@ -15,7 +15,7 @@ use lunar_control::units::parse_size;
     lunar read iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --offset 1M --length 4K \
     > block\n\n\
     Stdout carries the data; --json concerns errors only, which are on stderr.")]
-pub struct Read {
+pub struct ReadCommand {
     /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
     #[arg(value_name = "URL")]
     url: String,
@@ -33,7 +33,7 @@ pub struct Read {
 ///
 /// # Errors
 /// Fails if the disk cannot be opened or read, or stdout cannot be written.
-pub fn run(args: &Read, _format: Format) -> Result<(), Failure> {
+pub fn run(args: &ReadCommand, _format: Format) -> Result<(), Failure> {
     let url = DeviceUrl::parse(&args.url)?;
     let options = args.session.options(url.portal())?;
     runtime()?.block_on(async {
@@ -46,9 +46,9 @@ pub fn run(args: &Read, _format: Format) -> Result<(), Failure> {
     })
 }
 
-async fn copy(device: &dyn BlockDevice, span: Span) -> Result<(), Failure> {
+async fn copy(device: &dyn BlockDevice, span: ByteSpan) -> Result<(), Failure> {
     let pool = BufferPool::default();
-    let output = Output::open()?;
+    let output = StdoutWriter::open()?;
     let block_bytes = u64::from(device.geometry().block_bytes);
     for piece in span.pieces() {
         let range = piece.blocks(block_bytes);

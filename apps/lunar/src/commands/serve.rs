@@ -3,14 +3,14 @@
 use super::serve_api::ServeApiArgs;
 use super::serve_chap::ChapArgs;
 use crate::administrators;
-use crate::client_lines::Clients;
+use crate::client_lines::ClientCredentials;
 use crate::output::{Failure, Format};
 use crate::serving;
 use lunar_control::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use lunar_control::config::named_limits::NamedLimits;
 use lunar_control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
 use lunar_control::config::{self, rules};
-use lunar_control::daemon::Origin;
+use lunar_control::daemon::ConfigOrigin;
 use lunar_control::device_url::{DeviceUrl, LocalOptions, missing_hint};
 use lunar_control::units::{parse_rate, parse_size};
 use lunar_initiator::NAME_BYTES_MAX;
@@ -146,13 +146,13 @@ pub fn run(args: &Serve, format: Format) -> Result<(), Failure> {
     let configuration = configuration(args)?;
     let chap = args.chap.chap_user.as_ref();
     let discovery = args.chap.discovery_chap_user.as_ref();
-    let clients = Clients {
+    let clients = ClientCredentials {
         chap: chap.map(|user| (user.clone(), args.chap.chap_secret_file.clone())),
         discovery_chap: discovery
             .map(|user| (user.clone(), args.chap.discovery_chap_secret_file.clone())),
         initiator: args.initiator.first().cloned(),
     };
-    serving::serve(configuration, Origin::Arguments, &clients, format)
+    serving::serve(configuration, ConfigOrigin::Arguments, &clients, format)
 }
 
 fn configuration(args: &Serve) -> Result<Configuration, Failure> {

@@ -8,20 +8,20 @@ const PIECE_BYTES_MAX: u64 = 1 << 20;
 
 /// A range of bytes from `start` up to `end`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Span {
+pub struct ByteSpan {
     /// First byte.
     pub start: u64,
     /// The byte after the last.
     pub end: u64,
 }
 
-impl Span {
+impl ByteSpan {
     /// Splits the range into pieces at the boundaries of mebibytes.
-    pub fn pieces(self) -> impl Iterator<Item = Span> {
+    pub fn pieces(self) -> impl Iterator<Item = ByteSpan> {
         let mut start = self.start;
         std::iter::from_fn(move || {
             let border = (start / PIECE_BYTES_MAX + 1) * PIECE_BYTES_MAX;
-            let piece = Span { start, end: border.min(self.end) };
+            let piece = ByteSpan { start, end: border.min(self.end) };
             start = piece.end;
             (piece.start < piece.end).then_some(piece)
         })
@@ -43,14 +43,18 @@ impl Span {
 ///
 /// # Errors
 /// Fails if the disk is too small.
-pub fn span(device: &dyn BlockDevice, offset: u64, length: Option<u64>) -> Result<Span, Failure> {
+pub fn span(
+    device: &dyn BlockDevice,
+    offset: u64,
+    length: Option<u64>,
+) -> Result<ByteSpan, Failure> {
     let size = device.geometry().size_bytes();
     let end = match length {
         Some(length) => offset.checked_add(length),
         None => Some(size.max(offset)),
     };
     match end {
-        Some(end) if end <= size => Ok(Span { start: offset, end }),
+        Some(end) if end <= size => Ok(ByteSpan { start: offset, end }),
         _ => Err(Failure::new(format!("{} ends at {}", device.name(), output::size(size)))
             .hint("choose a smaller --offset or --length")),
     }
@@ -66,9 +70,9 @@ mod tests {
         let device = MemoryDevice::new(4 << 20, 512, 4096).unwrap();
         let whole = span(&device, 1000, Some((2 << 20) + 7)).unwrap();
         let pieces: Vec<_> = whole.pieces().collect();
-        assert_eq!(pieces[0], Span { start: 1000, end: 1 << 20 });
-        assert_eq!(pieces[1], Span { start: 1 << 20, end: 2 << 20 });
-        assert_eq!(pieces[2], Span { start: 2 << 20, end: (2 << 20) + 1007 });
+        assert_eq!(pieces[0], ByteSpan { start: 1000, end: 1 << 20 });
+        assert_eq!(pieces[1], ByteSpan { start: 1 << 20, end: 2 << 20 });
+        assert_eq!(pieces[2], ByteSpan { start: 2 << 20, end: (2 << 20) + 1007 });
         assert_eq!(pieces.len(), 3);
         assert_eq!(pieces[2].blocks(512), BlockRange::new(4096, 2));
         assert_eq!(span(&device, 4 << 20, None).unwrap().pieces().count(), 0);

@@ -1,8 +1,8 @@
 //! `lunar write`: copies stdin to a disk.
 
-use super::pipes::Input;
+use super::pipes::StdinReader;
 use super::session::{SessionArgs, runtime};
-use super::transfer::{Span, span};
+use super::transfer::{ByteSpan, span};
 use crate::device_url;
 use crate::output::{self, Failure, Format};
 use lunar_block::{BlockDevice, BufferPool};
@@ -54,9 +54,9 @@ pub fn run(args: &Write, format: Format) -> Result<(), Failure> {
 }
 
 /// Returns the number of bytes written.
-async fn copy(device: &dyn BlockDevice, span: Span, exact: bool) -> Result<u64, Failure> {
+async fn copy(device: &dyn BlockDevice, span: ByteSpan, exact: bool) -> Result<u64, Failure> {
     let pool = BufferPool::default();
-    let mut input = Input::open(span, pool.clone())?;
+    let mut input = StdinReader::open(span, pool.clone())?;
     let mut end = span.start;
     while let Some(piece) = input.next().await? {
         end = piece.span.end;
@@ -77,7 +77,7 @@ async fn copy(device: &dyn BlockDevice, span: Span, exact: bool) -> Result<u64, 
 /// Writes the bytes of `span`; other bytes of the first and the last block are kept.
 async fn put(
     device: &dyn BlockDevice,
-    span: Span,
+    span: ByteSpan,
     data: lunar_block::Buffer,
     pool: &BufferPool,
 ) -> Result<(), Failure> {

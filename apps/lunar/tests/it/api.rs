@@ -1,7 +1,7 @@
 //! The API of the real binary: as documented, over each transport, with an independent client.
 
 use crate::common::{Scratch, Server, assert_exit, finish, json, lunar, run, said};
-use lunar_testkit::contract::Contract;
+use lunar_testkit::contract::ApiContract;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
@@ -97,7 +97,7 @@ fn answers_are_as_documented() {
     let server = Server::start(&[&disk, "--size", "1M", "--name", "iqn.2026-11.org.example:a"]);
     let socket = Socket::of(&server);
     assert_eq!(socket.0, format!("{disk}.lunar/api.sock"), "no runtime directory");
-    let contract = Contract(socket.ask("GET", "/api/v1/openapi.json", None).1);
+    let contract = ApiContract(socket.ask("GET", "/api/v1/openapi.json", None).1);
     lunar_testkit::contract::validator_works(&contract);
     let target = "/api/v1/targets/iqn.2026-11.org.example:a";
     let mut missing = contract.operations();

@@ -2,7 +2,7 @@
 
 use crate::home::{Home, NAME, block_on};
 use bytes::Bytes;
-use lunar_block::{BlockDevice, BlockRange, Effect, Fault, Operation};
+use lunar_block::{BlockDevice, BlockRange, Effect, Fault, FaultOperation};
 use lunar_initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -87,7 +87,7 @@ fn a_recovered_disk_may_have_lost_the_cache() {
         let two = connect(home.portal(0), "two", 10).await;
         write(&one, 1).await.unwrap();
         let failure = Fault::new(Effect::Fail(lunar_block::ErrorKind::Medium));
-        home.device.inject(failure.on(Operation::Flush).times(1));
+        home.device.inject(failure.on(FaultOperation::Flush).times(1));
         let error = two.flush().await.unwrap_err();
         assert!(matches!(kind_of(&error), ErrorKind::Sense(_)), "{error}");
         home.unit.recover().await.unwrap();

@@ -4,7 +4,7 @@
 use crate::home::{Home, NAME, PATIENCE, block_on};
 use bytes::Bytes;
 use futures_util::FutureExt;
-use lunar_block::{BlockDevice, BlockRange, Effect, Fault, Operation};
+use lunar_block::{BlockDevice, BlockRange, Effect, Fault, FaultOperation};
 use lunar_initiator::{ErrorKind, PathPolicy, RemoteDisk, SessionOptions, Url};
 use lunar_iscsi::text::Offer;
 use lunar_target::CacheMode;
@@ -471,7 +471,7 @@ fn kind_of(error: &lunar_block::Error) -> ErrorKind {
 /// recovers the disk.
 async fn reset(home: &Home) {
     let failure = Fault::new(Effect::Fail(lunar_block::ErrorKind::Medium));
-    home.device.inject(failure.on(Operation::Flush).times(1));
+    home.device.inject(failure.on(FaultOperation::Flush).times(1));
     let other = RemoteDisk::connect(&url(home.portal(0)), &options()).await.unwrap();
     other.flush().await.unwrap_err();
     home.unit.recover().await.unwrap();
@@ -620,7 +620,7 @@ fn a_command_that_hangs_has_its_time() {
     block_on(async {
         let options = SessionOptions { command_seconds: 3, ..options() };
         let disk = RemoteDisk::connect(&url(home.portal(0)), &options).await.unwrap();
-        home.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+        home.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
         let data = Bytes::from(vec![1; PIECE_BYTES]);
         let error = disk.write(range_of(3), data, false).await.unwrap_err();
         let said = error.to_string();

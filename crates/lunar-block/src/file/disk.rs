@@ -5,7 +5,7 @@ use super::clear::ClearGate;
 use super::direct::DirectAlignment;
 use super::inline_writes::DiskWrites;
 use super::ranges::{RangeGuard, RangeLock};
-use crate::resize::Shape;
+use crate::resize::DiskShape;
 use crate::{BlockRange, BufferPool, Error, ErrorKind, Geometry};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
@@ -37,7 +37,7 @@ pub(super) enum InlineRead {
 pub(super) struct Disk {
     pub(super) name: Arc<str>,
     pub(super) file: File,
-    pub(super) shape: Shape,
+    pub(super) shape: DiskShape,
     pub(super) read_only: bool,
     pub(super) thin: bool,
     /// Alignment of direct I/O; if present, the page cache is bypassed.

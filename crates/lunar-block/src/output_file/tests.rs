@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::UntrustedFile;
-use crate::scratch::{NOBODY, Scratch, is_root, make_pipe};
+use crate::scratch::{NOBODY, ScratchFolder, is_root, make_pipe};
 use std::fs;
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -10,8 +10,8 @@ use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::PathBuf;
 
 /// Creates a folder in which all users may create files, like /tmp.
-fn shared(name: &str) -> Scratch {
-    let scratch = Scratch::new(name);
+fn shared(name: &str) -> ScratchFolder {
+    let scratch = ScratchFolder::new(name);
     fs::set_permissions(scratch.folder(), PermissionsExt::from_mode(0o1777)).unwrap();
     scratch
 }

@@ -1,7 +1,7 @@
 //! Tests which links a lookup follows, and where it ends.
 
 use super::*;
-use crate::scratch::{NOBODY, Scratch, is_root};
+use crate::scratch::{NOBODY, ScratchFolder, is_root};
 use std::fs;
 use std::os::unix::fs::{lchown, symlink};
 
@@ -20,7 +20,7 @@ fn refusal<T: std::fmt::Debug>(result: io::Result<T>) -> String {
 /// in /proc.
 #[test]
 fn a_lookup_ends_where_the_kernels_does() {
-    let scratch = Scratch::new("lookup");
+    let scratch = ScratchFolder::new("lookup");
     fs::create_dir_all(scratch.path("a/b/c")).unwrap();
     fs::write(scratch.path("a/b/file"), "").unwrap();
     symlink("a/b", scratch.path("relative")).unwrap();
@@ -71,7 +71,7 @@ fn a_lookup_ends_where_the_kernels_does() {
 /// way, made a server of root create files and folders in places where only root may.
 #[test]
 fn links_of_others_on_the_way_are_refused() {
-    let scratch = Scratch::new("on-the-way");
+    let scratch = ScratchFolder::new("on-the-way");
     if !is_root() {
         return;
     }
@@ -103,7 +103,7 @@ fn links_of_others_on_the_way_are_refused() {
 /// a missing target, which may be a file system that is not mounted.
 #[test]
 fn folders_are_made_where_no_link_leads() {
-    let scratch = Scratch::new("made");
+    let scratch = ScratchFolder::new("made");
     symlink("missing", scratch.path("link")).unwrap();
     for name in ["link", "link/state"] {
         let refused = FolderEntry::find(&scratch.path(name), Some(0o700)).unwrap_err();

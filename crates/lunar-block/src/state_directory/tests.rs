@@ -3,13 +3,13 @@
 
 use super::*;
 use crate::UntrustedFile;
-use crate::scratch::{NOBODY, Scratch, is_root, make_pipe};
+use crate::scratch::{NOBODY, ScratchFolder, is_root, make_pipe};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::net::UnixListener;
 
 /// Creates the state folder with a `planted` file in it.
-fn with(scratch: &Scratch, name: &str, planted: Planted) -> StateDirectory {
+fn with(scratch: &ScratchFolder, name: &str, planted: Planted) -> StateDirectory {
     let folder = scratch.path("state");
     let _ = fs::remove_dir_all(&folder);
     let state = StateDirectory::create(&folder).unwrap();
@@ -76,7 +76,7 @@ fn refusal<T: std::fmt::Debug>(result: io::Result<T>) -> String {
 /// Goal: saved content is read back, only its owner can read the file, and no other file is left.
 #[test]
 fn what_is_saved_is_read() {
-    let scratch = Scratch::new("saved");
+    let scratch = ScratchFolder::new("saved");
     let path = scratch.path("a/b/c");
     assert!(StateDirectory::open(&path).unwrap().is_none());
     let state = StateDirectory::create(&path).unwrap();
@@ -109,7 +109,7 @@ fn what_is_saved_is_read() {
 /// Goal: names lead to no file outside the folder.
 #[test]
 fn names_are_plain() {
-    let scratch = Scratch::new("names");
+    let scratch = ScratchFolder::new("names");
     let state = StateDirectory::create(&scratch.path("state")).unwrap();
     for name in ["", ".", "..", "../victim", "/etc/passwd", "a/b", "a\0b"] {
         let invalid =
@@ -130,7 +130,7 @@ fn names_are_plain() {
 /// name finds it, and it can be removed by name.
 #[test]
 fn what_was_planted_is_not_read() {
-    let scratch = Scratch::new("read");
+    let scratch = ScratchFolder::new("read");
     for planted in Planted::all() {
         let state = with(&scratch, "file", planted);
         let what = refusal(state.read("file", 100));
@@ -148,7 +148,7 @@ fn what_was_planted_is_not_read() {
 /// left there by a crash are replaced.
 #[test]
 fn what_was_planted_is_not_written() {
-    let scratch = Scratch::new("write");
+    let scratch = ScratchFolder::new("write");
     for planted in Planted::all() {
         let state = with(&scratch, "file.new", planted);
         let what = refusal(state.save("file", b"changed"));
@@ -173,7 +173,7 @@ fn what_was_planted_is_not_written() {
 /// Goal: a link planted under the name of the content is replaced by a save, not followed.
 #[test]
 fn a_save_replaces_a_link() {
-    let scratch = Scratch::new("replace");
+    let scratch = ScratchFolder::new("replace");
     for planted in [Planted::Link, Planted::HardLink] {
         let state = with(&scratch, "file", planted);
         state.save("file", b"changed").unwrap();
@@ -185,7 +185,7 @@ fn a_save_replaces_a_link() {
 /// Goal: first content that a kill has left under two names is read, and the other name is removed.
 #[test]
 fn what_a_kill_left_linked_is_read() {
-    let scratch = Scratch::new("linked");
+    let scratch = ScratchFolder::new("linked");
     let state = StateDirectory::create(&scratch.path("state")).unwrap();
     state.save("id.1", b"content").unwrap();
     fs::hard_link(scratch.path("state/id.1"), scratch.path("state/id")).unwrap();
@@ -198,7 +198,7 @@ fn what_a_kill_left_linked_is_read() {
 /// works; another user's link and a link to itself do not.
 #[test]
 fn a_link_to_the_folder_is_its_makers_choice() {
-    let scratch = Scratch::new("link");
+    let scratch = ScratchFolder::new("link");
     let (folder, link, chain) =
         (scratch.path("state"), scratch.path("link"), scratch.path("chain"));
     StateDirectory::create(&folder).unwrap();
@@ -228,7 +228,7 @@ fn a_link_to_the_folder_is_its_makers_choice() {
 /// folder; if shared folders are allowed, only a sticky one is accepted.
 #[test]
 fn folders_that_others_change_are_refused() {
-    let scratch = Scratch::new("others");
+    let scratch = ScratchFolder::new("others");
     let folder = scratch.path("state");
     StateDirectory::create(&folder).unwrap();
     for (mode, words) in [

@@ -3,7 +3,7 @@
 
 use super::extract::{Asked, At, Body};
 use super::problem::Problem;
-use super::shared::Shared;
+use super::shared::ApiState;
 use crate::config::lun::LunSettings;
 use crate::daemon::{Applied, Daemon, LunAt};
 use crate::{Caller, Failure};
@@ -73,7 +73,7 @@ pub(super) struct Which {
     pub(super) device: Option<String>,
 }
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(add_lun))
         .routes(routes!(remove_lun))
@@ -84,7 +84,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 
 /// Runs a change and returns its result.
 pub(super) async fn change(
-    served: &Shared,
+    served: &ApiState,
     work: impl FnOnce(&Daemon) -> Result<Applied, Failure> + Send + 'static,
 ) -> Result<Json<Changed>, Problem> {
     let changed = served.changes.blocking(served, move |served| {
@@ -99,7 +99,7 @@ pub(super) async fn change(
     params(("target" = String, Path, description = "The target's iSCSI name")),
     responses((status = 200, description = "It is served", body = Changed)))]
 async fn add_lun(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At(target): At<String>,
     Body(settings): Body<LunSettings>,
@@ -116,7 +116,7 @@ async fn add_lun(
     ),
     responses((status = 200, description = "It is served no more", body = Changed)))]
 async fn remove_lun(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At((target, id)): At<(String, u16)>,
     Asked(Which { device }): Asked<Which>,
@@ -138,7 +138,7 @@ async fn remove_lun(
     ),
     responses((status = 200, description = "It has that size", body = Changed)))]
 async fn resize(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At((target, id)): At<(String, u16)>,
     Asked(Which { device }): Asked<Which>,
@@ -162,7 +162,7 @@ async fn resize(
     responses((status = 200, description = "It takes writes, and initiators are told that its \
         medium may have changed", body = Recovered)))]
 async fn recover(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At((target, id)): At<(String, u16)>,
     Asked(Which { device }): Asked<Which>,
@@ -187,7 +187,7 @@ async fn recover(
     params(("target" = String, Path, description = "The target's iSCSI name")),
     responses((status = 200, description = "Logins are sent there", body = Changed)))]
 async fn redirect(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At(target): At<String>,
     Body(to): Body<Redirect>,
@@ -200,7 +200,7 @@ async fn redirect(
     params(("target" = String, Path, description = "The target's iSCSI name")),
     responses((status = 200, description = "Logins are taken here", body = Changed)))]
 async fn no_redirect(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At(target): At<String>,
 ) -> Result<Json<Changed>, Problem> {

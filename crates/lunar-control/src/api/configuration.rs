@@ -2,9 +2,9 @@
 
 use super::extract::Body;
 use super::problem::Problem;
-use super::shared::{Shared, blocking};
+use super::shared::{ApiState, blocking};
 use crate::Caller;
-use crate::daemon::{Applied, ApplyOptions, Source};
+use crate::daemon::{Applied, ApplyOptions, ConfigSource};
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub struct SentConfiguration {
     pub path: String,
 }
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(configuration)).routes(routes!(apply))
 }
 
@@ -55,7 +55,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 #[utoipa::path(get, path = "/configuration", tag = "configuration",
     responses((status = 200, description = "All of it, and what differs",
         body = ConfigurationText)))]
-async fn configuration(State(served): State<Shared>) -> Result<Json<ConfigurationText>, Problem> {
+async fn configuration(State(served): State<ApiState>) -> Result<Json<ConfigurationText>, Problem> {
     let work = |served: &super::shared::Served| ConfigurationText {
         running: served.daemon.toml(),
         drift: served.daemon.toml_of_drift(),
@@ -67,13 +67,13 @@ async fn configuration(State(served): State<Shared>) -> Result<Json<Configuratio
 #[utoipa::path(post, path = "/apply", tag = "configuration", request_body = Apply,
     responses((status = 200, description = "What changed, or would change", body = Applied)))]
 async fn apply(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     Body(apply): Body<Apply>,
 ) -> Result<Json<Applied>, Problem> {
     let source = match apply.configuration {
-        None => Source::OwnFile,
-        Some(sent) => Source::Text { text: sent.text, path: sent.path.into() },
+        None => ConfigSource::OwnFile,
+        Some(sent) => ConfigSource::Text { text: sent.text, path: sent.path.into() },
     };
     let options = ApplyOptions { dry_run: apply.dry_run, shrink: apply.shrink };
     let work = move |served: &super::shared::Served| served.daemon.apply(&source, options, &by);

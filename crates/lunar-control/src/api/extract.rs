@@ -1,7 +1,7 @@
 //! Extractors for the parts of a request, with limits; errors are answered in JSON.
 
 use super::problem::Problem;
-use super::shared::Shared;
+use super::shared::ApiState;
 use axum::body::HttpBody;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -19,10 +19,10 @@ pub const BODY_TIME_MAX: Duration = Duration::from_secs(20);
 /// Extractor for a JSON body.
 pub(crate) struct Body<T>(pub(crate) T);
 
-impl<T: DeserializeOwned> FromRequest<Shared> for Body<T> {
+impl<T: DeserializeOwned> FromRequest<ApiState> for Body<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, served: &Shared) -> Result<Self, Problem> {
+    async fn from_request(request: Request, served: &ApiState) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
             let what = "the body is not said to be JSON";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what)

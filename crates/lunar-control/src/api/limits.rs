@@ -3,7 +3,7 @@
 use super::changes::{Changed, Which, change};
 use super::extract::{Asked, At, Body};
 use super::problem::Problem;
-use super::shared::Shared;
+use super::shared::ApiState;
 use crate::Caller;
 use crate::daemon::{LimitSettings, LunAt};
 use axum::extract::State;
@@ -38,7 +38,7 @@ struct WhichAndWhose {
     initiator: Option<String>,
 }
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(limit))
         .routes(routes!(limit_initiator))
@@ -55,7 +55,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
     ),
     responses((status = 200, description = "It is limited so", body = Changed)))]
 async fn limit(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At((target, id)): At<(String, u16)>,
     Asked(Which { device }): Asked<Which>,
@@ -78,7 +78,7 @@ async fn limit(
     ),
     responses((status = 200, description = "It is limited so", body = Changed)))]
 async fn limit_initiator_at(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At((target, id)): At<(String, u16)>,
     Asked(WhichAndWhose { device, initiator }): Asked<WhichAndWhose>,
@@ -97,7 +97,7 @@ async fn limit_initiator_at(
     params(("target" = String, Path, description = "The target's iSCSI name"), Whose),
     responses((status = 200, description = "It is limited so", body = Changed)))]
 async fn limit_initiator(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At(target): At<String>,
     Asked(Whose { initiator }): Asked<Whose>,

@@ -21,7 +21,7 @@ use crate::renewal::Slot;
 use axum::http::StatusCode;
 use axum::{Json, Router, middleware};
 use lunar_block::MemoryKind;
-use shared::{Lane, Served, Shared};
+use shared::{ApiState, Served, WorkLimit};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use utoipa::openapi::OpenApi;
@@ -34,7 +34,7 @@ pub use problem::{Problem, ProblemBody};
 pub const PREFIX: &str = "/api/v1";
 
 /// Every route, with its description.
-fn resources() -> OpenApiRouter<Shared> {
+fn resources() -> OpenApiRouter<ApiState> {
     let all = OpenApiRouter::with_openapi(openapi::frame())
         .merge(openapi::routes())
         .merge(status::routes())
@@ -64,8 +64,8 @@ pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Route
         daemon,
         started: SystemTime::now(),
         since: Instant::now(),
-        changes: Lane::new(1, "another change of what is served is under way"),
-        recoveries: Lane::new(2, "other disks are being recovered"),
+        changes: WorkLimit::new(1, "another change of what is served is under way"),
+        recoveries: WorkLimit::new(2, "other disks are being recovered"),
     };
     let account = served.daemon.server().buffers().sibling(MemoryKind::Api);
     let (router, _) = resources().split_for_parts();

@@ -2,7 +2,7 @@
 
 use super::Document;
 use super::problem::ProblemBody;
-use super::shared::Shared;
+use super::shared::ApiState;
 use axum::Json;
 use axum::http::StatusCode;
 use utoipa::openapi::path::Operation;
@@ -45,7 +45,7 @@ pub(super) fn frame() -> OpenApi {
     OpenApiBuilder::new().info(info).build()
 }
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(openapi))
 }
 

@@ -2,7 +2,7 @@
 
 use super::extract::At;
 use super::problem::Problem;
-use super::shared::{Served, Shared, blocking};
+use super::shared::{ApiState, Served, blocking};
 use crate::Caller;
 use crate::time::rfc3339;
 use axum::extract::State;
@@ -165,14 +165,14 @@ fn all(served: &Served) -> Vec<Session> {
     served.daemon.server().sessions().into_iter().map(Session::new).collect()
 }
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(sessions)).routes(routes!(session, log_out))
 }
 
 /// All sessions
 #[utoipa::path(get, path = "/sessions", tag = "sessions",
     responses((status = 200, description = "All sessions", body = Sessions)))]
-async fn sessions(State(served): State<Shared>) -> Result<Json<Sessions>, Problem> {
+async fn sessions(State(served): State<ApiState>) -> Result<Json<Sessions>, Problem> {
     let sessions = blocking(&served, all).await?;
     Ok(Json(Sessions { sessions }))
 }
@@ -183,7 +183,7 @@ async fn sessions(State(served): State<Shared>) -> Result<Json<Sessions>, Proble
         maximum = 65535)),
     responses((status = 200, description = "The session", body = Session)))]
 async fn session(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     At(tsih): At<u16>,
 ) -> Result<Json<Session>, Problem> {
     let sessions = blocking(&served, all).await?;
@@ -198,7 +198,7 @@ async fn session(
         maximum = 65535)),
     responses((status = 200, description = "The session has ended", body = LoggedOut)))]
 async fn log_out(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At(tsih): At<u16>,
 ) -> Result<Json<LoggedOut>, Problem> {

@@ -17,20 +17,20 @@ pub(crate) struct Served {
     pub(crate) since: Instant,
     /// Changes of the configuration, one at a time: a change that hangs on a disk occupies one
     /// thread and leaves the others free for reading, logging out sessions and recovering disks.
-    pub(crate) changes: Lane,
+    pub(crate) changes: WorkLimit,
     /// Recoveries of disks.
-    pub(crate) recoveries: Lane,
+    pub(crate) recoveries: WorkLimit,
 }
 
 /// Limit on concurrent work of one kind.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct WorkLimit {
     places: Arc<Semaphore>,
     /// Error message when the limit is reached.
     full: &'static str,
 }
 
-impl Lane {
+impl WorkLimit {
     pub(crate) fn new(places: usize, full: &'static str) -> Self {
         Self { places: Arc::new(Semaphore::new(places)), full }
     }
@@ -39,7 +39,7 @@ impl Lane {
     /// even if no caller waits for it any more.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
-        served: &Shared,
+        served: &ApiState,
         work: impl FnOnce(&Served) -> T + Send + 'static,
     ) -> Result<T, Problem> {
         let place = Arc::clone(&self.places).acquire_owned();
@@ -59,11 +59,11 @@ impl Lane {
 /// Maximum time that a request waits for a free place.
 const LANE_WAIT_MAX: Duration = Duration::from_secs(5);
 
-pub(crate) type Shared = Arc<Served>;
+pub(crate) type ApiState = Arc<Served>;
 
 /// Runs blocking work on another thread than the one that answers.
 pub(crate) async fn blocking<T: Send + 'static>(
-    served: &Shared,
+    served: &ApiState,
     work: impl FnOnce(&Served) -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let served = Arc::clone(served);

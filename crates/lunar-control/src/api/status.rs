@@ -2,8 +2,8 @@
 
 use super::health::{Health, Trouble};
 use super::problem::Problem;
-use super::shared::{Served, Shared, blocking};
-use crate::difference::Change;
+use super::shared::{ApiState, Served, blocking};
+use crate::difference::ConfigChange;
 use crate::time::rfc3339;
 use axum::Json;
 use axum::extract::State;
@@ -130,18 +130,18 @@ impl Status {
             connections_max: server.connections_max(),
             connections_configured: served.daemon.running().limits.server.connections,
             units: units.collect(),
-            drift: drift.changes.iter().map(Change::drift_line).collect(),
+            drift: drift.changes.iter().map(ConfigChange::drift_line).collect(),
         }
     }
 }
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(status))
 }
 
 /// Status of the server: version, uptime, health, drift, units
 #[utoipa::path(get, path = "/status", tag = "status",
     responses((status = 200, description = "How it goes", body = Status)))]
-async fn status(State(served): State<Shared>) -> Result<Json<Status>, Problem> {
+async fn status(State(served): State<ApiState>) -> Result<Json<Status>, Problem> {
     blocking(&served, Status::of).await.map(Json)
 }

@@ -2,7 +2,7 @@
 
 use super::extract::At;
 use super::problem::Problem;
-use super::shared::{Served, Shared, blocking};
+use super::shared::{ApiState, Served, blocking};
 use crate::config::limit_settings::{InitiatorLimitInForce, LimitInForce};
 use axum::Json;
 use axum::extract::State;
@@ -165,14 +165,14 @@ fn cache(mode: CacheMode) -> &'static str {
     }
 }
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(targets)).routes(routes!(target)).routes(routes!(luns))
 }
 
 /// All targets and their LUNs
 #[utoipa::path(get, path = "/targets", tag = "targets",
     responses((status = 200, description = "All targets", body = Targets)))]
-async fn targets(State(served): State<Shared>) -> Result<Json<Targets>, Problem> {
+async fn targets(State(served): State<ApiState>) -> Result<Json<Targets>, Problem> {
     let targets = blocking(&served, all).await?;
     Ok(Json(Targets { targets }))
 }
@@ -182,7 +182,7 @@ async fn targets(State(served): State<Shared>) -> Result<Json<Targets>, Problem>
     params(("target" = String, Path, description = "The target's iSCSI name")),
     responses((status = 200, description = "The target", body = Target)))]
 async fn target(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     At(name): At<String>,
 ) -> Result<Json<Target>, Problem> {
     let targets = blocking(&served, all).await?;
@@ -196,7 +196,7 @@ async fn target(
 /// The LUNs of all targets
 #[utoipa::path(get, path = "/luns", tag = "luns",
     responses((status = 200, description = "All LUNs", body = Luns)))]
-async fn luns(State(served): State<Shared>) -> Result<Json<Luns>, Problem> {
+async fn luns(State(served): State<ApiState>) -> Result<Json<Luns>, Problem> {
     let targets = blocking(&served, all).await?;
     let luns = targets.into_iter().flat_map(|target| {
         let name = target.name;

@@ -2,7 +2,7 @@
 
 use super::extract::{At, Body};
 use super::problem::Problem;
-use super::shared::{Shared, blocking};
+use super::shared::{ApiState, blocking};
 use crate::Caller;
 use crate::trace::{CONTENT_TYPE, TRACE_BYTES, TRACE_SECONDS, TraceBody};
 use axum::extract::State;
@@ -48,7 +48,7 @@ fn default_seconds() -> u32 {
     TRACE_SECONDS
 }
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(trace, end_trace))
 }
 
@@ -61,7 +61,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
     responses((status = 200, description = "pcapng: one packet or more for each PDU, raw IP",
         content_type = "application/vnd.tcpdump.pcap", body = Vec<u8>)))]
 async fn trace(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At(tsih): At<u16>,
     Body(TraceOrder { seconds, snap_bytes, max_bytes }): Body<TraceOrder>,
@@ -80,7 +80,7 @@ async fn trace(
         maximum = 65535)),
     responses((status = 200, description = "The trace has ended", body = TraceEnded)))]
 async fn end_trace(
-    State(served): State<Shared>,
+    State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At(tsih): At<u16>,
 ) -> Result<Json<TraceEnded>, Problem> {

@@ -25,7 +25,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 pub use find::find;
 pub use hyper::Method;
-pub use stream::Answer;
+pub use stream::ResponseStream;
 
 /// Maximum time for connecting, including the TLS handshake.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Address of a server's API, with certificates and token.
 #[derive(Debug)]
-pub struct Client {
+pub struct ApiClient {
     /// The address.
     pub address: Address,
     /// Trusted certificates (PEM); `None`: without TLS.
@@ -92,7 +92,7 @@ fn push_encoded(path: &mut String, text: &str) {
     }
 }
 
-impl Client {
+impl ApiClient {
     /// Sends a GET request.
     ///
     /// # Errors
@@ -295,7 +295,7 @@ mod tests {
         let shown = |address: &str, tls: bool| {
             let address = Address::parse(address).unwrap();
             let trusted = tls.then(|| PathBuf::from("ca.pem"));
-            let client = Client { address, trusted, token: Some(Token::example()) };
+            let client = ApiClient { address, trusted, token: Some(Token::example()) };
             client.shown().map(|token| token.is_some()).map_err(|failure| failure.kind)
         };
         assert_eq!(shown("192.0.2.7:9000", false), Err(crate::FailureKind::Usage));
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn nonsense_is_wrong_usage() {
         let address = Address::parse("unix:api.sock").unwrap();
-        let client = Client { address, trusted: None, token: None };
+        let client = ApiClient { address, trusted: None, token: None };
         let body = br#"{"error": "no", "hint": null}"#;
         let kind = |status| client.judge::<u8>(status, body).unwrap_err().kind;
         assert_eq!(kind(StatusCode::UNPROCESSABLE_ENTITY), crate::FailureKind::Usage);

@@ -1,6 +1,6 @@
 //! Reads an answer while it is being produced.
 
-use super::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, ApiPath, Client, Method};
+use super::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, ApiClient, ApiPath, Method};
 use crate::Failure;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
@@ -13,13 +13,13 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// An answer whose body arrives in pieces.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ResponseStream {
     body: Incoming,
     /// Name of the server, for error messages.
     server: String,
 }
 
-impl Client {
+impl ApiClient {
     /// Sends a request whose answer takes a while; returns when the answer begins.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Client {
         method: Method,
         path: &ApiPath,
         body: &(impl Serialize + Sync),
-    ) -> Result<Answer, Failure> {
+    ) -> Result<ResponseStream, Failure> {
         let body = serde_json::to_vec(body)
             .map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
         let request = self.prepare(method, path, body.into())?;
@@ -45,7 +45,7 @@ impl Client {
         let status = response.status();
         let body = response.into_body();
         if status.is_success() {
-            return Ok(Answer { body, server: self.address.to_string() });
+            return Ok(ResponseStream { body, server: self.address.to_string() });
         }
         let problem = Limited::new(body, ANSWER_BYTES_MAX).collect();
         let problem = tokio::time::timeout(ANSWER_TIME_MAX, problem);
@@ -55,7 +55,7 @@ impl Client {
     }
 }
 
-impl Answer {
+impl ResponseStream {
     /// The next piece; `None` at the end.
     ///
     /// # Errors

@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 /// The disks of a configuration, collected one by one.
 #[derive(Debug, Default)]
 pub struct Disks<'c> {
-    seen: Vec<(Option<Place>, &'c LunConfig)>,
+    seen: Vec<(Option<FileLocation>, &'c LunConfig)>,
 }
 
 /// The file behind a path, independent of the spelling of the path.
 #[derive(Debug, Eq, PartialEq)]
-pub enum Place {
+pub enum FileLocation {
     /// An existing file.
     File(FileIdentity),
     /// The path of a file that does not exist yet.
     Path(PathBuf),
 }
 
-impl Place {
+impl FileLocation {
     /// The file that `path` leads to at this moment.
     pub fn of(path: &Path) -> Self {
         if let Ok(file) = file_identity(path) {
@@ -38,7 +38,7 @@ impl<'c> Disks<'c> {
     /// Adds `lun`. Returns a message and a hint if the LUN conflicts with an earlier one.
     pub fn add(&mut self, lun: &'c LunConfig) -> Option<(String, &'static str)> {
         let unit = &lun.unit;
-        let place = unit.device.path().map(Place::of);
+        let place = unit.device.path().map(FileLocation::of);
         let against = self.seen.iter().find_map(|(seen, other_lun)| {
             let other = &other_lun.unit;
             if place.is_some() && place == *seen {

@@ -14,7 +14,7 @@ const PROBLEMS_MAX: usize = 100;
 
 /// A problem in the file.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
@@ -26,7 +26,7 @@ pub struct Problem {
 }
 
 /// A range of bytes in the text.
-pub type Span = Range<usize>;
+pub type TextSpan = Range<usize>;
 
 /// A value with its position.
 #[derive(Clone, Debug)]
@@ -34,14 +34,14 @@ pub struct Located<T> {
     /// The value.
     pub value: T,
     /// The position.
-    pub span: Span,
+    pub span: TextSpan,
 }
 
 /// Collects problems against a text.
 #[derive(Debug)]
 pub struct Problems<'t> {
     text: &'t str,
-    list: Vec<Problem>,
+    list: Vec<ConfigProblem>,
 }
 
 impl<'t> Problems<'t> {
@@ -51,12 +51,12 @@ impl<'t> Problems<'t> {
     }
 
     /// Adds a problem at `span`.
-    pub fn add(&mut self, span: &Span, error: impl Into<String>, hint: Option<String>) {
+    pub fn add(&mut self, span: &TextSpan, error: impl Into<String>, hint: Option<String>) {
         if self.list.len() >= PROBLEMS_MAX {
             return;
         }
         let (line, column) = position(self.text, span.start);
-        self.list.push(Problem { line, column, error: error.into(), hint });
+        self.list.push(ConfigProblem { line, column, error: error.into(), hint });
     }
 
     /// Whether there are no problems so far.
@@ -65,7 +65,7 @@ impl<'t> Problems<'t> {
     }
 
     /// All problems, in the order of the text.
-    pub fn into_sorted(mut self) -> Vec<Problem> {
+    pub fn into_sorted(mut self) -> Vec<ConfigProblem> {
         self.list.sort_by_key(|problem| (problem.line, problem.column));
         self.list
     }
@@ -95,7 +95,7 @@ pub fn parse<'t>(text: &'t str, problems: &mut Problems<'_>) -> Spanned<DeTable<
 pub struct TableReader<'d, 't> {
     table: &'d DeTable<'t>,
     /// Position of the table.
-    pub span: Span,
+    pub span: TextSpan,
     /// Name of the table in messages.
     name: String,
     known: BTreeSet<&'static str>,
@@ -103,7 +103,7 @@ pub struct TableReader<'d, 't> {
 
 impl<'d, 't> TableReader<'d, 't> {
     /// Reads `table`, called `name` in messages.
-    pub fn new(table: &'d DeTable<'t>, span: Span, name: impl Into<String>) -> Self {
+    pub fn new(table: &'d DeTable<'t>, span: TextSpan, name: impl Into<String>) -> Self {
         Self { table, span, name: name.into(), known: BTreeSet::new() }
     }
 
@@ -324,7 +324,13 @@ pub fn string_of(
 }
 
 /// Adds a problem: a value has the wrong type.
-pub fn mismatch(key: &str, wanted: &str, got: &DeValue<'_>, span: &Span, to: &mut Problems<'_>) {
+pub fn mismatch(
+    key: &str,
+    wanted: &str,
+    got: &DeValue<'_>,
+    span: &TextSpan,
+    to: &mut Problems<'_>,
+) {
     let got = match got {
         DeValue::String(_) => "a string",
         DeValue::Integer(_) => "a whole number",

@@ -1,7 +1,7 @@
 //! Checks of one LUN that is added to a running target.
 
 use super::conflict::Disks;
-use super::file::{self, Problem, Problems, TableReader};
+use super::file::{self, ConfigProblem, Problems, TableReader};
 use super::limit_settings::{InitiatorLimitSettings, LimitSettings};
 use super::model::{Configuration, LunConfig, TargetConfig};
 use super::resolve::Resolver;
@@ -109,11 +109,11 @@ pub fn lun(settings: &LunSettings, target: &TargetConfig) -> Result<LunConfig, F
 }
 
 /// Converts problems to a failure: one problem as it is, several as a list.
-fn failure(problems: &[Problem]) -> Failure {
+fn failure(problems: &[ConfigProblem]) -> Failure {
     if let [problem] = problems {
         return Failure { hint: problem.hint.clone(), ..Failure::usage(&problem.error) };
     }
-    let told = |problem: &Problem| match &problem.hint {
+    let told = |problem: &ConfigProblem| match &problem.hint {
         Some(hint) => format!("{} (hint: {hint})", problem.error),
         None => problem.error.clone(),
     };

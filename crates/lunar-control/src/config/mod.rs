@@ -16,7 +16,7 @@ pub mod settings;
 
 use crate::small_file::{self, Readable};
 use crate::{Failure, Parts};
-pub use file::Problem;
+pub use file::ConfigProblem;
 use lunar_iscsi::text::Offer;
 use lunar_target::Portal;
 use model::Configuration;
@@ -87,7 +87,7 @@ fn parse_if(text: &str, path: &Path, readable: Readable) -> Result<Configuration
 }
 
 /// Combines all problems into one failure: one line each for people, a list for programs.
-pub fn failure(path: &Path, problems: &[Problem]) -> Failure {
+pub fn failure(path: &Path, problems: &[ConfigProblem]) -> Failure {
     let file = path.display();
     let lines: Vec<String> = problems
         .iter()

@@ -2,7 +2,7 @@
 //! express.
 
 use super::conflict::Disks;
-use super::file::{self, Located, Problem, Problems, Span, TOP, TableReader};
+use super::file::{self, ConfigProblem, Located, Problems, TOP, TableReader, TextSpan};
 use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use super::named_limits::NamedLimits;
 use super::resolve_api::api;
@@ -38,7 +38,11 @@ struct DataPath {
 ///
 /// # Errors
 /// Returns all problems, in the order of the text.
-pub fn resolve(text: &str, path: &Path, readable: Readable) -> Result<Configuration, Vec<Problem>> {
+pub fn resolve(
+    text: &str,
+    path: &Path,
+    readable: Readable,
+) -> Result<Configuration, Vec<ConfigProblem>> {
     let mut problems = Problems::new(text);
     let document = file::parse(text, &mut problems);
     if !problems.is_empty() {
@@ -485,7 +489,7 @@ impl Resolver<'_> {
     }
 
     /// Checks that each name stands for one target, and each UUID for one disk.
-    fn unique(&mut self, targets: &[(TargetConfig, Span)]) {
+    fn unique(&mut self, targets: &[(TargetConfig, TextSpan)]) {
         let mut names = BTreeMap::new();
         let mut disks = Disks::default();
         for (target, span) in targets {

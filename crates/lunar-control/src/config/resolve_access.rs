@@ -1,6 +1,6 @@
 //! Access rules for logins and LUNs: `initiators` and `networks` of a configuration.
 
-use super::file::{Located, Span, TableReader};
+use super::file::{Located, TableReader, TextSpan};
 use super::model::{LunConfig, TargetConfig};
 use super::resolve::Resolver;
 use super::rules;
@@ -89,7 +89,13 @@ impl Resolver<'_> {
     }
 
     /// Checks that LUNs with the same number are for different initiators.
-    pub fn told_apart(&mut self, target: &Access, luns: &[LunConfig], lun: &LunConfig, at: &Span) {
+    pub fn told_apart(
+        &mut self,
+        target: &Access,
+        luns: &[LunConfig],
+        lun: &LunConfig,
+        at: &TextSpan,
+    ) {
         let same = luns.iter().filter(|other| other.id == lun.id);
         let mut both = same.filter(|other| target.may_see_both(&other.access, &lun.access));
         if both.next().is_some() {
@@ -101,7 +107,7 @@ impl Resolver<'_> {
     }
 
     /// Checks that every target restricts access, as other machines reach `portal`.
-    pub fn locked(&mut self, targets: &[(TargetConfig, Span)], portal: &Located<Portal>) {
+    pub fn locked(&mut self, targets: &[(TargetConfig, TextSpan)], portal: &Located<Portal>) {
         for (target, span) in targets {
             if !target.is_locked() {
                 let what =

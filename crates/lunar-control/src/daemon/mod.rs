@@ -12,7 +12,7 @@ use crate::api_options::ApiOptions;
 use crate::config::lun::LunSettings;
 use crate::config::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
 use crate::device_url::Opener;
-use crate::difference::{Change, ChangeKind, Difference, Effect, Shown};
+use crate::difference::{ChangeEffect, ChangeKind, ConfigChange, Difference, Shown};
 use crate::renewal::{ApiFiles, Renewed};
 use crate::{Failure, config};
 use change_transaction::ChangeTransaction;
@@ -30,7 +30,7 @@ pub use limits::LimitSettings;
 
 /// The origin of the configuration that a server started with.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Origin {
+pub enum ConfigOrigin {
     /// A configuration file, which can be read again.
     File {
         /// Path of the file.
@@ -44,7 +44,7 @@ pub enum Origin {
 
 /// The configuration to apply.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum ConfigSource {
     /// The file that the server started with.
     OwnFile,
     /// A text.
@@ -110,7 +110,7 @@ struct Aim {
 #[derive(Debug)]
 pub struct Daemon {
     server: Server,
-    origin: Origin,
+    origin: ConfigOrigin,
     opening: Opening,
     /// Units that are open; locked during a change.
     entries: Mutex<Vec<Entry>>,
@@ -131,22 +131,22 @@ struct Told {
 
 /// A configuration whose devices are open but not served yet.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedConfig {
     configuration: Configuration,
-    origin: Origin,
+    origin: ConfigOrigin,
     opening: Opening,
     entries: Vec<Entry>,
     layout: Layout,
 }
 
-impl Opened {
+impl OpenedConfig {
     /// Opens the devices of `configuration`.
     ///
     /// # Errors
     /// Fails if a device cannot be opened (or is in use), or its state cannot be stored.
     pub fn open(
         configuration: Configuration,
-        origin: Origin,
+        origin: ConfigOrigin,
         opener: Arc<dyn Opener>,
     ) -> Result<Self, Failure> {
         let opening = Opening::new(&configuration, &origin, opener);
@@ -208,7 +208,7 @@ impl Daemon {
     }
 
     /// The origin of the configuration that the server started with.
-    pub fn origin(&self) -> &Origin {
+    pub fn origin(&self) -> &ConfigOrigin {
         &self.origin
     }
 
@@ -247,7 +247,7 @@ impl Daemon {
     /// without permission; in all of these cases nothing has changed.
     pub fn apply(
         &self,
-        source: &Source,
+        source: &ConfigSource,
         options: ApplyOptions,
         by: &dyn fmt::Display,
     ) -> Result<Applied, Failure> {
@@ -277,14 +277,14 @@ impl Daemon {
         let _ = self.files.set(files);
     }
 
-    fn read(&self, source: &Source) -> Result<Configuration, Failure> {
-        let Origin::File { path: own, api } = &self.origin else {
+    fn read(&self, source: &ConfigSource) -> Result<Configuration, Failure> {
+        let ConfigOrigin::File { path: own, api } = &self.origin else {
             return Err(Failure::conflict("this server was started without a configuration")
                 .hint("change it with lunar ctl, or start lunar target --config FILE"));
         };
         let mut read = match source {
-            Source::OwnFile => config::load_running(own)?,
-            Source::Text { text, path } => config::parse_running(text, path)?,
+            ConfigSource::OwnFile => config::load_running(own)?,
+            ConfigSource::Text { text, path } => config::parse_running(text, path)?,
         };
         if let Some(api) = api {
             read.api = api.clone();
@@ -621,7 +621,7 @@ fn only_told(difference: Difference, shrink: bool) -> Applied {
 }
 
 fn refuse_to_shrink(difference: &Difference) -> Result<(), Failure> {
-    let Some(change) = difference.changes.iter().find(|c| c.effect == Effect::Shrinks) else {
+    let Some(change) = difference.changes.iter().find(|c| c.effect == ChangeEffect::Shrinks) else {
         return Ok(());
     };
     let line = change.line.trim_start_matches("~ ");
@@ -632,13 +632,13 @@ fn refuse_to_shrink(difference: &Difference) -> Result<(), Failure> {
 }
 
 /// Logs one line for each change, with its origin.
-fn audit(changes: &[Change], by: &dyn fmt::Display) {
+fn audit(changes: &[ConfigChange], by: &dyn fmt::Display) {
     for change in changes {
         let (target, lun, key) = (&change.target, change.lun, &change.key);
         let text = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);
         let (from, to) = (text(&change.from), text(&change.to));
         let what = match (change.effect, change.change) {
-            (Effect::Restart, _) => "wanted, needs a restart",
+            (ChangeEffect::Restart, _) => "wanted, needs a restart",
             (_, ChangeKind::Add) => "added",
             (_, ChangeKind::Remove) => "removed",
             (_, ChangeKind::Change) => "changed",

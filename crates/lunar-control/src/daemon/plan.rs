@@ -2,7 +2,7 @@
 
 use super::units::{Entry, agree, same_settings, wanted_size};
 use crate::Failure;
-use crate::config::conflict::Place;
+use crate::config::conflict::FileLocation;
 use crate::config::model::{Configuration, LunConfig, UnitConfig};
 use crate::difference::{Shown, pair_luns};
 use lunar_block::file_identity;
@@ -123,8 +123,8 @@ impl Plan {
         let same = |other: &&Wanted| match (open, config.device.path()) {
             (Some(index), _) => other.open == Some(index),
             (None, Some(path)) => {
-                let other = other.config.device.path().map(Place::of);
-                other.is_some_and(|other| other == Place::of(path))
+                let other = other.config.device.path().map(FileLocation::of);
+                other.is_some_and(|other| other == FileLocation::of(path))
             }
             (None, None) => false,
         };

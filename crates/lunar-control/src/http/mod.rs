@@ -92,14 +92,14 @@ pub(crate) enum Listener {
 }
 
 /// A server that is bound to its address; clients that connect wait until it serves.
-pub struct Bound {
+pub struct BoundServer {
     listener: Listener,
     address: Address,
     tls: Arc<Slot<ServerTls>>,
     limits: HttpLimits,
 }
 
-impl Bound {
+impl BoundServer {
     /// Binds the address.
     ///
     /// # Errors
@@ -154,9 +154,9 @@ impl HttpServer {
     /// Binds the address and serves `router`; returns once connections are accepted.
     ///
     /// # Errors
-    /// Same as [`Bound::bind`] and [`Bound::serve`].
+    /// Same as [`BoundServer::bind`] and [`BoundServer::serve`].
     pub fn start(options: HttpOptions, router: axum::Router) -> Result<Self, Failure> {
-        Bound::bind(options)?.serve(router)
+        BoundServer::bind(options)?.serve(router)
     }
 
     /// The address it is bound to, with the actual port.

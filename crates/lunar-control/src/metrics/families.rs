@@ -2,7 +2,7 @@
 
 use super::points::Points;
 use lunar_target::{
-    CacheMode, CommandErrors, LunStatistics, Operation, OperationStatistics, Statistics,
+    CacheMode, CommandErrors, LunStatistics, OperationClass, OperationStatistics, Statistics,
     TargetStatistics,
 };
 use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram, Info};
@@ -306,7 +306,7 @@ fn each_operation(
     mut write: impl FnMut(&[&str], &OperationStatistics) -> fmt::Result,
 ) -> fmt::Result {
     each_target(all, |target| {
-        let mut of = |lun: &str, operations: &[OperationStatistics], always: &[Operation]| {
+        let mut of = |lun: &str, operations: &[OperationStatistics], always: &[OperationClass]| {
             let came = |one: &&OperationStatistics| {
                 always.contains(&one.operation) || one.in_flight > 0 || one.durations.count() > 0
             };
@@ -314,7 +314,7 @@ fn each_operation(
             operations.try_for_each(|one| write(&[&target.name, lun, one.operation.label()], one))
         };
         for lun in &target.luns {
-            let always = [Operation::Read, Operation::Write, Operation::Flush];
+            let always = [OperationClass::Read, OperationClass::Write, OperationClass::Flush];
             of(&lun.id.to_string(), &lun.operations, &always)?;
         }
         of(ABSENT, &target.absent_luns, &[])

@@ -2,17 +2,17 @@
 
 use crate::common::{Scratch, TARGET, ask, serve};
 use lunar_control::api;
-use lunar_control::client::{ApiPath, Client};
+use lunar_control::client::{ApiClient, ApiPath};
 use lunar_control::http::{Address, HttpLimits};
 use lunar_control::{TlsFiles, Token};
-use lunar_testkit::contract::{Contract, METHODS, validator_works};
+use lunar_testkit::contract::{ApiContract, METHODS, validator_works};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
 const TOKEN: &str = "0123456789abcdef0123456789";
 
-fn contract() -> Contract {
-    Contract(serde_json::to_value(api::document()).unwrap())
+fn contract() -> ApiContract {
+    ApiContract(serde_json::to_value(api::document()).unwrap())
 }
 
 /// Fills in a value for each parameter of a path.
@@ -126,7 +126,7 @@ fn certificate(scratch: &Scratch) -> TlsFiles {
 }
 
 fn get(address: &Address, trusted: Option<PathBuf>, token: Option<Token>) -> Result<Value, String> {
-    let client = Client { address: address.clone(), trusted, token };
+    let client = ApiClient { address: address.clone(), trusted, token };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let status = runtime.block_on(client.get(&ApiPath::new(&["status"])));
     status.map_err(|failure| format!("{}; {}", failure.what, failure.hint.unwrap_or_default()))

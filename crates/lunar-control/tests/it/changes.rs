@@ -4,7 +4,7 @@ use crate::rig::{NAME, Rig, SIZE, block_on, configuration, lun, write};
 use lunar_block::{BlockDevice, Error, ErrorKind};
 use lunar_control::FailureKind;
 use lunar_control::config::parse;
-use lunar_control::daemon::{ApplyOptions, LimitSettings, LunAt, Source};
+use lunar_control::daemon::{ApplyOptions, ConfigSource, LimitSettings, LunAt};
 use lunar_initiator::{RemoteDisk, SessionOptions};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -71,7 +71,7 @@ fn a_disk_that_moves_does_not_shrink_unasked() {
     let refused = rig.apply(&renumbered, ApplyOptions::default()).unwrap_err();
     assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
     let mut renamed = rig.source(&sized(0, "a.img", 1));
-    let Source::Text { text, .. } = &mut renamed else { panic!() };
+    let ConfigSource::Text { text, .. } = &mut renamed else { panic!() };
     *text = text.replace(NAME, "iqn.2026-11.org.example:other");
     let refused = rig.daemon.apply(&renamed, ApplyOptions::default(), &"a test").unwrap_err();
     assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
@@ -176,7 +176,7 @@ fn a_target_stays_locked_while_its_portal_is_open() {
     let networks = "networks = [\"192.0.2.0/24\"]\n";
     let by_lun = lun(0, "mem:1M", networks);
     let rig = Rig::with_text("locked", &open_to_all(&by_lun, "0.0.0.0"));
-    let source = |text: String| Source::Text { text, path: rig.directory.join("other.toml") };
+    let source = |text: String| ConfigSource::Text { text, path: rig.directory.join("other.toml") };
     let unlocked = source(open_to_all(&lun(0, "mem:1M", ""), "127.0.0.1"));
     for dry_run in [true, false] {
         let options = ApplyOptions { dry_run, ..ApplyOptions::default() };
@@ -219,7 +219,7 @@ fn a_file_is_read_when_it_is_its_turn() {
         let options = ApplyOptions::default();
         let daemon = &rig.daemon;
         let waits = scope.spawn(move || {
-            daemon.apply(&Source::OwnFile, options, &"a test").unwrap().difference.to_string()
+            daemon.apply(&ConfigSource::OwnFile, options, &"a test").unwrap().difference.to_string()
         });
         // The change waits for the other one; otherwise it has read the old file by now.
         std::thread::sleep(std::time::Duration::from_millis(300));
@@ -288,7 +288,8 @@ fn a_missing_disk_is_not_made_under_an_old_identity() {
         let rig = Rig::with_text(&format!("missing-{name}"), &text);
         let file = rig.directory.join("a.img");
         let apply = |text: &str| {
-            let source = Source::Text { text: text.to_owned(), path: rig.directory.join("x.toml") };
+            let source =
+                ConfigSource::Text { text: text.to_owned(), path: rig.directory.join("x.toml") };
             rig.daemon.apply(&source, ApplyOptions::default(), &"a test")
         };
         let uuids = rig.uuids();

@@ -4,7 +4,7 @@ use crate::rig::{NAME, Rig, SIZE, configuration, lun};
 use lunar_control::FailureKind;
 use lunar_control::config::lun::LunSettings;
 use lunar_control::config::parse;
-use lunar_control::daemon::{ApplyOptions, LimitSettings, LunAt, Source};
+use lunar_control::daemon::{ApplyOptions, ConfigSource, LimitSettings, LunAt};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -69,11 +69,12 @@ fn lines_to_paste_are_a_configuration() {
     assert_eq!(rig.daemon.running().targets[0].luns[1].administer, Some(Vec::new()));
     let pasted = lun(0, "a.img", SIZE) + &rig.daemon.toml_of_drift();
     let path = rig.directory.join("lunar.toml");
-    let source = Source::Text { text: configuration(&pasted), path: path.clone() };
+    let source = ConfigSource::Text { text: configuration(&pasted), path: path.clone() };
     let dry = ApplyOptions { dry_run: true, ..ApplyOptions::default() };
     let differs = rig.daemon.apply(&source, dry, &"a test").unwrap().difference;
     assert!(differs.is_empty(), "{differs}");
-    let source = Source::Text { text: rig.daemon.toml(), path: Path::new("/").join("x.toml") };
+    let source =
+        ConfigSource::Text { text: rig.daemon.toml(), path: Path::new("/").join("x.toml") };
     let differs = rig.daemon.apply(&source, dry, &"a test").unwrap().difference;
     assert!(differs.is_empty(), "{differs}\n{}", rig.daemon.toml());
 }

@@ -1,7 +1,9 @@
 //! Faults of a unit are reported wherever it is shown, with a remedy.
 
 use crate::common::{Scratch, TARGET, ask, daemon_of, lun, serve_daemon};
-use lunar_block::{BlockDevice, Effect, ErrorKind, Fault, FaultDevice, MemoryDevice, Operation};
+use lunar_block::{
+    BlockDevice, Effect, ErrorKind, Fault, FaultDevice, FaultOperation, MemoryDevice,
+};
 use lunar_control::Failure;
 use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
 use lunar_control::http::HttpLimits;
@@ -48,7 +50,7 @@ fn a_failed_sync_is_seen_until_it_is_recovered() {
     assert_eq!(poisoned(), [[false, false], [false, false], [false, false]]);
 
     let device = Arc::clone(&opener.0.lock().unwrap()[1]);
-    device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush).times(1));
+    device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Flush).times(1));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(device.flush()).unwrap_err();
     assert_eq!(poisoned(), [[false, true], [false, true], [false, true]]);

@@ -1,12 +1,12 @@
 //! Scraped metrics match the work done, according to the parser of the OpenMetrics project.
 
-use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, MemoryDevice, Operation};
+use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, FaultOperation, MemoryDevice};
 use lunar_control::http::HttpServer;
 use lunar_target::{
     Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
     TargetOptions,
 };
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -64,9 +64,9 @@ impl Scraped {
         Self { server: Some(server), http, device }
     }
 
-    fn log_in(&self) -> Raw {
+    fn log_in(&self) -> RawClient {
         let address = self.server.as_ref().unwrap().addresses()[0].to_string();
-        Raw::log_in(&address, TARGET).unwrap()
+        RawClient::log_in(&address, TARGET).unwrap()
     }
 
     fn samples(&self) -> Vec<Sample> {
@@ -141,7 +141,7 @@ fn value(samples: &[Sample], name: &str, labels: &[(&str, &str)]) -> f64 {
 fn figures_are_those_of_the_io() {
     let scraped = Scraped::start();
     let mut raw = scraped.log_in();
-    let lun = |cdb: [u8; 10], flags: u8, expected: u32, raw: &mut Raw| {
+    let lun = |cdb: [u8; 10], flags: u8, expected: u32, raw: &mut RawClient| {
         raw.command(flags, &cdb, expected).put(8, &[0, 3])
     };
     let mut run = |cdb: [u8; 10], data: Vec<u8>, reads: u32| {
@@ -208,7 +208,7 @@ fn a_failed_sync_shows_as_poison() {
     let mut raw = scraped.log_in();
     let lun = [("target", TARGET), ("lun", "3")];
     assert_eq!(value(&scraped.samples(), "lunar_lun_poisoned", &lun), 0.0);
-    let fault = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush).times(1);
+    let fault = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Flush).times(1);
     scraped.device.inject(fault);
     let mut status = 2;
     for cdb in [[0; 10], [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {

@@ -3,8 +3,10 @@
 use crate::common::{PATIENCE, Scratch, TARGET, lun};
 use lunar_block::{BlockDevice, MemoryDevice};
 use lunar_control::api_options::{ApiListen, ApiOptions};
-use lunar_control::client::{ApiPath, Client};
-use lunar_control::daemon::{Applied, ApplyOptions, Daemon, Opened, Origin, Source};
+use lunar_control::client::{ApiClient, ApiPath};
+use lunar_control::daemon::{
+    Applied, ApplyOptions, ConfigOrigin, ConfigSource, Daemon, OpenedConfig,
+};
 use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
 use lunar_control::http::{Address, HttpServer};
 use lunar_control::{Failure, TlsFiles, Token, config};
@@ -60,8 +62,8 @@ impl Rig {
         let token = scratch.file("token", OLD);
         let file = scratch.file("lunar.toml", configuration(1));
         let read = config::load(&file).unwrap();
-        let origin = Origin::File { path: file, api: None };
-        let daemon = Opened::open(read, origin, Arc::new(Memory)).unwrap().serve().unwrap();
+        let origin = ConfigOrigin::File { path: file, api: None };
+        let daemon = OpenedConfig::open(read, origin, Arc::new(Memory)).unwrap().serve().unwrap();
         let daemon = Arc::new(daemon);
         let (certificate, key) = (scratch.path("cert.pem"), scratch.path("key.pem"));
         let options = ApiOptions {
@@ -78,14 +80,14 @@ impl Rig {
     fn apply(&self, luns: u16, dry_run: bool) -> Result<Applied, Failure> {
         self.scratch.file("lunar.toml", configuration(luns));
         let options = ApplyOptions { dry_run, shrink: false };
-        self.daemon.apply(&Source::OwnFile, options, &"a test")
+        self.daemon.apply(&ConfigSource::OwnFile, options, &"a test")
     }
 
     /// Requests the status on a new connection.
     fn get(&self, trusted: &Path, token: &str) -> Result<serde_json::Value, Failure> {
         let token = Token::read(&self.scratch.file("client-token", token)).unwrap();
         let (address, trusted) = (self.api.address().clone(), Some(trusted.to_owned()));
-        let client = Client { address, trusted, token: Some(token) };
+        let client = ApiClient { address, trusted, token: Some(token) };
         self.runtime.block_on(client.get(&ApiPath::new(&["status"])))
     }
 

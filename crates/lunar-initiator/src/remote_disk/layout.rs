@@ -3,7 +3,7 @@
 use super::RemoteDisk;
 use crate::commands::Unit;
 use crate::options::random_isid;
-use crate::paths::{PATHS_MAX, Path, PathKey, Paths};
+use crate::paths::{DiskPath, PATHS_MAX, PathKey, Paths};
 use crate::port_groups::state_met;
 use crate::recovery::Backoff;
 use crate::target_connector::no_random;
@@ -86,7 +86,12 @@ impl Plan {
     /// Establishes a path whose unit has reported its attentions to the new initiator port. Earlier
     /// resets are reported by the existing paths; if none of them answers, one reset may have been
     /// missed and is counted.
-    async fn path(&self, place: PathKey, connections: u16, paths: &Paths) -> Result<Path, Error> {
+    async fn path(
+        &self,
+        place: PathKey,
+        connections: u16,
+        paths: &Paths,
+    ) -> Result<DiskPath, Error> {
         let initiator = self.log_in(place, connections).await?;
         let unit = Unit::new(initiator.clone(), self.lun());
         let attentions = initiator.attentions_of(unit.lun());
@@ -100,7 +105,7 @@ impl Plan {
         }
         let told = attentions.resets();
         let heard = tokio::time::timeout(HEARING_TIME, paths.hear_one()).await == Ok(true);
-        Ok(Path::new(unit, place, if heard { told } else { told.saturating_sub(1) }))
+        Ok(DiskPath::new(unit, place, if heard { told } else { told.saturating_sub(1) }))
     }
 }
 
@@ -144,7 +149,7 @@ impl RemoteDisk {
 
     /// Number of paths that are logged in.
     pub fn paths(&self) -> usize {
-        let up = |path: &&Arc<Path>| path.unit.initiator().session_now().is_some();
+        let up = |path: &&Arc<DiskPath>| path.unit.initiator().session_now().is_some();
         self.paths.all().iter().filter(up).count()
     }
 
@@ -292,7 +297,7 @@ async fn seek(
 
 /// Logs a path out once its commands have ended. Returns `false` if they have not ended in time, or
 /// commands of a lost session may still be executed.
-async fn leave(path: &Path) -> bool {
+async fn leave(path: &DiskPath) -> bool {
     let until = Instant::now() + DRAIN_TIME;
     let initiator = path.unit.initiator();
     let over = || path.is_idle() && !initiator.is_in_doubt();
@@ -309,7 +314,7 @@ async fn leave(path: &Path) -> bool {
 }
 
 /// Keeps a removed path until its commands have ended, so that later writes wait for them.
-async fn linger(path: Arc<Path>, paths: Weak<Paths>) {
+async fn linger(path: Arc<DiskPath>, paths: Weak<Paths>) {
     while !leave(&path).await && paths.strong_count() > 0 {}
 }
 

@@ -3,10 +3,10 @@
 use super::RemoteDisk;
 use crate::attentions::CacheLossCounts;
 use crate::client::Executed;
-use crate::commands::{Attempt, SYNCHRONIZE_CACHE_10, Verdict, is_illegal};
+use crate::commands::{Attempt, RetryDecision, SYNCHRONIZE_CACHE_10, is_illegal};
 use crate::flush_tracker::{CacheLost, FlushMark};
 use crate::initiator::REFUSED_PAUSE;
-use crate::paths::Path;
+use crate::paths::DiskPath;
 use crate::port_groups::{TRANSITIONING, state_met};
 use crate::recovery::RetryDeadline;
 use crate::same_unit::Fingerprint;
@@ -46,7 +46,7 @@ struct Sent {
 
 /// Result of a command that was sent.
 struct Met {
-    path: Arc<Path>,
+    path: Arc<DiskPath>,
     session: Session,
     executed: Result<Executed, Error>,
     /// Losses reported before it was sent.
@@ -66,7 +66,7 @@ struct Done {
 enum Begun {
     /// The command was not sent. If a path was picked, this path is examined: a policy that takes
     /// turns would otherwise always pass over it.
-    Picked(Option<Arc<Path>>),
+    Picked(Option<Arc<DiskPath>>),
     /// The command was sent, with this result.
     Met(Met),
 }
@@ -143,7 +143,7 @@ impl RemoteDisk {
         if !self.paths.are_several() {
             return;
         }
-        let ask = |path: Arc<Path>| async move {
+        let ask = |path: Arc<DiskPath>| async move {
             let session = path.unit.initiator().session_now()?;
             // Unit attentions are recorded as they arrive; readiness does not matter here.
             path.unit.in_session(&session).test_ready().await.ok()
@@ -200,7 +200,7 @@ impl RemoteDisk {
     fn way_now(
         &self,
         writes: Option<BlockRange>,
-    ) -> Result<(Arc<Path>, Session), Option<Arc<Path>>> {
+    ) -> Result<(Arc<DiskPath>, Session), Option<Arc<DiskPath>>> {
         let path = self.paths.pick_now().ok_or(None)?;
         let waits = writes.is_some_and(|range| self.doubts.concerns(range));
         match ready_now(&path) {
@@ -212,7 +212,7 @@ impl RemoteDisk {
     /// Sends a command once; also returns the losses reported before.
     fn try_once<'a>(
         &self,
-        path: &'a Path,
+        path: &'a DiskPath,
         session: &'a Session,
         sent: &Sent,
         data_in: Option<Buffer>,
@@ -274,8 +274,8 @@ impl RemoteDisk {
                 executed => executed?,
             };
             match attempt.judge(initiator, cdb, &executed.result).await {
-                Ok(Verdict::Good) => return Ok(Done { executed, sent_after, session }),
-                Ok(Verdict::Again) => data_in = executed.data_in,
+                Ok(RetryDecision::Good) => return Ok(Done { executed, sent_after, session }),
+                Ok(RetryDecision::Again) => data_in = executed.data_in,
                 Err(error) => {
                     Box::pin(self.other_path(&path, error, &mut patience)).await?;
                     data_in = executed.data_in;
@@ -289,7 +289,7 @@ impl RemoteDisk {
     /// should be picked.
     async fn send_on(
         &self,
-        (path, patience, checks): (Arc<Path>, &mut RetryDeadline, &mut u32),
+        (path, patience, checks): (Arc<DiskPath>, &mut RetryDeadline, &mut u32),
         sent: &Sent,
         data_in: &mut Option<Buffer>,
     ) -> Result<Option<Met>, Error> {
@@ -331,7 +331,7 @@ impl RemoteDisk {
     /// When the access state is not the reason, or there is no time left.
     async fn other_path(
         &self,
-        path: &Path,
+        path: &DiskPath,
         error: Error,
         patience: &mut RetryDeadline,
     ) -> Result<(), Error> {
@@ -386,7 +386,7 @@ impl RemoteDisk {
     /// lock that a caller whose future is not polled could hold.
     async fn ready(
         &self,
-        path: &Path,
+        path: &DiskPath,
         patience: &mut RetryDeadline,
         checks: &mut u32,
     ) -> Result<Option<Session>, Error> {
@@ -447,7 +447,7 @@ impl RemoteDisk {
 
     /// Verifies the unit after it has reported its attentions; `false` if the port of this path is
     /// not active.
-    async fn examine(&self, path: &Path, session: &Session) -> Result<bool, Error> {
+    async fn examine(&self, path: &DiskPath, session: &Session) -> Result<bool, Error> {
         let unit = path.unit.in_session(session);
         let several = self.paths.are_several();
         // Attentions that arrive from here on cause another check.
@@ -489,7 +489,7 @@ impl RemoteDisk {
 }
 
 /// Returns the session of this path if the unit was verified in it.
-fn ready_now(path: &Path) -> Option<Session> {
+fn ready_now(path: &DiskPath) -> Option<Session> {
     let session = path.unit.initiator().session_now()?;
     matches!(path.verdict(&session), Some(Ok(()))).then_some(session)
 }

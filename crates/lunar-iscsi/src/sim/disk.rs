@@ -13,17 +13,17 @@ use lunar_wire::{Lun, LunForm};
 pub const BLOCK_BYTES: usize = 512;
 
 /// A disk of [`BLOCK_BYTES`] blocks.
-pub struct Disk {
+pub struct SimDisk {
     blocks: Vec<u8>,
 }
 
-impl core::fmt::Debug for Disk {
+impl core::fmt::Debug for SimDisk {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Disk({} bytes)", self.blocks.len())
     }
 }
 
-impl Disk {
+impl SimDisk {
     /// Creates a disk of zeroes.
     pub fn new(block_count: usize) -> Self {
         Self { blocks: vec![0; block_count * BLOCK_BYTES] }
@@ -57,7 +57,7 @@ enum Plan {
 }
 
 impl Plan {
-    fn of(cdb: &[u8], disk: Option<&Disk>) -> Self {
+    fn of(cdb: &[u8], disk: Option<&SimDisk>) -> Self {
         let Some(disk) = disk else { return Self::Refuse(5, 0x2500) };
         let number = |range: core::ops::Range<usize>| {
             cdb[range].iter().fold(0u64, |value, byte| value << 8 | u64::from(*byte))
@@ -83,7 +83,7 @@ pub(super) type Key = (usize, TaskId);
 /// State of the executor.
 #[derive(Debug, Default)]
 pub(super) struct Executor {
-    disks: BTreeMap<u16, Disk>,
+    disks: BTreeMap<u16, SimDisk>,
     plans: BTreeMap<Key, (Lun, Plan)>,
     /// Data-out buffers, by task.
     pub(super) buffers: BTreeMap<Key, Vec<u8>>,
@@ -100,11 +100,11 @@ enum Job {
 }
 
 impl Executor {
-    pub(super) fn add_disk(&mut self, lun: u16, disk: Disk) {
+    pub(super) fn add_disk(&mut self, lun: u16, disk: SimDisk) {
         self.disks.insert(lun, disk);
     }
 
-    pub(super) fn disk(&mut self, lun: u16) -> &mut Disk {
+    pub(super) fn disk(&mut self, lun: u16) -> &mut SimDisk {
         self.disks.get_mut(&lun).expect("a disk of that number")
     }
 

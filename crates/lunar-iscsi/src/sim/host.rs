@@ -23,7 +23,7 @@ pub(super) struct Host {
 
 /// The answer to a request.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum SimAnswer {
     /// Answer to a command, with the data-in buffer.
     Completed(Result<CommandResult, Failure>, Vec<u8>),
     /// Answer to a task management function, with its Additional Response Information.
@@ -45,7 +45,7 @@ pub(super) struct InitiatorEnd {
     pub(super) buffers: BTreeMap<TaskId, Vec<u8>>,
     pub(super) to_session: VecDeque<ToSession>,
     pub(super) from_session: VecDeque<ToConnection>,
-    pub(super) answers: Vec<(TaskId, Answer)>,
+    pub(super) answers: Vec<(TaskId, SimAnswer)>,
     pub(super) events: Vec<Event>,
     pub(super) logged_in: bool,
     pub(super) logged_out: Option<Result<LogoutReply, Failure>>,
@@ -121,14 +121,16 @@ impl InitiatorEnd {
                 Output::ToSession(message) => self.to_session.push_back(message),
                 Output::Completed { id, result } => {
                     let buffer = self.buffers.remove(&id).expect("one end for each command");
-                    self.answers.push((id, Answer::Completed(result, buffer)));
+                    self.answers.push((id, SimAnswer::Completed(result, buffer)));
                 }
                 Output::Managed { id, result, information } => {
-                    self.answers.push((id, Answer::Managed(result, information)));
+                    self.answers.push((id, SimAnswer::Managed(result, information)));
                 }
-                Output::Pong { id, result } => self.answers.push((id, Answer::Pong(result))),
-                Output::Targets { id, result } => self.answers.push((id, Answer::Targets(result))),
-                Output::Text { id, result } => self.answers.push((id, Answer::Text(result))),
+                Output::Pong { id, result } => self.answers.push((id, SimAnswer::Pong(result))),
+                Output::Targets { id, result } => {
+                    self.answers.push((id, SimAnswer::Targets(result)))
+                }
+                Output::Text { id, result } => self.answers.push((id, SimAnswer::Text(result))),
                 Output::LoggedOut { result } => self.logged_out = Some(result),
                 Output::Event(event) => self.events.push(event),
                 Output::Close(reason) => {

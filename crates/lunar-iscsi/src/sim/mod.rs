@@ -16,10 +16,10 @@ mod server;
 mod tests;
 mod wire;
 
-pub use disk::{BLOCK_BYTES, Disk};
-pub use host::Answer;
+pub use disk::{BLOCK_BYTES, SimDisk};
+pub use host::SimAnswer;
 pub use log::Log;
-pub use pair::{Options, Pair};
+pub use pair::{Pair, PairOptions};
 pub use rng::Rng;
 pub use server::EVENT;
 

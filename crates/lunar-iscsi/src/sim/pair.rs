@@ -1,7 +1,7 @@
 //! [`Pair`]: initiators and one target, their links, the clock.
 
-use super::disk::Disk;
-use super::host::{Answer, Host, InitiatorEnd, Uplink};
+use super::disk::SimDisk;
+use super::host::{Host, InitiatorEnd, SimAnswer, Uplink};
 use super::log::Log;
 use super::rng::Rng;
 use super::server::{Context, Server, TargetEnd};
@@ -29,7 +29,7 @@ use lunar_wire::{Lun, SerialNumber, Time};
 
 /// Setup of a [`Pair`].
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct PairOptions {
     /// Proposals of the initiators.
     pub initiator: Offer,
     /// Values the target is willing to negotiate.
@@ -51,7 +51,7 @@ pub struct Options {
     pub one_core: bool,
 }
 
-impl Default for Options {
+impl Default for PairOptions {
     fn default() -> Self {
         Self {
             initiator: Offer { max_connections: 4, ..Offer::initiator() },
@@ -86,14 +86,14 @@ struct Link {
 /// Initiators and a target, connected by links.
 #[derive(Debug)]
 pub struct Pair {
-    options: Options,
+    options: PairOptions,
     rng: Rng,
     now: Time,
     hosts: Vec<Host>,
     links: Vec<Link>,
     server: Server,
     log: Log,
-    answers: BTreeMap<TaskId, Answer>,
+    answers: BTreeMap<TaskId, SimAnswer>,
     next_id: u64,
 }
 
@@ -112,13 +112,13 @@ enum Move {
 
 impl Pair {
     /// Creates a target with a disk at LUN 1, and an initiator that is not logged in.
-    pub fn new(seed: u64, options: Options) -> Self {
+    pub fn new(seed: u64, options: PairOptions) -> Self {
         let mut server = Server::new(
             options.target.clone(),
             options.chap.as_ref().map(|(demand, _)| demand.clone()),
             options.session_limits.clone(),
         );
-        server.executor.add_disk(1, Disk::new(options.block_count));
+        server.executor.add_disk(1, SimDisk::new(options.block_count));
         let mut pair = Self {
             rng: Rng::new(seed),
             now: Time::from_nanos(1),
@@ -232,7 +232,7 @@ impl Pair {
     }
 
     /// The disk behind a LUN.
-    pub fn disk(&mut self, lun: u16) -> &mut Disk {
+    pub fn disk(&mut self, lun: u16) -> &mut SimDisk {
         self.server.executor.disk(lun)
     }
 
@@ -306,7 +306,7 @@ impl Pair {
     }
 
     /// Takes the answer to a request, which must have arrived.
-    pub fn answer(&mut self, id: TaskId) -> Answer {
+    pub fn answer(&mut self, id: TaskId) -> SimAnswer {
         self.answers.remove(&id).unwrap_or_else(|| panic!("no answer to {id:?}"))
     }
 
@@ -318,7 +318,7 @@ impl Pair {
     /// Takes the answer to a command, and its data-in buffer.
     pub fn result(&mut self, id: TaskId) -> (Result<CommandResult, Failure>, Vec<u8>) {
         match self.answer(id) {
-            Answer::Completed(result, buffer) => (result, buffer),
+            SimAnswer::Completed(result, buffer) => (result, buffer),
             other => panic!("{other:?}"),
         }
     }

@@ -4,7 +4,7 @@ use super::disk::{Executor, refusal};
 use super::host::Uplink;
 use super::wire::{Intake, Told};
 use crate::connection::target::{
-    CloseReason, Fault, Input, Outcome, Output, TargetConnection, TargetRecord,
+    CloseReason, Input, Outcome, Output, TargetConnection, TargetRecord, TransferFault,
 };
 use crate::framing::{DataDestination, Digests, TaskId};
 use crate::login::{Admission, ChapDemand, Identified, Join, Joined};
@@ -218,12 +218,12 @@ pub(super) struct TargetEnd {
     pub(super) tsih: u16,
     pub(super) cid: u16,
     /// Tasks that the executor ends because their transfer failed.
-    failing: BTreeMap<TaskId, Fault>,
+    failing: BTreeMap<TaskId, TransferFault>,
     pub(super) closed: Option<CloseReason>,
     pub(super) deadline: Option<Time>,
 }
 
-fn failed(fault: Fault) -> Outcome {
+fn failed(fault: TransferFault) -> Outcome {
     let (key, code) = fault.sense();
     refusal(key, code)
 }

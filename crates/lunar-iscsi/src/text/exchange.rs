@@ -379,7 +379,7 @@ pub struct InitiatorExchange {
 
 /// The next step of an exchange.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Progress {
+pub enum ExchangeStep {
     /// Send this segment, with the same Initiator Task Tag.
     Request(TextSegment),
     /// The whole answer: parse it with [`parse_targets`] or [`parse`].
@@ -413,7 +413,7 @@ impl InitiatorExchange {
         &mut self,
         response: &TextResponse,
         data: &[u8],
-    ) -> Result<Progress, Violation> {
+    ) -> Result<ExchangeStep, Violation> {
         let last = response.flags.has(TextFlags::FINAL);
         let more = response.flags.has(TextFlags::CONTINUE);
         let tag = response.target_transfer_tag;
@@ -421,8 +421,8 @@ impl InitiatorExchange {
             return Err(Violation::OutOfTurn);
         }
         match self.answer.add(data, !last)? {
-            Some(text) => Ok(Progress::Done(text)),
-            None => Ok(Progress::Request(TextSegment {
+            Some(text) => Ok(ExchangeStep::Done(text)),
+            None => Ok(ExchangeStep::Request(TextSegment {
                 flags: TextFlags::FINAL,
                 target_transfer_tag: tag,
                 lun: response.lun,

@@ -17,8 +17,8 @@ pub use pairs::{
 };
 pub use report::markdown;
 pub use table::{
-    CHAP_BYTES_MAX, KEYS, Key, KeyInfo, KeyStage, Kind, NAME_BYTES_MAX, Rule, Scope, Senders, Use,
-    VALUE_BYTES_MAX,
+    CHAP_BYTES_MAX, KEYS, Key, KeyInfo, KeyStage, NAME_BYTES_MAX, Rule, Scope, Senders, Use,
+    VALUE_BYTES_MAX, ValueKind,
 };
 
 use crate::framing::Digests;

@@ -3,7 +3,7 @@
 use super::pairs::{
     IRRELEVANT, NOT_UNDERSTOOD, Pair, REJECT, Seen, TextBuilder, Violation, is_answer_constant,
 };
-use super::table::{KEYS, Key, Kind, Rule, Senders};
+use super::table::{KEYS, Key, Rule, Senders, ValueKind};
 use super::value;
 use super::{ConnectionParameters, Digest, Offer, SessionParameters, TaskReporting};
 use crate::framing::Digests;
@@ -181,7 +181,7 @@ impl Negotiation {
     /// proposes markers supports that value, and continues without markers.
     fn refusal(&self, key: Key, value: &str) -> &'static str {
         let info = key.info();
-        let marker = info.rule == Rule::Obsolete && info.kind == Kind::Boolean;
+        let marker = info.rule == Rule::Obsolete && info.kind == ValueKind::Boolean;
         if marker && self.role == Role::Target && value::boolean(value).is_some() {
             value::boolean_text(false)
         } else {
@@ -214,9 +214,9 @@ impl Negotiation {
             NOT_UNDERSTOOD if later => return Ok(()),
             _ => {}
         }
-        let answer = if matches!(info.kind, Kind::List(_)) {
+        let answer = if matches!(info.kind, ValueKind::List(_)) {
             word_number(key, value)
-        } else if info.kind == Kind::Boolean {
+        } else if info.kind == ValueKind::Boolean {
             value::boolean(value).map(u32::from)
         } else {
             admissible(key, value)
@@ -280,7 +280,7 @@ impl Negotiation {
             _ => 0,
         };
         match key.info().kind {
-            Kind::Number { min, max } => wanted.clamp(min, max),
+            ValueKind::Number { min, max } => wanted.clamp(min, max),
             _ => wanted,
         }
     }
@@ -398,13 +398,13 @@ pub(crate) fn receive_unknown(pair: &Pair<'_>, answers: &mut TextBuilder) -> Res
 
 /// Parses a number inside the key's range.
 pub(super) fn admissible(key: Key, text: &str) -> Option<u32> {
-    let Kind::Number { min, max } = key.info().kind else { return None };
+    let ValueKind::Number { min, max } = key.info().kind else { return None };
     let number = u32::try_from(value::number(text)?).ok()?;
     (min..=max).contains(&number).then_some(number)
 }
 
 /// The index of a word in the key's list.
 fn word_number(key: Key, word: &str) -> Option<u32> {
-    let Kind::List(words) = key.info().kind else { return None };
+    let ValueKind::List(words) = key.info().kind else { return None };
     words.iter().position(|known| *known == word).map(|at| at as u32)
 }

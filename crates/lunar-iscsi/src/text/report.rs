@@ -2,7 +2,7 @@
 //! value of this project's target.
 
 use super::negotiate::{Negotiation, Role};
-use super::table::{KEYS, KeyInfo, KeyStage, Kind, Rule, Scope, Senders, Use};
+use super::table::{KEYS, KeyInfo, KeyStage, Rule, Scope, Senders, Use, ValueKind};
 use super::{Offer, TextBuilder};
 use crate::login::SessionType;
 use alloc::format;
@@ -43,15 +43,15 @@ fn target_value(info: &KeyInfo) -> String {
     found.map_or_else(|| "–".to_string(), |(_, value)| value.replace(',', ", "))
 }
 
-fn values(kind: Kind) -> String {
+fn values(kind: ValueKind) -> String {
     match kind {
-        Kind::Number { min, max } => format!("{min} to {max}"),
-        Kind::Boolean => "Yes, No".to_string(),
-        Kind::List(words) => format!("list of {}", words.join(", ")),
-        Kind::Word(words) => words.join(", "),
-        Kind::Name => "iSCSI name".to_string(),
-        Kind::Text => "text".to_string(),
-        Kind::Binary { bytes_max } => format!("binary, at most {bytes_max} bytes"),
+        ValueKind::Number { min, max } => format!("{min} to {max}"),
+        ValueKind::Boolean => "Yes, No".to_string(),
+        ValueKind::List(words) => format!("list of {}", words.join(", ")),
+        ValueKind::Word(words) => words.join(", "),
+        ValueKind::Name => "iSCSI name".to_string(),
+        ValueKind::Text => "text".to_string(),
+        ValueKind::Binary { bytes_max } => format!("binary, at most {bytes_max} bytes"),
     }
 }
 
@@ -65,7 +65,7 @@ fn rule(info: &KeyInfo) -> &'static str {
         Rule::Declare => "declared",
         Rule::Query => "asked",
         Rule::Authentication => "authentication",
-        Rule::Obsolete if info.kind == Kind::Boolean => "obsolete: No",
+        Rule::Obsolete if info.kind == ValueKind::Boolean => "obsolete: No",
         Rule::Obsolete => "obsolete: Reject",
     }
 }

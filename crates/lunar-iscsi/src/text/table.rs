@@ -74,7 +74,7 @@ pub enum Rule {
 
 /// The type of a value. RFC 7143 §6.1.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
+pub enum ValueKind {
     /// A numerical-value in this range.
     Number {
         /// Minimum.
@@ -117,7 +117,7 @@ pub struct KeyInfo {
     /// Rule for the result.
     pub rule: Rule,
     /// Type of the value.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// Default without negotiation: a number, 0/1 for No/Yes, or an index into the list.
     pub default: Option<u32>,
     /// True if the key is irrelevant when SessionType=Discovery.
@@ -135,11 +135,11 @@ pub const VALUE_BYTES_MAX: usize = 255;
 /// Maximum length of a CHAP challenge or response in bytes, decoded. RFC 7143 §12.1.3.
 pub const CHAP_BYTES_MAX: usize = 1024;
 
-const DIGESTS: Kind = Kind::List(&["None", "CRC32C"]);
-const BURST: Kind = Kind::Number { min: 512, max: 0xff_ffff };
-const COUNT: Kind = Kind::Number { min: 1, max: 65_535 };
-const SECONDS: Kind = Kind::Number { min: 0, max: 3600 };
-const CHAP_BINARY: Kind = Kind::Binary { bytes_max: CHAP_BYTES_MAX };
+const DIGESTS: ValueKind = ValueKind::List(&["None", "CRC32C"]);
+const BURST: ValueKind = ValueKind::Number { min: 512, max: 0xff_ffff };
+const COUNT: ValueKind = ValueKind::Number { min: 1, max: 65_535 };
+const SECONDS: ValueKind = ValueKind::Number { min: 0, max: 3600 };
+const CHAP_BINARY: ValueKind = ValueKind::Binary { bytes_max: CHAP_BYTES_MAX };
 
 macro_rules! keys {
     ($($key:ident $name:literal $used:ident $stage:ident $senders:ident $scope:ident $rule:ident
@@ -161,15 +161,15 @@ macro_rules! keys {
 #[rustfmt::skip]
 keys! {
     AuthMethod "AuthMethod" InitializeOnly Security Both Connection FirstSupported
-        (Kind::List(&["None", "CHAP"])) None, false, "RFC 7143 §12.1";
+        (ValueKind::List(&["None", "CHAP"])) None, false, "RFC 7143 §12.1";
     ChapA "CHAP_A" InitializeOnly Security Both Connection Authentication
-        (Kind::List(&["5", "6", "7", "8"])) None, false, "RFC 7143 §12.1.3";
+        (ValueKind::List(&["5", "6", "7", "8"])) None, false, "RFC 7143 §12.1.3";
     ChapI "CHAP_I" InitializeOnly Security Both Connection Authentication
-        (Kind::Number { min: 0, max: 255 }) None, false, "RFC 7143 §12.1.3";
+        (ValueKind::Number { min: 0, max: 255 }) None, false, "RFC 7143 §12.1.3";
     ChapC "CHAP_C" InitializeOnly Security Both Connection Authentication
         (CHAP_BINARY) None, false, "RFC 7143 §12.1.3";
     ChapN "CHAP_N" InitializeOnly Security Both Connection Authentication
-        (Kind::Text) None, false, "RFC 7143 §12.1.3";
+        (ValueKind::Text) None, false, "RFC 7143 §12.1.3";
     ChapR "CHAP_R" InitializeOnly Security Both Connection Authentication
         (CHAP_BINARY) None, false, "RFC 7143 §12.1.3";
     HeaderDigest "HeaderDigest" InitializeOnly Operational Both Connection FirstSupported
@@ -179,23 +179,23 @@ keys! {
     MaxConnections "MaxConnections" LeadingOnly Operational Both Session Minimum
         (COUNT) Some(1), true, "RFC 7143 §13.2";
     SendTargets "SendTargets" FullFeatureOnly Operational Initiator Session Query
-        (Kind::Text) None, false, "RFC 7143 §13.3";
+        (ValueKind::Text) None, false, "RFC 7143 §13.3";
     TargetName "TargetName" InitializeOnly Any Both Session Declare
-        (Kind::Name) None, false, "RFC 7143 §13.4";
+        (ValueKind::Name) None, false, "RFC 7143 §13.4";
     InitiatorName "InitiatorName" InitializeOnly Any Initiator Session Declare
-        (Kind::Name) None, false, "RFC 7143 §13.5";
+        (ValueKind::Name) None, false, "RFC 7143 §13.5";
     TargetAlias "TargetAlias" All Any Target Session Declare
-        (Kind::Text) None, false, "RFC 7143 §13.6";
+        (ValueKind::Text) None, false, "RFC 7143 §13.6";
     InitiatorAlias "InitiatorAlias" All Any Initiator Session Declare
-        (Kind::Text) None, false, "RFC 7143 §13.7";
+        (ValueKind::Text) None, false, "RFC 7143 §13.7";
     TargetAddress "TargetAddress" All Any Target Session Declare
-        (Kind::Text) None, false, "RFC 7143 §13.8";
+        (ValueKind::Text) None, false, "RFC 7143 §13.8";
     TargetPortalGroupTag "TargetPortalGroupTag" InitializeOnly Any Target Session Declare
-        (Kind::Number { min: 0, max: 65_535 }) None, false, "RFC 7143 §13.9";
+        (ValueKind::Number { min: 0, max: 65_535 }) None, false, "RFC 7143 §13.9";
     InitialR2t "InitialR2T" LeadingOnly Operational Both Session Or
-        (Kind::Boolean) Some(1), true, "RFC 7143 §13.10";
+        (ValueKind::Boolean) Some(1), true, "RFC 7143 §13.10";
     ImmediateData "ImmediateData" LeadingOnly Operational Both Session And
-        (Kind::Boolean) Some(1), true, "RFC 7143 §13.11";
+        (ValueKind::Boolean) Some(1), true, "RFC 7143 §13.11";
     MaxRecvDataSegmentLength "MaxRecvDataSegmentLength" All Operational Both Connection Declare
         (BURST) Some(8192), false, "RFC 7143 §13.12";
     MaxBurstLength "MaxBurstLength" LeadingOnly Operational Both Session Minimum
@@ -209,27 +209,27 @@ keys! {
     MaxOutstandingR2t "MaxOutstandingR2T" LeadingOnly Operational Both Session Minimum
         (COUNT) Some(1), true, "RFC 7143 §13.17";
     DataPduInOrder "DataPDUInOrder" LeadingOnly Operational Both Session Or
-        (Kind::Boolean) Some(1), true, "RFC 7143 §13.18";
+        (ValueKind::Boolean) Some(1), true, "RFC 7143 §13.18";
     DataSequenceInOrder "DataSequenceInOrder" LeadingOnly Operational Both Session Or
-        (Kind::Boolean) Some(1), true, "RFC 7143 §13.19";
+        (ValueKind::Boolean) Some(1), true, "RFC 7143 §13.19";
     ErrorRecoveryLevel "ErrorRecoveryLevel" LeadingOnly Operational Both Session Minimum
-        (Kind::Number { min: 0, max: 2 }) Some(0), false, "RFC 7143 §13.20";
+        (ValueKind::Number { min: 0, max: 2 }) Some(0), false, "RFC 7143 §13.20";
     SessionType "SessionType" LeadingOnly Any Initiator Session Declare
-        (Kind::Word(&["Normal", "Discovery"])) Some(0), false, "RFC 7143 §13.21";
+        (ValueKind::Word(&["Normal", "Discovery"])) Some(0), false, "RFC 7143 §13.21";
     TaskReporting "TaskReporting" LeadingOnly Operational Both Session FirstSupported
-        (Kind::List(&["RFC3720", "ResponseFence", "FastAbort"])) Some(0), true, "RFC 7143 §13.23";
+        (ValueKind::List(&["RFC3720", "ResponseFence", "FastAbort"])) Some(0), true, "RFC 7143 §13.23";
     ProtocolLevel "iSCSIProtocolLevel" LeadingOnly Operational Both Session Minimum
-        (Kind::Number { min: 0, max: 31 }) Some(1), true, "RFC 7144 §7.1.1";
+        (ValueKind::Number { min: 0, max: 31 }) Some(1), true, "RFC 7144 §7.1.1";
     IfMarker "IFMarker" InitializeOnly Operational Both Connection Obsolete
-        (Kind::Boolean) Some(0), false, "RFC 7143 §13.25";
+        (ValueKind::Boolean) Some(0), false, "RFC 7143 §13.25";
     OfMarker "OFMarker" InitializeOnly Operational Both Connection Obsolete
-        (Kind::Boolean) Some(0), false, "RFC 7143 §13.25";
+        (ValueKind::Boolean) Some(0), false, "RFC 7143 §13.25";
     IfMarkInt "IFMarkInt" InitializeOnly Operational Both Connection Obsolete
-        (Kind::Text) None, false, "RFC 7143 §13.25";
+        (ValueKind::Text) None, false, "RFC 7143 §13.25";
     OfMarkInt "OFMarkInt" InitializeOnly Operational Both Connection Obsolete
-        (Kind::Text) None, false, "RFC 7143 §13.25";
+        (ValueKind::Text) None, false, "RFC 7143 §13.25";
     NodeArchitecture "X#NodeArchitecture" LeadingOnly Operational Both Session Declare
-        (Kind::Text) None, false, "RFC 7143 §13.26";
+        (ValueKind::Text) None, false, "RFC 7143 §13.26";
 }
 
 impl Key {
@@ -257,8 +257,8 @@ impl KeyInfo {
     /// wire.
     pub fn value_text(&self, value: u32) -> String {
         match self.kind {
-            Kind::Boolean => boolean_text(value == 1).to_string(),
-            Kind::List(words) | Kind::Word(words) => {
+            ValueKind::Boolean => boolean_text(value == 1).to_string(),
+            ValueKind::List(words) | ValueKind::Word(words) => {
                 words.get(value as usize).copied().unwrap_or_default().to_string()
             }
             _ => value.to_string(),
@@ -269,9 +269,9 @@ impl KeyInfo {
     /// of the whole text limits.
     pub const fn value_bytes_max(&self) -> Option<usize> {
         match self.kind {
-            Kind::Name => Some(NAME_BYTES_MAX),
-            Kind::List(_) => None,
-            Kind::Binary { bytes_max } => Some(2 + 2 * bytes_max),
+            ValueKind::Name => Some(NAME_BYTES_MAX),
+            ValueKind::List(_) => None,
+            ValueKind::Binary { bytes_max } => Some(2 + 2 * bytes_max),
             _ => Some(VALUE_BYTES_MAX),
         }
     }
@@ -297,9 +297,11 @@ mod tests {
             assert_eq!(Key::named(info.name), Some(info.key));
             assert!(info.name.len() <= 63);
             match (info.kind, info.default) {
-                (Kind::Number { min, max }, Some(value)) => assert!((min..=max).contains(&value)),
-                (Kind::Boolean, Some(value)) => assert!(value <= 1),
-                (Kind::List(words) | Kind::Word(words), Some(at)) => {
+                (ValueKind::Number { min, max }, Some(value)) => {
+                    assert!((min..=max).contains(&value))
+                }
+                (ValueKind::Boolean, Some(value)) => assert!(value <= 1),
+                (ValueKind::List(words) | ValueKind::Word(words), Some(at)) => {
                     assert!((at as usize) < words.len());
                 }
                 _ => {}

@@ -1,7 +1,7 @@
 //! The side of a probe that sends requests and measures.
 
 use super::answerer::{EXCHANGE, PIECE, STREAM_DOWN, STREAM_UP, header};
-use super::{HEADER_BYTES, SILENCE_MAX, STREAM_TIME, Shape};
+use super::{HEADER_BYTES, ProbeShape, SILENCE_MAX, STREAM_TIME};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::ScopedJoinHandle;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// taken.
 pub(super) fn exchange(
     to: SocketAddr,
-    shape: Shape,
+    shape: ProbeShape,
     time: Duration,
 ) -> io::Result<(u64, Duration)> {
     let connections = shape.connections.clamp(1, shape.depth.max(1));
@@ -25,7 +25,11 @@ pub(super) fn exchange(
 
 /// Sends in the direction of the data over all connections for `time`; returns the number of bytes
 /// that arrived and the time taken.
-pub(super) fn stream(to: SocketAddr, shape: Shape, time: Duration) -> io::Result<(u64, Duration)> {
+pub(super) fn stream(
+    to: SocketAddr,
+    shape: ProbeShape,
+    time: Duration,
+) -> io::Result<(u64, Duration)> {
     // All connections share one time window: one that is idle while others stream must not count
     // later.
     let from = Instant::now() + STREAM_TIME;
@@ -64,7 +68,7 @@ fn connect(to: SocketAddr) -> io::Result<TcpStream> {
 
 fn exchange_on_one(
     mut socket: TcpStream,
-    shape: Shape,
+    shape: ProbeShape,
     depth: usize,
     time: Duration,
 ) -> io::Result<(u64, Duration)> {

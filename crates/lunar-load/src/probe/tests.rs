@@ -11,7 +11,7 @@ fn shapes_are_measured() {
     let plain = Probe::start(None).unwrap();
     for writes in [false, true] {
         for (depth, connections) in [(1, 1), (7, 3), (2, 8)] {
-            let shape = Shape { writes, io_bytes: 4096, depth, connections };
+            let shape = ProbeShape { writes, io_bytes: 4096, depth, connections };
             let round = || {
                 let mut probed = Probed::default();
                 plain.round(shape, ROUND, &mut probed).unwrap();
@@ -36,7 +36,7 @@ fn shapes_are_measured() {
     const MOST: f64 = 10_100_000.0;
     let far = Probe::start(Some(model)).unwrap();
     let mut probed = Probed::default();
-    let shape = Shape { writes: false, io_bytes: 4096, depth: 8, connections: 2 };
+    let shape = ProbeShape { writes: false, io_bytes: 4096, depth: 8, connections: 2 };
     // One read may cover a whole window; and a thread that was suspended before the window reads
     // data late that was released earlier, but not in every round.
     for round in 0..12 {

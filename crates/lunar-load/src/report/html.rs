@@ -1,6 +1,6 @@
 //! A report as one self-contained HTML page: no other file, no network.
 
-use super::{Cell, Column, Plot, Report, Section, Table};
+use super::{Column, Plot, Report, Section, Table, TableCell};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -96,9 +96,9 @@ fn figures(plot: &Plot) -> Table {
     let x = Column::number("x", format!("{}{}", plot.x.label, plot.x.unit.suffix()));
     let mut table = Table::new(std::iter::once(x).chain(lines));
     table.title = format!("{}{}", plot.y.label, plot.y.unit.suffix());
-    let shown = |figure: f64| Cell::new(crate::report::plot::digits(figure), figure);
+    let shown = |figure: f64| TableCell::new(crate::report::plot::digits(figure), figure);
     for place in plot.places() {
-        let at = plot.series.iter().map(|line| line.at(place).map_or_else(Cell::none, shown));
+        let at = plot.series.iter().map(|line| line.at(place).map_or_else(TableCell::none, shown));
         table.row(std::iter::once(shown(plot.x.unit.shown(place))).chain(at));
     }
     table

@@ -21,14 +21,14 @@ pub struct Axis {
     /// Name of the quantity, without its unit.
     pub label: String,
     /// Unit of the figures.
-    pub unit: Unit,
+    pub unit: AxisUnit,
     /// Scale of the axis.
-    pub scale: Scale,
+    pub scale: AxisScale,
 }
 
 /// Unit of figures, which determines their format at an axis and in the legend.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Unit {
+pub enum AxisUnit {
     /// A count, like a depth.
     Count,
     /// Bytes: `4 KiB`.
@@ -47,7 +47,7 @@ pub enum Unit {
 
 /// Scale of an axis.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Scale {
+pub enum AxisScale {
     /// Linear, from zero.
     Linear,
     /// Powers of 2: 1, 2, 4, 8. Figures are above zero.
@@ -67,7 +67,7 @@ pub struct Series {
 
 impl Axis {
     /// Returns an axis.
-    pub fn new(label: impl Into<String>, unit: Unit, scale: Scale) -> Self {
+    pub fn new(label: impl Into<String>, unit: AxisUnit, scale: AxisScale) -> Self {
         Self { label: label.into(), unit, scale }
     }
 }
@@ -112,7 +112,7 @@ impl Series {
     }
 }
 
-impl Unit {
+impl AxisUnit {
     /// Returns the unit as an addition to an axis' name, for figures without a unit of their own.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
@@ -146,18 +146,18 @@ pub(crate) fn digits(figure: f64) -> String {
 impl Axis {
     fn json(&self) -> Value {
         let unit = match self.unit {
-            Unit::Count => "count",
-            Unit::Bytes => "bytes",
-            Unit::BytesPerSecond => "bytes_per_second",
-            Unit::PerSecond => "per_second",
-            Unit::Micros => "micros",
-            Unit::Percent => "percent",
-            Unit::Nines => "nines",
+            AxisUnit::Count => "count",
+            AxisUnit::Bytes => "bytes",
+            AxisUnit::BytesPerSecond => "bytes_per_second",
+            AxisUnit::PerSecond => "per_second",
+            AxisUnit::Micros => "micros",
+            AxisUnit::Percent => "percent",
+            AxisUnit::Nines => "nines",
         };
         let scale = match self.scale {
-            Scale::Linear => "linear",
-            Scale::Log2 => "log2",
-            Scale::Log10 => "log10",
+            AxisScale::Linear => "linear",
+            AxisScale::Log2 => "log2",
+            AxisScale::Log10 => "log10",
         };
         json!({ "label": self.label, "unit": unit, "scale": scale })
     }

@@ -12,7 +12,7 @@ pub struct Table {
     /// Caption; empty: none.
     pub title: String,
     pub(crate) columns: Vec<Column>,
-    pub(crate) rows: Vec<Vec<Cell>>,
+    pub(crate) rows: Vec<Vec<TableCell>>,
 }
 
 /// One column.
@@ -28,7 +28,7 @@ pub struct Column {
 
 /// One figure, or a name.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cell {
+pub struct TableCell {
     pub(crate) text: String,
     pub(crate) value: Value,
 }
@@ -45,7 +45,7 @@ impl Column {
     }
 }
 
-impl Cell {
+impl TableCell {
     /// Returns a cell with a text for people and another value for programs.
     pub fn new(text: impl Into<String>, value: impl Into<Value>) -> Self {
         Self { text: text.into(), value: value.into() }
@@ -97,7 +97,7 @@ impl Cell {
     }
 }
 
-impl std::fmt::Display for Cell {
+impl std::fmt::Display for TableCell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)
     }
@@ -117,9 +117,9 @@ impl Table {
     }
 
     /// Appends a row. Missing cells are `-`, excess ones are left out.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
-        let mut row: Vec<Cell> = cells.into_iter().collect();
-        row.resize(self.columns.len(), Cell::none());
+    pub fn row(&mut self, cells: impl IntoIterator<Item = TableCell>) {
+        let mut row: Vec<TableCell> = cells.into_iter().collect();
+        row.resize(self.columns.len(), TableCell::none());
         self.rows.push(row);
     }
 
@@ -129,7 +129,7 @@ impl Table {
     }
 
     /// Returns the rows, with a cell for each column.
-    pub fn rows(&self) -> &[Vec<Cell>] {
+    pub fn rows(&self) -> &[Vec<TableCell>] {
         &self.rows
     }
 
@@ -167,7 +167,7 @@ impl Table {
 
     /// Returns the table as JSON: an object for each row.
     pub fn json(&self) -> Value {
-        let row = |row: &Vec<Cell>| {
+        let row = |row: &Vec<TableCell>| {
             let fields = self.columns.iter().zip(row);
             let fields = fields.map(|(column, cell)| (column.key.to_owned(), cell.value.clone()));
             Value::Object(fields.collect::<Map<_, _>>())

@@ -11,9 +11,9 @@ fn figures_are_written_once() {
         Column::number("p99_us", "p99"),
     ]);
     let spread = Spread { median: 12.4, least: 9.0, most: 15.0 };
-    let time = Cell::time(Duration::from_nanos(1_234));
-    table.row([Cell::text("a"), Cell::spread(spread, 1.0, 0), time]);
-    table.row([Cell::text("longer")]);
+    let time = TableCell::time(Duration::from_nanos(1_234));
+    table.row([TableCell::text("a"), TableCell::spread(spread, 1.0, 0), time]);
+    table.row([TableCell::text("longer")]);
     let wanted = "disk            IOPS      p99\n\
                   a       12 (9 to 15)  1.23 us\n\
                   longer             -        -\n";
@@ -34,7 +34,7 @@ fn figures_are_written_once() {
 /// Goal: all series share the x values; a series without a point there has null.
 #[test]
 fn series_share_their_axis() {
-    let axis = |label| Axis::new(label, Unit::Count, Scale::Log2);
+    let axis = |label| Axis::new(label, AxisUnit::Count, AxisScale::Log2);
     let line = |label: &str, points: &[(f64, f64)]| Series {
         label: label.to_owned(),
         points: points.to_vec(),
@@ -64,10 +64,10 @@ fn figures_for_people() {
 #[test]
 fn no_text_is_taken_for_html() {
     let evil = "</script><img src=x onerror=alert(1)>\"' onload='&amp;<!--";
-    let axis = || Axis::new(evil, Unit::Bytes, Scale::Log2);
+    let axis = || Axis::new(evil, AxisUnit::Bytes, AxisScale::Log2);
     let series = vec![Series { label: evil.to_owned(), points: vec![(1.0, 2.0), (2.0, 3.0)] }];
     let mut table = Table::new([Column::text("url", evil)]).named("more", evil);
-    table.row([Cell::text(evil)]);
+    table.row([TableCell::text(evil)]);
     let section = Section {
         key: "k",
         title: evil.to_owned(),

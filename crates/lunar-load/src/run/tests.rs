@@ -1,5 +1,5 @@
 use super::*;
-use crate::{DEPTH_MAX, Pattern, UNDER_WAY_BYTES_MAX};
+use crate::{AccessPattern, DEPTH_MAX, UNDER_WAY_BYTES_MAX};
 use lunar_block::{BoxFuture, Geometry, MemoryDevice};
 use std::sync::Mutex;
 
@@ -72,9 +72,9 @@ impl BlockDevice for Slow {
     }
 }
 
-fn work() -> Work {
-    Work {
-        pattern: Pattern::RandomRead,
+fn work() -> Workload {
+    Workload {
+        pattern: AccessPattern::RandomRead,
         io_bytes: 4096,
         range_bytes: None,
         depth: 4,
@@ -86,7 +86,7 @@ fn work() -> Work {
 }
 
 /// Runs a load with a clock that jumps to the next timer.
-fn outcome(device: Slow, work: Work) -> (Outcome, Arc<Slow>) {
+fn outcome(device: Slow, work: Workload) -> (LoadResult, Arc<Slow>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -121,13 +121,13 @@ fn a_stall_is_seen_by_all_who_come() {
         stall: Duration::from_millis(500),
         ..Slow::new(Duration::from_millis(1))
     };
-    let paced = Work { depth: 1, pace: Pace::PerSecond(100.0), ..work() };
+    let paced = Workload { depth: 1, pace: Pace::PerSecond(100.0), ..work() };
     let (paced, _) = outcome(stalled(), paced);
     assert!((98..=101).contains(&paced.requests), "none is left out: {}", paced.requests);
     // Requests due in the half second of the stall waited for the rest of it: 250 ms at the median.
     let late = paced.latency.percentile(75.0).as_millis();
     assert!((150..=350).contains(&late), "{late} ms");
-    let closed = Work { depth: 1, ..work() };
+    let closed = Workload { depth: 1, ..work() };
     let (closed, _) = outcome(stalled(), closed);
     assert!(closed.latency.percentile(99.0) < Duration::from_millis(3), "the stall is one of many");
 }
@@ -139,7 +139,7 @@ fn a_stall_is_seen_by_all_who_come() {
 fn a_rate_does_not_add_the_steps_of_a_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let disk: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
-    let paced = Work {
+    let paced = Workload {
         pace: Pace::PerSecond(190.0),
         warm_up: Duration::ZERO,
         time: Duration::from_millis(400),
@@ -159,8 +159,8 @@ fn a_rate_does_not_add_the_steps_of_a_timer() {
 /// Goal: sequential writes are contiguous within the range, and write bytes that are not zeroes.
 #[test]
 fn sequential_writes_stay_in_their_range() {
-    let work = Work {
-        pattern: Pattern::Write,
+    let work = Workload {
+        pattern: AccessPattern::Write,
         io_bytes: 1024,
         range_bytes: Some(8192),
         depth: 1,
@@ -182,26 +182,26 @@ fn sequential_writes_stay_in_their_range() {
 fn nonsense_is_refused() {
     let shape = MemoryDevice::new(1 << 20, 4096, 4096).unwrap().geometry();
     for wrong in [
-        Work { io_bytes: 0, ..work() },
-        Work { io_bytes: 512, ..work() },
-        Work { io_bytes: 2 << 20, ..work() },
-        Work { range_bytes: Some(2 << 20), ..work() },
-        Work { range_bytes: Some(0), ..work() },
-        Work { depth: 0, ..work() },
-        Work { depth: DEPTH_MAX + 1, ..work() },
-        Work { time: Duration::ZERO, ..work() },
-        Work { pace: Pace::PerSecond(0.0), ..work() },
-        Work { pace: Pace::PerSecond(f64::NAN), ..work() },
+        Workload { io_bytes: 0, ..work() },
+        Workload { io_bytes: 512, ..work() },
+        Workload { io_bytes: 2 << 20, ..work() },
+        Workload { range_bytes: Some(2 << 20), ..work() },
+        Workload { range_bytes: Some(0), ..work() },
+        Workload { depth: 0, ..work() },
+        Workload { depth: DEPTH_MAX + 1, ..work() },
+        Workload { time: Duration::ZERO, ..work() },
+        Workload { pace: Pace::PerSecond(0.0), ..work() },
+        Workload { pace: Pace::PerSecond(f64::NAN), ..work() },
     ] {
         assert!(wrong.places(&shape).is_err(), "{wrong:?}");
     }
     assert_eq!(work().places(&shape), Ok(256));
     // Buffers for all requests in flight would not fit into memory.
     let large = MemoryDevice::new(1 << 30, 4096, 4096).unwrap().geometry();
-    let fits = Work { io_bytes: 16 << 20, depth: 64, ..work() };
+    let fits = Workload { io_bytes: 16 << 20, depth: 64, ..work() };
     assert_eq!(u64::from(fits.io_bytes) * fits.depth as u64, UNDER_WAY_BYTES_MAX);
     assert_eq!(fits.places(&large), Ok(64));
-    let wrong = Work { depth: 65, ..fits }.places(&large).unwrap_err();
+    let wrong = Workload { depth: 65, ..fits }.places(&large).unwrap_err();
     assert!(wrong.0.contains("choose a smaller depth"), "{wrong}");
-    assert_eq!(Work { range_bytes: Some(10_000), ..work() }.places(&shape), Ok(2));
+    assert_eq!(Workload { range_bytes: Some(10_000), ..work() }.places(&shape), Ok(2));
 }

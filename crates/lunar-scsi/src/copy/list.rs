@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 lunar_wire::wire_struct! {
     /// The header of the list. SPC-4 §6.5.
-    pub struct Header [16] {
+    pub struct ListHeader [16] {
         0 => list_identifier: u8,
         /// STR 20h, LIST ID USAGE 18h, PRIORITY 07h.
         1 => usage: u8,
@@ -63,7 +63,7 @@ pub struct CopyList {
     /// Copy sources and copy destinations.
     pub cscds: Vec<Cscd>,
     /// Segments to copy, in order. Their CSCD numbers are within `cscds`.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<CopySegment>,
 }
 
 /// A copy source or copy destination with an unresolved designator.
@@ -85,7 +85,7 @@ pub struct Cscd {
 
 /// A range of blocks to copy.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Segment {
+pub struct CopySegment {
     /// Index of the copy source.
     pub source: u16,
     /// Index of the copy destination.
@@ -122,7 +122,7 @@ impl CopyList {
     /// processed.
     pub fn decode(list: &[u8]) -> Result<Self, Sense> {
         let (head, rest) = list.split_first_chunk().ok_or(Sense::PARAMETER_LIST_LENGTH_ERROR)?;
-        let header = Header::decode(head);
+        let header = ListHeader::decode(head);
         let list_identifier = list_identifier(&header)?;
         let descriptor_bytes = u32::from(header.cscd_bytes).saturating_add(header.segment_bytes);
         if descriptor_bytes > DESCRIPTOR_LIST_BYTES_MAX {
@@ -141,14 +141,14 @@ impl CopyList {
             return Err(wrong(Sense::INLINE_DATA_LENGTH_EXCEEDED, 12));
         }
         let cscds = decode_cscds(cscds)?;
-        let segments = decode_segments(segments, Header::LEN + cscd_bytes, cscds.len())?;
+        let segments = decode_segments(segments, ListHeader::LEN + cscd_bytes, cscds.len())?;
         Ok(Self { list_identifier, cscds, segments })
     }
 }
 
 /// LIST ID USAGE. SPC-4 §6.5: 00b and 10b give the copy an identifier (they differ only in held
 /// data, which does not exist here), 11b gives none, 01b is reserved.
-fn list_identifier(header: &Header) -> Result<Option<u8>, Sense> {
+fn list_identifier(header: &ListHeader) -> Result<Option<u8>, Sense> {
     match (header.usage >> 3) & 3 {
         0b00 | 0b10 => Ok(Some(header.list_identifier)),
         0b11 if header.list_identifier != 0 => Err(invalid(0, None)),
@@ -166,10 +166,10 @@ fn decode_cscds(bytes: &[u8]) -> Result<Vec<Cscd>, Sense> {
         return Err(Sense::PARAMETER_LIST_LENGTH_ERROR);
     }
     let numbered = descriptors.iter().enumerate();
-    numbered.map(|(index, raw)| Cscd::decode(raw, Header::LEN + index * CSCD_BYTES)).collect()
+    numbered.map(|(index, raw)| Cscd::decode(raw, ListHeader::LEN + index * CSCD_BYTES)).collect()
 }
 
-fn decode_segments(bytes: &[u8], at: usize, cscds: usize) -> Result<Vec<Segment>, Sense> {
+fn decode_segments(bytes: &[u8], at: usize, cscds: usize) -> Result<Vec<CopySegment>, Sense> {
     let mut segments = Vec::new();
     let mut rest = bytes;
     while let Some(kind) = rest.first() {
@@ -181,7 +181,7 @@ fn decode_segments(bytes: &[u8], at: usize, cscds: usize) -> Result<Vec<Segment>
             return Err(wrong(Sense::UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE, at));
         }
         let (raw, after) = rest.split_first_chunk().ok_or(Sense::PARAMETER_LIST_LENGTH_ERROR)?;
-        let segment = Segment::decode(raw, at)?;
+        let segment = CopySegment::decode(raw, at)?;
         for (cscd, offset) in [(segment.source, 4), (segment.destination, 6)] {
             if usize::from(cscd) >= cscds {
                 let fault = CopyFault { segment: segments.len() as u16, reported: None };
@@ -240,7 +240,7 @@ impl Cscd {
     }
 }
 
-impl Segment {
+impl CopySegment {
     fn decode(raw: &[u8; SEGMENT_BYTES], at: usize) -> Result<Self, Sense> {
         const FAST_COPY_ONLY: u8 = 0x04;
         const DESTINATION_COUNT: u8 = 0x02;

@@ -14,7 +14,7 @@ mod vpd;
 
 pub use fault::{CopyFault, Party, Reported};
 pub use limits::*;
-pub use list::{CopyList, Cscd, Segment};
+pub use list::{CopyList, CopySegment, Cscd};
 pub use moves::Move;
 pub(crate) use results::operating_parameters;
 pub use results::{CopyEnd, CopyId, CopyResults};

@@ -1,7 +1,7 @@
 //! Converts a segment and its two units to existing blocks. SPC-3 §6.3.7.5.
 
 use super::fault::{CopyFault, Party, Reported};
-use super::list::{CopyList, Cscd, Segment};
+use super::list::{CopyList, CopySegment, Cscd};
 use crate::plan::LbaRange;
 use crate::sense::{FieldPointer, Sense};
 use crate::unit::UnitOptions;
@@ -40,7 +40,7 @@ impl CopyList {
 }
 
 struct Judge<'a> {
-    segment: &'a Segment,
+    segment: &'a CopySegment,
     number: u16,
 }
 

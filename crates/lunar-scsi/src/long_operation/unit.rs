@@ -1,6 +1,6 @@
 //! The unit's functions for long operations.
 
-use super::{Failure, LongOperation};
+use super::{LongOperation, OperationFailure};
 use crate::attention::{Attention, Audience};
 use crate::plan::NexusId;
 use crate::sense::Sense;
@@ -39,7 +39,7 @@ impl BlockUnit {
     ///
     /// # Errors
     /// A change since the plan was made forbids it.
-    pub fn exit_failure_mode(&mut self) -> Result<Option<Failure>, Sense> {
+    pub fn exit_failure_mode(&mut self) -> Result<Option<OperationFailure>, Sense> {
         let failure = self.operations().exit()?;
         if failure.is_some() {
             self.operations_mut().set_failure(None);
@@ -48,7 +48,7 @@ impl BlockUnit {
     }
 
     /// Restores a failure whose end could not be saved.
-    pub fn fail_again(&mut self, failure: Option<Failure>) {
+    pub fn fail_again(&mut self, failure: Option<OperationFailure>) {
         if failure.is_some() && self.operation().is_none() {
             self.operations_mut().set_failure(failure);
         }

@@ -27,7 +27,7 @@ const SHARES: Shares = Shares { of_all: 16, of_initiator: 4, of_origin: 8 };
 
 lunar_wire::wire_enum! {
     /// MODE. SPC-4 §6.18, §6.49.
-    pub struct Mode(u8) { DATA = 0x02, DESCRIPTOR = 0x03, ECHO = 0x0a, ECHO_DESCRIPTOR = 0x0b }
+    pub struct BufferMode(u8) { DATA = 0x02, DESCRIPTOR = 0x03, ECHO = 0x0a, ECHO_DESCRIPTOR = 0x0b }
 }
 
 const MODE: u8 = 0x1f;
@@ -70,25 +70,25 @@ pub(crate) fn read(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
     let raw = ReadBuffer::decode(&first(request.cdb));
     check_mode_specific(raw.mode)?;
     let written = unit.nexuses.buffers_of(request.nexus);
-    let reply = match Mode(raw.mode & MODE) {
-        Mode::DATA => {
+    let reply = match BufferMode(raw.mode & MODE) {
+        BufferMode::DATA => {
             let from = data_place(raw.buffer_id, raw.offset, 0)?;
             let mut data = written.map(|buffers| buffers.data.clone()).unwrap_or_default();
             data.resize(BUFFER_BYTES_MAX, 0);
             data.split_off(from)
         }
         // A missing buffer has a descriptor of zeroes. OFFSET BOUNDARY 0: any byte.
-        Mode::DESCRIPTOR => {
+        BufferMode::DESCRIPTOR => {
             let there = raw.buffer_id == DATA_BUFFER_ID;
             let [.., high, low] = (if there { BUFFER_BYTES_MAX } else { 0 }).to_be_bytes();
             alloc::vec![0, 0, high, low]
         }
         // BUFFER ID and BUFFER OFFSET are ignored in both echo modes.
-        Mode::ECHO => {
+        BufferMode::ECHO => {
             let echo = written.and_then(|buffers| buffers.echo.clone());
             echo.ok_or(Sense::COMMAND_SEQUENCE_ERROR)?
         }
-        Mode::ECHO_DESCRIPTOR => {
+        BufferMode::ECHO_DESCRIPTOR => {
             // EBOS, "the device server maintains a separate echo buffer" for each nexus.
             const EBOS: u8 = 0x01;
             let [.., high, low] = BUFFER_BYTES_MAX.to_be_bytes();
@@ -104,11 +104,11 @@ pub(crate) fn write(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Re
     let raw = WriteBuffer::decode(&first(request.cdb));
     check_mode_specific(raw.mode)?;
     let bytes = raw.parameter_bytes.value();
-    match Mode(raw.mode & MODE) {
-        Mode::DATA => {
+    match BufferMode(raw.mode & MODE) {
+        BufferMode::DATA => {
             data_place(raw.buffer_id, raw.offset, bytes)?;
         }
-        Mode::ECHO => check_end(0, bytes)?,
+        BufferMode::ECHO => check_end(0, bytes)?,
         _ => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
     }
     if bytes == 0 {
@@ -126,7 +126,7 @@ pub(crate) fn write_list(
 ) -> Result<Plan, Refusal> {
     let raw = WriteBuffer::decode(&first(cdb));
     let buffers = unit.buffers_to_write(nexus)?;
-    if Mode(raw.mode & MODE) == Mode::ECHO {
+    if BufferMode(raw.mode & MODE) == BufferMode::ECHO {
         check_end(0, raw.parameter_bytes.value())?;
         let fits = list.len().min(BUFFER_BYTES_MAX);
         buffers.echo = Some(list[..fits].to_vec());

@@ -4,7 +4,7 @@ use super::{AwaitingParameterList, NexusId, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::sbc::{FormatHeader, FormatUnit, InitializationPattern, LongFormatHeader};
 use crate::commands::Request;
-use crate::long_operation::{LongOperation, OperationKind, Work};
+use crate::long_operation::{LongOperation, OperationKind, OperationWork};
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
 
@@ -72,9 +72,9 @@ fn begin(
     immediate: bool,
 ) -> Plan {
     let work = match pattern {
-        Some(pattern) => Work::Overwrite { pattern, passes: 1, invert: false },
-        None if unit.options().unmap_granularity_blocks.is_some() => Work::Deallocate,
-        None => Work::Zero,
+        Some(pattern) => OperationWork::Overwrite { pattern, passes: 1, invert: false },
+        None if unit.options().unmap_granularity_blocks.is_some() => OperationWork::Deallocate,
+        None => OperationWork::Zero,
     };
     let operation = LongOperation { kind: OperationKind::FORMAT, unrestricted_exit: false, work };
     Plan::LongOperation { operation, by: nexus, immediate }

@@ -80,10 +80,10 @@ pub(crate) fn inquiry_of_no_unit(context: &Context<'_>, cdb: &[u8]) -> Result<Ve
     Ok(cut(reply, asked.allocation_bytes.into()))
 }
 
-fn inquiry_request(cdb: &[u8]) -> inquiry::Request {
+fn inquiry_request(cdb: &[u8]) -> inquiry::InquiryRequest {
     const EVPD: u8 = 0x01;
     let raw = Inquiry::decode(&first(cdb));
-    inquiry::Request {
+    inquiry::InquiryRequest {
         vital: raw.flags & EVPD != 0,
         page: raw.page,
         allocation_bytes: raw.allocation_bytes,

@@ -4,7 +4,7 @@ use super::inform::cut;
 use super::{Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{ReportSupportedOperationCodes, ReportSupportedTaskManagement};
-use crate::commands::{COMMANDS, Command, Request};
+use crate::commands::{COMMANDS, CommandRow, Request};
 use crate::rights::Administration;
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
@@ -41,11 +41,11 @@ pub(crate) fn operation_codes(
     let raw = ReportSupportedOperationCodes::decode(&first(request.cdb));
     let timeouts = raw.options & RCTD != 0;
     let administers = unit.rights(request.nexus).administers_unit;
-    let is_offered = |command: &&Command| {
+    let is_offered = |command: &&CommandRow| {
         let permitted = administers || command.administration != Administration::Always;
         permitted && command.is_offered(unit.options())
     };
-    let offered: Vec<&Command> = COMMANDS.iter().filter(is_offered).collect();
+    let offered: Vec<&CommandRow> = COMMANDS.iter().filter(is_offered).collect();
     let mut same = offered.iter().filter(|command| command.opcode == raw.requested_opcode);
     let with_actions = same.clone().any(|command| command.service_action.is_some());
     let exact = same.find(|command| match command.service_action {
@@ -72,7 +72,7 @@ pub(crate) fn operation_codes(
     Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
 }
 
-fn all(commands: &[&Command], timeouts: bool) -> Vec<u8> {
+fn all(commands: &[&CommandRow], timeouts: bool) -> Vec<u8> {
     const CTDP: u8 = 0x02;
     const SERVACTV: u8 = 0x01;
     let mut reply = alloc::vec![0; 4];
@@ -96,7 +96,7 @@ fn all(commands: &[&Command], timeouts: bool) -> Vec<u8> {
 }
 
 /// Builds the data for one command. SPC-4 §6.35.3.
-fn one(command: Option<&Command>, timeouts: bool) -> Vec<u8> {
+fn one(command: Option<&CommandRow>, timeouts: bool) -> Vec<u8> {
     const CTDP: u8 = 0x80;
     const NOT_SUPPORTED: u8 = 0x01;
     const AS_THE_STANDARD_SAYS: u8 = 0x03;
@@ -112,7 +112,7 @@ fn one(command: Option<&Command>, timeouts: bool) -> Vec<u8> {
 }
 
 /// Returns the timeouts of a command. The nominal time depends on the device and is not reported.
-fn timeouts_of(command: &Command) -> CommandTimeouts {
+fn timeouts_of(command: &CommandRow) -> CommandTimeouts {
     CommandTimeouts {
         length: CommandTimeouts::LEN as u16 - 2,
         command_specific: 0,

@@ -5,7 +5,7 @@ use super::{AwaitingParameterList, NexusId, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::sbc::{OverwriteHeader, Sanitize};
 use crate::commands::Request;
-use crate::long_operation::{LongOperation, OperationKind, Work};
+use crate::long_operation::{LongOperation, OperationKind, OperationWork};
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
 use alloc::vec::Vec;
@@ -50,7 +50,7 @@ pub(crate) fn overwrite_list(
     if bytes == 0 || bytes > unit.options().block_bytes as usize || bytes != pattern.len() {
         return Err(Sense::invalid_field_in_parameter_list(2, None).into());
     }
-    let work = Work::Overwrite {
+    let work = OperationWork::Overwrite {
         pattern: pattern.to_vec(),
         passes: header.method & COUNT,
         invert: header.method & INVERT != 0,
@@ -62,7 +62,7 @@ pub(crate) fn overwrite_list(
 pub(crate) fn block_erase(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = checked(unit, request.cdb)?;
     check_no_list(raw)?;
-    Ok(begin(request.nexus, raw, Work::Deallocate))
+    Ok(begin(request.nexus, raw, OperationWork::Deallocate))
 }
 
 /// SANITIZE EXIT FAILURE MODE. SBC-3 §5.24: only after a failure that AUSE permits to exit. Without
@@ -79,7 +79,7 @@ pub(crate) fn exit_failure_mode(
     })
 }
 
-fn begin(by: NexusId, raw: Sanitize, work: Work) -> Plan {
+fn begin(by: NexusId, raw: Sanitize, work: OperationWork) -> Plan {
     let kind = OperationKind::SANITIZE;
     let unrestricted_exit = raw.flags & ALLOW_UNRESTRICTED_EXIT != 0;
     let operation = LongOperation { kind, unrestricted_exit, work };

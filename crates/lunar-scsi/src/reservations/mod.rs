@@ -14,7 +14,7 @@ mod state;
 mod transport;
 
 pub use moving::{MoveFlags, MoveParameters};
-pub use out::{OutAction, OutFlags, OutParameters, OutRequest, Outcome};
+pub use out::{OutAction, OutFlags, OutParameters, OutRequest, ReserveOutcome};
 pub use report::{Capabilities, FullStatus, HeldReservation, InAction, ReportHeader};
 
 use crate::share::{Origin, Owner, Shares};
@@ -124,7 +124,7 @@ impl PartialOrd for ItNexus {
 
 /// Conflict of a command with reservations of other nexuses. SPC-4 §5.12.1, SBC-3 §4.15.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Access {
+pub enum ReservationAccess {
     /// Never a conflict: INQUIRY, REPORT LUNS, REQUEST SENSE.
     Always,
     /// No conflict with a persistent reservation, but with RESERVE (6): TEST UNIT READY.
@@ -245,8 +245,8 @@ impl Reservations {
     ///
     /// RESERVE, RELEASE and PERSISTENT RESERVE IN and OUT check reservations themselves; do not
     /// call this function for them.
-    pub fn conflict(&self, nexus: &ItNexus, access: Access) -> bool {
-        if access == Access::Always {
+    pub fn conflict(&self, nexus: &ItNexus, access: ReservationAccess) -> bool {
+        if access == ReservationAccess::Always {
             return false;
         }
         if let Some(owner) = &self.reserved_by {
@@ -254,9 +254,9 @@ impl Reservations {
         }
         let Some(kind) = self.kind else { return false };
         match access {
-            Access::Always | Access::Persistent => false,
-            Access::Read if !kind.excludes_reads() => false,
-            Access::Read | Access::Write => !self.has_access(nexus, kind),
+            ReservationAccess::Always | ReservationAccess::Persistent => false,
+            ReservationAccess::Read if !kind.excludes_reads() => false,
+            ReservationAccess::Read | ReservationAccess::Write => !self.has_access(nexus, kind),
         }
     }
 

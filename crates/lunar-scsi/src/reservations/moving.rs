@@ -1,6 +1,6 @@
 //! REGISTER AND MOVE: the holder moves its reservation to another nexus. SPC-4 §5.12.8.
 
-use super::out::Outcome;
+use super::out::ReserveOutcome;
 use super::transport::{self, TRANSPORT_ID_BYTES_MAX, TRANSPORT_ID_BYTES_MIN};
 use super::{ItNexus, Registration, Reservations};
 use crate::plan::Refusal;
@@ -40,7 +40,7 @@ impl Reservations {
         nexus: &ItNexus,
         ports: &[TargetPort],
         list: &[u8],
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<ReserveOutcome, Refusal> {
         let (head, transport_id) = list
             .split_first_chunk::<{ MoveParameters::LEN }>()
             .ok_or(Sense::PARAMETER_LIST_LENGTH_ERROR)?;
@@ -71,7 +71,7 @@ impl Reservations {
         }
         self.persists = parameters.flags.has(MoveFlags::APTPL);
         self.generation = self.generation.wrapping_add(1);
-        Ok(Outcome::default())
+        Ok(ReserveOutcome::default())
     }
 
     /// Checks the destination of the reservation.

@@ -48,7 +48,7 @@ pub struct OutRequest {
 
 /// Further actions for a PERSISTENT RESERVE OUT before it ends with GOOD.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Outcome {
+pub struct ReserveOutcome {
     /// Unit attentions to establish, with their nexuses; never for the sender.
     pub attentions: Vec<(ItNexus, Attention)>,
     /// PREEMPT AND ABORT: nexuses whose tasks on the unit are to be aborted; never the sender.
@@ -115,7 +115,7 @@ impl Reservations {
         ports: &[TargetPort],
         request: OutRequest,
         list: &[u8],
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<ReserveOutcome, Refusal> {
         request.check()?;
         if list.len() != request.parameter_bytes as usize {
             return Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into());
@@ -138,7 +138,7 @@ impl Reservations {
         ports: &[TargetPort],
         request: OutRequest,
         list: &[u8],
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<ReserveOutcome, Refusal> {
         let bytes = list.first_chunk().ok_or(Sense::PARAMETER_LIST_LENGTH_ERROR)?;
         let parameters = OutParameters::decode(bytes);
         let ignore_key = request.action() == OutAction::REGISTER_AND_IGNORE_EXISTING_KEY;
@@ -166,7 +166,7 @@ impl Reservations {
         ports: &[TargetPort],
         parameters: OutParameters,
         ignore_key: bool,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<ReserveOutcome, Refusal> {
         let OutParameters { key, action_key, flags } = parameters;
         for (flag, bit, offered) in
             [(OutFlags::SPEC_I_PT, 3, false), (OutFlags::APTPL, 0, self.can_persist)]
@@ -188,13 +188,13 @@ impl Reservations {
         if action_key != 0 && absent > 0 {
             self.check_room(nexus, absent)?;
         } else if action_key == 0 && absent == nexuses.len() {
-            return Ok(Outcome::default());
+            return Ok(ReserveOutcome::default());
         }
         let outcome = if action_key == 0 {
             self.unregister(&nexuses)
         } else {
             nexuses.into_iter().for_each(|nexus| self.set_key(nexus, action_key));
-            Outcome::default()
+            ReserveOutcome::default()
         };
         self.persists = flags.has(OutFlags::APTPL);
         self.generation = self.generation.wrapping_add(1);
@@ -230,7 +230,7 @@ impl Reservations {
 
     /// Unregisters nexuses. SPC-4 §5.12.11.3: the reservation ends with its holder; with an all
     /// registrants type it ends with the last registrant.
-    fn unregister(&mut self, nexuses: &[ItNexus]) -> Outcome {
+    fn unregister(&mut self, nexuses: &[ItNexus]) -> ReserveOutcome {
         let held = self.registrations.iter().any(|entry| entry.holds);
         for nexus in nexuses {
             if let Some(at) = self.find(nexus) {
@@ -238,7 +238,7 @@ impl Reservations {
             }
         }
         let holds = self.registrations.iter().any(|entry| entry.holds);
-        let mut outcome = Outcome::default();
+        let mut outcome = ReserveOutcome::default();
         let Some(kind) = self.kind else { return outcome };
         if (held && !holds) || self.registrations.is_empty() {
             self.kind = None;
@@ -250,19 +250,19 @@ impl Reservations {
     }
 
     /// Reserves. SPC-4 §5.12.9. The holder may repeat the same reservation.
-    fn reserve_as(&mut self, at: usize, kind: ReservationType) -> Result<Outcome, Refusal> {
+    fn reserve_as(&mut self, at: usize, kind: ReservationType) -> Result<ReserveOutcome, Refusal> {
         match self.kind {
             None => self.establish(at, kind),
             Some(held) if held == kind && self.is_holder(&self.registrations[at]) => {}
             Some(_) => return Err(Refusal::ReservationConflict),
         }
-        Ok(Outcome::default())
+        Ok(ReserveOutcome::default())
     }
 
     /// Releases. SPC-4 §5.12.11.2. A release by a nexus that is not the holder has no effect, which
     /// is no error.
-    fn release_as(&mut self, at: usize, scope_and_type: u8) -> Result<Outcome, Refusal> {
-        let mut outcome = Outcome::default();
+    fn release_as(&mut self, at: usize, scope_and_type: u8) -> Result<ReserveOutcome, Refusal> {
+        let mut outcome = ReserveOutcome::default();
         let Some(kind) = self.kind.filter(|_| self.is_holder(&self.registrations[at])) else {
             return Ok(outcome);
         };
@@ -278,8 +278,8 @@ impl Reservations {
     }
 
     /// Clears all registrations and the reservation. SPC-4 §5.12.11.6.
-    fn clear(&mut self, at: usize) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn clear(&mut self, at: usize) -> ReserveOutcome {
+        let mut outcome = ReserveOutcome::default();
         self.tell(&mut outcome, Attention::RESERVATIONS_PREEMPTED, |index| index != at);
         self.registrations_mut().clear();
         self.kind = None;
@@ -291,7 +291,12 @@ impl Reservations {
     ///
     /// With the key of the reservation's holder (0 if all registrants hold it) the sender takes
     /// over the reservation; any other key only removes registrations.
-    fn preempt(&mut self, at: usize, request: OutRequest, victim: u64) -> Result<Outcome, Refusal> {
+    fn preempt(
+        &mut self,
+        at: usize,
+        request: OutRequest,
+        victim: u64,
+    ) -> Result<ReserveOutcome, Refusal> {
         let everyone = victim == 0;
         let takes_over = match self.kind {
             Some(kind) if kind.is_all_registrants() => everyone,
@@ -306,7 +311,7 @@ impl Reservations {
         }
         let new_kind = if takes_over { Some(request.kind()?) } else { None };
         let sender = Arc::clone(&self.registrations[at].nexus);
-        let mut outcome = Outcome::default();
+        let mut outcome = ReserveOutcome::default();
         self.remove_victims(at, victim, takes_over, &mut outcome);
         if let (Some(new_kind), Some(at)) = (new_kind, self.find(&sender)) {
             if self.kind != Some(new_kind) {
@@ -330,7 +335,7 @@ impl Reservations {
         sender: usize,
         victim: u64,
         keeps_sender: bool,
-        outcome: &mut Outcome,
+        outcome: &mut ReserveOutcome,
     ) {
         let mut indices = 0..;
         self.registrations_mut().retain(|entry| {
@@ -373,7 +378,12 @@ impl Reservations {
     }
 
     /// Adds a unit attention for every registered nexus whose index matches.
-    fn tell(&self, outcome: &mut Outcome, attention: Attention, concerned: impl Fn(usize) -> bool) {
+    fn tell(
+        &self,
+        outcome: &mut ReserveOutcome,
+        attention: Attention,
+        concerned: impl Fn(usize) -> bool,
+    ) {
         let told = self.registrations.iter().enumerate();
         let told = told
             .filter(|(index, _)| concerned(*index))

@@ -33,7 +33,7 @@ const REGISTER_AND_IGNORE: u8 = 6;
 const REGISTER_AND_MOVE: u8 = 7;
 const APTPL: u8 = 0x01;
 
-const CONFLICT: Result<Outcome, Refusal> = Err(Refusal::ReservationConflict);
+const CONFLICT: Result<ReserveOutcome, Refusal> = Err(Refusal::ReservationConflict);
 
 std::thread_local! {
     /// Number of comparisons of two nexuses in this thread.
@@ -96,7 +96,7 @@ impl Reservations {
         action: u8,
         kind: Type,
         action_key: u64,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<ReserveOutcome, Refusal> {
         let outcome = self.out(
             &nexus(number),
             &ports(),
@@ -110,10 +110,10 @@ impl Reservations {
     fn register_number(&mut self, number: u8) {
         let entry = list(0, key(number), 0);
         let outcome = self.out(&nexus(number), &ports(), request(REGISTER, Type(0)), &entry);
-        assert_eq!(outcome, Ok(Outcome::default()));
+        assert_eq!(outcome, Ok(ReserveOutcome::default()));
     }
 
-    fn unregister_number(&mut self, number: u8) -> Outcome {
+    fn unregister_number(&mut self, number: u8) -> ReserveOutcome {
         self.act_as(number, REGISTER, Type(0), 0).unwrap()
     }
 
@@ -128,7 +128,7 @@ fn reserved(kind: Type) -> Reservations {
     for number in 1..=3 {
         reservations.register_number(number);
     }
-    assert_eq!(reservations.act_as(1, RESERVE, kind, 0), Ok(Outcome::default()));
+    assert_eq!(reservations.act_as(1, RESERVE, kind, 0), Ok(ReserveOutcome::default()));
     reservations
 }
 
@@ -156,15 +156,18 @@ fn conflicts_by_type() {
         let reservations = reserved(kind);
         for number in 1..=4 {
             let who = nexus(number);
-            assert!(!reservations.conflict(&who, Access::Always), "{kind:?} {number}");
-            assert!(!reservations.conflict(&who, Access::Persistent), "{kind:?} {number}");
+            assert!(!reservations.conflict(&who, ReservationAccess::Always), "{kind:?} {number}");
+            assert!(
+                !reservations.conflict(&who, ReservationAccess::Persistent),
+                "{kind:?} {number}"
+            );
             let expected = match number {
                 1 => (no, no),
                 2 | 3 => (registrant_reads, registrant_writes),
                 _ => (stranger_reads, stranger_writes),
             };
-            let read = reservations.conflict(&who, Access::Read);
-            let write = reservations.conflict(&who, Access::Write);
+            let read = reservations.conflict(&who, ReservationAccess::Read);
+            let write = reservations.conflict(&who, ReservationAccess::Write);
             assert_eq!((read, write), expected, "{kind:?} {number}");
         }
     }
@@ -175,7 +178,12 @@ fn conflicts_by_type() {
 fn registrations_are_no_reservation() {
     let mut reservations = Reservations::new(true);
     reservations.register_number(1);
-    for access in [Access::Always, Access::Persistent, Access::Read, Access::Write] {
+    for access in [
+        ReservationAccess::Always,
+        ReservationAccess::Persistent,
+        ReservationAccess::Read,
+        ReservationAccess::Write,
+    ] {
         assert!(!reservations.conflict(&nexus(2), access));
     }
 }
@@ -203,12 +211,12 @@ fn register_wants_the_existing_key() {
     let mut out =
         |number, own, new| reservations.out(&nexus(number), &ports(), register, &list(own, new, 0));
     assert_eq!(out(1, 7, 8), CONFLICT, "not registered, yet a key");
-    assert_eq!(out(1, 0, 0), Ok(Outcome::default()), "nothing to do");
-    assert_eq!(out(1, 0, 8), Ok(Outcome::default()));
+    assert_eq!(out(1, 0, 0), Ok(ReserveOutcome::default()), "nothing to do");
+    assert_eq!(out(1, 0, 8), Ok(ReserveOutcome::default()));
     assert_eq!(out(1, 0, 9), CONFLICT, "registered already");
-    assert_eq!(out(1, 8, 9), Ok(Outcome::default()), "another key");
+    assert_eq!(out(1, 8, 9), Ok(ReserveOutcome::default()), "another key");
     assert_eq!(out(1, 8, 0), CONFLICT, "the former key");
-    assert_eq!(out(1, 9, 0), Ok(Outcome::default()), "unregistered");
+    assert_eq!(out(1, 9, 0), Ok(ReserveOutcome::default()), "unregistered");
     assert_eq!(reservations.keys(), []);
     assert_eq!(reservations.generation, 3, "the no-op and the refusals do not count");
 }
@@ -219,7 +227,7 @@ fn register_and_ignore_takes_any_key() {
     let register = request(REGISTER_AND_IGNORE, Type(0));
     for (new, keys) in [(0, vec![]), (5, vec![5]), (6, vec![6]), (0, vec![])] {
         let outcome = reservations.out(&nexus(1), &ports(), register, &list(0xbad, new, 0));
-        assert_eq!(outcome, Ok(Outcome::default()));
+        assert_eq!(outcome, Ok(ReserveOutcome::default()));
         assert_eq!(reservations.keys(), keys);
     }
     assert_eq!(reservations.generation, 3);
@@ -230,7 +238,7 @@ fn register_and_ignore_takes_any_key() {
 fn a_new_key_keeps_the_reservation() {
     let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
     reservations.act_as(1, REGISTER, Type(0), 0x77).unwrap();
-    assert!(!reservations.conflict(&nexus(1), Access::Write));
+    assert!(!reservations.conflict(&nexus(1), ReservationAccess::Write));
     assert_eq!(reservations.report(1, usize::MAX).unwrap()[8..16], 0x77_u64.to_be_bytes());
 }
 
@@ -243,7 +251,7 @@ fn only_so_many_registrations() {
         who.initiator.name = format!("iqn.x:{number}");
         let outcome = reservations.out(&who, &ports(), register, &list(0, 1, 0));
         if number < REGISTRATIONS_MAX {
-            assert_eq!(outcome, Ok(Outcome::default()));
+            assert_eq!(outcome, Ok(ReserveOutcome::default()));
         } else {
             let full = Sense::INSUFFICIENT_REGISTRATION_RESOURCES;
             assert_eq!(outcome, Err(Refusal::Check(full)));
@@ -278,7 +286,7 @@ fn a_command_does_not_look_through_all_registrations() {
             let comparisons = COMPARISONS.get();
             assert!(comparisons <= max, "{what} of {number}: {comparisons} comparisons");
         };
-        for access in [Access::Read, Access::Write] {
+        for access in [ReservationAccess::Read, ReservationAccess::Write] {
             counted("a command", 12, &mut |reservations| {
                 assert_eq!(reservations.conflict(&nexus, access), !is_registered);
             });
@@ -347,7 +355,7 @@ fn reserving_again() {
                 let mut reservations = reserved(kind);
                 let holds = number == 1 || (number < 4 && kind.is_all_registrants());
                 let expected =
-                    if holds && kind == other { Ok(Outcome::default()) } else { CONFLICT };
+                    if holds && kind == other { Ok(ReserveOutcome::default()) } else { CONFLICT };
                 assert_eq!(reservations.act_as(number, RESERVE, other, 0), expected);
             }
         }
@@ -380,7 +388,7 @@ fn releasing() {
         let wrong = Sense::INVALID_RELEASE_OF_PERSISTENT_RESERVATION;
         assert_eq!(reservations.act_as(1, RELEASE, other, 0), Err(Refusal::Check(wrong)));
         if !kind.is_all_registrants() {
-            assert_eq!(reservations.act_as(2, RELEASE, kind, 0), Ok(Outcome::default()));
+            assert_eq!(reservations.act_as(2, RELEASE, kind, 0), Ok(ReserveOutcome::default()));
         }
         assert_eq!(reservations.kind, Some(kind), "still reserved");
         let outcome = reservations.act_as(1, RELEASE, kind, 0).unwrap();
@@ -388,7 +396,7 @@ fn releasing() {
         let expected: &[u8] = if alone { &[] } else { &[2, 3] };
         assert_eq!(outcome.attentions, told(Attention::RESERVATIONS_RELEASED, expected));
         assert_eq!(reservations.kind, None);
-        assert_eq!(reservations.act_as(1, RELEASE, kind, 0), Ok(Outcome::default()));
+        assert_eq!(reservations.act_as(1, RELEASE, kind, 0), Ok(ReserveOutcome::default()));
         assert_eq!(reservations.keys().len(), 3);
     }
 }
@@ -399,13 +407,13 @@ fn releasing() {
 fn unregistering_the_holder() {
     for kind in TYPES {
         let mut reservations = reserved(kind);
-        assert_eq!(reservations.unregister_number(3), Outcome::default(), "not the holder");
+        assert_eq!(reservations.unregister_number(3), ReserveOutcome::default(), "not the holder");
         assert_eq!(reservations.kind, Some(kind));
         let outcome = reservations.unregister_number(1);
         if kind.is_all_registrants() {
-            assert_eq!(outcome, Outcome::default());
+            assert_eq!(outcome, ReserveOutcome::default());
             assert_eq!(reservations.kind, Some(kind), "2 still holds it");
-            assert_eq!(reservations.unregister_number(2), Outcome::default());
+            assert_eq!(reservations.unregister_number(2), ReserveOutcome::default());
         } else {
             let expected: &[u8] = if kind.is_registrants_only() { &[2] } else { &[] };
             assert_eq!(outcome.attentions, told(Attention::RESERVATIONS_RELEASED, expected));
@@ -448,8 +456,8 @@ fn preempting_the_holder() {
                 let aborted: Vec<_> = aborted.iter().map(|number| nexus(*number)).collect();
                 assert_eq!(outcome.abort, aborted);
                 assert_eq!(reservations.kind, Some(new));
-                assert!(!reservations.conflict(&nexus(2), Access::Write));
-                assert!(reservations.conflict(&nexus(1), Access::Write));
+                assert!(!reservations.conflict(&nexus(2), ReservationAccess::Write));
+                assert!(reservations.conflict(&nexus(1), ReservationAccess::Write));
             }
         }
     }
@@ -477,7 +485,7 @@ fn preempting_oneself() {
     assert_eq!(outcome.attentions, expected, "the holder changes its type");
     assert_eq!(reservations.keys().len(), 3);
     let outcome = reservations.act_as(2, PREEMPT_AND_ABORT, Type(0), key(2)).unwrap();
-    assert_eq!(outcome, Outcome::default(), "a registrant removes itself, and tells nobody");
+    assert_eq!(outcome, ReserveOutcome::default(), "a registrant removes itself, and tells nobody");
     assert_eq!(reservations.keys(), [key(1), key(3)]);
 }
 
@@ -517,10 +525,10 @@ fn reserve_6_and_release_6() {
     assert_eq!(reservations.reserve(&nexus(1)), Ok(()), "again");
     assert_eq!(reservations.reserve(&nexus(2)), conflict);
     assert_eq!(reservations.release(&nexus(2)), Ok(()), "without effect");
-    assert!(reservations.conflict(&nexus(2), Access::Persistent));
-    assert!(reservations.conflict(&nexus(2), Access::Read));
-    assert!(!reservations.conflict(&nexus(2), Access::Always));
-    assert!(!reservations.conflict(&nexus(1), Access::Write));
+    assert!(reservations.conflict(&nexus(2), ReservationAccess::Persistent));
+    assert!(reservations.conflict(&nexus(2), ReservationAccess::Read));
+    assert!(!reservations.conflict(&nexus(2), ReservationAccess::Always));
+    assert!(!reservations.conflict(&nexus(1), ReservationAccess::Write));
     assert_eq!(reservations.release(&nexus(1)), Ok(()));
     assert_eq!(reservations.reserve(&nexus(2)), Ok(()));
     reservations.nexus_lost(&nexus(1));
@@ -566,11 +574,11 @@ fn who_comes_back_finds_its_registration() {
     let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
     reservations.nexus_lost(&nexus(1));
     reservations.reset();
-    assert!(reservations.conflict(&nexus(2), Access::Read));
+    assert!(reservations.conflict(&nexus(2), ReservationAccess::Read));
     let mut back = nexus(1);
     back.port.relative_id = 7;
     reservations.nexus_attached(&back);
-    assert!(!reservations.conflict(&back, Access::Write));
+    assert!(!reservations.conflict(&back, ReservationAccess::Write));
     let status = reservations.report(3, usize::MAX).unwrap();
     assert_eq!(status[8 + 18..8 + 20], [0, 7]);
 }

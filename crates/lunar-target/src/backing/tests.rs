@@ -38,7 +38,7 @@ impl BackingProbe for Told {
 }
 
 struct File {
-    backing: Arc<Backing>,
+    backing: Arc<BackingHealth>,
     told: Arc<Told>,
     begun: Receiver<()>,
     /// Gives permission for ever when dropped.
@@ -54,7 +54,8 @@ impl File {
             leave: Mutex::new(leaves),
         });
         let probe = Some(Arc::clone(&told) as Arc<dyn BackingProbe>);
-        let backing = Backing { device: "disk.img".to_owned(), probe, state: Mutex::default() };
+        let backing =
+            BackingHealth { device: "disk.img".to_owned(), probe, state: Mutex::default() };
         Self { backing: Arc::new(backing), told, begun, leave }
     }
 

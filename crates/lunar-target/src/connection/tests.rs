@@ -11,7 +11,7 @@ struct Client {
     connection: Connection,
     out: Outbox,
     cmd_sn: u32,
-    mailbox: Mailbox,
+    mailbox: ConnectionEventSender,
 }
 
 impl Client {
@@ -128,16 +128,19 @@ fn other_mail_waits_for_the_turn() {
     client.verify();
     let task = client.connection.tasks.any_running().unwrap();
     let before = client.out.bytes();
-    let shutdown = || Mail::Shutdown { within_seconds: 3 };
+    let shutdown = || ConnectionEvent::Shutdown { within_seconds: 3 };
     let abort = ToConnection::AbortTask { task, data: DataDue::Discarded };
-    for mail in [shutdown(), Mail::Session(abort), Mail::Cut] {
+    for mail in [shutdown(), ConnectionEvent::Session(abort), ConnectionEvent::Cut] {
         client.mailbox.send(mail).unwrap();
     }
     let mut context = Context::from_waker(Waker::noop());
     assert!(client.connection.poll_out_of_turn(Time::ZERO, &mut context, &mut client.out));
     assert!(client.connection.tasks.are_quiet());
     let waiting = client.connection.heard.make_contiguous();
-    assert!(matches!(waiting, [Mail::Shutdown { .. }, Mail::Cut, ..]), "{waiting:?}");
+    assert!(
+        matches!(waiting, [ConnectionEvent::Shutdown { .. }, ConnectionEvent::Cut, ..]),
+        "{waiting:?}"
+    );
     assert_eq!(client.out.bytes(), before);
     client.turn();
     assert!(client.connection.heard.is_empty() && client.connection.over.is_some());

@@ -19,7 +19,7 @@ impl Run<'_> {
         if self.device().atomic().is_none() {
             return Err(internal_failure().into()); // the table refuses it on such units
         }
-        let work = || -> crate::detached_writes::Change {
+        let work = || -> crate::detached_writes::MediumChange {
             let (device, data) = (Arc::clone(self.unit.device()), data.clone());
             Box::pin(async move {
                 let none = || {

@@ -18,7 +18,7 @@
 use super::hold::Hold;
 use super::{Run, Step, block_range, internal_failure};
 use crate::clear_limit::ClearPermit;
-use crate::detached_writes::Change;
+use crate::detached_writes::MediumChange;
 use crate::ranges::{ClaimedBlocks, RangeGuard};
 use futures_util::FutureExt;
 use lunar_block::{BlockDevice, Clear, ErrorKind};
@@ -111,7 +111,12 @@ impl Run<'_> {
     }
 
     /// Clears the next piece.
-    pub(super) fn clear_work(&self, uncleared: &Uncleared, clear: Clear, durable: bool) -> Change {
+    pub(super) fn clear_work(
+        &self,
+        uncleared: &Uncleared,
+        clear: Clear,
+        durable: bool,
+    ) -> MediumChange {
         let device = Arc::clone(self.unit.device());
         let ranges = uncleared.blocks.as_ranges().iter().copied().map(block_range).collect();
         let cleared = Arc::clone(&uncleared.cleared);

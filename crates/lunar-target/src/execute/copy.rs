@@ -20,7 +20,7 @@ use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use futures_util::future::join;
 use lunar_block::{Clear, ErrorKind, Extent, ExtentState, IoContext};
-use lunar_scsi::copy::{CopyEnd, CopyFault, CopyId, CopyList, Move, Party, Reported, Segment};
+use lunar_scsi::copy::{CopyEnd, CopyFault, CopyId, CopyList, CopySegment, Move, Party, Reported};
 use lunar_scsi::plan::{LbaRange, NexusId, Refusal};
 use lunar_scsi::sense::{Sense, Status};
 use std::sync::Arc;
@@ -163,7 +163,7 @@ impl Copy<'_> {
         }
         let runs = named.runs(self);
         let run = |cscd: u16| runs.get(usize::from(cscd))?.as_ref();
-        let job = |((number, segment), moved): ((u16, &Segment), Move)| {
+        let job = |((number, segment), moved): ((u16, &CopySegment), Move)| {
             let source = run(segment.source)?;
             let destination = run(segment.destination)?;
             Some(Job { number, source, destination, moved })
@@ -333,7 +333,7 @@ impl Copy<'_> {
 }
 
 /// The move of a segment between the units that it names.
-fn judge(list: &CopyList, number: u16, segment: &Segment, named: &NamedUnits) -> Step<Move> {
+fn judge(list: &CopyList, number: u16, segment: &CopySegment, named: &NamedUnits) -> Step<Move> {
     let options = |cscd| Some(&named.get(cscd)?.options);
     let (from, to) = (options(segment.source), options(segment.destination));
     let judged = match (from, to) {

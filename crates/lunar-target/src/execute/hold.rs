@@ -9,7 +9,7 @@
 //!
 //! Later commands that write some of these blocks may come in between if they belong to another
 //! nexus: commands of two initiators are only ordered when one initiator sends its command after
-//! the other's has ended. Commands of the same nexus wait until the held one has ended ([`Held`]):
+//! the other's has ended. Commands of the same nexus wait until the held one has ended ([`HeldWriteGuard`]):
 //! an initiator may send two writes to the same blocks one after the other, and data that a try has
 //! written before it found no room must not overwrite the second one's. The second write is thus
 //! acknowledged after the first, and its data stay. Writes that were at the disk at the same time
@@ -19,15 +19,15 @@
 //! has written in a try that found no room is replaced with the old data before its blocks are
 //! released, so that no other command reads a part of it.
 //!
-//! [`Held`]: crate::room::Held
+//! [`HeldWriteGuard`]: crate::room::Held
 
 #[cfg(test)]
 mod tests;
 
 use super::{Run, Step, Stop, write_failed};
-use crate::detached_writes::{Change, TrackedChange};
+use crate::detached_writes::{MediumChange, TrackedChange};
 use crate::ranges::{ClaimedBlocks, RangeGuard};
-use crate::room::{HOLD_INTERVAL, Held, OutOfSpace};
+use crate::room::{HOLD_INTERVAL, HeldWriteGuard, OutOfSpace};
 use bytes::Bytes;
 use lunar_block::ErrorKind;
 use lunar_scsi::plan::LbaRange;
@@ -50,7 +50,7 @@ impl Run<'_> {
         &self,
         blocks: ClaimedBlocks,
         hold: Hold,
-        work: impl Fn() -> Change,
+        work: impl Fn() -> MediumChange,
     ) -> Step<RangeGuard> {
         let (guard, done) = self.try_with_room(blocks, hold, work).await?;
         done.map_err(write_failed)?;
@@ -63,7 +63,7 @@ impl Run<'_> {
         &self,
         blocks: ClaimedBlocks,
         hold: Hold,
-        work: impl Fn() -> Change,
+        work: impl Fn() -> MediumChange,
     ) -> Step<(RangeGuard, Result<(), lunar_block::Error>)> {
         loop {
             let (guard, permit) = match hold {
@@ -160,7 +160,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+    fn held(&self) -> MutexGuard<'_, Option<HeldWriteGuard>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,7 +170,7 @@ impl Run<'_> {
     pub(super) async fn change(
         &self,
         guard: RangeGuard,
-        work: Change,
+        work: MediumChange,
     ) -> Step<(RangeGuard, Result<(), lunar_block::Error>)> {
         self.abort.check()?;
         let owner = self.memory.buffers.owner();

@@ -248,7 +248,7 @@ fn leftovers_of_one_owner_are_not_those_of_another() {
     let write = |lba| Plan::Write { range: range(lba, 1), durable: true };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap().block_on(async {
-        device.inject(Fault::new(Effect::Hang).on(lunar_block::Operation::Write));
+        device.inject(Fault::new(Effect::Hang).on(lunar_block::FaultOperation::Write));
         let (mut left, abort) = (0, AbortSignal::default());
         loop {
             let abort = AbortSignal::default();
@@ -284,7 +284,7 @@ fn an_aborted_unmap_keeps_its_whole_list() {
     let plan = Plan::Unmap { ranges: vec![range(32, 8), range(0, 8)], durable: true };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap().block_on(async {
-        device.inject(Fault::new(Effect::Hang).on(lunar_block::Operation::Unmap));
+        device.inject(Fault::new(Effect::Hang).on(lunar_block::FaultOperation::Unmap));
         let mut unmap = Box::pin(run_as(&unit, &memory, &plan, &[], &abort));
         assert!((&mut unmap).now_or_never().is_none());
         abort.raise();

@@ -4,7 +4,7 @@ use super::*;
 use crate::abort::AbortSignal;
 use crate::execute::{PlanResult, execute};
 use crate::unit::LogicalUnitOptions;
-use lunar_block::{BlockDevice, Buffer, Effect, Fault, FaultDevice, MemoryDevice, Operation};
+use lunar_block::{BlockDevice, Buffer, Effect, Fault, FaultDevice, FaultOperation, MemoryDevice};
 use lunar_scsi::long_operation::OperationKind;
 use lunar_scsi::plan::Plan;
 use std::future::Future;
@@ -68,12 +68,12 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime, future)
 }
 
-fn sanitize(work: Work) -> LongOperation {
+fn sanitize(work: OperationWork) -> LongOperation {
     LongOperation { kind: OperationKind::SANITIZE, unrestricted_exit: false, work }
 }
 
 fn overwrite(pattern: &[u8], passes: u8, invert: bool) -> LongOperation {
-    sanitize(Work::Overwrite { pattern: pattern.to_vec(), passes, invert })
+    sanitize(OperationWork::Overwrite { pattern: pattern.to_vec(), passes, invert })
 }
 
 async fn to_the_end(unit: &Arc<LogicalUnit>, operation: LongOperation) -> Result<(), Sense> {
@@ -97,15 +97,15 @@ fn overwriting_and_inverting() {
     run(to_the_end(&unit, overwrite(&pattern, 1, true))).unwrap();
     rig.holds(&block(&pattern));
     for (passes, first) in [(2, inverted), (3, pattern)] {
-        let writes = rig.device.seen(Operation::Write);
+        let writes = rig.device.seen(FaultOperation::Write);
         rig.device
-            .inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Write).after(3));
+            .inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Write).after(3));
         run(to_the_end(&unit, overwrite(&pattern, passes, true))).unwrap_err();
         rig.holds(&block(&first));
         rig.device.heal();
         run(to_the_end(&unit, overwrite(&pattern, passes, true))).unwrap();
         rig.holds(&block(&pattern));
-        assert_eq!(rig.device.seen(Operation::Write) - writes, 4 + 3 * u64::from(passes));
+        assert_eq!(rig.device.seen(FaultOperation::Write) - writes, 4 + 3 * u64::from(passes));
     }
     assert!(!unit.operates() && !rig.saved());
 }
@@ -114,11 +114,11 @@ fn overwriting_and_inverting() {
 fn block_erase_deallocates() {
     let rig = Rig::new("erase");
     let unit = rig.open();
-    run(to_the_end(&unit, sanitize(Work::Deallocate))).unwrap();
+    run(to_the_end(&unit, sanitize(OperationWork::Deallocate))).unwrap();
     rig.holds(&[0; 512]);
     let extents = run(rig.device.sparse().unwrap().status(BlockRange::new(0, BLOCKS), 9)).unwrap();
     assert!(extents.iter().all(|extent| extent.state == lunar_block::ExtentState::Unmapped));
-    run(to_the_end(&unit, sanitize(Work::Zero))).unwrap();
+    run(to_the_end(&unit, sanitize(OperationWork::Zero))).unwrap();
     rig.holds(&[0; 512]);
 }
 
@@ -128,7 +128,7 @@ fn block_erase_deallocates() {
 fn a_failure_in_the_middle() {
     let rig = Rig::new("failure");
     let unit = rig.open();
-    let bad = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Write);
+    let bad = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Write);
     rig.device.inject(bad.at(BlockRange::new(BLOCKS - 1, 1)));
     let failed = run(to_the_end(&unit, overwrite(&[0xaa], 1, false)));
     assert_eq!(failed, Err(Sense::SANITIZE_COMMAND_FAILED));
@@ -149,7 +149,7 @@ fn no_room_for_an_overwrite() {
     for out_of_space in [OutOfSpace::Fail, OutOfSpace::Hold] {
         let rig = Rig::new("room");
         let unit = rig.open_with(out_of_space);
-        let full = Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(Operation::Write);
+        let full = Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(FaultOperation::Write);
         rig.device.inject(full.after(1).times(2));
         let result = run(to_the_end(&unit, overwrite(&[0x33], 1, false)));
         if out_of_space == OutOfSpace::Hold {
@@ -166,8 +166,8 @@ fn no_room_for_an_overwrite() {
 fn what_is_not_durable_is_not_done() {
     let rig = Rig::new("durable");
     let unit = rig.open();
-    rig.device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush));
-    let failed = run(to_the_end(&unit, sanitize(Work::Deallocate)));
+    rig.device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Flush));
+    let failed = run(to_the_end(&unit, sanitize(OperationWork::Deallocate)));
     assert_eq!(failed, Err(Sense::SANITIZE_COMMAND_FAILED));
 }
 
@@ -177,7 +177,7 @@ fn what_is_not_durable_is_not_done() {
 fn what_was_cut_off_goes_on() {
     let rig = Rig::new("cut");
     let unit = rig.open();
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).after(1).times(1));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).after(1).times(1));
     run(async {
         let begun = unit.begin_operation(overwrite(&[0x77], 1, false), BY).unwrap();
         begun.saved.await.unwrap().unwrap();
@@ -201,7 +201,7 @@ fn a_stop_is_not_the_end() {
     let unit = rig.open();
     unit.stop_operation(true);
     run(async {
-        let begun = unit.begin_operation(sanitize(Work::Deallocate), BY).unwrap();
+        let begun = unit.begin_operation(sanitize(OperationWork::Deallocate), BY).unwrap();
         begun.ended.await.unwrap_err();
         while unit.operates() {
             tokio::task::yield_now().await;
@@ -220,7 +220,7 @@ fn nothing_changes_before_the_state_is_saved() {
     let rig = Rig::new("unsaved");
     let unit = rig.open();
     std::fs::write(&rig.state, b"a file where a directory should be").unwrap();
-    let failed = run(to_the_end(&unit, sanitize(Work::Deallocate)));
+    let failed = run(to_the_end(&unit, sanitize(OperationWork::Deallocate)));
     std::fs::remove_file(&rig.state).unwrap();
     assert_eq!(failed, Err(internal_failure()));
     rig.holds(&[0x11; 512]);
@@ -233,7 +233,8 @@ fn nothing_changes_before_the_state_is_saved() {
 fn the_way_out_is_saved() {
     let rig = Rig::new("exit");
     let unit = rig.open();
-    rig.device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Write).times(1));
+    rig.device
+        .inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Write).times(1));
     let unrestricted = LongOperation { unrestricted_exit: true, ..overwrite(&[1], 1, false) };
     run(to_the_end(&unit, unrestricted)).unwrap_err();
     let exit = async || {
@@ -275,7 +276,7 @@ fn commands_from_before_are_too_late() {
     for plan in &plans[..1] {
         assert!(matches!(run(execute(plan, before)), PlanResult::Good(_)));
     }
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
     run(async {
         let begun = unit.begin_operation(overwrite(&[0x77], 1, false), BY).unwrap();
         while rig.device.hanging() == 0 {
@@ -316,11 +317,11 @@ fn a_rate_is_kept() {
     rig.holds(&[0x55; 512]);
     // At this rate the operation would take most of an hour.
     let unit = open(1_000);
-    let writes = rig.device.seen(Operation::Write);
+    let writes = rig.device.seen(FaultOperation::Write);
     run(async {
         let begun = unit.begin_operation(overwrite(&[0x66], 1, false), BY).unwrap();
         begun.saved.await.unwrap().unwrap();
-        while rig.device.seen(Operation::Write) == writes {
+        while rig.device.seen(FaultOperation::Write) == writes {
             tokio::task::yield_now().await;
         }
         unit.stop_operation(true);

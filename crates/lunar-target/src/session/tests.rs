@@ -74,9 +74,9 @@ impl Rig {
     }
 
     /// Path of a connection.
-    pub(crate) fn path(&self) -> Path {
+    pub(crate) fn path(&self) -> ConnectionPath {
         let peer = "127.0.0.1:9".parse().unwrap();
-        Path { peer, local: self.server.addresses()[0], portal: 0 }
+        ConnectionPath { peer, local: self.server.addresses()[0], portal: 0 }
     }
 
     /// Logs in a session of the initiator with this number.

@@ -1,7 +1,7 @@
 //! Counting of one connection's commands, at the inputs and outputs of its machine.
 
 use super::counters::{ErrorKind, LunCounters, Moved};
-use super::operation::Operation;
+use super::operation::OperationClass;
 use super::{Counters, TargetCounters, add};
 use crate::session::Session;
 use crate::task_map::{self, TaskMap};
@@ -36,7 +36,7 @@ pub(crate) struct Commands {
 struct RunningCommand {
     since: Time,
     place: usize,
-    operation: Operation,
+    operation: OperationClass,
     /// Data-out that the initiator announced, in bytes.
     out_bytes: u32,
     /// Data-in that the initiator expects, in bytes.
@@ -52,7 +52,7 @@ const ENDED_KEPT_MAX: usize = 16;
 struct Ended {
     since: Time,
     place: usize,
-    operation: Operation,
+    operation: OperationClass,
     commands: u64,
     /// Those of the commands that do not count as started yet.
     started: u64,
@@ -129,7 +129,7 @@ impl Commands {
     /// unit.
     pub(crate) fn start(&mut self, now: Time, task: &Task, seen: bool) {
         let Some(place) = self.place(task.lun, seen) else { return };
-        let operation = Operation::of(&task.cdb);
+        let operation = OperationClass::of(&task.cdb);
         let (out_bytes, in_bytes) = match task.write {
             true => (task.expected_bytes, task.expected_read_bytes.unwrap_or(0)),
             false => (0, task.expected_bytes),
@@ -248,7 +248,7 @@ impl Drop for Commands {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use lunar_iscsi::connection::target::Cdb;
+    use lunar_iscsi::connection::target::HeaderCdb;
     use lunar_iscsi::pdu::TaskAttribute;
 
     fn read_at_lun_3(id: u64) -> Task {
@@ -257,7 +257,7 @@ mod tests {
         Task {
             id: TaskId(id),
             lun: Lun::new(3),
-            cdb: Cdb::new(cdb, &[]),
+            cdb: HeaderCdb::new(cdb, &[]),
             attribute: TaskAttribute::SIMPLE,
             priority: 0,
             read: true,
@@ -280,7 +280,7 @@ mod tests {
         commands.target = Some(Arc::clone(&target));
         let good = Outcome { data_in: Bytes::from_static(&[0; 512]), ..Outcome::default() };
         let look = || {
-            let reads = target.lun(Some(3)).read().swap_remove(Operation::Read as usize);
+            let reads = target.lun(Some(3)).read().swap_remove(OperationClass::Read as usize);
             let durations = reads.durations;
             (durations.count(), durations.sum_nanos, reads.sent_bytes, reads.in_flight)
         };
@@ -323,7 +323,7 @@ mod tests {
         }
         commands.keep_newest();
         commands.count_at(at(0));
-        let in_flight = |lun| target.lun(lun).read()[Operation::Read as usize].in_flight;
+        let in_flight = |lun| target.lun(lun).read()[OperationClass::Read as usize].in_flight;
         assert_eq!((in_flight(Some(3)), in_flight(None)), (2, 2));
     }
 }

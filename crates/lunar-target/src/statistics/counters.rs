@@ -1,7 +1,7 @@
 //! The counters of one LUN: a set for each counting thread, so that cores do not compete for cache
 //! lines.
 
-use super::operation::Operation;
+use super::operation::OperationClass;
 use super::report::{CommandErrors, OperationStatistics};
 use super::{add, lock};
 use lunar_block::{Durations, thread_number};
@@ -22,12 +22,12 @@ const ERROR_KINDS_MAX: usize = 128;
 pub(super) struct LunCounters {
     /// Created when a thread first counts: most LUNs are used by few threads, or by none.
     sets: [OnceLock<Box<Set>>; SETS],
-    errors: Mutex<BTreeMap<(Operation, ErrorKind), u64>>,
+    errors: Mutex<BTreeMap<(OperationClass, ErrorKind), u64>>,
 }
 
 #[derive(Debug, Default)]
 struct Set {
-    operations: [OperationCounters; Operation::ALL.len()],
+    operations: [OperationCounters; OperationClass::ALL.len()],
 }
 
 #[derive(Debug, Default)]
@@ -57,12 +57,12 @@ pub(super) struct Moved {
 }
 
 impl LunCounters {
-    pub(super) fn started(&self, operation: Operation, commands: u64) {
+    pub(super) fn started(&self, operation: OperationClass, commands: u64) {
         add(&self.of(operation).started, commands);
     }
 
     /// Counts commands that have ended after `nanos` each, and moved `moved` together.
-    pub(super) fn ended(&self, operation: Operation, commands: u64, nanos: u64, moved: Moved) {
+    pub(super) fn ended(&self, operation: OperationClass, commands: u64, nanos: u64, moved: Moved) {
         let counters = self.of(operation);
         counters.ended.count_all(nanos, commands);
         if moved.received_bytes > 0 {
@@ -73,21 +73,21 @@ impl LunCounters {
         }
     }
 
-    pub(super) fn failed(&self, operation: Operation, kind: ErrorKind) {
+    pub(super) fn failed(&self, operation: OperationClass, kind: ErrorKind) {
         let mut errors = lock(&self.errors);
         let full = errors.len() >= ERROR_KINDS_MAX && !errors.contains_key(&(operation, kind));
         let kind = if full { ErrorKind::Status(Status::CHECK_CONDITION.0) } else { kind };
         *errors.entry((operation, kind)).or_default() += 1;
     }
 
-    fn of(&self, operation: Operation) -> &OperationCounters {
+    fn of(&self, operation: OperationClass) -> &OperationCounters {
         let set = self.sets[thread_number() % SETS].get_or_init(Box::default);
         &set.operations[operation as usize]
     }
 
     /// Sums of all threads, by operation.
     pub(super) fn read(&self) -> Vec<OperationStatistics> {
-        let read = |operation: Operation| {
+        let read = |operation: OperationClass| {
             let mut sum = OperationStatistics::of(operation);
             let sets = self.sets.iter().filter_map(OnceLock::get);
             let counters: Vec<_> = sets.map(|set| &set.operations[operation as usize]).collect();
@@ -102,7 +102,7 @@ impl LunCounters {
             sum.in_flight = started.saturating_sub(sum.durations.count());
             sum
         };
-        Operation::ALL.map(read).into()
+        OperationClass::ALL.map(read).into()
     }
 
     pub(super) fn errors(&self) -> Vec<CommandErrors> {
@@ -123,7 +123,7 @@ impl ErrorKind {
         }
     }
 
-    fn report(self, operation: Operation, count: u64) -> CommandErrors {
+    fn report(self, operation: OperationClass, count: u64) -> CommandErrors {
         let (status, sense) = match self {
             Self::Check(key, code) => (Some(Status::CHECK_CONDITION.0), Some((key, code))),
             Self::Status(status) => (Some(status), None),
@@ -159,9 +159,9 @@ mod tests {
             for _ in 0..SETS + 3 {
                 scope.spawn(|| {
                     for round in 0..100 {
-                        counters.started(Operation::Write, 1);
+                        counters.started(OperationClass::Write, 1);
                         if round != 0 {
-                            counters.ended(Operation::Write, 1, 5_000, moved);
+                            counters.ended(OperationClass::Write, 1, 5_000, moved);
                         }
                     }
                 });
@@ -169,12 +169,15 @@ mod tests {
         });
         let threads = (SETS + 3) as u64;
         let read = counters.read();
-        let write = &read[Operation::Write as usize];
+        let write = &read[OperationClass::Write as usize];
         assert_eq!(write.durations.count(), threads * 99);
         assert_eq!(write.durations.sum_nanos, threads * 99 * 5_000);
         assert_eq!((write.received_bytes, write.sent_bytes), (threads * 99 * 512, 0));
         assert_eq!(write.in_flight, threads);
-        assert_eq!(read[Operation::Read as usize], OperationStatistics::of(Operation::Read));
+        assert_eq!(
+            read[OperationClass::Read as usize],
+            OperationStatistics::of(OperationClass::Read)
+        );
     }
 
     #[test]
@@ -198,7 +201,7 @@ mod tests {
     fn kinds_of_errors_are_bounded() {
         let counters = LunCounters::default();
         for code in 0..1_000 {
-            counters.failed(Operation::Read, ErrorKind::Check(3, code));
+            counters.failed(OperationClass::Read, ErrorKind::Check(3, code));
         }
         let errors = counters.errors();
         assert_eq!(errors.len(), ERROR_KINDS_MAX + 1);

@@ -3,7 +3,7 @@
 /// A kind of commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
 #[repr(usize)]
-pub enum Operation {
+pub enum OperationClass {
     /// READ of any length.
     Read,
     /// WRITE, WRITE AND VERIFY, WRITE ATOMIC, ORWRITE.
@@ -24,7 +24,7 @@ pub enum Operation {
     Other,
 }
 
-impl Operation {
+impl OperationClass {
     /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Read,
@@ -80,22 +80,22 @@ mod tests {
         for command in lunar_scsi::commands::COMMANDS {
             let name = command.name;
             let expected = [
-                ("READ (", Operation::Read),
-                ("WRITE (", Operation::Write),
-                ("WRITE AND", Operation::Write),
-                ("WRITE ATOMIC", Operation::Write),
-                ("ORWRITE", Operation::Write),
-                ("SYNCHRONIZE", Operation::Flush),
-                ("UNMAP", Operation::Unmap),
-                ("WRITE SAME", Operation::WriteSame),
-                ("COMPARE AND", Operation::CompareAndWrite),
-                ("VERIFY", Operation::Verify),
-                ("EXTENDED COPY", Operation::Copy),
+                ("READ (", OperationClass::Read),
+                ("WRITE (", OperationClass::Write),
+                ("WRITE AND", OperationClass::Write),
+                ("WRITE ATOMIC", OperationClass::Write),
+                ("ORWRITE", OperationClass::Write),
+                ("SYNCHRONIZE", OperationClass::Flush),
+                ("UNMAP", OperationClass::Unmap),
+                ("WRITE SAME", OperationClass::WriteSame),
+                ("COMPARE AND", OperationClass::CompareAndWrite),
+                ("VERIFY", OperationClass::Verify),
+                ("EXTENDED COPY", OperationClass::Copy),
             ];
             let expected = expected.iter().find(|(start, _)| name.starts_with(start));
-            let expected = expected.map_or(Operation::Other, |(_, operation)| *operation);
-            assert_eq!(Operation::of(&[command.opcode]), expected, "{name}");
+            let expected = expected.map_or(OperationClass::Other, |(_, operation)| *operation);
+            assert_eq!(OperationClass::of(&[command.opcode]), expected, "{name}");
         }
-        assert!(Operation::ALL.iter().enumerate().all(|(at, each)| *each as usize == at));
+        assert!(OperationClass::ALL.iter().enumerate().all(|(at, each)| *each as usize == at));
     }
 }

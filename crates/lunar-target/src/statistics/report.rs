@@ -1,7 +1,7 @@
 //! The counters as plain values, added up and combined with values that are not counted: sessions,
 //! units.
 
-use super::operation::Operation;
+use super::operation::OperationClass;
 use super::{TargetCounters, lock};
 use crate::login_refusal::LoginRefusal;
 use crate::options::LunOptions;
@@ -87,7 +87,7 @@ pub struct LunStatistics {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OperationStatistics {
     /// The operation.
-    pub operation: Operation,
+    pub operation: OperationClass,
     /// Ended commands, including those that failed or were aborted: the time of each from its
     /// receipt until its answer was ready, including the wait for its data.
     pub durations: DurationCounts,
@@ -100,7 +100,7 @@ pub struct OperationStatistics {
 }
 
 impl OperationStatistics {
-    pub(super) fn of(operation: Operation) -> Self {
+    pub(super) fn of(operation: OperationClass) -> Self {
         let durations = DurationCounts::default();
         Self { operation, durations, in_flight: 0, received_bytes: 0, sent_bytes: 0 }
     }
@@ -110,7 +110,7 @@ impl OperationStatistics {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CommandErrors {
     /// The operation.
-    pub operation: Operation,
+    pub operation: OperationClass,
     /// Their SCSI status; `None` if they were aborted.
     pub status: Option<u8>,
     /// With CHECK CONDITION: sense key, and additional sense code with its qualifier.

@@ -3,7 +3,7 @@
 use crate::common::*;
 use lunar_block::MemoryDevice;
 use lunar_target::{LogicalUnit, LogicalUnitOptions, LunOptions};
-use lunar_testkit::raw::{Answer, Raw};
+use lunar_testkit::raw::{RawAnswer, RawClient};
 use std::sync::Arc;
 
 const DENIED: u16 = 0x2002;
@@ -30,7 +30,7 @@ fn rig() -> Rig {
 }
 
 /// Returns the sense code of a command, including unit attentions; 0 for GOOD.
-fn check(raw: &mut Raw, lun: u8, cdb: &[u8], list: &[u8]) -> u16 {
+fn check(raw: &mut RawClient, lun: u8, cdb: &[u8], list: &[u8]) -> u16 {
     raw.lun = [0, lun, 0, 0, 0, 0, 0, 0];
     let flags = if list.is_empty() { 0xc0 } else { 0xa0 };
     let bytes = if list.is_empty() { 4096 } else { list.len() as u32 };
@@ -45,7 +45,7 @@ fn check(raw: &mut Raw, lun: u8, cdb: &[u8], list: &[u8]) -> u16 {
 }
 
 /// Runs a task management function for LUN 0; returns its response.
-fn function(raw: &mut Raw, function: u8) -> u8 {
+fn function(raw: &mut RawClient, function: u8) -> u8 {
     let tag = send_function(raw, function, u32::MAX);
     answer_to(raw, tag).header[2]
 }
@@ -69,7 +69,7 @@ const START: [u8; 6] = [0x1b, 0, 0, 0, 1, 0];
 const READY: [u8; 6] = [0; 6];
 
 /// Sends SET TARGET PORT GROUPS that changes nothing; the result is 0 for an administrator.
-fn set_groups(raw: &mut Raw, lun: u8) -> u16 {
+fn set_groups(raw: &mut RawClient, lun: u8) -> u16 {
     check(raw, lun, &SET_GROUPS, &GROUPS)
 }
 
@@ -192,10 +192,10 @@ fn a_change_of_the_list_holds_at_once() {
     // A right that is removed while a list is on its way is gone when the list arrives.
     let command = one.command(0xa0, &OVERWRITE, PATTERN.len() as u32);
     one.send(&command).unwrap();
-    let Answer::Pdu(ready) = one.answer(PATIENCE).unwrap() else { panic!("no R2T") };
+    let RawAnswer::Pdu(ready) = one.answer(PATIENCE).unwrap() else { panic!("no R2T") };
     assert_eq!(ready.opcode(), lunar_testkit::raw::opcode::R2T);
     rig.replace(|targets| targets[0].luns[0].administer = only(NEIGHBOUR));
-    let data = lunar_testkit::raw::Pdu::new(lunar_testkit::raw::opcode::DATA_OUT, 0x80)
+    let data = lunar_testkit::raw::RawPdu::new(lunar_testkit::raw::opcode::DATA_OUT, 0x80)
         .put_u32(16, command.u32_at(16))
         .put_u32(20, ready.u32_at(20))
         .put_u32(28, one.exp_stat_sn)

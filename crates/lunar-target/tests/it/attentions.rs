@@ -9,7 +9,7 @@ use crate::common::{
 };
 use lunar_block::MemoryDevice;
 use lunar_target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions};
-use lunar_testkit::raw::{Raw, opcode};
+use lunar_testkit::raw::{RawClient, opcode};
 use std::sync::Arc;
 
 const OTHER_TARGET: &str = "iqn.2026-11.org.lunarsan.test:other-door";
@@ -27,7 +27,7 @@ type Told = Vec<u16>;
 
 /// Sessions of the witnesses, the actor first.
 struct Witnesses {
-    all: Vec<Raw>,
+    all: Vec<RawClient>,
     rig: Rig,
 }
 
@@ -55,7 +55,7 @@ impl Witnesses {
             options.targets.push(crate::common::target(OTHER_TARGET, unit));
         });
         let doors = [(1, TARGET), (2, TARGET), (3, OTHER_TARGET), (9, TARGET)];
-        let log_in = |(number, target)| Raw::log_in_as(&rig.address, target, number).unwrap();
+        let log_in = |(number, target)| RawClient::log_in_as(&rig.address, target, number).unwrap();
         let mut witnesses = Self { all: doors.map(log_in).into(), rig };
         witnesses.heard(); // takes those of the power on
         witnesses
@@ -108,7 +108,7 @@ impl Witnesses {
 }
 
 /// Sends TEST UNIT READY until it succeeds; returns the codes of the unit attentions before that.
-fn told(raw: &mut Raw) -> Told {
+fn told(raw: &mut RawClient) -> Told {
     let mut codes = Vec::new();
     loop {
         let pdu = raw.command(0x80, &[0; 6], 0);
@@ -138,7 +138,7 @@ fn mode_select_tells_the_others() {
 }
 
 /// Returns the control page by MODE SENSE (6), without block descriptors.
-fn control_page(raw: &mut Raw) -> Vec<u8> {
+fn control_page(raw: &mut RawClient) -> Vec<u8> {
     let (status, data) = raw.execute(&[0x1a, 0x08, 0x0a, 0, 255, 0], 255).unwrap();
     assert_eq!(status, 0);
     data[4..].to_vec()

@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use lunar_block::{BufferPool, MemoryBudget, MemoryKind};
-use lunar_testkit::raw::{Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawClient, RawPdu, opcode};
 use std::time::Duration;
 
 const MIB: usize = 1 << 20;
@@ -23,7 +23,7 @@ fn rig() -> Rig {
 }
 
 /// Sends a WRITE that waits for its data, and ORDERED commands that wait for the WRITE.
-fn be_busy(raw: &mut Raw) -> anyhow::Result<()> {
+fn be_busy(raw: &mut RawClient) -> anyhow::Result<()> {
     let write = raw.command(0xa1, &ten(0x2a, 0, 1), 512);
     raw.send(&write)?;
     for _ in 0..COMMANDS {
@@ -45,7 +45,7 @@ fn commands_that_wait_are_counted_and_given_back() {
     let least = COMMANDS * 1024;
     rig.wait_for("they are counted", |_| used(&rig, MemoryKind::Session) > before + least);
     let r2t = raw.expect(opcode::R2T).unwrap();
-    let data = Pdu::new(opcode::DATA_OUT, 0x80)
+    let data = RawPdu::new(opcode::DATA_OUT, 0x80)
         .put_u32(16, r2t.u32_at(16))
         .put_u32(20, r2t.u32_at(20))
         .with_data(vec![1; 512]);
@@ -66,7 +66,7 @@ fn announced_data_takes_as_much_as_has_come() {
     const PING_BYTES: usize = 256 << 10;
     let rig = rig();
     let mut raw = rig.log_in(1);
-    let ping = Pdu::new(opcode::NOP_OUT, 0x80)
+    let ping = RawPdu::new(opcode::NOP_OUT, 0x80)
         .put_u32(16, 0x1000_0000)
         .put_u32(20, u32::MAX)
         .put_u32(24, raw.cmd_sn)
@@ -93,7 +93,7 @@ fn who_takes_all_memory_loses_its_own_connections() {
     assert_eq!(join(&mut other, 1, 0, 1).0, 0);
     let mut held = Vec::new();
     for number in 0..SESSIONS as u32 {
-        let mut raw = Raw::connect(&rig.address).unwrap();
+        let mut raw = RawClient::connect(&rig.address).unwrap();
         if join(&mut raw, 2 + number, 0, 1).0 != 0 {
             continue;
         }

@@ -3,7 +3,7 @@
 use crate::common::{Rig, TARGET, block_on, target};
 use lunar_block::MemoryDevice;
 use lunar_target::{LogicalUnit, LogicalUnitOptions, LunOptions};
-use lunar_testkit::raw::{Outcome, Raw};
+use lunar_testkit::raw::{RawClient, RawOutcome};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ fn lun(id: u16, unit: &Arc<LogicalUnit>) -> LunOptions {
 
 /// Returns the result of a command: `None` for GOOD, otherwise its sense code, including unit
 /// attentions.
-fn check(raw: &mut Raw, lun: u8, cdb: &[u8]) -> Option<u16> {
+fn check(raw: &mut RawClient, lun: u8, cdb: &[u8]) -> Option<u16> {
     raw.lun = [0, lun, 0, 0, 0, 0, 0, 0];
     let command = raw.command(0xc0, cdb, 256);
     raw.send(&command).unwrap();
     let (status, data, sense) = raw.outcome().unwrap();
     let sense = sense.get(2..).unwrap_or_default().to_vec();
-    (status != 0).then(|| Outcome { status, data, sense }.sense_codes().1)
+    (status != 0).then(|| RawOutcome { status, data, sense }.sense_codes().1)
 }
 
 /// Goal: a new LUN is visible at once and reported once by the existing units, and REPORT LUNS ends
@@ -96,11 +96,11 @@ fn sessions_that_lost_their_right_end() {
         let unit = new_unit(6);
         let rig = Rig::with(|options| options.targets.push(target(OTHER, unit)));
         let concerned = rig.log_in(1);
-        let mut other = Raw::log_in_as(&rig.address, OTHER, 2).unwrap();
+        let mut other = RawClient::log_in_as(&rig.address, OTHER, 2).unwrap();
         assert_eq!(check(&mut other, 0, &[0; 6]), Some(0x2900));
         let replaced = rig.replace(|targets| change(&mut targets[0]));
         assert_eq!((replaced.sessions_changed, replaced.sessions_ended), (0, 1));
-        assert!(Raw::log_in_as(&rig.address, TARGET, 1).is_err());
+        assert!(RawClient::log_in_as(&rig.address, TARGET, 1).is_err());
         assert_eq!(check(&mut other, 0, &[0; 6]), None);
         assert_eq!(rig.server().sessions().len(), 1);
         drop((concerned, other));

@@ -3,10 +3,10 @@
 
 use crate::common::*;
 use lunar_block::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, Effect, Error, ErrorKind, Fault, Geometry,
-    MemoryDevice, Operation,
+    BlockDevice, BlockRange, BoxFuture, Buffer, Effect, Error, ErrorKind, Fault, FaultOperation,
+    Geometry, MemoryDevice,
 };
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ struct Player<'a> {
     rig: &'a Rig,
     number: u32,
     random: Random,
-    session: Vec<Raw>,
+    session: Vec<RawClient>,
     tsih: u16,
     next_tag: u32,
     logins: u32,
@@ -51,8 +51,8 @@ impl Player<'_> {
         }
     }
 
-    fn connect(&mut self, tsih: u16, cid: u16) -> Option<Raw> {
-        let mut raw = Raw::connect(&self.rig.address).unwrap();
+    fn connect(&mut self, tsih: u16, cid: u16) -> Option<RawClient> {
+        let mut raw = RawClient::connect(&self.rig.address).unwrap();
         raw.cmd_sn = self.session.first().map_or(1, |raw| raw.cmd_sn);
         let text = format!(
             "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{}\0TargetName={TARGET}\0\
@@ -63,14 +63,14 @@ impl Player<'_> {
         let login = login.put(14, &tsih.to_be_bytes()).put(20, &cid.to_be_bytes());
         raw.send(&login).ok()?;
         match raw.answer(Duration::from_secs(12)).unwrap() {
-            Answer::Pdu(pdu) if pdu.header[36..38] == [0, 0] => {
+            RawAnswer::Pdu(pdu) if pdu.header[36..38] == [0, 0] => {
                 raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
                 self.tsih = u16::from_be_bytes([pdu.header[14], pdu.header[15]]);
                 self.logins += 1;
                 Some(raw)
             }
-            Answer::Pdu(_) | Answer::Closed => None,
-            Answer::Silence => panic!("no answer to a login"),
+            RawAnswer::Pdu(_) | RawAnswer::Closed => None,
+            RawAnswer::Silence => panic!("no answer to a login"),
         }
     }
 
@@ -124,7 +124,7 @@ impl Player<'_> {
         Some(())
     }
 
-    fn pdu(&mut self, what: u64) -> Pdu {
+    fn pdu(&mut self, what: u64) -> RawPdu {
         self.next_tag += 1;
         let tag = self.next_tag;
         let lba = self.random.below(64) as u32;
@@ -133,10 +133,10 @@ impl Player<'_> {
         let attribute = [1, 1, 1, 2, 3][self.random.below(5) as usize];
         let cmd_sn = self.session[0].cmd_sn;
         let command = |flags: u8, cdb: &[u8], bytes: u32| {
-            Pdu::new(opcode::SCSI_COMMAND, flags | attribute).put_u32(20, bytes).put(32, cdb)
+            RawPdu::new(opcode::SCSI_COMMAND, flags | attribute).put_u32(20, bytes).put(32, cdb)
         };
         let immediate = |function: u8| {
-            Pdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | function)
+            RawPdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | function)
                 .put_u32(20, tag - 1 - lba % 4)
                 .put_u32(32, cmd_sn.wrapping_sub(1))
         };
@@ -167,7 +167,7 @@ impl Player<'_> {
             21 => immediate([2, CLEAR_TASK_SET][lba as usize % 2]),
             22 => immediate(LOGICAL_UNIT_RESET),
             _ if lba < 4 => immediate(TARGET_COLD_RESET),
-            _ => Pdu::new(opcode::NOP_OUT, 0x80).put_u32(20, u32::MAX).with_data(vec![1; 100]),
+            _ => RawPdu::new(opcode::NOP_OUT, 0x80).put_u32(20, u32::MAX).with_data(vec![1; 100]),
         };
         let numbered = pdu.header[0] & 0x40 == 0;
         for raw in &mut self.session {
@@ -182,13 +182,13 @@ impl Player<'_> {
         loop {
             let raw = &mut self.session[at];
             match raw.answer(Duration::from_millis(self.random.below(5))).unwrap() {
-                Answer::Silence => return Some(()),
-                Answer::Closed => return None,
-                Answer::Pdu(pdu) if pdu.opcode() == opcode::R2T => {
+                RawAnswer::Silence => return Some(()),
+                RawAnswer::Closed => return None,
+                RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::R2T => {
                     if self.random.below(4) == 0 {
                         continue;
                     }
-                    let data = Pdu::new(opcode::DATA_OUT, 0x80)
+                    let data = RawPdu::new(opcode::DATA_OUT, 0x80)
                         .put_u32(16, pdu.u32_at(16))
                         .put_u32(20, pdu.u32_at(20))
                         .put_u32(28, raw.exp_stat_sn)
@@ -196,7 +196,7 @@ impl Player<'_> {
                         .with_data(vec![9; pdu.u32_at(44) as usize]);
                     raw.send(&data).ok()?;
                 }
-                Answer::Pdu(pdu) => {
+                RawAnswer::Pdu(pdu) => {
                     self.answers += 1;
                     let stat_sn = pdu.u32_at(24).wrapping_add(1);
                     let shown = pdu.opcode() != opcode::DATA_IN || pdu.header[1] & 1 != 0;
@@ -216,7 +216,7 @@ fn play(seed: u64) {
     });
     rig.device.inject(Fault::new(Effect::Hang).per_million(10_000));
     rig.device.inject(
-        Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Read).per_million(20_000),
+        Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Read).per_million(20_000),
     );
     let slow = Effect::Delay(Duration::from_millis(3));
     rig.device.inject(Fault::new(slow).per_million(500_000));

@@ -3,11 +3,11 @@
 use crate::common::copy::{Segment, copy_cdb, cscd, list, results_cdb};
 use crate::common::*;
 use lunar_block::{BlockDevice, BlockRange, BufferPool, Effect, ErrorKind, ExtentState, Fault};
-use lunar_block::{FaultDevice, MemoryDevice, Operation};
+use lunar_block::{FaultDevice, FaultOperation, MemoryDevice};
 use lunar_scsi::copy::{COPIES_OF_INITIATOR_MAX, COPIES_OF_ORIGIN_MAX, CopyFault, Party, Reported};
 use lunar_scsi::sense::{Sense, SenseFormat, Status};
 use lunar_target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions, OutOfSpace};
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,7 @@ impl Disks {
     }
 
     /// Logs in and takes the first unit attentions of all units.
-    fn log_in(&self, number: u32) -> Raw {
+    fn log_in(&self, number: u32) -> RawClient {
         let mut raw = self.rig.log_in(number);
         for lun in 1..5 {
             while run(&mut raw, lun, &[0; 6], &[]).0 == 2 && (lun < 4 || number == 9) {}
@@ -80,8 +80,8 @@ impl Disks {
             device.heal();
             device.release();
         }
-        assert_eq!(self.elsewhere.seen(Operation::Read), 0);
-        assert_eq!(self.elsewhere.seen(Operation::Write), 0);
+        assert_eq!(self.elsewhere.seen(FaultOperation::Read), 0);
+        assert_eq!(self.elsewhere.seen(FaultOperation::Write), 0);
         self.rig.ends_well();
     }
 }
@@ -108,12 +108,12 @@ fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
     (0..bytes / 8).flat_map(|at| (at.wrapping_mul(0x9e37_79b9) ^ seed).to_be_bytes()).collect()
 }
 
-fn at_lun(pdu: Pdu, lun: u8) -> Pdu {
+fn at_lun(pdu: RawPdu, lun: u8) -> RawPdu {
     pdu.put(8, &[0, lun])
 }
 
 /// Sends a command with all of its data, without waiting; returns its tag.
-fn send(raw: &mut Raw, lun: u8, cdb: &[u8], data: &[u8]) -> u32 {
+fn send(raw: &mut RawClient, lun: u8, cdb: &[u8], data: &[u8]) -> u32 {
     let flags = if data.is_empty() { 0x81 } else { 0xa1 };
     let pdu = at_lun(raw.command(flags, cdb, data.len() as u32), lun);
     raw.send(&pdu.clone().with_data(data)).unwrap();
@@ -122,7 +122,7 @@ fn send(raw: &mut Raw, lun: u8, cdb: &[u8], data: &[u8]) -> u32 {
 
 /// Returns the status and the sense data.
 #[track_caller]
-fn outcome(raw: &mut Raw, tag: u32) -> (u8, Vec<u8>) {
+fn outcome(raw: &mut RawClient, tag: u32) -> (u8, Vec<u8>) {
     let answer = answer_to(raw, tag);
     assert_eq!(answer.opcode(), opcode::SCSI_RESPONSE);
     (answer.header[3], answer.data.get(2..).unwrap_or_default().to_vec())
@@ -130,9 +130,9 @@ fn outcome(raw: &mut Raw, tag: u32) -> (u8, Vec<u8>) {
 
 /// Returns the status and the sense data of `count` commands, in the order in which they end.
 #[track_caller]
-fn outcomes(raw: &mut Raw, count: usize) -> Vec<(u8, Vec<u8>)> {
+fn outcomes(raw: &mut RawClient, count: usize) -> Vec<(u8, Vec<u8>)> {
     let outcome = |_| {
-        let Ok(Answer::Pdu(answer)) = raw.answer(PATIENCE) else { panic!("no answer") };
+        let Ok(RawAnswer::Pdu(answer)) = raw.answer(PATIENCE) else { panic!("no answer") };
         raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
         assert_eq!(answer.opcode(), opcode::SCSI_RESPONSE);
         (answer.header[3], answer.data.get(2..).unwrap_or_default().to_vec())
@@ -141,19 +141,19 @@ fn outcomes(raw: &mut Raw, count: usize) -> Vec<(u8, Vec<u8>)> {
 }
 
 #[track_caller]
-fn run(raw: &mut Raw, lun: u8, cdb: &[u8], data: &[u8]) -> (u8, Vec<u8>) {
+fn run(raw: &mut RawClient, lun: u8, cdb: &[u8], data: &[u8]) -> (u8, Vec<u8>) {
     let tag = send(raw, lun, cdb, data);
     outcome(raw, tag)
 }
 
 #[track_caller]
-fn copy(raw: &mut Raw, lun: u8, list: &[u8]) -> (u8, Vec<u8>) {
+fn copy(raw: &mut RawClient, lun: u8, list: &[u8]) -> (u8, Vec<u8>) {
     run(raw, lun, &copy_cdb(list.len()), list)
 }
 
 /// Runs a copy that must fail; returns its sense.
 #[track_caller]
-fn failed(raw: &mut Raw, list: &[u8]) -> Sense {
+fn failed(raw: &mut RawClient, list: &[u8]) -> Sense {
     let (status, sense) = copy(raw, 0, list);
     assert_eq!(status, 2);
     let whole = Sense::decode(&sense).unwrap();
@@ -163,12 +163,12 @@ fn failed(raw: &mut Raw, list: &[u8]) -> Sense {
 
 /// Runs a copy that must fail, and compares its complete sense data.
 #[track_caller]
-fn fails_with(raw: &mut Raw, list: &[u8], expected: &Sense) {
+fn fails_with(raw: &mut RawClient, list: &[u8], expected: &Sense) {
     let (status, sense) = copy(raw, 0, list);
     assert_eq!((status, &sense), (2, &expected.encode(SenseFormat::Fixed)), "{expected}");
 }
 
-fn results(raw: &mut Raw, action: u8) -> (u8, Vec<u8>) {
+fn results(raw: &mut RawClient, action: u8) -> (u8, Vec<u8>) {
     raw.execute(&results_cdb(action, NAME), 255).unwrap()
 }
 
@@ -214,10 +214,10 @@ fn large_copies_arrive_with_their_holes() {
     }
     assert_eq!(segments.len(), 4);
     let list = list(NAME, &[cscd(10, 512), cscd(11, 512)], &segments);
-    let reads = from.seen(Operation::Read);
+    let reads = from.seen(FaultOperation::Read);
     assert_eq!(copy(&mut raw, 2, &list), (0, vec![]));
     let of_data = 72 * MIB / PIECE;
-    assert!(from.seen(Operation::Read) - reads < of_data + 8, "the hole was not read");
+    assert!(from.seen(FaultOperation::Read) - reads < of_data + 8, "the hole was not read");
     let at = 80 * 512;
     assert!(content(to, at, 40 * MIB) == first);
     assert!(content(to, at + 40 * MIB, 24 * MIB).iter().all(|byte| *byte == 0));
@@ -276,7 +276,7 @@ fn block_lengths_may_differ() {
     let back = list(NAME, &cscds, &[segment(1, 0, 1280, 2, 100_001)]);
     assert_eq!(copy(&mut raw, 0, &back), (0, vec![]));
     assert!(content(small, 100_001 * 512, 5 * MIB) == data);
-    let writes = large.seen(Operation::Write);
+    let writes = large.seen(FaultOperation::Write);
     let exact = segment(0, 1, 8, 1, 2);
     let inexact = list(NAME, &cscds, &[exact, segment(0, 1, 9, 1, 2)]);
     let sense = failed(&mut raw, &inexact);
@@ -284,7 +284,7 @@ fn block_lengths_may_differ() {
     let wrong_length = list(NAME, &[cscd(10, 512), cscd(12, 512)], &[exact]);
     let sense = failed(&mut raw, &wrong_length);
     assert_eq!(sense, Sense::invalid_field_in_parameter_list(16 + 32 + 29, None));
-    assert_eq!(large.seen(Operation::Write), writes, "nothing was begun");
+    assert_eq!(large.seen(FaultOperation::Write), writes, "nothing was begun");
     log_out(raw);
     disks.ends_well();
 }
@@ -305,7 +305,7 @@ fn what_an_initiator_does_not_see_it_does_not_copy() {
         }
     }
     for device in [&disks.devices[0], &disks.devices[4]] {
-        assert_eq!(device.seen(Operation::Read) + device.seen(Operation::Write), 0);
+        assert_eq!(device.seen(FaultOperation::Read) + device.seen(FaultOperation::Write), 0);
     }
     // An initiator that sees LUN 4 can copy to it.
     let mut other = disks.log_in(9);
@@ -345,19 +345,19 @@ fn write_protected_and_reserved_units_refuse() {
 }
 
 /// Sends PERSISTENT RESERVE OUT, WRITE EXCLUSIVE.
-fn persistent(raw: &mut Raw, lun: u8, action: u8, key: u64, other: u64) -> (u8, Vec<u8>) {
+fn persistent(raw: &mut RawClient, lun: u8, action: u8, key: u64, other: u64) -> (u8, Vec<u8>) {
     let tag = send_persistent(raw, lun, action, key, other);
     outcome(raw, tag)
 }
 
-fn send_persistent(raw: &mut Raw, lun: u8, action: u8, key: u64, other: u64) -> u32 {
+fn send_persistent(raw: &mut RawClient, lun: u8, action: u8, key: u64, other: u64) -> u32 {
     let mut list = key.to_be_bytes().to_vec();
     list.extend(other.to_be_bytes());
     list.extend([0; 8]);
     send(raw, lun, &[0x5f, action, 1, 0, 0, 0, 0, 0, 24, 0], &list)
 }
 
-fn register(raw: &mut Raw, lun: u8, key: u64) -> u8 {
+fn register(raw: &mut RawClient, lun: u8, key: u64) -> u8 {
     persistent(raw, lun, 0, 0, key).0
 }
 
@@ -385,10 +385,10 @@ fn a_copy_is_aborted_in_the_middle() {
 }
 
 /// Aborts a copy in its second piece; returns the number of pieces that are reported as written.
-fn aborted_after(disks: &Disks, raw: &mut Raw) -> u64 {
+fn aborted_after(disks: &Disks, raw: &mut RawClient) -> u64 {
     let to = &disks.devices[1];
-    to.inject(Fault::new(Effect::Hang).on(Operation::Write).after(1));
-    let writes = to.seen(Operation::Write);
+    to.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).after(1));
+    let writes = to.seen(FaultOperation::Write);
     let list = simple(1, 16_384, 0, 0);
     let running = send(raw, 0, &copy_cdb(list.len()), &list);
     disks.rig.wait_for("a piece hangs", |_| to.hanging() == 1);
@@ -397,13 +397,13 @@ fn aborted_after(disks: &Disks, raw: &mut Raw) -> u64 {
     assert_eq!(failed(raw, &list), Sense::OPERATION_IN_PROGRESS);
     let abort = send_function(raw, ABORT_TASK, running);
     // The server processes PDUs in order: the reply to this one shows that the abort was received.
-    let ping = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+    let ping = RawPdu::new(0x40 | opcode::NOP_OUT, 0x80)
         .put_u32(16, raw.new_tag())
         .put_u32(20, u32::MAX)
         .put_u32(24, raw.cmd_sn)
         .put_u32(28, raw.exp_stat_sn);
     raw.send(&ping).unwrap();
-    let Answer::Pdu(first) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
+    let RawAnswer::Pdu(first) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
     to.release();
     let [answer, pong] = match first.u32_at(16) == abort {
         true => [first, answer_to(raw, ping.u32_at(16))],
@@ -416,7 +416,7 @@ fn aborted_after(disks: &Disks, raw: &mut Raw) -> u64 {
     assert_eq!((status, told), (0, vec![0, 0, 0, 8, 2, 0, 0, 0, 0, 0, 0, 0]), "aborted");
     assert_eq!(results(raw, 0).0, 2, "told once");
     disks.rig.wait_for("it is written", |_| to.hanging() == 0);
-    assert_eq!(to.seen(Operation::Write) - writes, 2, "nothing more is begun");
+    assert_eq!(to.seen(FaultOperation::Write) - writes, 2, "nothing more is begun");
     to.heal();
     u64::from(written) * 65_536 / PIECE
 }
@@ -428,7 +428,7 @@ fn a_copy_holds_no_unit_that_it_does_not_name() {
     let disks = Disks::new();
     let mut raw = disks.log_in(1);
     fill(&disks.devices[0], 0, &pattern(1, PIECE));
-    disks.devices[1].inject(Fault::new(Effect::Hang).on(Operation::Write));
+    disks.devices[1].inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
     let list = simple(1, 8, 0, 0);
     let tag = send(&mut raw, 0, &copy_cdb(list.len()), &list);
     disks.rig.wait_for("a piece hangs", |_| disks.devices[1].hanging() == 1);
@@ -453,7 +453,7 @@ fn a_copy_ends_with_its_session() {
     let to = &disks.devices[1];
     let data = pattern(5, 8 * MIB);
     fill(&disks.devices[0], 0, &data);
-    to.inject(Fault::new(Effect::Hang).on(Operation::Write));
+    to.inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
     let list = simple(1, 16_384, 0, 0);
     send(&mut raw, 0, &copy_cdb(list.len()), &list);
     disks.rig.wait_for("a piece hangs", |_| to.hanging() == 1);
@@ -462,7 +462,7 @@ fn a_copy_ends_with_its_session() {
     to.release();
     let unit = disks.rig.server().unit(TARGET, 1).unwrap();
     disks.rig.wait_for("it is let go", |_| unit.leftover_writes() == 0);
-    assert_eq!((to.hanging(), to.seen(Operation::Write)), (0, 1), "nothing more is begun");
+    assert_eq!((to.hanging(), to.seen(FaultOperation::Write)), (0, 1), "nothing more is begun");
     assert!(content(to, 0, PIECE) == data[..PIECE as usize], "what was begun is whole");
     let mut raw = disks.log_in(1);
     assert_eq!(results(&mut raw, 0).0, 2, "its result went with the nexus");
@@ -482,7 +482,7 @@ fn a_running_copy_is_fenced_off() {
     assert_eq!(register(&mut raw, 1, 1), 0);
     assert_eq!(persistent(&mut raw, 1, 1, 1, 0).0, 0, "reserved");
     assert_eq!(register(&mut other, 1, 2), 0);
-    to.inject(Fault::new(Effect::Hang).on(Operation::Write).after(1).times(1));
+    to.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).after(1).times(1));
     let list = simple(1, 16_384, 0, 0);
     let running = send(&mut raw, 0, &copy_cdb(list.len()), &list);
     disks.rig.wait_for("a piece hangs", |_| to.hanging() == 1);
@@ -495,20 +495,20 @@ fn a_running_copy_is_fenced_off() {
     let waited = began.elapsed();
     to.release();
     let answer = match early {
-        Answer::Silence => answer_to(&mut other, preempt),
+        RawAnswer::Silence => answer_to(&mut other, preempt),
         // On a busy machine the wait for the piece may already have ended.
-        Answer::Pdu(early) => {
+        RawAnswer::Pdu(early) => {
             assert!(waited >= HANGING_COPY_WAIT, "a piece may still be written: {waited:?}");
             early
         }
-        Answer::Closed => panic!("closed"),
+        RawAnswer::Closed => panic!("closed"),
     };
     assert_eq!((answer.opcode(), answer.header[3]), (opcode::SCSI_RESPONSE, 0));
     let (status, sense) = outcome(&mut raw, running);
     let left = (8 * MIB - 2 * PIECE) / 512;
     let expected = conflict_at(Party::Destination).with_information(left);
     assert_eq!((status, sense), (2, expected.encode(SenseFormat::Fixed)));
-    assert_eq!(to.seen(Operation::Write), 2, "nothing after the preemption");
+    assert_eq!(to.seen(FaultOperation::Write), 2, "nothing after the preemption");
     let (status, details) = results(&mut raw, 4);
     assert_eq!((status, &details[60..]), (0, &expected.encode(SenseFormat::Fixed)[..]));
     assert_eq!(results(&mut raw, 0).1[4], 2);
@@ -517,7 +517,7 @@ fn a_running_copy_is_fenced_off() {
 }
 
 /// Returns the key of the reservation's holder, by PERSISTENT RESERVE IN, READ RESERVATION.
-fn holder(raw: &mut Raw, lun: u8) -> u64 {
+fn holder(raw: &mut RawClient, lun: u8) -> u64 {
     let read = at_lun(raw.command(0xc1, &[0x5e, 1, 0, 0, 0, 0, 0, 0, 24, 0], 24), lun);
     raw.send(&read).unwrap();
     let told = answer_to(raw, read.u32_at(16)).data;
@@ -533,12 +533,12 @@ fn failures_of_either_disk_are_told() {
     let (from, to) = (&disks.devices[0], &disks.devices[1]);
     fill(from, 0, &pattern(5, 8 * MIB));
     let bad = BlockRange::new(3 * MIB / 512, 1);
-    from.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Read).at(bad));
+    from.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Read).at(bad));
     let said = Sense::UNRECOVERED_READ_ERROR.with_information(3 * MIB / 512);
     let expected = refused_by(Party::Source, &said).with_information(5 * MIB / 512);
     fails_with(&mut raw, &simple(1, 16_384, 0, 0), &expected);
     from.heal();
-    to.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Write));
+    to.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Write));
     let said = Sense::WRITE_ERROR.with_information(0);
     fails_with(&mut raw, &simple(1, 16_384, 0, 0), &refused_by(Party::Destination, &said));
     to.heal();
@@ -556,7 +556,7 @@ fn a_copy_that_waits_for_room_can_be_fenced_off() {
     let to = &disks.devices[1];
     let data = pattern(6, 2 * MIB);
     fill(&disks.devices[0], 0, &data);
-    let full = || Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(Operation::Write);
+    let full = || Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(FaultOperation::Write);
     let list = simple(1, 4096, 0, 0);
     to.inject(full().times(1));
     assert_eq!(copy(&mut raw, 0, &list), (0, vec![]));
@@ -597,7 +597,12 @@ fn a_long_copy_keeps_nobody_waiting() {
 }
 
 /// Returns true when `other` can read while a copy runs; aborts the copy after that.
-fn served_beside(buffers: &BufferPool, raw: &mut Raw, long: &[u8], other: &mut Raw) -> bool {
+fn served_beside(
+    buffers: &BufferPool,
+    raw: &mut RawClient,
+    long: &[u8],
+    other: &mut RawClient,
+) -> bool {
     let running = send(raw, 0, &copy_cdb(long.len()), long);
     let mut longest = Duration::ZERO;
     for lba in 0..50 {
@@ -625,8 +630,8 @@ fn copies_at_once_are_limited() {
     let mut other = disks.log_in(2);
     let to = &disks.devices[1];
     fill(&disks.devices[0], 0, &pattern(6, MIB));
-    to.inject(Fault::new(Effect::Hang).on(Operation::Write));
-    let begin = |raw: &mut Raw, name: u8| {
+    to.inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
+    let begin = |raw: &mut RawClient, name: u8| {
         let mut list = simple(1, 16, 0, 0);
         list[0] = name;
         send(raw, 0, &copy_cdb(list.len()), &list)

@@ -2,7 +2,7 @@
 //! nothing behind, and the next login works at once.
 
 use crate::common::*;
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::io::Read;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn text(number: u32, digest: &str) -> String {
 
 /// Returns a PDU on the wire, and the ends of its parts: basic header, header segments, header
 /// digest, data, padding, data digest.
-fn wire(pdu: &Pdu, digests: bool) -> (Vec<u8>, Vec<usize>) {
+fn wire(pdu: &RawPdu, digests: bool) -> (Vec<u8>, Vec<usize>) {
     let digest = |bytes: &[u8]| lunar_wire::Crc32c::digest_bytes(lunar_wire::crc32c(bytes));
     let plain = pdu.bytes();
     let header = 48 + pdu.segments.len();
@@ -41,10 +41,10 @@ fn wire(pdu: &Pdu, digests: bool) -> (Vec<u8>, Vec<usize>) {
 
 /// Returns every kind of PDU that an initiator sends in the full feature phase, in the order of
 /// opcodes.
-fn requests(raw: &mut Raw) -> Vec<(&'static str, Vec<Pdu>)> {
-    let numbered = |raw: &mut Raw, operation: u8, flags: u8| {
+fn requests(raw: &mut RawClient) -> Vec<(&'static str, Vec<RawPdu>)> {
+    let numbered = |raw: &mut RawClient, operation: u8, flags: u8| {
         let tag = raw.new_tag();
-        let pdu = Pdu::new(0x40 | operation, flags).put_u32(16, tag).put_u32(20, NO_TAG);
+        let pdu = RawPdu::new(0x40 | operation, flags).put_u32(16, tag).put_u32(20, NO_TAG);
         pdu.put_u32(24, raw.cmd_sn).put_u32(28, raw.exp_stat_sn)
     };
     let ping = numbered(raw, opcode::NOP_OUT, 0x80).with_data(b"pings");
@@ -57,7 +57,7 @@ fn requests(raw: &mut Raw) -> Vec<(&'static str, Vec<Pdu>)> {
     raw.cmd_sn -= 1;
     let unsolicited = raw.command(0x21, &ten(0x2a, 0, 2), 1024);
     raw.cmd_sn -= 1;
-    let data = Pdu::new(opcode::DATA_OUT, 0x80)
+    let data = RawPdu::new(opcode::DATA_OUT, 0x80)
         .put_u32(16, unsolicited.u32_at(16))
         .put_u32(20, NO_TAG)
         .put_u32(28, raw.exp_stat_sn)
@@ -92,7 +92,7 @@ fn cut_in_each_pdu_at_each_part() {
         for kind in 0..kinds {
             let mut at = 0;
             loop {
-                let mut raw = Raw::log_in_with(&rig.address, &text(1, name)).unwrap();
+                let mut raw = RawClient::log_in_with(&rig.address, &text(1, name)).unwrap();
                 let (what, pdus) = requests(&mut raw).swap_remove(kind);
                 let (last, before) = pdus.split_last().unwrap();
                 for pdu in before {
@@ -127,7 +127,7 @@ fn cut_in_the_login() {
     let rig = Rig::new();
     let text = text(1, "None");
     for place in [0, 1, 24, 47, 48, 49, 100, 48 + text.len(), 4096] {
-        let mut raw = Raw::connect(&rig.address).unwrap();
+        let mut raw = RawClient::connect(&rig.address).unwrap();
         let mut login = raw.login(text.as_bytes());
         login.header[1] = 0x04; // more will come
         let bytes = login.bytes();
@@ -145,7 +145,7 @@ fn cut_in_each_answer() {
     let rig = Rig::new();
     for kind in 0..10 {
         for taken in [0, 1, 47, 48, 50, 300] {
-            let mut raw = Raw::log_in_with(&rig.address, &text(1, "None")).unwrap();
+            let mut raw = RawClient::log_in_with(&rig.address, &text(1, "None")).unwrap();
             let (_, pdus) = requests(&mut raw).swap_remove(kind);
             for pdu in &pdus {
                 raw.send(pdu).unwrap();
@@ -183,7 +183,7 @@ fn a_peer_that_vanishes() {
     gone.send(&begun).unwrap();
     let mut other = rig.log_in(2);
     let until = Instant::now() + MINUTE;
-    while gone.answer(Duration::from_millis(1)).unwrap() != Answer::Closed {
+    while gone.answer(Duration::from_millis(1)).unwrap() != RawAnswer::Closed {
         other.read_block(0).unwrap();
         assert!(Instant::now() < until, "it is kept");
     }
@@ -223,7 +223,7 @@ fn a_peer_that_sends_slowly() {
     // The login would take 25 seconds, the write minutes.
     for logged_in in [false, true] {
         let mut raw = match logged_in {
-            false => Raw::connect(&rig.address).unwrap(),
+            false => RawClient::connect(&rig.address).unwrap(),
             true => rig.log_in(1),
         };
         let pdu = match logged_in {

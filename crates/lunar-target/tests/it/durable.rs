@@ -6,7 +6,7 @@ use lunar_block::{
     MemoryDevice, Sparse,
 };
 use lunar_target::{CacheMode, LogicalUnit, LogicalUnitOptions};
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -112,7 +112,7 @@ fn rig(cache: CacheMode, sparse: bool) -> (Rig, Arc<Volatile>) {
 }
 
 /// Sends a writing command; returns its status.
-fn put(raw: &mut Raw, cdb: &[u8], data: Vec<u8>) -> u8 {
+fn put(raw: &mut RawClient, cdb: &[u8], data: Vec<u8>) -> u8 {
     let pdu = raw.command(0xa1, cdb, data.len() as u32).with_data(data);
     raw.send(&pdu).unwrap();
     answer_to(raw, pdu.u32_at(16)).header[3]

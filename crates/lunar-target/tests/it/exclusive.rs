@@ -2,8 +2,8 @@
 //! write comes between their read and their write.
 
 use crate::common::*;
-use lunar_block::{Effect, Fault, Operation};
-use lunar_testkit::raw::Raw;
+use lunar_block::{Effect, Fault, FaultOperation};
+use lunar_testkit::raw::RawClient;
 use std::time::Duration;
 
 const ROUNDS: u16 = 40;
@@ -11,7 +11,7 @@ const MISCOMPARE: u8 = 0x0e;
 
 /// Sends COMPARE AND WRITE or ORWRITE (16) of `blocks` at `lba`, with all its data; returns status
 /// and sense.
-fn exclusive(raw: &mut Raw, opcode: u8, lba: u8, blocks: u8, data: &[u8]) -> (u8, Vec<u8>) {
+fn exclusive(raw: &mut RawClient, opcode: u8, lba: u8, blocks: u8, data: &[u8]) -> (u8, Vec<u8>) {
     let mut cdb = [0; 16];
     (cdb[0], cdb[9], cdb[13]) = (opcode, lba, blocks);
     let pdu = raw.command(0xa1, &cdb, data.len() as u32);
@@ -20,7 +20,7 @@ fn exclusive(raw: &mut Raw, opcode: u8, lba: u8, blocks: u8, data: &[u8]) -> (u8
     (answer.header[3], answer.data.get(2..).unwrap_or_default().to_vec())
 }
 
-fn read_block(raw: &mut Raw, lba: u32) -> Vec<u8> {
+fn read_block(raw: &mut RawClient, lba: u32) -> Vec<u8> {
     let (status, data) = raw.execute(&ten(0x28, lba, 1), 512).unwrap();
     assert_eq!(status, 0);
     data
@@ -30,12 +30,12 @@ fn read_block(raw: &mut Raw, lba: u32) -> Vec<u8> {
 fn slow_rig() -> Rig {
     let rig = Rig::new();
     let slow = Effect::Delay(Duration::from_millis(2));
-    rig.device.inject(Fault::new(slow).on(Operation::Write));
+    rig.device.inject(Fault::new(slow).on(FaultOperation::Write));
     rig
 }
 
 /// Runs `work` concurrently in two sessions, which the server has on two cores.
-fn in_two_sessions(rig: &Rig, work: impl Fn(&mut Raw, u16) + Sync) {
+fn in_two_sessions(rig: &Rig, work: impl Fn(&mut RawClient, u16) + Sync) {
     std::thread::scope(|scope| {
         for number in [1, 2] {
             let mut raw = rig.log_in(number);

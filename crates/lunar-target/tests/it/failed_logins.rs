@@ -3,7 +3,7 @@
 use crate::common::chap::{answer, ask, entry, opening, prove};
 use crate::common::*;
 use lunar_target::ChapEntry;
-use lunar_testkit::raw::{Answer, Raw};
+use lunar_testkit::raw::{RawAnswer, RawClient};
 use std::time::{Duration, Instant};
 
 const ALICE: u32 = 1;
@@ -51,7 +51,7 @@ fn a_credential_is_one_initiators() {
         (3, "0ball", "the one of all others", 0),
         (3, "bob", "bobs own secret", FAILED),
     ] {
-        let mut raw = Raw::connect(&rig.address).unwrap();
+        let mut raw = RawClient::connect(&rig.address).unwrap();
         assert_eq!(prove(&mut raw, number, user, secret), wanted, "{number} as {user}");
     }
     rig.ends_well();
@@ -74,7 +74,7 @@ fn discovery_shows_nothing_before_its_proof() {
         (0x00, "AuthMethod=CHAP\0CHAP_A=5\0", Some((0x87, ""))),
         (0x00, "AuthMethod=CHAP\0CHAP_A=5\0", Some((0x83, "CHAP_N=find\0CHAP_R=0x00\0"))),
     ] {
-        let mut raw = Raw::connect(&rig.address).unwrap();
+        let mut raw = RawClient::connect(&rig.address).unwrap();
         let mut requests = vec![(flags, format!("{who}{more}"))];
         requests.extend(after.map(|(flags, text)| (flags, text.to_owned())));
         let mut status = 0;
@@ -83,7 +83,7 @@ fn discovery_shows_nothing_before_its_proof() {
             status = ask(&mut raw, text.as_bytes(), *flags).0;
         }
         assert_eq!(status >> 8, 2, "{requests:?} ended with {status:#06x}");
-        assert_eq!(raw.answer(PATIENCE).unwrap(), Answer::Closed);
+        assert_eq!(raw.answer(PATIENCE).unwrap(), RawAnswer::Closed);
     }
     rig.ends_well();
 }
@@ -120,7 +120,8 @@ fn rig_that_makes_wait() -> Rig {
         options.limits.login_backoff_seconds_max = 60;
         options.cores = 1;
     });
-    let mut failing: Vec<Raw> = (0..10).map(|_| Raw::connect(&rig.address).unwrap()).collect();
+    let mut failing: Vec<RawClient> =
+        (0..10).map(|_| RawClient::connect(&rig.address).unwrap()).collect();
     let challenged: Vec<_> =
         failing.iter_mut().map(|raw| ask(raw, opening(ALICE).as_bytes(), 0x00)).collect();
     for (raw, (status, challenge)) in failing.iter_mut().zip(challenged) {
@@ -135,12 +136,12 @@ fn rig_that_makes_wait() -> Rig {
 #[test]
 fn others_do_not_wait() {
     let rig = rig_that_makes_wait();
-    let mut waits = Raw::connect(&rig.address).unwrap();
+    let mut waits = RawClient::connect(&rig.address).unwrap();
     waits.send(&waits.login(opening(ALICE).as_bytes()).put(1, &[0])).unwrap();
     for _ in 0..10 {
         assert_eq!(attempt(&rig, "127.0.0.2", "u", "the right secret").0, 0);
     }
-    assert_eq!(waits.answer(Duration::from_millis(20)).unwrap(), Answer::Silence);
+    assert_eq!(waits.answer(Duration::from_millis(20)).unwrap(), RawAnswer::Silence);
     drop(waits);
     rig.ends_well();
 }
@@ -150,7 +151,8 @@ fn others_do_not_wait() {
 #[test]
 fn a_flood_does_not_pile_up() {
     let rig = rig_that_makes_wait();
-    let mut all: Vec<Raw> = (0..20).map(|_| Raw::connect(&rig.address).unwrap()).collect();
+    let mut all: Vec<RawClient> =
+        (0..20).map(|_| RawClient::connect(&rig.address).unwrap()).collect();
     for raw in &mut all {
         raw.send(&raw.login(opening(ALICE).as_bytes()).put(1, &[0])).unwrap();
     }
@@ -167,35 +169,36 @@ fn a_flood_does_not_pile_up() {
 #[test]
 fn a_flood_refuses_no_configured_name() {
     let rig = rig_that_makes_wait();
-    let mut flood: Vec<Raw> = (0..32).map(|_| Raw::connect(&rig.address).unwrap()).collect();
+    let mut flood: Vec<RawClient> =
+        (0..32).map(|_| RawClient::connect(&rig.address).unwrap()).collect();
     let (before, after) = flood.split_at_mut(16);
-    let begin = |part: &mut [Raw]| {
+    let begin = |part: &mut [RawClient]| {
         for (raw, number) in part.iter_mut().zip(10..) {
             raw.send(&raw.login(opening(number).as_bytes()).put(1, &[0])).unwrap();
         }
     };
     begin(before);
     assert_eq!(await_refusals(before, 8), 8);
-    let mut honest = Raw::connect(&rig.address).unwrap();
+    let mut honest = RawClient::connect(&rig.address).unwrap();
     honest.send(&honest.login(opening(BOB).as_bytes()).put(1, &[0])).unwrap();
     begin(after);
     assert_eq!(await_refusals(after, 9), 9, "all before and nine of these made room");
-    assert_eq!(honest.answer(Duration::from_millis(20)).unwrap(), Answer::Silence);
+    assert_eq!(honest.answer(Duration::from_millis(20)).unwrap(), RawAnswer::Silence);
     drop((flood, honest));
     rig.ends_well();
 }
 
 /// Polls all connections in turn until `wanted` were refused with 0301h, and once more; returns the
 /// number of refusals.
-fn await_refusals(all: &mut [Raw], wanted: usize) -> usize {
+fn await_refusals(all: &mut [RawClient], wanted: usize) -> usize {
     let end = Instant::now() + PATIENCE;
     let mut refused = vec![false; all.len()];
     loop {
         let complete = refused.iter().filter(|refused| **refused).count() >= wanted;
         for (raw, refused) in all.iter_mut().zip(&mut refused).filter(|(_, refused)| !**refused) {
             match raw.answer(Duration::from_millis(20)).unwrap() {
-                Answer::Silence => {}
-                Answer::Pdu(pdu) if pdu.header[36..38] == [3, 1] => *refused = true,
+                RawAnswer::Silence => {}
+                RawAnswer::Pdu(pdu) if pdu.header[36..38] == [3, 1] => *refused = true,
                 other => panic!("{other:?}"),
             }
         }
@@ -226,7 +229,7 @@ fn what_is_not_told_is_counted_too() {
     });
     let log_in = |name: &str| {
         let began = Instant::now();
-        let status = Raw::log_in_as(&rig.address, name, ALICE).map(drop);
+        let status = RawClient::log_in_as(&rig.address, name, ALICE).map(drop);
         (status.is_ok(), began.elapsed())
     };
     let waits = |name: &str| {

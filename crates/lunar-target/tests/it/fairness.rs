@@ -5,7 +5,7 @@ use crate::common::*;
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, BoxFuture, Buffer, Error, Geometry, MemoryDevice};
 use lunar_target::LunOptions;
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use std::sync::{Arc, Mutex};
 
 /// Reads and writes of all devices in order: the device, and the number of blocks.
@@ -43,7 +43,7 @@ impl BlockDevice for Watched {
     }
 }
 
-fn reads(raw: &mut Raw, lun: u8, blocks: u16, count: usize) {
+fn reads(raw: &mut RawClient, lun: u8, blocks: u16, count: usize) {
     raw.lun[1] = lun;
     for _ in 0..count {
         send_read(raw, 0, blocks);
@@ -56,7 +56,7 @@ const QUIET: u8 = 1;
 const SMALL_READS: usize = 121;
 
 /// Sends VERIFY (16) without data of the longest possible transfer, 8 MiB.
-fn verifies(raw: &mut Raw, count: usize) {
+fn verifies(raw: &mut RawClient, count: usize) {
     let mut cdb = [0; 16];
     (cdb[0], cdb[12]) = (0x8f, 0x40);
     for _ in 0..count {
@@ -66,7 +66,7 @@ fn verifies(raw: &mut Raw, count: usize) {
 }
 
 /// Sends EXTENDED COPY of 8 MiB from the first half of the disk to the second.
-fn copies(raw: &mut Raw, count: usize) {
+fn copies(raw: &mut RawClient, count: usize) {
     let segment =
         Segment { from: 0, to: 0, blocks: 16_384, source_lba: 0, destination_lba: 1 << 16 };
     let list = list(1, &[cscd(NOISY.into(), 512)], &[segment]);
@@ -83,7 +83,7 @@ fn copies(raw: &mut Raw, count: usize) {
 /// one core.
 ///
 /// The core is stopped until all requests are sent, so that the result does not depend on time.
-fn turns(commands: usize, ask: impl Fn(&mut Raw)) -> Vec<(u8, usize)> {
+fn turns(commands: usize, ask: impl Fn(&mut RawClient)) -> Vec<(u8, usize)> {
     let log = Log::default();
     let luns = [NOISY, QUIET].map(|who| {
         let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();

@@ -2,9 +2,9 @@
 //! hung write never takes effect after an initiator has read the blocks without it.
 
 use crate::common::*;
-use lunar_block::{BlockDevice, Effect, Fault, FaultDevice, MemoryDevice, Operation};
+use lunar_block::{BlockDevice, Effect, Fault, FaultDevice, FaultOperation, MemoryDevice};
 use lunar_target::{LogicalUnit, LogicalUnitOptions, LunOptions};
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ fn with_neighbour() -> Rig {
 }
 
 /// Sends a write that hangs, and waits until it has begun.
-fn hang_a_write(rig: &Rig, raw: &mut Raw, lba: u32, byte: u8) -> u32 {
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+fn hang_a_write(rig: &Rig, raw: &mut RawClient, lba: u32, byte: u8) -> u32 {
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
     let hanging = rig.device.hanging();
     let tag = send_write(raw, lba, 1, byte);
     rig.wait_for("it hangs", |rig| rig.device.hanging() == hanging + 1);
@@ -31,7 +31,7 @@ fn hang_a_write(rig: &Rig, raw: &mut Raw, lba: u32, byte: u8) -> u32 {
 }
 
 /// Asserts that a read of one block of LUN 1 works.
-fn neighbour_works(raw: &mut Raw) {
+fn neighbour_works(raw: &mut RawClient) {
     loop {
         let mut pdu = raw.command(0xc1, &ten(0x28, 0, 1), 512);
         pdu.header[9] = 1;
@@ -45,15 +45,15 @@ fn neighbour_works(raw: &mut Raw) {
 }
 
 /// Reads and writes blocks next to the one that hangs.
-fn works_beside(raw: &mut Raw) {
+fn works_beside(raw: &mut RawClient) {
     raw.write_blocks(8, &[3; 512]).unwrap();
     assert_eq!(raw.read_block(8).unwrap(), [3; 512]);
     assert_eq!(raw.read_block(1).unwrap(), [0; 512]);
 }
 
 /// Asserts that the command of this tag gets no reply, and aborts it.
-fn waits_and_is_aborted(raw: &mut Raw, tag: u32) {
-    assert_eq!(raw.answer(SILENCE).unwrap(), Answer::Silence);
+fn waits_and_is_aborted(raw: &mut RawClient, tag: u32) {
+    assert_eq!(raw.answer(SILENCE).unwrap(), RawAnswer::Silence);
     let abort = send_function(raw, ABORT_TASK, tag);
     let answer = answer_to(raw, abort);
     assert_eq!((answer.opcode(), answer.header[2]), (0x22, 0), "function complete");
@@ -84,7 +84,7 @@ fn a_hanging_write_is_aborted_in_every_way() {
             waits_and_is_aborted(&mut other, tag);
         }
         let read = send_read(&mut other, 0, 4);
-        assert_eq!(other.answer(SILENCE).unwrap(), Answer::Silence);
+        assert_eq!(other.answer(SILENCE).unwrap(), RawAnswer::Silence);
         rig.device.release();
         assert_eq!(answer_to(&mut other, read).data[..512], [7; 512], "the aborted write, not 9");
         assert_eq!(raw.read_block(0).unwrap(), [7; 512]);
@@ -154,7 +154,7 @@ fn a_later_write_comes_last() {
     (compare[0], compare[13]) = (0x89, 1);
     let compared = two.command(0xa1, &compare, 1024);
     two.send(&compared.clone().with_data([[2; 512], [3; 512]].concat())).unwrap();
-    assert_eq!(two.answer(SILENCE).unwrap(), Answer::Silence);
+    assert_eq!(two.answer(SILENCE).unwrap(), RawAnswer::Silence);
     rig.device.release();
     assert_eq!(answer_to(&mut two, later).header[3], 0, "GOOD");
     assert_eq!(answer_to(&mut two, compared.u32_at(16)).header[3], 0, "it compared with the 2");
@@ -187,9 +187,9 @@ fn every_change_can_be_aborted() {
         ("UNMAP", vec![0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], unmap),
     ];
     for (name, cdb, data) in changes {
-        rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write));
-        rig.device.inject(Fault::new(Effect::Hang).on(Operation::WriteZeroes));
-        rig.device.inject(Fault::new(Effect::Hang).on(Operation::Unmap));
+        rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
+        rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::WriteZeroes));
+        rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Unmap));
         let pdu = raw.command(0xa1, &cdb, data.len() as u32);
         let pdu = if cdb[0] == 0x9c { pdu.put(46, &cdb[14..16]) } else { pdu };
         raw.send(&pdu.clone().with_data(data)).unwrap();
@@ -216,7 +216,7 @@ fn every_change_can_be_aborted() {
 fn a_hanging_sync_is_aborted() {
     let rig = with_neighbour();
     let mut raw = rig.log_in(1);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Flush));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Flush));
     let sync = raw.command(0x81, &ten(0x35, 0, 0), 0);
     raw.send(&sync).unwrap();
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
@@ -235,7 +235,7 @@ fn a_hanging_sync_is_aborted() {
 fn aborted_writes_that_hang_are_few() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
     for round in 0..5 {
         let tags: Vec<_> =
             (0..16).map(|lba| send_write(&mut raw, 100 * round + lba, 1, 1)).collect();
@@ -276,7 +276,7 @@ fn a_reset_aborts_all_sessions_at_once() {
 }
 
 /// Sends PERSISTENT RESERVE OUT, exclusive access.
-fn reserve_out(raw: &mut Raw, lun: u8, action: u8, keys: [u64; 2]) {
+fn reserve_out(raw: &mut RawClient, lun: u8, action: u8, keys: [u64; 2]) {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
     list.resize(24, 0);
     loop {
@@ -303,7 +303,7 @@ fn fenced_off_while_a_write_hangs() {
     reserve_out(&mut new, 0, 5, [2, 1]);
     assert_eq!(rig.device.hanging(), 1);
     let mine = send_write(&mut new, 0, 1, 2);
-    assert_eq!(new.answer(SILENCE).unwrap(), Answer::Silence);
+    assert_eq!(new.answer(SILENCE).unwrap(), RawAnswer::Silence);
     rig.device.release();
     assert_eq!(answer_to(&mut new, mine).header[3], 0, "GOOD");
     assert_eq!(new.read_block(0).unwrap(), [2; 512]);
@@ -349,7 +349,7 @@ fn fenced_off_while_a_copy_hangs() {
     old.write_blocks(0, &[1; 4096]).unwrap();
     reserve_out(&mut old, 1, 0, [0, 1]);
     reserve_out(&mut new, 1, 0, [0, 2]);
-    second.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+    second.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
     let segment = copy::Segment { from: 0, to: 1, blocks: 8, source_lba: 0, destination_lba: 0 };
     let list = copy::list(1, &[copy::cscd(1, 512), copy::cscd(2, 512)], &[segment]);
     let copying = old.command(0xa1, &copy::copy_cdb(list.len()), list.len() as u32);
@@ -360,13 +360,13 @@ fn fenced_off_while_a_copy_hangs() {
     let mut mine = new.command(0xa1, &ten(0x2a, 0, 1), 512);
     mine.header[9] = 1;
     new.send(&mine.clone().with_data(vec![2; 512])).unwrap();
-    assert_eq!(new.answer(SILENCE).unwrap(), Answer::Silence);
+    assert_eq!(new.answer(SILENCE).unwrap(), RawAnswer::Silence);
     second.release();
     assert_eq!(answer_to(&mut new, mine.u32_at(16)).header[3], 0, "GOOD");
     let mut read = new.command(0xc1, &ten(0x28, 0, 1), 512);
     read.header[9] = 1;
     new.send(&read).unwrap();
-    let read: Pdu = answer_to(&mut new, read.u32_at(16));
+    let read: RawPdu = answer_to(&mut new, read.u32_at(16));
     assert_eq!(read.data, [2; 512]);
     log_out(old);
     log_out(new);
@@ -379,7 +379,7 @@ fn fenced_off_while_a_copy_hangs() {
 fn a_disk_whose_last_sync_hangs_is_taken_away() {
     let rig = with_neighbour();
     let mut raw = rig.log_in(1);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Flush));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Flush));
     let mut catalogue = rig.server().catalogue();
     let mut target = (*catalogue.targets[0]).clone();
     target.luns.remove(0);

@@ -2,9 +2,9 @@
 //! targets.
 
 use crate::common::*;
-use lunar_block::{Effect, Fault, Operation};
+use lunar_block::{Effect, Fault, FaultOperation};
 use lunar_iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
-use lunar_testkit::raw::{Answer, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, opcode};
 use std::time::{Duration, Instant};
 
 /// Goal: TARGET COLD RESET ends every session of the target, including those of other initiators,
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 fn a_cold_reset_ends_every_session() {
     let rig = Rig::new();
     let (mut one, two) = (rig.log_in(1), rig.log_in(2));
-    let mut second = Raw::connect(&rig.address).unwrap();
+    let mut second = RawClient::connect(&rig.address).unwrap();
     let (status, tsih) = join(&mut second, 3, 0, 0);
     assert_eq!(status, 0);
-    let mut third = Raw::connect(&rig.address).unwrap();
+    let mut third = RawClient::connect(&rig.address).unwrap();
     third.cmd_sn = second.cmd_sn;
     assert_eq!(join(&mut third, 3, tsih, 1), (0, tsih));
     let tag = send_function(&mut one, TARGET_COLD_RESET, u32::MAX);
@@ -30,19 +30,19 @@ fn a_cold_reset_ends_every_session() {
 }
 
 /// Returns the number of these connections that are still open once no more PDUs arrive.
-fn still_open(connections: &mut [Raw]) -> usize {
-    let is_open = |raw: &mut Raw| loop {
+fn still_open(connections: &mut [RawClient]) -> usize {
+    let is_open = |raw: &mut RawClient| loop {
         match raw.answer(Duration::from_millis(300)).unwrap() {
-            Answer::Closed => return false,
-            Answer::Silence => return true,
-            Answer::Pdu(_) => {}
+            RawAnswer::Closed => return false,
+            RawAnswer::Silence => return true,
+            RawAnswer::Pdu(_) => {}
         }
     };
     connections.iter_mut().map(is_open).filter(|open| *open).count()
 }
 
 /// Repeats [`still_open`] until at most `most` are open, or a minute has passed.
-fn left_open(connections: &mut [Raw], most: usize) -> usize {
+fn left_open(connections: &mut [RawClient], most: usize) -> usize {
     let until = Instant::now() + MINUTE;
     while still_open(connections) > most && Instant::now() < until {}
     still_open(connections)
@@ -53,15 +53,15 @@ fn left_open(connections: &mut [Raw], most: usize) -> usize {
 #[test]
 fn a_session_takes_the_place_of_another() {
     let rig = Rig::new();
-    let mut old = Raw::connect(&rig.address).unwrap();
+    let mut old = RawClient::connect(&rig.address).unwrap();
     let (status, old_tsih) = join(&mut old, 1, 0, 0);
     assert_eq!(status, 0);
     assert_eq!(old.execute(&[0; 6], 0).unwrap().0, 0);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Read).times(1));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read).times(1));
     send_read(&mut old, 0, 1);
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
     let mut bystander = rig.log_in(2);
-    let mut new = Raw::connect(&rig.address).unwrap();
+    let mut new = RawClient::connect(&rig.address).unwrap();
     let (status, new_tsih) = join(&mut new, 1, 0, 0);
     assert_eq!(status, 0);
     assert!(old_tsih != 0 && new_tsih != 0 && old_tsih != new_tsih, "{old_tsih} {new_tsih}");
@@ -78,7 +78,7 @@ fn a_session_takes_the_place_of_another() {
 fn a_discovery_session_takes_the_place_of_another() {
     let rig = Rig::with(|options| options.portals.push(options.portals[0].clone()));
     let log_in = |address: &str, number: u32, isid: u8, more: &str| {
-        let mut raw = Raw::connect(address).unwrap();
+        let mut raw = RawClient::connect(address).unwrap();
         let text = format!(
             "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0\
              SessionType=Discovery\0{more}"
@@ -111,12 +111,12 @@ fn one_session_of_a_name_at_a_time() {
     for _ in 0..5 {
         let address = &rig.address;
         let log_in = || {
-            let mut raw = Raw::connect(address).unwrap();
+            let mut raw = RawClient::connect(address).unwrap();
             let status = join(&mut raw, 1, 0, 0).0;
             assert!([0, 0x0302].contains(&status), "{status:#06x}");
             raw
         };
-        let mut all: Vec<Raw> = std::thread::scope(|scope| {
+        let mut all: Vec<RawClient> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(log_in)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
@@ -130,14 +130,14 @@ fn one_session_of_a_name_at_a_time() {
 #[test]
 fn a_connection_takes_the_place_of_another() {
     let rig = Rig::new();
-    let mut first = Raw::connect(&rig.address).unwrap();
+    let mut first = RawClient::connect(&rig.address).unwrap();
     let (status, tsih) = join(&mut first, 1, 0, 1);
     assert_eq!(status, 0);
     assert_eq!(first.execute(&[0; 6], 0).unwrap().0, 0);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Read).times(1));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read).times(1));
     send_read(&mut first, 0, 1);
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
-    let mut second = Raw::connect(&rig.address).unwrap();
+    let mut second = RawClient::connect(&rig.address).unwrap();
     second.cmd_sn = first.cmd_sn;
     assert_eq!(join(&mut second, 1, tsih, 1), (0, tsih));
     first.wait_until_closed(PATIENCE).unwrap();
@@ -150,7 +150,7 @@ fn a_connection_takes_the_place_of_another() {
     second.send(&ready).unwrap();
     assert_eq!(answer_to(&mut second, ready.u32_at(16)).header[3], 0, "GOOD");
     second.read_block(0).unwrap();
-    let mut third = Raw::connect(&rig.address).unwrap();
+    let mut third = RawClient::connect(&rig.address).unwrap();
     third.cmd_sn = second.cmd_sn;
     assert_eq!(join(&mut third, 1, tsih, 2), (0, tsih), "one more connection");
     third.read_block(0).unwrap();
@@ -159,7 +159,7 @@ fn a_connection_takes_the_place_of_another() {
     drop(third);
     second.read_block(0).unwrap();
     log_out(second);
-    let mut late = Raw::connect(&rig.address).unwrap();
+    let mut late = RawClient::connect(&rig.address).unwrap();
     assert_eq!(join(&mut late, 1, tsih, 1).0, 0x020a, "session does not exist");
     rig.ends_well();
 }
@@ -168,17 +168,17 @@ fn a_connection_takes_the_place_of_another() {
 #[test]
 fn connections_that_join_at_once() {
     let rig = Rig::new();
-    let mut leader = Raw::connect(&rig.address).unwrap();
+    let mut leader = RawClient::connect(&rig.address).unwrap();
     let (_, tsih) = join(&mut leader, 1, 0, 0);
     let address = &rig.address;
     let log_in = |cid: u16| {
-        let mut raw = Raw::connect(address).unwrap();
+        let mut raw = RawClient::connect(address).unwrap();
         raw.cmd_sn = 1;
         let status = join(&mut raw, 1, tsih, cid).0;
         assert!([0, 0x0206].contains(&status), "{status:#06x}");
         raw
     };
-    let mut all: Vec<Raw> = std::thread::scope(|scope| {
+    let mut all: Vec<RawClient> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..12).map(|n| scope.spawn(move || log_in(1 + n % 6))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
@@ -192,7 +192,7 @@ fn connections_that_join_at_once() {
 }
 
 fn log_in_again(rig: &Rig) -> u16 {
-    let mut raw = Raw::connect(&rig.address).unwrap();
+    let mut raw = RawClient::connect(&rig.address).unwrap();
     join(&mut raw, 1, 0, 0).0
 }
 
@@ -207,17 +207,19 @@ fn waiting_is_idle() {
     for _ in 0..20 {
         send_read(&mut deaf, 0, 16384);
     }
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
     send_write(&mut stuck, 0, 1, 1);
     send_write(&mut half, 1, 1, 1);
     rig.wait_for("both hang", |rig| rig.device.hanging() == 2);
     let bytes = half.command(0xc1, &ten(0x28, 0, 1), 512).bytes();
     half.send_bytes(&bytes[..20]).unwrap();
     half.close_sending().unwrap();
-    let mut late = Raw::connect(&rig.address).unwrap();
+    let mut late = RawClient::connect(&rig.address).unwrap();
     let text = format!("InitiatorName=iqn.2026-11.org.lunarsan.test:raw-2\0TargetName={TARGET}\0");
     late.send(&late.login(text.as_bytes())).unwrap();
-    let Answer::Pdu(answer) = late.answer(PATIENCE).unwrap() else { panic!("no Login Response") };
+    let RawAnswer::Pdu(answer) = late.answer(PATIENCE).unwrap() else {
+        panic!("no Login Response")
+    };
     assert_eq!(answer.header[36..38], [0, 0]);
     rig.wait_for("both writes are left", |rig| rig.unit().leftover_writes() == 2);
     std::thread::sleep(Duration::from_millis(1500));
@@ -243,7 +245,7 @@ fn no_credential_no_target() {
             },
         }];
     });
-    let mut raw = Raw::connect(&rig.address).unwrap();
+    let mut raw = RawClient::connect(&rig.address).unwrap();
     assert_eq!(join(&mut raw, 1, 0, 0).0, 0x0203, "not found");
     drop(raw);
     for (number, seen) in [(1, false), (7, true)] {

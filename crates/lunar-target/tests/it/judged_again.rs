@@ -2,9 +2,9 @@
 //! protection that came between its header and its data counts. Decision 087.
 
 use crate::common::*;
-use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, MemoryDevice, Operation};
+use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, FaultOperation, MemoryDevice};
 use lunar_target::{LogicalUnit, LogicalUnitOptions, OutOfSpace};
-use lunar_testkit::raw::{Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawClient, RawPdu, opcode};
 use std::sync::Arc;
 
 const CONFLICT: u8 = 0x18;
@@ -27,7 +27,7 @@ fn reserve_cdb(action: u8) -> [u8; 10] {
 }
 
 #[track_caller]
-fn reserve_out(raw: &mut Raw, action: u8, keys: [u64; 2]) {
+fn reserve_out(raw: &mut RawClient, action: u8, keys: [u64; 2]) {
     let cdb = reserve_cdb(action);
     let pdu = raw.command(0xa1, &cdb, 24).with_data(reserve_list(keys));
     raw.send(&pdu).unwrap();
@@ -35,7 +35,7 @@ fn reserve_out(raw: &mut Raw, action: u8, keys: [u64; 2]) {
 }
 
 /// Logs in and registers two sessions that may both write; the second one holds the reservation.
-fn registered(rig: &Rig) -> (Raw, Raw) {
+fn registered(rig: &Rig) -> (RawClient, RawClient) {
     let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
     reserve_out(&mut one, REGISTER, [0, 1]);
     reserve_out(&mut two, REGISTER, [0, 2]);
@@ -45,14 +45,14 @@ fn registered(rig: &Rig) -> (Raw, Raw) {
 
 /// Returns the status and the additional sense code.
 #[track_caller]
-fn outcome(raw: &mut Raw, tag: u32) -> (u8, u16) {
+fn outcome(raw: &mut RawClient, tag: u32) -> (u8, u16) {
     let pdu = answer_to(raw, tag);
     assert!(matches!(pdu.opcode(), opcode::SCSI_RESPONSE | opcode::DATA_IN), "{pdu:02x?}");
     let code = pdu.data.get(14..16).filter(|_| pdu.header[3] == 2);
     (pdu.header[3], code.map_or(0, |code| u16::from_be_bytes([code[0], code[1]])))
 }
 
-fn ready(raw: &mut Raw) -> (u8, u16) {
+fn ready(raw: &mut RawClient) -> (u8, u16) {
     let pdu = raw.command(0x81, &[0; 6], 0);
     raw.send(&pdu).unwrap();
     outcome(raw, pdu.u32_at(16))
@@ -60,15 +60,15 @@ fn ready(raw: &mut Raw) -> (u8, u16) {
 
 /// Sends a command without its data; returns the R2T that requests the data.
 #[track_caller]
-fn withhold(raw: &mut Raw, command: &Pdu) -> Pdu {
+fn withhold(raw: &mut RawClient, command: &RawPdu) -> RawPdu {
     raw.send(command).unwrap();
     let r2t = answer_to(raw, command.u32_at(16));
     assert_eq!(r2t.opcode(), opcode::R2T, "{command:02x?}");
     r2t
 }
 
-fn send_data(raw: &mut Raw, r2t: &Pdu, data: Vec<u8>) {
-    let pdu = Pdu::new(opcode::DATA_OUT, 0x80)
+fn send_data(raw: &mut RawClient, r2t: &RawPdu, data: Vec<u8>) {
+    let pdu = RawPdu::new(opcode::DATA_OUT, 0x80)
         .put_u32(16, r2t.u32_at(16))
         .put_u32(20, r2t.u32_at(20))
         .put_u32(28, raw.exp_stat_sn)
@@ -140,7 +140,7 @@ fn preempt_before_the_data(rig: &Rig) {
 fn a_preempt_before_the_blocks_are_free_counts() {
     let rig = Rig::new();
     let (mut one, mut two) = registered(&rig);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
     let compare = two.command(0xa1, &sixteen(0x89, 1), 1024);
     two.send(&compare.clone().with_data([vec![0; 512], vec![2; 512]].concat())).unwrap();
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
@@ -172,7 +172,7 @@ fn a_preempt_while_a_write_waits_for_room_counts() {
     let shown = Arc::clone(&unit);
     let rig = Rig::with(|options| options.targets = vec![target(TARGET, shown)]);
     let (mut one, mut two) = registered(&rig);
-    disk.inject(Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(Operation::Write));
+    disk.inject(Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(FaultOperation::Write));
     let held = send_write(&mut one, 0, 1, 1);
     rig.wait_for("it waits for room", |_| unit.held_writes() == 1);
     reserve_out(&mut two, PREEMPT, [2, 1]);
@@ -192,7 +192,7 @@ fn a_preempt_while_a_write_waits_for_room_counts() {
 fn what_has_begun_is_finished() {
     let rig = Rig::new();
     let (mut one, mut two) = registered(&rig);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
     let begun = send_write(&mut one, 0, 1, 1);
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
     reserve_out(&mut two, PREEMPT, [2, 1]);

@@ -1,8 +1,8 @@
 //! Tests of protocol level 2 (RFC 7144) and TaskReporting=FastAbort (RFC 7143 §4.2.3.4) over TCP.
 
 use crate::common::*;
-use lunar_block::{Effect, Fault, Operation};
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_block::{Effect, Fault, FaultOperation};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::time::{Duration, Instant};
 
 const QUERY_TASK: u8 = 9;
@@ -21,8 +21,8 @@ const FAST: &str = "TaskReporting=FastAbort,ResponseFence,RFC3720\0MaxConnection
                     InitialR2T=Yes\0ImmediateData=No\0";
 
 /// Connects as initiator `number` with these keys, to the session `tsih` unless that is 0.
-fn connect(rig: &Rig, number: u32, keys: &str, tsih: u16, cid: u16) -> (Raw, u16) {
-    let mut raw = Raw::connect(&rig.address).unwrap();
+fn connect(rig: &Rig, number: u32, keys: &str, tsih: u16, cid: u16) -> (RawClient, u16) {
+    let mut raw = RawClient::connect(&rig.address).unwrap();
     let keys = if tsih == 0 { keys } else { "" };
     let text = format!(
         "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0TargetName={TARGET}\0{keys}"
@@ -37,14 +37,14 @@ fn connect(rig: &Rig, number: u32, keys: &str, tsih: u16, cid: u16) -> (Raw, u16
 }
 
 /// Starts a session with these keys and takes its first unit attention.
-fn session(rig: &Rig, number: u32, keys: &str) -> Raw {
+fn session(rig: &Rig, number: u32, keys: &str) -> RawClient {
     let (mut raw, _) = connect(rig, number, keys, 0, 0);
     assert_eq!(attention(&mut raw), Some(0x2900));
     raw
 }
 
 /// Returns the additional sense code of a TEST UNIT READY that fails.
-fn attention(raw: &mut Raw) -> Option<u16> {
+fn attention(raw: &mut RawClient) -> Option<u16> {
     let pdu = raw.command(0x80, &[0; 6], 0);
     raw.send(&pdu).unwrap();
     let answer = answer_to(raw, pdu.u32_at(16));
@@ -56,18 +56,18 @@ fn attention(raw: &mut Raw) -> Option<u16> {
 }
 
 /// Sends an immediate function for LUN 0; returns its response and additional information.
-fn ask(raw: &mut Raw, function: u8, referenced: u32) -> (u8, [u8; 3]) {
+fn ask(raw: &mut RawClient, function: u8, referenced: u32) -> (u8, [u8; 3]) {
     let tag = send_function(raw, function, referenced);
     response(&answer_to(raw, tag))
 }
 
-fn response(answer: &Pdu) -> (u8, [u8; 3]) {
+fn response(answer: &RawPdu) -> (u8, [u8; 3]) {
     assert_eq!(answer.opcode(), 0x22, "{answer:02x?}");
     let header = &answer.header;
     (header[2], [header[8], header[9], header[10]])
 }
 
-fn version_descriptor(raw: &mut Raw) -> [u8; 2] {
+fn version_descriptor(raw: &mut RawClient) -> [u8; 2] {
     let inquiry = raw.command(0xc0, &[0x12, 0, 0, 0, 96, 0], 96);
     raw.send(&inquiry).unwrap();
     let answer = answer_to(raw, inquiry.u32_at(16));
@@ -114,7 +114,7 @@ fn what_runs_is_told() {
     let rig = Rig::new();
     let (mut raw, mut other) = (session(&rig, 1, LEVEL_2), session(&rig, 2, LEVEL_2));
     assert_eq!(ask(&mut raw, QUERY_TASK_SET, u32::MAX), (COMPLETE, [0; 3]));
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Read).times(1));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read).times(1));
     let read = send_read(&mut raw, 0, 1);
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
     assert_eq!(ask(&mut raw, QUERY_TASK, read), (SUCCEEDED, [0; 3]));
@@ -126,7 +126,7 @@ fn what_runs_is_told() {
     assert_eq!(ask(&mut raw, QUERY_TASK_SET, u32::MAX), (COMPLETE, [0; 3]));
     for function in [QUERY_TASK, QUERY_TASK_SET, QUERY_ASYNCHRONOUS_EVENT] {
         let tag = raw.new_tag();
-        let pdu = Pdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | function)
+        let pdu = RawPdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | function)
             .put(8, &[0, 9])
             .put_u32(16, tag)
             .put_u32(20, u32::MAX)
@@ -168,7 +168,7 @@ fn a_nexus_is_reset_alone() {
     assert_eq!(raw.execute(&[0x16, 0, 0, 0, 0, 0], 0).unwrap().0, 0, "RESERVE (6)");
     assert_eq!(other.execute(&ten(0x28, 0, 1), 512).unwrap().0, 0x18, "a conflict");
     assert_eq!(raw.execute(&[0x17, 0, 0, 0, 0, 0], 0).unwrap().0, 0, "RELEASE (6)");
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Read).times(2));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read).times(2));
     send_read(&mut raw, 0, 1);
     let theirs = send_read(&mut other, 0, 1);
     rig.wait_for("both hang", |rig| rig.device.hanging() == 2);
@@ -190,15 +190,15 @@ fn a_nexus_is_reset_alone() {
 
 /// Sends a WRITE (10) of one block without its data and waits for its R2T; returns the tag and the
 /// R2T.
-fn write_asked(raw: &mut Raw, lba: u32) -> (u32, Pdu) {
+fn write_asked(raw: &mut RawClient, lba: u32) -> (u32, RawPdu) {
     let pdu = raw.command(0xa0, &ten(0x2a, lba, 1), 512);
     raw.send(&pdu).unwrap();
     let r2t = raw.expect(opcode::R2T).unwrap();
     (pdu.u32_at(16), r2t)
 }
 
-fn data_out(r2t: &Pdu, byte: u8) -> Pdu {
-    Pdu::new(opcode::DATA_OUT, 0x80)
+fn data_out(r2t: &RawPdu, byte: u8) -> RawPdu {
+    RawPdu::new(opcode::DATA_OUT, 0x80)
         .put(8, &r2t.header[8..16])
         .put(16, &r2t.header[16..24])
         .with_data(vec![byte; 512])
@@ -206,19 +206,19 @@ fn data_out(r2t: &Pdu, byte: u8) -> Pdu {
 
 /// Waits for Asynchronous Message 5, still sends `late`, then acknowledges the message as RFC 7143
 /// §11.9.1 requires.
-fn acknowledge_end(raw: &mut Raw, late: &Pdu) {
+fn acknowledge_end(raw: &mut RawClient, late: &RawPdu) {
     let message = loop {
         match raw.answer(PATIENCE).unwrap() {
-            Answer::Pdu(pdu) if pdu.opcode() == 0x32 => break pdu,
+            RawAnswer::Pdu(pdu) if pdu.opcode() == 0x32 => break pdu,
             // A ping: the acknowledgement below covers it as well.
-            Answer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => {}
+            RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => {}
             other => panic!("{other:02x?}"),
         }
     };
     assert_eq!((message.header[36], &message.header[8..16]), (5, &[0; 8][..]));
     raw.send(late).unwrap();
     raw.exp_stat_sn = message.u32_at(24).wrapping_add(1);
-    let nop = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+    let nop = RawPdu::new(0x40 | opcode::NOP_OUT, 0x80)
         .put(8, &message.header[8..16])
         .put_u32(16, u32::MAX)
         .put_u32(20, u32::MAX)
@@ -256,7 +256,7 @@ fn abort_outstanding_writes() -> Duration {
     // The response also waits for this connection's acknowledgement.
     assert_eq!(response(&answer_to(&mut one, function)), (COMPLETE, [0; 3]));
     let took = began.elapsed();
-    let nop = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+    let nop = RawPdu::new(0x40 | opcode::NOP_OUT, 0x80)
         .put_u32(16, u32::MAX)
         .put_u32(20, u32::MAX)
         .put_u32(24, one.cmd_sn)
@@ -283,7 +283,7 @@ fn third_parties_are_told_as_they_negotiated() {
     let (_, old_r2t) = write_asked(&mut old, 1);
     assert_eq!(ask(&mut by, LOGICAL_UNIT_RESET, u32::MAX).0, COMPLETE);
     acknowledge_end(&mut fast, &data_out(&r2t, 7));
-    assert_eq!(old.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
+    assert_eq!(old.answer(Duration::from_millis(100)).unwrap(), RawAnswer::Silence);
     old.send(&data_out(&old_r2t, 7)).unwrap();
     for raw in [&mut fast, &mut old] {
         assert_eq!(attention(raw), Some(0x2903));
@@ -358,17 +358,17 @@ fn a_unit_attention_does_not_overtake() {
     let (mut two, _) = connect(&rig, 2, FAST, tsih, 1);
     let ready = one.command(0x80, &[0; 6], 0);
     one.send(&ready).unwrap();
-    let Answer::Pdu(early) = one.answer(PATIENCE).unwrap() else { panic!("no response") };
+    let RawAnswer::Pdu(early) = one.answer(PATIENCE).unwrap() else { panic!("no response") };
     assert_eq!((early.opcode(), early.header[3]), (opcode::SCSI_RESPONSE, 0));
     assert_eq!(ask(&mut by, LOGICAL_UNIT_RESET, u32::MAX).0, COMPLETE);
     two.cmd_sn = one.cmd_sn;
     let ready = two.command(0x80, &[0; 6], 0);
     two.send(&ready).unwrap();
-    let Answer::Pdu(ping) = one.answer(PATIENCE).unwrap() else { panic!("no ping") };
+    let RawAnswer::Pdu(ping) = one.answer(PATIENCE).unwrap() else { panic!("no ping") };
     assert_eq!(ping.opcode(), opcode::NOP_IN, "to be acknowledged");
-    assert_eq!(two.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
+    assert_eq!(two.answer(Duration::from_millis(100)).unwrap(), RawAnswer::Silence);
     one.cmd_sn = two.cmd_sn;
-    let pong = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+    let pong = RawPdu::new(0x40 | opcode::NOP_OUT, 0x80)
         .put_u32(16, u32::MAX)
         .put(20, &ping.header[20..24])
         .put_u32(24, one.cmd_sn)

@@ -2,8 +2,8 @@
 //! end, and nothing is left behind.
 
 use crate::common::*;
-use lunar_block::{Effect, Fault, Operation};
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_block::{Effect, Fault, FaultOperation};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::time::Duration;
 
 /// Goal: reads that had to wait for room are answered, however slow the disk is. Method: room for
@@ -14,12 +14,12 @@ fn reads_that_waited_for_room_are_answered() {
     let rig = Rig::with(|options| options.limits.data_in_bytes = 1);
     let mut raw = rig.log_in(1);
     let slow = Effect::Delay(Duration::from_millis(20));
-    rig.device.inject(Fault::new(slow).on(Operation::Read));
+    rig.device.inject(Fault::new(slow).on(FaultOperation::Read));
     let long = [send_read(&mut raw, 0, 16384), send_read(&mut raw, 0, 16384)];
     let last = send_read(&mut raw, 0, 1);
-    rig.wait_for("the first began", |rig| rig.device.seen(Operation::Read) == 1);
+    rig.wait_for("the first began", |rig| rig.device.seen(FaultOperation::Read) == 1);
     std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(rig.device.seen(Operation::Read), 1, "its data is still held");
+    assert_eq!(rig.device.seen(FaultOperation::Read), 1, "its data is still held");
     for tag in long {
         while answer_to(&mut raw, tag).header[1] & 0x81 != 0x81 {}
     }
@@ -33,7 +33,7 @@ fn reads_that_waited_for_room_are_answered() {
 fn a_hanging_read_is_aborted() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Read));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read));
     let read = send_read(&mut raw, 0, 1);
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
     let abort = send_function(&mut raw, ABORT_TASK, read);
@@ -56,7 +56,7 @@ fn a_hanging_read_is_aborted() {
 fn a_write_aborted_before_its_turn_has_no_effect() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
     let mut compare = [0; 16];
     compare[0] = 0x89;
     compare[13] = 1;
@@ -78,12 +78,12 @@ fn a_write_aborted_before_its_turn_has_no_effect() {
 fn an_ordered_command_is_aborted_before_its_turn() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
     let first = send_write(&mut raw, 0, 1, 1);
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
     let ordered = raw.command(0xc2, &ten(0x28, 0, 1), 512);
     raw.send(&ordered).unwrap();
-    assert_eq!(raw.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
+    assert_eq!(raw.answer(Duration::from_millis(100)).unwrap(), RawAnswer::Silence);
     let abort = send_function(&mut raw, ABORT_TASK, ordered.u32_at(16));
     assert_eq!(answer_to(&mut raw, abort).header[2], 0, "function complete");
     rig.device.release();
@@ -93,7 +93,7 @@ fn an_ordered_command_is_aborted_before_its_turn() {
 }
 
 /// Sends PERSISTENT RESERVE OUT; its list is immediate data or, with `ask`, sent after an R2T.
-fn reserve_out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2], ask: bool) -> u32 {
+fn reserve_out(raw: &mut RawClient, action: u8, kind: u8, keys: [u64; 2], ask: bool) -> u32 {
     let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
     let pdu = raw.command(0xa1, &cdb, 24);
     let list = reserve_list(keys);
@@ -126,8 +126,8 @@ fn preempt_and_abort_and_those_behind_it() {
     assert_eq!(answer_to(&mut two, ordered.u32_at(16)).opcode(), opcode::DATA_IN);
     let behind = one.command(0xc2, &ten(0x28, 0, 1), 512);
     one.send(&behind).unwrap();
-    assert_eq!(one.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
-    let data = Pdu::new(opcode::DATA_OUT, 0x80)
+    assert_eq!(one.answer(Duration::from_millis(100)).unwrap(), RawAnswer::Silence);
+    let data = RawPdu::new(opcode::DATA_OUT, 0x80)
         .put_u32(16, preempt)
         .put_u32(20, ready.u32_at(20))
         .put_u32(28, one.exp_stat_sn)
@@ -146,17 +146,19 @@ fn preempt_and_abort_and_those_behind_it() {
 fn immediate_syncs_are_not_piled_up() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Flush));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Flush));
     let mut cdb = ten(0x35, 0, 0);
     cdb[1] = 2;
     for _ in 0..50 {
         assert_eq!(raw.execute(&cdb, 0).unwrap().0, 0);
     }
     assert!(rig.device.hanging() <= 2, "{} syncs under way", rig.device.hanging());
-    let before = rig.device.seen(Operation::Flush);
+    let before = rig.device.seen(FaultOperation::Flush);
     rig.device.heal();
     rig.device.release();
-    rig.wait_for("a sync covers the last one", |rig| rig.device.seen(Operation::Flush) > before);
+    rig.wait_for("a sync covers the last one", |rig| {
+        rig.device.seen(FaultOperation::Flush) > before
+    });
     log_out(raw);
     rig.ends_well();
 }
@@ -247,7 +249,7 @@ fn long_answers_are_not_piled_up() {
             ..first.clone()
         }));
     });
-    let mut raw = Raw::connect(&rig.address).unwrap();
+    let mut raw = RawClient::connect(&rig.address).unwrap();
     let text = "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-1\0SessionType=Discovery\0\
                 MaxRecvDataSegmentLength=1048576\0";
     raw.send(&raw.login(text.as_bytes())).unwrap();
@@ -256,7 +258,7 @@ fn long_answers_are_not_piled_up() {
     let before = resident_bytes();
     let mut all = Vec::new();
     for tag in 1..4000 {
-        let ask = Pdu::new(0x40 | opcode::TEXT, 0x80)
+        let ask = RawPdu::new(0x40 | opcode::TEXT, 0x80)
             .put_u32(16, tag)
             .put_u32(20, u32::MAX)
             .put_u32(24, raw.cmd_sn)
@@ -289,7 +291,7 @@ fn one_write_always_has_room() {
     assert_eq!(ready.opcode(), opcode::R2T);
     let second = send_write(&mut raw, 8, 8, 2);
     assert_eq!(answer_to(&mut raw, second).header[3], 0x28, "TASK SET FULL");
-    let data = Pdu::new(opcode::DATA_OUT, 0x80)
+    let data = RawPdu::new(opcode::DATA_OUT, 0x80)
         .put_u32(16, first.u32_at(16))
         .put_u32(20, ready.u32_at(20))
         .put_u32(28, raw.exp_stat_sn)
@@ -306,7 +308,7 @@ fn one_write_always_has_room() {
 fn a_hanging_disk_does_not_hold_the_end() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
     send_write(&mut raw, 0, 1, 1);
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
     let device = std::sync::Arc::clone(&rig.device);

@@ -9,7 +9,7 @@ use lunar_block::{BufferPool, MemoryDevice};
 use lunar_target::{
     BYTES_PER_SECOND_MIN, InitiatorLimit, Limit, LogicalUnit, LogicalUnitOptions, LunOptions,
 };
-use lunar_testkit::raw::{Answer, Raw};
+use lunar_testkit::raw::{RawAnswer, RawClient};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ fn two_units() -> (Rig, [Arc<LogicalUnit>; 2]) {
 }
 
 /// Logs in and takes the first unit attention of both units.
-fn log_in(rig: &Rig, number: u32) -> Raw {
+fn log_in(rig: &Rig, number: u32) -> RawClient {
     let mut raw = rig.log_in(number);
     raw.lun[1] = 1;
     raw.execute(&TEST_UNIT_READY, 0).unwrap();
@@ -49,7 +49,7 @@ fn log_in(rig: &Rig, number: u32) -> Raw {
     raw
 }
 
-fn send(raw: &mut Raw, attribute: u8, lun: u8, cdb: &[u8], bytes: u32) -> u32 {
+fn send(raw: &mut RawClient, attribute: u8, lun: u8, cdb: &[u8], bytes: u32) -> u32 {
     raw.lun[1] = lun;
     let flags = if bytes > 0 { 0xc0 } else { 0x80 };
     let pdu = raw.command(flags | attribute, cdb, bytes);
@@ -58,13 +58,13 @@ fn send(raw: &mut Raw, attribute: u8, lun: u8, cdb: &[u8], bytes: u32) -> u32 {
     pdu.u32_at(16)
 }
 
-fn read(raw: &mut Raw, lun: u8, blocks: u16) -> u32 {
+fn read(raw: &mut RawClient, lun: u8, blocks: u16) -> u32 {
     send(raw, SIMPLE, lun, &ten(0x28, 0, blocks), u32::from(blocks) * 512)
 }
 
 /// Puts the limits of LUN 0 into debt for fifty seconds, longer than any test here takes: VERIFY of
 /// the whole unit is charged like a read, and sends nothing.
-fn indebt(raw: &mut Raw) {
+fn indebt(raw: &mut RawClient) {
     let mut verify = [0; 16];
     verify[0] = 0x8f;
     verify[10..14].copy_from_slice(&(131_072_u32).to_be_bytes());
@@ -74,16 +74,16 @@ fn indebt(raw: &mut Raw) {
 
 /// Returns the tags of the next commands that end, which must all succeed.
 #[track_caller]
-fn ends(raw: &mut Raw, count: usize) -> Vec<u32> {
+fn ends(raw: &mut RawClient, count: usize) -> Vec<u32> {
     let mut tags = Vec::new();
     while tags.len() < count {
         match raw.answer(PATIENCE).unwrap() {
-            Answer::Pdu(pdu) if is_end(pdu.opcode(), pdu.header[1]) => {
+            RawAnswer::Pdu(pdu) if is_end(pdu.opcode(), pdu.header[1]) => {
                 raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
                 assert_eq!(pdu.header[3], 0, "GOOD");
                 tags.push(pdu.u32_at(16));
             }
-            Answer::Pdu(_) => {}
+            RawAnswer::Pdu(_) => {}
             other => panic!("{other:?} after {tags:?}"),
         }
     }
@@ -96,8 +96,8 @@ fn is_end(opcode: u8, flags: u8) -> bool {
 }
 
 #[track_caller]
-fn is_silent(raw: &mut Raw) {
-    assert_eq!(raw.answer(SILENCE).unwrap(), Answer::Silence);
+fn is_silent(raw: &mut RawClient) {
+    assert_eq!(raw.answer(SILENCE).unwrap(), RawAnswer::Silence);
 }
 
 /// Goal: only commands beyond the limit of their LUN wait; other LUNs of the session and other
@@ -158,7 +158,7 @@ fn an_initiator_waits_alone() {
         limit(of(1, lowest()));
         indebt(&mut noisy);
         // A second session of the same initiator, under another ISID.
-        let mut second = Raw::connect(&rig.address).unwrap();
+        let mut second = RawClient::connect(&rig.address).unwrap();
         let text = format!(
             "InitiatorName=iqn.2026-11.org.lunarsan.test:RAW-1\0TargetName={TARGET}\0\
              SessionType=Normal\0"

@@ -1,7 +1,7 @@
 //! Tests of the places and memory that connections may take before they log in or prove their name.
 
 use crate::common::*;
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ async fn connect(source: SocketAddr, to: SocketAddr) -> Option<TcpStream> {
 }
 
 /// Connects from this address with a small receive buffer, so that few unread replies fit.
-fn connect_small(source: &str, to: &str) -> Raw {
+fn connect_small(source: &str, to: &str) -> RawClient {
     let (source, to): (_, SocketAddr) = (address(source), to.parse().unwrap());
     let tcp = block_on(async {
         let socket = TcpSocket::new_v4().unwrap();
@@ -71,11 +71,11 @@ fn connect_small(source: &str, to: &str) -> Raw {
         socket.connect(to).await.unwrap().into_std().unwrap()
     });
     tcp.set_nonblocking(false).unwrap();
-    Raw::over(tcp).unwrap()
+    RawClient::over(tcp).unwrap()
 }
 
 /// Logs in under the initiator name of this number and uses the disk.
-fn use_disk(mut raw: Raw, number: u32) -> Raw {
+fn use_disk(mut raw: RawClient, number: u32) -> RawClient {
     assert_eq!(join(&mut raw, number, 0, 0).0, 0);
     raw.execute(&[0; 6], 0).unwrap();
     raw.read_block(0).unwrap();
@@ -100,7 +100,7 @@ fn idle_connections_of_one_address_keep_nobody_out() {
     for number in 10..30 {
         let raw = use_disk(connect_from("127.0.0.1", &rig.address), number);
         log_out(raw);
-        let raw = use_disk(Raw::connect(&rig.addresses[1]).unwrap(), number);
+        let raw = use_disk(RawClient::connect(&rig.addresses[1]).unwrap(), number);
         drop(raw);
         flood.until_opened(20);
         same.read_block(0).unwrap();
@@ -112,7 +112,7 @@ fn idle_connections_of_one_address_keep_nobody_out() {
         let text =
             format!("InitiatorName=iqn.2026-11.org.lunarsan.test:raw-2\0TargetName={TARGET}\0");
         raw.send(&raw.login(text.as_bytes())).ok()?;
-        matches!(raw.answer(PATIENCE), Ok(Answer::Pdu(pdu)) if pdu.header[36..38] == [0, 0])
+        matches!(raw.answer(PATIENCE), Ok(RawAnswer::Pdu(pdu)) if pdu.header[36..38] == [0, 0])
             .then_some(raw)
     });
     assert!(again.is_some(), "a session of the flood's address comes back");
@@ -148,7 +148,7 @@ fn discovery_makes_room() {
         options.limits.connections = 256;
         options.limits.logins_per_address = 4;
     });
-    let mut listing: Vec<Raw> = (0..8)
+    let mut listing: Vec<RawClient> = (0..8)
         .map(|number| {
             let mut raw = connect_from("127.0.0.2", &rig.address);
             let text = format!(
@@ -179,7 +179,7 @@ fn what_is_over_holds_no_place() {
         .map(|_| {
             let mut raw = use_disk(connect_from("127.0.0.2", &rig.address), 2);
             let tag = raw.new_tag();
-            let logout = Pdu::new(0x40 | opcode::LOGOUT, 0x80)
+            let logout = RawPdu::new(0x40 | opcode::LOGOUT, 0x80)
                 .put_u32(16, tag)
                 .put_u32(24, raw.cmd_sn)
                 .put_u32(28, raw.exp_stat_sn);
@@ -209,7 +209,7 @@ fn answers_that_are_not_read_hold_little() {
         }));
     });
     let mut others = [rig.log_in(1), rig.log_in(2)];
-    let mut unread: Vec<Raw> = (0..SESSIONS as u32)
+    let mut unread: Vec<RawClient> = (0..SESSIONS as u32)
         .map(|number| {
             let mut raw = connect_small("127.0.0.2", &rig.address);
             let text = format!(
@@ -223,7 +223,7 @@ fn answers_that_are_not_read_hold_little() {
         })
         .collect();
     for raw in &mut unread {
-        let ask = Pdu::new(0x40 | opcode::TEXT, 0x80)
+        let ask = RawPdu::new(0x40 | opcode::TEXT, 0x80)
             .put_u32(16, raw.new_tag())
             .put_u32(20, u32::MAX)
             .put_u32(24, raw.cmd_sn)
@@ -259,14 +259,14 @@ fn a_list_that_changes_is_consistent() {
         options.targets.reverse();
     });
     for changes in [false, true] {
-        let mut raw = Raw::connect(&rig.address).unwrap();
+        let mut raw = RawClient::connect(&rig.address).unwrap();
         let text = "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-9\0SessionType=Discovery\0";
         raw.send(&raw.login(text.as_bytes())).unwrap();
         raw.expect(opcode::LOGIN_RESPONSE).unwrap();
         let (mut list, mut transfer_tag) = (String::new(), u32::MAX);
         for part in 0.. {
             let data = if part == 0 { &b"SendTargets=All\0"[..] } else { b"" };
-            let ask = Pdu::new(0x40 | opcode::TEXT, 0x80)
+            let ask = RawPdu::new(0x40 | opcode::TEXT, 0x80)
                 .put_u32(16, 7)
                 .put_u32(20, transfer_tag)
                 .put_u32(24, raw.cmd_sn)
@@ -298,8 +298,8 @@ fn a_list_that_changes_is_consistent() {
     rig.ends_well();
 }
 
-fn log_out_of_discovery(mut raw: Raw) {
-    let logout = Pdu::new(0x40 | opcode::LOGOUT, 0x80).put_u32(16, 9).put_u32(24, raw.cmd_sn);
+fn log_out_of_discovery(mut raw: RawClient) {
+    let logout = RawPdu::new(0x40 | opcode::LOGOUT, 0x80).put_u32(16, 9).put_u32(24, raw.cmd_sn);
     raw.send(&logout).unwrap();
     assert_eq!(raw.expect(0x26).unwrap().header[2], 0, "closed");
     raw.wait_until_closed(PATIENCE).unwrap();

@@ -3,7 +3,7 @@
 use crate::common::*;
 use lunar_block::MemoryDevice;
 use lunar_target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions, Network, TargetOptions};
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use std::sync::Arc;
 
 const ALICE: u32 = 1;
@@ -41,7 +41,7 @@ fn rig_of(luns: Vec<LunOptions>) -> Rig {
 }
 
 /// Returns the LUNs that REPORT LUNS shows to this initiator, without well-known numbers.
-fn luns_of(raw: &mut Raw) -> Vec<u8> {
+fn luns_of(raw: &mut RawClient) -> Vec<u8> {
     let cdb = [0xa0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0];
     let (status, data) = raw.execute(&cdb, 1024).unwrap();
     assert_eq!(status, 0);
@@ -51,7 +51,7 @@ fn luns_of(raw: &mut Raw) -> Vec<u8> {
 }
 
 /// Returns the standard INQUIRY data of a LUN.
-fn inquiry(raw: &mut Raw, lun: u8) -> Vec<u8> {
+fn inquiry(raw: &mut RawClient, lun: u8) -> Vec<u8> {
     raw.lun[1] = lun;
     let (status, data) = raw.execute(&[0x12, 0, 0, 0, 96, 0], 96).unwrap();
     raw.lun[1] = 0;
@@ -60,7 +60,7 @@ fn inquiry(raw: &mut Raw, lun: u8) -> Vec<u8> {
 }
 
 /// Returns the READ CAPACITY (10) in MiB; `None` for LUN NOT SUPPORTED.
-fn size(raw: &mut Raw, lun: u8) -> Option<u32> {
+fn size(raw: &mut RawClient, lun: u8) -> Option<u32> {
     raw.lun[1] = lun;
     let command = raw.command(0xc0, &ten(0x25, 0, 0), 8);
     let (status, data) = loop {
@@ -95,7 +95,7 @@ fn initiators_have_maps_of_their_own() {
     ]);
     let (mut alice, mut bob) = (rig.log_in(ALICE), rig.log_in(BOB));
     assert_eq!((luns_of(&mut alice), luns_of(&mut bob)), (vec![0, 1, 2], vec![0, 1, 9]));
-    let sizes = |raw: &mut Raw| [0, 1, 2, 9].map(|lun| size(raw, lun));
+    let sizes = |raw: &mut RawClient| [0, 1, 2, 9].map(|lun| size(raw, lun));
     assert_eq!(sizes(&mut alice), [Some(1), Some(2), Some(3), None]);
     assert_eq!(sizes(&mut bob), [Some(1), Some(3), None, Some(2)]);
     // SPC-4 §6.6.2: qualifier 011b, type 1Fh, for a LUN that is not supported.
@@ -120,13 +120,13 @@ fn task_management_stays_within_the_map() {
     bob.execute(&[0; 6], 0).unwrap();
     rig.device.inject(
         lunar_block::Fault::new(lunar_block::Effect::Hang)
-            .on(lunar_block::Operation::Read)
+            .on(lunar_block::FaultOperation::Read)
             .times(1),
     );
     let read = send_read(&mut bob, 0, 1);
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
     let tag = alice.new_tag();
-    let reset = lunar_testkit::raw::Pdu::new(0x42, 0x80 | LOGICAL_UNIT_RESET)
+    let reset = lunar_testkit::raw::RawPdu::new(0x42, 0x80 | LOGICAL_UNIT_RESET)
         .put(9, &[5])
         .put_u32(16, tag)
         .put_u32(20, u32::MAX)
@@ -160,7 +160,7 @@ fn a_target_reset_stays_within_the_map() {
     bob.lun[1] = 0;
     rig.device.inject(
         lunar_block::Fault::new(lunar_block::Effect::Hang)
-            .on(lunar_block::Operation::Read)
+            .on(lunar_block::FaultOperation::Read)
             .times(1),
     );
     send_read(&mut bob, 0, 1);
@@ -187,7 +187,7 @@ fn a_target_reset_stays_within_the_map() {
 fn lun_0_answers_though_it_is_not_seen() {
     let [first, second] = [1, 2].map(numbered_unit);
     let rig = rig_of(vec![lun(0, &first, only(&[BOB])), lun(7, &second, only(&[ALICE]))]);
-    let mut alice = Raw::log_in_as(&rig.address, TARGET, ALICE).unwrap();
+    let mut alice = RawClient::log_in_as(&rig.address, TARGET, ALICE).unwrap();
     assert_eq!(luns_of(&mut alice), [7]);
     assert_eq!(inquiry(&mut alice, 0)[0], 0x7f);
     assert_eq!((size(&mut alice, 0), size(&mut alice, 7)), (None, Some(2)));
@@ -202,7 +202,7 @@ fn a_target_without_luns_for_us_is_not_there() {
     let rig = rig_of(vec![lun(0, &numbered_unit(1), only(&[ALICE]))]);
     for (number, seen) in [(ALICE, true), (EVE, false)] {
         assert_eq!(send_targets(&rig.address, number, None).contains(TARGET), seen);
-        let mut raw = Raw::connect(&rig.address).unwrap();
+        let mut raw = RawClient::connect(&rig.address).unwrap();
         let wanted = if seen { 0 } else { 0x0203 };
         assert_eq!(join(&mut raw, number, 0, 0).0, wanted);
     }
@@ -255,7 +255,7 @@ fn ipv4_on_a_socket_of_both_families() {
     }
     let found = send_targets(&address, ALICE, None);
     assert!(found.contains(&format!("TargetAddress={address},1\0")), "{found:?}");
-    let failed = || Raw::log_in_as(&address, "iqn.2026-11.org.example:none", ALICE).is_err();
+    let failed = || RawClient::log_in_as(&address, "iqn.2026-11.org.example:none", ALICE).is_err();
     assert!(failed());
     let began = std::time::Instant::now();
     assert!(failed() && began.elapsed() >= std::time::Duration::from_millis(250));
@@ -268,7 +268,7 @@ fn ipv4_on_a_socket_of_both_families() {
 fn names_are_compared_in_normal_form() {
     let rig = rig_of(vec![lun(0, &numbered_unit(1), only(&[ALICE]))]);
     let log_in = |initiator: &str, target: &str| {
-        let mut raw = Raw::connect(&rig.address).unwrap();
+        let mut raw = RawClient::connect(&rig.address).unwrap();
         let text = format!("InitiatorName={initiator}\0TargetName={target}\0");
         raw.send(&raw.login(text.as_bytes())).unwrap();
         let answer = raw.expect(lunar_testkit::raw::opcode::LOGIN_RESPONSE).unwrap();
@@ -300,7 +300,7 @@ fn names_are_compared_in_normal_form() {
 fn a_session_is_joined_from_where_it_sees_the_same() {
     let [all, home] = [1, 2].map(numbered_unit);
     let rig = rig_of(vec![lun(0, &all, Access::default()), lun(1, &home, from("127.0.0.1"))]);
-    let mut leader = Raw::connect(&rig.address).unwrap();
+    let mut leader = RawClient::connect(&rig.address).unwrap();
     let (status, tsih) = join(&mut leader, ALICE, 0, 0);
     assert_eq!(status, 0);
     for (source, wanted) in [("127.0.0.2", 0x0208), ("127.0.0.1", 0)] {

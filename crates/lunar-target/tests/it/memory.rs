@@ -1,9 +1,11 @@
 //! Tests of memory that initiators cause: counted while held, shared out when scarce, and released.
 
 use crate::common::*;
-use lunar_block::{BufferPool, Effect, Fault, MemoryBudget, MemoryKind, MemoryUsage, Operation};
+use lunar_block::{
+    BufferPool, Effect, Fault, FaultOperation, MemoryBudget, MemoryKind, MemoryUsage,
+};
 use lunar_target::ServerOptions;
-use lunar_testkit::raw::{Answer, Raw};
+use lunar_testkit::raw::{RawAnswer, RawClient};
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -29,7 +31,7 @@ fn used(rig: &Rig, kind: MemoryKind) -> usize {
 
 /// Sends READ (16) of `blocks` from the start of the disk, of which the initiator expects
 /// `expected` bytes.
-fn send_long_read(raw: &mut Raw, blocks: u32, expected: u32) -> u32 {
+fn send_long_read(raw: &mut RawClient, blocks: u32, expected: u32) -> u32 {
     let mut cdb = [0; 16];
     cdb[0] = 0x88;
     cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
@@ -39,14 +41,14 @@ fn send_long_read(raw: &mut Raw, blocks: u32, expected: u32) -> u32 {
 }
 
 /// Sends WRITE (10) of `blocks`, whose data is requested by R2T.
-fn send_solicited_write(raw: &mut Raw, blocks: u16) -> u32 {
+fn send_solicited_write(raw: &mut RawClient, blocks: u16) -> u32 {
     let pdu = raw.command(0xa1, &ten(0x2a, 0, blocks), u32::from(blocks) * 512);
     raw.send(&pdu).unwrap();
     pdu.u32_at(16)
 }
 
 /// Logs in from an address that no other initiator uses.
-fn log_in_from(rig: &Rig, source: &str, number: u32) -> Raw {
+fn log_in_from(rig: &Rig, source: &str, number: u32) -> RawClient {
     let mut raw = connect_from(source, &rig.address);
     assert_eq!(join(&mut raw, number, 0, 1).0, 0);
     assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0, "TEST UNIT READY");
@@ -110,13 +112,13 @@ fn data_out_counts_until_its_command_has_ended() {
         options.limits.memory_wait_seconds = 1;
     });
     let mut raw = rig.log_in(1);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
     let pieces = 64_u8;
     let tags: Vec<_> = (0..pieces).map(|_| send_solicited_write(&mut raw, 512)).collect();
     let (mut asked, mut answered) = (0, Vec::new());
     // Requested data is sent at once; the other commands end when no memory was free in time.
     while asked + answered.len() < tags.len() {
-        let Answer::Pdu(pdu) = raw.answer(6 * PATIENCE).unwrap() else { panic!("no answer") };
+        let RawAnswer::Pdu(pdu) = raw.answer(6 * PATIENCE).unwrap() else { panic!("no answer") };
         match pdu.opcode() {
             0x31 => {
                 send_data_out(&mut raw, &pdu);
@@ -135,7 +137,7 @@ fn data_out_counts_until_its_command_has_ended() {
     rig.device.heal();
     rig.device.release();
     for _ in 0..asked {
-        let Answer::Pdu(pdu) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
+        let RawAnswer::Pdu(pdu) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
         assert_eq!((pdu.opcode(), pdu.header[3]), (0x21, 0), "GOOD");
         raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
     }
@@ -144,13 +146,13 @@ fn data_out_counts_until_its_command_has_ended() {
 }
 
 /// Answers an R2T with one Data-Out PDU for each 64 KiB.
-fn send_data_out(raw: &mut Raw, r2t: &lunar_testkit::raw::Pdu) {
+fn send_data_out(raw: &mut RawClient, r2t: &lunar_testkit::raw::RawPdu) {
     let (mut offset, end) = (r2t.u32_at(40), r2t.u32_at(40) + r2t.u32_at(44));
     let mut data_sn = 0;
     while offset < end {
         let bytes = (end - offset).min(65_536);
         let last = offset + bytes == end;
-        let pdu = lunar_testkit::raw::Pdu::new(0x05, if last { 0x80 } else { 0 })
+        let pdu = lunar_testkit::raw::RawPdu::new(0x05, if last { 0x80 } else { 0 })
             .put(8, &raw.lun)
             .put_u32(16, r2t.u32_at(16))
             .put_u32(20, r2t.u32_at(20))
@@ -168,7 +170,7 @@ fn send_data_out(raw: &mut Raw, r2t: &lunar_testkit::raw::Pdu) {
 fn unsolicited_data_without_room_is_refused() {
     let rig = Rig::with(|options| options.limits.data_out_bytes = 64 << 10);
     let mut raw = rig.log_in(1);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
     let held = send_write(&mut raw, 0, 64, 1);
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
     let refused = send_write(&mut raw, 100, 64, 2);
@@ -215,7 +217,7 @@ fn who_takes_no_answers_keeps_nobody_from_memory() {
 
 /// Sends NOP-Outs with data until the connection ends, without reading their echoes.
 fn send_pings(mut tcp: TcpStream) -> std::thread::JoinHandle<()> {
-    let ping = lunar_testkit::raw::Pdu::new(0x40, 0x80)
+    let ping = lunar_testkit::raw::RawPdu::new(0x40, 0x80)
         .put_u32(16, 1)
         .put_u32(20, u32::MAX)
         .with_data(vec![7; 65_536])
@@ -261,7 +263,7 @@ fn a_command_without_memory_ends_busy() {
     let write = send_solicited_write(&mut raw, 2048);
     let mut ended = [read, write].map(|tag| (tag, false));
     for _ in 0..ended.len() {
-        let Answer::Pdu(pdu) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
+        let RawAnswer::Pdu(pdu) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
         assert_eq!((pdu.opcode(), pdu.header[3]), (0x21, BUSY));
         raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
         ended.iter_mut().filter(|(tag, _)| *tag == pdu.u32_at(16)).for_each(|its| its.1 = true);

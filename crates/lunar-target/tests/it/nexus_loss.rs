@@ -1,13 +1,13 @@
 //! Tests of the unit attention that an initiator receives after its session was lost.
 
 use crate::common::{Rig, TARGET};
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 
 const POWER_ON: u16 = 0x2900;
 const NEXUS_LOSS: u16 = 0x2907;
 
 /// Returns the additional sense code of the unit attention with which the session begins.
-fn told(raw: &mut Raw) -> u16 {
+fn told(raw: &mut RawClient) -> u16 {
     let command = raw.command(0x80, &[0; 6], 0);
     raw.send(&command).unwrap();
     let (status, _, sense) = raw.outcome().unwrap();
@@ -21,7 +21,7 @@ fn told(raw: &mut Raw) -> u16 {
 #[test]
 fn a_lost_session_is_told_from_a_restart() {
     let rig = Rig::new();
-    let log_in = || Raw::log_in_as(&rig.address, TARGET, 7).unwrap();
+    let log_in = || RawClient::log_in_as(&rig.address, TARGET, 7).unwrap();
     let mut first = log_in();
     assert_eq!(told(&mut first), POWER_ON);
     // The same initiator port: this session replaces the first one.

@@ -1,7 +1,7 @@
 //! Tests of task management for units that do not exist.
 
 use crate::common::*;
-use lunar_testkit::raw::{Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawClient, RawPdu, opcode};
 
 const ABORT_TASK_SET: u8 = 2;
 const LUN_DOES_NOT_EXIST: u8 = 2;
@@ -9,7 +9,7 @@ const NO_SUCH_LUN: [u8; 2] = [0, 9];
 
 /// Sends a WRITE (10) for a unit that does not exist and announces unsolicited data; returns its
 /// tag.
-fn write_nowhere(raw: &mut Raw) -> u32 {
+fn write_nowhere(raw: &mut RawClient) -> u32 {
     let mut write = raw.command(0x20, &ten(0x2a, 0, 1), 512);
     write.header[8..10].copy_from_slice(&NO_SUCH_LUN);
     raw.send(&write).unwrap();
@@ -23,7 +23,7 @@ fn write_nowhere(raw: &mut Raw) -> u32 {
 #[test]
 fn functions_for_no_unit_abort_nothing() {
     let rig = Rig::new();
-    let mut raw = Raw::connect(&rig.address).unwrap();
+    let mut raw = RawClient::connect(&rig.address).unwrap();
     let text = format!(
         "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-1\0TargetName={TARGET}\0\
          InitialR2T=No\0ImmediateData=No\0"
@@ -36,7 +36,7 @@ fn functions_for_no_unit_abort_nothing() {
     for function in [ABORT_TASK_SET, CLEAR_TASK_SET, LOGICAL_UNIT_RESET] {
         let write = write_nowhere(&mut raw);
         let tag = raw.new_tag();
-        let request = Pdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | function)
+        let request = RawPdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | function)
             .put(8, &NO_SUCH_LUN)
             .put_u32(16, tag)
             .put_u32(20, u32::MAX)
@@ -45,7 +45,7 @@ fn functions_for_no_unit_abort_nothing() {
         raw.send(&request).unwrap();
         let answer = answer_to(&mut raw, tag);
         assert_eq!((answer.opcode(), answer.header[2]), (0x22, LUN_DOES_NOT_EXIST), "{function}");
-        let data = Pdu::new(opcode::DATA_OUT, 0x80)
+        let data = RawPdu::new(opcode::DATA_OUT, 0x80)
             .put(8, &NO_SUCH_LUN)
             .put_u32(16, write)
             .put_u32(20, u32::MAX)

@@ -2,9 +2,9 @@
 //! sends, and within a session CmdSN and attribute determine the order. SAM-5 §8, decision 087.
 
 use crate::common::*;
-use lunar_block::{BlockRange, Effect, Fault, MemoryDevice, Operation};
+use lunar_block::{BlockRange, Effect, Fault, FaultOperation, MemoryDevice};
 use lunar_target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions};
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ const REGISTER_CDB: [u8; 10] = [0x5f, REGISTER, 0, 0, 0, 0, 0, 0, 24, 0];
 const SILENCE: Duration = Duration::from_millis(100);
 
 /// Sends READ (10) of one block with this attribute; returns its tag.
-fn start_read(raw: &mut Raw, attribute: u8, lba: u32) -> u32 {
+fn start_read(raw: &mut RawClient, attribute: u8, lba: u32) -> u32 {
     let pdu = raw.command(0xc0 | attribute, &ten(0x28, lba, 1), 512);
     raw.send(&pdu).unwrap();
     pdu.u32_at(16)
 }
 
 /// Sends a command without its data; returns the R2T that requests it.
-fn withhold(raw: &mut Raw, cdb: &[u8], bytes: u32) -> Pdu {
+fn withhold(raw: &mut RawClient, cdb: &[u8], bytes: u32) -> RawPdu {
     let pdu = raw.command(0xa0 | SIMPLE, cdb, bytes);
     raw.send(&pdu).unwrap();
     let r2t = answer_to(raw, pdu.u32_at(16));
@@ -36,8 +36,8 @@ fn withhold(raw: &mut Raw, cdb: &[u8], bytes: u32) -> Pdu {
 }
 
 /// Sends the data that an R2T requests.
-fn send_data(raw: &mut Raw, r2t: &Pdu, data: Vec<u8>) {
-    let pdu = Pdu::new(opcode::DATA_OUT, 0x80)
+fn send_data(raw: &mut RawClient, r2t: &RawPdu, data: Vec<u8>) {
+    let pdu = RawPdu::new(opcode::DATA_OUT, 0x80)
         .put_u32(16, r2t.u32_at(16))
         .put_u32(20, r2t.u32_at(20))
         .put_u32(28, raw.exp_stat_sn)
@@ -46,12 +46,12 @@ fn send_data(raw: &mut Raw, r2t: &Pdu, data: Vec<u8>) {
 }
 
 #[track_caller]
-fn is_silent(raw: &mut Raw) {
-    assert_eq!(raw.answer(SILENCE).unwrap(), Answer::Silence);
+fn is_silent(raw: &mut RawClient) {
+    assert_eq!(raw.answer(SILENCE).unwrap(), RawAnswer::Silence);
 }
 
 #[track_caller]
-fn ends_good(raw: &mut Raw, tag: u32) {
+fn ends_good(raw: &mut RawClient, tag: u32) {
     let answer = answer_to(raw, tag);
     assert!(matches!(answer.opcode(), opcode::SCSI_RESPONSE | opcode::DATA_IN), "{answer:02x?}");
     assert_eq!(answer.header[3], 0, "GOOD");
@@ -59,7 +59,7 @@ fn ends_good(raw: &mut Raw, tag: u32) {
 
 /// Asserts that reads of every attribute, and writes, are answered.
 #[track_caller]
-fn is_served(raw: &mut Raw) {
+fn is_served(raw: &mut RawClient) {
     for lba in 0..4 {
         for attribute in [SIMPLE, ORDERED, HEAD_OF_QUEUE] {
             let tag = start_read(raw, attribute, lba);
@@ -70,7 +70,7 @@ fn is_served(raw: &mut Raw) {
     }
 }
 
-fn reserve_out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2]) {
+fn reserve_out(raw: &mut RawClient, action: u8, kind: u8, keys: [u64; 2]) {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
     list.resize(24, 0);
     let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
@@ -127,7 +127,7 @@ fn a_flood_of_attributes_holds_up_nobody_else() {
     let rig = Rig::new();
     let (mut flood, mut other) = (rig.log_in(1), rig.log_in(2));
     let block_999 = BlockRange::new(999, 1);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Read).at(block_999));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read).at(block_999));
     let attributes = [ORDERED, HEAD_OF_QUEUE, ORDERED, SIMPLE];
     let tags: Vec<_> = (0..120).map(|at| start_read(&mut flood, attributes[at % 4], 999)).collect();
     rig.wait_for("the flood is in the disk", |rig| rig.device.hanging() > 0);
@@ -145,9 +145,9 @@ fn a_flood_of_attributes_holds_up_nobody_else() {
 
 /// Returns the tag of the next command that ends, which must succeed.
 #[track_caller]
-fn next_end(raw: &mut Raw) -> u32 {
+fn next_end(raw: &mut RawClient) -> u32 {
     loop {
-        let Answer::Pdu(pdu) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
+        let RawAnswer::Pdu(pdu) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
         if pdu.opcode() == opcode::DATA_IN {
             assert_eq!(pdu.header[1] & 1, 1, "one block, with its status");
             raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
@@ -157,12 +157,12 @@ fn next_end(raw: &mut Raw) -> u32 {
 }
 
 /// Starts a session of two connections.
-fn two_connections(rig: &Rig) -> (Raw, Raw) {
-    let mut first = Raw::connect(&rig.address).unwrap();
+fn two_connections(rig: &Rig) -> (RawClient, RawClient) {
+    let mut first = RawClient::connect(&rig.address).unwrap();
     let (status, tsih) = join(&mut first, 1, 0, 0);
     assert_eq!(status, 0);
     assert_eq!(first.execute(&[0; 6], 0).unwrap().0, 0);
-    let mut second = Raw::connect(&rig.address).unwrap();
+    let mut second = RawClient::connect(&rig.address).unwrap();
     second.cmd_sn = first.cmd_sn;
     assert_eq!(join(&mut second, 1, tsih, 1), (0, tsih));
     (first, second)
@@ -282,15 +282,15 @@ fn data_that_does_not_come_ends_its_connection() {
 
 /// Withholds 4096 bytes, and sends single ones until the connection is closed.
 #[track_caller]
-fn drip(raw: &mut Raw) {
+fn drip(raw: &mut RawClient) {
     let r2t = withhold(raw, &ten(0x2a, 0, 8), 4096);
-    let drop = Pdu::new(opcode::DATA_OUT, 0)
+    let drop = RawPdu::new(opcode::DATA_OUT, 0)
         .put_u32(16, r2t.u32_at(16))
         .put_u32(20, r2t.u32_at(20))
         .with_data([7]);
     for at in 0..100 {
         let drop = drop.clone().put_u32(36, at).put_u32(40, at);
-        if raw.send(&drop).is_err() || raw.answer(SILENCE / 2).unwrap() == Answer::Closed {
+        if raw.send(&drop).is_err() || raw.answer(SILENCE / 2).unwrap() == RawAnswer::Closed {
             return;
         }
     }

@@ -1,9 +1,9 @@
 //! Tests of one unit through two target ports: port states, and reservations across ports.
 
 use crate::common::*;
-use lunar_block::{BlockRange, Effect, Fault, Operation};
+use lunar_block::{BlockRange, Effect, Fault, FaultOperation};
 use lunar_target::Portal;
-use lunar_testkit::raw::{Answer, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, opcode};
 use std::time::Duration;
 
 const TAGS: [u16; 2] = [1, 300];
@@ -31,16 +31,16 @@ fn rig() -> Rig {
 
 /// Logs in initiator 1 through both ports, then initiator 2, and takes the power-on unit
 /// attentions.
-fn sessions(rig: &Rig) -> [Raw; 4] {
+fn sessions(rig: &Rig) -> [RawClient; 4] {
     [(1, 0), (1, 1), (2, 0), (2, 1)].map(|(number, portal)| {
-        let mut raw = Raw::log_in_as(&rig.addresses[portal], TARGET, number).unwrap();
+        let mut raw = RawClient::log_in_as(&rig.addresses[portal], TARGET, number).unwrap();
         assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0);
         raw
     })
 }
 
 /// Returns the status and additional sense code of a command, and its data-in.
-fn outcome(raw: &mut Raw, tag: u32) -> ((u8, u16), Vec<u8>) {
+fn outcome(raw: &mut RawClient, tag: u32) -> ((u8, u16), Vec<u8>) {
     let mut data = Vec::new();
     loop {
         let pdu = answer_to(raw, tag);
@@ -57,37 +57,37 @@ fn outcome(raw: &mut Raw, tag: u32) -> ((u8, u16), Vec<u8>) {
     }
 }
 
-fn run(raw: &mut Raw, cdb: &[u8]) -> (u8, u16) {
+fn run(raw: &mut RawClient, cdb: &[u8]) -> (u8, u16) {
     let pdu = raw.command(0xc1, cdb, 512);
     raw.send(&pdu).unwrap();
     outcome(raw, pdu.u32_at(16)).0
 }
 
-fn read(raw: &mut Raw) -> (u8, u16) {
+fn read(raw: &mut RawClient) -> (u8, u16) {
     run(raw, &ten(0x28, 0, 1))
 }
 
-fn send(raw: &mut Raw, cdb: &[u8], list: Vec<u8>) -> (u8, u16) {
+fn send(raw: &mut RawClient, cdb: &[u8], list: Vec<u8>) -> (u8, u16) {
     let pdu = raw.command(0xa1, cdb, list.len() as u32).with_data(list);
     raw.send(&pdu).unwrap();
     outcome(raw, pdu.u32_at(16)).0
 }
 
 /// Sends SET TARGET PORT GROUPS for one group.
-fn set(raw: &mut Raw, state: u8, group: u16) -> (u8, u16) {
+fn set(raw: &mut RawClient, state: u8, group: u16) -> (u8, u16) {
     let mut list = vec![0, 0, 0, 0, state, 0];
     list.extend_from_slice(&group.to_be_bytes());
     send(raw, &[0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0], list)
 }
 
 /// Sends PERSISTENT RESERVE OUT.
-fn reserve(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2], flags: u8) -> (u8, u16) {
+fn reserve(raw: &mut RawClient, action: u8, kind: u8, keys: [u64; 2], flags: u8) -> (u8, u16) {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
     list.extend_from_slice(&[0, 0, 0, 0, flags, 0, 0, 0]);
     send(raw, &[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], list)
 }
 
-fn vital_page(raw: &mut Raw, code: u8) -> Vec<u8> {
+fn vital_page(raw: &mut RawClient, code: u8) -> Vec<u8> {
     let (status, data) = raw.execute(&[0x12, 1, code, 4, 0, 0], 1024).unwrap();
     assert_eq!(status, 0);
     data[4..].to_vec()
@@ -188,7 +188,7 @@ fn preempt_and_abort_reaches_every_path() {
     assert_eq!(reserve(&mut all[0], REGISTER, 0, [0, 7], ALL_TG_PT), GOOD);
     assert_eq!(reserve(&mut all[2], REGISTER, 0, [0, 8], ALL_TG_PT), GOOD);
     assert_eq!(reserve(&mut all[2], RESERVE, EXCLUSIVE_REGISTRANTS_ONLY, [8, 0], 0), GOOD);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Read));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read));
     let tags = [2, 3].map(|path: usize| send_read(&mut all[path], 0, 1));
     rig.wait_for("both reads are in the disk", |rig| rig.device.hanging() == 2);
     let preempt = reserve(&mut all[0], PREEMPT_AND_ABORT, EXCLUSIVE_ACCESS, [7, 8], 0);
@@ -203,7 +203,7 @@ fn preempt_and_abort_reaches_every_path() {
     for (path, tag) in [2, 3].into_iter().zip(tags) {
         let raw = &mut all[path];
         let silent = raw.answer(Duration::from_millis(50)).unwrap();
-        assert_eq!(silent, Answer::Silence, "the read {tag} was aborted");
+        assert_eq!(silent, RawAnswer::Silence, "the read {tag} was aborted");
         let mut told = [read(raw), read(raw)];
         told.sort_unstable();
         assert_eq!(told, [(2, REGISTRATIONS_PREEMPTED), (2, COMMANDS_CLEARED)]);
@@ -222,8 +222,8 @@ fn head_of_queue_goes_first() {
     let rig = rig();
     let [mut one, mut other, ..] = sessions(&rig);
     let block_5 = BlockRange::new(5, 1);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Read).at(block_5));
-    let start = |raw: &mut Raw, attribute: u8, lba: u32| {
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read).at(block_5));
+    let start = |raw: &mut RawClient, attribute: u8, lba: u32| {
         let pdu = raw.command(0xc0 | attribute, &ten(0x28, lba, 1), 512);
         raw.send(&pdu).unwrap();
         pdu.u32_at(16)
@@ -233,7 +233,7 @@ fn head_of_queue_goes_first() {
     rig.wait_for("it is in the disk", |rig| rig.device.hanging() == 1);
     let waits = start(&mut one, ordered, 9);
     let behind = start(&mut one, simple, 9);
-    assert_eq!(one.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
+    assert_eq!(one.answer(Duration::from_millis(100)).unwrap(), RawAnswer::Silence);
     let first = start(&mut one, head, 9);
     assert_eq!(outcome(&mut one, first).0, GOOD);
     for attribute in [simple, ordered, head] {

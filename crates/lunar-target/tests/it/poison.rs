@@ -1,9 +1,9 @@
 //! Tests that after a failed sync no command writes anything until an operator recovers the disk.
 
 use crate::common::*;
-use lunar_block::{Effect, ErrorKind, Fault, Operation};
+use lunar_block::{Effect, ErrorKind, Fault, FaultOperation};
 use lunar_target::{CacheMode, LogicalUnit, LogicalUnitOptions};
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use std::sync::Arc;
 
 const MEDIUM_ERROR: (u8, u16) = (3, 0x0c00);
@@ -18,7 +18,7 @@ fn write_back() -> Rig {
 }
 
 /// Returns the status and sense codes of a command with this data-out.
-fn put(raw: &mut Raw, cdb: &[u8], data: &[u8]) -> (u8, (u8, u16)) {
+fn put(raw: &mut RawClient, cdb: &[u8], data: &[u8]) -> (u8, (u8, u16)) {
     let outcome = raw.execute_with(cdb, data).unwrap();
     (outcome.status, outcome.sense_codes())
 }
@@ -34,7 +34,7 @@ fn poisoned_until_it_is_recovered() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut raw = rig.log_in(1);
     raw.write_blocks(0, &[1; 512]).unwrap();
-    let failure = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush);
+    let failure = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Flush);
     // Fails the sync with the early reply, a second one, and the first recovery.
     rig.device.inject(failure.times(3));
     let (sync, fua) = (ten(0x35, 0, 0), [0x2a, 8, 0, 0, 0, 0, 0, 0, 1, 0]);
@@ -79,11 +79,11 @@ fn a_flush_from_before_the_recovery_fails() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (mut one, mut other) = (rig.log_in(1), rig.log_in(2));
     one.write_blocks(0, &[1; 512]).unwrap();
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Flush).times(1));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Flush).times(1));
     let sync = one.command(0x80, &ten(0x35, 0, 0), 0);
     one.send(&sync).unwrap();
     rig.wait_for("the sync hangs", |rig| rig.device.hanging() == 1);
-    let failure = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush);
+    let failure = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Flush);
     rig.device.inject(failure.times(1));
     assert_eq!(put(&mut other, &ten(0x35, 0, 0), &[]), (2, MEDIUM_ERROR));
     runtime.block_on(unit.recover()).unwrap();
@@ -107,7 +107,7 @@ fn a_flush_from_before_the_recovery_fails() {
 fn the_end_of_a_poisoned_disk_is_no_good_one() {
     let rig = write_back();
     let mut raw = rig.log_in(1);
-    let failure = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush);
+    let failure = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Flush);
     rig.device.inject(failure.times(1));
     assert_eq!(put(&mut raw, &ten(0x35, 0, 0), &[]), (2, MEDIUM_ERROR));
     log_out(raw);

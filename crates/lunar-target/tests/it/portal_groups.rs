@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use lunar_target::Portal;
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 
 /// Tags of the rig's portals: two of group 1 (the target's own), one of group 300.
 const TAGS: [Option<u16>; 3] = [None, Some(300), Some(1)];
@@ -19,15 +19,15 @@ fn rig() -> Rig {
 }
 
 /// Starts a new session at this portal; returns it with its TSIH.
-fn session_at(rig: &Rig, portal: usize, number: u32) -> (Raw, u16) {
-    let mut raw = Raw::connect(&rig.addresses[portal]).unwrap();
+fn session_at(rig: &Rig, portal: usize, number: u32) -> (RawClient, u16) {
+    let mut raw = RawClient::connect(&rig.addresses[portal]).unwrap();
     let (status, tsih) = join(&mut raw, number, 0, 0);
     assert_eq!(status, 0);
     (raw, tsih)
 }
 
 /// Returns the device identification page (VPD 83h) without its header of four bytes.
-fn designators(raw: &mut Raw) -> Vec<u8> {
+fn designators(raw: &mut RawClient) -> Vec<u8> {
     let (status, data) = raw.execute(&[0x12, 1, 0x83, 1, 0, 0], 256).unwrap();
     assert_eq!(status, 0);
     data[4..].to_vec()
@@ -53,7 +53,7 @@ fn of_port(page: &[u8], kind: u8) -> Vec<Vec<u8>> {
 fn everybody_tells_the_group_that_was_reached() {
     let rig = rig();
     for (portal, tag) in [1, 300, 1].into_iter().enumerate() {
-        let mut raw = Raw::log_in_as(&rig.addresses[portal], TARGET, portal as u32).unwrap();
+        let mut raw = RawClient::log_in_as(&rig.addresses[portal], TARGET, portal as u32).unwrap();
         let told = format!("TargetPortalGroupTag={tag}");
         assert!(raw.text.split('\0').any(|pair| pair == told), "{told}: {:?}", raw.text);
         raw.execute(&[0; 6], 0).unwrap(); // its first unit attention
@@ -83,7 +83,7 @@ fn a_session_stays_within_its_group() {
     let rig = rig();
     let (leader, tsih) = session_at(&rig, 0, 1);
     let through = |portal: usize, cid: u16| {
-        let mut raw = Raw::connect(&rig.addresses[portal]).unwrap();
+        let mut raw = RawClient::connect(&rig.addresses[portal]).unwrap();
         raw.cmd_sn = leader.cmd_sn;
         let status = join(&mut raw, 1, tsih, cid).0;
         (status, raw)

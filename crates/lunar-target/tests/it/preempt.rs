@@ -1,9 +1,9 @@
 //! Tests of PREEMPT AND ABORT by two initiators against each other.
 
 use crate::common::*;
-use lunar_block::{Effect, Fault, Operation};
+use lunar_block::{Effect, Fault, FaultOperation};
 use lunar_target::LunOptions;
-use lunar_testkit::raw::{Raw, opcode};
+use lunar_testkit::raw::{RawClient, opcode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const PREEMPT_AND_ABORT: u8 = 5;
 const EXCLUSIVE_ACCESS: u8 = 3;
 
 /// Sends PERSISTENT RESERVE OUT through this LUN; returns its tag.
-fn send_out(raw: &mut Raw, lun: u8, action: u8, keys: [u64; 2]) -> u32 {
+fn send_out(raw: &mut RawClient, lun: u8, action: u8, keys: [u64; 2]) -> u32 {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
     list.resize(24, 0);
     let cdb = [0x5f, action, EXCLUSIVE_ACCESS, 0, 0, 0, 0, 0, 24, 0];
@@ -23,7 +23,7 @@ fn send_out(raw: &mut Raw, lun: u8, action: u8, keys: [u64; 2]) -> u32 {
 }
 
 #[track_caller]
-fn out(raw: &mut Raw, action: u8, keys: [u64; 2]) {
+fn out(raw: &mut RawClient, action: u8, keys: [u64; 2]) {
     let tag = send_out(raw, 0, action, keys);
     let answer = answer_to(raw, tag);
     assert_eq!((answer.opcode(), answer.header[3]), (opcode::SCSI_RESPONSE, 0));
@@ -41,11 +41,11 @@ fn two_that_abort_each_other_both_end() {
     let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
     out(&mut one, REGISTER, [0, 1]);
     out(&mut two, REGISTER, [0, 2]);
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
     send_write(&mut two, 0, 1, 7);
     rig.wait_for("the write hangs", |rig| rig.device.hanging() == 1);
     send_out(&mut one, 0, PREEMPT_AND_ABORT, [1, 2]);
-    let attention = |raw: &mut Raw| {
+    let attention = |raw: &mut RawClient| {
         let pdu = raw.command(0x80, &[0; 6], 0);
         raw.send(&pdu).unwrap();
         answer_to(raw, pdu.u32_at(16)).header[3] == 2

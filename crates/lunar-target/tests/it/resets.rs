@@ -5,7 +5,7 @@ use crate::common::{
     LOGICAL_UNIT_RESET, Rig, TARGET_WARM_RESET, answer_to, log_out, send_function, send_write, ten,
 };
 use lunar_target::LunOptions;
-use lunar_testkit::raw::{Raw, opcode};
+use lunar_testkit::raw::{RawClient, opcode};
 use std::sync::Arc;
 
 const SESSIONS: u32 = 16;
@@ -13,7 +13,7 @@ const RESET_BY_FUNCTION: u16 = 0x2903;
 const ORDERED: u8 = 0x80 | 2;
 
 /// Starts a session with a WRITE whose data does not come and ORDERED commands behind it.
-fn holder(rig: &Rig, number: u32) -> Raw {
+fn holder(rig: &Rig, number: u32) -> RawClient {
     let mut raw = rig.log_in(number);
     let write = raw.command(0xa1, &ten(0x2a, 0, 8), 8 * 512);
     raw.send(&write).unwrap();
@@ -27,7 +27,7 @@ fn holder(rig: &Rig, number: u32) -> Raw {
 }
 
 /// Sends TEST UNIT READY until it succeeds; returns the codes of the unit attentions before that.
-fn told(raw: &mut Raw) -> Vec<u16> {
+fn told(raw: &mut RawClient) -> Vec<u16> {
     let mut codes = Vec::new();
     loop {
         let ready = raw.command(0x80, &[0; 6], 0);

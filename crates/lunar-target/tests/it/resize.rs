@@ -2,7 +2,7 @@
 
 use crate::common::{Rig, block_on, ten};
 use lunar_target::{LogicalUnit, Shrink};
-use lunar_testkit::raw::{Outcome, Raw};
+use lunar_testkit::raw::{RawClient, RawOutcome};
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
@@ -14,18 +14,18 @@ fn unit(rig: &Rig) -> Arc<LogicalUnit> {
 }
 
 /// Returns the sense key and code of a reading command, or zeroes for GOOD, and its data.
-fn run(raw: &mut Raw, cdb: &[u8], bytes: u32) -> ((u8, u16), Vec<u8>) {
+fn run(raw: &mut RawClient, cdb: &[u8], bytes: u32) -> ((u8, u16), Vec<u8>) {
     let command = raw.command(0xc0, cdb, bytes);
     raw.send(&command).unwrap();
     let (status, data, sense) = raw.outcome().unwrap();
     let sense = sense.get(2..).unwrap_or_default().to_vec();
     match status {
         0 => ((0, 0), data),
-        _ => (Outcome { status, data: Vec::new(), sense }.sense_codes(), data),
+        _ => (RawOutcome { status, data: Vec::new(), sense }.sense_codes(), data),
     }
 }
 
-fn last_lba(raw: &mut Raw) -> u32 {
+fn last_lba(raw: &mut RawClient) -> u32 {
     let (sense, data) = run(raw, &ten(0x25, 0, 0), 8);
     assert_eq!(sense, (0, 0));
     u32::from_be_bytes(data[..4].try_into().unwrap())

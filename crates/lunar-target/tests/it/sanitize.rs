@@ -1,8 +1,8 @@
 //! Tests of SANITIZE and FORMAT UNIT over sockets.
 
 use crate::common::*;
-use lunar_block::{Effect, Fault, Operation};
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_block::{Effect, Fault, FaultOperation};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::time::{Duration, Instant};
 
 const BLOCK_ERASE: u8 = 0x02;
@@ -17,7 +17,7 @@ fn sanitize(flags: u8, list_bytes: u16) -> [u8; 10] {
 }
 
 /// Sends SANITIZE OVERWRITE with zeroes; returns its tag.
-fn send_overwrite(raw: &mut Raw, flags: u8) -> u32 {
+fn send_overwrite(raw: &mut RawClient, flags: u8) -> u32 {
     let list = [1, 0, 0, 1, 0];
     let pdu = raw.command(0xa1, &sanitize(OVERWRITE | flags, 5), 5).with_data(list);
     raw.send(&pdu).unwrap();
@@ -25,20 +25,20 @@ fn send_overwrite(raw: &mut Raw, flags: u8) -> u32 {
 }
 
 /// Returns the status and the sense key, code and qualifier.
-fn status(answer: &Pdu) -> (u8, [u8; 3]) {
+fn status(answer: &RawPdu) -> (u8, [u8; 3]) {
     let sense = answer.data.get(2..).unwrap_or_default();
     let at = |index: usize| sense.get(index).copied().unwrap_or_default();
     (answer.header[3], [at(2) & 0x0f, at(12), at(13)])
 }
 
-fn ask(raw: &mut Raw, cdb: &[u8]) -> (u8, [u8; 3]) {
+fn ask(raw: &mut RawClient, cdb: &[u8]) -> (u8, [u8; 3]) {
     let pdu = raw.command(0xc1, cdb, 512);
     raw.send(&pdu).unwrap();
     status(&answer_to(raw, pdu.u32_at(16)))
 }
 
 /// Sends TEST UNIT READY until the unit is ready; returns the sense codes before that.
-fn until_ready(raw: &mut Raw) -> Vec<[u8; 3]> {
+fn until_ready(raw: &mut RawClient) -> Vec<[u8; 3]> {
     let until = Instant::now() + PATIENCE;
     let mut told = Vec::new();
     loop {
@@ -52,7 +52,7 @@ fn until_ready(raw: &mut Raw) -> Vec<[u8; 3]> {
 }
 
 fn hang_one_write(rig: &Rig) {
-    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).after(3).times(1));
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).after(3).times(1));
 }
 
 /// Goal: with IMMED the reply comes at once. Meanwhile other initiators receive the state and
@@ -103,7 +103,7 @@ fn nothing_ends_it_but_its_end() {
     let function = send_function(&mut one, TARGET_COLD_RESET, u32::MAX);
     assert_eq!(answer_to(&mut one, function).header[2], 0);
     one.wait_until_closed(PATIENCE).unwrap();
-    let mut two = Raw::log_in_as(&rig.address, TARGET, 2).unwrap();
+    let mut two = RawClient::log_in_as(&rig.address, TARGET, 2).unwrap();
     assert_eq!(ask(&mut two, &READY), (2, [0x06, 0x29, 0x00]));
     assert_eq!(ask(&mut two, &READY), (2, SANITIZE_IN_PROGRESS));
     rig.device.release();
@@ -124,7 +124,7 @@ fn a_write_that_waits_for_its_data() {
     let ready = answer_to(&mut two, write.u32_at(16));
     assert_eq!(ready.opcode(), opcode::R2T);
     assert_eq!(ask(&mut one, &sanitize(BLOCK_ERASE, 0)), (0, [0; 3]));
-    let data = Pdu::new(opcode::DATA_OUT, 0x80)
+    let data = RawPdu::new(opcode::DATA_OUT, 0x80)
         .put_u32(16, write.u32_at(16))
         .put_u32(20, ready.u32_at(20))
         .put_u32(28, two.exp_stat_sn)
@@ -174,7 +174,7 @@ fn the_server_ends_in_the_middle() {
     let device = std::sync::Arc::clone(&rig.device);
     rig.stop(Duration::from_secs(2));
     assert!(began.elapsed() < Duration::from_secs(5), "took {:?}", began.elapsed());
-    while let Ok(Answer::Pdu(pdu)) = raw.answer(Duration::from_millis(200)) {
+    while let Ok(RawAnswer::Pdu(pdu)) = raw.answer(Duration::from_millis(200)) {
         assert_ne!((pdu.opcode(), pdu.u32_at(16)), (opcode::SCSI_RESPONSE, tag), "not done");
     }
     device.release();

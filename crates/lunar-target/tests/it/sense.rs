@@ -2,10 +2,10 @@
 //! format.
 
 use crate::common::*;
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 
 /// Sends a write with more immediate data than its expected length; returns the sense data.
-fn fault(raw: &mut Raw, lun: u8) -> Vec<u8> {
+fn fault(raw: &mut RawClient, lun: u8) -> Vec<u8> {
     let write = raw.command(0xa0, &ten(0x2a, 0, 1), 512).put(9, &[lun]).with_data(vec![0; 1024]);
     raw.send(&write).unwrap();
     let answer = answer_to(raw, write.u32_at(16));
@@ -15,7 +15,7 @@ fn fault(raw: &mut Raw, lun: u8) -> Vec<u8> {
 }
 
 /// Sends MODE SELECT (6) of the control page with or without D_SENSE.
-fn descriptor_format(raw: &mut Raw, on: bool) {
+fn descriptor_format(raw: &mut RawClient, on: bool) {
     let list = [0, 0, 0, 0, 10, 10, if on { 0x26 } else { 0x22 }, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
     let select = raw.command(0xa0, &[0x15, 0x10, 0, 0, 16, 0], 16).with_data(list);
     raw.send(&select).unwrap();

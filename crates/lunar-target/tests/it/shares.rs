@@ -3,7 +3,7 @@
 use crate::common::chap::{entry, prove};
 use crate::common::*;
 use lunar_scsi::reservations::{REGISTRATIONS_OF_INITIATOR_MAX, REGISTRATIONS_OF_ORIGIN_MAX};
-use lunar_testkit::raw::{Answer, Outcome, Raw};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawOutcome};
 use std::sync::Arc;
 
 const INSUFFICIENT_REGISTRATION_RESOURCES: u16 = 0x5504;
@@ -17,21 +17,21 @@ fn isid(number: usize) -> [u8; 6] {
 }
 
 /// Logs in under a name and an ISID; returns the status of the login.
-fn log_in_as(raw: &mut Raw, target: &str, name: &str, number: usize) -> u16 {
+fn log_in_as(raw: &mut RawClient, target: &str, name: &str, number: usize) -> u16 {
     raw.isid = isid(number);
     let text = format!("InitiatorName={name}\0SessionType=Normal\0TargetName={target}\0");
     raw.send(&raw.login(text.as_bytes())).unwrap();
-    let Answer::Pdu(answer) = raw.answer(PATIENCE).unwrap() else { panic!("no Login Response") };
+    let RawAnswer::Pdu(answer) = raw.answer(PATIENCE).unwrap() else { panic!("no Login Response") };
     raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
     u16::from_be_bytes([answer.header[36], answer.header[37]])
 }
 
 /// Registers a key; returns the sense code, or 0 for GOOD.
-fn register(raw: &mut Raw) -> u16 {
+fn register(raw: &mut RawClient) -> u16 {
     let mut list = [0; 24];
     list[15] = 1;
     let cdb = [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
-    let outcome: Outcome = raw.execute_with(&cdb, &list).unwrap();
+    let outcome: RawOutcome = raw.execute_with(&cdb, &list).unwrap();
     if outcome.status == 0 { 0 } else { outcome.sense_codes().1 }
 }
 
@@ -81,7 +81,7 @@ fn one_address_does_not_take_all_registrations() {
         (1, "alice", "alices secret", 0),
         (2, "all", "the one of all", INSUFFICIENT_REGISTRATION_RESOURCES),
     ] {
-        let mut raw = Raw::connect(&rig.address).unwrap();
+        let mut raw = RawClient::connect(&rig.address).unwrap();
         assert_eq!(prove(&mut raw, number, user, secret), 0);
         assert_eq!(register(&mut raw), expected, "{user}");
     }

@@ -1,11 +1,11 @@
 //! Tests that statistics match the operations.
 
 use crate::common::*;
-use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, MemoryDevice, Operation as Disk};
+use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, FaultOperation as Disk, MemoryDevice};
 use lunar_target::{
-    CommandErrors, LunStatistics, Operation, OperationStatistics, Server, Statistics,
+    CommandErrors, LunStatistics, OperationClass, OperationStatistics, Server, Statistics,
 };
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ impl Watched {
         Self { server: Some(server), address, device }
     }
 
-    fn log_in(&self) -> Raw {
-        let mut raw = Raw::log_in_as(&self.address, TARGET, 1).unwrap();
+    fn log_in(&self) -> RawClient {
+        let mut raw = RawClient::log_in_as(&self.address, TARGET, 1).unwrap();
         assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0, "TEST UNIT READY");
         raw
     }
@@ -63,7 +63,7 @@ impl Drop for Watched {
     }
 }
 
-fn of(lun: &LunStatistics, operation: Operation) -> OperationStatistics {
+fn of(lun: &LunStatistics, operation: OperationClass) -> OperationStatistics {
     *lun.operations.iter().find(|one| one.operation == operation).unwrap()
 }
 
@@ -81,17 +81,17 @@ fn operations_and_bytes_are_exact() {
     // The initiator expects less than the command would return: sent bytes count.
     raw.run(&ten(0x28, 0, 8), 512).unwrap();
     let lun = watched.lun();
-    let write = of(&lun, Operation::Write);
+    let write = of(&lun, OperationClass::Write);
     assert_eq!((write.durations.count(), write.received_bytes), (100, 100 * 4096));
     assert_eq!((write.sent_bytes, write.in_flight), (0, 0));
     assert!(write.durations.sum_nanos > 0);
-    let read = of(&lun, Operation::Read);
+    let read = of(&lun, OperationClass::Read);
     assert_eq!((read.durations.count(), read.sent_bytes), (31, 30 * 3 * 512 + 512));
     assert_eq!(read.received_bytes, 0);
     // The first unit attention is an error of TEST UNIT READY, which was then retried.
-    let other = of(&lun, Operation::Other);
+    let other = of(&lun, OperationClass::Other);
     assert_eq!(other.durations.count(), 2, "{lun:#?}");
-    assert_eq!(of(&lun, Operation::Flush).durations.count(), 0);
+    assert_eq!(of(&lun, OperationClass::Flush).durations.count(), 0);
     let statistics = watched.statistics();
     assert_eq!(statistics.targets.len(), 2);
     let idle = &statistics.targets[1].luns[0];
@@ -118,9 +118,9 @@ fn errors_are_counted_by_sense() {
         sense: Some((key, code)),
         count,
     };
-    assert!(lun.errors.contains(&error(Operation::Read, 3, 0x1100, 2)), "{:?}", lun.errors);
-    assert!(lun.errors.contains(&error(Operation::Other, 5, 0x2000, 1)), "{:?}", lun.errors);
-    let read = of(&lun, Operation::Read);
+    assert!(lun.errors.contains(&error(OperationClass::Read, 3, 0x1100, 2)), "{:?}", lun.errors);
+    assert!(lun.errors.contains(&error(OperationClass::Other, 5, 0x2000, 1)), "{:?}", lun.errors);
+    let read = of(&lun, OperationClass::Read);
     assert_eq!((read.durations.count(), read.sent_bytes), (2, 0), "failed ones moved nothing");
 
     let absent = raw.command(0x81, &[0; 16], 0).put(8, &[0, 9]);
@@ -128,7 +128,7 @@ fn errors_are_counted_by_sense() {
     let (status, ..) = raw.outcome().unwrap();
     assert_eq!(status, 2);
     let target = &watched.statistics().targets[0];
-    let absent = error(Operation::Other, 5, 0x2500, 1);
+    let absent = error(OperationClass::Other, 5, 0x2500, 1);
     assert_eq!(target.absent_lun_errors, [absent]);
     assert_eq!(watched.lun().errors, lun.errors);
 }
@@ -144,7 +144,7 @@ fn commands_in_flight_are_seen() {
         send_read(&mut raw, lba, 1);
     }
     watched.wait_for("three reads hang", |_| watched.device.hanging() == 3);
-    let read = of(&watched.lun(), Operation::Read);
+    let read = of(&watched.lun(), OperationClass::Read);
     assert_eq!((read.in_flight, read.durations.count()), (3, 0));
     let statistics = watched.statistics();
     assert_eq!((statistics.connections, statistics.discovery_sessions), (1, 0));
@@ -152,11 +152,12 @@ fn commands_in_flight_are_seen() {
     assert_eq!((target.sessions, target.connections, target.logins), (1, 1, 1));
     drop(raw);
     watched.wait_for("nothing is left", |now| {
-        of(&now.targets[0].luns[0], Operation::Read).in_flight == 0 && now.connections == 0
+        of(&now.targets[0].luns[0], OperationClass::Read).in_flight == 0 && now.connections == 0
     });
     let lun = watched.lun();
-    assert_eq!(of(&lun, Operation::Read).durations.count(), 3);
-    let aborted = CommandErrors { operation: Operation::Read, status: None, sense: None, count: 3 };
+    assert_eq!(of(&lun, OperationClass::Read).durations.count(), 3);
+    let aborted =
+        CommandErrors { operation: OperationClass::Read, status: None, sense: None, count: 3 };
     assert!(lun.errors.contains(&aborted), "{:?}", lun.errors);
     assert_eq!(watched.statistics().targets[0].sessions, 0);
 }
@@ -165,11 +166,13 @@ fn commands_in_flight_are_seen() {
 #[test]
 fn login_failures_are_counted_by_reason() {
     let watched = Watched::start();
-    assert!(Raw::log_in(&watched.address, "iqn.2026-11.org.lunarsan.test:none").is_err());
+    assert!(RawClient::log_in(&watched.address, "iqn.2026-11.org.lunarsan.test:none").is_err());
     for _ in 0..2 {
-        assert!(Raw::log_in(&watched.address, "iqn.2026-11.org.lunarsan.test:other").is_err());
+        assert!(
+            RawClient::log_in(&watched.address, "iqn.2026-11.org.lunarsan.test:other").is_err()
+        );
     }
-    let mut early = Raw::connect(&watched.address).unwrap();
+    let mut early = RawClient::connect(&watched.address).unwrap();
     let login = early.login(b"InitiatorName=iqn.x\0TargetName=iqn.y\0").put(2, &[7, 7]);
     early.send(&login).unwrap();
     early.wait_until_closed(PATIENCE).unwrap_or_default();
@@ -191,6 +194,6 @@ fn poison_is_seen() {
     let (status, _) = raw.execute(&ten(0x35, 0, 0), 0).unwrap();
     assert_eq!(status, 2);
     assert!(watched.lun().syncs.unwrap().poisoned);
-    assert_eq!(of(&watched.lun(), Operation::Flush).durations.count(), 1);
+    assert_eq!(of(&watched.lun(), OperationClass::Flush).durations.count(), 1);
     watched.device.heal();
 }

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use lunar_target::{Direction, NoTrace, TRACES_MAX, TappedPdu, Trace};
-use lunar_testkit::raw::{Raw, opcode};
+use lunar_testkit::raw::{RawClient, opcode};
 use std::future::poll_fn;
 
 const ALL: usize = usize::MAX;
@@ -60,11 +60,11 @@ fn a_trace_goes_to_the_end_of_its_session() {
 #[test]
 fn no_login_is_traced() {
     let rig = Rig::with(|options| options.targets[0].offer.max_connections = 2);
-    let mut leading = Raw::connect(&rig.address).unwrap();
+    let mut leading = RawClient::connect(&rig.address).unwrap();
     let (status, handle) = join(&mut leading, 1, 0, 0);
     assert_eq!(status, 0);
     let mut trace = rig.server().trace(handle, ALL).unwrap();
-    let mut second = Raw::connect(&rig.address).unwrap();
+    let mut second = RawClient::connect(&rig.address).unwrap();
     let (status, _) = join(&mut second, 1, handle, 1);
     assert_eq!(status, 0);
     assert_eq!(second.execute(&[0; 6], 0).unwrap().0, 0);
@@ -82,7 +82,7 @@ fn no_login_is_traced() {
 fn traces_are_bounded() {
     let rig = Rig::new();
     let sessions = TRACES_MAX + 1;
-    let raws: Vec<Raw> = (0..sessions as u32).map(|number| rig.log_in(number)).collect();
+    let raws: Vec<RawClient> = (0..sessions as u32).map(|number| rig.log_in(number)).collect();
     let handles: Vec<u16> = (0..sessions).map(|number| tsih(&rig, number)).collect();
     let trace = |number: usize| rig.server().trace(handles[number], ALL);
     let mut traces: Vec<Trace> = (0..TRACES_MAX - 1).map(|number| trace(number).unwrap()).collect();

@@ -2,9 +2,9 @@
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
-use crate::adversary::cdb::{Cdb, cdb};
+use crate::adversary::cdb::{CdbBytes, cdb};
 use crate::adversary::flood::Flood;
-use crate::adversary::session::{Session, flags};
+use crate::adversary::session::{RawSession, flags};
 use crate::extended_copy::{cscd, naa_designator, segment};
 use anyhow::{Context, Result};
 use std::time::Duration;
@@ -24,14 +24,14 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 /// Reads the designator of the unit.
-fn designator(session: &mut Session) -> Result<Vec<u8>> {
+fn designator(session: &mut RawSession) -> Result<Vec<u8>> {
     let limit = Duration::from_secs(2);
     let page = session.execute(&cdb(&[0x12, 1, 0x83, 0x10, 0]), &[], 4096, limit)?;
     naa_designator(&page.data).context("no NAA designator")
 }
 
 /// Builds EXTENDED COPY (LID1) with its parameter list.
-fn copy(list: u8, designator: &[u8], segments: &[u8]) -> (Cdb, Vec<u8>) {
+fn copy(list: u8, designator: &[u8], segments: &[u8]) -> (CdbBytes, Vec<u8>) {
     let unit = cscd(designator, 512);
     let mut parameters = vec![0; 16];
     (parameters[0], parameters[3]) = (list, unit.len() as u8);

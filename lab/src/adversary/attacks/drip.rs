@@ -6,7 +6,7 @@ use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::held_connections::HeldConnections;
-use crate::adversary::session::{Session, flags};
+use crate::adversary::session::{RawSession, flags};
 use anyhow::Result;
 use lunar_testkit::raw::opcode;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn login_by_bytes(attacker: &Attacker) -> Result<()> {
 }
 
 fn commands_by_bytes(attacker: &Attacker) -> Result<()> {
-    let mut sessions: Vec<Session> = Vec::new();
+    let mut sessions: Vec<RawSession> = Vec::new();
     while !attacker.is_over() {
         sessions.retain(|session| !session.connection.is_closed());
         while sessions.len() < 64 && !attacker.is_over() {
@@ -106,11 +106,11 @@ fn data_out_pieces(attacker: &Attacker, piece: usize) -> Result<()> {
 }
 
 fn answers_by_bytes(attacker: &Attacker) -> Result<()> {
-    let mut sessions: Vec<Session> = Vec::new();
+    let mut sessions: Vec<RawSession> = Vec::new();
     while !attacker.is_over() {
         sessions.retain(|session| !session.connection.is_closed());
         while sessions.len() < 16 && !attacker.is_over() {
-            let connect = || -> Result<Session> {
+            let connect = || -> Result<RawSession> {
                 let connection = attacker.connect_small()?;
                 let login = attacker.login(Destination::Shared, sessions.len());
                 attacker.log_in_over(connection, &login, Destination::Shared)

@@ -4,7 +4,7 @@ use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{AttackCounters, Attacker, Destination};
 use crate::adversary::held_connections::HeldConnections;
 use crate::adversary::session::flags;
-use crate::adversary::{cdb, connection::Connection};
+use crate::adversary::{cdb, connection::TcpConnection};
 use anyhow::Result;
 use lunar_testkit::raw::opcode;
 use std::time::Duration;
@@ -113,7 +113,7 @@ fn connect_and_reset(attacker: &Attacker) -> Result<()> {
 
 fn garbage(attacker: &Attacker) -> Result<()> {
     let mut random = crate::scratch::Random(attacker.seed);
-    let mut open: Vec<Connection> = Vec::new();
+    let mut open: Vec<TcpConnection> = Vec::new();
     while !attacker.is_over() {
         let Ok(mut connection) = attacker.connect() else { continue };
         match random.below(4) {

@@ -6,7 +6,7 @@ use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::server::SHARED_LBA;
-use crate::adversary::session::{Session, flags};
+use crate::adversary::session::{RawSession, flags};
 use anyhow::Result;
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ pub const ATTACKS: &[Attack] = &[
 fn two_hosts(
     attacker: &Attacker,
     sessions: usize,
-    holder: fn(&mut Session),
-    taker: fn(&mut Session),
+    holder: fn(&mut RawSession),
+    taker: fn(&mut RawSession),
 ) -> Result<()> {
     attacker.in_threads(2, |thread| {
         let flood = match thread {
@@ -50,7 +50,7 @@ fn two_hosts(
                 .numbered_from(SECOND_NUMBER)
                 .at_host(1)
                 .paced(Duration::from_millis(20))
-                .reading(attacker, taker, Session::keep_r2t),
+                .reading(attacker, taker, RawSession::keep_r2t),
         };
         drop(flood); // it ends when the attack is over
     });
@@ -58,7 +58,7 @@ fn two_hosts(
 }
 
 fn verify(attacker: &Attacker, sessions: usize) -> Result<()> {
-    let holder = |session: &mut Session| {
+    let holder = |session: &mut RawSession| {
         let lba = u64::from(BLOCKS_MAX) * session.random.below(4);
         let command = session.command(flags::SIMPLE, &cdb::sixteen(0x8f, 0, lba, BLOCKS_MAX), 0);
         session.queue(&command);
@@ -67,7 +67,7 @@ fn verify(attacker: &Attacker, sessions: usize) -> Result<()> {
 }
 
 /// Sends COMPARE AND WRITE whose compare data never matches, so that nothing is written.
-fn compare_and_write(session: &mut Session) {
+fn compare_and_write(session: &mut RawSession) {
     const BLOCKS: u8 = 32;
     let lba = 64 * session.random.below(u64::from(SHARED_LBA) / 64);
     let mut cdb = cdb::sixteen(0x89, 0, lba, 0);
@@ -79,7 +79,7 @@ fn compare_and_write(session: &mut Session) {
 }
 
 /// Sends ORWRITE of zeroes, which change nothing.
-fn or_write_at_border(session: &mut Session) {
+fn or_write_at_border(session: &mut RawSession) {
     let lba = u64::from(SHARED_LBA) + OWN_BLOCKS - u64::from(BLOCKS_MAX);
     let cdb = cdb::sixteen(0x8b, 0, lba, BLOCKS_MAX);
     let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, BLOCKS_MAX * 512);
@@ -88,7 +88,7 @@ fn or_write_at_border(session: &mut Session) {
 
 /// Sends VERIFY with BYTCHK 11b: each block is compared with the one block that is sent.
 fn verify_pattern(attacker: &Attacker) -> Result<()> {
-    let holder = |session: &mut Session| {
+    let holder = |session: &mut RawSession| {
         let cdb = cdb::sixteen(0x8f, 0x06, u64::from(SHARED_LBA), BLOCKS_MAX);
         let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 512);
         session.queue(&command.with_data([0; 512]));
@@ -98,7 +98,7 @@ fn verify_pattern(attacker: &Attacker) -> Result<()> {
 
 /// Sends WRITE SAME with and without deallocation, with NDOB.
 fn write_same(attacker: &Attacker) -> Result<()> {
-    let holder = |session: &mut Session| {
+    let holder = |session: &mut RawSession| {
         let options = if session.random.below(2) == 0 { 0x01 } else { 0x09 };
         let cdb = cdb::sixteen(0x93, options, u64::from(SHARED_LBA), 0xffff);
         let command = session.command(flags::SIMPLE, &cdb, 0);
@@ -108,7 +108,7 @@ fn write_same(attacker: &Attacker) -> Result<()> {
 }
 
 fn unmap(attacker: &Attacker) -> Result<()> {
-    let holder = |session: &mut Session| {
+    let holder = |session: &mut RawSession| {
         let first = u64::from(SHARED_LBA);
         let (cdb, list) = cdb::unmap((0..256).map(|at| (first + at * 16, 8)));
         let bytes = list.len() as u32;

@@ -2,13 +2,13 @@
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{AttackCounters, Attacker, Destination};
-use crate::adversary::connection::Connection;
+use crate::adversary::connection::TcpConnection;
 use crate::adversary::held_connections::HeldConnections;
-use crate::adversary::login::{CONTINUES, Credential, Login};
-use crate::adversary::session::{Session, flags};
+use crate::adversary::login::{CONTINUES, ChapCredential, LoginParameters};
+use crate::adversary::session::{RawSession, flags};
 use crate::adversary::{cdb, server};
 use anyhow::Result;
-use lunar_testkit::raw::{Pdu, opcode};
+use lunar_testkit::raw::{RawPdu, opcode};
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -83,9 +83,9 @@ fn continued(attacker: &Attacker, count: usize) -> Result<()> {
 fn each(
     attacker: &Attacker,
     count: usize,
-    mut step: impl FnMut(usize, &mut Connection),
+    mut step: impl FnMut(usize, &mut TcpConnection),
 ) -> Result<()> {
-    let mut open: Vec<Connection> = Vec::new();
+    let mut open: Vec<TcpConnection> = Vec::new();
     while !attacker.is_over() {
         open.retain(|connection| !connection.is_closed());
         while open.len() < count && !attacker.is_over() {
@@ -165,9 +165,11 @@ fn chap_wrong(attacker: &Attacker) -> Result<()> {
     attacker.in_threads(2, |thread| {
         for number in (thread..).step_by(2).take_while(|_| !attacker.is_over()) {
             let Ok(mut connection) = attacker.connect_from(number % HOSTS) else { continue };
-            let wrong = Credential { secret: "not-the-secret-1", ..server::CREDENTIAL };
-            let login =
-                Login { credential: Some(wrong), ..attacker.login(Destination::Chap, number) };
+            let wrong = ChapCredential { secret: "not-the-secret-1", ..server::CREDENTIAL };
+            let login = LoginParameters {
+                credential: Some(wrong),
+                ..attacker.login(Destination::Chap, number)
+            };
             // The server may delay the refusal; this connection does not wait for it.
             drop(login.run(&mut connection, Duration::from_millis(100)));
             AttackCounters::add(&attacker.sent.bytes, connection.take_sent_bytes());
@@ -226,10 +228,10 @@ fn churn(attacker: &Attacker, destination: Destination) -> Result<()> {
 struct Churning {
     host: usize,
     destination: Destination,
-    login: Login,
+    login: LoginParameters,
     /// A login under way, and how many of its requests were sent.
-    connection: Option<(Connection, usize)>,
-    session: Option<Session>,
+    connection: Option<(TcpConnection, usize)>,
+    session: Option<RawSession>,
 }
 
 impl Churning {
@@ -269,9 +271,9 @@ impl Churning {
     fn go_on(
         &mut self,
         attacker: &Attacker,
-        mut connection: Connection,
+        mut connection: TcpConnection,
         sent: usize,
-        answer: Option<&Pdu>,
+        answer: Option<&RawPdu>,
     ) -> bool {
         match (self.login.request_at(sent, answer), answer) {
             (Ok(Some(request)), _) => {
@@ -338,7 +340,7 @@ fn reinstatement(attacker: &Attacker, with_load: bool) -> Result<()> {
     Ok(())
 }
 
-fn load(session: &mut Session) {
+fn load(session: &mut RawSession) {
     for number in 0..64 {
         let lba = number % 8 * 16_384;
         let read = session.command(flags::SIMPLE | flags::READ, &cdb::read(lba, 16_384), 8 << 20);
@@ -367,10 +369,10 @@ fn many_sessions_unread(attacker: &Attacker) -> Result<()> {
 fn hold_sessions(
     attacker: &Attacker,
     count: usize,
-    begin: impl Fn(&mut Session) + Sync,
+    begin: impl Fn(&mut RawSession) + Sync,
 ) -> Result<()> {
     attacker.in_threads(2, |thread| {
-        let mut sessions: Vec<Session> = Vec::new();
+        let mut sessions: Vec<RawSession> = Vec::new();
         while !attacker.is_over() {
             if sessions.len() >= count / 2 {
                 attacker.pause(Duration::from_millis(20));
@@ -403,7 +405,7 @@ fn connections_of_a_session(attacker: &Attacker) -> Result<()> {
         let mut cmd_sn = first.cmd_sn;
         let mut connections = vec![first];
         for cid in 1..8 {
-            let login = Login { joins: (tsih, cid), ..login.clone() };
+            let login = LoginParameters { joins: (tsih, cid), ..login.clone() };
             connections.extend(attacker.log_in_as(&login, Destination::Shared).ok());
         }
         // The first connection never sends one command; the others send the commands that follow

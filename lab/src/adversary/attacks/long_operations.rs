@@ -5,10 +5,10 @@
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
-use crate::adversary::cdb::{self, Cdb, cdb};
+use crate::adversary::cdb::{self, CdbBytes, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::server::{MANY_LUNS, SHARED_LBA};
-use crate::adversary::session::{Session, flags};
+use crate::adversary::session::{RawSession, flags};
 use anyhow::Result;
 use std::time::Duration;
 
@@ -89,13 +89,13 @@ pub const ATTACKS: &[Attack] = &[
 /// Blocks that [`compare_and_write_wide`] spreads over: as many as the commands of 64 windows.
 const WIDE_BLOCKS: u64 = 64 * 128;
 
-const START_STOP: &[Cdb] = &[
+const START_STOP: &[CdbBytes] = &[
     [0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     [0x1b, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
 ];
 
 /// Sends these commands, which move no data, again and again.
-fn commands(attacker: &Attacker, cdbs: &[Cdb]) -> Result<()> {
+fn commands(attacker: &Attacker, cdbs: &[CdbBytes]) -> Result<()> {
     Flood::new(4, Destination::Neighbour).reading(
         attacker,
         |session| {
@@ -125,14 +125,14 @@ fn write_atomic_beside_zeroing(attacker: &Attacker) -> Result<()> {
     const CHUNK_BLOCKS: u64 = (64 << 10) / 512;
     const PAUSE: Duration = Duration::from_millis(5);
     let first = u64::from(SHARED_LBA);
-    let write = |session: &mut Session| {
+    let write = |session: &mut RawSession| {
         let lba = first + CHUNK_BLOCKS * (1 + session.random.below(10)) - 8;
         let mut cdb = cdb::sixteen(0x9c, 0, lba, 0);
         cdb[12..14].copy_from_slice(&16_u16.to_be_bytes());
         let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 8192);
         session.queue(&command.with_data(vec![0x5a; 8192]));
     };
-    let zero = |session: &mut Session| {
+    let zero = |session: &mut RawSession| {
         const BLOCKS: u32 = 60_000;
         let lba = first + 2048;
         let (cdb, data) = match session.random.below(3) {
@@ -147,7 +147,9 @@ fn write_atomic_beside_zeroing(attacker: &Attacker) -> Result<()> {
         let flood = Flood::new(if thread == 0 { 64 } else { 1 }, Destination::Shared);
         drop(match thread {
             0 => flood.reading(attacker, zero, |_, _| {}),
-            _ => flood.numbered_from(64).paced(PAUSE).reading(attacker, write, Session::keep_r2t),
+            _ => {
+                flood.numbered_from(64).paced(PAUSE).reading(attacker, write, RawSession::keep_r2t)
+            }
         });
     });
     Ok(())
@@ -324,17 +326,17 @@ fn pre_fetch(attacker: &Attacker) -> Result<()> {
 }
 
 /// Sends these commands to the slow disk and receives the responses.
-fn slow_disk(attacker: &Attacker, next: fn(&mut Session)) -> Result<()> {
-    Flood::new(16, Destination::Slow).reading(attacker, next, Session::keep_r2t)
+fn slow_disk(attacker: &Attacker, next: fn(&mut RawSession)) -> Result<()> {
+    Flood::new(16, Destination::Slow).reading(attacker, next, RawSession::keep_r2t)
 }
 
-fn reads(session: &mut Session) {
+fn reads(session: &mut RawSession) {
     let lba = session.random.below(64) * 2048;
     let command = session.command(flags::SIMPLE | flags::READ, &cdb::read(lba, 2048), 1 << 20);
     session.queue(&command);
 }
 
-fn pieces(session: &mut Session) {
+fn pieces(session: &mut RawSession) {
     // Addresses differ, so that commands wait for more than a lock.
     let lba = session.random.below(64) * 2048;
     let (data, cdb) = match session.random.below(3) {
@@ -356,7 +358,7 @@ fn pieces(session: &mut Session) {
 fn mode_select(attacker: &Attacker) -> Result<()> {
     Flood::new(4, Destination::Neighbour).reading(
         attacker,
-        |session: &mut Session| {
+        |session: &mut RawSession| {
             // The control mode page: TST 001b, GLTSD, any order, and SWP in byte 4. SPC-4 §7.5.8.
             let protect = if session.random.below(2) == 0 { 0x08 } else { 0 };
             let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x22, 0x10, protect, 0, 0, 0, 0, 0, 0, 0];

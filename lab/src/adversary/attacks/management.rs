@@ -10,7 +10,7 @@ use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::server::SHARED_LBA;
-use crate::adversary::session::{Session, flags};
+use crate::adversary::session::{RawSession, flags};
 use anyhow::Result;
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ fn many_sessions(attacker: &Attacker, destination: Destination, function: u8) ->
 
 /// A session of [`many_sessions`].
 struct Resetting {
-    session: Session,
+    session: RawSession,
     /// True when the session sends resets; otherwise it has commands that resets abort.
     resets: bool,
     /// True while its reset has no response.
@@ -174,7 +174,7 @@ fn terminated_tags(attacker: &Attacker) -> Result<()> {
         else {
             return;
         };
-        let mut sessions: Vec<Session> = Vec::new();
+        let mut sessions: Vec<RawSession> = Vec::new();
         for number in (thread..TAGS_SESSIONS).step_by(2).cycle() {
             if attacker.is_over() {
                 return;
@@ -206,7 +206,7 @@ fn terminated_tags(attacker: &Attacker) -> Result<()> {
 }
 
 /// Receives PDUs and sends WRITEs up to the window, without their data.
-fn fill_with_writes(session: &mut Session) {
+fn fill_with_writes(session: &mut RawSession) {
     while session.receive().is_some() {}
     while session.window_is_open() {
         let write = session.command(flags::SIMPLE | flags::WRITE, &cdb::write(0, 8), 4096);
@@ -230,7 +230,7 @@ fn abort_own(attacker: &Attacker) -> Result<()> {
             session.queue(&abort);
         },
         // R2Ts are answered even if their task no longer exists.
-        Session::keep_r2t,
+        RawSession::keep_r2t,
     )
 }
 

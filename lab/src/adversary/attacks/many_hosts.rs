@@ -5,7 +5,7 @@ use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb::{self, cdb};
 use crate::adversary::flood::Flood;
-use crate::adversary::session::{RESERVED_TAG, Session, flags};
+use crate::adversary::session::{RESERVED_TAG, RawSession, flags};
 use anyhow::Result;
 use lunar_testkit::raw::opcode;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 /// Opens idle sessions, as long as the attack goes on.
-fn idle_sessions(attacker: &Attacker) -> Vec<Session> {
+fn idle_sessions(attacker: &Attacker) -> Vec<RawSession> {
     let mut idle = Vec::new();
     while idle.len() < IDLE_SESSIONS && !attacker.is_over() {
         let login = attacker.login(Destination::Own, IDLE_NUMBER + idle.len());

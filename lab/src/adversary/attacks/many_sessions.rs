@@ -5,9 +5,9 @@ use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
-use crate::adversary::session::{Session, flags};
+use crate::adversary::session::{RawSession, flags};
 use anyhow::Result;
-use lunar_testkit::raw::{Pdu, opcode};
+use lunar_testkit::raw::{RawPdu, opcode};
 use std::time::Duration;
 
 /// The attacks of this file.
@@ -59,13 +59,13 @@ const PING_BYTES: u32 = 256 << 10;
 const COMMANDS: usize = 127;
 
 /// Action of a session of this number once it is logged in.
-type Begin = fn(&mut Session, usize);
+type Begin = fn(&mut RawSession, usize);
 
 /// Logs in until there are `count` sessions, and holds them; sessions that the server ends are
 /// replaced.
 fn hold(attacker: &Attacker, count: usize, begin: Begin, answers: Answers) -> Result<()> {
     attacker.in_threads(2, |thread| {
-        let mut sessions: Vec<Session> = Vec::new();
+        let mut sessions: Vec<RawSession> = Vec::new();
         for number in (thread..).step_by(2) {
             while sessions.len() >= count / 2 && !attacker.is_over() {
                 attacker.pause(Duration::from_millis(20));
@@ -94,7 +94,7 @@ fn hold(attacker: &Attacker, count: usize, begin: Begin, answers: Answers) -> Re
 }
 
 /// Sends queued PDUs, and removes the sessions that have ended.
-fn go_on(attacker: &Attacker, sessions: &mut Vec<Session>, answers: Answers) {
+fn go_on(attacker: &Attacker, sessions: &mut Vec<RawSession>, answers: Answers) {
     for session in sessions.iter_mut() {
         session.connection.send();
         while answers != Answers::Leave
@@ -109,7 +109,7 @@ fn go_on(attacker: &Attacker, sessions: &mut Vec<Session>, answers: Answers) {
     sessions.retain(|session| !session.connection.is_closed());
 }
 
-fn ordered(session: &mut Session, _: usize) {
+fn ordered(session: &mut RawSession, _: usize) {
     let write = session.command(flags::SIMPLE | flags::WRITE, &cdb::write(0, 1), 512);
     session.queue(&write);
     for _ in 0..COMMANDS {
@@ -118,20 +118,20 @@ fn ordered(session: &mut Session, _: usize) {
     }
 }
 
-fn announced_ping(session: &mut Session, _: usize) {
+fn announced_ping(session: &mut RawSession, _: usize) {
     let ping = session.ping(false);
     let [_, high, middle, low] = PING_BYTES.to_be_bytes();
     session.queue(&ping.put(5, &[high, middle, low]));
 }
 
-fn pings_ahead(session: &mut Session, _: usize) {
+fn pings_ahead(session: &mut RawSession, _: usize) {
     for _ in 0..4 {
         let ping = ahead(session.ping(false));
         session.queue(&ping.with_data(vec![0; PING_BYTES as usize]));
     }
 }
 
-fn commands_ahead(session: &mut Session, _: usize) {
+fn commands_ahead(session: &mut RawSession, _: usize) {
     for _ in 0..COMMANDS {
         let ready = ahead(session.command(flags::SIMPLE, &cdb::TEST_UNIT_READY, 0));
         session.queue(&ready);
@@ -139,12 +139,12 @@ fn commands_ahead(session: &mut Session, _: usize) {
 }
 
 /// Skips one CmdSN before this request, which is never used.
-fn ahead(request: Pdu) -> Pdu {
+fn ahead(request: RawPdu) -> RawPdu {
     let ahead = request.u32_at(24).wrapping_add(1);
     request.put_u32(24, ahead)
 }
 
-fn two_reads(session: &mut Session, _: usize) {
+fn two_reads(session: &mut RawSession, _: usize) {
     for _ in 0..2 {
         let read = session.command(flags::SIMPLE | flags::READ, &cdb::read(0, 1800), 1800 * 512);
         session.queue(&read);
@@ -162,7 +162,7 @@ fn ping_flood(attacker: &Attacker) -> Result<()> {
     Ok(())
 }
 
-fn large_read(session: &mut Session, number: usize) {
+fn large_read(session: &mut RawSession, number: usize) {
     if number.is_multiple_of(128) {
         for _ in 0..8 {
             let read = session.command(flags::SIMPLE | flags::READ, &cdb::read(0, 16384), 8 << 20);

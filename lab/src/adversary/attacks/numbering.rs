@@ -4,9 +4,9 @@ use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
-use crate::adversary::session::{IMMEDIATE, RESERVED_TAG, Session, flags};
+use crate::adversary::session::{IMMEDIATE, RESERVED_TAG, RawSession, flags};
 use anyhow::Result;
-use lunar_testkit::raw::{Pdu, opcode};
+use lunar_testkit::raw::{RawPdu, opcode};
 use std::time::Duration;
 
 /// The attacks of this file.
@@ -48,7 +48,7 @@ fn far_ahead(attacker: &Attacker) -> Result<()> {
 }
 
 /// Builds a WRITE of 256 KiB.
-fn write(session: &mut Session) -> Pdu {
+fn write(session: &mut RawSession) -> RawPdu {
     session.command(flags::SIMPLE | flags::WRITE, &cdb::write(0, 512), 262_144)
 }
 
@@ -217,7 +217,7 @@ fn random_requests(attacker: &Attacker) -> Result<()> {
         |session| {
             let opcodes = [0x00, 0x01, 0x02, 0x04, 0x05, 0x10, 0x41, 0x42, 0x40, 0x44];
             let opcode = opcodes[session.random.below(opcodes.len() as u64) as usize];
-            let mut pdu = Pdu::new(opcode, session.random.next_u64() as u8);
+            let mut pdu = RawPdu::new(opcode, session.random.next_u64() as u8);
             for at in (8..48).step_by(8) {
                 pdu = pdu.put(at, &session.random.next_u64().to_be_bytes());
             }

@@ -7,8 +7,8 @@ use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb::{self, cdb};
 use crate::adversary::flood::Flood;
-use crate::adversary::login::Login;
-use crate::adversary::session::{Session, flags};
+use crate::adversary::login::LoginParameters;
+use crate::adversary::session::{RawSession, flags};
 use anyhow::Result;
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ fn register_as(
     by_isid: bool,
 ) -> bool {
     let name = attacker.login(destination, if by_isid { 0 } else { number }).initiator;
-    let login = Login { initiator: name, ..attacker.login(destination, number) };
+    let login = LoginParameters { initiator: name, ..attacker.login(destination, number) };
     let Ok(mut session) = attacker.log_in_as(&login, destination) else { return false };
     let list = cdb::reserve_list(0, 1 + number as u64);
     let outcome = session.execute(&cdb::reserve_out(REGISTER, 0), &list, 0, STEP_MAX);
@@ -193,7 +193,7 @@ fn full_status(attacker: &Attacker) -> Result<()> {
     flood.paced(Duration::from_millis(10)).unread(attacker, read_status)
 }
 
-fn read_status(session: &mut Session) {
+fn read_status(session: &mut RawSession) {
     // READ KEYS, READ FULL STATUS.
     let action = [0, 3][session.random.below(2) as usize];
     let expected = [1, 65_535][session.random.below(2) as usize];

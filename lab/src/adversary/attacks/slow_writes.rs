@@ -5,7 +5,7 @@ use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::server::{LUN_SLOW_EXT4, SLOW_LUNS};
-use crate::adversary::session::{Session, flags};
+use crate::adversary::session::{RawSession, flags};
 use anyhow::Result;
 
 /// LUNs that fill most of their file system.
@@ -37,6 +37,6 @@ fn write_all(attacker: &Attacker, slow: SlowExt4) -> Result<()> {
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
             session.queue(&command.with_data(vec![7; bytes as usize]));
         },
-        Session::keep_r2t,
+        RawSession::keep_r2t,
     )
 }

@@ -5,9 +5,9 @@ use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::flood::Flood;
 use crate::adversary::login::CONTINUES;
-use crate::adversary::session::{RESERVED_TAG, Session};
+use crate::adversary::session::{RESERVED_TAG, RawSession};
 use anyhow::Result;
-use lunar_testkit::raw::{Pdu, opcode};
+use lunar_testkit::raw::{RawPdu, opcode};
 
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
@@ -24,7 +24,7 @@ pub const ATTACKS: &[Attack] = &[
         .summary("Text Requests with transfer tags that nobody gave, 2 at a time, answers unread"),
 ];
 
-fn text(session: &mut Session, flags: u8, text: &[u8]) -> Pdu {
+fn text(session: &mut RawSession, flags: u8, text: &[u8]) -> RawPdu {
     let request = session.request(opcode::TEXT, flags).put_u32(20, RESERVED_TAG);
     request.put(8, &[0; 8]).with_data(text)
 }

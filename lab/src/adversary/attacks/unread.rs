@@ -2,9 +2,9 @@
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
-use crate::adversary::cdb::{self, Cdb, cdb};
+use crate::adversary::cdb::{self, CdbBytes, cdb};
 use crate::adversary::flood::Flood;
-use crate::adversary::session::{Session, flags};
+use crate::adversary::session::{RawSession, flags};
 use anyhow::Result;
 use lunar_testkit::raw::opcode;
 use std::time::Duration;
@@ -132,7 +132,7 @@ fn replies(attacker: &Attacker, expected_bytes: u32) -> Result<()> {
 
 /// Returns commands whose data does not come from the disk, each with the largest allocation
 /// length.
-fn large_reply_commands() -> Vec<Cdb> {
+fn large_reply_commands() -> Vec<CdbBytes> {
     let long = |operation, action| {
         let mut cdb = cdb(&[operation, action]);
         cdb[10..14].copy_from_slice(&[0, 0, 0xff, 0xff]);
@@ -208,6 +208,6 @@ fn read_then_reset(attacker: &Attacker) -> Result<()> {
 }
 
 /// Returns a random index below `count`.
-fn pick(session: &mut Session, count: usize) -> usize {
+fn pick(session: &mut RawSession, count: usize) -> usize {
     session.random.below(count as u64) as usize
 }

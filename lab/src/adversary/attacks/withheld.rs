@@ -3,12 +3,12 @@
 
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
-use crate::adversary::cdb::{self, Cdb, cdb};
+use crate::adversary::cdb::{self, CdbBytes, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::server::SHARED_LBA;
-use crate::adversary::session::{Session, flags};
+use crate::adversary::session::{RawSession, flags};
 use anyhow::Result;
-use lunar_testkit::raw::{Pdu, opcode};
+use lunar_testkit::raw::{RawPdu, opcode};
 use std::time::{Duration, Instant};
 
 /// Number of blocks in 8 MiB.
@@ -63,22 +63,22 @@ pub const ATTACKS: &[Attack] = &[
         .summary("16 sessions: immediate data of 64 KiB and no more, at depth 128"),
 ];
 
-fn write_of_a_block() -> (Cdb, u32) {
+fn write_of_a_block() -> (CdbBytes, u32) {
     (cdb::write(u64::from(SHARED_LBA), 1), 512)
 }
 
-fn reserve_out() -> (Cdb, u32) {
+fn reserve_out() -> (CdbBytes, u32) {
     (cdb::reserve_out(0, 0), 24)
 }
 
 /// Builds a WRITE of 8 MiB to a random address of the neighbour's LUN.
-fn random_write(session: &mut Session) -> Pdu {
+fn random_write(session: &mut RawSession) -> RawPdu {
     let lba = session.random.below(8) * u64::from(BLOCKS_8M);
     session.command(flags::SIMPLE | flags::WRITE, &cdb::write(lba, BLOCKS_8M), BYTES_8M)
 }
 
 /// Begins a command in one session and withholds its data; another session sends ORDERED commands.
-fn ordered_behind(attacker: &Attacker, (cdb, bytes): (Cdb, u32)) -> Result<()> {
+fn ordered_behind(attacker: &Attacker, (cdb, bytes): (CdbBytes, u32)) -> Result<()> {
     while !attacker.is_over() {
         let log_in = |number| attacker.retry(|| attacker.log_in(Destination::Shared, number));
         let (Some(mut holder), Some(mut second)) = (log_in(0), log_in(1)) else { return Ok(()) };
@@ -150,8 +150,8 @@ fn foreign_blocks(attacker: &Attacker) -> Result<()> {
 /// over. R2Ts are not answered; pings of the server are.
 fn until_closed(
     attacker: &Attacker,
-    sessions: &mut [&mut Session],
-    mut act: impl FnMut(&mut [&mut Session]),
+    sessions: &mut [&mut RawSession],
+    mut act: impl FnMut(&mut [&mut RawSession]),
 ) {
     while !attacker.is_over() {
         let until = Instant::now() + Duration::from_millis(100);
@@ -172,7 +172,7 @@ fn until_closed(
 }
 
 /// Clears a new session's unit attentions, which would end the commands that are to wait.
-pub(super) fn clear_unit_attentions(session: &mut Session) {
+pub(super) fn clear_unit_attentions(session: &mut RawSession) {
     // A server that does not respond here is attacked all the same.
     drop(session.execute(&cdb::TEST_UNIT_READY, &[], 0, Duration::from_secs(1)));
 }
@@ -184,7 +184,7 @@ fn whole_writes(attacker: &Attacker, sessions: usize, destination: Destination) 
             let command = random_write(session);
             session.queue(&command);
         },
-        Session::keep_r2t,
+        RawSession::keep_r2t,
     )
 }
 
@@ -202,7 +202,7 @@ fn aborted_writes(attacker: &Attacker) -> Result<()> {
                 session.queue(&reset);
             }
         },
-        Session::keep_r2t,
+        RawSession::keep_r2t,
     )
 }
 
@@ -214,7 +214,7 @@ fn same_blocks(attacker: &Attacker) -> Result<()> {
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, BYTES_8M);
             session.queue(&command);
         },
-        Session::keep_r2t,
+        RawSession::keep_r2t,
     )
 }
 
@@ -228,7 +228,7 @@ fn wrong_lengths(attacker: &Attacker) -> Result<()> {
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, expected);
             session.queue(&command);
         },
-        Session::keep_r2t,
+        RawSession::keep_r2t,
     )
 }
 
@@ -239,7 +239,7 @@ fn short_bursts(attacker: &Attacker) -> Result<()> {
             let command = random_write(session);
             session.queue(&command);
         },
-        Session::keep_r2t,
+        RawSession::keep_r2t,
     )
 }
 
@@ -288,7 +288,7 @@ fn half_then_reset(attacker: &Attacker) -> Result<()> {
 }
 
 fn parameter_lists(attacker: &Attacker) -> Result<()> {
-    let lists: [(Cdb, u32); 6] = [
+    let lists: [(CdbBytes, u32); 6] = [
         (cdb(&[0x55, 0x10, 0, 0, 0, 0, 0, 0x10, 0]), 4096),
         (cdb(&[0x42, 0, 0, 0, 0, 0, 0, 0x10, 0]), 4096),
         (cdb(&[0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0]), 4096),

@@ -5,19 +5,19 @@
 //! the standard library below `iscsi` counts to that crate. The kernel's calls and those of the
 //! program are separate: a system call counts to the kernel, whichever crate made it.
 
-use super::Kind;
-use super::stacks::{Frame, Place, Stack};
+use super::CodeKind;
+use super::stacks::{CodeLocation, Frame, Stack};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// A part of the work, and the colour of its calls.
-pub type Part = (Cow<'static, str>, Kind);
+pub type Part = (Cow<'static, str>, CodeKind);
 
 /// Parts of the kernel by the names of their outer calls. A star matches any text; `sys_` matches
 /// the names that architectures give to the entries of system calls.
 #[rustfmt::skip] // a table
-const KERNEL: &[(&str, Kind, &[&str])] = &[
-    ("kernel: waiting and waking", Kind::Kernel, &[
+const KERNEL: &[(&str, CodeKind, &[&str])] = &[
+    ("kernel: waiting and waking", CodeKind::Kernel, &[
         "schedule*", "__schedule*", "preempt_schedule*", "io_schedule*", "finish_task_switch",
         "try_to_wake_up", "wake_up_*", "__wake_up*", "sock_def_readable", "sock_def_write_space",
         "sk_stream_write_space", "ep_*", "do_epoll_*", "__do_sys_epoll_*", "sys_epoll_*",
@@ -25,49 +25,49 @@ const KERNEL: &[(&str, Kind, &[&str])] = &[
         "hrtimer_nanosleep", "do_nanosleep", "do_sys_poll", "sys_poll", "sys_ppoll",
         "io_cqring_wait*", "read_events", "do_sched_yield", "ret_from_fork*",
     ]),
-    ("kernel: interrupts", Kind::Kernel, &[
+    ("kernel: interrupts", CodeKind::Kernel, &[
         "asm_sysvec_*", "sysvec_*", "asm_common_interrupt", "common_interrupt", "asm_exc_nmi",
         "irq_exit_rcu", "__irq_exit_rcu", "el0_interrupt", "el1_interrupt",
     ]),
-    ("kernel: memory", Kind::Kernel, &[
+    ("kernel: memory", CodeKind::Kernel, &[
         "asm_exc_page_fault", "exc_page_fault", "do_mem_abort", "handle_mm_fault", "sys_mmap",
         "sys_munmap", "sys_brk", "sys_madvise", "sys_mprotect", "sys_mremap",
     ]),
     // Files are written at an offset (pwrite, pwritev): writev without one is a socket's. The
     // option that is set while requests go on is TCP_CORK, and clearing it sends.
-    ("kernel: sockets, sending", Kind::Network, &[
+    ("kernel: sockets, sending", CodeKind::Network, &[
         "tcp_sendmsg*", "inet_sendmsg", "inet6_sendmsg", "sock_sendmsg*", "__sock_sendmsg",
         "____sys_sendmsg", "___sys_sendmsg", "__sys_sendmsg", "__sys_sendto", "sys_sendmsg",
         "sys_sendto", "sock_write_iter", "do_writev", "__sys_setsockopt", "sys_setsockopt",
     ]),
-    ("kernel: sockets, receiving", Kind::Network, &[
+    ("kernel: sockets, receiving", CodeKind::Network, &[
         "tcp_recvmsg*", "inet_recvmsg", "inet6_recvmsg", "sock_recvmsg*", "__sys_recvfrom",
         "__sys_recvmsg", "___sys_recvmsg", "____sys_recvmsg", "sys_recvfrom", "sys_recvmsg",
         "sock_read_iter", "do_readv",
     ]),
-    ("kernel: files, syncing", Kind::Files, &[
+    ("kernel: files, syncing", CodeKind::Files, &[
         "vfs_fsync*", "do_fsync", "sys_fsync", "sys_fdatasync", "io_fsync", "*_sync_file",
     ]),
-    ("kernel: files, reading", Kind::Files, &[
+    ("kernel: files, reading", CodeKind::Files, &[
         "sys_pread64", "ksys_pread64", "do_preadv", "sys_preadv*", "io_read", "aio_read",
         "*_file_read_iter", "blkdev_read_iter", "filemap_read",
     ]),
-    ("kernel: files, writing", Kind::Files, &[
+    ("kernel: files, writing", CodeKind::Files, &[
         "sys_pwrite64", "ksys_pwrite64", "do_pwritev", "sys_pwritev*", "io_write", "aio_write",
         "*_file_write_iter", "blkdev_write_iter", "generic_perform_write",
     ]),
-    ("kernel: files, the rest of io_uring and aio", Kind::Files, &[
+    ("kernel: files, the rest of io_uring and aio", CodeKind::Files, &[
         "sys_io_uring_*", "__do_sys_io_uring_*", "io_submit_sqe*", "io_issue_sqe", "io_wq_*",
         "io_uring_*", "io_run_task_work*", "tctx_task_work*", "io_do_iopoll", "sys_io_submit",
         "__io_submit_one*", "io_submit_one*", "sys_io_getevents", "do_io_getevents",
     ]),
 ];
 
-const KERNEL_OTHER: Part = (Cow::Borrowed("kernel: everything else"), Kind::Kernel);
-const LIBRARY: Part = (Cow::Borrowed("C library"), Kind::Library);
-const RUNTIME: Part = (Cow::Borrowed("runtime (tokio, mio)"), Kind::Runtime);
-const RUST: Part = (Cow::Borrowed("Rust's own libraries"), Kind::Runtime);
-const UNKNOWN: Part = (Cow::Borrowed("not known"), Kind::Unknown);
+const KERNEL_OTHER: Part = (Cow::Borrowed("kernel: everything else"), CodeKind::Kernel);
+const LIBRARY: Part = (Cow::Borrowed("C library"), CodeKind::Library);
+const RUNTIME: Part = (Cow::Borrowed("runtime (tokio, mio)"), CodeKind::Runtime);
+const RUST: Part = (Cow::Borrowed("Rust's own libraries"), CodeKind::Runtime);
+const UNKNOWN: Part = (Cow::Borrowed("not known"), CodeKind::Unknown);
 
 /// Crates of this repository that may be in a target, without their prefix, which older builds do
 /// not have.
@@ -79,7 +79,7 @@ const SERVANTS: &[&str] = &["core", "alloc", "std", "hashbrown", "bytes", "parki
 
 /// Returns the part of each call of a stack, from the outermost on.
 pub fn parts(stack: &Stack) -> Vec<Part> {
-    let mut caller: Option<(&Place, Part)> = None;
+    let mut caller: Option<(&CodeLocation, Part)> = None;
     let mut parts = Vec::with_capacity(stack.frames.len());
     for frame in &stack.frames {
         let like = caller.as_ref().filter(|(place, _)| *place == &frame.place);
@@ -94,17 +94,17 @@ pub fn parts(stack: &Stack) -> Vec<Part> {
 fn part(frame: &Frame, caller: Option<&Part>) -> Part {
     let inherited = |other: Part| caller.cloned().unwrap_or(other);
     match &frame.place {
-        Place::Kernel => kernel(&frame.name).unwrap_or_else(|| inherited(KERNEL_OTHER)),
-        Place::Library => LIBRARY,
-        Place::Unknown => UNKNOWN,
-        Place::Program(file) => match crate_of(&frame.name) {
+        CodeLocation::Kernel => kernel(&frame.name).unwrap_or_else(|| inherited(KERNEL_OTHER)),
+        CodeLocation::Library => LIBRARY,
+        CodeLocation::Unknown => UNKNOWN,
+        CodeLocation::Program(file) => match crate_of(&frame.name) {
             Some(name) if OWN.contains(&unprefixed(name)) => {
-                (format!("Lunar: {}", unprefixed(name)).into(), Kind::Own)
+                (format!("Lunar: {}", unprefixed(name)).into(), CodeKind::Own)
             }
             Some(name) if RUNTIMES.contains(&name) => RUNTIME,
             Some(name) if SERVANTS.contains(&name) => inherited(RUST),
-            Some(name) => (format!("crate {name}").into(), Kind::Runtime),
-            None => (file.clone().into(), Kind::Own),
+            Some(name) => (format!("crate {name}").into(), CodeKind::Runtime),
+            None => (file.clone().into(), CodeKind::Own),
         },
     }
 }

@@ -24,12 +24,12 @@ pub struct Stack {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     pub name: String,
-    pub place: Place,
+    pub place: CodeLocation,
 }
 
 /// Origin of a call's code.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Place {
+pub enum CodeLocation {
     Kernel,
     /// The C library, and the code that the kernel provides for it (vDSO).
     Library,
@@ -64,7 +64,7 @@ fn close(stack: Option<Stack>, into: &mut Vec<Stack>) {
     let Some(Stack { thread, mut frames }) = stack.filter(|stack| !stack.frames.is_empty()) else {
         return;
     };
-    let known = frames.iter().rposition(|frame| frame.place != Place::Unknown);
+    let known = frames.iter().rposition(|frame| frame.place != CodeLocation::Unknown);
     frames.truncate(known.map_or(1, |at| at + 1));
     let begun = frames.iter().position(|frame| frame.name == THREAD_BEGINS);
     frames.truncate(begun.unwrap_or(frames.len()).max(1));
@@ -82,28 +82,28 @@ fn frame(line: &str) -> Option<Frame> {
     Some(Frame { name: plain(name, &place), place })
 }
 
-fn place(file: &str) -> Place {
+fn place(file: &str) -> CodeLocation {
     let name = file.rsplit('/').next().unwrap_or(file);
     let is_library = |of: &&str| name.starts_with(*of);
     match name {
-        "[unknown]" => Place::Unknown,
-        "[vdso]" | "[vsyscall]" => Place::Library,
-        _ if LIBRARIES.iter().any(is_library) => Place::Library,
+        "[unknown]" => CodeLocation::Unknown,
+        "[vdso]" | "[vsyscall]" => CodeLocation::Library,
+        _ if LIBRARIES.iter().any(is_library) => CodeLocation::Library,
         // The kernel and its modules: `[kernel.kallsyms]`, `[ext4]`, `ext4.ko.xz`.
         _ if name.starts_with('[') || name.ends_with(".ko") || name.contains(".ko.") => {
-            Place::Kernel
+            CodeLocation::Kernel
         }
-        _ => Place::Program(cut(name)),
+        _ => CodeLocation::Program(cut(name)),
     }
 }
 
 /// Removes the additions of compilers and linkers: `::h0123456789abcdef`, `.part.0`,
 /// `@@GLIBC_2.17`.
-fn plain(name: &str, place: &Place) -> String {
+fn plain(name: &str, place: &CodeLocation) -> String {
     let name = match place {
-        Place::Kernel => name.split('.').next(),
-        Place::Library => name.split('@').next(),
-        Place::Program(_) | Place::Unknown => Some(without_hash(name)),
+        CodeLocation::Kernel => name.split('.').next(),
+        CodeLocation::Library => name.split('@').next(),
+        CodeLocation::Program(_) | CodeLocation::Unknown => Some(without_hash(name)),
     };
     let name = name.filter(|name| !name.is_empty()).unwrap_or("?");
     cut(&name.replace("{{", "{").replace("}}", "}"))
@@ -142,7 +142,7 @@ pub mod tests {
         assert_eq!((read.thread.as_str(), names[0]), ("core-1", WITH_RING));
         assert_eq!(names.len(), 20, "{names:?}");
         assert_eq!(names[14..16], ["do_syscall_64", "__x64_sys_pread64"]);
-        assert_eq!(read.frames.last().unwrap().place, Place::Kernel);
+        assert_eq!(read.frames.last().unwrap().place, CodeLocation::Kernel);
         let all: Vec<&Frame> = stacks.iter().flat_map(|stack| &stack.frames).collect();
         let has = |name: &str| all.iter().any(|frame| frame.name == name);
         assert!(
@@ -151,7 +151,7 @@ pub mod tests {
                 && has("lunar_target::session::Session::step")
         );
         assert!(!has(THREAD_BEGINS) && !has("start_thread") && !has("[unknown]"));
-        let lunar = Place::Program("lunar".to_owned());
+        let lunar = CodeLocation::Program("lunar".to_owned());
         assert!(all.iter().any(|frame| frame.place == lunar));
     }
 
@@ -172,8 +172,14 @@ pub mod tests {
         assert_eq!(stacks[0].thread, "a b");
         let [long, own, module] = &stacks[0].frames[..] else { panic!("{stacks:?}") };
         assert_eq!(long.name.chars().count(), NAME_MAX + 1);
-        assert_eq!((own.name.as_str(), &own.place), ("a::b", &Place::Program("x".to_owned())));
-        assert_eq!((module.name.as_str(), &module.place), ("ext4_sync", &Place::Kernel));
-        assert_eq!((stacks[1].frames.len(), &stacks[1].frames[0].place), (1, &Place::Unknown));
+        assert_eq!(
+            (own.name.as_str(), &own.place),
+            ("a::b", &CodeLocation::Program("x".to_owned()))
+        );
+        assert_eq!((module.name.as_str(), &module.place), ("ext4_sync", &CodeLocation::Kernel));
+        assert_eq!(
+            (stacks[1].frames.len(), &stacks[1].frames[0].place),
+            (1, &CodeLocation::Unknown)
+        );
     }
 }

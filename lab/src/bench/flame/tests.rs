@@ -1,11 +1,11 @@
 //! Tests of trees, boxes and pictures.
 
 use super::stacks::tests::SCRIPT;
-use super::stacks::{Frame, Place};
+use super::stacks::{CodeLocation, Frame};
 use super::*;
 
 fn stack(thread: &str, names: &[&str]) -> Stack {
-    let place = Place::Program("lunar".to_owned());
+    let place = CodeLocation::Program("lunar".to_owned());
     let frame = |name: &&str| Frame { name: (*name).to_owned(), place: place.clone() };
     Stack { thread: thread.to_owned(), frames: names.iter().map(frame).collect() }
 }
@@ -78,7 +78,7 @@ fn a_picture_of_real_samples() {
     assert!(svg.contains("<title>all samples: 12 samples, 100.0 %</title>"), "{svg}");
     let shmem = "<title>shmem_file_read_iter: 1 sample, 8.3 %</title>";
     let after = &svg[svg.find(shmem).expect("a box for it")..];
-    assert!(after[..after.find("</g>").unwrap()].contains(colour(Kind::Files)), "{after}");
+    assert!(after[..after.find("</g>").unwrap()].contains(colour(CodeKind::Files)), "{after}");
     let lunar = "&lt;lunar_block::file::FileDevice as \
                  lunar_block::device::BlockDevice&gt;::read_at_hand: 1 ";
     assert!(svg.contains(lunar), "{svg}");

@@ -10,7 +10,7 @@ use std::process::Command;
 const OVERTIME_SECONDS: f64 = 100.0;
 
 /// Work of a client in one round.
-pub struct Request<'a> {
+pub struct LoadRequest<'a> {
     pub url: &'a str,
     pub pattern: &'a str,
     pub io_bytes: u64,
@@ -33,14 +33,14 @@ pub struct Sample {
 }
 
 /// Both clients, already built.
-pub struct Clients {
+pub struct LoadPrograms {
     lunar: Option<PathBuf>,
     libiscsi: Option<PathBuf>,
     core: Option<u16>,
     threads: u16,
 }
 
-impl Clients {
+impl LoadPrograms {
     /// Builds both clients; they run on one core if one is named.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Clients {
     ///
     /// # Errors
     /// The client fails, or takes too long.
-    pub fn lunar(&self, request: &Request<'_>) -> Result<Sample> {
+    pub fn lunar(&self, request: &LoadRequest<'_>) -> Result<Sample> {
         let threads = self.threads.to_string();
         let size = request.range_bytes.to_string();
         let own = ["--size", &size, "--threads", &threads, "--rounds", "1", "--json"];
@@ -80,7 +80,7 @@ impl Clients {
     ///
     /// # Errors
     /// The client fails, or takes too long.
-    pub fn libiscsi(&self, request: &Request<'_>) -> Result<Sample> {
+    pub fn libiscsi(&self, request: &LoadRequest<'_>) -> Result<Sample> {
         let range = request.range_bytes.to_string();
         let libiscsi = self.libiscsi.as_ref().context("the generator was not built")?;
         let result = self.run(libiscsi, &[], &["--range", &range], request)?;
@@ -88,7 +88,13 @@ impl Clients {
     }
 
     /// Runs a client with its own arguments and those that both clients share.
-    fn run(&self, of: &Path, first: &[&str], own: &[&str], request: &Request<'_>) -> Result<Value> {
+    fn run(
+        &self,
+        of: &Path,
+        first: &[&str],
+        own: &[&str],
+        request: &LoadRequest<'_>,
+    ) -> Result<Value> {
         let limit = request.seconds + request.warm_up + OVERTIME_SECONDS;
         let program = server::pinned(self.core, of);
         let output = Command::new("timeout")

@@ -10,7 +10,7 @@ const PHYSICAL_EXPONENT: u8 = 3;
 
 /// Response to a command.
 #[derive(Debug, Eq, PartialEq)]
-pub enum Answer {
+pub enum CommandAnswer {
     /// Data from the canned piece, and GOOD.
     Read,
     /// GOOD, once all data has come with the command.
@@ -24,23 +24,23 @@ pub enum Answer {
 }
 
 /// Returns the response to a command on a disk of this size.
-pub fn answer(cdb: &[u8; 16], disk_bytes: u64) -> Answer {
+pub fn answer(cdb: &[u8; 16], disk_bytes: u64) -> CommandAnswer {
     let last = (disk_bytes / u64::from(BLOCK_BYTES)).saturating_sub(1);
     match cdb[0] {
         // READ (6), (10), (12), (16).
-        0x08 | 0x28 | 0xa8 | 0x88 => Answer::Read,
+        0x08 | 0x28 | 0xa8 | 0x88 => CommandAnswer::Read,
         // WRITE (6), (10), (12), (16).
-        0x0a | 0x2a | 0xaa | 0x8a => Answer::Write,
+        0x0a | 0x2a | 0xaa | 0x8a => CommandAnswer::Write,
         // TEST UNIT READY, SYNCHRONIZE CACHE (10) and (16).
-        0x00 | 0x35 | 0x91 => Answer::Good,
+        0x00 | 0x35 | 0x91 => CommandAnswer::Good,
         // INQUIRY without a page.
-        0x12 if cdb[1] & 0x01 == 0 => Answer::Data(inquiry()),
+        0x12 if cdb[1] & 0x01 == 0 => CommandAnswer::Data(inquiry()),
         // READ CAPACITY (10).
         0x25 => {
             let mut data = vec![0; 8];
             u32::try_from(last).unwrap_or(u32::MAX).put(&mut data[..4]);
             BLOCK_BYTES.put(&mut data[4..]);
-            Answer::Data(data)
+            CommandAnswer::Data(data)
         }
         // READ CAPACITY (16).
         0x9e if cdb[1] & 0x1f == 0x10 => {
@@ -48,15 +48,15 @@ pub fn answer(cdb: &[u8; 16], disk_bytes: u64) -> Answer {
             last.put(&mut data[..8]);
             BLOCK_BYTES.put(&mut data[8..12]);
             data[13] = PHYSICAL_EXPONENT;
-            Answer::Data(data)
+            CommandAnswer::Data(data)
         }
         // REPORT LUNS: LUN 0.
-        0xa0 => Answer::Data(vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        0xa0 => CommandAnswer::Data(vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         // MODE SENSE (6): no pages, not write protected.
-        0x1a => Answer::Data(vec![3, 0, 0, 0]),
+        0x1a => CommandAnswer::Data(vec![3, 0, 0, 0]),
         // MODE SENSE (10) likewise.
-        0x5a => Answer::Data(vec![0, 6, 0, 0, 0, 0, 0, 0]),
-        _ => Answer::Unknown,
+        0x5a => CommandAnswer::Data(vec![0, 6, 0, 0, 0, 0, 0, 0]),
+        _ => CommandAnswer::Unknown,
     }
 }
 
@@ -80,11 +80,11 @@ mod tests {
     fn capacities() {
         let mut cdb = [0; 16];
         cdb[0] = 0x25;
-        assert_eq!(answer(&cdb, 1 << 20), Answer::Data(vec![0, 0, 7, 255, 0, 0, 2, 0]));
+        assert_eq!(answer(&cdb, 1 << 20), CommandAnswer::Data(vec![0, 0, 7, 255, 0, 0, 2, 0]));
         (cdb[0], cdb[1]) = (0x9e, 0x10);
-        let Answer::Data(data) = answer(&cdb, 1 << 20) else { panic!("no data") };
+        let CommandAnswer::Data(data) = answer(&cdb, 1 << 20) else { panic!("no data") };
         assert_eq!((data.len(), u64::get(&data[..8]), data[13]), (32, 2047, 3));
         assert_eq!(inquiry().len(), 36);
-        assert_eq!(answer(&[0xff; 16], 1 << 20), Answer::Unknown);
+        assert_eq!(answer(&[0xff; 16], 1 << 20), CommandAnswer::Unknown);
     }
 }

@@ -1,6 +1,6 @@
 //! One connection: PDUs from one buffer, responses in one send.
 
-use super::commands::{self, Answer, CANNED, SENSE};
+use super::commands::{self, CANNED, CommandAnswer, SENSE};
 use super::login::{self, Agreed, SEGMENT_BYTES_MAX};
 use anyhow::{Context, Result, bail, ensure};
 use lunar_iscsi::pdu::{
@@ -46,7 +46,7 @@ enum Piece {
 }
 
 /// A connection, which is a session.
-pub struct Connection {
+pub struct NullConnection {
     socket: TcpStream,
     disk_bytes: u64,
     agreed: Agreed,
@@ -60,7 +60,7 @@ pub struct Connection {
     pieces: Vec<Piece>,
 }
 
-impl Connection {
+impl NullConnection {
     /// Creates a connection from a socket.
     ///
     /// # Errors
@@ -192,11 +192,13 @@ impl Connection {
         }
         let expected = command.expected_data_transfer_length;
         match commands::answer(&command.cdb, self.disk_bytes) {
-            Answer::Read if expected <= READ_BYTES_MAX => {
+            CommandAnswer::Read if expected <= READ_BYTES_MAX => {
                 self.read(command.initiator_task_tag, expected);
             }
-            Answer::Write if immediate as u64 == u64::from(expected) => self.good(command, 0),
-            Answer::Data(mut data) => {
+            CommandAnswer::Write if immediate as u64 == u64::from(expected) => {
+                self.good(command, 0)
+            }
+            CommandAnswer::Data(mut data) => {
                 data.truncate(expected as usize);
                 let left = expected - data.len() as u32;
                 match data.is_empty() {
@@ -204,8 +206,8 @@ impl Connection {
                     false => self.data_in(command.initiator_task_tag, &data, left),
                 }
             }
-            Answer::Good => self.good(command, expected),
-            Answer::Read | Answer::Write | Answer::Unknown => {
+            CommandAnswer::Good => self.good(command, expected),
+            CommandAnswer::Read | CommandAnswer::Write | CommandAnswer::Unknown => {
                 let check = self.response(command.initiator_task_tag, 0x02, expected);
                 let length = U24::truncate(SENSE.len() as u32);
                 self.put(&ScsiResponse { data_segment_length: length, ..check }.encode(), &SENSE);

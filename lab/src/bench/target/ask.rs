@@ -5,13 +5,13 @@ pub mod ours;
 mod perf;
 mod unsafe_ring;
 
-use super::cells::{Cell, Client, Contestant, DISK_BYTES, Lane, pattern_text};
+use super::cells::{Cell, Contestant, DISK_BYTES, Lane, LoadClient, pattern_text};
 use super::results::Sample;
-use super::serve::{Portal, Serving};
+use super::serve::{LanePortal, Serving};
 use crate::bench::cores::CLIENT_CORE;
-use crate::bench::libiscsi::clients::{self, Clients, Request};
+use crate::bench::libiscsi::clients::{self, LoadPrograms, LoadRequest};
 use anyhow::{Context, Result};
-use lunar_load::Owner;
+use lunar_load::ListeningProcess;
 use std::time::Duration;
 
 /// Duration of a turn.
@@ -33,7 +33,7 @@ pub struct Asking {
     /// Durations of turns from now on.
     pub times: Times,
     /// Generator of libiscsi, built on first use.
-    generator: Option<Clients>,
+    generator: Option<LoadPrograms>,
 }
 
 /// One turn.
@@ -43,7 +43,7 @@ pub struct Turn<'a> {
     /// Seed of random offsets.
     pub seed: u64,
     pub times: Times,
-    pub portal: &'a Portal,
+    pub portal: &'a LanePortal,
 }
 
 impl Asking {
@@ -68,13 +68,13 @@ impl Asking {
         if lane.contestant == Contestant::Ring {
             return unsafe_ring::turn(&turn, serving.path()?);
         }
-        let owner = Owner { pid: portal.pid };
+        let owner = ListeningProcess { pid: portal.pid };
         let before = owner.processor_time();
         let (mut sample, whole) = match lane.client {
-            Client::Ours => (ours::turn(&turn)?, self.times.whole()),
-            Client::Libiscsi => (self.libiscsi(&turn)?, self.times.whole()),
-            Client::Own => (turn.own()?, self.times.whole()),
-            Client::Perf => perf::turn(&turn)?,
+            LoadClient::Ours => (ours::turn(&turn)?, self.times.whole()),
+            LoadClient::Libiscsi => (self.libiscsi(&turn)?, self.times.whole()),
+            LoadClient::Own => (turn.own()?, self.times.whole()),
+            LoadClient::Perf => perf::turn(&turn)?,
         };
         let spent = before.zip(owner.processor_time());
         if let Some(spent) = spent.map(|(from, to)| to.saturating_sub(from).as_secs_f64()) {
@@ -87,7 +87,7 @@ impl Asking {
 
     fn libiscsi(&mut self, turn: &Turn<'_>) -> Result<Sample> {
         if self.generator.is_none() {
-            self.generator = Some(Clients::generator(turn.core())?);
+            self.generator = Some(LoadPrograms::generator(turn.core())?);
         }
         let generator = self.generator.as_ref().context("built above")?;
         Ok(turn.sample(&generator.libiscsi(&turn.request())?))
@@ -98,7 +98,7 @@ impl Turn<'_> {
     /// Runs `lunar bench` of the build that serves.
     fn own(&self) -> Result<Sample> {
         let program = self.portal.program.as_ref().context("only Lunar brings a client")?;
-        let client = Clients::of_build(self.core(), program);
+        let client = LoadPrograms::of_build(self.core(), program);
         Ok(self.sample(&client.lunar(&self.request())?))
     }
 
@@ -107,8 +107,8 @@ impl Turn<'_> {
         (!self.cell.is_shared).then_some(CLIENT_CORE)
     }
 
-    fn request(&self) -> Request<'_> {
-        Request {
+    fn request(&self) -> LoadRequest<'_> {
+        LoadRequest {
             url: &self.portal.url,
             pattern: pattern_text(self.cell.pattern),
             io_bytes: self.cell.io_bytes.into(),

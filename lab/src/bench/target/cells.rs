@@ -3,7 +3,7 @@
 //! A *cell* is a store and a kind of requests to it. A *lane* is a server and a client. In each
 //! round all lanes of a cell have their turn, so that two of them can be compared round by round.
 
-use lunar_load::Pattern::{self, RandomRead, RandomWrite, Read, Write};
+use lunar_load::AccessPattern::{self, RandomRead, RandomWrite, Read, Write};
 use lunar_load::report::size_text;
 
 /// Size of the part of every disk that is used.
@@ -14,7 +14,7 @@ pub const DISK_BYTES: u64 = 256 << 20;
 pub struct Store {
     /// Its name in keys.
     pub name: &'static str,
-    pub place: Place,
+    pub place: Medium,
     /// True when GOOD means that the bytes are durable.
     pub is_write_through: bool,
     /// True for I/O past the page cache (`O_DIRECT`).
@@ -23,7 +23,7 @@ pub struct Store {
 
 /// Location of the bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Place {
+pub enum Medium {
     /// A file in /dev/shm.
     Tmpfs,
     /// A file in the folder of `--directory`.
@@ -32,14 +32,14 @@ pub enum Place {
     Memory,
 }
 
-pub const TMPFS: Store = store("tmpfs", Place::Tmpfs, false, false);
-pub const DISK: Store = store("disk", Place::Disk, false, false);
-pub const DISK_THROUGH: Store = store("disk-through", Place::Disk, true, false);
-pub const DISK_DIRECT: Store = store("disk-direct", Place::Disk, false, true);
-pub const DISK_DIRECT_THROUGH: Store = store("disk-direct-through", Place::Disk, true, true);
-pub const MEMORY: Store = store("mem", Place::Memory, false, false);
+pub const TMPFS: Store = store("tmpfs", Medium::Tmpfs, false, false);
+pub const DISK: Store = store("disk", Medium::Disk, false, false);
+pub const DISK_THROUGH: Store = store("disk-through", Medium::Disk, true, false);
+pub const DISK_DIRECT: Store = store("disk-direct", Medium::Disk, false, true);
+pub const DISK_DIRECT_THROUGH: Store = store("disk-direct-through", Medium::Disk, true, true);
+pub const MEMORY: Store = store("mem", Medium::Memory, false, false);
 
-const fn store(name: &'static str, place: Place, through: bool, direct: bool) -> Store {
+const fn store(name: &'static str, place: Medium, through: bool, direct: bool) -> Store {
     Store { name, place, is_write_through: through, is_direct: direct }
 }
 
@@ -68,7 +68,7 @@ impl Contestant {
 
 /// Client of a lane.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Client {
+pub enum LoadClient {
     /// Our initiator (crates/lunar-initiator, crates/lunar-load), in this process.
     Ours,
     /// The generator on libiscsi (lab/libiscsi).
@@ -83,7 +83,7 @@ pub enum Client {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Lane {
     pub contestant: Contestant,
-    pub client: Client,
+    pub client: LoadClient,
     /// Number of sessions, each with the depth of the cell.
     pub sessions: u16,
     /// Number of connections of each session; they share its depth.
@@ -100,23 +100,23 @@ pub const NULL: Lane = lane(Contestant::Null);
 pub const RING: Lane = lane(Contestant::Ring);
 
 const fn lane(contestant: Contestant) -> Lane {
-    Lane { contestant, client: Client::Ours, sessions: 1, connections: 1, digests: false }
+    Lane { contestant, client: LoadClient::Ours, sessions: 1, connections: 1, digests: false }
 }
 
 impl Lane {
     /// Uses libiscsi's generator as the client.
     pub const fn libiscsi(self) -> Self {
-        Self { client: Client::Libiscsi, ..self }
+        Self { client: LoadClient::Libiscsi, ..self }
     }
 
     /// Uses iscsi-perf as the client.
     pub const fn perf(self) -> Self {
-        Self { client: Client::Perf, ..self }
+        Self { client: LoadClient::Perf, ..self }
     }
 
     /// Uses `lunar bench` of the same build as the client.
     pub const fn own(self) -> Self {
-        Self { client: Client::Own, ..self }
+        Self { client: LoadClient::Own, ..self }
     }
 
     /// Sets the number of sessions.
@@ -146,10 +146,10 @@ impl Lane {
         }
         .to_owned();
         match self.client {
-            Client::Ours => {}
-            Client::Libiscsi => name += " by libiscsi",
-            Client::Own => name += " by its own client",
-            Client::Perf => name += " by iscsi-perf",
+            LoadClient::Ours => {}
+            LoadClient::Libiscsi => name += " by libiscsi",
+            LoadClient::Own => name += " by its own client",
+            LoadClient::Perf => name += " by iscsi-perf",
         }
         for (count, what) in [(self.sessions, "sessions"), (self.connections, "connections")] {
             if count > 1 {
@@ -169,7 +169,7 @@ pub struct Cell {
     /// Special feature that distinguishes cells with otherwise equal keys; empty: none.
     pub about: &'static str,
     pub store: Store,
-    pub pattern: Pattern,
+    pub pattern: AccessPattern,
     pub io_bytes: u32,
     /// Requests under way at once in each session.
     pub depth: u16,
@@ -228,12 +228,12 @@ impl Ground {
 }
 
 /// Returns the text that `--pattern` of `lunar bench` accepts.
-pub const fn pattern_text(pattern: Pattern) -> &'static str {
+pub const fn pattern_text(pattern: AccessPattern) -> &'static str {
     match pattern {
-        Pattern::RandomRead => "rand-read",
-        Pattern::RandomWrite => "rand-write",
-        Pattern::Read => "read",
-        Pattern::Write => "write",
+        AccessPattern::RandomRead => "rand-read",
+        AccessPattern::RandomWrite => "rand-write",
+        AccessPattern::Read => "read",
+        AccessPattern::Write => "write",
     }
 }
 
@@ -351,7 +351,7 @@ pub const COMPARED: &[Cell] = &[
 const fn full(
     about: &'static str,
     store: Store,
-    pattern: Pattern,
+    pattern: AccessPattern,
     io_bytes: u32,
     depth: u16,
     lanes: &'static [Lane],
@@ -362,7 +362,7 @@ const fn full(
 const fn short(
     about: &'static str,
     store: Store,
-    pattern: Pattern,
+    pattern: AccessPattern,
     io_bytes: u32,
     depth: u16,
     lanes: &'static [Lane],
@@ -389,9 +389,9 @@ mod tests {
             for cell in table {
                 let names: BTreeSet<String> = cell.lanes.iter().map(Lane::name).collect();
                 assert_eq!(names.len(), cell.lanes.len(), "{}", cell.key());
-                let perf = cell.lanes.iter().any(|lane| lane.client == Client::Perf);
+                let perf = cell.lanes.iter().any(|lane| lane.client == LoadClient::Perf);
                 assert!(!perf || !cell.pattern.writes(), "{}", cell.key());
-                assert!(!cell.store.is_direct || cell.store.place == Place::Disk);
+                assert!(!cell.store.is_direct || cell.store.place == Medium::Disk);
             }
         }
         assert_eq!(CELLS[0].key(), "rand-read-4Ki-1-tmpfs");

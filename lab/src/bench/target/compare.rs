@@ -8,7 +8,7 @@ use super::serve::Programs;
 use super::{EXTRA, measure_cells, parse_seconds, text};
 use anyhow::{Context, Result, ensure};
 use lunar_load::Spread;
-use lunar_load::report::{Cell as Field, Column, Table};
+use lunar_load::report::{Column, Table, TableCell as Field};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const ROUNDS_MIN: usize = 5;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  make bench-compare REV=HEAD~1\n  \
     cargo run --release -p lunar-lab -- bench-compare --base /tmp/old/lunar --only rand-read")]
-pub struct Compare {
+pub struct BenchCompare {
     /// The other build; ours is LUNAR_BIN, or a build of the source
     #[arg(long, value_name = "PROGRAM")]
     base: PathBuf,
@@ -61,7 +61,7 @@ struct Row {
     p99: Option<Spread>,
 }
 
-impl Compare {
+impl BenchCompare {
     /// Runs the comparison.
     ///
     /// # Errors

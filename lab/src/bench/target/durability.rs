@@ -3,7 +3,7 @@
 use super::ask::{Times, Turn, ours};
 use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
 use super::results::Durability;
-use super::serve::{Portal, Serving};
+use super::serve::{LanePortal, Serving};
 use crate::bench::files::TemporaryFolder;
 use anyhow::{Context, Result};
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
@@ -45,7 +45,7 @@ pub fn seen(serving: &mut Serving, contestant: Contestant) -> Result<Durability>
     })
 }
 
-fn has_write_cache(portal: &Portal) -> Result<bool> {
+fn has_write_cache(portal: &LanePortal) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let url: Url = portal.url.parse()?;
@@ -58,7 +58,7 @@ fn has_write_cache(portal: &Portal) -> Result<bool> {
 }
 
 /// Counts syncs while 4 KiB writes go on at depth 32.
-fn syncs(serving: &Serving, portal: &Portal) -> Result<String> {
+fn syncs(serving: &Serving, portal: &LanePortal) -> Result<String> {
     let written =
         |cell: &&Cell| cell.store == serving.store && cell.pattern.writes() && cell.depth == 32;
     let Some(cell) = CELLS.iter().find(written) else {
@@ -156,12 +156,12 @@ fn flags_text(flags: OFlags) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::files::Scratch;
+    use crate::bench::files::ScratchFile;
 
     /// Goal: the flags of open files are read: of this process, and of a file of its own.
     #[test]
     fn flags_are_read() {
-        let scratch = Scratch::new(&std::env::temp_dir(), "flags", 1 << 20).unwrap();
+        let scratch = ScratchFile::new(&std::env::temp_dir(), "flags", 1 << 20).unwrap();
         let mode = rustix::fs::Mode::empty();
         let path = scratch.path().canonicalize().unwrap();
         let _open = rustix::fs::open(&path, OFlags::RDWR | OFlags::SYNC, mode).unwrap();

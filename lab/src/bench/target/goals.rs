@@ -1,7 +1,7 @@
 //! Table of goals, each a ratio within one cell, judged round by round.
 
 use super::cells::{CELLS, Cell, Contestant, Ground, LUNAR, Lane, NULL, RING, TGT};
-use super::results::{CellResult, Outcome, Round, Run, Sample, Verdict};
+use super::results::{BenchRun, CellResult, GoalOutcome, GoalVerdict, Round, Sample};
 use lunar_load::Spread;
 
 /// One goal.
@@ -138,26 +138,26 @@ pub const RULE: &str =
 
 /// True when no more goals are missed than allowed, of those that were measured. A void goal does
 /// not count, and a run that has measured none does not pass.
-pub fn are_met(goals: &[Verdict]) -> bool {
+pub fn are_met(goals: &[GoalVerdict]) -> bool {
     let of = |outcome| goals.iter().filter(move |goal| goal.outcome == outcome);
-    of(Outcome::Miss).count() <= MISSES_MAX
-        && of(Outcome::Miss).all(|goal| goal.part != "tgt")
-        && of(Outcome::Void).next().is_none()
-        && goals.iter().any(|goal| goal.outcome != Outcome::NotMeasured)
+    of(GoalOutcome::Miss).count() <= MISSES_MAX
+        && of(GoalOutcome::Miss).all(|goal| goal.part != "tgt")
+        && of(GoalOutcome::Void).next().is_none()
+        && goals.iter().any(|goal| goal.outcome != GoalOutcome::NotMeasured)
 }
 
 /// Judges all goals.
-pub fn judge(run: &Run) -> Vec<Verdict> {
+pub fn judge(run: &BenchRun) -> Vec<GoalVerdict> {
     let cell = |goal: &Goal| run.cells.iter().find(|cell| cell.key == goal.cell);
     GOALS.iter().map(|goal| goal.verdict(cell(goal))).collect()
 }
 
 /// Returns the lanes that were too slow in missed goals: the first one of the ratio, and beside it
 /// the null target's where that is the reference. Each once.
-pub fn missed(run: &Run) -> Vec<(&'static Cell, Lane)> {
+pub fn missed(run: &BenchRun) -> Vec<(&'static Cell, Lane)> {
     let mut lanes: Vec<(&'static Cell, Lane)> = Vec::new();
     for (goal, verdict) in GOALS.iter().zip(judge(run)) {
-        if verdict.outcome != Outcome::Miss {
+        if verdict.outcome != GoalOutcome::Miss {
             continue;
         }
         let Some(cell) = CELLS.iter().find(|cell| cell.key() == goal.cell) else { continue };
@@ -172,18 +172,18 @@ pub fn missed(run: &Run) -> Vec<(&'static Cell, Lane)> {
 
 impl Goal {
     /// Judges the goal by this cell; `None`: the cell was not measured.
-    fn verdict(&self, cell: Option<&CellResult>) -> Verdict {
+    fn verdict(&self, cell: Option<&CellResult>) -> GoalVerdict {
         let got = cell.and_then(|cell| self.ratio.of(cell));
         let (wanted, is_at_least) = match self.bound {
             Least(wanted) | LeastUnlessClientBusy(wanted) => (wanted, true),
             Most(wanted) => (wanted, false),
         };
-        let (mut outcome, mut note) = (Outcome::NotMeasured, None);
+        let (mut outcome, mut note) = (GoalOutcome::NotMeasured, None);
         if let (Some(cell), Some(got)) = (cell, got) {
             let is_met = if is_at_least { got.median >= wanted } else { got.median <= wanted };
-            outcome = if is_met { Outcome::Pass } else { Outcome::Miss };
+            outcome = if is_met { GoalOutcome::Pass } else { GoalOutcome::Miss };
             if cell.is_void {
-                outcome = Outcome::Void;
+                outcome = GoalOutcome::Void;
                 let (moved, share) = (cell.probe_moved * 100.0, cell.core_share() * 100.0);
                 note = Some(format!(
                     "raw TCP ({}) moved by {moved:.0} %, and a spinning thread had {share:.0} % of \
@@ -191,10 +191,10 @@ impl Goal {
                     cell.probe
                 ));
             } else if let (false, Some(why)) = (is_met, self.exception(cell)) {
-                (outcome, note) = (Outcome::Pass, Some(why));
+                (outcome, note) = (GoalOutcome::Pass, Some(why));
             }
         }
-        Verdict {
+        GoalVerdict {
             part: self.part.to_owned(),
             what: self.what.to_owned(),
             from: self.cell.to_owned(),
@@ -332,38 +332,38 @@ mod tests {
         ];
         let four = goal("IOPS, 4 KiB random reads, depth 32, file in tmpfs");
         let verdict = four.verdict(Some(&cell(READS, &rounds)));
-        assert_eq!((verdict.got, verdict.outcome), (Some(4.0), Outcome::Pass));
+        assert_eq!((verdict.got, verdict.outcome), (Some(4.0), GoalOutcome::Pass));
         assert_eq!((verdict.least, verdict.most), (Some(3.0), Some(5.0)));
         let verdict = four.verdict(Some(&cell(READS, &rounds[1..2])));
-        assert_eq!((verdict.got, verdict.outcome), (Some(3.0), Outcome::Miss));
+        assert_eq!((verdict.got, verdict.outcome), (Some(3.0), GoalOutcome::Miss));
         // A lane is missing in one round.
         let verdict = four.verdict(Some(&cell(READS, &[rounds[0], &rounds[1][..1]])));
-        assert_eq!((verdict.got, verdict.outcome), (None, Outcome::NotMeasured));
-        assert_eq!(four.verdict(None).outcome, Outcome::NotMeasured);
+        assert_eq!((verdict.got, verdict.outcome), (None, GoalOutcome::NotMeasured));
+        assert_eq!(four.verdict(None).outcome, GoalOutcome::NotMeasured);
         let cpu = |each| Sample { target_cpu_us: Some(each), ..Sample::default() };
         let quarter = goal("CPU of the target for a 4 KiB read");
-        for (ours, outcome) in [(2.0, Outcome::Pass), (3.0, Outcome::Miss)] {
+        for (ours, outcome) in [(2.0, GoalOutcome::Pass), (3.0, GoalOutcome::Miss)] {
             let cell = cell(READS, &[&[("lunar", cpu(ours)), ("tgt", cpu(8.0))]]);
             assert_eq!(quarter.verdict(Some(&cell)).outcome, outcome);
         }
         let ping = goal("4 KiB reads one at a time");
         let verdict = ping.verdict(Some(&cell(READ_ALONE, &[&[("lunar", iops(18_000.0))]])));
-        assert_eq!((verdict.got, verdict.outcome), (Some(0.9), Outcome::Pass));
+        assert_eq!((verdict.got, verdict.outcome), (Some(0.9), GoalOutcome::Pass));
     }
 
     /// Goal: two misses are accepted, a third is not, and none of the column tgt.
     #[test]
     fn some_may_miss() {
-        let miss = |part: &str| Verdict {
+        let miss = |part: &str| GoalVerdict {
             part: part.to_owned(),
-            outcome: Outcome::Miss,
+            outcome: GoalOutcome::Miss,
             ..GOALS[0].verdict(None)
         };
         assert!(are_met(&[miss("ceilings"), miss("scale"), GOALS[0].verdict(None)]));
         assert!(!are_met(&[miss("ceilings"), miss("scale"), miss("ceilings")]));
         assert!(!are_met(&[miss("tgt")]));
         assert!(!are_met(&[GOALS[0].verdict(None)]), "nothing was measured");
-        let void = Verdict { outcome: Outcome::Void, ..miss("ceilings") };
+        let void = GoalVerdict { outcome: GoalOutcome::Void, ..miss("ceilings") };
         assert!(!are_met(&[void, miss("scale")]), "a void cell shows nothing");
     }
 
@@ -382,7 +382,7 @@ mod tests {
         let void = cell(WRITES, &[&[("lunar", ours.clone()), ("tgt", tgt.clone())]]);
         let void = CellResult { is_void: true, ..void };
         let met = cell(READ_ALONE, &[&[("lunar", iops(20_000.0)), ("tgt", tgt)]]);
-        let run = Run { cells: vec![reads, two, void, met], ..Run::default() };
+        let run = BenchRun { cells: vec![reads, two, void, met], ..BenchRun::default() };
         let told: Vec<(String, Lane)> =
             missed(&run).into_iter().map(|(cell, lane)| (cell.key(), lane)).collect();
         let wanted = [(READS, LUNAR), (READS, NULL), (TWO_CORES, LUNAR.connections(4))];
@@ -395,7 +395,7 @@ mod tests {
         let rounds: [&[(&str, Sample)]; 1] = [&[("lunar", iops(900.0)), ("tgt", iops(100.0))]];
         let cell = CellResult { is_void: true, probe_moved: 0.4, ..cell(READS, &rounds) };
         let verdict = goal("IOPS, 4 KiB random reads, depth 32, file in").verdict(Some(&cell));
-        assert_eq!(verdict.outcome, Outcome::Void);
+        assert_eq!(verdict.outcome, GoalOutcome::Void);
         assert!(verdict.note.unwrap().contains("40 %"));
     }
 
@@ -404,15 +404,17 @@ mod tests {
     #[test]
     fn a_client_at_its_end_is_an_exception() {
         let goal = goal("IOPS, the same in tmpfs asked by libiscsi");
-        for (client, target, outcome) in
-            [(0.96, 0.6, Outcome::Pass), (0.96, 0.8, Outcome::Miss), (0.9, 0.6, Outcome::Miss)]
-        {
+        for (client, target, outcome) in [
+            (0.96, 0.6, GoalOutcome::Pass),
+            (0.96, 0.8, GoalOutcome::Miss),
+            (0.9, 0.6, GoalOutcome::Miss),
+        ] {
             let busy = Some(client);
             let ours = Sample { client_busy: busy, target_busy: Some(target), ..iops(300.0) };
             let lanes = [("lunar by libiscsi", ours), ("tgt by libiscsi", iops(100.0))];
             let verdict = goal.verdict(Some(&cell(LIBISCSI, &[&lanes])));
             assert_eq!(verdict.outcome, outcome, "{client} {target}");
-            assert_eq!(verdict.note.is_some(), outcome == Outcome::Pass);
+            assert_eq!(verdict.note.is_some(), outcome == GoalOutcome::Pass);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::cells::NULL;
 use super::reasons;
-use super::results::{CellResult, Outcome, Profile, Run, Verdict};
-use super::rivals::{self, CLOSE, Place};
+use super::results::{BenchRun, CellResult, GoalOutcome, GoalVerdict, Profile};
+use super::rivals::{self, CLOSE, RivalLead};
 use super::text;
 use lunar_load::report::{Table, size_text};
 use std::fmt::Write;
@@ -17,7 +17,7 @@ const PROFILES: &str = include_str!("../../../profiles.template.md");
 /// Returns the chapter.
 ///
 /// `at`: the file that it is for, from which the links to the pictures start.
-pub fn chapter(run: &Run, at: &Path) -> String {
+pub fn chapter(run: &BenchRun, at: &Path) -> String {
     let which = match run.is_full {
         true => "All cells.",
         false => "The short form: the cells that goals need.",
@@ -39,13 +39,13 @@ pub fn chapter(run: &Run, at: &Path) -> String {
     })
 }
 
-fn facts(run: &Run) -> String {
+fn facts(run: &BenchRun) -> String {
     let row = |(name, value): &(String, String)| format!("| {name} | {} |\n", cell_text(value));
     let rows: String = run.facts.iter().map(row).collect();
     format!("| | |\n|---|---|\n{rows}")
 }
 
-fn goals(goals: &[Verdict]) -> String {
+fn goals(goals: &[GoalVerdict]) -> String {
     let mut text =
         "| | part | goal | wanted | median of the rounds | cell |\n|---|---|---|---|--:|---|\n"
             .to_owned();
@@ -66,7 +66,7 @@ fn goals(goals: &[Verdict]) -> String {
     format!("{text}\n{}\n", text::counts(goals))
 }
 
-fn rivals_text(places: &[Place]) -> String {
+fn rivals_text(places: &[RivalLead]) -> String {
     if places.is_empty() {
         return format!("In no cell of this run is a rival ahead, or closer than {CLOSE}.\n");
     }
@@ -83,17 +83,17 @@ fn rivals_text(places: &[Place]) -> String {
             false => format!("{:.2}", ratio.median),
         };
         let who = if ratio.median < 1.0 { "theirs is ahead" } else { "close" };
-        let Place { cell, ours, theirs, what, .. } = place;
+        let RivalLead { cell, ours, theirs, what, .. } = place;
         let _ = writeln!(text, "| {cell} | {ours} | {theirs} | {what} | {spread} | {who} |");
     }
     text
 }
 
-fn profiles(run: &Run, at: &Path) -> String {
-    let missed = |goal: &&Verdict| {
-        goal.outcome == Outcome::Miss && run.cells.iter().any(|cell| cell.key == goal.from)
+fn profiles(run: &BenchRun, at: &Path) -> String {
+    let missed = |goal: &&GoalVerdict| {
+        goal.outcome == GoalOutcome::Miss && run.cells.iter().any(|cell| cell.key == goal.from)
     };
-    let missed: Vec<&Verdict> = run.goals.iter().filter(missed).collect();
+    let missed: Vec<&GoalVerdict> = run.goals.iter().filter(missed).collect();
     if run.profiles.is_empty() {
         return match missed.is_empty() {
             true => "In no cell of this run was a goal missed.",
@@ -104,14 +104,14 @@ fn profiles(run: &Run, at: &Path) -> String {
     let of = |profile: &Profile| profile_text(profile, &missed, run, at);
     let each: String = run.profiles.iter().map(of).collect();
     let mut text = format!("{PROFILES}\n{each}");
-    let is_left = |goal: &&&Verdict| !run.profiles.iter().any(|one| one.cell == goal.from);
+    let is_left = |goal: &&&GoalVerdict| !run.profiles.iter().any(|one| one.cell == goal.from);
     for goal in missed.iter().filter(is_left) {
         let _ = writeln!(text, "There is no profile of `{}`: {}.\n", goal.from, goal.what);
     }
     text
 }
 
-fn profile_text(profile: &Profile, missed: &[&Verdict], run: &Run, at: &Path) -> String {
+fn profile_text(profile: &Profile, missed: &[&GoalVerdict], run: &BenchRun, at: &Path) -> String {
     let Profile { cell, lane, seconds, sample, .. } = profile;
     // The null target is only a reference, and has no goals to miss.
     let goals = missed.iter().filter(|goal| goal.from == *cell && *lane != NULL.name());
@@ -144,7 +144,7 @@ fn relative(file: &Path, folder: &Path) -> PathBuf {
     up.chain(to[alike..].iter().copied()).collect()
 }
 
-fn durability(run: &Run) -> String {
+fn durability(run: &BenchRun) -> String {
     let mut text = "| store | target | |\n|---|---|---|\n".to_owned();
     for row in &run.durability {
         let said = cell_text(&row.text);
@@ -291,12 +291,12 @@ mod tests {
         let mut run = run();
         run.goals = goals::judge(&run);
         let text = serde_json::to_string(&run).unwrap();
-        let again: Run = serde_json::from_str(&text).unwrap();
+        let again: BenchRun = serde_json::from_str(&text).unwrap();
         assert_eq!(chapter(&again, Path::new("")), chapter(&run, Path::new("")));
         // A run that was written before there were profiles.
         let old = text.replace(",\"profiles\":[]", "");
         assert!(old.len() < text.len());
-        let old: Run = serde_json::from_str(&old).unwrap();
+        let old: BenchRun = serde_json::from_str(&old).unwrap();
         assert_eq!(chapter(&old, Path::new("")), chapter(&run, Path::new("")));
     }
 }

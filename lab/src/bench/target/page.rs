@@ -1,24 +1,24 @@
 //! Renders a run as a report with plots.
 
-use super::results::{CellResult, Run, Sample};
+use super::results::{BenchRun, CellResult, Sample};
 use super::text;
-use lunar_load::report::{Axis, Plot, Report, Scale, Section, Series, Unit};
+use lunar_load::report::{Axis, AxisScale, AxisUnit, Plot, Report, Section, Series};
 
 /// A plotted figure: title, unit, and the figure of a sample.
-type Shown = (&'static str, Unit, fn(&Sample) -> Option<f64>);
+type Shown = (&'static str, AxisUnit, fn(&Sample) -> Option<f64>);
 
 const OVER_DEPTH: [Shown; 3] = [
-    ("IOPS", Unit::PerSecond, |sample| Some(sample.iops)),
-    ("p99", Unit::Micros, |sample| sample.p99_us),
-    ("CPU of the target for a request", Unit::Micros, |sample| sample.target_cpu_us),
+    ("IOPS", AxisUnit::PerSecond, |sample| Some(sample.iops)),
+    ("p99", AxisUnit::Micros, |sample| sample.p99_us),
+    ("CPU of the target for a request", AxisUnit::Micros, |sample| sample.target_cpu_us),
 ];
 const OVER_SIZE: [Shown; 2] = [
-    ("throughput", Unit::BytesPerSecond, |sample| Some(sample.bytes_per_second)),
-    ("CPU of the target for a request", Unit::Micros, |sample| sample.target_cpu_us),
+    ("throughput", AxisUnit::BytesPerSecond, |sample| Some(sample.bytes_per_second)),
+    ("CPU of the target for a request", AxisUnit::Micros, |sample| sample.target_cpu_us),
 ];
 
 /// Returns the page.
-pub fn report(run: &Run) -> Report {
+pub fn report(run: &BenchRun) -> Report {
     let mut goals = Section::new("goals", "Goals");
     goals.tables.push(text::goals_table(&run.goals));
     goals.prose.push(text::counts(&run.goals));
@@ -68,10 +68,10 @@ fn section(store: &str, cells: &[&CellResult]) -> Section {
         let plots = shown.iter().map(|(what, unit, of)| Plot {
             title: format!("{what}, {pattern}, {store}"),
             x: match is_random {
-                true => Axis::new("depth", Unit::Count, Scale::Log2),
-                false => Axis::new("request", Unit::Bytes, Scale::Log2),
+                true => Axis::new("depth", AxisUnit::Count, AxisScale::Log2),
+                false => Axis::new("request", AxisUnit::Bytes, AxisScale::Log2),
             },
-            y: Axis::new(*what, *unit, Scale::Linear),
+            y: Axis::new(*what, *unit, AxisScale::Linear),
             // A single point forms no line; the tables have its value.
             series: series(&cells, x, *of)
                 .into_iter()

@@ -30,7 +30,7 @@ const FIRST: Duration = Duration::from_millis(100);
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- profile --cell rand-read-4Ki-32-tmpfs --svg flame.svg\n\n\
     Needs root, and perf (linux-perf; scripts/setup bench).")]
-pub struct Command {
+pub struct ProfileCommand {
     /// The key of the cell: `target --list --full` lists them
     #[arg(long, value_name = "KEY")]
     cell: String,
@@ -48,7 +48,7 @@ pub struct Command {
     directory: PathBuf,
 }
 
-impl Command {
+impl ProfileCommand {
     /// Runs the lane and writes its profile.
     ///
     /// # Errors

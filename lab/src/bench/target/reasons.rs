@@ -2,7 +2,7 @@
 
 use super::cells::{LUNAR, NULL};
 use super::goals::{CPU_BY_NULL, FOUR_BY_ONE};
-use super::results::{CellResult, Profile, Run, Sample, Verdict};
+use super::results::{BenchRun, CellResult, GoalVerdict, Profile, Sample};
 
 /// Part of a profile that a null target does not have.
 const READING: &str = "kernel: files, reading";
@@ -10,7 +10,7 @@ const READING: &str = "kernel: files, reading";
 const FROM_MEMORY: &str = "rand-read-4Ki-32-mem-null";
 
 /// Returns the reason for a missed goal; `None`: the run shows none beyond its figures.
-pub fn of(goal: &Verdict, run: &Run) -> Option<String> {
+pub fn of(goal: &GoalVerdict, run: &BenchRun) -> Option<String> {
     let cell = run.cells.iter().find(|cell| cell.key == goal.from)?;
     match &goal.what {
         what if what == CPU_BY_NULL => cpu_by_null(goal, cell, run),
@@ -21,7 +21,7 @@ pub fn of(goal: &Verdict, run: &Run) -> Option<String> {
 
 /// Computes the least ratio that a target can reach if it reads by a system call: the null target
 /// reads no file, so the cost of Lunar's reading is added to the null target's total.
-fn cpu_by_null(goal: &Verdict, cell: &CellResult, run: &Run) -> Option<String> {
+fn cpu_by_null(goal: &GoalVerdict, cell: &CellResult, run: &BenchRun) -> Option<String> {
     let (ours, null) = (cpu(cell, &LUNAR.name())?, cpu(cell, &NULL.name())?);
     let profile = run.profiles.iter().find(|one| one.cell == cell.key && is_ours(one))?;
     let share = profile.shares.iter().find(|share| share.part == READING)?.share;
@@ -115,9 +115,9 @@ mod tests {
         }
     }
 
-    fn run() -> Run {
+    fn run() -> BenchRun {
         let share = Share { part: READING.to_owned(), samples: 400, share: 0.4 };
-        Run {
+        BenchRun {
             cells: vec![
                 cell("rand-read-4Ki-32-tmpfs", &[("lunar", 2.0), ("null target", 1.0)]),
                 cell("rand-read-4Ki-32-tmpfs-two-cores", &[("lunar", 2.0), (FOUR, 3.0)]),
@@ -129,13 +129,13 @@ mod tests {
                 shares: vec![share],
                 ..Profile::default()
             }],
-            ..Run::default()
+            ..BenchRun::default()
         }
     }
 
     const FOUR: &str = "lunar, 4 connections";
 
-    fn reason(what: &str, run: &Run) -> Option<String> {
+    fn reason(what: &str, run: &BenchRun) -> Option<String> {
         let goals = goals::judge(run);
         of(goals.iter().find(|goal| goal.what == what).unwrap(), run)
     }
@@ -154,7 +154,7 @@ mod tests {
         cheap.profiles[0].shares[0].share = 0.1;
         let cheap = reason(CPU_BY_NULL, &cheap).unwrap();
         assert!(cheap.contains("1.20 times the null target's; what else"), "{cheap}");
-        let without = Run { profiles: Vec::new(), ..run() };
+        let without = BenchRun { profiles: Vec::new(), ..run() };
         assert_eq!(reason(CPU_BY_NULL, &without), None);
         let mut short = run();
         short.cells.pop();

@@ -82,7 +82,7 @@ pub struct Durability {
 
 /// One goal and its result. Rows of other parts have the same form.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct GoalVerdict {
     /// Column of the goal: `tgt`, `ceilings`, `scale`.
     pub part: String,
     pub what: String,
@@ -98,7 +98,7 @@ pub struct Verdict {
     /// Unit of the three figures above; empty: a ratio.
     #[serde(default)]
     pub unit: String,
-    pub outcome: Outcome,
+    pub outcome: GoalOutcome,
     /// Reason for the result, if it is not obvious.
     #[serde(default)]
     pub note: Option<String>,
@@ -107,7 +107,7 @@ pub struct Verdict {
 /// Result of a goal.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum GoalOutcome {
     Pass,
     Miss,
     /// The machine was not quiet.
@@ -115,7 +115,7 @@ pub enum Outcome {
     NotMeasured,
 }
 
-impl Outcome {
+impl GoalOutcome {
     pub const fn text(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -127,10 +127,10 @@ impl Outcome {
 }
 
 /// All outcomes.
-pub const OUTCOMES: [Outcome; 4] =
-    [Outcome::Pass, Outcome::Miss, Outcome::Void, Outcome::NotMeasured];
+pub const OUTCOMES: [GoalOutcome; 4] =
+    [GoalOutcome::Pass, GoalOutcome::Miss, GoalOutcome::Void, GoalOutcome::NotMeasured];
 
-impl Verdict {
+impl GoalVerdict {
     /// Returns the result with its unit: `4.20 (3.90 to 4.50)`.
     pub fn got_text(&self) -> String {
         let unit = self.unit_text();
@@ -156,7 +156,7 @@ impl Verdict {
 
 /// One run.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct Run {
+pub struct BenchRun {
     /// Names and values: the machine, the versions, the options.
     pub facts: Vec<(String, String)>,
     pub rounds: usize,
@@ -164,7 +164,7 @@ pub struct Run {
     pub is_full: bool,
     pub durability: Vec<Durability>,
     pub cells: Vec<CellResult>,
-    pub goals: Vec<Verdict>,
+    pub goals: Vec<GoalVerdict>,
     /// Profiles of lanes that missed goals.
     #[serde(default)]
     pub profiles: Vec<Profile>,

@@ -1,6 +1,6 @@
 //! Finds the figures in which rivals equal or beat Lunar.
 
-use super::results::{CellResult, Run, Sample};
+use super::results::{BenchRun, CellResult, Sample};
 use lunar_load::Spread;
 
 /// Ratio up to which a rival is close.
@@ -8,7 +8,7 @@ pub const CLOSE: f64 = 1.1;
 
 /// A cell and figure in which a rival wins or is close.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
+pub struct RivalLead {
     pub cell: String,
     pub ours: String,
     pub theirs: String,
@@ -32,7 +32,7 @@ const FIGURES: [Figure; 5] = [
 
 /// Compares lanes of Lunar with those of tgt with the same client, in the same cell, and our client
 /// with libiscsi's on Lunar, each in a cell of its own. Void cells are left out.
-pub fn places(run: &Run) -> Vec<Place> {
+pub fn places(run: &BenchRun) -> Vec<RivalLead> {
     let sound = || run.cells.iter().filter(|cell| !cell.is_void);
     let mut places = Vec::new();
     for cell in sound() {
@@ -62,22 +62,22 @@ pub fn places(run: &Run) -> Vec<Place> {
 
 const BY_LIBISCSI: &str = "lunar by libiscsi";
 
-fn paired(cell: &CellResult, ours: &str, theirs: &str, figure: &Figure) -> Option<Place> {
+fn paired(cell: &CellResult, ours: &str, theirs: &str, figure: &Figure) -> Option<RivalLead> {
     let (what, of, more) = *figure;
     let ratio = cell.figures(|round| {
         let (one, other) = (of(round.lanes.get(ours)?)?, of(round.lanes.get(theirs)?)?);
         better(one, other, more)
     })?;
     let (cell, ours, theirs) = (cell.key.clone(), ours.to_owned(), theirs.to_owned());
-    (ratio.median < CLOSE).then_some(Place { cell, ours, theirs, what, ratio, is_paired: true })
+    (ratio.median < CLOSE).then_some(RivalLead { cell, ours, theirs, what, ratio, is_paired: true })
 }
 
 /// Compares two clients of Lunar by medians, since they did not take turns.
-fn clients(ours: &CellResult, theirs: &CellResult, figure: &Figure) -> Option<Place> {
+fn clients(ours: &CellResult, theirs: &CellResult, figure: &Figure) -> Option<RivalLead> {
     let (what, of, more) = *figure;
     let (one, other) = (ours.lane("lunar", of)?.median, theirs.lane(BY_LIBISCSI, of)?.median);
     let ratio = better(one, other, more)?;
-    (ratio < CLOSE).then(|| Place {
+    (ratio < CLOSE).then(|| RivalLead {
         cell: theirs.key.clone(),
         ours: "lunar".to_owned(),
         theirs: BY_LIBISCSI.to_owned(),
@@ -99,7 +99,7 @@ pub mod tests {
 
     /// Creates a run of two cells: in one tgt is close in IOPS and ahead in p99, in the other
     /// libiscsi leads as a client.
-    pub fn run() -> Run {
+    pub fn run() -> BenchRun {
         let sample = |iops, p99| Sample {
             iops,
             bytes_per_second: iops * 4096.0,
@@ -134,7 +134,7 @@ pub mod tests {
         let slow = Sample { target_cpu_us: Some(100.0), ..sample(100_000.0, 30.0) };
         let pair = [("lunar", sample(105_000.0, 40.0)), ("tgt", slow.clone())];
         let theirs = [("lunar by libiscsi", sample(210_000.0, 20.0)), ("tgt by libiscsi", slow)];
-        Run {
+        BenchRun {
             facts: vec![("processor".to_owned(), "one".to_owned())],
             rounds: 1,
             seconds: 1.0,
@@ -142,7 +142,7 @@ pub mod tests {
                 cell("rand-read-4Ki-32-tmpfs", &pair),
                 cell("rand-read-4Ki-32-tmpfs-libiscsi", &theirs),
             ],
-            ..Run::default()
+            ..BenchRun::default()
         }
     }
 

@@ -5,7 +5,7 @@ use super::results::{Ceiling, CellResult, Round, Sample};
 use crate::bench::cores::{self, CLIENT_CORE, TARGET_CORE};
 use anyhow::{Context, Result, anyhow};
 use lunar_load::Spread;
-use lunar_load::probe::{Probe, Probed, QUIET, Shape};
+use lunar_load::probe::{Probe, ProbeShape, Probed, QUIET};
 use std::time::Duration;
 
 /// Probe of raw TCP between the core of targets and that of clients.
@@ -31,7 +31,7 @@ impl Ground {
     /// A connection is lost.
     pub fn ask(&self, cell: &Cell, round: Duration) -> Result<Ceiling> {
         let sessions = cell.most(|lane| lane.sessions);
-        let shape = Shape {
+        let shape = ProbeShape {
             writes: cell.pattern.writes(),
             io_bytes: cell.io_bytes,
             depth: cell.depth.saturating_mul(sessions),

@@ -1,11 +1,11 @@
 //! Servers of a store: every contestant on the same file, at the same time, one of them under load.
 
-use super::cells::{Contestant, DISK_BYTES, Place, Store};
+use super::cells::{Contestant, DISK_BYTES, Medium, Store};
 use crate::bench::cores::TARGET_CORE;
-use crate::bench::files::Scratch;
+use crate::bench::files::ScratchFile;
 use crate::bench::null_target::NullServer;
-use crate::bench::server::Server;
-use crate::bench::tgt::{Backing, Tgt};
+use crate::bench::server::BenchServer;
+use crate::bench::tgt::{Tgt, TgtBacking};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 
@@ -24,11 +24,11 @@ pub struct Programs {
 
 impl Programs {
     /// Returns the folder of a store's files.
-    fn folder(&self, place: Place) -> Option<&Path> {
+    fn folder(&self, place: Medium) -> Option<&Path> {
         match place {
-            Place::Tmpfs => Some(Path::new("/dev/shm")),
-            Place::Disk => Some(self.directory.as_path()),
-            Place::Memory => None,
+            Medium::Tmpfs => Some(Path::new("/dev/shm")),
+            Medium::Disk => Some(self.directory.as_path()),
+            Medium::Memory => None,
         }
     }
 }
@@ -40,19 +40,19 @@ pub struct Serving {
     pub is_shared: bool,
     programs: Programs,
     // Servers are dropped before the file.
-    lunar: Option<Server>,
-    base: Option<Server>,
+    lunar: Option<BenchServer>,
+    base: Option<BenchServer>,
     tgt: Option<Tgt>,
     tgt_aio: Option<Tgt>,
     null: Option<NullServer>,
-    file: Option<Scratch>,
+    file: Option<ScratchFile>,
     /// File of the other build: only one build serves a file at a time.
-    base_file: Option<Scratch>,
+    base_file: Option<ScratchFile>,
 }
 
 /// Address of a lane's requests, and the process that counts as the target.
 #[derive(Clone, Debug)]
-pub struct Portal {
+pub struct LanePortal {
     pub url: String,
     pub pid: u32,
     /// The build of Lunar that serves, if one does.
@@ -66,7 +66,7 @@ impl Serving {
     /// The file cannot be written.
     pub fn new(store: Store, is_shared: bool, programs: &Programs) -> Result<Self> {
         let file = programs.folder(store.place);
-        let file = file.map(|directory| Scratch::new(directory, store.name, DISK_BYTES));
+        let file = file.map(|directory| ScratchFile::new(directory, store.name, DISK_BYTES));
         Ok(Self {
             store,
             is_shared,
@@ -93,7 +93,7 @@ impl Serving {
     ///
     /// # Errors
     /// The contestant does not start, or does not serve as the store requires.
-    pub fn portal(&mut self, contestant: Contestant) -> Result<Portal> {
+    pub fn portal(&mut self, contestant: Contestant) -> Result<LanePortal> {
         let core = (!self.is_shared).then_some(TARGET_CORE);
         match contestant {
             Contestant::Lunar => {
@@ -107,7 +107,7 @@ impl Serving {
                 let program = self.programs.base.clone().context("no other build is named")?;
                 if self.base.is_none() {
                     let folder = self.programs.folder(self.store.place);
-                    let file = folder.map(|folder| Scratch::new(folder, "base", DISK_BYTES));
+                    let file = folder.map(|folder| ScratchFile::new(folder, "base", DISK_BYTES));
                     self.base_file = file.transpose()?;
                     self.base = Some(self.lunar(core, &program, self.base_file.as_ref())?);
                 }
@@ -119,13 +119,18 @@ impl Serving {
                     self.null = Some(NullServer::start(core, DISK_BYTES)?);
                 }
                 let null = self.null.as_ref().context("started above")?;
-                Ok(Portal { url: null.url(), pid: null.pid(), program: None })
+                Ok(LanePortal { url: null.url(), pid: null.pid(), program: None })
             }
-            Contestant::Ring => Ok(Portal { url: String::new(), pid: 0, program: None }),
+            Contestant::Ring => Ok(LanePortal { url: String::new(), pid: 0, program: None }),
         }
     }
 
-    fn lunar(&self, core: Option<u16>, program: &Path, file: Option<&Scratch>) -> Result<Server> {
+    fn lunar(
+        &self,
+        core: Option<u16>,
+        program: &Path,
+        file: Option<&ScratchFile>,
+    ) -> Result<BenchServer> {
         let device = match file {
             Some(file) => file.path().display().to_string(),
             None => format!("mem:{DISK_BYTES}"),
@@ -136,28 +141,29 @@ impl Serving {
         if file.is_some() {
             arguments.extend(["--io", io]);
         }
-        Server::start_program(core, program, &arguments)
+        BenchServer::start_program(core, program, &arguments)
     }
 
-    fn tgt(&mut self, core: Option<u16>, contestant: Contestant) -> Result<Portal> {
+    fn tgt(&mut self, core: Option<u16>, contestant: Contestant) -> Result<LanePortal> {
         let is_aio = contestant == Contestant::TgtAio;
         let store = self.store;
         ensure!(!is_aio || (store.is_direct && !store.is_write_through), "aio is always direct");
         if is_aio && self.tgt_aio.is_none() {
-            self.tgt_aio = Some(Tgt::start_with(core, self.path()?, Backing::aio())?);
+            self.tgt_aio = Some(Tgt::start_with(core, self.path()?, TgtBacking::aio())?);
         }
         if !is_aio && self.tgt.is_none() {
-            let backing = Backing { is_sync: store.is_write_through, is_direct: store.is_direct };
+            let backing =
+                TgtBacking { is_sync: store.is_write_through, is_direct: store.is_direct };
             self.tgt = Some(Tgt::start_with(core, self.path()?, backing.options())?);
         }
         let running = if is_aio { &self.tgt_aio } else { &self.tgt };
         let tgt = running.as_ref().context("started above")?;
-        Ok(Portal { url: tgt.url(), pid: tgt.pid(), program: None })
+        Ok(LanePortal { url: tgt.url(), pid: tgt.pid(), program: None })
     }
 }
 
-fn lunar_portal(server: Option<&Server>, program: &Path) -> Result<Portal> {
+fn lunar_portal(server: Option<&BenchServer>, program: &Path) -> Result<LanePortal> {
     let server = server.context("started above")?;
     let url = format!("iscsi://{}/{TARGET}/0", server.address());
-    Ok(Portal { url, pid: server.pid(), program: Some(program.to_owned()) })
+    Ok(LanePortal { url, pid: server.pid(), program: Some(program.to_owned()) })
 }

@@ -1,11 +1,11 @@
 //! Renders a run for a terminal.
 
 use super::goals;
-use super::results::{CellResult, OUTCOMES, Outcome, Profile, Run, Share, Verdict};
+use super::results::{BenchRun, CellResult, GoalOutcome, GoalVerdict, OUTCOMES, Profile, Share};
 use super::serve::Programs;
 use crate::bench::files;
 use anyhow::Result;
-use lunar_load::report::{Cell, Column, Table};
+use lunar_load::report::{Column, Table, TableCell};
 use std::path::Path;
 use std::process::Command;
 
@@ -42,7 +42,7 @@ fn version(program: &Path, arguments: &[&str]) -> String {
 }
 
 /// Prints the facts of the machine, before the first cell.
-pub fn facts_lines(run: &Run) {
+pub fn facts_lines(run: &BenchRun) {
     for (name, value) in &run.facts {
         println!("{name}: {value}");
     }
@@ -74,7 +74,7 @@ pub fn raw_tcp(cell: &CellResult) -> String {
 }
 
 /// Describes the load by other programs, if there was any.
-pub fn disturbance(run: &Run) -> Option<String> {
+pub fn disturbance(run: &BenchRun) -> Option<String> {
     let disturbed = run.cells.iter().filter(|cell| cell.is_disturbed()).count();
     (disturbed > 0).then(|| {
         format!(
@@ -101,12 +101,12 @@ pub fn lanes(cell: &CellResult) -> Table {
     for lane in &cell.lanes {
         let figure = |of: fn(&super::results::Sample) -> Option<f64>, unit: f64, decimals| {
             let spread = cell.lane(lane, of);
-            spread.map_or_else(Cell::none, |spread| Cell::median(spread, unit, decimals))
+            spread.map_or_else(TableCell::none, |spread| TableCell::median(spread, unit, decimals))
         };
         let iops = cell.lane(lane, |sample| Some(sample.iops));
         table.row([
-            Cell::text(lane.clone()),
-            iops.map_or_else(Cell::none, |iops| Cell::spread(iops, 1.0, 0)),
+            TableCell::text(lane.clone()),
+            iops.map_or_else(TableCell::none, |iops| TableCell::spread(iops, 1.0, 0)),
             figure(|sample| Some(sample.bytes_per_second), 1e6, 1),
             figure(|sample| sample.p50_us, 1.0, 0),
             figure(|sample| sample.p99_us, 1.0, 0),
@@ -121,7 +121,7 @@ pub fn lanes(cell: &CellResult) -> Table {
 }
 
 /// Returns one line for each goal, and the count of each outcome.
-pub fn goals_text(goals: &[Verdict]) -> String {
+pub fn goals_text(goals: &[GoalVerdict]) -> String {
     let notes = goals.iter().filter_map(|goal| Some((goal, goal.note.as_ref()?)));
     let notes: String = notes.map(|(goal, note)| format!("{}: {note}\n", goal.what)).collect();
     format!("{}{notes}{}\n", goals_table(goals).text(), counts(goals))
@@ -141,23 +141,27 @@ pub fn shares(profile: &Profile) -> Table {
         Column::number("samples", "samples"),
         Column::number("share", "share"),
     ]);
-    let percent = |share: f64| Cell::new(format!("{:.1} %", share * 100.0), share);
+    let percent = |share: f64| TableCell::new(format!("{:.1} %", share * 100.0), share);
     for Share { part, samples, share } in &profile.shares {
-        table.row([Cell::text(part.clone()), Cell::count(*samples), percent(*share)]);
+        table.row([TableCell::text(part.clone()), TableCell::count(*samples), percent(*share)]);
     }
-    table.row([Cell::text("all"), Cell::count(profile.samples), percent(1.0)]);
+    table.row([TableCell::text("all"), TableCell::count(profile.samples), percent(1.0)]);
     let busy = [
         ("busy: the target, of one core", profile.sample.target_busy),
         ("busy: the client (not sampled), of one core", profile.sample.client_busy),
     ];
     for (who, busy) in busy {
-        table.row([Cell::text(who), Cell::new("", ()), busy.map_or_else(Cell::none, percent)]);
+        table.row([
+            TableCell::text(who),
+            TableCell::new("", ()),
+            busy.map_or_else(TableCell::none, percent),
+        ]);
     }
     table
 }
 
 /// Returns the goals as a table.
-pub fn goals_table(goals: &[Verdict]) -> Table {
+pub fn goals_table(goals: &[GoalVerdict]) -> Table {
     let mut table = Table::new([
         Column::text("outcome", "goals"),
         Column::text("part", "part"),
@@ -167,19 +171,19 @@ pub fn goals_table(goals: &[Verdict]) -> Table {
     ]);
     for goal in goals {
         table.row([
-            Cell::text(goal.outcome.text()),
-            Cell::text(goal.part.clone()),
-            Cell::text(goal.what.clone()),
-            Cell::text(goal.got_text()),
-            Cell::text(goal.wanted_text()),
+            TableCell::text(goal.outcome.text()),
+            TableCell::text(goal.part.clone()),
+            TableCell::text(goal.what.clone()),
+            TableCell::text(goal.got_text()),
+            TableCell::text(goal.wanted_text()),
         ]);
     }
     table
 }
 
 /// Returns `19 pass, 1 miss, 0 void, 1 not measured`, and whether the run passes.
-pub fn counts(goals: &[Verdict]) -> String {
-    let count = |outcome: Outcome| {
+pub fn counts(goals: &[GoalVerdict]) -> String {
+    let count = |outcome: GoalOutcome| {
         let count = goals.iter().filter(|goal| goal.outcome == outcome).count();
         format!("{count} {}", outcome.text())
     };

@@ -16,7 +16,7 @@ fn sync(volume: &mut Volume, inode: u64) {
 /// Creates a volume with an empty file in it, both durable.
 fn with_file() -> (Volume, u64) {
     let mut volume = Volume::new(1 << 30);
-    let file = volume.make(ROOT, name("file"), 0o600, Kind::File).unwrap();
+    let file = volume.make(ROOT, name("file"), 0o600, InodeKind::File).unwrap();
     sync(&mut volume, ROOT);
     (volume, file)
 }
@@ -129,8 +129,8 @@ fn a_sync_covers_what_was_written_before_it_began() {
 #[test]
 fn names_are_kept_by_their_directories() {
     let mut volume = Volume::new(1 << 30);
-    let directory = volume.make(ROOT, name("a"), 0o700, Kind::Directory).unwrap();
-    let file = volume.make(directory, name("b"), 0o600, Kind::File).unwrap();
+    let directory = volume.make(ROOT, name("a"), 0o700, InodeKind::Directory).unwrap();
+    let file = volume.make(directory, name("b"), 0o600, InodeKind::File).unwrap();
     volume.write(file, 0, b"text").unwrap();
     sync(&mut volume, file);
     let has = |volume: &Volume| {
@@ -153,7 +153,7 @@ fn a_rename_may_come_without_data() {
     let (mut volume, file) = with_file();
     volume.write(file, 0, b"old").unwrap();
     sync(&mut volume, file);
-    let new = volume.make(ROOT, name("new"), 0o600, Kind::File).unwrap();
+    let new = volume.make(ROOT, name("new"), 0o600, InodeKind::File).unwrap();
     volume.write(new, 0, b"new").unwrap();
     volume.rename((ROOT, name("new")), (ROOT, name("file")), false).unwrap();
     let text = |volume: &Volume| {
@@ -173,9 +173,9 @@ fn a_rename_may_come_without_data() {
 #[test]
 fn a_rename_between_directories_is_whole() {
     let mut volume = Volume::new(1 << 30);
-    let [a, b] = ["a", "b"].map(|n| volume.make(ROOT, name(n), 0, Kind::Directory).unwrap());
+    let [a, b] = ["a", "b"].map(|n| volume.make(ROOT, name(n), 0, InodeKind::Directory).unwrap());
     sync(&mut volume, ROOT);
-    volume.make(a, name("x"), 0, Kind::File).unwrap();
+    volume.make(a, name("x"), 0, InodeKind::File).unwrap();
     volume.rename((a, name("x")), (b, name("y")), true).unwrap();
     sync(&mut volume, b);
     assert_eq!(for_seeds(&volume, |after| after.look_up(b, name("y")).is_ok()), "always");

@@ -4,7 +4,7 @@
 use crate::cuts::load::DISK_BLOCKS;
 use crate::cuts::peers::{Keys, Peer, Who};
 use anyhow::{Result, ensure};
-use lunar_testkit::raw::{Answer, Raw};
+use lunar_testkit::raw::{RawAnswer, RawClient};
 use std::time::Duration;
 
 /// WRITE (10) of two blocks at 0.
@@ -16,19 +16,19 @@ const STOPS: [usize; 3] = [48, 148, 560];
 /// Sends half of a write, logs in again as the same initiator under the same ISID, writes there,
 /// then sends the other half of the first write; returns the content of the disk.
 fn late_half(peer: &Peer, stop: usize) -> Result<u8> {
-    let mut old = Raw::log_in_as(peer.address(), peer.target(), 1)?;
+    let mut old = RawClient::log_in_as(peer.address(), peer.target(), 1)?;
     old.lun[1] = peer.lun as u8;
     old.execute(&[0; 6], 0)?;
     let write = old.command(0xa1, &WRITE, BYTES as u32).with_data(vec![1; BYTES]).bytes();
     old.send_bytes(&write[..stop])?;
-    let mut new = Raw::log_in_as(peer.address(), peer.target(), 1)?;
+    let mut new = RawClient::log_in_as(peer.address(), peer.target(), 1)?;
     new.lun[1] = peer.lun as u8;
     new.execute(&[0; 6], 0)?;
     new.write_blocks(0, &[2; BYTES])?;
     if old.send_bytes(&write[stop..]).is_ok() {
         // A response or the end of the connection shows that the target has received the rest.
         let answer = old.answer(Duration::from_secs(10));
-        ensure!(!matches!(answer, Ok(Answer::Silence)), "neither answered nor closed");
+        ensure!(!matches!(answer, Ok(RawAnswer::Silence)), "neither answered nor closed");
     }
     Ok(new.read_block(0)?[0])
 }

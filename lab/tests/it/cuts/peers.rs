@@ -4,7 +4,7 @@ use crate::cuts::recorder::Recorder;
 use anyhow::{Context, Result, ensure};
 use lunar_initiator::Url;
 use lunar_iscsi::text::{Digest, Offer};
-use lunar_lab::cutter::Kind;
+use lunar_lab::cutter::PduKind;
 use lunar_lab::istgt::{Istgt, IstgtOptions};
 use lunar_lab::scratch::Scratch;
 use lunar_lab::tgt::Tgt;
@@ -145,8 +145,8 @@ impl Peer {
     }
 
     /// Returns the kinds of PDU that occur between our initiator and this target.
-    pub fn kinds(&self, keys: Keys) -> Vec<Kind> {
-        use Kind::*;
+    pub fn kinds(&self, keys: Keys) -> Vec<PduKind> {
+        use PduKind::*;
         let mut kinds = vec![
             LoginRequest,
             LoginResponse,

@@ -5,7 +5,7 @@ use crate::cuts::load::{BLOCK, Ledger, MODEL_BLOCKS, content, counter_of};
 use crate::cuts::peers::Peer;
 use anyhow::{Context, Result, anyhow, ensure};
 use lunar_lab::scratch::Random;
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,8 @@ pub struct Sampler {
 
 impl Sampler {
     pub fn start(peer: &Peer, ledger: &Arc<Ledger>) -> Result<Self> {
-        let mut raw = Raw::log_in_as(peer.address(), peer.target(), 99).context("the reader")?;
+        let mut raw =
+            RawClient::log_in_as(peer.address(), peer.target(), 99).context("the reader")?;
         raw.lun[1] = peer.lun as u8;
         let over = Arc::<AtomicBool>::default();
         let (ledger, until) = (Arc::clone(ledger), Arc::clone(&over));
@@ -41,7 +42,7 @@ impl Sampler {
     }
 }
 
-fn sample(raw: &mut Raw, ledger: &Ledger, over: &AtomicBool) -> Result<u64> {
+fn sample(raw: &mut RawClient, ledger: &Ledger, over: &AtomicBool) -> Result<u64> {
     let mut random = Random(ledger.seed ^ 0x5a);
     let mut seen: HashMap<u64, u64> = HashMap::new();
     let mut samples = 0;

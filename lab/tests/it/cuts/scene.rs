@@ -7,7 +7,7 @@ use crate::cuts::sampler::Sampler;
 use anyhow::{Context, Result, bail, ensure};
 use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url, discover};
 use lunar_iscsi::text::Digest;
-use lunar_lab::cutter::{Counts, Cut, Cutter, Flip, Kind, Manner, Place};
+use lunar_lab::cutter::{Cut, CutCounts, CutPosition, Cutter, Flip, Manner, PduKind};
 use lunar_lab::scratch::Random;
 use lunar_wire::Lun;
 use std::collections::BTreeMap;
@@ -54,12 +54,12 @@ pub struct Scene {
 /// Results of scenes.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    pub cuts: BTreeMap<Kind, u64>,
+    pub cuts: BTreeMap<PduKind, u64>,
     pub cut_anyhow: u64,
     /// Bits that were inverted.
     pub flips: u64,
     /// Kinds that can occur.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<PduKind>,
     pub rejects: u64,
     pub deeds: Deeds,
     pub samples: u64,
@@ -68,13 +68,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn count(&mut self, counts: &Counts) {
+    fn count(&mut self, counts: &CutCounts) {
         for (kind, cuts) in &counts.cut {
             *self.cuts.entry(*kind).or_default() += cuts;
         }
         self.cut_anyhow += counts.cut_anyhow;
         self.flips += counts.flipped.values().sum::<u64>();
-        self.rejects += counts.seen.get(&Kind::Reject).copied().unwrap_or(0);
+        self.rejects += counts.seen.get(&PduKind::Reject).copied().unwrap_or(0);
     }
 
     /// Adds the results of another scene.
@@ -128,17 +128,17 @@ impl Outcome {
 }
 
 /// True for kinds that a load causes all the time.
-fn is_frequent(kind: Kind) -> bool {
+fn is_frequent(kind: PduKind) -> bool {
     matches!(
         kind,
-        Kind::CommandRead
-            | Kind::CommandImmediate
-            | Kind::CommandWrite
-            | Kind::DataOutUnsolicited
-            | Kind::DataOutSolicited
-            | Kind::ReadyToTransfer
-            | Kind::DataIn
-            | Kind::ScsiResponse
+        PduKind::CommandRead
+            | PduKind::CommandImmediate
+            | PduKind::CommandWrite
+            | PduKind::DataOutUnsolicited
+            | PduKind::DataOutSolicited
+            | PduKind::ReadyToTransfer
+            | PduKind::DataIn
+            | PduKind::ScsiResponse
     )
 }
 
@@ -259,10 +259,10 @@ impl Stage {
         for kind in self.peer.kinds(keys).into_iter().filter(|kind| is_frequent(*kind)) {
             let brings_data = matches!(
                 kind,
-                Kind::CommandImmediate
-                    | Kind::DataOutUnsolicited
-                    | Kind::DataOutSolicited
-                    | Kind::DataIn
+                PduKind::CommandImmediate
+                    | PduKind::DataOutUnsolicited
+                    | PduKind::DataOutSolicited
+                    | PduKind::DataIn
             );
             for in_data in [false, true] {
                 let protected = if in_data { keys.data_digest } else { keys.header_digest };
@@ -300,8 +300,8 @@ impl Stage {
     }
 
     /// Returns the kinds that are to be cut.
-    fn kinds(&self) -> Vec<Kind> {
-        use Kind::{CommandOther, ManagementRequest, ManagementResponse};
+    fn kinds(&self) -> Vec<PduKind> {
+        use PduKind::{CommandOther, ManagementRequest, ManagementResponse};
         let disk_only =
             |kind| matches!(kind, CommandOther | ManagementRequest | ManagementResponse);
         let mut kinds = self.peer.kinds(self.scene.keys);
@@ -310,13 +310,13 @@ impl Stage {
         kinds
     }
 
-    fn choose(&mut self, kind: Kind, place: u64) -> Cut {
+    fn choose(&mut self, kind: PduKind, place: u64) -> Cut {
         let random = &mut self.random;
         let place = match place {
-            0 => Place::Before,
-            1 => Place::InHeader(1 + random.below(47) as usize),
-            2 => Place::InData(random.below(1000) as usize),
-            _ => Place::After,
+            0 => CutPosition::Before,
+            1 => CutPosition::InHeader(1 + random.below(47) as usize),
+            2 => CutPosition::InData(random.below(1000) as usize),
+            _ => CutPosition::After,
         };
         // Neither tgt 1.0.85 nor istgt 0.4 ends a connection that lingers when its session is
         // replaced. tgt executes writes that arrive there late, over data written since; the disk
@@ -361,26 +361,28 @@ impl Stage {
     }
 
     /// Causes a PDU of this kind, if the load does not.
-    async fn provoke(&mut self, kind: Kind) -> Result<()> {
+    async fn provoke(&mut self, kind: PduKind) -> Result<()> {
         match kind {
-            Kind::LoginRequest | Kind::LoginResponse => self.cutter.cut_all(),
-            Kind::ManagementRequest | Kind::ManagementResponse => self.load.give_up(true),
-            Kind::Reject => {
-                let (kind, bit) = (Kind::DataOutSolicited, 0);
+            PduKind::LoginRequest | PduKind::LoginResponse => self.cutter.cut_all(),
+            PduKind::ManagementRequest | PduKind::ManagementResponse => self.load.give_up(true),
+            PduKind::Reject => {
+                let (kind, bit) = (PduKind::DataOutSolicited, 0);
                 self.cutter.flip(Flip { kind, skip: 0, in_data: true, bit });
             }
             // Both sides ping during silence. A session that tgt ends while no caller waits for a
             // response is only re-established when a caller needs it (decision 076).
-            Kind::NopOut | Kind::NopIn if self.initiator.connections() == 0 => self.load.go_on(),
-            Kind::NopOut | Kind::NopIn => self.load.pause(),
-            Kind::TextRequest | Kind::TextResponse => self.discover().await?,
-            Kind::LogoutRequest | Kind::LogoutResponse if self.scene.connections > 1 => {
+            PduKind::NopOut | PduKind::NopIn if self.initiator.connections() == 0 => {
+                self.load.go_on()
+            }
+            PduKind::NopOut | PduKind::NopIn => self.load.pause(),
+            PduKind::TextRequest | PduKind::TextResponse => self.discover().await?,
+            PduKind::LogoutRequest | PduKind::LogoutResponse if self.scene.connections > 1 => {
                 let fewer = self.scene.connections - 1;
                 within(self.initiator.set_connections(fewer)).await?.context("one less")?;
                 within(self.initiator.set_connections(fewer + 1)).await?.context("one more")?;
             }
-            Kind::LogoutRequest | Kind::LogoutResponse => self.log_out_of_another().await?,
-            Kind::AsyncMessage => {
+            PduKind::LogoutRequest | PduKind::LogoutResponse => self.log_out_of_another().await?,
+            PduKind::AsyncMessage => {
                 let tsih = self.initiator.established().tsih;
                 let server = self.peer.server().context("our own target")?;
                 within(server.log_out(tsih)).await?;

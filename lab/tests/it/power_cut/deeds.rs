@@ -3,9 +3,9 @@
 use crate::power_cut::rig::{LOST, Mode};
 use anyhow::{Context, Result, ensure};
 use lunar_lab::extended_copy;
-use lunar_lab::ledger::{Content, Entry, Ledger, Read, Sync};
+use lunar_lab::ledger::{Content, Entry, Ledger, ReadRecord, Sync};
 use lunar_lab::scratch::Random;
-use lunar_testkit::raw::Outcome;
+use lunar_testkit::raw::RawOutcome;
 use std::ops::Range;
 
 const FUA: u8 = 0x08;
@@ -81,13 +81,13 @@ pub enum Means {
     Written(Entry, bool),
     Synced(Sync, Range<u64>),
     /// The data is current; with a sync, it is on the medium as well.
-    Read(Read, Range<u64>, Option<Sync>),
+    Read(ReadRecord, Range<u64>, Option<Sync>),
     Nothing,
 }
 
 impl Means {
     /// Records that the command has ended with this outcome.
-    pub fn happened(self, ledger: &mut Ledger, outcome: &Outcome) -> Result<()> {
+    pub fn happened(self, ledger: &mut Ledger, outcome: &RawOutcome) -> Result<()> {
         ensure!(outcome.status == 0, "{outcome:02x?}");
         match self {
             Self::Written(entry, promised) => ledger.acknowledge(entry, promised),

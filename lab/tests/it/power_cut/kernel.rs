@@ -8,7 +8,7 @@ use crate::power_cut::served::{Backing, IoCounts, ServedDisk};
 use crate::power_cut::states::{EXCLUSIVE_ACCESS, REGISTER, RESERVE, is_reserved, keys, must_out};
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::lunar::binary;
-use lunar_lab::powercut::Operation;
+use lunar_lab::powercut::CallKind;
 use lunar_lab::process::must;
 use rustix::io::Errno;
 use std::time::Duration;
@@ -148,7 +148,7 @@ fn a_block_device_whose_sync_failed_takes_no_writes_after_a_cut() -> Result<()> 
     let lunar = disk.serve()?;
     let mut raw = log_in(&lunar, 1)?;
     raw.write_blocks(7, &[0x77; 4096])?;
-    disk.power.fail_once(Operation::Sync, Errno::IO);
+    disk.power.fail_once(CallKind::Sync, Errno::IO);
     let failed = raw.run(&SYNCHRONIZE_CACHE, 0)?;
     ensure!(failed.sense_codes() == MEDIUM_ERROR, "the sync fails: {failed:02x?}");
     let moment = disk.lose_power(lunar)?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::powercut::PowerCutDisk;
-use lunar_lab::process::{Server, must};
+use lunar_lab::process::{ServerProcess, must};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn attached(file: &str) -> Result<String> {
 /// Method: a device and a mount in the scratch folder of another process, before and after its end.
 #[test]
 fn loop_devices_and_mounts_of_a_killed_run_are_removed() -> Result<()> {
-    let other = Server::start("sleep", &["600"])?;
+    let other = ServerProcess::start("sleep", &["600"])?;
     let name = format!("lunar-power-left-{}-0", other.id());
     let folder = Folder(std::env::temp_dir().join(name));
     let mount = folder.0.join("mount");

@@ -3,10 +3,10 @@
 use crate::power_cut::rig::{LOST, TARGET, after_the_cut, kill, log_in, seeds};
 use anyhow::{Context, Result, ensure};
 use lunar_lab::lunar::{Lunar, binary};
-use lunar_lab::powercut::{Operation, PowerCutDisk};
+use lunar_lab::powercut::{CallKind, PowerCutDisk};
 use lunar_lab::process::must;
 use lunar_lab::scratch::Scratch;
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use rustix::io::Errno;
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl Machine {
         let lunar = self.start()?;
         let mut raw = log_in(&lunar, 1)?;
         raw.write_blocks(7, &[0x77; 512])?;
-        self.disk.fail_once(Operation::Sync, Errno::IO);
+        self.disk.fail_once(CallKind::Sync, Errno::IO);
         let failed = raw.run(&SYNCHRONIZE_CACHE, 0)?;
         ensure!(failed.sense_codes() == MEDIUM_ERROR, "the sync fails: {failed:02x?}");
         Ok(lunar)
@@ -62,7 +62,7 @@ impl Machine {
     }
 }
 
-pub fn takes_no_writes(raw: &mut Raw, block_bytes: usize) -> Result<()> {
+pub fn takes_no_writes(raw: &mut RawClient, block_bytes: usize) -> Result<()> {
     let written = raw.execute_with(&[0x2a, 0, 0, 0, 0, 8, 0, 0, 1, 0], &vec![2; block_bytes])?;
     let synced = raw.run(&SYNCHRONIZE_CACHE, 0)?;
     let codes = [written.sense_codes(), synced.sense_codes()];
@@ -70,7 +70,7 @@ pub fn takes_no_writes(raw: &mut Raw, block_bytes: usize) -> Result<()> {
     Ok(())
 }
 
-pub fn takes_writes(raw: &mut Raw, block_bytes: usize) -> Result<()> {
+pub fn takes_writes(raw: &mut RawClient, block_bytes: usize) -> Result<()> {
     raw.execute(&[0; 6], 0)?;
     raw.write_blocks(8, &vec![3; block_bytes])?;
     let synced = raw.run(&SYNCHRONIZE_CACHE, 0)?;
@@ -117,7 +117,7 @@ fn a_sync_that_fails_at_the_start_is_not_passed_over() -> Result<()> {
     let lunar = machine.start()?;
     log_in(&lunar, 1)?.write_blocks(7, &[0x77; 512])?;
     kill(lunar)?;
-    machine.disk.fail_once(Operation::Sync, Errno::IO);
+    machine.disk.fail_once(CallKind::Sync, Errno::IO);
     let lunar = machine.start()?;
     takes_no_writes(&mut log_in(&lunar, 1)?, 512)?;
     machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;

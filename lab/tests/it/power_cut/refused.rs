@@ -5,23 +5,23 @@ use crate::power_cut::rig::{LOST, after_the_cut, kill, log_in, read_all, seeds};
 use crate::power_cut::states::{BLOCKS, REGISTER, keys, must_out, out, ready, serve};
 use anyhow::{Result, ensure};
 use lunar_lab::lunar::Lunar;
-use lunar_lab::powercut::{Operation, PowerCutDisk};
-use lunar_testkit::raw::Raw;
+use lunar_lab::powercut::{CallKind, PowerCutDisk};
+use lunar_testkit::raw::RawClient;
 use rustix::io::Errno;
 
 /// Makes `command` fail at its last sync, that of the new state's name: it is unknown whether the
 /// name is on the disk. Then cuts the power, and calls `check` on the next start.
 fn refused(
     name: &str,
-    mut prepare: impl FnMut(&PowerCutDisk, &mut Raw) -> Result<()>,
-    command: impl Fn(&mut Raw) -> Result<u8>,
+    mut prepare: impl FnMut(&PowerCutDisk, &mut RawClient) -> Result<()>,
+    command: impl Fn(&mut RawClient) -> Result<u8>,
     check: impl Fn(&Lunar, u64) -> Result<()>,
 ) -> Result<()> {
     let disk = PowerCutDisk::mount(name)?;
     let lunar = serve(&disk, &[])?;
     let mut raw = log_in(&lunar, 1)?;
     prepare(&disk, &mut raw)?;
-    disk.fail_once(Operation::SyncDirectory, Errno::IO);
+    disk.fail_once(CallKind::SyncDirectory, Errno::IO);
     let status = command(&mut raw)?;
     ensure!(status == 2, "the sync of a directory failed, and the status is {status:#x}");
     let moment = disk.volume();

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use lunar_lab::extended_copy::naa_designation;
 use lunar_lab::lunar::Lunar;
 use lunar_lab::powercut::PowerCutDisk;
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -62,21 +62,21 @@ pub fn kill(mut lunar: Lunar) -> Result<()> {
 }
 
 /// Opens a session of initiator `number` without pending unit attentions.
-pub fn log_in(lunar: &Lunar, number: u32) -> Result<Raw> {
-    let mut raw = Raw::log_in_as(lunar.address(), TARGET, number)?;
+pub fn log_in(lunar: &Lunar, number: u32) -> Result<RawClient> {
+    let mut raw = RawClient::log_in_as(lunar.address(), TARGET, number)?;
     raw.execute(&[0; 6], 0)?;
     Ok(raw)
 }
 
 /// Returns the identity of a disk for initiators: unit serial number and NAA designator.
-pub fn identity(raw: &mut Raw) -> Result<Vec<u8>> {
+pub fn identity(raw: &mut RawClient) -> Result<Vec<u8>> {
     let serial = raw.run(&[0x12, 1, 0x80, 1, 0, 0], 256)?;
     ensure!(serial.status == 0 && serial.data.len() > 4, "no serial number: {serial:02x?}");
     Ok([serial.data, naa_designation(raw)?].concat())
 }
 
 /// Reads all blocks from 0 on.
-pub fn read_all(raw: &mut Raw, blocks: u64, block_bytes: usize) -> Result<Vec<u8>> {
+pub fn read_all(raw: &mut RawClient, blocks: u64, block_bytes: usize) -> Result<Vec<u8>> {
     let step = (64 << 10) / block_bytes as u64;
     let mut all = Vec::new();
     for lba in (0..blocks).step_by(step as usize) {

@@ -6,7 +6,7 @@ use lunar_lab::lunar::Lunar;
 use lunar_lab::powercut::PowerCutDisk;
 use lunar_lab::process::must;
 use lunar_lab::scratch::Scratch;
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use std::fs::File;
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ fn written_back(disk: &PowerCutDisk) -> Result<Lunar> {
     Ok(lunar)
 }
 
-fn check_block(raw: &mut Raw, seed: u64) -> Result<()> {
+fn check_block(raw: &mut RawClient, seed: u64) -> Result<()> {
     let found = raw.read_block(7)?;
     ensure!(found == [0x77; 512], "{LOST}: the block is gone, seed {seed}");
     Ok(())

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use lunar_lab::lunar::Lunar;
 use lunar_lab::powercut::PowerCutDisk;
 use lunar_lab::scratch::Scratch;
-use lunar_testkit::raw::Raw;
+use lunar_testkit::raw::RawClient;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -27,21 +27,21 @@ pub fn serve(disk: &PowerCutDisk, more: &[&str]) -> Result<Lunar> {
 }
 
 /// Sends PERSISTENT RESERVE OUT with APTPL; returns its status.
-pub fn out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2]) -> Result<u8> {
+pub fn out(raw: &mut RawClient, action: u8, kind: u8, keys: [u64; 2]) -> Result<u8> {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
     list.extend_from_slice(&[0, 0, 0, 0, 0x01, 0, 0, 0]);
     let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
     Ok(raw.execute_with(&cdb, &list)?.status)
 }
 
-pub fn must_out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2]) -> Result<()> {
+pub fn must_out(raw: &mut RawClient, action: u8, kind: u8, keys: [u64; 2]) -> Result<()> {
     let status = out(raw, action, kind, keys)?;
     ensure!(status == 0, "PERSISTENT RESERVE OUT {action}: status {status:#x}");
     Ok(())
 }
 
 /// Returns the registered keys.
-pub fn keys(raw: &mut Raw) -> Result<Vec<u64>> {
+pub fn keys(raw: &mut RawClient) -> Result<Vec<u64>> {
     let (status, data) = raw.execute(&[0x5e, 0, 0, 0, 0, 0, 0, 2, 0, 0], 512)?;
     ensure!(status == 0, "READ KEYS: status {status:#x}");
     let keys = data.get(8..).context("the header")?.chunks_exact(8);
@@ -269,7 +269,7 @@ fn what_was_erased_stays_erased() -> Result<()> {
 }
 
 /// Opens a session, after an operation that the last run did not complete is over.
-pub fn ready(lunar: &Lunar) -> Result<Raw> {
+pub fn ready(lunar: &Lunar) -> Result<RawClient> {
     let mut raw = log_in(lunar, 1)?;
     let began = Instant::now();
     while raw.execute(&[0; 6], 0)?.0 != 0 {

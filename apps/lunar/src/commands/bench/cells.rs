@@ -2,15 +2,15 @@
 
 use super::network::{Network, Path};
 use super::session::SessionArgs;
-use super::{Bench, PatternName};
-use crate::device_url::{self, Opened};
+use super::{BenchCommand, PatternName};
+use crate::device_url::{self, OpenedDevice};
 use crate::output::Failure;
 use lunar_control::device_url::{DeviceUrl, LocalOptions};
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use lunar_iscsi::login::initiator::Established;
-use lunar_load::probe::{Probe, Probed, Shape};
+use lunar_load::probe::{Probe, ProbeShape, Probed};
 use lunar_load::relay::{Model, Relay};
-use lunar_load::{Failed, Measured, Owner, Subject, Turns, Work};
+use lunar_load::{Failed, ListeningProcess, Measured, Subject, Turns, Workload};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,14 +69,14 @@ pub(super) struct Want<'a> {
 /// An open disk.
 #[derive(Debug)]
 pub(super) struct Disk {
-    opened: Opened,
+    opened: OpenedDevice,
     relay: Option<Arc<Relay>>,
-    target: Option<Owner>,
+    target: Option<ListeningProcess>,
 }
 
 impl Disk {
     /// Combines the disk with this workload.
-    pub(super) fn lane(&self, work: Work) -> Subject {
+    pub(super) fn lane(&self, work: Workload) -> Subject {
         let (target, relay) = (self.target, self.relay.clone());
         Subject { device: self.opened.shared(), work, target, relay }
     }
@@ -84,16 +84,16 @@ impl Disk {
     /// The current session; `None`: a local disk.
     fn session(&self) -> Option<Arc<Established>> {
         match &self.opened {
-            Opened::Remote(disk) => Some(disk.unit().initiator().established()),
-            Opened::Local(_) => None,
+            OpenedDevice::Remote(disk) => Some(disk.unit().initiator().established()),
+            OpenedDevice::Local(_) => None,
         }
     }
 
     /// Number of connections; `None`: a local disk.
     pub(super) fn connections(&self) -> Option<usize> {
         match &self.opened {
-            Opened::Remote(disk) => Some(disk.connections()),
-            Opened::Local(_) => None,
+            OpenedDevice::Remote(disk) => Some(disk.connections()),
+            OpenedDevice::Local(_) => None,
         }
     }
 }
@@ -136,7 +136,7 @@ impl Disks {
             let local = LocalOptions { read_only, ..LocalOptions::default() };
             let opened = device_url::open(&parsed, &local, &options).await;
             let opened = opened.map_err(|failure| self.as_named(failure))?;
-            if let (Opened::Remote(disk), Some(_)) = (&opened, &relay) {
+            if let (OpenedDevice::Remote(disk), Some(_)) = (&opened, &relay) {
                 check_not_redirected(want.url, disk, parsed.portal())?;
             }
             self.open.insert(key.clone(), Disk { opened, relay, target });
@@ -182,7 +182,11 @@ fn check_not_redirected(name: &str, disk: &RemoteDisk, relay: Option<&Url>) -> R
 }
 
 /// Opens the disks that a combination needs, and refuses options that do not suit them.
-pub(super) async fn check(args: &Bench, cell: &Cell, disks: &mut Disks) -> Result<(), Failure> {
+pub(super) async fn check(
+    args: &BenchCommand,
+    cell: &Cell,
+    disks: &mut Disks,
+) -> Result<(), Failure> {
     let work = args.work(cell)?;
     for url in &args.urls {
         let disk = disks.get(&args.session, args.want(url, cell)).await?;
@@ -194,7 +198,7 @@ pub(super) async fn check(args: &Bench, cell: &Cell, disks: &mut Disks) -> Resul
 
 /// Measures a combination on every disk; the disks take turns.
 pub(super) async fn measure(
-    args: &Bench,
+    args: &BenchCommand,
     cell: &Cell,
     disks: &mut Disks,
     probe: Option<&Arc<Probe>>,
@@ -207,7 +211,7 @@ pub(super) async fn measure(
         names.push((url.clone(), disk.connections()));
         sessions.push(disk.session());
     }
-    let shape = Shape {
+    let shape = ProbeShape {
         writes: work.pattern.writes(),
         io_bytes: work.io_bytes,
         depth: cell.depth,
@@ -229,7 +233,7 @@ pub(super) async fn in_rounds(
     lanes: Vec<Subject>,
     rounds: u16,
     probe: Option<&Arc<Probe>>,
-    shape: Shape,
+    shape: ProbeShape,
 ) -> Result<(Vec<Measured>, Option<Probed>), Failure> {
     let time = lanes.first().map_or(Duration::ZERO, |lane| lane.work.time);
     let mut turns = Turns::new(lanes);
@@ -246,7 +250,7 @@ pub(super) async fn in_rounds(
 /// Runs one round of the probe, on its own thread.
 async fn probe_round(
     probe: Arc<Probe>,
-    shape: Shape,
+    shape: ProbeShape,
     time: Duration,
     mut probed: Probed,
 ) -> Result<Probed, Failure> {
@@ -264,7 +268,7 @@ pub(super) fn failure(failed: Failed) -> Failure {
     }
 }
 
-impl Bench {
+impl BenchCommand {
     /// The disk and the options to open it with.
     fn want<'a>(&self, url: &'a str, cell: &Cell) -> Want<'a> {
         Want {
@@ -276,11 +280,11 @@ impl Bench {
     }
 
     /// The workload of a combination.
-    fn work(&self, cell: &Cell) -> Result<Work, Failure> {
+    fn work(&self, cell: &Cell) -> Result<Workload, Failure> {
         let io_bytes = u32::try_from(cell.io_bytes)
             .map_err(|_| Failure::usage("a request has less than 4 GiB"))?;
         let (warm_up, time) = self.times();
-        Ok(Work {
+        Ok(Workload {
             pattern: cell.pattern.pattern(),
             io_bytes,
             range_bytes: self.size,

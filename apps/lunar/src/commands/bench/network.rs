@@ -3,7 +3,7 @@
 use crate::output::Failure;
 use lunar_control::units::{parse_rate, parse_size, rate_text};
 use lunar_initiator::Url;
-use lunar_load::Owner;
+use lunar_load::ListeningProcess;
 use lunar_load::relay::{DELAY_MAX, Model, Relay, WINDOW_MIN};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -61,7 +61,7 @@ pub(super) struct Path {
     /// Relay between client and target.
     pub(super) relay: Option<Arc<Relay>>,
     /// The process that listens there, if it is on this machine.
-    pub(super) target: Option<Owner>,
+    pub(super) target: Option<ListeningProcess>,
 }
 
 impl Network {
@@ -73,7 +73,7 @@ impl Network {
             Failure::new(format!("cannot find the address of {}", url.host))
                 .hint("check the name, or write the address")
         })?;
-        let target = Owner::of_listener(address);
+        let target = ListeningProcess::of_listener(address);
         let Some(model) = model else {
             return Ok(Path { url: url.clone(), relay: None, target });
         };

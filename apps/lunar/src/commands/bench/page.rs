@@ -3,16 +3,16 @@
 use super::cells::{Cell, Measurement, Row};
 use super::network::model_text;
 use super::table::RAW_TCP;
-use super::{Bench, facts};
+use super::{BenchCommand, facts};
 use lunar_load::Spread;
 use lunar_load::probe::Probed;
 use lunar_load::report::{
-    Axis, Cell as Figure, Column, Plot, Report, Scale, Section, Series, Table, Unit,
+    Axis, AxisScale, AxisUnit, Column, Plot, Report, Section, Series, Table, TableCell as Figure,
 };
 use std::time::Duration;
 
 /// The report of a run.
-pub(super) fn report(args: &Bench, all: &[Measurement]) -> Report {
+pub(super) fn report(args: &BenchCommand, all: &[Measurement]) -> Report {
     let mut section = Section::new("disks", "Disks");
     section.prose.push(
         "Figures are medians of the rounds, with the least and the most; percentiles are those of \
@@ -177,27 +177,27 @@ fn plots(all: &[Measurement]) -> Vec<Plot> {
     let most = cells().map(|cell| cell.connections).max();
     let bytes = |(_, row): &Point<'_>| row.measured.bytes_per_second.median;
     let iops = |(_, row): &Point<'_>| row.measured.requests_per_second.median;
-    let bytes_axis = || Axis::new("throughput", Unit::BytesPerSecond, Scale::Linear);
-    let depth = || Axis::new("requests under way", Unit::Count, Scale::Log2);
+    let bytes_axis = || Axis::new("throughput", AxisUnit::BytesPerSecond, AxisScale::Linear);
+    let depth = || Axis::new("requests under way", AxisUnit::Count, AxisScale::Log2);
     let by_size = Part { depth: deep, connections: most, ..Part::default() };
     let by_depth = Part { io_bytes: small, connections: most, ..Part::default() };
     let by_count = Part { io_bytes: large, depth: deep, ..Part::default() };
     let mut plots = vec![
         Plot {
             title: format!("Throughput over request size{}", by_size.text(all)),
-            x: Axis::new("request", Unit::Bytes, Scale::Log2),
+            x: Axis::new("request", AxisUnit::Bytes, AxisScale::Log2),
             y: bytes_axis(),
             series: lines(all, by_size, |(one, _)| Some(one.cell.io_bytes as f64), bytes),
         },
         Plot {
             title: format!("Requests a second over depth{}", by_depth.text(all)),
             x: depth(),
-            y: Axis::new("IOPS", Unit::PerSecond, Scale::Linear),
+            y: Axis::new("IOPS", AxisUnit::PerSecond, AxisScale::Linear),
             series: lines(all, by_depth, |(one, _)| Some(one.cell.depth.into()), iops),
         },
         Plot {
             title: format!("Throughput over connections{}", by_count.text(all)),
-            x: Axis::new("connections", Unit::Count, Scale::Log2),
+            x: Axis::new("connections", AxisUnit::Count, AxisScale::Log2),
             y: bytes_axis(),
             series: lines(all, by_count, |(_, row)| row.connections.map(|n| n as f64), bytes),
         },
@@ -255,7 +255,7 @@ fn percentiles(all: &[Measurement], part: Part, x: Axis) -> Plot {
     Plot {
         title: format!("Latency over depth{}", part.text(all)),
         x,
-        y: Axis::new("latency", Unit::Micros, Scale::Log10),
+        y: Axis::new("latency", AxisUnit::Micros, AxisScale::Log10),
         series,
     }
 }
@@ -269,8 +269,8 @@ fn distribution(all: &[Measurement], part: Part) -> Plot {
     };
     Plot {
         title: format!("Distribution of latency{}", part.text(all)),
-        x: Axis::new("requests that took no longer", Unit::Nines, Scale::Log10),
-        y: Axis::new("latency", Unit::Micros, Scale::Log10),
+        x: Axis::new("requests that took no longer", AxisUnit::Nines, AxisScale::Log10),
+        y: Axis::new("latency", AxisUnit::Micros, AxisScale::Log10),
         series: points(all, part).map(line).collect(),
     }
 }

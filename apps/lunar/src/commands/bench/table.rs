@@ -1,6 +1,6 @@
 //! The results for people and for programs.
 
-use super::Bench;
+use super::BenchCommand;
 use super::cells::{Measurement, Row};
 use super::network::model_text;
 use crate::output;
@@ -14,7 +14,7 @@ use std::fmt::Write;
 pub(super) const RAW_TCP: &str = "raw TCP";
 
 /// The header above the rows.
-pub(super) fn head(args: &Bench) -> String {
+pub(super) fn head(args: &BenchCommand) -> String {
     let network =
         args.network.model().map(|model| format!("through a relay: {}\n", model_text(&model)));
     let [pattern, size, depth, conns] = ["pattern", "size", "depth", "conns"];
@@ -104,7 +104,7 @@ fn micros(of: Option<Spread>) -> String {
 }
 
 /// All results, with the names and units that docs/benchmarks.md describes.
-pub(super) fn document(args: &Bench, all: &[Measurement]) -> Value {
+pub(super) fn document(args: &BenchCommand, all: &[Measurement]) -> Value {
     let results = all
         .iter()
         .flat_map(|measurement| measurement.rows.iter().map(move |row| result(measurement, row)));

@@ -1,8 +1,8 @@
 //! The engine of `lunar copy`: many concurrent transfers, part by part.
 
-use super::super::progress::Progress;
-use super::super::transfer::Span;
-use super::spans::{Run, Walk};
+use super::super::progress::ProgressMeter;
+use super::super::transfer::ByteSpan;
+use super::spans::{SpanRun, Walk};
 use crate::output::Failure;
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -31,7 +31,7 @@ pub struct Engine<'d> {
 
 /// Counts of copied bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
+pub struct CopyCounts {
     /// Bytes written as data.
     pub data_bytes: u64,
     /// Bytes that are zero: holes of the source, and data found to be zero.
@@ -43,14 +43,14 @@ impl Engine<'_> {
     ///
     /// # Errors
     /// Returns errors of the disks.
-    pub async fn copy(&self) -> Result<Counts, Failure> {
-        let progress = Progress::begin("copying", self.size_bytes());
-        let mut counts = Counts::default();
+    pub async fn copy(&self) -> Result<CopyCounts, Failure> {
+        let progress = ProgressMeter::begin("copying", self.size_bytes());
+        let mut counts = CopyCounts::default();
         for part in self.parts() {
             let mut tries = 1;
             loop {
                 match self.copy_part(part, &progress).await {
-                    Ok(Counts { data_bytes, zero_bytes }) => {
+                    Ok(CopyCounts { data_bytes, zero_bytes }) => {
                         counts.data_bytes += data_bytes;
                         counts.zero_bytes += zero_bytes;
                         break;
@@ -72,7 +72,7 @@ impl Engine<'_> {
     /// # Errors
     /// Returns errors of the disks, or the first difference found.
     pub async fn verify(&self) -> Result<(), Failure> {
-        let progress = Progress::begin("comparing", self.size_bytes());
+        let progress = ProgressMeter::begin("comparing", self.size_bytes());
         let mut walk = Walk::over(self.source, self.whole(), self.align_bytes());
         let mut under_way = FuturesUnordered::new();
         loop {
@@ -90,8 +90,8 @@ impl Engine<'_> {
         self.source.geometry().size_bytes()
     }
 
-    fn whole(&self) -> Span {
-        Span { start: 0, end: self.size_bytes() }
+    fn whole(&self) -> ByteSpan {
+        ByteSpan { start: 0, end: self.size_bytes() }
     }
 
     /// Alignment that fits the blocks of both disks, whose sizes are powers of two.
@@ -100,15 +100,19 @@ impl Engine<'_> {
         blocks.into_iter().max().map_or(512, u64::from)
     }
 
-    fn parts(&self) -> impl Iterator<Item = Span> {
+    fn parts(&self) -> impl Iterator<Item = ByteSpan> {
         let end = self.size_bytes();
         (0..end)
             .step_by(PART_BYTES as usize)
-            .map(move |start| Span { start, end: (start + PART_BYTES).min(end) })
+            .map(move |start| ByteSpan { start, end: (start + PART_BYTES).min(end) })
     }
 
-    async fn copy_part(&self, part: Span, progress: &Progress) -> Result<Counts, Error> {
-        let mut counts = Counts::default();
+    async fn copy_part(
+        &self,
+        part: ByteSpan,
+        progress: &ProgressMeter,
+    ) -> Result<CopyCounts, Error> {
+        let mut counts = CopyCounts::default();
         let mut walk = Walk::over(self.source, part, self.align_bytes());
         let mut under_way = FuturesUnordered::new();
         loop {
@@ -118,7 +122,7 @@ impl Engine<'_> {
                 under_way.push(self.copy_run(run));
             }
             let Some(copied) = under_way.next().await else { break };
-            let Counts { data_bytes, zero_bytes } = copied?;
+            let CopyCounts { data_bytes, zero_bytes } = copied?;
             counts.data_bytes += data_bytes;
             counts.zero_bytes += zero_bytes;
             progress.add(data_bytes + zero_bytes);
@@ -127,25 +131,25 @@ impl Engine<'_> {
         Ok(counts)
     }
 
-    async fn copy_run(&self, run: Run) -> Result<Counts, Error> {
+    async fn copy_run(&self, run: SpanRun) -> Result<CopyCounts, Error> {
         let bytes = run.span.end - run.span.start;
         let data = if run.hole { None } else { Some(read(self.source, run.span).await?) };
         match data.filter(|data| !is_zero(data)) {
             Some(data) => {
                 let range = run.span.blocks(self.destination.geometry().block_bytes.into());
                 self.destination.write(range, data, false).await?;
-                Ok(Counts { data_bytes: bytes, zero_bytes: 0 })
+                Ok(CopyCounts { data_bytes: bytes, zero_bytes: 0 })
             }
             None => {
                 if !self.fresh {
                     self.write_zeroes(run.span).await?;
                 }
-                Ok(Counts { data_bytes: 0, zero_bytes: bytes })
+                Ok(CopyCounts { data_bytes: 0, zero_bytes: bytes })
             }
         }
     }
 
-    async fn write_zeroes(&self, span: Span) -> Result<(), Error> {
+    async fn write_zeroes(&self, span: ByteSpan) -> Result<(), Error> {
         let block_bytes = self.destination.geometry().block_bytes.into();
         if let Some(sparse) = self.destination.sparse() {
             return sparse.write_zeroes(span.blocks(block_bytes), true, false).await;
@@ -155,17 +159,19 @@ impl Engine<'_> {
         while start < span.end {
             let end = (start + zeroes.len() as u64).min(span.end);
             let piece = zeroes.slice(..(end - start) as usize);
-            self.destination.write(Span { start, end }.blocks(block_bytes), piece, false).await?;
+            self.destination
+                .write(ByteSpan { start, end }.blocks(block_bytes), piece, false)
+                .await?;
             start = end;
         }
         Ok(())
     }
 
     /// Returns the number of bytes that were equal.
-    async fn compare(&self, run: Run) -> Result<u64, Failure> {
+    async fn compare(&self, run: SpanRun) -> Result<u64, Failure> {
         let mut start = run.span.start;
         while start < run.span.end {
-            let piece = Span { start, end: (start + ZEROES_BYTES_MAX).min(run.span.end) };
+            let piece = ByteSpan { start, end: (start + ZEROES_BYTES_MAX).min(run.span.end) };
             // Holes are compared too: the source only claims that they read as zeroes.
             let here = read(self.source, piece).await?;
             let there = read(self.destination, piece).await?;
@@ -187,7 +193,7 @@ impl Engine<'_> {
     }
 }
 
-async fn read(device: &dyn BlockDevice, span: Span) -> Result<Bytes, Error> {
+async fn read(device: &dyn BlockDevice, span: ByteSpan) -> Result<Bytes, Error> {
     let range = span.blocks(device.geometry().block_bytes.into());
     let buffer = POOL.take((span.end - span.start) as usize);
     Ok(device.read(range, buffer).await?.freeze())

@@ -1,6 +1,6 @@
 //! Splits a disk into data and holes.
 
-use super::super::transfer::Span;
+use super::super::transfer::ByteSpan;
 use lunar_block::{BlockDevice, BlockRange, Error, Extent, ExtentState};
 use std::collections::VecDeque;
 
@@ -13,9 +13,9 @@ const EXTENTS_MAX: usize = 1024;
 
 /// A range of bytes that is either data or a hole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Run {
+pub struct SpanRun {
     /// The range.
-    pub span: Span,
+    pub span: ByteSpan,
     /// Whether the range reads as zeroes.
     pub hole: bool,
 }
@@ -26,13 +26,13 @@ pub struct Walk<'d> {
     /// Alignment that fits the blocks of both disks.
     align_bytes: u64,
     /// The part without queried extents.
-    rest: Span,
-    known: VecDeque<Run>,
+    rest: ByteSpan,
+    known: VecDeque<SpanRun>,
 }
 
 impl<'d> Walk<'d> {
     /// Starts at the beginning of `part`, which begins and ends at multiples of `align_bytes`.
-    pub fn over(device: &'d dyn BlockDevice, part: Span, align_bytes: u64) -> Self {
+    pub fn over(device: &'d dyn BlockDevice, part: ByteSpan, align_bytes: u64) -> Self {
         Self { device, align_bytes, rest: part, known: VecDeque::new() }
     }
 
@@ -40,7 +40,7 @@ impl<'d> Walk<'d> {
     ///
     /// # Errors
     /// Returns errors of the device.
-    pub async fn next(&mut self) -> Result<Option<Run>, Error> {
+    pub async fn next(&mut self) -> Result<Option<SpanRun>, Error> {
         if self.known.is_empty() && self.rest.start < self.rest.end {
             self.ask().await?;
         }
@@ -50,14 +50,14 @@ impl<'d> Walk<'d> {
         if border >= run.span.end {
             return Ok(self.known.pop_front());
         }
-        let piece = Run { span: Span { end: border, ..run.span }, ..*run };
+        let piece = SpanRun { span: ByteSpan { end: border, ..run.span }, ..*run };
         run.span.start = border;
         Ok(Some(piece))
     }
 
     async fn ask(&mut self) -> Result<(), Error> {
         let Some(sparse) = self.device.sparse() else {
-            self.known.push_back(Run { span: self.rest, hole: false });
+            self.known.push_back(SpanRun { span: self.rest, hole: false });
             self.rest.start = self.rest.end;
             return Ok(());
         };
@@ -72,12 +72,17 @@ impl<'d> Walk<'d> {
 
 /// Converts `extents` at the beginning of `rest` to consecutive runs; holes that are not aligned
 /// are shrunk.
-fn aligned(rest: Span, extents: &[Extent], block_bytes: u64, align_bytes: u64) -> VecDeque<Run> {
+fn aligned(
+    rest: ByteSpan,
+    extents: &[Extent],
+    block_bytes: u64,
+    align_bytes: u64,
+) -> VecDeque<SpanRun> {
     let mut runs = VecDeque::new();
     let mut at = rest.start;
-    let data = |runs: &mut VecDeque<Run>, start: u64, end: u64| {
+    let data = |runs: &mut VecDeque<SpanRun>, start: u64, end: u64| {
         if start < end {
-            runs.push_back(Run { span: Span { start, end }, hole: false });
+            runs.push_back(SpanRun { span: ByteSpan { start, end }, hole: false });
         }
     };
     let mut told_end = at;
@@ -94,7 +99,7 @@ fn aligned(rest: Span, extents: &[Extent], block_bytes: u64, align_bytes: u64) -
         let end = told_end / align_bytes * align_bytes;
         if start < end {
             data(&mut runs, at, start);
-            runs.push_back(Run { span: Span { start, end }, hole: true });
+            runs.push_back(SpanRun { span: ByteSpan { start, end }, hole: true });
             at = end;
         }
     }
@@ -116,7 +121,7 @@ mod tests {
     #[test]
     fn holes_shrink_to_whole_blocks() {
         use ExtentState::{Mapped, Unmapped};
-        let rest = Span { start: 0, end: 64 << 10 };
+        let rest = ByteSpan { start: 0, end: 64 << 10 };
         let extents = [
             extent(0, 9, Mapped),    // to 4608
             extent(9, 23, Unmapped), // to 16384: a hole from 8192 on
@@ -126,7 +131,7 @@ mod tests {
             extent(48, 40, Unmapped),
         ];
         let runs: Vec<_> = aligned(rest, &extents, 512, 4096).into_iter().collect();
-        let run = |start, end, hole| Run { span: Span { start, end }, hole };
+        let run = |start, end, hole| SpanRun { span: ByteSpan { start, end }, hole };
         let wanted = [
             run(0, 8192, false),
             run(8192, 16384, true),

@@ -5,7 +5,7 @@ use crate::output::{self, Failure, Format};
 use lunar_control::api::changes::{self, Changed};
 use lunar_control::api::sessions::LoggedOut;
 use lunar_control::api::targets::Targets;
-use lunar_control::client::{ApiPath, Client, Method};
+use lunar_control::client::{ApiClient, ApiPath, Method};
 use lunar_control::config::limit_settings::LimitSettings;
 use lunar_control::config::lun::LunSettings;
 use lunar_control::units::parse_size;
@@ -29,7 +29,7 @@ pub(super) struct Common {
 /// `lunar apply --shrink`. Put the new size into the file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl resize 0 20G")]
-pub struct Resize {
+pub struct ResizeCommand {
     /// The LUN's number
     lun: u16,
     /// The new size
@@ -133,7 +133,7 @@ pub struct RemoveLun {
 /// zeroes. Initiators are notified that the medium may have changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl recover 0 --accept-loss")]
-pub struct Recover {
+pub struct RecoverCommand {
     /// The LUN's number
     lun: u16,
     /// Accept that data written since the last successful sync may be lost; required
@@ -158,7 +158,7 @@ pub struct Logout {
 /// Redirect a target's logins to another address; its sessions end
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  lunar ctl redirect 192.0.2.8:3260\n  lunar ctl redirect none")]
-pub struct Redirect {
+pub struct RedirectCommand {
     /// The address HOST:PORT, or none to stop redirecting
     #[arg(value_name = "HOST:PORT|none")]
     to: String,
@@ -167,7 +167,11 @@ pub struct Redirect {
 }
 
 /// Runs `lunar ctl resize`.
-pub async fn resize(client: &Client, args: &Resize, format: Format) -> Result<(), Failure> {
+pub async fn resize(
+    client: &ApiClient,
+    args: &ResizeCommand,
+    format: Format,
+) -> Result<(), Failure> {
     let target = target(client, &args.common).await?;
     let lun = args.lun.to_string();
     let path = ApiPath::new(&["targets", &target, "luns", &lun, "resize"]);
@@ -177,7 +181,7 @@ pub async fn resize(client: &Client, args: &Resize, format: Format) -> Result<()
 }
 
 /// Runs `lunar ctl add-lun`.
-pub async fn add_lun(client: &Client, args: &AddLun, format: Format) -> Result<(), Failure> {
+pub async fn add_lun(client: &ApiClient, args: &AddLun, format: Format) -> Result<(), Failure> {
     let target = target(client, &args.common).await?;
     let settings = LunSettings {
         id: args.id,
@@ -205,7 +209,11 @@ pub async fn add_lun(client: &Client, args: &AddLun, format: Format) -> Result<(
 }
 
 /// Runs `lunar ctl remove-lun`.
-pub async fn remove_lun(client: &Client, args: &RemoveLun, format: Format) -> Result<(), Failure> {
+pub async fn remove_lun(
+    client: &ApiClient,
+    args: &RemoveLun,
+    format: Format,
+) -> Result<(), Failure> {
     let target = target(client, &args.common).await?;
     let path = ApiPath::new(&["targets", &target, "luns", &args.lun.to_string()]);
     let path = of_device(path, args.device.as_deref());
@@ -213,7 +221,11 @@ pub async fn remove_lun(client: &Client, args: &RemoveLun, format: Format) -> Re
 }
 
 /// Runs `lunar ctl redirect`.
-pub async fn redirect(client: &Client, args: &Redirect, format: Format) -> Result<(), Failure> {
+pub async fn redirect(
+    client: &ApiClient,
+    args: &RedirectCommand,
+    format: Format,
+) -> Result<(), Failure> {
     let target = target(client, &args.common).await?;
     let path = ApiPath::new(&["targets", &target, "redirect"]);
     let changed = match args.to.as_str() {
@@ -227,7 +239,11 @@ pub async fn redirect(client: &Client, args: &Redirect, format: Format) -> Resul
 }
 
 /// Runs `lunar ctl recover`.
-pub async fn recover(client: &Client, args: &Recover, format: Format) -> Result<(), Failure> {
+pub async fn recover(
+    client: &ApiClient,
+    args: &RecoverCommand,
+    format: Format,
+) -> Result<(), Failure> {
     let common = Common { target: args.target.clone(), print_toml: false };
     let target = target(client, &common).await?;
     let path = ApiPath::new(&["targets", &target, "luns", &args.lun.to_string(), "recover"]);
@@ -243,7 +259,7 @@ pub async fn recover(client: &Client, args: &Recover, format: Format) -> Result<
 }
 
 /// Runs `lunar ctl logout`.
-pub async fn logout(client: &Client, args: &Logout, format: Format) -> Result<(), Failure> {
+pub async fn logout(client: &ApiClient, args: &Logout, format: Format) -> Result<(), Failure> {
     let path = ApiPath::new(&["sessions", &args.tsih.to_string()]);
     let ended: LoggedOut = client.delete(&path).await?;
     match format {
@@ -260,7 +276,7 @@ pub(super) fn of_device(path: ApiPath, device: Option<&str>) -> ApiPath {
 }
 
 /// The named target, or the only one.
-pub(super) async fn target(client: &Client, common: &Common) -> Result<String, Failure> {
+pub(super) async fn target(client: &ApiClient, common: &Common) -> Result<String, Failure> {
     if let Some(name) = &common.target {
         return Ok(name.clone());
     }

@@ -2,7 +2,7 @@
 
 use super::change::{Common, of_device, target, tell};
 use crate::output::{Failure, Format};
-use lunar_control::client::{ApiPath, Client, Method};
+use lunar_control::client::{ApiClient, ApiPath, Method};
 use lunar_control::daemon::LimitSettings;
 
 /// Limit a LUN or an initiator; commands over the limit wait
@@ -16,7 +16,7 @@ use lunar_control::daemon::LimitSettings;
     lunar ctl limit 0 --none")]
 #[command(group = clap::ArgGroup::new("whose").required(true).multiple(true))]
 #[command(group = clap::ArgGroup::new("much").required(true).multiple(true))]
-pub struct Limit {
+pub struct LimitCommand {
     /// The LUN's number; limits all initiators together there, or one with --initiator
     #[arg(group = "whose")]
     lun: Option<u16>,
@@ -44,7 +44,7 @@ pub struct Limit {
 }
 
 /// Runs `lunar ctl limit`.
-pub async fn limit(client: &Client, args: &Limit, format: Format) -> Result<(), Failure> {
+pub async fn limit(client: &ApiClient, args: &LimitCommand, format: Format) -> Result<(), Failure> {
     let target = target(client, &args.common).await?;
     let by_initiator = args.initiator.is_some() || args.each_initiator;
     let key = if args.lun.is_some() && by_initiator { "initiator-limit" } else { "limit" };

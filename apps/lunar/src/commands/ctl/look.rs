@@ -8,7 +8,7 @@ use lunar_control::api::health::Health;
 use lunar_control::api::sessions::{self as api, Session};
 use lunar_control::api::status::{MemoryStatus, Status as ApiStatus};
 use lunar_control::api::targets::{self, Lun, Target};
-use lunar_control::client::{ApiPath, Client};
+use lunar_control::client::{ApiClient, ApiPath};
 use std::fmt::Write;
 
 /// Heading of the drift; a line with another duration says so.
@@ -26,7 +26,7 @@ const DRIFT: &str = "until a configuration is applied or the server is started a
 /// restart differ until then.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl status")]
-pub struct Status {
+pub struct StatusCommand {
     /// Print only the lines to paste into the configuration so that it matches the running server
     #[arg(long)]
     print_toml: bool,
@@ -35,12 +35,12 @@ pub struct Status {
 /// List sessions: initiators, addresses, and negotiated keys
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl sessions")]
-pub struct Sessions {}
+pub struct SessionsCommand {}
 
 /// List targets, and the initiators that may log in
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl targets --print-toml > lunar.toml")]
-pub struct Targets {
+pub struct TargetsCommand {
     /// Print only the running configuration, as TOML
     #[arg(long)]
     print_toml: bool,
@@ -49,10 +49,14 @@ pub struct Targets {
 /// List the LUNs of all targets
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl luns")]
-pub struct Luns {}
+pub struct LunsCommand {}
 
 /// Runs `lunar ctl status`.
-pub async fn status(client: &Client, args: &Status, format: Format) -> Result<(), Failure> {
+pub async fn status(
+    client: &ApiClient,
+    args: &StatusCommand,
+    format: Format,
+) -> Result<(), Failure> {
     if args.print_toml {
         let toml = configuration(client).await?.drift;
         return tell_toml(toml, format);
@@ -65,7 +69,7 @@ pub async fn status(client: &Client, args: &Status, format: Format) -> Result<()
 }
 
 /// Runs `lunar ctl sessions`.
-pub async fn sessions(client: &Client, format: Format) -> Result<(), Failure> {
+pub async fn sessions(client: &ApiClient, format: Format) -> Result<(), Failure> {
     let found: api::Sessions = client.get(&ApiPath::new(&["sessions"])).await?;
     match format {
         Format::Json => output::print_json(&found),
@@ -74,7 +78,11 @@ pub async fn sessions(client: &Client, format: Format) -> Result<(), Failure> {
 }
 
 /// Runs `lunar ctl targets`.
-pub async fn targets(client: &Client, args: &Targets, format: Format) -> Result<(), Failure> {
+pub async fn targets(
+    client: &ApiClient,
+    args: &TargetsCommand,
+    format: Format,
+) -> Result<(), Failure> {
     if args.print_toml {
         let toml = configuration(client).await?.running;
         return tell_toml(toml, format);
@@ -87,7 +95,7 @@ pub async fn targets(client: &Client, args: &Targets, format: Format) -> Result<
 }
 
 /// Runs `lunar ctl luns`.
-pub async fn luns(client: &Client, format: Format) -> Result<(), Failure> {
+pub async fn luns(client: &ApiClient, format: Format) -> Result<(), Failure> {
     let found: targets::Luns = client.get(&ApiPath::new(&["luns"])).await?;
     match format {
         Format::Json => output::print_json(&found),
@@ -112,7 +120,7 @@ struct Toml {
     toml: String,
 }
 
-async fn configuration(client: &Client) -> Result<ConfigurationText, Failure> {
+async fn configuration(client: &ApiClient) -> Result<ConfigurationText, Failure> {
     client.get(&ApiPath::new(&["configuration"])).await
 }
 
@@ -214,7 +222,7 @@ fn digests(session: &Session) -> String {
     all.join(" / ")
 }
 
-fn human_status(status: &ApiStatus, client: &Client) -> String {
+fn human_status(status: &ApiStatus, client: &ApiClient) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let mut line = |name: &str, value: String| {

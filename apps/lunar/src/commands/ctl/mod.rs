@@ -30,18 +30,18 @@ pub struct Ctl {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Status(look::Status),
-    Sessions(look::Sessions),
-    Targets(look::Targets),
-    Luns(look::Luns),
-    Resize(change::Resize),
-    Recover(change::Recover),
+    Status(look::StatusCommand),
+    Sessions(look::SessionsCommand),
+    Targets(look::TargetsCommand),
+    Luns(look::LunsCommand),
+    Resize(change::ResizeCommand),
+    Recover(change::RecoverCommand),
     AddLun(change::AddLun),
     RemoveLun(change::RemoveLun),
     Logout(change::Logout),
-    Redirect(change::Redirect),
-    Limit(limit::Limit),
-    Trace(trace::Trace),
+    Redirect(change::RedirectCommand),
+    Limit(limit::LimitCommand),
+    Trace(trace::TraceCommand),
 }
 
 /// Runs the command.

@@ -3,7 +3,7 @@
 use crate::output::{self, Failure, Format};
 use lunar_control::api::sessions::Session;
 use lunar_control::api::traces::{TraceEnded, TraceOrder};
-use lunar_control::client::{Answer, ApiPath, Client, Method};
+use lunar_control::client::{ApiClient, ApiPath, Method, ResponseStream};
 use lunar_control::trace::reader::{BlockReader, TraceCounts};
 use lunar_control::trace::{
     SNAP_BYTES_MAX, SNAP_BYTES_MIN, TRACE_SECONDS, TRACE_SECONDS_MAX, TRACE_SIZE,
@@ -27,7 +27,7 @@ const FILE_MODE: u32 = 0o600;
     tshark -r trace.pcapng -d tcp.port==3260,iscsi\n\n\
     Only the full feature phase is traced, no login.\n\
     Ctrl-C ends the trace; a second one breaks it off.")]
-pub struct Trace {
+pub struct TraceCommand {
     /// The session's handle, as listed by `lunar ctl sessions`
     tsih: u16,
     /// The file to create; only its owner may read it
@@ -57,7 +57,7 @@ struct Summary {
 }
 
 /// Runs `lunar ctl trace`.
-pub async fn trace(client: &Client, args: &Trace, format: Format) -> Result<(), Failure> {
+pub async fn trace(client: &ApiClient, args: &TraceCommand, format: Format) -> Result<(), Failure> {
     let tsih = args.tsih.to_string();
     let session: Session = client.get(&ApiPath::new(&["sessions", &tsih])).await?;
     let mut interrupts = signal(SignalKind::interrupt())
@@ -109,17 +109,21 @@ fn create(path: &Path) -> Result<File, Failure> {
 }
 
 struct Taking<'a> {
-    client: &'a Client,
+    client: &'a ApiClient,
     path: ApiPath,
     file: File,
-    args: &'a Trace,
+    args: &'a TraceCommand,
     written: u64,
     blocks: BlockReader,
 }
 
 impl Taking<'_> {
     /// Writes whole blocks until the answer ends or a second interrupt arrives.
-    async fn take(&mut self, mut answer: Answer, interrupts: &mut Signal) -> Result<(), Failure> {
+    async fn take(
+        &mut self,
+        mut answer: ResponseStream,
+        interrupts: &mut Signal,
+    ) -> Result<(), Failure> {
         let mut ending = false;
         loop {
             let piece = tokio::select! {

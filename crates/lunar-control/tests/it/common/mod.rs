@@ -4,7 +4,7 @@
 
 use lunar_block::{BlockDevice, MemoryDevice};
 use lunar_control::config;
-use lunar_control::daemon::{Daemon, Opened, Origin};
+use lunar_control::daemon::{ConfigOrigin, Daemon, OpenedConfig};
 use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
 use lunar_control::http::{Address, HttpLimits, HttpOptions, HttpServer};
 use lunar_control::{Failure, TlsFiles, Token, api};
@@ -85,7 +85,12 @@ pub fn daemon_of(luns: &str, opener: Arc<dyn Opener>) -> Arc<Daemon> {
     let text =
         format!("[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n{luns}");
     let configuration = config::parse(&text, Path::new("lunar.toml")).unwrap();
-    Arc::new(Opened::open(configuration, Origin::Arguments, opener).unwrap().serve().unwrap())
+    Arc::new(
+        OpenedConfig::open(configuration, ConfigOrigin::Arguments, opener)
+            .unwrap()
+            .serve()
+            .unwrap(),
+    )
 }
 
 /// Serves the API over [`daemon`].

@@ -9,7 +9,9 @@ use lunar_block::{
 };
 use lunar_control::Failure;
 use lunar_control::config::parse;
-use lunar_control::daemon::{Applied, ApplyOptions, Daemon, Opened, Origin, Source};
+use lunar_control::daemon::{
+    Applied, ApplyOptions, ConfigOrigin, ConfigSource, Daemon, OpenedConfig,
+};
 use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -184,13 +186,13 @@ impl Rig {
         let file = directory.join("lunar.toml");
         std::fs::write(&file, text).unwrap();
         let read = parse(text, &file).unwrap();
-        let origin = Origin::File { path: file, api: None };
-        let opened = Opened::open(read, origin, Arc::new(opener.clone())).unwrap();
+        let origin = ConfigOrigin::File { path: file, api: None };
+        let opened = OpenedConfig::open(read, origin, Arc::new(opener.clone())).unwrap();
         Self { daemon: opened.serve().unwrap(), directory, opener: opener.0 }
     }
 
-    pub fn source(&self, luns: &str) -> Source {
-        Source::Text { text: configuration(luns), path: self.directory.join("other.toml") }
+    pub fn source(&self, luns: &str) -> ConfigSource {
+        ConfigSource::Text { text: configuration(luns), path: self.directory.join("other.toml") }
     }
 
     pub fn apply(&self, luns: &str, options: ApplyOptions) -> Result<Applied, Failure> {

@@ -6,7 +6,7 @@ use super::limits::seconds;
 use super::response::{self, SendRules};
 use super::task::{Entry, Phase};
 use super::transfer::{PendingSegment, Piece, Transfer, TransferRules};
-use super::{Cdb, Outcome, Output, Outputs, Task};
+use super::{HeaderCdb, Outcome, Output, Outputs, Task};
 use crate::framing::ahs::CommandSegments;
 use crate::framing::{DataDestination, Header, Pdu, TaskId};
 use crate::pdu::{
@@ -383,7 +383,7 @@ fn entry(
         task: Task {
             id,
             lun: pdu.lun,
-            cdb: Cdb::new(pdu.cdb, segments.extended_cdb.unwrap_or_default()),
+            cdb: HeaderCdb::new(pdu.cdb, segments.extended_cdb.unwrap_or_default()),
             attribute: pdu.flags.attribute(),
             priority: if is_level_2 { pdu.priority >> 4 } else { 0 },
             read: pdu.flags.has(CommandFlags::READ),

@@ -15,7 +15,7 @@ mod transfer;
 pub use data_time::{DATA_OUT_BYTES_PER_SECOND_MIN, DATA_OUT_COUNTED_BYTES_MAX};
 pub use limits::ConnectionLimits;
 pub use machine::TargetConnection;
-pub use transfer::Fault;
+pub use transfer::TransferFault;
 
 use crate::framing::{DataDestination, Header, Pdu, TaskId};
 use crate::login::{Claim, Identified, Join, Joined};
@@ -142,7 +142,7 @@ pub enum Output {
         /// Logical unit of the task.
         lun: Lun,
         /// The error.
-        fault: Fault,
+        fault: TransferFault,
     },
     /// Login complete: the driver enables digests now, in both directions, after the PDUs sent so
     /// far.
@@ -162,7 +162,7 @@ pub struct Task {
     /// Logical unit that the command addresses.
     pub lun: Lun,
     /// The CDB: 16 bytes, or longer with an extended CDB header segment.
-    pub cdb: Cdb,
+    pub cdb: HeaderCdb,
     /// Task attribute: SIMPLE, ORDERED …
     pub attribute: TaskAttribute,
     /// Command priority, 0 to 15: 0 means none, 1 is the highest. 0 below protocol level 2.
@@ -197,13 +197,13 @@ impl Task {
 /// A command descriptor block: 16 bytes, of which a short CDB uses the first, or more with an
 /// extended CDB header segment. RFC 7143 §11.2.2.3.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Cdb {
+pub struct HeaderCdb {
     short: [u8; 16],
     /// The whole CDB if it is longer.
     long: Option<Box<[u8]>>,
 }
 
-impl Cdb {
+impl HeaderCdb {
     /// Creates a CDB from the bytes in the header and those of an additional segment.
     #[inline]
     pub fn new(in_header: [u8; 16], extended: &[u8]) -> Self {
@@ -215,7 +215,7 @@ impl Cdb {
     }
 }
 
-impl Cdb {
+impl HeaderCdb {
     /// The 16 bytes from the header: all of a short CDB.
     #[inline]
     pub fn in_header(&self) -> [u8; 16] {
@@ -223,7 +223,7 @@ impl Cdb {
     }
 }
 
-impl Deref for Cdb {
+impl Deref for HeaderCdb {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {

@@ -218,7 +218,7 @@ impl Tasks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Cdb;
+    use super::super::HeaderCdb;
     use super::super::transfer::TransferRules;
     use super::*;
     use crate::pdu::TaskAttribute;
@@ -239,7 +239,7 @@ mod tests {
             task: Task {
                 id,
                 lun: Lun::ZERO,
-                cdb: Cdb::new([0; 16], &[]),
+                cdb: HeaderCdb::new([0; 16], &[]),
                 attribute: TaskAttribute::SIMPLE,
                 priority: 0,
                 read: false,

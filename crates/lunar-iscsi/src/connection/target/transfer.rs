@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 
 /// The reason why a task cannot end well; each has its sense data in RFC 7143 §11.4.7.2.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Fault {
+pub enum TransferFault {
     /// Unsolicited data was sent where none, or less, was allowed.
     UnexpectedUnsolicited,
     /// A sequence was too short, too long, or at the wrong offset.
@@ -23,7 +23,7 @@ pub enum Fault {
     TooLong,
 }
 
-impl Fault {
+impl TransferFault {
     /// Sense key, and additional sense code and qualifier as `0xAAQQ`.
     pub const fn sense(self) -> (u8, u16) {
         const ABORTED_COMMAND: u8 = 0x0b;
@@ -103,7 +103,7 @@ pub(super) struct Transfer {
     covered_bytes: u32,
     unsolicited: Option<Sequence>,
     solicited: VecDeque<Sequence>,
-    fault: Option<Fault>,
+    fault: Option<TransferFault>,
 }
 
 impl Transfer {
@@ -127,15 +127,15 @@ impl Transfer {
             fault: None,
         };
         if immediate_bytes > 0 && !rules.immediate_data {
-            transfer.fail(Fault::UnexpectedUnsolicited);
+            transfer.fail(TransferFault::UnexpectedUnsolicited);
         }
         if immediate_bytes > first_bytes {
-            transfer.fail(Fault::IncorrectAmount);
+            transfer.fail(TransferFault::IncorrectAmount);
         }
         // If all data is present, F must be 1 (RFC 7143 §11.3.4): nothing is left to wait for.
         if !is_final && immediate_bytes < expected_bytes {
             if rules.initial_r2t {
-                transfer.fail(Fault::UnexpectedUnsolicited);
+                transfer.fail(TransferFault::UnexpectedUnsolicited);
             }
             let at = transfer.covered_bytes;
             transfer.unsolicited = Some(Sequence {
@@ -154,7 +154,7 @@ impl Transfer {
     pub(super) fn none(rules: TransferRules, immediate_bytes: u32) -> Self {
         let mut transfer = Self::new(rules, 0, 0, true);
         if immediate_bytes > 0 {
-            transfer.fail(Fault::UnexpectedUnsolicited);
+            transfer.fail(TransferFault::UnexpectedUnsolicited);
         }
         transfer
     }
@@ -182,12 +182,12 @@ impl Transfer {
     }
 
     /// The first fault.
-    pub(super) fn fault(&self) -> Option<Fault> {
+    pub(super) fn fault(&self) -> Option<TransferFault> {
         self.fault
     }
 
     /// Records a fault: from now on data is discarded and nothing more is requested.
-    pub(super) fn fail(&mut self, fault: Fault) {
+    pub(super) fn fail(&mut self, fault: TransferFault) {
         self.fault.get_or_insert(fault);
     }
 
@@ -195,7 +195,7 @@ impl Transfer {
     pub(super) fn want(&mut self, bytes: u32) {
         let wanted = bytes.min(self.expected_bytes);
         if wanted > self.rules.data_out_bytes_max {
-            self.fail(Fault::TooLong);
+            self.fail(TransferFault::TooLong);
         }
         self.wanted_bytes = Some(wanted);
     }
@@ -264,7 +264,11 @@ impl Transfer {
         (judged, underway)
     }
 
-    fn judge_in_sequence(&self, pdu: &DataOut, lun_ok: bool) -> (DataVerdict, Option<Fault>) {
+    fn judge_in_sequence(
+        &self,
+        pdu: &DataOut,
+        lun_ok: bool,
+    ) -> (DataVerdict, Option<TransferFault>) {
         let reject =
             |reason, fault| (DataVerdict { offset_bytes: None, reject: Some(reason) }, Some(fault));
         let bytes = pdu.data_segment_length.value();
@@ -273,39 +277,43 @@ impl Transfer {
             return match (unsolicited, bytes) {
                 // An empty end of unsolicited data that was already complete does no harm.
                 (true, 0) => (DataVerdict::DISCARD, None),
-                (true, _) => reject(RejectReason::PROTOCOL_ERROR, Fault::UnexpectedUnsolicited),
-                (false, _) => reject(RejectReason::INVALID_PDU_FIELD, Fault::IncorrectAmount),
+                (true, _) => {
+                    reject(RejectReason::PROTOCOL_ERROR, TransferFault::UnexpectedUnsolicited)
+                }
+                (false, _) => {
+                    reject(RejectReason::INVALID_PDU_FIELD, TransferFault::IncorrectAmount)
+                }
             };
         };
         if !unsolicited && !lun_ok {
             // RFC 7143 §11.7.4: the LUN belongs to the tag.
-            return reject(RejectReason::INVALID_PDU_FIELD, Fault::IncorrectAmount);
+            return reject(RejectReason::INVALID_PDU_FIELD, TransferFault::IncorrectAmount);
         }
         if pdu.data_sn != sequence.next_data_sn {
             // RFC 7143 §7.9: treated as a PDU lost to a digest error.
-            return (DataVerdict::DISCARD, Some(Fault::ServiceCrc));
+            return (DataVerdict::DISCARD, Some(TransferFault::ServiceCrc));
         }
         let room_bytes = sequence.end_bytes - sequence.next_offset_bytes;
         if pdu.buffer_offset_bytes != sequence.next_offset_bytes && bytes > 0 {
-            return reject(RejectReason::INVALID_PDU_FIELD, Fault::IncorrectAmount);
+            return reject(RejectReason::INVALID_PDU_FIELD, TransferFault::IncorrectAmount);
         }
         if bytes > room_bytes {
             let fault = match unsolicited {
-                true => Fault::UnexpectedUnsolicited,
-                false => Fault::IncorrectAmount,
+                true => TransferFault::UnexpectedUnsolicited,
+                false => TransferFault::IncorrectAmount,
             };
             return reject(RejectReason::PROTOCOL_ERROR, fault);
         }
         let end_bytes = u64::from(sequence.next_offset_bytes) + u64::from(bytes);
         let fits = end_bytes <= u64::from(self.rules.data_out_bytes_max);
         let offset_bytes = fits.then_some(sequence.next_offset_bytes);
-        (DataVerdict { offset_bytes, reject: None }, (!fits).then_some(Fault::TooLong))
+        (DataVerdict { offset_bytes, reject: None }, (!fits).then_some(TransferFault::TooLong))
     }
 
     /// Handles the complete payload of a checked Data-Out.
     pub(super) fn arrived(&mut self, underway: PendingSegment, digest_ok: bool) {
         if !digest_ok {
-            self.fail(Fault::ServiceCrc);
+            self.fail(TransferFault::ServiceCrc);
         }
         let faulty = self.fault.is_some();
         let Some(sequence) = self.sequence_mut(underway.target_transfer_tag) else { return };
@@ -328,7 +336,7 @@ impl Transfer {
             if self.expected_bytes > self.rules.first_burst_bytes
                 && sequence.next_offset_bytes != sequence.end_bytes
             {
-                self.fail(Fault::IncorrectAmount);
+                self.fail(TransferFault::IncorrectAmount);
             }
             return;
         }
@@ -336,7 +344,7 @@ impl Transfer {
         if let Some(sequence) = at.and_then(|at| self.solicited.remove(at))
             && sequence.next_offset_bytes != sequence.end_bytes
         {
-            self.fail(Fault::IncorrectAmount);
+            self.fail(TransferFault::IncorrectAmount);
         }
     }
 

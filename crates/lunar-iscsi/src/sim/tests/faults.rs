@@ -1,8 +1,8 @@
 //! Tests with link failures.
 
-use super::{Options, Pair, Rng, pattern, random_load, random_options, seeds, with_digests};
+use super::{Pair, PairOptions, Rng, pattern, random_load, random_options, seeds, with_digests};
 use crate::connection::target::{CloseReason, Input as Serve};
-use crate::sim::Answer;
+use crate::sim::SimAnswer;
 use std::time::Duration;
 use std::vec;
 
@@ -78,7 +78,7 @@ fn a_flipped_bit_is_noticed() {
         pair.pass(Duration::from_secs(120));
         let mut noticed = pair.closed(link).is_some();
         for id in reads {
-            let Answer::Completed(result, buffer) = pair.answer(id) else { panic!() };
+            let SimAnswer::Completed(result, buffer) = pair.answer(id) else { panic!() };
             match result {
                 Ok(result) if result.status == 0 => {
                     assert!(buffer[..] == old[..buffer.len()], "seed {seed}: wrong data");
@@ -108,7 +108,7 @@ fn a_flipped_bit_is_noticed() {
 #[test]
 fn silence_is_noticed() {
     for seed in seeds(5) {
-        let mut options = Options::default();
+        let mut options = PairOptions::default();
         options.initiator_limits.ping_interval = Some(Duration::from_secs(5));
         let mut pair = Pair::new(seed, options);
         let link = pair.login();
@@ -170,7 +170,7 @@ fn a_write_that_stops_half_way_ends() {
 /// Goal: the target's own pings are answered, so that an idle session stays alive.
 #[test]
 fn pings_of_the_target_are_answered() {
-    let mut pair = Pair::new(1, Options::default());
+    let mut pair = Pair::new(1, PairOptions::default());
     let link = pair.login();
     pair.pass(Duration::from_secs(600));
     assert_eq!(pair.closed_by_target(link), None);
@@ -181,7 +181,7 @@ fn pings_of_the_target_are_answered() {
 /// Goal: if nothing is delivered during a login, both sides give up.
 #[test]
 fn a_login_that_gets_nowhere() {
-    let mut pair = Pair::new(1, Options::default());
+    let mut pair = Pair::new(1, PairOptions::default());
     let link = pair.connect(0, 0);
     pair.freeze(link);
     pair.pass(Duration::from_secs(60));

@@ -1,12 +1,12 @@
 //! Sessions: begin, further connections, replacement and end.
 
-use super::{Options, Pair, Rng, pattern, random_load, random_options, seeds};
+use super::{Pair, PairOptions, Rng, pattern, random_load, random_options, seeds};
 use crate::connection::initiator::{CloseReason, Failure, Input, SendTargets};
 use crate::connection::target::Input as Serve;
 use crate::login::initiator::ChapAnswer;
 use crate::login::{ChapAlgorithm, ChapDemand, Credential, Secret, SessionType};
 use crate::pdu::*;
-use crate::sim::{Answer, TARGET_NAME};
+use crate::sim::{SimAnswer, TARGET_NAME};
 use std::time::Duration;
 use std::vec;
 
@@ -33,7 +33,8 @@ fn chap() {
                     credential: credential("host", ours),
                     expect_target: mutual.then(|| credential("target", theirs)),
                 };
-                let options = Options { chap: Some((demand, answer)), ..Options::default() };
+                let options =
+                    PairOptions { chap: Some((demand, answer)), ..PairOptions::default() };
                 let mut pair = Pair::new(1, options);
                 let link = pair.connect(0, 0);
                 pair.run();
@@ -55,13 +56,13 @@ fn chap() {
 #[test]
 fn discovery() {
     for seed in seeds(5) {
-        let mut pair = Pair::new(seed, Options::default());
+        let mut pair = Pair::new(seed, PairOptions::default());
         let link = pair.connect_as(0, 0, SessionType::Discovery);
         pair.run();
         let id = pair.new_id();
         pair.ask(link, Input::SendTargets { id, which: SendTargets::All });
         pair.run();
-        let Answer::Targets(Ok(targets)) = pair.answer(id) else { panic!("seed {seed}") };
+        let SimAnswer::Targets(Ok(targets)) = pair.answer(id) else { panic!("seed {seed}") };
         assert_eq!(targets.len(), 1);
         assert_eq!(targets[0].name, TARGET_NAME);
         assert_eq!(targets[0].addresses, [("127.0.0.1:3260".into(), 1)]);
@@ -84,7 +85,7 @@ fn pings() {
         let (id, data) = (pair.new_id(), rng.bytes(bytes).into());
         pair.ask(link, Input::Ping { id, data });
         pair.run();
-        assert!(matches!(pair.answer(id), Answer::Pong(Ok(()))), "seed {seed}");
+        assert!(matches!(pair.answer(id), SimAnswer::Pong(Ok(()))), "seed {seed}");
         pair.assert_nothing_left();
     }
 }

@@ -4,7 +4,7 @@ use super::{Pair, Rng, random_load, random_options, seeds};
 use crate::connection::initiator::{Failure, Input, Management};
 use crate::framing::TaskId;
 use crate::pdu::*;
-use crate::sim::{Answer, EVENT};
+use crate::sim::{EVENT, SimAnswer};
 use lunar_wire::{Lun, SerialNumber};
 use std::collections::BTreeMap;
 use std::vec::Vec;
@@ -77,12 +77,12 @@ fn functions_during_io() {
 }
 
 /// True if the function may have this answer.
-fn is_fine(function: ManagementFunction, level_2: bool, answer: &Answer) -> bool {
+fn is_fine(function: ManagementFunction, level_2: bool, answer: &SimAnswer) -> bool {
     use ManagementResponse as Response;
     if function.info().is_none_or(|info| info.level == 2) && !level_2 {
-        return matches!(answer, Answer::Managed(Err(Failure::Refused(_)), _));
+        return matches!(answer, SimAnswer::Managed(Err(Failure::Refused(_)), _));
     }
-    let Answer::Managed(Ok(response), information) = answer else { return false };
+    let SimAnswer::Managed(Ok(response), information) = answer else { return false };
     let event = function == ManagementFunction::QUERY_ASYNCHRONOUS_EVENT;
     let expected: &[Response] = match function {
         ManagementFunction::ABORT_TASK => {
@@ -137,7 +137,7 @@ fn assert_fenced(pair: &Pair, seed: u64) {
 /// session by itself; here each session keeps its own.
 #[test]
 fn a_unit_that_does_not_exist() {
-    let mut pair = Pair::new(3, super::Options::default());
+    let mut pair = Pair::new(3, super::PairOptions::default());
     let link = pair.login();
     let id = pair.new_id();
     let function = ManagementFunction::LOGICAL_UNIT_RESET;
@@ -146,7 +146,7 @@ fn a_unit_that_does_not_exist() {
     pair.ask(link, Input::Manage(Management { id, function, lun, referenced }));
     pair.run();
     let answer = pair.answer(id);
-    let Answer::Managed(Ok(ManagementResponse::LUN_DOES_NOT_EXIST), _) = answer else {
+    let SimAnswer::Managed(Ok(ManagementResponse::LUN_DOES_NOT_EXIST), _) = answer else {
         panic!("{answer:?}")
     };
     pair.assert_nothing_left();

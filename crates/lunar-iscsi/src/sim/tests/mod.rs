@@ -7,7 +7,7 @@ mod nexus;
 mod order;
 mod transfer;
 
-use super::{Options, Pair, Rng};
+use super::{Pair, PairOptions, Rng};
 use crate::framing::TaskId;
 use crate::text::{Digest, Offer, TaskReporting};
 use std::vec;
@@ -29,7 +29,7 @@ const REPORTING: [TaskReporting; 3] =
     [TaskReporting::FastAbort, TaskReporting::ResponseFence, TaskReporting::Rfc3720];
 
 /// Requires digests on both sides.
-fn with_digests(mut options: Options) -> Options {
+fn with_digests(mut options: PairOptions) -> PairOptions {
     for offer in [&mut options.initiator, &mut options.target] {
         offer.header_digest = vec![Digest::Crc32c];
         offer.data_digest = vec![Digest::Crc32c];
@@ -38,8 +38,8 @@ fn with_digests(mut options: Options) -> Options {
 }
 
 /// Random offers on both sides, with small lengths so that little data makes many PDUs.
-fn random_options(rng: &mut Rng) -> Options {
-    let mut options = Options::default();
+fn random_options(rng: &mut Rng) -> PairOptions {
+    let mut options = PairOptions::default();
     for offer in [&mut options.initiator, &mut options.target] {
         let first_burst_bytes = *rng.pick(&[512, 1024, 2000, 4096, 8192]);
         let more = *rng.pick(&[0, 512, 1000, 4096, 60_000]);

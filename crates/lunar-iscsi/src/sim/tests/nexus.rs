@@ -4,13 +4,13 @@ use super::{Pair, Rng, random_load, random_options, seeds};
 use crate::connection::initiator::{Failure, Input, Management};
 use crate::framing::TaskId;
 use crate::pdu::*;
-use crate::sim::{Answer, Options};
+use crate::sim::{PairOptions, SimAnswer};
 use crate::text::TaskReporting;
 use lunar_wire::Lun;
 use std::vec;
 use std::vec::Vec;
 
-fn options(rng: &mut Rng) -> Options {
+fn options(rng: &mut Rng) -> PairOptions {
     let mut options = random_options(rng);
     for offer in [&mut options.initiator, &mut options.target] {
         offer.task_reporting = vec![TaskReporting::FastAbort];
@@ -86,7 +86,7 @@ fn third_parties_hear_of_the_end_of_their_tasks() {
         total += aborted(&mut pair, &ids, seed);
         for id in functions {
             let answer = pair.answer(id);
-            let Answer::Managed(Ok(ManagementResponse::FUNCTION_COMPLETE), _) = answer else {
+            let SimAnswer::Managed(Ok(ManagementResponse::FUNCTION_COMPLETE), _) = answer else {
                 panic!("seed {seed}: {answer:?}")
             };
         }
@@ -118,7 +118,7 @@ fn i_t_nexus_reset_is_of_one_session() {
             };
         }
         let answer = pair.answer(id);
-        let Answer::Managed(Ok(ManagementResponse::FUNCTION_COMPLETE), _) = answer else {
+        let SimAnswer::Managed(Ok(ManagementResponse::FUNCTION_COMPLETE), _) = answer else {
             panic!("seed {seed}: {answer:?}")
         };
         for link in &links[0] {

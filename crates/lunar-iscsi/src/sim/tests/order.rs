@@ -1,6 +1,6 @@
 //! Numbers: CmdSN over several connections, the window, the wrap.
 
-use super::{Options, Pair, Rng, random_load, random_options, seeds};
+use super::{Pair, PairOptions, Rng, random_load, random_options, seeds};
 use crate::pdu::*;
 use lunar_wire::SerialNumber;
 use std::collections::BTreeMap;
@@ -49,7 +49,8 @@ fn commands_start_in_order_over_all_connections() {
 fn a_full_window_wraps() {
     for seed in seeds(5) {
         let mut rng = Rng::new(seed);
-        let mut options = Options { cmd_sn: SerialNumber(u32::MAX - 100), ..Options::default() };
+        let mut options =
+            PairOptions { cmd_sn: SerialNumber(u32::MAX - 100), ..PairOptions::default() };
         options.session_limits.window_commands = 64;
         let mut pair = Pair::new(seed, options);
         let link = pair.login();
@@ -82,7 +83,7 @@ fn a_full_window_wraps() {
 fn immediate_commands_do_not_wait() {
     use crate::connection::initiator::{Command, Input};
     for seed in seeds(10) {
-        let mut options = Options::default();
+        let mut options = PairOptions::default();
         options.session_limits.window_commands = 2;
         let mut pair = Pair::new(seed, options);
         let link = pair.login();

@@ -1,6 +1,6 @@
 //! Data transfer: completeness and position.
 
-use super::{Options, Pair, Rng, pattern, random_load, random_options, seeds};
+use super::{Pair, PairOptions, Rng, pattern, random_load, random_options, seeds};
 use crate::connection::initiator::Residual;
 use crate::pdu::*;
 use std::vec;
@@ -123,7 +123,7 @@ fn refusals_carry_sense() {
 /// Goal: a bidirectional command to a unit that refuses it ends with both residuals.
 #[test]
 fn both_directions_refused() {
-    let mut pair = Pair::new(1, Options::default());
+    let mut pair = Pair::new(1, PairOptions::default());
     let link = pair.login();
     let id = pair.start(link, &[0xee; 32], &[1; 3000], 4000);
     pair.run();

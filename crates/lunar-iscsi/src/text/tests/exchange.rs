@@ -5,7 +5,7 @@ use crate::login::SessionType;
 use crate::pdu::TextResponse;
 use crate::pdu::{FirstByte, Opcode, RejectReason, TAG_RESERVED, TextFlags, TextRequest};
 use crate::text::exchange::{
-    InitiatorExchange, Progress, TargetExchange, TextSegment, TextStep, parse_targets,
+    ExchangeStep, InitiatorExchange, TargetExchange, TextSegment, TextStep, parse_targets,
 };
 use crate::text::{TEXT_BYTES_MAX, TextBuilder};
 use alloc::format;
@@ -115,8 +115,8 @@ proptest! {
             prop_assert_eq!(final_response, answer.target_transfer_tag == TAG_RESERVED);
             rounds += 1;
             match initiator.response(&response(7, answer), &answer.data).unwrap() {
-                Progress::Request(segment) => next = segment,
-                Progress::Done(text) => break text,
+                ExchangeStep::Request(segment) => next = segment,
+                ExchangeStep::Done(text) => break text,
             }
         };
         prop_assert_eq!(rounds, text.len().div_ceil(segment_max as usize).max(1));

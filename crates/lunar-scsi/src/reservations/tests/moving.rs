@@ -19,7 +19,11 @@ pub(super) fn move_list(
     list
 }
 
-fn move_with(reservations: &mut Reservations, number: u8, list: &[u8]) -> Result<Outcome, Refusal> {
+fn move_with(
+    reservations: &mut Reservations,
+    number: u8,
+    list: &[u8],
+) -> Result<ReserveOutcome, Refusal> {
     let request = OutRequest {
         service_action: REGISTER_AND_MOVE,
         scope_and_type: 0,
@@ -43,7 +47,7 @@ fn moving_a_reservation() {
                 assert_eq!(outcome, CONFLICT);
                 continue;
             }
-            assert_eq!(outcome, Ok(Outcome::default()));
+            assert_eq!(outcome, Ok(ReserveOutcome::default()));
             assert_eq!(reservations.kind, Some(kind));
             let holder = reservations.registrations.iter().find(|entry| entry.holds).unwrap();
             assert_eq!((&*holder.nexus, holder.key), (&nexus(to), 0x99));
@@ -59,10 +63,10 @@ fn moving_to_another_port() {
     for to in [1, 4] {
         let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
         let list = move_list(0x99, 0, 2, &nexus(to));
-        assert_eq!(move_with(&mut reservations, 1, &list), Ok(Outcome::default()));
-        assert!(!reservations.conflict(&far(to), Access::Write));
-        assert!(reservations.conflict(&nexus(1), Access::Write));
-        assert!(reservations.conflict(&nexus(to), Access::Write));
+        assert_eq!(move_with(&mut reservations, 1, &list), Ok(ReserveOutcome::default()));
+        assert!(!reservations.conflict(&far(to), ReservationAccess::Write));
+        assert!(reservations.conflict(&nexus(1), ReservationAccess::Write));
+        assert!(reservations.conflict(&nexus(to), ReservationAccess::Write));
     }
 }
 

@@ -11,9 +11,9 @@ fn out(reservations: &mut Reservations, who: &ItNexus, action: u8, keys: [u64; 2
     outcome
 }
 
-type Answer = Result<Outcome, Refusal>;
+type Answer = Result<ReserveOutcome, Refusal>;
 
-const GOOD: Answer = Ok(Outcome { attentions: Vec::new(), abort: Vec::new(), save: false });
+const GOOD: Answer = Ok(ReserveOutcome { attentions: Vec::new(), abort: Vec::new(), save: false });
 
 impl Reservations {
     fn key_of(&self, nexus: &ItNexus) -> Option<u64> {

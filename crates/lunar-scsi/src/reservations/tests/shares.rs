@@ -3,10 +3,10 @@
 use super::moving::move_list;
 use super::*;
 
-const FULL: Result<Outcome, Refusal> =
+const FULL: Result<ReserveOutcome, Refusal> =
     Err(Refusal::Check(Sense::INSUFFICIENT_REGISTRATION_RESOURCES));
-const GOOD: Result<Outcome, Refusal> =
-    Ok(Outcome { attentions: Vec::new(), abort: Vec::new(), save: false });
+const GOOD: Result<ReserveOutcome, Refusal> =
+    Ok(ReserveOutcome { attentions: Vec::new(), abort: Vec::new(), save: false });
 
 /// The nexus of `name` with an ISID made from this number.
 fn claimed(name: &str, number: usize, origin: Option<u128>) -> ItNexus {
@@ -15,7 +15,7 @@ fn claimed(name: &str, number: usize, origin: Option<u128>) -> ItNexus {
     ItNexus::new(&initiator, &ports()[0]).from_origin(origin.map(Origin))
 }
 
-fn register(reservations: &mut Reservations, nexus: &ItNexus) -> Result<Outcome, Refusal> {
+fn register(reservations: &mut Reservations, nexus: &ItNexus) -> Result<ReserveOutcome, Refusal> {
     reservations.out(nexus, &ports(), request(REGISTER, Type(0)), &list(0, 1, 0))
 }
 
@@ -150,7 +150,7 @@ fn loaded_registrations_count_for_their_names() {
     for origin in [Some(7), Some(8)] {
         assert_eq!(register(&mut loaded, &claimed("iqn.one", 5000, origin)), FULL, "{origin:?}");
     }
-    let kept = Outcome { save: true, ..Outcome::default() };
+    let kept = ReserveOutcome { save: true, ..ReserveOutcome::default() };
     assert_eq!(register(&mut loaded, &claimed("iqn.two", 0, Some(7))), Ok(kept));
 }
 

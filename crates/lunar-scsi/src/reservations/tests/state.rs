@@ -22,7 +22,7 @@ fn what_is_saved_and_when() {
     assert_eq!(restored.encode(), state);
     assert_eq!(restored.generation, 0, "a power on");
     assert_eq!(restored.keys(), [key(1), key(2)]);
-    assert!(restored.conflict(&nexus(2), Access::Write));
+    assert!(restored.conflict(&nexus(2), ReservationAccess::Write));
     let outcome = restored.act_as(1, REGISTER, Type(0), key(1)).unwrap();
     assert!(outcome.save, "without APTPL the state is erased");
     assert_eq!(restored.encode(), []);

@@ -3,7 +3,7 @@
 
 use crate::unit::support::{A, B, Bench, blocks, options, port};
 use lunar_scsi::commands::COMMANDS;
-use lunar_scsi::long_operation::{LongOperation, OperationKind, Work};
+use lunar_scsi::long_operation::{LongOperation, OperationKind, OperationWork};
 use lunar_scsi::plan::{LbaRange, NexusId, Plan, Refusal};
 use lunar_scsi::rights::Rights;
 use lunar_scsi::sense::Sense;
@@ -40,7 +40,7 @@ fn control_list(swp: bool) -> [u8; 16] {
 
 fn sanitize() -> LongOperation {
     let kind = OperationKind::SANITIZE;
-    LongOperation { kind, unrestricted_exit: false, work: Work::Zero }
+    LongOperation { kind, unrestricted_exit: false, work: OperationWork::Zero }
 }
 
 /// An event between a command of `A` and its data.

@@ -2,7 +2,7 @@
 //! row, compared with every command.
 
 use crate::unit::support::{A, B, Bench, options};
-use lunar_scsi::commands::{COMMANDS, Command};
+use lunar_scsi::commands::{COMMANDS, CommandRow};
 use lunar_scsi::plan::{NexusId, Plan, Refusal};
 use lunar_scsi::unit::{AtomicBlocks, UnitOptions};
 
@@ -17,7 +17,7 @@ const CONFLICT: Row = [false, false, true, false, false];
 
 /// Rows of SPC-4 table 66 and SBC-3 table 13: one CDB, or two if a field decides. `None`: other
 /// tables (PERSISTENT RESERVE OUT), or another standard (RESERVE and RELEASE of SPC-2).
-fn rows(command: &Command) -> Option<Vec<(Vec<u8>, Row)>> {
+fn rows(command: &CommandRow) -> Option<Vec<(Vec<u8>, Row)>> {
     let mut cdb = vec![0; command.cdb_bytes()];
     cdb[0] = command.opcode;
     cdb[1] = command.service_action.unwrap_or(0);

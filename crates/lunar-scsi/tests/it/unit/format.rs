@@ -2,7 +2,7 @@
 
 use crate::unit::sanitize::begin;
 use crate::unit::support::{A, Bench, blocks, options};
-use lunar_scsi::long_operation::{LongOperation, OperationKind, Work};
+use lunar_scsi::long_operation::{LongOperation, OperationKind, OperationWork};
 use lunar_scsi::plan::{Plan, Refusal};
 use lunar_scsi::sense::Sense;
 use lunar_scsi::unit::{Context, UnitOptions};
@@ -11,7 +11,7 @@ const READY: [u8; 6] = [0; 6];
 const FMTDATA: u8 = 0x10;
 const LONGLIST: u8 = 0x20;
 
-fn plan(work: Work, immediate: bool) -> Result<Plan, Refusal> {
+fn plan(work: OperationWork, immediate: bool) -> Result<Plan, Refusal> {
     let kind = OperationKind::FORMAT;
     let operation = LongOperation { kind, unrestricted_exit: false, work };
     Ok(Plan::LongOperation { operation, by: A, immediate })
@@ -32,9 +32,9 @@ fn send(bench: &mut Bench, flags: u8, list: &[u8]) -> Result<Plan, Refusal> {
 #[test]
 fn without_a_list_all_is_set_to_zeroes() {
     let mut bench = Bench::thin();
-    assert_eq!(bench.run(A, &[0x04, 0, 0, 0, 0, 0]), plan(Work::Deallocate, false));
+    assert_eq!(bench.run(A, &[0x04, 0, 0, 0, 0, 0]), plan(OperationWork::Deallocate, false));
     let mut bench = Bench::new(UnitOptions { unmap_granularity_blocks: None, ..options() });
-    assert_eq!(bench.run(A, &[0x04, 0, 0, 0, 0, 0]), plan(Work::Zero, false));
+    assert_eq!(bench.run(A, &[0x04, 0, 0, 0, 0, 0]), plan(OperationWork::Zero, false));
     for flags in [0x01, 0x08, 0x20] {
         let refused = bench.sense(&[0x04, flags, 0, 0, 0, 0]);
         assert_eq!(refused, Sense::invalid_field_in_cdb(1, Some(5)), "they are about the list");
@@ -54,9 +54,9 @@ fn headers_short_and_long() {
     let mut bench = Bench::thin();
     for (options, immediate) in [(0, false), (0x02, true), (0xf2, true), (0x80, false)] {
         let short = send(&mut bench, FMTDATA, &[0, options, 0, 0]);
-        assert_eq!(short, plan(Work::Deallocate, immediate));
+        assert_eq!(short, plan(OperationWork::Deallocate, immediate));
         let long = send(&mut bench, FMTDATA | LONGLIST, &[0, options, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(long, plan(Work::Deallocate, immediate));
+        assert_eq!(long, plan(OperationWork::Deallocate, immediate));
     }
     let mut refuse = |flags, list: &[u8], byte, bit| {
         let sense = Sense::invalid_field_in_parameter_list(byte, bit);
@@ -80,10 +80,13 @@ fn initialization_patterns() {
     let mut bench = Bench::thin();
     let head = [0, 0x88, 0, 0];
     let with = |descriptor: &[u8]| [&head, descriptor].concat();
-    let pattern = Work::Overwrite { pattern: vec![0xde, 0xad], passes: 1, invert: false };
+    let pattern = OperationWork::Overwrite { pattern: vec![0xde, 0xad], passes: 1, invert: false };
     let repeated = send(&mut bench, FMTDATA, &with(&[0, 1, 0, 2, 0xde, 0xad]));
     assert_eq!(repeated, plan(pattern, false));
-    assert_eq!(send(&mut bench, FMTDATA, &with(&[0, 0, 0, 0])), plan(Work::Deallocate, false));
+    assert_eq!(
+        send(&mut bench, FMTDATA, &with(&[0, 0, 0, 0])),
+        plan(OperationWork::Deallocate, false)
+    );
     let block = with(&[&[0, 1, 2, 0][..], &[7; 512]].concat());
     assert!(send(&mut bench, FMTDATA, &block).is_ok());
     let mut refuse = |descriptor: &[u8], byte| {

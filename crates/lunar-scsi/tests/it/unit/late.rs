@@ -3,7 +3,7 @@
 
 use crate::unit::support::{options, port};
 use lunar_scsi::attention::Attention;
-use lunar_scsi::long_operation::{LongOperation, OperationKind, Work};
+use lunar_scsi::long_operation::{LongOperation, OperationKind, OperationWork};
 use lunar_scsi::plan::{NexusId, Plan, Refusal};
 use lunar_scsi::reservations::ItNexus;
 use lunar_scsi::sense::{Sense, SenseKey};
@@ -189,7 +189,7 @@ impl Rig {
                     let operation = LongOperation {
                         kind: OperationKind::SANITIZE,
                         unrestricted_exit: false,
-                        work: Work::Deallocate,
+                        work: OperationWork::Deallocate,
                     };
                     let _ = self.unit.begin_operation(operation, nexus);
                 }

@@ -3,7 +3,7 @@
 use crate::unit::support::{A, B, Bench, blocks, options};
 use lunar_scsi::commands::COMMANDS;
 use lunar_scsi::copy::Party;
-use lunar_scsi::long_operation::{LongOperation, OperationKind, Work};
+use lunar_scsi::long_operation::{LongOperation, OperationKind, OperationWork};
 use lunar_scsi::plan::{NexusId, Plan};
 use lunar_scsi::sense::Sense;
 use lunar_scsi::unit::{BlockUnit, InitiatorPort, NexusOptions, UnitOptions};
@@ -47,7 +47,7 @@ fn overwrite_is_planned_as_its_list_says() {
     {
         for (method, passes, invert) in [(0x01, 1, false), (0x1f, 31, false), (0x82, 2, true)] {
             let list = list(method, &[0xaa, 0x55, 1]);
-            let work = Work::Overwrite { pattern: vec![0xaa, 0x55, 1], passes, invert };
+            let work = OperationWork::Overwrite { pattern: vec![0xaa, 0x55, 1], passes, invert };
             let kind = OperationKind::SANITIZE;
             let operation = LongOperation { kind, unrestricted_exit, work };
             let planned = bench.send(&cdb(flags | OVERWRITE, 7), &list);
@@ -311,7 +311,7 @@ fn what_cannot_begin_leaves_all_as_it_was() {
     let operation = LongOperation {
         kind: OperationKind::SANITIZE,
         unrestricted_exit: false,
-        work: Work::Deallocate,
+        work: OperationWork::Deallocate,
     };
     assert_eq!(bench.unit.begin_operation(operation, by), Err(Sense::WRITE_PROTECTED));
 }

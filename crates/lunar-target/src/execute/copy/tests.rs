@@ -39,7 +39,7 @@ fn wrong_list(cscds: u128, segments: u16) -> CopyList {
         at: 0,
     };
     let last = cscds as u16 - 1;
-    let segment = |number: u16| Segment {
+    let segment = |number: u16| CopySegment {
         source: number % (last + 1),
         destination: last,
         blocks: 1,

@@ -8,10 +8,10 @@ use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lunar_block::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Effect, Fault, FaultDevice, Geometry,
-    MemoryDevice, Operation,
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Effect, Fault, FaultDevice,
+    FaultOperation, Geometry, MemoryDevice,
 };
-use lunar_scsi::long_operation::{LongOperation, OperationKind, Work};
+use lunar_scsi::long_operation::{LongOperation, OperationKind, OperationWork};
 use lunar_scsi::plan::{NexusId, Pattern, Plan};
 use lunar_scsi::sense::Sense;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -24,7 +24,7 @@ const ALL: LbaRange = LbaRange { lba: 0, count: 2048 };
 fn full(out_of_space: OutOfSpace) -> (Arc<FaultDevice>, Arc<LogicalUnit>) {
     let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
     let device = FaultDevice::new(memory, 0);
-    for operation in [Operation::Write, Operation::WriteZeroes, Operation::Unmap] {
+    for operation in [FaultOperation::Write, FaultOperation::WriteZeroes, FaultOperation::Unmap] {
         device.inject(Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(operation));
     }
     let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device.clone());
@@ -131,7 +131,7 @@ fn a_long_operation_overtakes_them() {
             let abort = AbortSignal::default();
             let mut write = begin(&unit, plan.clone(), data, &abort);
             assert!((&mut write).now_or_never().is_none(), "{plan:?}");
-            let work = Work::Overwrite { pattern: vec![9], passes: 1, invert: false };
+            let work = OperationWork::Overwrite { pattern: vec![9], passes: 1, invert: false };
             let kind = OperationKind::SANITIZE;
             let operation = LongOperation { kind, unrestricted_exit: false, work };
             let begun = unit.begin_operation(operation, NexusId(1)).unwrap();
@@ -251,7 +251,7 @@ fn later_writes_of_the_nexus_come_later() {
     for is_aborted in [false, true] {
         let (device, unit) = full(OutOfSpace::Hold);
         device.heal();
-        let no_room = Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(Operation::Write);
+        let no_room = Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(FaultOperation::Write);
         device.inject(no_room.at(BlockRange::new(15, 1)));
         let (abort, never) = (AbortSignal::default(), AbortSignal::default());
         let same = |plan, data| begin_of(1, &unit, plan, data, &never);

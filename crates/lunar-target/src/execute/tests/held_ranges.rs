@@ -2,7 +2,7 @@
 
 use super::*;
 use futures_util::future::{Either, join_all, select};
-use lunar_block::Operation;
+use lunar_block::FaultOperation;
 use std::pin::Pin;
 
 /// All blocks of the disk: four pieces of a VERIFY.
@@ -65,7 +65,9 @@ fn take_good<F: Future<Output = PlanResult>>(commands: &mut Vec<Pin<Box<F>>>) ->
 /// behind it, up to 14.8 s.
 #[test]
 fn one_clear_at_a_time_holds_its_range() {
-    for (plan, operation) in [(unmap(0), Operation::Unmap), (zero(0), Operation::WriteZeroes)] {
+    for (plan, operation) in
+        [(unmap(0), FaultOperation::Unmap), (zero(0), FaultOperation::WriteZeroes)]
+    {
         let (device, unit) = disk(OutOfSpace::Fail);
         device.inject(Fault::new(Effect::Hang).on(operation));
         let owners = [(); 3].map(|()| memory_of_an_owner());
@@ -138,8 +140,8 @@ fn claims_that_wait_come_between_two_pieces() {
     let compare = Plan::CompareAndWrite { range: range(200, 1), durable: true };
     runtime().block_on(async {
         assert!(is_good(run_as(&unit, &one, &short, &[], &abort).now_or_never()));
-        assert_eq!(device.seen(Operation::WriteZeroes), 1);
-        device.inject(Fault::new(Effect::Hang).on(Operation::WriteZeroes));
+        assert_eq!(device.seen(FaultOperation::WriteZeroes), 1);
+        device.inject(Fault::new(Effect::Hang).on(FaultOperation::WriteZeroes));
         let mut long = Box::pin(run_as(&unit, &one, &long, &[], &abort));
         assert!((&mut long).now_or_never().is_none());
         let mut compare = Box::pin(run_as(&unit, &other, &compare, &[0; 1024], &abort));
@@ -148,10 +150,10 @@ fn claims_that_wait_come_between_two_pieces() {
         device.release();
         assert!((&mut long).now_or_never().is_none(), "the first piece");
         assert!((&mut long).now_or_never().is_none(), "the other command comes first");
-        assert_eq!(device.seen(Operation::WriteZeroes), 2);
+        assert_eq!(device.seen(FaultOperation::WriteZeroes), 2);
         assert!(is_good((&mut compare).now_or_never()));
         assert!(is_good(Some(long.await)));
-        assert_eq!(device.seen(Operation::WriteZeroes), 3);
+        assert_eq!(device.seen(FaultOperation::WriteZeroes), 3);
     });
 }
 
@@ -160,7 +162,7 @@ fn claims_that_wait_come_between_two_pieces() {
 #[test]
 fn aborted_clears_let_the_next_one_go_on() {
     let (device, unit) = disk(OutOfSpace::Fail);
-    device.inject(Fault::new(Effect::Hang).on(Operation::Unmap));
+    device.inject(Fault::new(Effect::Hang).on(FaultOperation::Unmap));
     let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
     let aborts = [(); 3].map(|()| AbortSignal::default());
     let plans = [unmap(0), unmap(16), unmap(32)];
@@ -176,7 +178,7 @@ fn aborted_clears_let_the_next_one_go_on() {
         device.heal();
         aborts[0].raise();
         assert!(matches!(hangs.await, PlanResult::Aborted));
-        assert_eq!((unit.leftover_writes(), device.seen(Operation::Unmap)), (1, 1));
+        assert_eq!((unit.leftover_writes(), device.seen(FaultOperation::Unmap)), (1, 1));
         assert!(is_good(Some(next.await)));
         device.release();
         drop(unit.ranges.lock(ALL, true).await);
@@ -188,7 +190,7 @@ fn aborted_clears_let_the_next_one_go_on() {
 fn clears_that_wait_for_room_let_others_go_on() {
     let (device, unit) = disk(OutOfSpace::Hold);
     let no_room = Fault::new(Effect::Fail(ErrorKind::NoSpace));
-    device.inject(no_room.on(Operation::WriteZeroes));
+    device.inject(no_room.on(FaultOperation::WriteZeroes));
     let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
     let abort = AbortSignal::default();
     let (zero, unmap) = (zero(0), unmap(16));
@@ -235,7 +237,7 @@ fn verify_holds_no_range() {
     let write = Plan::WriteAndVerify { range: ALL, compare: Compare::Medium };
     let plans = [Compare::Medium, Compare::Bytes, Compare::OneBlock].map(verify);
     for plan in plans.iter().chain([&write]) {
-        device.inject(Fault::new(Effect::Hang).on(Operation::Read).after(1));
+        device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read).after(1));
         let data = if matches!(plan, Plan::Verify { compare: Compare::OneBlock, .. }) {
             &zeroes[..512]
         } else {
@@ -265,10 +267,10 @@ fn atomic_writes_are_verified_whole_or_not_at_all() {
     good(&unit, Plan::Write { range: ALL, durable: true }, &old);
     let verify = || Plan::Verify { range: ALL, compare: Compare::OneBlock };
     let plan = verify();
-    device.inject(Fault::new(Effect::Hang).on(Operation::Read).after(3));
+    device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read).after(3));
     let mut running = Box::pin(run_as(&unit, &memory, &plan, &[5; 512], &abort));
     assert!((&mut running).now_or_never().is_none());
-    assert_eq!((device.seen(Operation::Read), device.hanging()), (4, 1));
+    assert_eq!((device.seen(FaultOperation::Read), device.hanging()), (4, 1));
     let atomic = Plan::WriteAtomic { range: ALL, durable: true };
     let written = run_as(&unit, &memory, &atomic, new.leak(), &abort).now_or_never();
     assert!(is_good(written));
@@ -280,7 +282,7 @@ fn atomic_writes_are_verified_whole_or_not_at_all() {
     assert_eq!((sense.key, sense.information), (SenseKey::MISCOMPARE, Some(0)));
     // An exclusive lock that was taken before.
     let _alone = unit.ranges.lock(range(0, 1), true).now_or_never().unwrap();
-    let before = device.seen(Operation::Read);
+    let before = device.seen(FaultOperation::Read);
     assert_eq!(sense_of(&unit, verify(), &[5; 512]).information, Some(0));
-    assert_eq!(device.seen(Operation::Read), before + 1, "read as one");
+    assert_eq!(device.seen(FaultOperation::Read), before + 1, "read as one");
 }

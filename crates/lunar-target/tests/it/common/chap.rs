@@ -4,7 +4,7 @@ use super::{PATIENCE, TARGET};
 use lunar_iscsi::login::chap::Challenge;
 use lunar_iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
 use lunar_target::ChapEntry;
-use lunar_testkit::raw::{Answer, Raw};
+use lunar_testkit::raw::{RawAnswer, RawClient};
 
 /// Returns a CHAP entry for the initiator of this number, or for all initiators without an entry of
 /// their own.
@@ -20,7 +20,7 @@ pub fn entry(initiator: Option<u32>, user: &str, secret: &str) -> ChapEntry {
 }
 
 /// Logs in with CHAP under the initiator name of this number; returns the status.
-pub fn prove(raw: &mut Raw, number: u32, user: &str, secret: &str) -> u16 {
+pub fn prove(raw: &mut RawClient, number: u32, user: &str, secret: &str) -> u16 {
     match ask(raw, opening(number).as_bytes(), 0x00) {
         (0, challenge) => answer(raw, &challenge, user, secret),
         (status, _) => status,
@@ -36,7 +36,7 @@ pub fn opening(number: u32) -> String {
 }
 
 /// Answers the challenge in this text; returns the status.
-pub fn answer(raw: &mut Raw, text: &str, user: &str, secret: &str) -> u16 {
+pub fn answer(raw: &mut RawClient, text: &str, user: &str, secret: &str) -> u16 {
     let value = |key: &str| {
         let pair = text.split('\0').find(|pair| pair.starts_with(key)).unwrap();
         pair.split_once('=').unwrap().1.to_owned()
@@ -51,10 +51,10 @@ pub fn answer(raw: &mut Raw, text: &str, user: &str, secret: &str) -> u16 {
 
 /// Sends a Login Request of the security stage with these flags; returns the status and text of the
 /// reply.
-pub fn ask(raw: &mut Raw, text: &[u8], flags: u8) -> (u16, String) {
+pub fn ask(raw: &mut RawClient, text: &[u8], flags: u8) -> (u16, String) {
     let request = raw.login(text).put(1, &[flags]);
     raw.send(&request).unwrap();
-    let Answer::Pdu(answer) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
+    let RawAnswer::Pdu(answer) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
     raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
     let status = u16::from_be_bytes([answer.header[36], answer.header[37]]);
     (status, String::from_utf8(answer.data).unwrap())

@@ -10,7 +10,7 @@ use lunar_target::{
     Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
     TargetOptions,
 };
-use lunar_testkit::raw::{Answer, Pdu, Raw, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -80,8 +80,8 @@ impl Rig {
     }
 
     /// Logs in under the initiator name of this number and takes the first unit attention.
-    pub fn log_in(&self, number: u32) -> Raw {
-        let mut raw = Raw::log_in_as(&self.address, TARGET, number).unwrap();
+    pub fn log_in(&self, number: u32) -> RawClient {
+        let mut raw = RawClient::log_in_as(&self.address, TARGET, number).unwrap();
         assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0, "TEST UNIT READY");
         raw
     }
@@ -227,14 +227,14 @@ pub fn ten(operation: u8, lba: u32, blocks: u16) -> [u8; 10] {
 }
 
 /// Sends READ (10) without waiting; returns its tag.
-pub fn send_read(raw: &mut Raw, lba: u32, blocks: u16) -> u32 {
+pub fn send_read(raw: &mut RawClient, lba: u32, blocks: u16) -> u32 {
     let pdu = raw.command(0xc1, &ten(0x28, lba, blocks), u32::from(blocks) * 512);
     raw.send(&pdu).unwrap();
     pdu.u32_at(16)
 }
 
 /// Sends WRITE (10) of blocks full of `byte`, all immediate, without waiting; returns its tag.
-pub fn send_write(raw: &mut Raw, lba: u32, blocks: u16, byte: u8) -> u32 {
+pub fn send_write(raw: &mut RawClient, lba: u32, blocks: u16, byte: u8) -> u32 {
     let bytes = usize::from(blocks) * 512;
     let pdu = raw.command(0xa1, &ten(0x2a, lba, blocks), bytes as u32);
     raw.send(&pdu.clone().with_data(vec![byte; bytes])).unwrap();
@@ -242,9 +242,9 @@ pub fn send_write(raw: &mut Raw, lba: u32, blocks: u16, byte: u8) -> u32 {
 }
 
 /// Sends an immediate task management function; returns its tag.
-pub fn send_function(raw: &mut Raw, function: u8, referenced: u32) -> u32 {
+pub fn send_function(raw: &mut RawClient, function: u8, referenced: u32) -> u32 {
     let tag = raw.new_tag();
-    let pdu = Pdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | function)
+    let pdu = RawPdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | function)
         .put_u32(16, tag)
         .put_u32(20, referenced)
         .put_u32(24, raw.cmd_sn)
@@ -255,18 +255,18 @@ pub fn send_function(raw: &mut Raw, function: u8, referenced: u32) -> u32 {
 
 /// Returns the next PDU with this tag; skips NOP-Ins and Asynchronous Messages.
 #[track_caller]
-pub fn answer_to(raw: &mut Raw, tag: u32) -> Pdu {
+pub fn answer_to(raw: &mut RawClient, tag: u32) -> RawPdu {
     let until = Instant::now() + PATIENCE;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         match raw.answer(left).unwrap() {
-            Answer::Pdu(pdu) if pdu.u32_at(16) == tag => {
+            RawAnswer::Pdu(pdu) if pdu.u32_at(16) == tag => {
                 if pdu.u32_at(24) != u32::MAX {
                     raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
                 }
                 return pdu;
             }
-            Answer::Pdu(_) => {}
+            RawAnswer::Pdu(_) => {}
             other => panic!("{other:?} instead of an answer to {tag}"),
         }
     }
@@ -274,9 +274,9 @@ pub fn answer_to(raw: &mut Raw, tag: u32) -> Pdu {
 
 /// Logs out; waits for the reply and the end of the connection.
 #[track_caller]
-pub fn log_out(mut raw: Raw) {
+pub fn log_out(mut raw: RawClient) {
     let tag = raw.new_tag();
-    let logout = Pdu::new(0x40 | opcode::LOGOUT, 0x80)
+    let logout = RawPdu::new(0x40 | opcode::LOGOUT, 0x80)
         .put_u32(16, tag)
         .put_u32(24, raw.cmd_sn)
         .put_u32(28, raw.exp_stat_sn);
@@ -287,14 +287,14 @@ pub fn log_out(mut raw: Raw) {
 
 /// Logs in to the target under the initiator name of this number, with this TSIH and CID; returns
 /// the status and the TSIH.
-pub fn join(raw: &mut Raw, number: u32, tsih: u16, cid: u16) -> (u16, u16) {
+pub fn join(raw: &mut RawClient, number: u32, tsih: u16, cid: u16) -> (u16, u16) {
     let text = format!(
         "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0TargetName={TARGET}\0\
          MaxConnections=4\0"
     );
     let login = raw.login(text.as_bytes()).put(14, &tsih.to_be_bytes()).put(20, &cid.to_be_bytes());
     raw.send(&login).unwrap();
-    let Answer::Pdu(answer) = raw.answer(PATIENCE).unwrap() else { panic!("no Login Response") };
+    let RawAnswer::Pdu(answer) = raw.answer(PATIENCE).unwrap() else { panic!("no Login Response") };
     raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
     let number = |at: usize| u16::from_be_bytes([answer.header[at], answer.header[at + 1]]);
     (number(36), number(14))
@@ -303,11 +303,11 @@ pub fn join(raw: &mut Raw, number: u32, tsih: u16, cid: u16) -> (u16, u16) {
 /// Returns the result of SendTargets=All for the initiator of this number, in a discovery session,
 /// or in a normal session with `target`.
 pub fn send_targets(address: &str, number: u32, target: Option<&str>) -> String {
-    send_targets_over(Raw::connect(address).unwrap(), number, target)
+    send_targets_over(RawClient::connect(address).unwrap(), number, target)
 }
 
 /// Calls SendTargets as [`send_targets`] does, over this connection.
-pub fn send_targets_over(mut raw: Raw, number: u32, target: Option<&str>) -> String {
+pub fn send_targets_over(mut raw: RawClient, number: u32, target: Option<&str>) -> String {
     let mut text = format!("InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0");
     match target {
         Some(name) => text += &format!("SessionType=Normal\0TargetName={name}\0"),
@@ -317,7 +317,7 @@ pub fn send_targets_over(mut raw: Raw, number: u32, target: Option<&str>) -> Str
     let answer = raw.expect(opcode::LOGIN_RESPONSE).unwrap();
     assert_eq!(answer.header[36..38], [0, 0]);
     raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
-    let ask = Pdu::new(opcode::TEXT, 0x80)
+    let ask = RawPdu::new(opcode::TEXT, 0x80)
         .put_u32(16, raw.new_tag())
         .put_u32(20, u32::MAX)
         .put_u32(24, raw.cmd_sn)
@@ -328,7 +328,7 @@ pub fn send_targets_over(mut raw: Raw, number: u32, target: Option<&str>) -> Str
 }
 
 /// Connects from this local address.
-pub fn connect_from(source: &str, address: &str) -> Raw {
+pub fn connect_from(source: &str, address: &str) -> RawClient {
     let source: std::net::SocketAddr = format!("{source}:0").parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     let tcp = runtime.block_on(async {
@@ -337,7 +337,7 @@ pub fn connect_from(source: &str, address: &str) -> Raw {
         socket.connect(address.parse().unwrap()).await.unwrap().into_std().unwrap()
     });
     tcp.set_nonblocking(false).unwrap();
-    Raw::over(tcp).unwrap()
+    RawClient::over(tcp).unwrap()
 }
 
 /// Returns the CPU seconds that this process has used.

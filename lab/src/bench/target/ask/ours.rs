@@ -9,7 +9,7 @@ use anyhow::Result;
 use lunar_block::BlockDevice;
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use lunar_iscsi::text::Digest;
-use lunar_load::{Latency, Outcome, Pace, Work};
+use lunar_load::{Latency, LoadResult, Pace, Workload};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,8 +63,8 @@ async fn ask(turn: &Turn<'_>) -> Result<Sample> {
     Ok(Sample { client_busy: Some(busy), ..together(&outcomes) })
 }
 
-fn work(turn: &Turn<'_>, session: u64) -> Work {
-    Work {
+fn work(turn: &Turn<'_>, session: u64) -> Workload {
+    Workload {
         pattern: turn.cell.pattern,
         io_bytes: turn.cell.io_bytes,
         range_bytes: Some(DISK_BYTES),
@@ -76,13 +76,13 @@ fn work(turn: &Turn<'_>, session: u64) -> Work {
     }
 }
 
-fn together(outcomes: &[Outcome]) -> Sample {
+fn together(outcomes: &[LoadResult]) -> Sample {
     let mut latency = Latency::default();
     outcomes.iter().for_each(|outcome| latency.add(&outcome.latency));
     let [p50, p99, p99_9] = [50.0, 99.0, 99.9].map(|part| Some(micros(latency.percentile(part))));
     Sample {
-        iops: outcomes.iter().map(Outcome::requests_per_second).sum(),
-        bytes_per_second: outcomes.iter().map(Outcome::bytes_per_second).sum(),
+        iops: outcomes.iter().map(LoadResult::requests_per_second).sum(),
+        bytes_per_second: outcomes.iter().map(LoadResult::bytes_per_second).sum(),
         p50_us: p50,
         p99_us: p99,
         p99_9_us: p99_9,

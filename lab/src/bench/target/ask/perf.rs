@@ -5,7 +5,7 @@ use crate::bench::cores::CLIENT_CORE;
 use crate::bench::server;
 use crate::bench::target::results::Sample;
 use anyhow::{Context, Result, ensure};
-use lunar_load::{Owner, Pattern};
+use lunar_load::{AccessPattern, ListeningProcess};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub fn turn(turn: &Turn<'_>) -> Result<(Sample, f64)> {
     command.args(["-t", &seconds.to_string()]);
     command.args(["-m", &turn.cell.depth.to_string()]);
     command.args(["-b", &(turn.cell.io_bytes / BLOCK_BYTES).to_string()]);
-    if turn.cell.pattern == Pattern::RandomRead {
+    if turn.cell.pattern == AccessPattern::RandomRead {
         command.arg("-r");
     }
     let child = command
@@ -62,7 +62,7 @@ fn in_lines(mut command: Command) -> Command {
 
 /// Waits until the program has ended; returns its processor use.
 fn watch(mut child: Child, most: Duration) -> Result<(Child, Option<f64>)> {
-    let (begun, owner) = (Instant::now(), Owner { pid: child.id() });
+    let (begun, owner) = (Instant::now(), ListeningProcess { pid: child.id() });
     let mut busy = None;
     while child.try_wait()?.is_none() {
         if let Some(spent) = owner.processor_time() {

@@ -9,7 +9,7 @@ use crate::bench::target::results::Sample;
 use crate::bench::target::rounds::on_a_thread;
 use anyhow::{Context, Result, ensure};
 use io_uring::{IoUring, opcode, types};
-use lunar_load::{Latency, Pattern};
+use lunar_load::{AccessPattern, Latency};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -24,7 +24,10 @@ const ALIGNMENT: usize = 4096;
 /// # Errors
 /// The kernel refuses io_uring, the file system `O_DIRECT`, or a read fails.
 pub fn turn(turn: &Turn<'_>, path: &Path) -> Result<Sample> {
-    ensure!(turn.cell.pattern == Pattern::RandomRead, "the local ring reads at random places");
+    ensure!(
+        turn.cell.pattern == AccessPattern::RandomRead,
+        "the local ring reads at random places"
+    );
     on_a_thread(|| {
         cores::pin(CLIENT_CORE)?;
         let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
@@ -179,19 +182,19 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::files::Scratch;
+    use crate::bench::files::ScratchFile;
     use crate::bench::target::ask::Times;
     use crate::bench::target::cells::{CELLS, RING};
-    use crate::bench::target::serve::Portal;
+    use crate::bench::target::serve::LanePortal;
 
     /// Goal: the ring reads a file, or reports that it is not permitted; any other error fails.
     /// Method: repeats until a read ends in time, on a machine that may be busy.
     #[test]
     fn a_file_is_read() {
         let cell = CELLS.iter().find(|cell| cell.lanes.contains(&RING)).unwrap();
-        let portal = Portal { url: String::new(), pid: 0, program: None };
+        let portal = LanePortal { url: String::new(), pid: 0, program: None };
         let folder = std::env::temp_dir();
-        let file = Scratch::new(&folder, "ring", DISK_BYTES).unwrap();
+        let file = ScratchFile::new(&folder, "ring", DISK_BYTES).unwrap();
         let ask = |milliseconds| {
             let measured = Duration::from_millis(milliseconds);
             let times = Times { warm_up: Duration::ZERO, measured };

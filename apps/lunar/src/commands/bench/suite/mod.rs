@@ -4,7 +4,7 @@ mod multi_connection;
 mod storage_over_ip;
 
 pub(super) use self::storage_over_ip::StorageArgs;
-use super::Bench;
+use super::BenchCommand;
 use crate::output::{self, Failure, Format};
 use lunar_load::report::{Report, Section};
 use serde_json::json;
@@ -30,7 +30,7 @@ impl SuiteName {
 /// A running suite, with its options and the report so far.
 #[derive(Debug)]
 struct Suite<'a> {
-    args: &'a Bench,
+    args: &'a BenchCommand,
     format: Format,
     report: Report,
 }
@@ -47,7 +47,11 @@ impl Suite<'_> {
 }
 
 /// Runs a suite, and reports the results: during the run, as one JSON document, and as a page.
-pub(super) async fn run(name: SuiteName, args: &Bench, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(
+    name: SuiteName,
+    args: &BenchCommand,
+    format: Format,
+) -> Result<(), Failure> {
     let mut suite = Suite { args, format, report: Report::default() };
     suite.report.facts = super::facts(args);
     match name {

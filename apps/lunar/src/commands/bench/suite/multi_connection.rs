@@ -11,16 +11,16 @@ use self::paper::Findings;
 use super::super::cells::{self, Disks, Want};
 use super::super::network::model_text;
 use super::super::page::{cpu, probe_row, probe_table};
-use super::super::{Bench, PatternName, probe, refuse_portals};
+use super::super::{BenchCommand, PatternName, probe, refuse_portals};
 use super::Suite;
 use crate::output::Failure;
 use lunar_control::device_url::DeviceUrl;
-use lunar_load::probe::Shape;
+use lunar_load::probe::ProbeShape;
 use lunar_load::relay::Model;
 use lunar_load::report::{
-    Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit, size_text,
+    Axis, AxisScale, AxisUnit, Column, Plot, Section, Series, Table, TableCell, size_text,
 };
-use lunar_load::{Measured, Pace, Work};
+use lunar_load::{Measured, Pace, Workload};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -62,7 +62,7 @@ async fn interrupted() -> Failure {
 }
 
 /// Size in bytes of the disk of the suite's own target.
-fn disk_bytes(args: &Bench) -> u64 {
+fn disk_bytes(args: &BenchCommand) -> u64 {
     args.size.unwrap_or(DISK_BYTES)
 }
 
@@ -87,7 +87,7 @@ struct Row {
 
 /// State of a run of the suite.
 struct Runner<'a> {
-    args: &'a Bench,
+    args: &'a BenchCommand,
     url: String,
     /// Patterns to measure; writes only if the disk belongs to the suite.
     patterns: &'static [PatternName],
@@ -155,7 +155,7 @@ impl Runner<'_> {
                 model: ask.model,
             };
             let disk = self.disks.get(&self.args.session, want).await?;
-            lanes.push(disk.lane(Work {
+            lanes.push(disk.lane(Workload {
                 pattern: ask.pattern.pattern(),
                 io_bytes: ask.io_bytes as u32,
                 range_bytes: self.args.size,
@@ -171,7 +171,7 @@ impl Runner<'_> {
         let probe = probe(last.model)?;
         let (depth, connections) = (last.depth, last.connections);
         let io_bytes = last.io_bytes as u32;
-        let shape = Shape { writes: false, io_bytes, depth, connections };
+        let shape = ProbeShape { writes: false, io_bytes, depth, connections };
         let told = cells::in_rounds(lanes, self.args.rounds, Some(&probe), shape).await;
         let (measured, probed) = told.map_err(|failure| self.disks.as_named(failure))?;
         if let Some(probed) = probed {
@@ -230,8 +230,8 @@ impl Runner<'_> {
         section.tables.insert(0, figures(&rows, "of_one_connection", "of one", of));
         section.plots.push(Plot {
             title: "Throughput over connections".to_owned(),
-            x: Axis::new("connections", Unit::Count, Scale::Log2),
-            y: Axis::new("throughput", Unit::BytesPerSecond, Scale::Linear),
+            x: Axis::new("connections", AxisUnit::Count, AxisScale::Log2),
+            y: Axis::new("throughput", AxisUnit::BytesPerSecond, AxisScale::Linear),
             series: by_pattern(&rows, |row| (row.connections as f64, bytes_per_second(row))),
         });
         let times = |connections| {
@@ -269,8 +269,8 @@ impl Runner<'_> {
         );
         section.plots.push(Plot {
             title: "Requests a second over queue length".to_owned(),
-            x: Axis::new("requests under way", Unit::Count, Scale::Log2),
-            y: Axis::new("IOPS", Unit::PerSecond, Scale::Linear),
+            x: Axis::new("requests under way", AxisUnit::Count, AxisScale::Log2),
+            y: Axis::new("IOPS", AxisUnit::PerSecond, AxisScale::Linear),
             series: by_pattern(&rows, |row| (row.ask.depth.into(), iops(row))),
         });
         let by_depth: Vec<(u16, f64)> = rows.iter().map(|row| (row.ask.depth, iops(row))).collect();
@@ -365,16 +365,16 @@ fn figures(rows: &[Row], key: &'static str, label: &str, of: impl Fn(&Row) -> f6
         let (ask, one) = (&row.ask, &row.measured);
         let delay = ask.model.map_or(0.0, |model| model.delay.as_secs_f64());
         let mut figures = vec![
-            Cell::text(ask.pattern.text()),
-            Cell::new(format!("{}", delay * 1e3), delay * 1e6),
-            Cell::count(row.connections),
-            Cell::count(ask.depth.into()),
-            Cell::median(one.requests_per_second, 1.0, 0),
-            Cell::spread(one.bytes_per_second, 1e6, 1),
+            TableCell::text(ask.pattern.text()),
+            TableCell::new(format!("{}", delay * 1e3), delay * 1e6),
+            TableCell::count(row.connections),
+            TableCell::count(ask.depth.into()),
+            TableCell::median(one.requests_per_second, 1.0, 0),
+            TableCell::spread(one.bytes_per_second, 1e6, 1),
             part(bytes_per_second(row), of(row))
-                .map_or_else(Cell::none, |part| Cell::number(part, 2)),
-            Cell::time(one.latency.percentile(50.0)),
-            Cell::time(one.latency.percentile(99.0)),
+                .map_or_else(TableCell::none, |part| TableCell::number(part, 2)),
+            TableCell::time(one.latency.percentile(50.0)),
+            TableCell::time(one.latency.percentile(99.0)),
             cpu(one.client_cpu_micros),
             cpu(one.target_cpu_micros),
         ];

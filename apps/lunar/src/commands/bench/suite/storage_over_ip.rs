@@ -16,12 +16,12 @@ use self::qemu::Qemu;
 use self::served::Served;
 use self::tables::{Group, Told};
 use super::Suite;
-use crate::device_url::{self, Opened};
+use crate::device_url::{self, OpenedDevice};
 use crate::output::{self, Failure, Format};
 use lunar_control::device_url::{DeviceUrl, LocalOptions};
 use lunar_control::units::parse_size;
-use lunar_load::probe::{Probe, Probed, Shape};
-use lunar_load::report::{Cell, Column, Section, Table};
+use lunar_load::probe::{Probe, ProbeShape, Probed};
+use lunar_load::report::{Column, Section, Table, TableCell};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -148,7 +148,7 @@ fn check_nfs(directory: &Path) -> Result<(), Failure> {
 fn tell_tcp(suite: &mut Suite<'_>) -> Result<f64, Failure> {
     let failed = |error| Failure::new(format!("a probe of raw TCP failed: {error}"));
     let probe = Probe::start(None).map_err(failed)?;
-    let shape = Shape { writes: false, io_bytes: TCP_REQUEST_BYTES, depth: 1, connections: 1 };
+    let shape = ProbeShape { writes: false, io_bytes: TCP_REQUEST_BYTES, depth: 1, connections: 1 };
     let mut probed = Probed::default();
     for _ in 0..suite.args.rounds {
         probe.round(shape, TCP_ROUND, &mut probed).map_err(failed)?;
@@ -164,8 +164,8 @@ fn tell_tcp(suite: &mut Suite<'_>) -> Result<f64, Failure> {
         Column::number("ping_us", "ping-pong, us"),
     ]);
     table.row([
-        Cell::spread(probed.stream_bytes_per_second(), 1e6, 0),
-        Cell::spread(probed.ping_micros(), 1.0, 1),
+        TableCell::spread(probed.stream_bytes_per_second(), 1e6, 0),
+        TableCell::spread(probed.ping_micros(), 1.0, 1),
     ]);
     section.tables.push(table);
     section.warnings.extend(probed.unrest());
@@ -277,7 +277,7 @@ fn lane(way: Way, file: PathBuf, options: &LocalOptions) -> Result<Lane, Failure
     use lunar_control::device_url::Opener;
     let device =
         device_url::LocalOpener::default().open(&DeviceUrl::File(file.clone()), options)?;
-    Ok(Lane { way, client: Client::Own(Opened::Local(device)), file })
+    Ok(Lane { way, client: Client::Own(OpenedDevice::Local(device)), file })
 }
 
 async fn remote(server: &Served, served: &Disk, suite: &Suite<'_>) -> Result<Lane, Failure> {

@@ -2,7 +2,7 @@
 
 use super::requests::*;
 use super::rig::{Rig, pattern};
-use crate::connection::target::{Fault, Input, Outcome};
+use crate::connection::target::{Input, Outcome, TransferFault};
 use crate::framing::{DataDestination, Pdu, TaskId};
 use crate::pdu::{
     DataOut, Opcode, ReadyToTransfer, Reject, RejectReason, ScsiResponse, TAG_RESERVED,
@@ -406,7 +406,7 @@ fn the_executor_lays_the_sense_out() {
     let mut rig = Rig::normal("InitialR2T=Yes ImmediateData=No");
     rig.aborts_at_once = false;
     rig.send(1, write(0, 5, 1000).encode(), &[1; 1000]);
-    let fault = Fault::UnexpectedUnsolicited;
+    let fault = TransferFault::UnexpectedUnsolicited;
     let task = rig.link(1).faults.remove(0);
     assert_eq!(task.1, fault);
     assert!(rig.link(1).started.is_empty() && rig.sent(1).is_empty());

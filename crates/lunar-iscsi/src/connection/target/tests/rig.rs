@@ -2,8 +2,8 @@
 //! for the test.
 
 use super::super::{
-    CloseReason, ConnectionLimits, Fault, Input, Outcome, Output, TargetConnection, TargetRecord,
-    Task,
+    CloseReason, ConnectionLimits, Input, Outcome, Output, TargetConnection, TargetRecord, Task,
+    TransferFault,
 };
 use crate::framing::{DataDestination, Header, Pdu, TaskId};
 use crate::login::{Admission, Identified, Joined};
@@ -33,7 +33,7 @@ pub(crate) struct Link {
     pub(crate) started: Vec<Task>,
     pub(crate) runs: Vec<TaskId>,
     pub(crate) aborts: Vec<TaskId>,
-    pub(crate) faults: Vec<(TaskId, Fault)>,
+    pub(crate) faults: Vec<(TaskId, TransferFault)>,
     pub(crate) buffers: BTreeMap<TaskId, Vec<u8>>,
     pub(crate) listed: Vec<Option<String>>,
     pub(crate) closed: Option<CloseReason>,
@@ -196,7 +196,7 @@ impl Rig {
         }
     }
 
-    fn fail(&mut self, cid: u16, task: TaskId, fault: Fault) {
+    fn fail(&mut self, cid: u16, task: TaskId, fault: TransferFault) {
         let link = self.link(cid);
         link.aborts.push(task);
         link.buffers.remove(&task);
@@ -386,7 +386,7 @@ impl Rig {
 }
 
 /// Builds a CHECK CONDITION with fixed format sense data.
-pub(crate) fn failed(fault: Fault) -> Outcome {
+pub(crate) fn failed(fault: TransferFault) -> Outcome {
     let (key, code) = fault.sense();
     let [code, qualifier] = code.to_be_bytes();
     let sense = [0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0];

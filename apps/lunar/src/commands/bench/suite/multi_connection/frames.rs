@@ -7,10 +7,12 @@
 //! switched on.
 
 use super::child::{self, OwnTarget};
-use crate::commands::bench::Bench;
+use crate::commands::bench::BenchCommand;
 use crate::output::Failure;
 use lunar_load::Spread;
-use lunar_load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit};
+use lunar_load::report::{
+    Axis, AxisScale, AxisUnit, Column, Plot, Section, Series, Table, TableCell,
+};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -47,7 +49,7 @@ struct Figure {
 
 /// Measures the throughput of large frames relative to small ones, with one connection; `None`: it
 /// could not be measured.
-pub(super) async fn measure(args: &Bench) -> Result<(Section, Option<f64>), Failure> {
+pub(super) async fn measure(args: &BenchCommand) -> Result<(Section, Option<f64>), Failure> {
     let mut section = Section::new("frame_size", "Frame size");
     section.warnings.extend(clear_up());
     let cables = match Cables::lay() {
@@ -98,12 +100,12 @@ pub(super) async fn measure(args: &Bench) -> Result<(Section, Option<f64>), Fail
             larger = ratio;
         }
         table.row([
-            Cell::count(figure.mtu.into()),
-            Cell::count(figure.connections.into()),
-            Cell::spread(figure.bytes_per_second, 1e6, 1),
-            ratio.map_or_else(Cell::none, |ratio| Cell::number(ratio, 2)),
-            Cell::number(figure.client_micros, 1),
-            Cell::number(frame, 0),
+            TableCell::count(figure.mtu.into()),
+            TableCell::count(figure.connections.into()),
+            TableCell::spread(figure.bytes_per_second, 1e6, 1),
+            ratio.map_or_else(TableCell::none, |ratio| TableCell::number(ratio, 2)),
+            TableCell::number(figure.client_micros, 1),
+            TableCell::number(frame, 0),
         ]);
     }
     section.tables.push(table);
@@ -122,8 +124,8 @@ fn plot(figures: &[Figure]) -> Plot {
     };
     Plot {
         title: "Throughput over frame size".to_owned(),
-        x: Axis::new("MTU, bytes", Unit::Count, Scale::Log2),
-        y: Axis::new("throughput", Unit::BytesPerSecond, Scale::Linear),
+        x: Axis::new("MTU, bytes", AxisUnit::Count, AxisScale::Log2),
+        y: Axis::new("throughput", AxisUnit::BytesPerSecond, AxisScale::Linear),
         series: CONNECTIONS.map(line).into(),
     }
 }
@@ -159,7 +161,7 @@ impl Cables {
     }
 
     /// Measures both MTUs in one bench, so that they take turns.
-    async fn bench(&self, args: &Bench) -> Result<Vec<Figure>, Failure> {
+    async fn bench(&self, args: &BenchCommand) -> Result<Vec<Figure>, Failure> {
         let size = super::disk_bytes(args);
         let inside = ["ip", "netns", "exec", &self.target];
         let network = ["--network", NETWORK];

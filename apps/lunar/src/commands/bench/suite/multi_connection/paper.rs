@@ -1,6 +1,6 @@
 //! The findings of the paper beside the new ones.
 
-use lunar_load::report::{Cell, Column, Section, Table};
+use lunar_load::report::{Column, Section, Table, TableCell};
 
 /// Results of the parts of the suite.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,52 +44,54 @@ impl Findings {
             Column::text("met", "met"),
         ]);
         let more = |ratio: Option<f64>| {
-            ratio.map_or_else(Cell::none, |ratio| {
-                Cell::new(format!("{:+.0} %", (ratio - 1.0) * 100.0), ratio)
+            ratio.map_or_else(TableCell::none, |ratio| {
+                TableCell::new(format!("{:+.0} %", (ratio - 1.0) * 100.0), ratio)
             })
         };
         let times = |ratio: Option<f64>| {
-            ratio.map_or_else(Cell::none, |ratio| Cell::new(format!("{ratio:.2} times"), ratio))
-        };
-        let met = |ratio: Option<f64>, goal: f64| {
-            ratio.map_or_else(Cell::none, |ratio| {
-                Cell::new(if ratio >= goal { "yes" } else { "no" }, ratio >= goal)
+            ratio.map_or_else(TableCell::none, |ratio| {
+                TableCell::new(format!("{ratio:.2} times"), ratio)
             })
         };
-        let none = Cell::none;
-        let several = Cell::text("+20 to 60 %");
+        let met = |ratio: Option<f64>, goal: f64| {
+            ratio.map_or_else(TableCell::none, |ratio| {
+                TableCell::new(if ratio >= goal { "yes" } else { "no" }, ratio >= goal)
+            })
+        };
+        let none = TableCell::none;
+        let several = TableCell::text("+20 to 60 %");
         table.row([
-            Cell::text("four connections, 2 ms each way, windows of 256Ki"),
+            TableCell::text("four connections, 2 ms each way, windows of 256Ki"),
             several.clone(),
             times(self.far),
-            Cell::text(format!("{FAR_GOAL} times")),
+            TableCell::text(format!("{FAR_GOAL} times")),
             met(self.far, FAR_GOAL),
         ]);
         table.row([
-            Cell::text("two connections, no delay"),
+            TableCell::text("two connections, no delay"),
             several.clone(),
             times(self.near_two),
-            Cell::text(format!("{NEAR_GOAL} times, two cores free")),
+            TableCell::text(format!("{NEAR_GOAL} times, two cores free")),
             met(self.near_two, NEAR_GOAL),
         ]);
-        let near = Cell::text("four connections, no delay");
+        let near = TableCell::text("four connections, no delay");
         table.row([near, several, times(self.near), none(), none()]);
         let (most, knee) = self.small.unzip();
-        let most = most.map_or_else(Cell::none, |most| Cell::number(most, 0));
-        let paper = Cell::text("15000");
-        table.row([Cell::text("small requests a second"), paper, most, none(), none()]);
-        let knee = knee.map_or_else(Cell::none, |knee| Cell::count(knee.into()));
-        let queue = Cell::text("longest queue that brings more");
-        table.row([queue, Cell::text("8"), knee, none(), none()]);
+        let most = most.map_or_else(TableCell::none, |most| TableCell::number(most, 0));
+        let paper = TableCell::text("15000");
+        table.row([TableCell::text("small requests a second"), paper, most, none(), none()]);
+        let knee = knee.map_or_else(TableCell::none, |knee| TableCell::count(knee.into()));
+        let queue = TableCell::text("longest queue that brings more");
+        table.row([queue, TableCell::text("8"), knee, none(), none()]);
         table.row([
-            Cell::text("metropolitan network against lab"),
-            Cell::text("-2 to -5 %"),
+            TableCell::text("metropolitan network against lab"),
+            TableCell::text("-2 to -5 %"),
             more(self.metro),
-            Cell::text(format!("{METRO_GOAL} of lab")),
+            TableCell::text(format!("{METRO_GOAL} of lab")),
             met(self.metro, METRO_GOAL),
         ]);
-        let frames = Cell::text("frames of 9000 bytes against 1500, one connection");
-        table.row([frames, Cell::text("larger is faster"), more(self.frames), none(), none()]);
+        let frames = TableCell::text("frames of 9000 bytes against 1500, one connection");
+        table.row([frames, TableCell::text("larger is faster"), more(self.frames), none(), none()]);
         section.tables.push(table);
         section
     }

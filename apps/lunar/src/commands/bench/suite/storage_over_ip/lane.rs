@@ -2,7 +2,7 @@
 
 use super::files;
 use super::qemu::Qemu;
-use crate::device_url::Opened;
+use crate::device_url::OpenedDevice;
 use crate::output::Failure;
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, BufferPool};
@@ -21,7 +21,7 @@ pub(super) enum Way {
 /// The client that sends requests.
 #[derive(Debug)]
 pub(super) enum Client {
-    Own(Opened),
+    Own(OpenedDevice),
     Qemu(Qemu),
 }
 

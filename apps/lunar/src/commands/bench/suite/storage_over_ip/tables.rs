@@ -5,7 +5,9 @@ use super::lane::{Lane, Pass, Task, Way};
 use super::nfs::NfsServer;
 use super::paper::{RECORDS, Record};
 use crate::output::Failure;
-use lunar_load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit};
+use lunar_load::report::{
+    Axis, AxisScale, AxisUnit, Column, Plot, Section, Series, Table, TableCell,
+};
 use lunar_load::{Latency, Spread};
 
 /// A kB as IOzone counts it.
@@ -127,15 +129,15 @@ impl Group {
             Column::number("p99_us", "p99"),
         ]);
         for one in figures {
-            let time = |percent| Cell::time(one.latency.percentile(percent));
-            let of_local = one.percent_of_local.map(|of| Cell::spread(of, 1.0, 0));
+            let time = |percent| TableCell::time(one.latency.percentile(percent));
+            let of_local = one.percent_of_local.map(|of| TableCell::spread(of, 1.0, 0));
             table.row([
-                Cell::text(one.way.name()),
-                Cell::text(direction(one.writes)),
-                Cell::size(one.record_bytes),
-                Cell::spread(one.bytes_per_second, 1e6, 0),
-                Cell::number(one.bytes_per_second.median / KILOBYTE, 0),
-                of_local.unwrap_or_else(Cell::none),
+                TableCell::text(one.way.name()),
+                TableCell::text(direction(one.writes)),
+                TableCell::size(one.record_bytes),
+                TableCell::spread(one.bytes_per_second, 1e6, 0),
+                TableCell::number(one.bytes_per_second.median / KILOBYTE, 0),
+                of_local.unwrap_or_else(TableCell::none),
                 time(50.0),
                 time(99.0),
             ]);
@@ -176,16 +178,16 @@ fn plots(figures: &[Figures], tcp: f64) -> Vec<Plot> {
         let name = direction(writes);
         plots.push(Plot {
             title: format!("Random {name}"),
-            x: Axis::new("record", Unit::Bytes, Scale::Log2),
-            y: Axis::new("rate", Unit::BytesPerSecond, Scale::Linear),
+            x: Axis::new("record", AxisUnit::Bytes, AxisScale::Log2),
+            y: Axis::new("rate", AxisUnit::BytesPerSecond, AxisScale::Linear),
             series: some(
                 series(|one| one.bytes_per_second.median).into_iter().chain([ceiling.clone()]),
             ),
         });
         plots.push(Plot {
             title: format!("Response delay, random {name}: half of the requests took no longer"),
-            x: Axis::new("record", Unit::Bytes, Scale::Log2),
-            y: Axis::new("delay", Unit::Micros, Scale::Log10),
+            x: Axis::new("record", AxisUnit::Bytes, AxisScale::Log2),
+            y: Axis::new("delay", AxisUnit::Micros, AxisScale::Log10),
             series: some(series(|one| one.latency.percentile(50.0).as_secs_f64() * 1e6)),
         });
     }
@@ -240,21 +242,21 @@ pub(super) fn beside_the_paper(groups: &[Told]) -> Section {
                 figures.iter().find(found)
             };
             let name =
-                |whose| Cell::text(format!("{} {} ({whose})", way.name(), direction(writes)));
-            let row = |name, cell: &dyn Fn(&Record) -> Cell| {
+                |whose| TableCell::text(format!("{} {} ({whose})", way.name(), direction(writes)));
+            let row = |name, cell: &dyn Fn(&Record) -> TableCell| {
                 std::iter::once(name).chain(shown.iter().map(|of| cell(of))).collect::<Vec<_>>()
             };
-            let rate = |one: &Figures| Cell::number(one.bytes_per_second.median / KILOBYTE, 0);
-            rates.row(row(name("here"), &|at| of(at).map_or_else(Cell::none, rate)));
-            let paper = |at: &Record| Cell::number(at.kilobytes_per_second(way, writes), 0);
+            let rate = |one: &Figures| TableCell::number(one.bytes_per_second.median / KILOBYTE, 0);
+            rates.row(row(name("here"), &|at| of(at).map_or_else(TableCell::none, rate)));
+            let paper = |at: &Record| TableCell::number(at.kilobytes_per_second(way, writes), 0);
             rates.row(row(name("paper"), &paper));
             if way == Way::Local {
                 continue;
             }
-            let percent = |one: &Figures| Some(Cell::number(one.percent_of_local?.median, 0));
-            let percent = |at: &Record| of(at).and_then(percent).unwrap_or_else(Cell::none);
+            let percent = |one: &Figures| Some(TableCell::number(one.percent_of_local?.median, 0));
+            let percent = |at: &Record| of(at).and_then(percent).unwrap_or_else(TableCell::none);
             percents.row(row(name("here"), &percent));
-            percents.row(row(name("paper"), &|at| Cell::number(at.percent(way, writes), 0)));
+            percents.row(row(name("paper"), &|at| TableCell::number(at.percent(way, writes), 0)));
         }
     }
     section.tables = vec![rates, percents];
@@ -275,8 +277,8 @@ fn percent_plot(figures: &[Figures], shown: &[&Record], writes: bool) -> Plot {
     }
     Plot {
         title: format!("Random {}: percent of local", direction(writes)),
-        x: Axis::new("record", Unit::Bytes, Scale::Log2),
-        y: Axis::new("of local", Unit::Percent, Scale::Linear),
+        x: Axis::new("record", AxisUnit::Bytes, AxisScale::Log2),
+        y: Axis::new("of local", AxisUnit::Percent, AxisScale::Linear),
         series: some(series),
     }
 }
