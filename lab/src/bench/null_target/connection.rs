@@ -196,7 +196,7 @@ impl NullConnection {
                 self.read(command.initiator_task_tag, expected);
             }
             CommandAnswer::Write if immediate as u64 == u64::from(expected) => {
-                self.good(command, 0)
+                self.good(command, 0);
             }
             CommandAnswer::Data(mut data) => {
                 data.truncate(expected as usize);
