@@ -11,8 +11,8 @@ use crate::{Error, ErrorKind};
 use bytes::Bytes;
 use lunar_block::Buffer;
 use lunar_iscsi::connection::initiator::{
-    Cdb, CloseReason, Command, CommandResult, ConnectionOptions, Failure, InitiatorConnection,
-    Input, Management, Output, SendTargets,
+    Cdb, CloseReason, Command, CommandResult, ConnectionOptions, InitiatorConnection, Input,
+    Management, Output, RequestFailure, SendTargets,
 };
 use lunar_iscsi::connection::target::TargetRecord;
 use lunar_iscsi::framing::{DataDestination, Header, TaskHasher, TaskId};
@@ -350,14 +350,14 @@ impl ConnectionClient {
                 }
             }
             Output::Completed { id, result } => self.completed(id, result),
-            Output::Targets { result: Err(Failure::Lost), .. } => {}
+            Output::Targets { result: Err(RequestFailure::Lost), .. } => {}
             Output::Targets { id, result } => {
                 if let Some(Pending::Targets { answer }) = self.pending.remove(&id) {
                     let _ = answer.send(result.map_err(|failure| self.failed(failure)));
                 }
             }
             // `finish` reports the cause, once it is known.
-            Output::LoggedOut { result: Err(Failure::Lost) } => {}
+            Output::LoggedOut { result: Err(RequestFailure::Lost) } => {}
             Output::LoggedOut { result } => {
                 if let Some(answer) = self.logout.take() {
                     let _ = answer.send(result.map(drop).map_err(|failure| self.failed(failure)));
@@ -402,11 +402,11 @@ impl ConnectionClient {
         };
     }
 
-    fn completed(&mut self, id: TaskId, result: Result<CommandResult, Failure>) {
+    fn completed(&mut self, id: TaskId, result: Result<CommandResult, RequestFailure>) {
         match result {
             // `finish` reports the cause, once it is known.
-            Err(Failure::Lost | Failure::LoggedOut) => return,
-            Err(Failure::Refused(why)) => return self.refused.push((id, why)),
+            Err(RequestFailure::Lost | RequestFailure::LoggedOut) => return,
+            Err(RequestFailure::Refused(why)) => return self.refused.push((id, why)),
             _ => {}
         }
         let command = self.pending.remove(&id);
@@ -427,7 +427,7 @@ impl ConnectionClient {
                 Ok(Executed { result, data_in })
             }
             // Data that arrived damaged was discarded (RFC 7143 §7.8): the command had no effect.
-            Err(failure @ Failure::Rejected(RejectReason::DATA_DIGEST_ERROR)) => {
+            Err(failure @ RequestFailure::Rejected(RejectReason::DATA_DIGEST_ERROR)) => {
                 Err(self.failed(failure).not_sent())
             }
             Err(failure) => Err(self.failed(failure)),
@@ -461,23 +461,25 @@ impl ConnectionClient {
             {
                 *unsent = true;
             } else if let Some(Pending::Command { answer, .. }) = self.pending.remove(&id) {
-                let _ = answer.send(Err(self.failed(Failure::Refused(why))));
+                let _ = answer.send(Err(self.failed(RequestFailure::Refused(why))));
             }
         }
     }
 
-    fn failed(&self, failure: Failure) -> Error {
+    fn failed(&self, failure: RequestFailure) -> Error {
         let portal = &self.portal;
         match failure {
-            Failure::Refused(why) => Error::new(ErrorKind::Refused, format!("not sent: {why}")),
-            Failure::Rejected(reason) => Error::new(
+            RequestFailure::Refused(why) => {
+                Error::new(ErrorKind::Refused, format!("not sent: {why}"))
+            }
+            RequestFailure::Rejected(reason) => Error::new(
                 ErrorKind::Refused,
                 format!("the target at {portal} rejected the request: {reason:?}"),
             ),
-            Failure::Aborted => {
+            RequestFailure::Aborted => {
                 Error::new(ErrorKind::Refused, format!("aborted by the target at {portal}"))
             }
-            Failure::LoggedOut | Failure::Lost => {
+            RequestFailure::LoggedOut | RequestFailure::Lost => {
                 Error::new(ErrorKind::SessionLost, format!("the session with {portal} was lost"))
             }
         }

@@ -6,7 +6,8 @@ use crate::uncertain_writes::UncertainWrite;
 use futures_util::task::AtomicWaker;
 use lunar_iscsi::framing::TaskId;
 use lunar_iscsi::session::initiator::{
-    Ending, InitiatorSession, Input, LoginNumbers, Output, SessionOptions, ToConnection, ToSession,
+    Ending, InitiatorSession, InitiatorSessionOptions, Input, LoginNumbers, Output, ToConnection,
+    ToSession,
 };
 use lunar_iscsi::text::SessionParameters;
 use lunar_wire::{Lun, SerialNumber};
@@ -142,7 +143,7 @@ pub(crate) struct JoinedEnd {
 impl Numbering {
     /// Returns the numbering of a session with this ISID and without connections.
     pub(crate) fn new(isid: [u8; 6]) -> Arc<Self> {
-        let machine = InitiatorSession::new(SessionOptions {
+        let machine = InitiatorSession::new(InitiatorSessionOptions {
             isid,
             cmd_sn: SerialNumber(1),
             queue_requests_max: QUEUE_REQUESTS_MAX,

@@ -1,7 +1,7 @@
 //! Load generator for disks: measures requests a second, bytes a second and latencies.
 //!
-//! A [`Workload`] describes the requests, [`run`] sends them to a disk. A *closed loop* keeps a fixed
-//! number of requests in flight: the next begins when one ends, so a stalled disk gets fewer
+//! A [`Workload`] describes the requests, [`run`] sends them to a disk. A *closed loop* keeps a
+//! fixed number of requests in flight: the next begins when one ends, so a stalled disk gets fewer
 //! requests. At a *fixed rate* requests are due at their times whatever the disk does, and the time
 //! that one waits for its turn counts: a stall delays all requests that are due meanwhile.
 //!

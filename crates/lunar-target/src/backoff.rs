@@ -75,8 +75,8 @@ pub(crate) struct Claimant<'a> {
 pub(crate) enum LoginDelay {
     /// No delay.
     Now,
-    /// Delay, and the ticket of the login; the login counts as waiting until [`LoginBackoff::waited`] is
-    /// called.
+    /// Delay, and the ticket of the login; the login counts as waiting until
+    /// [`LoginBackoff::waited`] is called.
     After(Duration, WaitTicket),
 }
 
@@ -113,7 +113,7 @@ struct WaitingLogin {
 
 /// Kind of a refused login.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum LoginFailure {
+pub(crate) enum FailedLogin {
     /// Possibly a guess of a secret.
     Unproven,
     /// Possibly a guess of a name.
@@ -199,7 +199,7 @@ impl LoginBackoff {
     pub(crate) fn refused(
         &self,
         network: PeerNetwork,
-        why: LoginFailure,
+        why: FailedLogin,
         label: &'static str,
         now: Time,
     ) -> Option<u64> {
@@ -211,11 +211,11 @@ impl LoginBackoff {
         if now.since(failures.last) >= FORGOTTEN_AFTER {
             failures.clear();
         }
-        if why != LoginFailure::Other {
+        if why != FailedLogin::Other {
             failures.count = failures.count.saturating_add(1);
         }
         failures.last = now;
-        failures.unproven |= why == LoginFailure::Unproven;
+        failures.unproven |= why == FailedLogin::Unproven;
         failures.line(label, now)
     }
 
@@ -352,14 +352,14 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..40 {
             waits.push(wait(&backoff, who, at(1)));
-            backoff.refused(who, LoginFailure::Unproven, "a reason", at(1));
+            backoff.refused(who, FailedLogin::Unproven, "a reason", at(1));
         }
         assert_eq!(waits[..8], [0, 0, 0, 250, 500, 1000, 2000, 2000]);
         assert_eq!(waits[39], 2000, "no overflow");
         assert_eq!(wait(&backoff, network("192.0.2.2"), at(1)), 0, "another network");
         assert_eq!(wait(&backoff, who, at(600)), 2000);
         assert_eq!(wait(&backoff, who, at(601)), 0);
-        backoff.refused(who, LoginFailure::Unproven, "a reason", at(601));
+        backoff.refused(who, FailedLogin::Unproven, "a reason", at(601));
         assert_eq!(wait(&backoff, who, at(601)), 0, "counted anew");
     }
 
@@ -367,11 +367,11 @@ mod tests {
     fn a_success_clears_what_it_outweighs() {
         let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
         for (failure, proven, cleared) in [
-            (LoginFailure::Hidden, false, true),
-            (LoginFailure::Hidden, true, true),
-            (LoginFailure::Unproven, false, false),
-            (LoginFailure::Unproven, true, true),
-            (LoginFailure::Other, false, true),
+            (FailedLogin::Hidden, false, true),
+            (FailedLogin::Hidden, true, true),
+            (FailedLogin::Unproven, false, false),
+            (FailedLogin::Unproven, true, true),
+            (FailedLogin::Other, false, true),
         ] {
             backoff.refused(who, failure, "a reason", at(1));
             backoff.succeeded(who, proven);
@@ -389,17 +389,17 @@ mod tests {
             ..Limits::default()
         };
         let (backoff, who) = (LoginBackoff::new(&limits), network("::1"));
-        (0..9).for_each(|_| _ = backoff.refused(who, LoginFailure::Unproven, "a reason", at(1)));
+        (0..9).for_each(|_| _ = backoff.refused(who, FailedLogin::Unproven, "a reason", at(1)));
         assert_eq!(wait(&backoff, who, at(1)), 1000);
         let never = LoginBackoff::new(&Limits { login_backoff_seconds_max: 0, ..limits });
-        (0..9).for_each(|_| _ = never.refused(who, LoginFailure::Unproven, "a reason", at(1)));
+        (0..9).for_each(|_| _ = never.refused(who, FailedLogin::Unproven, "a reason", at(1)));
         assert_eq!(wait(&never, who, at(1)), 0);
     }
 
     #[test]
     fn only_so_many_wait_at_once() {
         let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
-        backoff.refused(who, LoginFailure::Unproven, "a reason", at(1));
+        backoff.refused(who, FailedLogin::Unproven, "a reason", at(1));
         let mut tickets: Vec<_> =
             (0..2 * WAITING_MAX).map(|_| ticket(&backoff, who, "iqn.a", false)).collect();
         let replaced: Vec<_> = tickets.iter_mut().map(is_replaced).collect();
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn a_flood_takes_no_place_of_another_name() {
         let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
-        backoff.refused(who, LoginFailure::Unproven, "a reason", at(1));
+        backoff.refused(who, FailedLogin::Unproven, "a reason", at(1));
         for (flood_is_configured, honest_is_configured, invents_names) in [
             (false, false, false),
             (false, true, false),
@@ -466,14 +466,14 @@ mod tests {
         let numbered = |number: u32| PeerNetwork::of(IpAddr::V4(Ipv4Addr::from_bits(number)));
         for number in 0..NETWORKS_MAX as u32 + 10 {
             let now = Time::from_nanos(u64::from(number) + 1);
-            backoff.refused(numbered(number), LoginFailure::Unproven, "a reason", now);
+            backoff.refused(numbered(number), FailedLogin::Unproven, "a reason", now);
             assert!(backoff.networks().len() <= NETWORKS_MAX);
         }
         let now = at(1);
         assert_eq!(wait(&backoff, numbered(9), now), 0);
         assert_eq!(wait(&backoff, numbered(10), now), 250);
         let later = at(2).after(FORGOTTEN_AFTER);
-        backoff.refused(numbered(0), LoginFailure::Unproven, "a reason", later);
+        backoff.refused(numbered(0), FailedLogin::Unproven, "a reason", later);
         assert_eq!(backoff.networks().len(), 1, "the expired ones make room first");
     }
 
@@ -482,9 +482,7 @@ mod tests {
         let (backoff, who) = (backoff(3, 8), network("192.0.2.1"));
         let told = |second: u64| -> Vec<u64> {
             (0..10)
-                .filter_map(|_| {
-                    backoff.refused(who, LoginFailure::Unproven, "a reason", at(second))
-                })
+                .filter_map(|_| backoff.refused(who, FailedLogin::Unproven, "a reason", at(second)))
                 .collect()
         };
         assert_eq!(told(1), [0; 5]);
@@ -493,11 +491,11 @@ mod tests {
         assert_eq!(told(120), []);
         assert_eq!(told(121), [19]);
         // Another reason is logged in spite of the flood, and causes no flood of its own.
-        let other_reason = |_| backoff.refused(who, LoginFailure::Hidden, "another", at(122));
+        let other_reason = |_| backoff.refused(who, FailedLogin::Hidden, "another", at(122));
         assert_eq!((0..10).filter_map(other_reason).collect::<Vec<_>>(), [9]);
         // A login that is refused for other reasons causes neither delays nor a flood.
         let other = network("192.0.2.2");
-        let refuse = |_| backoff.refused(other, LoginFailure::Other, "a reason", at(5000));
+        let refuse = |_| backoff.refused(other, FailedLogin::Other, "a reason", at(5000));
         assert_eq!((0..50).filter_map(refuse).count(), 5);
         assert_eq!(wait(&backoff, other, at(5000)), 0);
     }

@@ -1,7 +1,7 @@
 //! Policy part of a login: its delay, and the log line about its end.
 
 use crate::access::{self, ConnectionPath};
-use crate::backoff::{Claimant, LoginDelay, LoginFailure, PeerNetwork, WaitTicket};
+use crate::backoff::{Claimant, FailedLogin, LoginDelay, PeerNetwork, WaitTicket};
 use crate::connection_table::NoRoom;
 use crate::login_refusal::LoginRefusal;
 use crate::server::Shared;
@@ -129,9 +129,9 @@ impl Login {
             LoginStatus::TARGET_MOVED_TEMPORARILY | LoginStatus::TARGET_MOVED_PERMANENTLY => {
                 return tracing::debug!(peer = %path.peer, "login redirected");
             }
-            LoginStatus::AUTHENTICATION_FAILURE => LoginFailure::Unproven,
-            LoginStatus::AUTHORIZATION_FAILURE | LoginStatus::NOT_FOUND => LoginFailure::Hidden,
-            _ => LoginFailure::Other,
+            LoginStatus::AUTHENTICATION_FAILURE => FailedLogin::Unproven,
+            LoginStatus::AUTHORIZATION_FAILURE | LoginStatus::NOT_FOUND => FailedLogin::Hidden,
+            _ => FailedLogin::Other,
         };
         let refusal = self.refusal.unwrap_or(LoginRefusal::Protocol(status));
         self.tell(shared, path, refusal, failure, Some(status), refusal.words().unwrap_or(why));
@@ -140,7 +140,7 @@ impl Login {
     /// Called when the login took too long: the peer is gone, or never meant to log in.
     pub(crate) fn timed_out(&self, shared: &Shared, path: ConnectionPath) {
         let why = format!("it took longer than {} s", shared.limits.login_seconds);
-        self.tell(shared, path, LoginRefusal::TimedOut, LoginFailure::Other, None, &why);
+        self.tell(shared, path, LoginRefusal::TimedOut, FailedLogin::Other, None, &why);
     }
 
     fn tell(
@@ -148,7 +148,7 @@ impl Login {
         shared: &Shared,
         path: ConnectionPath,
         refusal: LoginRefusal,
-        failure: LoginFailure,
+        failure: FailedLogin,
         status: Option<LoginStatus>,
         why: &str,
     ) {

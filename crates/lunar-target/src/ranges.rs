@@ -41,9 +41,9 @@ pub(crate) struct RangeLocks {
     claims: Mutex<Option<Box<Claims>>>,
     /// True when the memory of a few claims is kept while there are none.
     keeps_claims: bool,
-    /// Number of current [`Share`]s of everything times [`SHARE`], in addition to `claims`; plus
-    /// [`EXCLUSIVE`] while a claim is exclusive, held or waiting. Changed under the lock of the
-    /// claims, except by shares.
+    /// Number of current [`RangeShare`]s of everything times [`SHARE`], in addition to `claims`;
+    /// plus [`EXCLUSIVE`] while a claim is exclusive, held or waiting. Changed under the lock of
+    /// the claims, except by shares.
     shares: AtomicUsize,
     /// Number of exclusive claims so far.
     exclusive_begun: AtomicU64,
@@ -87,7 +87,7 @@ pub(crate) struct RangeGuard {
 /// A share of all ranges, at the cost of two additions: exclusive claims of any range wait until it
 /// is dropped.
 #[derive(Debug)]
-pub(crate) struct Share<L: Deref<Target = RangeLocks>> {
+pub(crate) struct RangeShare<L: Deref<Target = RangeLocks>> {
     locks: L,
 }
 
@@ -245,13 +245,13 @@ impl RangeLocks {
 
     /// Shares all ranges with all other sharers, unless there is an exclusive claim: then a place
     /// in the queue has to be taken.
-    pub(crate) fn try_share<L: Deref<Target = Self>>(locks: L) -> Option<Share<L>> {
+    pub(crate) fn try_share<L: Deref<Target = Self>>(locks: L) -> Option<RangeShare<L>> {
         if locks.shares.load(SeqCst) & EXCLUSIVE != 0 {
             return None;
         }
         let before = locks.shares.fetch_add(SHARE, SeqCst);
         // Wakes claims that counted it as a share when dropped.
-        let share = Share { locks };
+        let share = RangeShare { locks };
         (before & EXCLUSIVE == 0).then_some(share)
     }
 
@@ -366,7 +366,7 @@ impl RangeGuard {
     }
 }
 
-impl<L: Deref<Target = RangeLocks>> Share<L> {
+impl<L: Deref<Target = RangeLocks>> RangeShare<L> {
     /// The locks whose ranges are all shared.
     pub(crate) fn locks(&self) -> &L {
         &self.locks
@@ -415,7 +415,7 @@ impl Drop for RangeGuard {
     }
 }
 
-impl<L: Deref<Target = RangeLocks>> Drop for Share<L> {
+impl<L: Deref<Target = RangeLocks>> Drop for RangeShare<L> {
     fn drop(&mut self) {
         if self.locks.shares.fetch_sub(SHARE, SeqCst) == SHARE | EXCLUSIVE {
             let mut locked = self.locks.lock_claims();

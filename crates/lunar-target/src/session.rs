@@ -514,7 +514,8 @@ impl Session {
     /// Requests the initiator to log out. RFC 7143 §11.9.1, event 1.
     pub(crate) fn ask_to_leave(&self, within_seconds: u16) {
         for member in self.members().values() {
-            let _ = member.mailbox.send(ConnectionEvent::Shutdown { within_seconds }); // the connection may be closing
+            // The connection may be closing.
+            let _ = member.mailbox.send(ConnectionEvent::Shutdown { within_seconds });
         }
     }
 

@@ -16,7 +16,7 @@ mod serve;
 mod text;
 
 use self::ask::{Asking, Times};
-use self::cells::{CELLS, Cell, LUNAR, Lane, Medium};
+use self::cells::{CELLS, Cell, LUNAR, Lane, StorageMedium};
 use self::results::{BenchRun, CellResult, Durability, GoalVerdict};
 use self::rounds::{Count, Ground};
 use self::serve::{Programs, Serving};
@@ -228,7 +228,7 @@ fn measure_cells(
 
 /// Checks the durability of a cell's contestants that were not checked yet.
 fn look(serving: &mut Serving, cell: &Cell, known: &mut Vec<Durability>) -> Result<()> {
-    if cell.store.place == Medium::Memory || cell.is_shared {
+    if cell.store.place == StorageMedium::Memory || cell.is_shared {
         return Ok(());
     }
     for lane in cell.lanes.iter().filter(|lane| lane.contestant.has_store()) {

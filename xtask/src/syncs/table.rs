@@ -220,7 +220,7 @@ pub const CALLS: &[Call] = &[
     removed(LONG, "if «self.save().await» {", "true", "what_is_written_after_an_erasure"),
     kept(
         LONG,
-        "// Not saved, the next start tries once more: as good.
+        "// If the failure is not saved, the next start tries once more, which is just as good.
         self.save().await;",
         "the operation has failed: without it the next start begins it anew, and shows no block",
     ),

@@ -7,15 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 const SHARED: &[(&str, &str)] = &[
     ("Error", "the error of a crate: the convention of Rust"),
     ("ErrorKind", "of an `Error`, as in std"),
-    ("Input", "what a protocol machine takes; each machine has its own"),
-    ("Output", "what a protocol machine gives; each machine has its own"),
+    ("Problem", "the API's document of an error, and a finding of `tidy`"),
     ("Session", "an iSCSI session, as each role and the API's documents have it"),
     ("Lun", "the field of a PDU, and the API's document of a LUN"),
     ("Luns", "the LUNs that a session sees, and the API's document of them"),
     ("Sessions", "the sessions of a server, and the API's document of them"),
     ("Status", "the status byte of SAM-5, and the API's document of the server's status"),
     ("Resize", "the capability of a device, and the API's request for it"),
-    ("Connection", "the connection that `net` drives, and the API's document of one"),
 ];
 
 /// Names the types with one name in several packages that [`SHARED`] does not have.

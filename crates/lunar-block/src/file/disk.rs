@@ -4,7 +4,7 @@ use super::backing::Backing;
 use super::clear::ClearGate;
 use super::direct::DirectAlignment;
 use super::inline_writes::DiskWrites;
-use super::ranges::{RangeGuard, RangeLock};
+use super::ranges::{ByteRangeGuard, RangeLock};
 use crate::resize::DiskShape;
 use crate::{BlockRange, BufferPool, Error, ErrorKind, Geometry};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -200,7 +200,7 @@ impl Disk {
         }
     }
 
-    fn try_range(&self, bytes: &Range<u64>, exclusive: bool) -> Option<RangeGuard<'_>> {
+    fn try_range(&self, bytes: &Range<u64>, exclusive: bool) -> Option<ByteRangeGuard<'_>> {
         for _ in 0..INLINE_TRIES_MAX {
             if let Some(guard) = self.ranges.try_lock(bytes, exclusive) {
                 return Some(guard);

@@ -37,29 +37,33 @@ struct Entry {
 
 /// A held range, which is released when this is dropped.
 #[derive(Debug)]
-pub(crate) struct RangeGuard<'a> {
+pub(crate) struct ByteRangeGuard<'a> {
     lock: &'a RangeLock,
     id: u64,
 }
 
 impl RangeLock {
     /// Locks `bytes` if no other entry conflicts, not even a waiting one.
-    pub(crate) fn try_lock(&self, bytes: &Range<u64>, exclusive: bool) -> Option<RangeGuard<'_>> {
+    pub(crate) fn try_lock(
+        &self,
+        bytes: &Range<u64>,
+        exclusive: bool,
+    ) -> Option<ByteRangeGuard<'_>> {
         let mut state = self.state();
         if state.entries.iter().any(|other| other.conflicts(bytes, exclusive)) {
             return None;
         }
-        Some(RangeGuard { lock: self, id: state.enter(bytes, exclusive) })
+        Some(ByteRangeGuard { lock: self, id: state.enter(bytes, exclusive) })
     }
 
     /// Locks `bytes` as soon as earlier conflicting entries are released; blocks the thread.
-    pub(crate) fn lock(&self, bytes: &Range<u64>, exclusive: bool) -> RangeGuard<'_> {
+    pub(crate) fn lock(&self, bytes: &Range<u64>, exclusive: bool) -> ByteRangeGuard<'_> {
         let mut state = self.state();
         let id = state.enter(bytes, exclusive);
         loop {
             let before = state.entries.iter().take_while(|entry| entry.id != id);
             if !before.into_iter().any(|other| other.conflicts(bytes, exclusive)) {
-                return RangeGuard { lock: self, id };
+                return ByteRangeGuard { lock: self, id };
             }
             state.waiting += 1;
             state = self.wait(state);
@@ -94,7 +98,7 @@ impl RangeLock {
     }
 }
 
-impl RangeGuard<'_> {
+impl ByteRangeGuard<'_> {
     /// Keeps the range locked without a borrow, until [`release`](RangeLock::release).
     pub(crate) fn into_id(self) -> u64 {
         std::mem::ManuallyDrop::new(self).id
@@ -118,7 +122,7 @@ impl Entry {
     }
 }
 
-impl Drop for RangeGuard<'_> {
+impl Drop for ByteRangeGuard<'_> {
     fn drop(&mut self) {
         self.lock.release(self.id);
     }

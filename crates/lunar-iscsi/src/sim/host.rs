@@ -2,7 +2,8 @@
 
 use super::wire::{Intake, Told, Wire};
 use crate::connection::initiator::{
-    CloseReason, CommandResult, Event, Failure, InitiatorConnection, Input, LogoutReply, Output,
+    CloseReason, CommandResult, Event, InitiatorConnection, Input, LogoutReply, Output,
+    RequestFailure,
 };
 use crate::connection::target::TargetRecord;
 use crate::framing::{DataDestination, Digests, TaskId};
@@ -25,15 +26,15 @@ pub(super) struct Host {
 #[derive(Clone, Debug)]
 pub enum SimAnswer {
     /// Answer to a command, with the data-in buffer.
-    Completed(Result<CommandResult, Failure>, Vec<u8>),
+    Completed(Result<CommandResult, RequestFailure>, Vec<u8>),
     /// Answer to a task management function, with its Additional Response Information.
-    Managed(Result<ManagementResponse, Failure>, [u8; 3]),
+    Managed(Result<ManagementResponse, RequestFailure>, [u8; 3]),
     /// Answer to a ping.
-    Pong(Result<(), Failure>),
+    Pong(Result<(), RequestFailure>),
     /// Answer to SendTargets.
-    Targets(Result<Vec<TargetRecord>, Failure>),
+    Targets(Result<Vec<TargetRecord>, RequestFailure>),
     /// Answer to a text.
-    Text(Result<Bytes, Failure>),
+    Text(Result<Bytes, RequestFailure>),
 }
 
 /// The initiator's end of one connection.
@@ -48,7 +49,7 @@ pub(super) struct InitiatorEnd {
     pub(super) answers: Vec<(TaskId, SimAnswer)>,
     pub(super) events: Vec<Event>,
     pub(super) logged_in: bool,
-    pub(super) logged_out: Option<Result<LogoutReply, Failure>>,
+    pub(super) logged_out: Option<Result<LogoutReply, RequestFailure>>,
     pub(super) closed: Option<CloseReason>,
     pub(super) deadline: Option<Time>,
 }
@@ -128,7 +129,7 @@ impl InitiatorEnd {
                 }
                 Output::Pong { id, result } => self.answers.push((id, SimAnswer::Pong(result))),
                 Output::Targets { id, result } => {
-                    self.answers.push((id, SimAnswer::Targets(result)))
+                    self.answers.push((id, SimAnswer::Targets(result)));
                 }
                 Output::Text { id, result } => self.answers.push((id, SimAnswer::Text(result))),
                 Output::LoggedOut { result } => self.logged_out = Some(result),

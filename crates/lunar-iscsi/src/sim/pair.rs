@@ -7,8 +7,8 @@ use super::rng::Rng;
 use super::server::{Context, Server, TargetEnd};
 use super::wire::Wire;
 use crate::connection::initiator::{
-    CloseReason, Command, CommandResult, ConnectionLimits, ConnectionOptions, Failure,
-    InitiatorConnection, Input as Ask,
+    CloseReason, Command, CommandResult, ConnectionLimits, ConnectionOptions, InitiatorConnection,
+    Input as Ask, RequestFailure,
 };
 use crate::connection::target::{self, Input as Serve, TargetConnection};
 use crate::framing::TaskId;
@@ -16,7 +16,7 @@ use crate::login::initiator::{ChapAnswer, InitiatorLoginOptions};
 use crate::login::{ChapDemand, SessionType};
 use crate::pdu::TaskAttribute;
 use crate::session::initiator::{
-    InitiatorSession, Input as ToSession, Isid, Output as FromSession, SessionOptions,
+    InitiatorSession, InitiatorSessionOptions, Input as ToSession, Isid, Output as FromSession,
 };
 use crate::session::target::{Input as ToServed, SessionLimits};
 use crate::text::Offer;
@@ -137,7 +137,7 @@ impl Pair {
     /// Adds an initiator session; returns its index.
     pub fn add_host(&mut self, name: &str, isid: Isid) -> usize {
         let options =
-            SessionOptions { isid, cmd_sn: self.options.cmd_sn, queue_requests_max: 4096 };
+            InitiatorSessionOptions { isid, cmd_sn: self.options.cmd_sn, queue_requests_max: 4096 };
         let session = InitiatorSession::new(options);
         self.hosts.push(Host { session, name: name.into(), ended: false });
         self.hosts.len() - 1
@@ -217,7 +217,7 @@ impl Pair {
     pub fn logged_out(
         &self,
         link: usize,
-    ) -> Option<&Result<crate::connection::initiator::LogoutReply, Failure>> {
+    ) -> Option<&Result<crate::connection::initiator::LogoutReply, RequestFailure>> {
         self.links[link].initiator.logged_out.as_ref()
     }
 
@@ -277,7 +277,12 @@ impl Pair {
     }
 
     /// Writes and waits for the result.
-    pub fn write(&mut self, link: usize, lba: u64, data: &[u8]) -> Result<CommandResult, Failure> {
+    pub fn write(
+        &mut self,
+        link: usize,
+        lba: u64,
+        data: &[u8],
+    ) -> Result<CommandResult, RequestFailure> {
         let id = self.start_write(link, lba, data);
         self.run();
         self.result(id).0
@@ -289,7 +294,7 @@ impl Pair {
         link: usize,
         lba: u64,
         bytes: usize,
-    ) -> (Result<CommandResult, Failure>, Vec<u8>) {
+    ) -> (Result<CommandResult, RequestFailure>, Vec<u8>) {
         let id = self.start_read(link, lba, bytes);
         self.run();
         self.result(id)
@@ -316,7 +321,7 @@ impl Pair {
     }
 
     /// Takes the answer to a command, and its data-in buffer.
-    pub fn result(&mut self, id: TaskId) -> (Result<CommandResult, Failure>, Vec<u8>) {
+    pub fn result(&mut self, id: TaskId) -> (Result<CommandResult, RequestFailure>, Vec<u8>) {
         match self.answer(id) {
             SimAnswer::Completed(result, buffer) => (result, buffer),
             other => panic!("{other:?}"),

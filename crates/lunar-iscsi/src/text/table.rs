@@ -217,7 +217,8 @@ keys! {
     SessionType "SessionType" LeadingOnly Any Initiator Session Declare
         (ValueKind::Word(&["Normal", "Discovery"])) Some(0), false, "RFC 7143 §13.21";
     TaskReporting "TaskReporting" LeadingOnly Operational Both Session FirstSupported
-        (ValueKind::List(&["RFC3720", "ResponseFence", "FastAbort"])) Some(0), true, "RFC 7143 §13.23";
+        (ValueKind::List(&["RFC3720", "ResponseFence", "FastAbort"])) Some(0), true,
+        "RFC 7143 §13.23";
     ProtocolLevel "iSCSIProtocolLevel" LeadingOnly Operational Both Session Minimum
         (ValueKind::Number { min: 0, max: 31 }) Some(1), true, "RFC 7144 §7.1.1";
     IfMarker "IFMarker" InitializeOnly Operational Both Connection Obsolete
@@ -298,7 +299,7 @@ mod tests {
             assert!(info.name.len() <= 63);
             match (info.kind, info.default) {
                 (ValueKind::Number { min, max }, Some(value)) => {
-                    assert!((min..=max).contains(&value))
+                    assert!((min..=max).contains(&value));
                 }
                 (ValueKind::Boolean, Some(value)) => assert!(value <= 1),
                 (ValueKind::List(words) | ValueKind::Word(words), Some(at)) => {

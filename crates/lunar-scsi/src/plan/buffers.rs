@@ -27,7 +27,9 @@ const SHARES: Shares = Shares { of_all: 16, of_initiator: 4, of_origin: 8 };
 
 lunar_wire::wire_enum! {
     /// MODE. SPC-4 §6.18, §6.49.
-    pub struct BufferMode(u8) { DATA = 0x02, DESCRIPTOR = 0x03, ECHO = 0x0a, ECHO_DESCRIPTOR = 0x0b }
+    pub struct BufferMode(u8) {
+        DATA = 0x02, DESCRIPTOR = 0x03, ECHO = 0x0a, ECHO_DESCRIPTOR = 0x0b
+    }
 }
 
 const MODE: u8 = 0x1f;

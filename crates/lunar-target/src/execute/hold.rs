@@ -9,11 +9,11 @@
 //!
 //! Later commands that write some of these blocks may come in between if they belong to another
 //! nexus: commands of two initiators are only ordered when one initiator sends its command after
-//! the other's has ended. Commands of the same nexus wait until the held one has ended ([`HeldWriteGuard`]):
-//! an initiator may send two writes to the same blocks one after the other, and data that a try has
-//! written before it found no room must not overwrite the second one's. The second write is thus
-//! acknowledged after the first, and its data stay. Writes that were at the disk at the same time
-//! as the first try are not ordered: each may have come last there as well.
+//! the other's has ended. Commands of the same nexus wait until the held one has ended
+//! ([`HeldWriteGuard`]): an initiator may send two writes to the same blocks one after the other,
+//! and data that a try has written before it found no room must not overwrite the second one's. The
+//! second write is thus acknowledged after the first, and its data stay. Writes that were at the
+//! disk at the same time as the first try are not ordered: each may have come last there as well.
 //!
 //! A command that reads and writes its blocks atomically begins each try by reading. Data that it
 //! has written in a try that found no room is replaced with the old data before its blocks are

@@ -142,7 +142,7 @@ struct Rig {
     locks: Arc<RangeLocks>,
     owners: [Arc<MemoryOwner>; OWNERS],
     queued: Vec<RangeQueued>,
-    shares: Vec<Share<Arc<RangeLocks>>>,
+    shares: Vec<RangeShare<Arc<RangeLocks>>>,
     model: Model,
 }
 

@@ -4,7 +4,7 @@
 //! command waits for one of another initiator.
 
 use crate::abort::{AbortSignal, Aborted};
-use crate::ranges::{RangeGuard, RangeLocks, RangeQueued, Share};
+use crate::ranges::{RangeGuard, RangeLocks, RangeQueued, RangeShare};
 use lunar_iscsi::pdu::TaskAttribute;
 use lunar_scsi::plan::LbaRange;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ pub(crate) struct PlaceQueued {
 #[derive(Debug)]
 enum Queued {
     /// Share of a SIMPLE task, among SIMPLE tasks only.
-    Share(Share<Arc<RangeLocks>>),
+    Share(RangeShare<Arc<RangeLocks>>),
     Queue(RangeQueued),
 }
 
 /// A held place, released when dropped.
 #[derive(Debug)]
 enum HeldTaskPlace {
-    Share { _share: Share<Arc<RangeLocks>> },
+    Share { _share: RangeShare<Arc<RangeLocks>> },
     Guard { _guard: RangeGuard },
 }
 
@@ -72,7 +72,10 @@ impl TaskSet {
 
     /// The place of a SIMPLE task that is done at once, unless there are tasks of other attributes.
     #[inline]
-    pub(super) fn place_at_hand(&self, attribute: TaskAttribute) -> Option<Share<&RangeLocks>> {
+    pub(super) fn place_at_hand(
+        &self,
+        attribute: TaskAttribute,
+    ) -> Option<RangeShare<&RangeLocks>> {
         match attribute {
             TaskAttribute::HEAD_OF_QUEUE | TaskAttribute::ORDERED => None,
             _ => RangeLocks::try_share(&*self.locks),

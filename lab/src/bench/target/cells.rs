@@ -14,7 +14,7 @@ pub const DISK_BYTES: u64 = 256 << 20;
 pub struct Store {
     /// Its name in keys.
     pub name: &'static str,
-    pub place: Medium,
+    pub place: StorageMedium,
     /// True when GOOD means that the bytes are durable.
     pub is_write_through: bool,
     /// True for I/O past the page cache (`O_DIRECT`).
@@ -23,7 +23,7 @@ pub struct Store {
 
 /// Location of the bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Medium {
+pub enum StorageMedium {
     /// A file in /dev/shm.
     Tmpfs,
     /// A file in the folder of `--directory`.
@@ -32,14 +32,15 @@ pub enum Medium {
     Memory,
 }
 
-pub const TMPFS: Store = store("tmpfs", Medium::Tmpfs, false, false);
-pub const DISK: Store = store("disk", Medium::Disk, false, false);
-pub const DISK_THROUGH: Store = store("disk-through", Medium::Disk, true, false);
-pub const DISK_DIRECT: Store = store("disk-direct", Medium::Disk, false, true);
-pub const DISK_DIRECT_THROUGH: Store = store("disk-direct-through", Medium::Disk, true, true);
-pub const MEMORY: Store = store("mem", Medium::Memory, false, false);
+pub const TMPFS: Store = store("tmpfs", StorageMedium::Tmpfs, false, false);
+pub const DISK: Store = store("disk", StorageMedium::Disk, false, false);
+pub const DISK_THROUGH: Store = store("disk-through", StorageMedium::Disk, true, false);
+pub const DISK_DIRECT: Store = store("disk-direct", StorageMedium::Disk, false, true);
+pub const DISK_DIRECT_THROUGH: Store =
+    store("disk-direct-through", StorageMedium::Disk, true, true);
+pub const MEMORY: Store = store("mem", StorageMedium::Memory, false, false);
 
-const fn store(name: &'static str, place: Medium, through: bool, direct: bool) -> Store {
+const fn store(name: &'static str, place: StorageMedium, through: bool, direct: bool) -> Store {
     Store { name, place, is_write_through: through, is_direct: direct }
 }
 
@@ -391,7 +392,7 @@ mod tests {
                 assert_eq!(names.len(), cell.lanes.len(), "{}", cell.key());
                 let perf = cell.lanes.iter().any(|lane| lane.client == LoadClient::Perf);
                 assert!(!perf || !cell.pattern.writes(), "{}", cell.key());
-                assert!(!cell.store.is_direct || cell.store.place == Medium::Disk);
+                assert!(!cell.store.is_direct || cell.store.place == StorageMedium::Disk);
             }
         }
         assert_eq!(CELLS[0].key(), "rand-read-4Ki-1-tmpfs");

@@ -1,6 +1,6 @@
 //! Servers of a store: every contestant on the same file, at the same time, one of them under load.
 
-use super::cells::{Contestant, DISK_BYTES, Medium, Store};
+use super::cells::{Contestant, DISK_BYTES, StorageMedium, Store};
 use crate::bench::cores::TARGET_CORE;
 use crate::bench::files::ScratchFile;
 use crate::bench::null_target::NullServer;
@@ -24,11 +24,11 @@ pub struct Programs {
 
 impl Programs {
     /// Returns the folder of a store's files.
-    fn folder(&self, place: Medium) -> Option<&Path> {
+    fn folder(&self, place: StorageMedium) -> Option<&Path> {
         match place {
-            Medium::Tmpfs => Some(Path::new("/dev/shm")),
-            Medium::Disk => Some(self.directory.as_path()),
-            Medium::Memory => None,
+            StorageMedium::Tmpfs => Some(Path::new("/dev/shm")),
+            StorageMedium::Disk => Some(self.directory.as_path()),
+            StorageMedium::Memory => None,
         }
     }
 }

@@ -372,7 +372,7 @@ impl Stage {
             // Both sides ping during silence. A session that tgt ends while no caller waits for a
             // response is only re-established when a caller needs it (decision 076).
             PduKind::NopOut | PduKind::NopIn if self.initiator.connections() == 0 => {
-                self.load.go_on()
+                self.load.go_on();
             }
             PduKind::NopOut | PduKind::NopIn => self.load.pause(),
             PduKind::TextRequest | PduKind::TextResponse => self.discover().await?,

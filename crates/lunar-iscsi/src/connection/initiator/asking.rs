@@ -3,7 +3,7 @@
 use super::machine::{InitiatorConnection, State};
 use super::request::{Asked, PingPurpose, Request, TextPurpose};
 use super::task::checked;
-use super::{Command, Failure, Management, Output, SendTargets};
+use super::{Command, Management, Output, RequestFailure, SendTargets};
 use crate::framing::TaskId;
 use crate::pdu::{LogoutReason, ManagementFunction, ManagementResponse};
 use crate::session::initiator::ToSession;
@@ -19,7 +19,7 @@ impl InitiatorConnection {
 
     pub(super) fn on_ping(&mut self, id: TaskId, data: Bytes) {
         let fits = data.len() <= self.connection.send_data_segment_bytes_max as usize;
-        let too_long = Failure::Refused("a ping longer than the target can receive");
+        let too_long = RequestFailure::Refused("a ping longer than the target can receive");
         let allowed = self.allowed().and(if fits { Ok(()) } else { Err(too_long) });
         self.ask_if(allowed, Asked::Ping { purpose: PingPurpose::Asked(id), data });
     }
@@ -40,12 +40,12 @@ impl InitiatorConnection {
             return self.tell_managed(id, Err(failure));
         }
         if function == ManagementFunction::TASK_REASSIGN {
-            let why = Failure::Refused("it needs ErrorRecoveryLevel 2");
+            let why = RequestFailure::Refused("it needs ErrorRecoveryLevel 2");
             return self.tell_managed(id, Err(why));
         }
         let level = function.info().map_or(1, |info| info.level);
         if level > self.session.protocol_level {
-            let why = Failure::Refused("it needs iSCSIProtocolLevel 2");
+            let why = RequestFailure::Refused("it needs iSCSIProtocolLevel 2");
             return self.tell_managed(id, Err(why));
         }
         if function.is_multi_task() {
@@ -55,7 +55,7 @@ impl InitiatorConnection {
             return self.ask(Asked::Management(management));
         }
         let Some(referenced) = referenced else {
-            return self.tell_managed(id, Err(Failure::Refused("it has to name a task")));
+            return self.tell_managed(id, Err(RequestFailure::Refused("it has to name a task")));
         };
         if self.tasks.values().any(|task| task.id == referenced) {
             return self.ask(Asked::Management(management));
@@ -75,7 +75,7 @@ impl InitiatorConnection {
 
     pub(super) fn on_ask_text(&mut self, purpose: TextPurpose, text: Bytes) {
         let fits = text.len() <= self.connection.send_data_segment_bytes_max as usize;
-        let too_long = Failure::Refused("a text longer than the target can receive");
+        let too_long = RequestFailure::Refused("a text longer than the target can receive");
         let allowed = self.allowed().and(if fits { Ok(()) } else { Err(too_long) });
         if allowed.is_ok() && self.text_is_open() {
             self.texts.push_back((purpose, text));
@@ -104,7 +104,7 @@ impl InitiatorConnection {
         let cid = cid.unwrap_or(self.cid);
         let allowed = match self.state {
             State::FullFeature | State::Draining if self.timers.logout_by.is_none() => Ok(()),
-            _ => Err(Failure::Refused("not logged in, or logging out already")),
+            _ => Err(RequestFailure::Refused("not logged in, or logging out already")),
         };
         if allowed.is_ok() && (reason == LogoutReason::CLOSE_SESSION || cid == self.cid) {
             self.state = State::Draining;
@@ -159,7 +159,7 @@ impl InitiatorConnection {
         &mut self,
         id: TaskId,
         function: ManagementFunction,
-        result: Result<ManagementResponse, Failure>,
+        result: Result<ManagementResponse, RequestFailure>,
     ) {
         self.managed_with(id, function, result, [0; 3]);
     }
@@ -168,7 +168,7 @@ impl InitiatorConnection {
         &mut self,
         id: TaskId,
         function: ManagementFunction,
-        result: Result<ManagementResponse, Failure>,
+        result: Result<ManagementResponse, RequestFailure>,
         information: [u8; 3],
     ) {
         // Tasks that the function did not end continue.
@@ -181,11 +181,15 @@ impl InitiatorConnection {
         }
     }
 
-    pub(super) fn tell_managed(&mut self, id: TaskId, result: Result<ManagementResponse, Failure>) {
+    pub(super) fn tell_managed(
+        &mut self,
+        id: TaskId,
+        result: Result<ManagementResponse, RequestFailure>,
+    ) {
         self.outputs.push_back(Output::Managed { id, result, information: [0; 3] });
     }
 
-    pub(super) fn ask_if(&mut self, allowed: Result<(), Failure>, asked: Asked) {
+    pub(super) fn ask_if(&mut self, allowed: Result<(), RequestFailure>, asked: Asked) {
         match allowed {
             Ok(()) => self.ask(asked),
             Err(failure) => self.fail_asked(asked, failure),
@@ -197,7 +201,7 @@ impl InitiatorConnection {
     }
 
     /// Checks that new requests are accepted in this state.
-    pub(super) fn allowed(&self) -> Result<(), Failure> {
+    pub(super) fn allowed(&self) -> Result<(), RequestFailure> {
         let why = match self.state {
             State::LoggingIn(_) => "the login is not through",
             State::Draining => "the connection is being logged out",
@@ -207,7 +211,7 @@ impl InitiatorConnection {
             }
             State::FullFeature => return Ok(()),
         };
-        Err(Failure::Refused(why))
+        Err(RequestFailure::Refused(why))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::machine::{Incoming, InitiatorConnection, State, Timers};
 use super::request::{Asked, PingPurpose, Request, TextPurpose};
 use super::task::Task;
-use super::{CloseReason, CommandResult, Failure, Management, Output};
+use super::{CloseReason, CommandResult, Management, Output, RequestFailure};
 use crate::session::initiator::{Ending, ToSession};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use lunar_wire::Time;
 
 impl InitiatorConnection {
     /// Reports a task as completed and frees its tag.
-    pub(super) fn complete(&mut self, tag: u32, result: Result<CommandResult, Failure>) {
+    pub(super) fn complete(&mut self, tag: u32, result: Result<CommandResult, RequestFailure>) {
         if let Some(task) = self.tasks.remove(&tag) {
             self.bursts.retain(|burst| burst.initiator_task_tag != tag);
             self.outputs.push_back(Output::Completed { id: task.id, result });
@@ -34,7 +34,7 @@ impl InitiatorConnection {
         Some(request)
     }
 
-    pub(super) fn fail_asked(&mut self, asked: Asked, failure: Failure) {
+    pub(super) fn fail_asked(&mut self, asked: Asked, failure: RequestFailure) {
         match asked {
             Asked::Command { command, aborts } => {
                 let id = command.id;
@@ -55,7 +55,7 @@ impl InitiatorConnection {
         }
     }
 
-    pub(super) fn fail_request(&mut self, request: Request, failure: Failure) {
+    pub(super) fn fail_request(&mut self, request: Request, failure: RequestFailure) {
         match request {
             Request::Management { id, function, .. } => {
                 self.managed(id, function, Err(failure));
@@ -71,7 +71,7 @@ impl InitiatorConnection {
         }
     }
 
-    pub(super) fn fail_ping(&mut self, purpose: PingPurpose, failure: Failure) {
+    pub(super) fn fail_ping(&mut self, purpose: PingPurpose, failure: RequestFailure) {
         match purpose {
             PingPurpose::Asked(id) => {
                 self.outputs.push_back(Output::Pong { id, result: Err(failure) });
@@ -82,7 +82,7 @@ impl InitiatorConnection {
         }
     }
 
-    pub(super) fn fail_text(&mut self, purpose: TextPurpose, failure: Failure) {
+    pub(super) fn fail_text(&mut self, purpose: TextPurpose, failure: RequestFailure) {
         match purpose {
             TextPurpose::Asked(id) => {
                 self.outputs.push_back(Output::Text { id, result: Err(failure) });
@@ -95,7 +95,7 @@ impl InitiatorConnection {
     }
 
     /// Ends the connection: reports every open request, then closes. Happens once.
-    pub(super) fn shut(&mut self, reason: CloseReason, ending: Ending, failure: Failure) {
+    pub(super) fn shut(&mut self, reason: CloseReason, ending: Ending, failure: RequestFailure) {
         let ending = match core::mem::replace(&mut self.state, State::Closed) {
             State::Closed => return,
             State::LoggingIn(_) => Ending::NotJoined,
@@ -110,7 +110,7 @@ impl InitiatorConnection {
         for (_, request) in core::mem::take(&mut self.requests) {
             self.fail_request(request, failure);
         }
-        let unsent = Failure::Refused("the connection ended first");
+        let unsent = RequestFailure::Refused("the connection ended first");
         for asked in self.asked.drain() {
             self.fail_asked(asked, unsent);
         }
@@ -161,6 +161,6 @@ impl InitiatorConnection {
     }
 
     pub(super) fn time_out(&mut self, what: &'static str) {
-        self.shut(CloseReason::TimedOut(what), Ending::Lost, Failure::Lost);
+        self.shut(CloseReason::TimedOut(what), Ending::Lost, RequestFailure::Lost);
     }
 }

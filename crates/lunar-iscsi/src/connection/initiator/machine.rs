@@ -2,7 +2,9 @@
 
 use super::request::{AskedQueue, Request, TextPurpose};
 use super::task::{Burst, Task};
-use super::{CloseReason, ConnectionLimits, ConnectionOptions, Failure, Input, Output, Violation};
+use super::{
+    CloseReason, ConnectionLimits, ConnectionOptions, Input, Output, RequestFailure, Violation,
+};
 use crate::framing::{DataDestination, Header, Pdu};
 use crate::login::initiator::{Established, InitiatorLogin, Step};
 use crate::pdu::{
@@ -120,7 +122,7 @@ impl InitiatorConnection {
     /// Handles one input. Infallible: a protocol violation by the target ends the connection.
     pub fn handle(&mut self, now: Time, input: Input) {
         if let Err(violation) = self.step(now, input) {
-            self.shut(CloseReason::Violation(violation), Ending::Violation, Failure::Lost);
+            self.shut(CloseReason::Violation(violation), Ending::Violation, RequestFailure::Lost);
         }
         self.log_out_when_drained();
     }
@@ -167,7 +169,7 @@ impl InitiatorConnection {
                     }
                     _ => CloseReason::PeerClosed,
                 };
-                self.shut(reason, Ending::Lost, Failure::Lost);
+                self.shut(reason, Ending::Lost, RequestFailure::Lost);
             }
         }
         Ok(())
@@ -309,7 +311,7 @@ impl InitiatorConnection {
                 Step::Complete(established) => self.on_logged_in(now, established),
                 Step::Failed(failure) => {
                     let reason = CloseReason::LoginFailed(failure);
-                    self.shut(reason, Ending::NotJoined, Failure::Lost);
+                    self.shut(reason, Ending::NotJoined, RequestFailure::Lost);
                 }
             }
         }
@@ -344,7 +346,9 @@ impl InitiatorConnection {
             // Wait for the logout response, which comes soon: the target has closed the other
             // connections.
             ToConnection::Close if self.is_logging_out() => {}
-            ToConnection::Close => self.shut(CloseReason::Dropped, Ending::Lost, Failure::Lost),
+            ToConnection::Close => {
+                self.shut(CloseReason::Dropped, Ending::Lost, RequestFailure::Lost);
+            }
         }
     }
 

@@ -169,7 +169,7 @@ pub enum Input {
         text: Bytes,
     },
     /// Log out. Answered by exactly one [`Output::LoggedOut`]. Unless the logout is for another
-    /// connection, requests that are still open fail with [`Failure::LoggedOut`], then the
+    /// connection, requests that are still open fail with [`RequestFailure::LoggedOut`], then the
     /// connection closes.
     Logout {
         /// Scope of the logout.
@@ -209,14 +209,14 @@ pub enum Output {
         /// Id of the command.
         id: TaskId,
         /// The response of the target, or the reason why there is none.
-        result: Result<CommandResult, Failure>,
+        result: Result<CommandResult, RequestFailure>,
     },
     /// A task management function ended. The tasks that it ended have been reported before.
     Managed {
         /// Id of the function.
         id: TaskId,
         /// The response of the target, or the reason why there is none.
-        result: Result<ManagementResponse, Failure>,
+        result: Result<ManagementResponse, RequestFailure>,
         /// Additional Response Information, RFC 7144 §6.4; zero if there is none.
         information: [u8; 3],
     },
@@ -225,26 +225,26 @@ pub enum Output {
         /// Id of the ping.
         id: TaskId,
         /// `Ok` if the target answered.
-        result: Result<(), Failure>,
+        result: Result<(), RequestFailure>,
     },
     /// The answer to SendTargets, in the order of the target.
     Targets {
         /// Id of the request.
         id: TaskId,
         /// The records.
-        result: Result<Vec<TargetRecord>, Failure>,
+        result: Result<Vec<TargetRecord>, RequestFailure>,
     },
     /// The answer to a text request.
     Text {
         /// Id of the request.
         id: TaskId,
         /// Keys and values, each pair terminated by NUL.
-        result: Result<Bytes, Failure>,
+        result: Result<Bytes, RequestFailure>,
     },
     /// The answer to a logout.
     LoggedOut {
         /// The response of the target, or the reason why there is none.
-        result: Result<LogoutReply, Failure>,
+        result: Result<LogoutReply, RequestFailure>,
     },
     /// An Asynchronous Message of the target. The reaction that the protocol requires of the
     /// initiator needs no action by the driver.
@@ -290,7 +290,7 @@ pub enum Residual {
 /// The reason why a request has no answer of the target. Except for `Refused`, the effect of a
 /// command that was sent is then unknown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Failure {
+pub enum RequestFailure {
     /// Never sent: not logged in, logging out, too many open requests, or an invalid request.
     Refused(&'static str),
     /// Ended by a task management function.

@@ -5,7 +5,7 @@ use super::machine::{Incoming, InitiatorConnection};
 use super::request::{Asked, PingPurpose, Request, TextPurpose};
 use super::response::sense;
 use super::task::Task;
-use super::{CloseReason, Event, Failure, LogoutReply, Output, Violation};
+use super::{CloseReason, Event, LogoutReply, Output, RequestFailure, Violation};
 use crate::connection::target::TargetRecord;
 use crate::framing::{DataDestination, Header, TaskId};
 use crate::pdu::{
@@ -80,7 +80,7 @@ impl InitiatorConnection {
         };
         if answer.response == ManagementResponse::FUNCTION_COMPLETE {
             if function == ManagementFunction::ABORT_TASK && self.tasks.contains_key(&of) {
-                self.complete(of, Err(Failure::Aborted));
+                self.complete(of, Err(RequestFailure::Aborted));
             }
             if function.is_multi_task() {
                 let lun = (!function.is_of_all_units()).then_some(lun);
@@ -134,7 +134,7 @@ impl InitiatorConnection {
         /// Maximum number of remembered tags of ended tasks; late PDUs for older tags are
         /// violations.
         const ENDED_TAGS_MAX: usize = 1024;
-        self.complete(tag, Err(Failure::Aborted));
+        self.complete(tag, Err(RequestFailure::Aborted));
         if self.ended_tags.len() >= ENDED_TAGS_MAX {
             self.ended_tags.pop_front();
         }
@@ -213,7 +213,7 @@ impl InitiatorConnection {
             _ if cid != self.cid => return Ok(()),
             _ => Ending::ConnectionLogout,
         };
-        self.shut(CloseReason::LoggedOut, ending, Failure::LoggedOut);
+        self.shut(CloseReason::LoggedOut, ending, RequestFailure::LoggedOut);
         Ok(())
     }
 
@@ -273,7 +273,7 @@ impl InitiatorConnection {
         };
         let basic = BasicHeader::decode(bad);
         let tag = basic.initiator_task_tag;
-        let failure = Failure::Rejected(reject.reason);
+        let failure = RequestFailure::Rejected(reject.reason);
         match FirstByte(bad[0]).opcode() {
             Opcode::SCSI_COMMAND => {
                 let command = ScsiCommand::decode(bad);

@@ -5,7 +5,7 @@ use super::asking::{means_one_task, without_task};
 use super::machine::InitiatorConnection;
 use super::task::{Burst, Task};
 use super::write::Opening;
-use super::{Command, Failure, Management, Output};
+use super::{Command, Management, Output, RequestFailure};
 use crate::framing::ahs::encode_command;
 use crate::framing::{Pdu, TaskId};
 use crate::pdu::{
@@ -172,7 +172,7 @@ impl InitiatorConnection {
                 if tag != TAG_RESERVED {
                     self.free_tag(tag);
                 }
-                self.fail_asked(asked, Failure::LoggedOut);
+                self.fail_asked(asked, RequestFailure::LoggedOut);
             }
             Some(Asked::Command { command, aborts }) => {
                 self.send_command(command, cmd_sn, tag);
@@ -200,10 +200,10 @@ impl InitiatorConnection {
     /// Fails a request that the session refused: too many wait, it was withdrawn, or the session
     /// ends.
     pub(super) fn refused(&mut self, ticket: u64) {
-        let why = Failure::Refused("the session takes no more requests");
+        let why = RequestFailure::Refused("the session takes no more requests");
         match self.asked.take(ticket) {
             Some(Asked::Command { command, aborts }) => {
-                let failure = if aborts.is_empty() { why } else { Failure::Aborted };
+                let failure = if aborts.is_empty() { why } else { RequestFailure::Aborted };
                 self.outputs.push_back(Output::Completed { id: command.id, result: Err(failure) });
                 for abort in aborts {
                     self.tell_managed(abort.id, Ok(ManagementResponse::FUNCTION_COMPLETE));

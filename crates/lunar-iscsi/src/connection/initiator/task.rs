@@ -1,6 +1,6 @@
 //! A SCSI command that was sent and has no status yet.
 
-use super::{Command, Failure};
+use super::{Command, RequestFailure};
 use crate::framing::TaskId;
 use crate::framing::ahs::CDB_BYTES_MAX;
 use bytes::Bytes;
@@ -178,12 +178,12 @@ impl Coverage {
 }
 
 /// Checks that the command can be encoded.
-pub(super) fn checked(command: &Command) -> Result<(), Failure> {
+pub(super) fn checked(command: &Command) -> Result<(), RequestFailure> {
     if command.cdb.is_empty() || command.cdb.len() > CDB_BYTES_MAX {
-        return Err(Failure::Refused("a CDB has 1 to 260 bytes"));
+        return Err(RequestFailure::Refused("a CDB has 1 to 260 bytes"));
     }
     if u32::try_from(command.data_out.len()).is_err() {
-        return Err(Failure::Refused("data-out is longer than its length field can say"));
+        return Err(RequestFailure::Refused("data-out is longer than its length field can say"));
     }
     Ok(())
 }

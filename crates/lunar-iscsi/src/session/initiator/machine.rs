@@ -1,7 +1,9 @@
 //! The session of an initiator: one CmdSN sequence, one window and one set of tags over all its
 //! connections. RFC 7143 §4.2.2.1, §4.2.5.1.
 
-use super::{Ending, Input, Isid, LoginNumbers, Output, SessionOptions, ToConnection, ToSession};
+use super::{
+    Ending, InitiatorSessionOptions, Input, Isid, LoginNumbers, Output, ToConnection, ToSession,
+};
 use crate::pdu::TAG_RESERVED;
 use crate::text::SessionParameters;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -59,7 +61,7 @@ struct Waiting {
 
 impl InitiatorSession {
     /// Creates a session without connections.
-    pub fn new(options: SessionOptions) -> Self {
+    pub fn new(options: InitiatorSessionOptions) -> Self {
         Self {
             isid: options.isid,
             tsih: 0,

@@ -14,7 +14,7 @@ use lunar_wire::{Lun, SerialNumber};
 
 /// Start parameters of a session.
 #[derive(Clone, Copy, Debug)]
-pub struct SessionOptions {
+pub struct InitiatorSessionOptions {
     /// The initiator's part of the session identifier; see [`IsidPool`].
     pub isid: Isid,
     /// CmdSN of the leading login and of the first command.

@@ -13,8 +13,11 @@ fn parameters() -> SessionParameters {
 /// Creates a session of two connections, 1 and 2, with a window of `commands`.
 fn session(commands: u32) -> InitiatorSession {
     let isid = [0x80, 0, 0, 1, 0, 0];
-    let mut session =
-        InitiatorSession::new(SessionOptions { isid, cmd_sn: CMD_SN, queue_requests_max: 4 });
+    let mut session = InitiatorSession::new(InitiatorSessionOptions {
+        isid,
+        cmd_sn: CMD_SN,
+        queue_requests_max: 4,
+    });
     assert_eq!(session.open(1), Some(LoginNumbers { isid, tsih: 0, cmd_sn: CMD_SN }));
     assert_eq!(session.open(2), None, "the leading login is not through");
     let joined = ToSession::Joined { tsih: 77, parameters: parameters() };

@@ -1,7 +1,7 @@
 //! Sessions: begin, further connections, replacement and end.
 
 use super::{Pair, PairOptions, Rng, pattern, random_load, random_options, seeds};
-use crate::connection::initiator::{CloseReason, Failure, Input, SendTargets};
+use crate::connection::initiator::{CloseReason, Input, RequestFailure, SendTargets};
 use crate::connection::target::Input as Serve;
 use crate::login::initiator::ChapAnswer;
 use crate::login::{ChapAlgorithm, ChapDemand, Credential, Secret, SessionType};
@@ -117,7 +117,9 @@ fn logout_during_io() {
         for id in ids {
             match pair.result(id).0 {
                 Ok(result) => assert_eq!(result.status, 0, "seed {seed}: {result:?}"),
-                Err(Failure::LoggedOut | Failure::Refused(_) | Failure::Lost) => {}
+                Err(
+                    RequestFailure::LoggedOut | RequestFailure::Refused(_) | RequestFailure::Lost,
+                ) => {}
                 Err(failure) => panic!("seed {seed}: {failure:?}"),
             }
         }
@@ -170,7 +172,7 @@ fn a_target_stops() {
         for id in ids {
             match pair.result(id).0 {
                 Ok(result) => assert_eq!(result.status, 0, "seed {seed}"),
-                Err(Failure::Refused(_)) => {}
+                Err(RequestFailure::Refused(_)) => {}
                 Err(failure) => panic!("seed {seed}: {failure:?}"),
             }
         }

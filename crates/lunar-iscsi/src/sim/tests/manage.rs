@@ -1,7 +1,7 @@
 //! Task management during I/O.
 
 use super::{Pair, Rng, random_load, random_options, seeds};
-use crate::connection::initiator::{Failure, Input, Management};
+use crate::connection::initiator::{Input, Management, RequestFailure};
 use crate::framing::TaskId;
 use crate::pdu::*;
 use crate::sim::{EVENT, SimAnswer};
@@ -57,7 +57,7 @@ fn functions_during_io() {
                         .iter()
                         .map(|link| (pair.closed(*link), pair.closed_by_target(*link)))
                         .collect();
-                    assert_eq!(failure, Failure::Aborted, "seed {seed}: {closed:?}");
+                    assert_eq!(failure, RequestFailure::Aborted, "seed {seed}: {closed:?}");
                     true
                 }
             })
@@ -80,7 +80,7 @@ fn functions_during_io() {
 fn is_fine(function: ManagementFunction, level_2: bool, answer: &SimAnswer) -> bool {
     use ManagementResponse as Response;
     if function.info().is_none_or(|info| info.level == 2) && !level_2 {
-        return matches!(answer, SimAnswer::Managed(Err(Failure::Refused(_)), _));
+        return matches!(answer, SimAnswer::Managed(Err(RequestFailure::Refused(_)), _));
     }
     let SimAnswer::Managed(Ok(response), information) = answer else { return false };
     let event = function == ManagementFunction::QUERY_ASYNCHRONOUS_EVENT;

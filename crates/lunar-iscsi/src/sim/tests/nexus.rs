@@ -1,7 +1,7 @@
 //! Functions that affect other sessions, and one that ends its own session.
 
 use super::{Pair, Rng, random_load, random_options, seeds};
-use crate::connection::initiator::{Failure, Input, Management};
+use crate::connection::initiator::{Input, Management, RequestFailure};
 use crate::framing::TaskId;
 use crate::pdu::*;
 use crate::sim::{PairOptions, SimAnswer};
@@ -50,7 +50,7 @@ fn aborted(pair: &mut Pair, ids: &[TaskId], seed: u64) -> usize {
             false
         }
         Err(failure) => {
-            assert_eq!(failure, Failure::Aborted, "seed {seed}");
+            assert_eq!(failure, RequestFailure::Aborted, "seed {seed}");
             true
         }
     });
@@ -112,7 +112,9 @@ fn i_t_nexus_reset_is_of_one_session() {
         for id in own {
             let result = pair.result(id).0;
             // Commands that wait for their numbers when the session ends are refused.
-            let (Ok(_) | Err(Failure::Aborted | Failure::Lost | Failure::Refused(_))) = result
+            let (Ok(_)
+            | Err(RequestFailure::Aborted | RequestFailure::Lost | RequestFailure::Refused(_))) =
+                result
             else {
                 panic!("seed {seed}: {result:?}")
             };

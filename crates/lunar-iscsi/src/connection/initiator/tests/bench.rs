@@ -8,7 +8,7 @@ use crate::login::SessionType;
 use crate::login::initiator::InitiatorLoginOptions;
 use crate::pdu::*;
 use crate::session::initiator::{
-    InitiatorSession, Input as ToMachine, Output as FromMachine, SessionOptions,
+    InitiatorSession, InitiatorSessionOptions, Input as ToMachine, Output as FromMachine,
 };
 use crate::text::{Offer, TextBuilder, parse};
 use bytes::Bytes;
@@ -53,7 +53,7 @@ impl Bench {
     }
 
     pub fn before_login(offer: Offer, limits: ConnectionLimits) -> Self {
-        let mut session = InitiatorSession::new(SessionOptions {
+        let mut session = InitiatorSession::new(InitiatorSessionOptions {
             isid: [0x80, 1, 2, 3, 0, 0],
             cmd_sn: CMD_SN,
             queue_requests_max: 64,

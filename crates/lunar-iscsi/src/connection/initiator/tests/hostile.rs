@@ -2,7 +2,7 @@
 //! and nothing remains.
 
 use super::bench::{Bench, limits};
-use crate::connection::initiator::{CloseReason, Failure, Input, Output, Violation};
+use crate::connection::initiator::{CloseReason, Input, Output, RequestFailure, Violation};
 use crate::framing::Header;
 use crate::pdu::*;
 use crate::text::Offer;
@@ -26,8 +26,9 @@ fn bench() -> (Bench, u32, u32) {
 /// remains.
 fn violation(bench: &mut Bench) -> Violation {
     let told = bench.told();
-    let lost =
-        |told: &&Output| matches!(told, Output::Completed { result: Err(Failure::Lost), .. });
+    let lost = |told: &&Output| {
+        matches!(told, Output::Completed { result: Err(RequestFailure::Lost), .. })
+    };
     assert_eq!(told.iter().filter(lost).count(), 2, "{told:?}");
     let Some(Output::Close(CloseReason::Violation(violation))) = told.last() else {
         panic!("{told:?}")

@@ -1,7 +1,7 @@
 //! Effects of RFC 7144 and TaskReporting=FastAbort (RFC 7143 §4.2.3.4) on the initiator.
 
 use super::bench::{Bench, command, limits};
-use crate::connection::initiator::{CommandResult, Failure, Input, Management, Output};
+use crate::connection::initiator::{CommandResult, Input, Management, Output, RequestFailure};
 use crate::framing::TaskId;
 use crate::pdu::{ManagementFunction as Function, ManagementResponse as Response, *};
 use crate::text::{Offer, TaskReporting};
@@ -29,7 +29,7 @@ fn answer(bench: &mut Bench, tag: u32, response: Response, information: [u8; 3])
     bench.target(answer.encode(), &[]);
 }
 
-fn managed(bench: &mut Bench) -> (Result<Response, Failure>, [u8; 3]) {
+fn managed(bench: &mut Bench) -> (Result<Response, RequestFailure>, [u8; 3]) {
     match bench.told().pop() {
         Some(Output::Managed { result, information, .. }) => (result, information),
         other => panic!("{other:?}"),
@@ -43,7 +43,7 @@ fn nothing_of_it_at_level_one() {
     let mut bench = level_1();
     for function in [9, 10, 11, 12].map(Function) {
         manage(&mut bench, 1, function, None);
-        let refused = Err(Failure::Refused("it needs iSCSIProtocolLevel 2"));
+        let refused = Err(RequestFailure::Refused("it needs iSCSIProtocolLevel 2"));
         assert_eq!(managed(&mut bench), (refused, [0; 3]));
     }
     bench.handle(Input::Execute(crate::connection::initiator::Command {
@@ -169,8 +169,9 @@ fn i_t_nexus_reset() {
     let tag = sent_management(&mut bench).initiator_task_tag;
     answer(&mut bench, tag, Response::FUNCTION_COMPLETE, [0; 3]);
     let told = bench.told();
-    let aborted =
-        |told: &Output| matches!(told, Output::Completed { result: Err(Failure::Aborted), .. });
+    let aborted = |told: &Output| {
+        matches!(told, Output::Completed { result: Err(RequestFailure::Aborted), .. })
+    };
     assert_eq!(told.iter().filter(|told| aborted(told)).count(), 2, "{told:?}");
     assert!(matches!(told[2], Output::Managed { result: Ok(_), .. }), "{told:?}");
     bench.assert_nothing_left();
@@ -295,7 +296,8 @@ fn terminated_tasks_end_and_are_acknowledged() {
     let message = terminated(&mut bench, Lun::new(3), on_its_way.cmd_sn);
     bench.target(message.encode(), &[]);
     let told = bench.told();
-    let [Output::Event(event), Output::Completed { id, result: Err(Failure::Aborted) }] = &told[..]
+    let [Output::Event(event), Output::Completed { id, result: Err(RequestFailure::Aborted) }] =
+        &told[..]
     else {
         panic!("{told:?}")
     };

@@ -2,7 +2,7 @@
 
 use super::bench::Bench;
 use crate::connection::initiator::{
-    CloseReason, ConnectionLimits, Failure, Input, Output, Residual, SendTargets,
+    CloseReason, ConnectionLimits, Input, Output, RequestFailure, Residual, SendTargets,
 };
 use crate::framing::{Pdu, TaskId};
 use crate::pdu::*;
@@ -198,7 +198,7 @@ fn asked_to_log_out() {
                 told[..],
                 [
                     Output::Event(_),
-                    Output::Completed { id: TaskId(2), result: Err(Failure::Refused(_)) }
+                    Output::Completed { id: TaskId(2), result: Err(RequestFailure::Refused(_)) }
                 ]
             ),
             "{told:?}"
@@ -336,7 +336,7 @@ fn send_targets() {
     let [Output::Targets { id: TaskId(2), result: Err(failure) }] = &told[..] else {
         panic!("{told:?}")
     };
-    assert_eq!(*failure, Failure::Rejected(RejectReason::PROTOCOL_ERROR));
+    assert_eq!(*failure, RequestFailure::Rejected(RejectReason::PROTOCOL_ERROR));
     bench.assert_nothing_left();
 }
 
@@ -352,7 +352,7 @@ fn a_rejected_command_leaves_no_gap() {
         bench.exp_cmd_sn = if counted { cmd_sn.next() } else { cmd_sn };
         bench.reject(RejectReason::DATA_DIGEST_ERROR, &pdu);
         let told = bench.told();
-        let failure = Failure::Rejected(RejectReason::DATA_DIGEST_ERROR);
+        let failure = RequestFailure::Rejected(RejectReason::DATA_DIGEST_ERROR);
         assert!(
             matches!(&told[..], [Output::Completed { result: Err(why), .. }] if *why == failure),
             "{told:?}"

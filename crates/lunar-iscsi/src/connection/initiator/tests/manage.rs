@@ -1,7 +1,7 @@
 //! Task management functions and their effect on tasks.
 
 use super::bench::{Bench, limits};
-use crate::connection::initiator::{Failure, Input, Management, Output};
+use crate::connection::initiator::{Input, Management, Output, RequestFailure};
 use crate::framing::TaskId;
 use crate::pdu::*;
 use crate::text::{Offer, TaskReporting};
@@ -40,7 +40,7 @@ fn abort_task() {
         matches!(
             told[..],
             [
-                Output::Completed { id: TaskId(2), result: Err(Failure::Aborted) },
+                Output::Completed { id: TaskId(2), result: Err(RequestFailure::Aborted) },
                 Output::Managed {
                     id: TaskId(3),
                     result: Ok(ManagementResponse::FUNCTION_COMPLETE),
@@ -118,7 +118,7 @@ fn a_waiting_command_is_withdrawn() {
         matches!(
             told[..],
             [
-                Output::Completed { id: TaskId(16), result: Err(Failure::Aborted) },
+                Output::Completed { id: TaskId(16), result: Err(RequestFailure::Aborted) },
                 Output::Managed {
                     id: TaskId(20),
                     result: Ok(ManagementResponse::FUNCTION_COMPLETE),
@@ -165,7 +165,10 @@ fn data_goes_out_until_a_reset_is_answered() {
     assert!(
         matches!(
             told[..],
-            [Output::Completed { result: Err(Failure::Aborted), .. }, Output::Managed { .. }]
+            [
+                Output::Completed { result: Err(RequestFailure::Aborted), .. },
+                Output::Managed { .. }
+            ]
         ),
         "{told:?}"
     );
@@ -193,7 +196,7 @@ fn a_reset_ends_the_older_tasks_of_its_unit() {
         matches!(
             told[..],
             [
-                Output::Completed { id: TaskId(1), result: Err(Failure::Aborted) },
+                Output::Completed { id: TaskId(1), result: Err(RequestFailure::Aborted) },
                 Output::Managed { id: TaskId(3), .. }
             ]
         ),
@@ -225,7 +228,7 @@ fn tasks_ended_from_elsewhere() {
     bench.handle(Input::Payload { data: bytes::Bytes::new(), digest_ok: true });
     let told = bench.told();
     assert!(
-        matches!(told[..], [Output::Completed { result: Err(Failure::Aborted), .. }]),
+        matches!(told[..], [Output::Completed { result: Err(RequestFailure::Aborted), .. }]),
         "{told:?}"
     );
     bench.target(bench.data_in(sent.initiator_task_tag, 1, 0).encode(), &[1; 8]);
