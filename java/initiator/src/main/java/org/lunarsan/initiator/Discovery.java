@@ -75,9 +75,10 @@ public final class Discovery {
     }
 
     private static List<Target> ask(IscsiUrl url, IscsiOptions options) throws Failure {
-        Route route = Route.to(url, Optional.empty(), options, Route.randomIsid());
+        long isid = TargetConnector.randomIsid();
+        TargetConnector route = TargetConnector.to(url, Optional.empty(), options, isid);
         UnitAttentions attentions = new UnitAttentions();
-        Session session = new Keeper(route, attentions, new Doubts()).connect();
+        Session session = new SessionSupervisor(route, attentions, new UncertainWrites()).connect();
         try {
             TextQuestion question = TextQuestion.sendTargets("All");
             CompletableFuture<Request> asked = session.ask(question);

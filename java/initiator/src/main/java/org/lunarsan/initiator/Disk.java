@@ -11,7 +11,7 @@ import org.lunarsan.iscsi.wire.Lun;
 
 /**
  * A unit of a target as an open disk, across all its sessions. Commands that end well in an
- * established session take the fast path here; {@link Patient} handles all others.
+ * established session take the fast path here; {@link RepeatedCommand} handles all others.
  *
  * <p>Threads: any.
  */
@@ -23,10 +23,10 @@ final class Disk {
 
     private final String name;
     private final long lun;
-    private final Keeper keeper;
+    private final SessionSupervisor keeper;
     private final UnitAttentions attentions;
-    private final Doubts doubts;
-    private final Unflushed unflushed;
+    private final UncertainWrites doubts;
+    private final FlushTracker unflushed;
     private final Shape shape;
     private final Fingerprint fingerprint;
     private volatile CachingMode mode;
@@ -46,8 +46,9 @@ final class Disk {
         }
     }
 
-    private Disk(String name, long lun, Keeper keeper, UnitAttentions attentions, Doubts doubts,
-            Shape shape, Fingerprint fingerprint, CachingMode mode) {
+    private Disk(
+            String name, long lun, SessionSupervisor keeper, UnitAttentions attentions,
+            UncertainWrites doubts, Shape shape, Fingerprint fingerprint, CachingMode mode) {
         this.name = name;
         this.lun = lun;
         this.keeper = keeper;
@@ -56,7 +57,7 @@ final class Disk {
         this.shape = shape;
         this.fingerprint = fingerprint;
         this.mode = mode;
-        unflushed = new Unflushed(attentions.resets());
+        unflushed = new FlushTracker(attentions.resets());
         attentions.onLost(() -> unflushed.lost(LossCause.WRITE_ERROR));
     }
 
@@ -65,9 +66,9 @@ final class Disk {
         IscsiUrl.Unit unit = url.unit().orElseThrow(() -> Failure.of(Kind.LOGIN,
                 "the URL names no target").hint("write iscsi://HOST/TARGET/LUN"));
         UnitAttentions attentions = new UnitAttentions();
-        Doubts doubts = new Doubts();
-        Route route = Route.to(url, Optional.of(unit.target()), options, isid);
-        Keeper keeper = new Keeper(route, attentions, doubts);
+        UncertainWrites doubts = new UncertainWrites();
+        TargetConnector route = TargetConnector.to(url, Optional.of(unit.target()), options, isid);
+        SessionSupervisor keeper = new SessionSupervisor(route, attentions, doubts);
         Session session = keeper.connect();
         try {
             long lun = Lun.of(unit.lun());
@@ -129,7 +130,7 @@ final class Disk {
      */
     Task takeNow(boolean write, long lba, int blocks, boolean mayWait) {
         Session session = readyNow();
-        if (session == null || write && doubts.concern(lba, blocks, Doubts.NEW)) {
+        if (session == null || write && doubts.concern(lba, blocks, UncertainWrites.NEW)) {
             return null;
         }
         long bytes = (long) blocks * shape.geometry().blockSize();
@@ -176,7 +177,7 @@ final class Disk {
      * or null.
      */
     void transferPatiently(Order order, Task met, long sentAfter) throws Failure {
-        long sentLast = new Patient(this).send(order, met, sentAfter);
+        long sentLast = new RepeatedCommand(this).send(order, met, sentAfter);
         if (order.changes()) {
             acknowledged(sentLast);
         }
@@ -198,11 +199,11 @@ final class Disk {
 
     /** Makes all acknowledged writes durable. */
     void flush() throws Failure {
-        Unflushed.Flush flush = unflushed.begin(attentions.resets());
+        FlushTracker.Flush flush = unflushed.begin(attentions.resets());
         if (flush == null) {
             throw cacheLost();
         }
-        Patient patient = new Patient(this);
+        RepeatedCommand patient = new RepeatedCommand(this);
         try {
             patient.send(Order.plain(shape.synchronizeCache()), null, 0);
         } catch (Failure failure) {
@@ -235,7 +236,8 @@ final class Disk {
 
     /** Tells the unit that blocks are no longer needed. */
     void unmap(long lba, long blocks) throws Failure {
-        shape.unmap(lba, blocks, order -> acknowledged(new Patient(this).send(order, null, 0)));
+        shape.unmap(lba, blocks,
+                order -> acknowledged(new RepeatedCommand(this).send(order, null, 0)));
     }
 
     /**
@@ -318,7 +320,7 @@ final class Disk {
         return lun;
     }
 
-    Keeper keeper() {
+    SessionSupervisor keeper() {
         return keeper;
     }
 
@@ -326,7 +328,7 @@ final class Disk {
         return attentions;
     }
 
-    Doubts doubts() {
+    UncertainWrites doubts() {
         return doubts;
     }
 

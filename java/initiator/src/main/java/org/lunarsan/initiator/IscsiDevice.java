@@ -54,7 +54,7 @@ public final class IscsiDevice implements AsyncDevice {
      * Same value at each opening: session reinstatement (RFC 7143 §6.3.5) then ends the commands
      * that were pending when the device was closed, before any newer command is sent.
      */
-    private final long isid = Route.randomIsid();
+    private final long isid = TargetConnector.randomIsid();
     private final ReentrantLock life = new ReentrantLock();
     /** Null while the device is closed. */
     private volatile Disk disk;
@@ -220,7 +220,7 @@ public final class IscsiDevice implements AsyncDevice {
     /** True when writes to these blocks wait for a write of unknown outcome. */
     boolean isInDoubt(long address, long blocks) {
         Disk open = disk;
-        return open != null && open.doubts().concern(address, blocks, Doubts.NEW);
+        return open != null && open.doubts().concern(address, blocks, UncertainWrites.NEW);
     }
 
     private Shape known() {

@@ -19,8 +19,8 @@ final class LentBuffer {
     /** The task that uses the buffer. */
     private Task user;
     private boolean isBack;
-    /** Number of an abandoned write in {@link Doubts}, for which later writes wait. */
-    private long givenUp = Doubts.NEW;
+    /** Number of an abandoned write in {@link UncertainWrites}, for which later writes wait. */
+    private long givenUp = UncertainWrites.NEW;
 
     /** Lends the remaining bytes of {@code buffer}. */
     LentBuffer(boolean write, ByteBuffer buffer) {
@@ -49,14 +49,17 @@ final class LentBuffer {
         user = null;
     }
 
-    /** See {@link Doubts#replay}; {@link Doubts#NEW} until the caller gives the write up. */
+    /**
+     * See {@link UncertainWrites#replay}; {@link UncertainWrites#NEW} until the caller gives the
+     * write up.
+     */
     synchronized long givenUp() {
         return givenUp;
     }
 
     /**
      * Takes the caller's buffer back: nothing uses it after this call returns. {@code number} is
-     * that of a write in {@link Doubts}.
+     * that of a write in {@link UncertainWrites}.
      */
     synchronized void takeBack(long number) {
         if (isBack) {

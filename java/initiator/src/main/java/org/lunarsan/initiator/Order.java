@@ -77,8 +77,8 @@ record Order(byte[] cdb, ByteBuffer data, LentBuffer lent, int at, int bytes, bo
         }
     }
 
-    /** Returns the number of the write in {@link Doubts} if its caller has given it up. */
+    /** Returns the number of the write in {@link UncertainWrites} if its caller has given it up. */
     long givenUp() {
-        return lent == null ? Doubts.NEW : lent.givenUp();
+        return lent == null ? UncertainWrites.NEW : lent.givenUp();
     }
 }

@@ -49,7 +49,7 @@ final class Session {
     static final long HASTY_NANOS = 250_000_000L;
     private static final byte SYNCHRONIZE_CACHE_16 = (byte) 0x91;
 
-    private final Route route;
+    private final TargetConnector route;
     private final long number;
     private final String portal;
     private final InetSocketAddress address;
@@ -76,7 +76,7 @@ final class Session {
     private volatile boolean lostAnswers;
     private volatile Failure cause;
 
-    private Session(Route route, long number, String portal, InetSocketAddress address,
+    private Session(TargetConnector route, long number, String portal, InetSocketAddress address,
             UnitAttentions attentions) {
         this.route = route;
         this.number = number;
@@ -87,7 +87,7 @@ final class Session {
     }
 
     /** Logs in at this address, with one connection. */
-    static Session open(Route route, long number, Login login, String portal,
+    static Session open(TargetConnector route, long number, Login login, String portal,
             InetSocketAddress address, UnitAttentions attentions) throws Failure, LoginException {
         Session session = new Session(route, number, portal, address, attentions);
         session.join(login);

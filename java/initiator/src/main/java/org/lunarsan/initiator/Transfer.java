@@ -17,8 +17,8 @@ final class Transfer extends TransferFuture implements Task.Completion {
     private final int blocks;
     private final LentBuffer data;
     private long sentAfter;
-    /** Number of the abandoned write in {@link Doubts}, for which later writes wait. */
-    private volatile long givenUp = Doubts.NEW;
+    /** Number of the abandoned write in {@link UncertainWrites}, for which later writes wait. */
+    private volatile long givenUp = UncertainWrites.NEW;
 
     /**
      * Creates a transfer of the remaining bytes of {@code buffer}, which is {@code caller} or a
@@ -83,13 +83,13 @@ final class Transfer extends TransferFuture implements Task.Completion {
     /** An abandoned write may be executed until it has ended: later writes wait for it. */
     @Override
     protected void detach() {
-        givenUp = write ? disk.doubts().replay(lba, blocks) : Doubts.NEW;
+        givenUp = write ? disk.doubts().replay(lba, blocks) : UncertainWrites.NEW;
         data.takeBack(givenUp);
     }
 
     @Override
     protected void ended() {
-        if (givenUp != Doubts.NEW) {
+        if (givenUp != UncertainWrites.NEW) {
             disk.doubts().replayed(givenUp);
         }
     }

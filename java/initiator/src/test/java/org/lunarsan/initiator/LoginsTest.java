@@ -176,7 +176,7 @@ final class LoginsTest {
             assertEquals(2, second.sessions.get());
             first.redirect = first.portal();
             assertEquals(Kind.LOGIN, refused(first, IscsiOptions.defaults()).kind());
-            assertEquals(2 + Route.REDIRECTS_MAX + 1, first.logins.get());
+            assertEquals(2 + TargetConnector.REDIRECTS_MAX + 1, first.logins.get());
             first.redirect = "nowhere:0:0";
             assertEquals(Kind.LOGIN, refused(first, IscsiOptions.defaults()).kind());
         }
@@ -266,7 +266,8 @@ final class LoginsTest {
         }
         assertEquals(1, lookups.get(), "not one more for each try");
         never.complete(null);
-        Route route = Route.to(IscsiUrl.parse("iscsi://h/" + MiniTarget.NAME + "/0"),
+        TargetConnector route = TargetConnector.to(
+                IscsiUrl.parse("iscsi://h/" + MiniTarget.NAME + "/0"),
                 Optional.of(MiniTarget.NAME), IscsiOptions.defaults(), 1);
         try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress());
                 SocketChannel channel = SocketChannel.open(mute.getLocalSocketAddress())) {

@@ -326,7 +326,7 @@ final class QuirksTest {
     void newerKeysAreOfferedAnewWhenALoginFailed() throws Exception {
         try (MiniTarget target = new MiniTarget(1024).withoutWait()) {
             CutLogins logins = new CutLogins();
-            logins.cut(Route.OFFERS_MAX, true);
+            logins.cut(TargetConnector.OFFERS_MAX, true);
             target.script = logins;
             try (IscsiDevice disk = IscsiDevice.open(target.url())) {
                 assertEquals(List.of(true, true, false), logins.named);

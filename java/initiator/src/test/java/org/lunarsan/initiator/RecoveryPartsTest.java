@@ -44,13 +44,14 @@ final class RecoveryPartsTest {
     @Test
     void withoutPatienceALossIsAnError() throws Failure {
         Failure lost = Failure.of(Kind.SESSION_LOST, "it closed the connection");
-        Failure told = assertThrows(Failure.class, () -> new Patience(Duration.ZERO).lost(lost, 0));
+        Failure told = assertThrows(Failure.class,
+                () -> new RetryDeadline(Duration.ZERO).lost(lost, 0));
         assertEquals(Kind.SESSION_LOST, told.kind());
         assertEquals(lost.getMessage(), told.getMessage());
         Failure unsent = assertThrows(Failure.class,
-                () -> new Patience(Duration.ZERO).lost(lost.notSent(), 0));
+                () -> new RetryDeadline(Duration.ZERO).lost(lost.notSent(), 0));
         assertEquals(Kind.NOT_SENT, unsent.kind());
-        Patience patience = new Patience(Duration.ofSeconds(5));
+        RetryDeadline patience = new RetryDeadline(Duration.ofSeconds(5));
         patience.lost(lost.notSent(), 7 * SECOND);
         assertEquals(12 * SECOND, patience.until());
         patience.lost(lost, 8 * SECOND);
@@ -65,16 +66,16 @@ final class RecoveryPartsTest {
     /** Goal: a write waits for writes in doubt that it overlaps, until a login settles them. */
     @Test
     void overlappingWritesWait() {
-        Doubts doubts = new Doubts();
+        UncertainWrites doubts = new UncertainWrites();
         doubts.hold(1, 10, 5);
         doubts.hold(2, 14, 2);
-        assertTrue(doubts.concern(14, 1, Doubts.NEW));
-        assertTrue(doubts.concern(0, 11, Doubts.NEW));
-        assertFalse(doubts.concern(0, 10, Doubts.NEW));
-        assertFalse(doubts.concern(16, 9, Doubts.NEW));
+        assertTrue(doubts.concern(14, 1, UncertainWrites.NEW));
+        assertTrue(doubts.concern(0, 11, UncertainWrites.NEW));
+        assertFalse(doubts.concern(0, 10, UncertainWrites.NEW));
+        assertFalse(doubts.concern(16, 9, UncertainWrites.NEW));
         doubts.replaced(2);
-        assertFalse(doubts.concern(10, 4, Doubts.NEW), "its session was replaced");
-        assertTrue(doubts.concern(14, 1, Doubts.NEW), "it is of that session itself");
+        assertFalse(doubts.concern(10, 4, UncertainWrites.NEW), "its session was replaced");
+        assertTrue(doubts.concern(14, 1, UncertainWrites.NEW), "it is of that session itself");
         CompletableFuture<Void> waits = CompletableFuture.runAsync(() -> {
             while (doubts.isAny()) {
                 doubts.awaitChange(SECOND);
@@ -92,16 +93,16 @@ final class RecoveryPartsTest {
      */
     @Test
     void lostWritesGoFirst() {
-        Doubts doubts = new Doubts();
+        UncertainWrites doubts = new UncertainWrites();
         long older = doubts.replay(10, 5);
         long newer = doubts.replay(12, 5);
         assertFalse(doubts.concern(10, 5, older));
         assertTrue(doubts.concern(12, 5, newer), "the older goes first");
-        assertTrue(doubts.concern(14, 1, Doubts.NEW));
-        assertFalse(doubts.concern(17, 1, Doubts.NEW));
+        assertTrue(doubts.concern(14, 1, UncertainWrites.NEW));
+        assertFalse(doubts.concern(17, 1, UncertainWrites.NEW));
         doubts.replayed(older);
         assertFalse(doubts.concern(12, 5, newer));
-        assertTrue(doubts.concern(14, 1, Doubts.NEW));
+        assertTrue(doubts.concern(14, 1, UncertainWrites.NEW));
         doubts.replayed(newer);
         assertFalse(doubts.isAny());
     }
@@ -109,7 +110,7 @@ final class RecoveryPartsTest {
     /** Goal: a reset between an acknowledged write and the end of its flush is reported once. */
     @Test
     void whatMayBeLostIsToldOnce() {
-        Unflushed disk = new Unflushed(1);
+        FlushTracker disk = new FlushTracker(1);
         assertTrue(disk.end(disk.begin(1), 2), "nothing was written");
         disk.acknowledged(2, 2);
         assertTrue(disk.end(disk.begin(2), 2));
@@ -122,18 +123,18 @@ final class RecoveryPartsTest {
     /** Goal: each flush concurrent to a loss fails; later writes wait for the next flush. */
     @Test
     void allWhoFlushMeanwhileAreTold() {
-        Unflushed disk = new Unflushed(0);
+        FlushTracker disk = new FlushTracker(0);
         disk.acknowledged(0, 0);
-        Unflushed.Flush first = disk.begin(0);
-        Unflushed.Flush second = disk.begin(0);
+        FlushTracker.Flush first = disk.begin(0);
+        FlushTracker.Flush second = disk.begin(0);
         assertFalse(disk.end(first, 1));
         assertFalse(disk.end(second, 1));
-        Unflushed.Flush flush = disk.begin(1);
+        FlushTracker.Flush flush = disk.begin(1);
         disk.acknowledged(1, 1);
         assertTrue(disk.end(flush, 1));
         assertNull(disk.begin(2), "the flush had begun before the write");
-        Unflushed late = new Unflushed(0);
-        Unflushed.Flush begun = late.begin(1);
+        FlushTracker late = new FlushTracker(0);
+        FlushTracker.Flush begun = late.begin(1);
         late.acknowledged(0, 1);
         assertFalse(late.end(begun, 1), "an acknowledgement from before the reset");
     }
@@ -141,13 +142,13 @@ final class RecoveryPartsTest {
     /** Goal: a deferred error fails pending flushes and the next one, with or without a cache. */
     @Test
     void errorsToldLateFailFlushes() {
-        Unflushed disk = new Unflushed(0);
+        FlushTracker disk = new FlushTracker(0);
         UnitAttentions unit = new UnitAttentions();
         unit.onLost(() -> disk.lost(LossCause.WRITE_ERROR));
         byte[] sense = MiniTarget.senseOf(Sense.MEDIUM_ERROR, 0x0c00, -1);
         unit.see(Sense.decode(sense), 1);
-        Unflushed.Flush first = disk.begin(0);
-        Unflushed.Flush second = disk.begin(0);
+        FlushTracker.Flush first = disk.begin(0);
+        FlushTracker.Flush second = disk.begin(0);
         assertNotNull(first, "it is the error of that command alone");
         sense[0] = 0x71;
         unit.see(Sense.decode(sense), 1);

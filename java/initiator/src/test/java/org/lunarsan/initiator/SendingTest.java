@@ -25,8 +25,9 @@ final class SendingTest {
     private static final long MINUTE = 60_000_000_000L;
 
     private static Session session(MiniTarget target) throws Exception {
-        Route route = Route.to(IscsiUrl.parse(target.url()), Optional.of(MiniTarget.NAME),
-                IscsiOptions.defaults(), Route.randomIsid());
+        TargetConnector route = TargetConnector.to(
+                IscsiUrl.parse(target.url()), Optional.of(MiniTarget.NAME),
+                IscsiOptions.defaults(), TargetConnector.randomIsid());
         String portal = target.portal();
         int port = Integer.parseInt(portal.substring(portal.indexOf(':') + 1));
         return Session.open(route, 1, new Login(portal, System.nanoTime() + MINUTE), portal,

@@ -17,7 +17,7 @@ import java.util.concurrent.locks.ReentrantLock;
  *
  * <p>Threads: any.
  */
-final class Doubts {
+final class UncertainWrites {
     /** Number of a write that was not lost: it waits for all lost ones. */
     static final long NEW = Long.MAX_VALUE;
 

@@ -13,16 +13,16 @@ import org.lunarsan.initiator.IscsiException.Kind;
  * <p>Threads: any. Logins run in a thread of their own, which callers cannot interrupt; only the
  * thread of the first login ends together with its caller.
  */
-final class Keeper {
+final class SessionSupervisor {
     /** Added to the login time of the first login, for a name server that does not answer. */
     private static final long NAME_SERVER_NANOS = 5_000_000_000L;
     private static final long SECOND_NANOS = 1_000_000_000L;
     /** Time for an interrupted login to end: its socket is closed, its session logged out. */
     private static final long CANCEL_NANOS = 4 * Session.HASTY_NANOS;
 
-    private final Route route;
+    private final TargetConnector route;
     private final UnitAttentions attentions;
-    private final Doubts doubts;
+    private final UncertainWrites doubts;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
     /** The last session; it may be over. */
@@ -45,7 +45,7 @@ final class Keeper {
     /** Earliest time of that login, on the clock of {@link System#nanoTime}. */
     private long triesFrom;
 
-    Keeper(Route route, UnitAttentions attentions, Doubts doubts) {
+    SessionSupervisor(TargetConnector route, UnitAttentions attentions, UncertainWrites doubts) {
         this.route = route;
         this.attentions = attentions;
         this.doubts = doubts;
@@ -77,7 +77,7 @@ final class Keeper {
 
     private void logInFirst(CompletableFuture<Session> made) {
         try {
-            Session first = route.logIn(1, Route.Follows.NOTHING, attentions);
+            Session first = route.logIn(1, TargetConnector.Follows.NOTHING, attentions);
             if (!made.complete(first)) {
                 first.leave();
             }
@@ -100,7 +100,7 @@ final class Keeper {
                 : Failure.of(Kind.LOGIN, "a defect of this initiator: " + why, why);
     }
 
-    Route route() {
+    TargetConnector route() {
         return route;
     }
 
@@ -120,7 +120,7 @@ final class Keeper {
     }
 
     /** Returns a session that is not lost; waits for as long as the patience lasts. */
-    Session await(Patience patience) throws Failure {
+    Session await(RetryDeadline patience) throws Failure {
         while (true) {
             Session now = now();
             if (now != null) {
@@ -130,7 +130,7 @@ final class Keeper {
         }
     }
 
-    private void awaitOther(Patience patience) throws Failure {
+    private void awaitOther(RetryDeadline patience) throws Failure {
         Failure loss;
         lock.lock();
         try {
@@ -244,7 +244,8 @@ final class Keeper {
     /** Logs in once. True when no login is to follow. */
     private boolean logInOnce() {
         try {
-            Session next = route.logIn(number, new Route.Follows(true, group), attentions);
+            TargetConnector.Follows follows = new TargetConnector.Follows(true, group);
+            Session next = route.logIn(number, follows, attentions);
             begin(next);
             return true;
         } catch (Failure failed) {

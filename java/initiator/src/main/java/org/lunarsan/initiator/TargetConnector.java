@@ -36,7 +36,7 @@ import org.lunarsan.iscsi.text.SessionType;
  * @param quirks findings about the target
  * @param older whether logins leave out the keys that RFC 3720 does not define
  */
-record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
+record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions options,
         Optional<ChapAnswer> chap, long isid, Quirks quirks, boolean older) {
     /** Limit of redirections of one login. */
     static final int REDIRECTS_MAX = 4;
@@ -53,9 +53,10 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     private static final int TAG_UNKNOWN = -1;
 
     /** Creates the route to the target that {@code url} names. */
-    static Route to(IscsiUrl url, Optional<String> target, IscsiOptions options, long isid)
+    static TargetConnector to(
+            IscsiUrl url, Optional<String> target, IscsiOptions options, long isid)
             throws Failure {
-        return new Route(url, target, options, Secrets.answer(url, options),
+        return new TargetConnector(url, target, options, Secrets.answer(url, options),
                 options.isid.orElse(isid), new Quirks(options),
                 options.protocolLevel <= IscsiOptions.PROTOCOL_LEVEL_MIN);
     }
@@ -202,8 +203,8 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     }
 
     /** Returns the same route, for a target that does not support the newer keys. */
-    private Route withoutNewerKeys() {
-        return new Route(url, target, options, chap, isid, quirks, true);
+    private TargetConnector withoutNewerKeys() {
+        return new TargetConnector(url, target, options, chap, isid, quirks, true);
     }
 
     private static Failure elsewhere(Session session, Follows follows, InetSocketAddress address) {

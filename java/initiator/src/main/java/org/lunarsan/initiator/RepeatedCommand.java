@@ -13,7 +13,7 @@ import org.lunarsan.iscsi.scsi.Status;
  *
  * <p>Threads: for one thread, which waits.
  */
-final class Patient {
+final class RepeatedCommand {
     /** Limit of repeated examinations of a unit that reports further changes meanwhile. */
     private static final int CHECKS_MAX = 16;
     /** Pause before a unit that is not ready is examined again. */
@@ -26,21 +26,21 @@ final class Patient {
     private static final long DOUBT_LOOK_NANOS = 1_000_000_000L;
 
     private final Disk disk;
-    private final Keeper keeper;
-    private final Patience patience;
+    private final SessionSupervisor keeper;
+    private final RetryDeadline patience;
     private final Outcome outcome = new Outcome();
     private int checks;
     /** Number of resets when the command was last sent. */
     private long after;
     /** The session in which the command was last sent. */
     private Session sentIn;
-    /** Number of the write in {@link Doubts}, once it was lost. */
-    private long own = Doubts.NEW;
+    /** Number of the write in {@link UncertainWrites}, once it was lost. */
+    private long own = UncertainWrites.NEW;
 
-    Patient(Disk disk) {
+    RepeatedCommand(Disk disk) {
         this.disk = disk;
         keeper = disk.keeper();
-        patience = new Patience(keeper.route().options().recoveryTime);
+        patience = new RetryDeadline(keeper.route().options().recoveryTime);
     }
 
     /**
@@ -59,7 +59,7 @@ final class Patient {
             }
             return after;
         } finally {
-            if (own != Doubts.NEW) {
+            if (own != UncertainWrites.NEW) {
                 disk.doubts().replayed(own);
             }
         }
@@ -150,7 +150,8 @@ final class Patient {
         }
         if (lost || kind == org.lunarsan.iscsi.connection.Failure.Kind.LOGGED_OUT) {
             own = numberOf(order);
-            own = own != Doubts.NEW ? own : disk.doubts().replay(order.lba(), order.blocks());
+            own = own != UncertainWrites.NEW
+                    ? own : disk.doubts().replay(order.lba(), order.blocks());
         }
     }
 
@@ -222,7 +223,7 @@ final class Patient {
      * for itself.
      */
     private long numberOf(Order order) {
-        return own != Doubts.NEW ? own : order.givenUp();
+        return own != UncertainWrites.NEW ? own : order.givenUp();
     }
 
     /** Waits until no earlier write to the same blocks may still be executed. */

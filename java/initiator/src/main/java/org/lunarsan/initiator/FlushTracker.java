@@ -6,7 +6,7 @@ package org.lunarsan.initiator;
  *
  * <p>Threads: any, behind one short lock.
  */
-final class Unflushed {
+final class FlushTracker {
     /** Number of resets already taken into account. */
     private long resets;
     /**
@@ -26,7 +26,7 @@ final class Unflushed {
     record Flush(long covers, long losses) {
     }
 
-    Unflushed(long resets) {
+    FlushTracker(long resets) {
         this.resets = resets;
     }
 

@@ -8,7 +8,7 @@ import org.lunarsan.initiator.IscsiException.Kind;
  *
  * <p>Threads: for one thread.
  */
-final class Patience {
+final class RetryDeadline {
     private final long recovery;
     private boolean begun;
     /** Deadline on the clock of {@link System#nanoTime}, once a wait has begun. */
@@ -19,7 +19,7 @@ final class Patience {
     /** Set when the command may have had an effect. */
     private boolean sent;
 
-    Patience(Duration recovery) {
+    RetryDeadline(Duration recovery) {
         this.recovery = recovery.toNanos();
     }
 
