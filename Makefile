@@ -11,7 +11,7 @@ LAB_BIN = $(abspath $(or $(CARGO_TARGET_DIR),target)/lab/lunar)
 unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint deny unit release tests java java-lab lab-binary lab doc soak fuzz conformance conformance-tables lab-kernel package bench bench-full bench-compare bench-java
+.PHONY: help run test check lint deny unit release programs java java-lab lab-binary lab doc soak fuzz conformance conformance-tables lab-kernel package bench bench-full bench-compare bench-java
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,8 +26,8 @@ test: ## Install what is missing, run every test: style, dependencies, unit, pro
 	@scripts/setup test
 	@# First what computes. Tests wait more than they compute, so all of them run side by side then.
 	@$(MAKE) --no-print-directory --jobs=2 lint deny java
-	@$(MAKE) --no-print-directory tests
-	@$(MAKE) --no-print-directory --jobs=4 unit lab java-lab doc
+	@$(MAKE) --no-print-directory lab-binary
+	@$(MAKE) --no-print-directory --jobs=3 programs java-lab doc
 
 check: ## The quick ones: style, unit and property tests (no peers)
 	@$(MAKE) --no-print-directory lint
@@ -44,8 +44,9 @@ unit: ## Unit and property tests, the rules of the house
 	$(CARGO) test --locked --workspace --exclude lunar-lab
 	$(CARGO) test --locked -p lunar-lab --lib
 
-tests: lab-binary ## Build all tests and run none
-	$(CARGO) test --locked --workspace --no-run
+programs: lab-binary ## All test programs side by side, those with foreign peers too; then the examples in documents
+	LUNAR_BIN=$(LAB_BIN) $(CARGO) run --locked -p xtask -- test
+	$(CARGO) test --locked --workspace --doc
 
 java: ## The Java modules: build, tests, documentation; any JDK from 21 on
 	@scripts/java-test

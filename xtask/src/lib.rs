@@ -1,8 +1,9 @@
 //! Checks and generators of the project: `tidy` (a test), the table of syncs, the lists of RFC
-//! sections.
+//! sections, and a runner of the test programs.
 
 pub mod rfc;
 pub mod syncs;
+pub mod test_programs;
 pub mod tidy;
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `cargo run -p xtask -- tidy | mutate-syncs [PART] | rfc-sections FILE...`.
+//! `cargo run -p xtask -- tidy | test | mutate-syncs [PART] | rfc-sections FILE...`.
 use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
 
@@ -6,6 +6,7 @@ fn main() -> Result<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some("tidy") => tidy(),
+        Some("test") => test(),
         Some("mutate-syncs") => mutate_syncs(&arguments.next().unwrap_or_default()),
         Some("rfc-sections") => {
             for file in arguments {
@@ -14,7 +15,8 @@ fn main() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         _ => bail!(
-            "usage: cargo run -p xtask -- tidy | mutate-syncs [PART] | rfc-sections RFC-TEXT..."
+            "usage: cargo run -p xtask -- tidy | test | mutate-syncs [PART] | \
+             rfc-sections RFC-TEXT..."
         ),
     }
 }
@@ -26,6 +28,12 @@ fn tidy() -> Result<ExitCode> {
     }
     println!("tidy: {} problem(s)", problems.len());
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the test programs of the workspace side by side.
+fn test() -> Result<ExitCode> {
+    let passed = xtask::test_programs::run(&xtask::workspace_root())?;
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Removes one sync at a time, of those whose file or text contains `part`: a test must fail

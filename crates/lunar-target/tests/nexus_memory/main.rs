@@ -2,7 +2,7 @@
 //! They form a program of their own, because they count all allocations of the process.
 #![allow(clippy::unwrap_used)] // a test may
 
-#[path = "it/common/mod.rs"]
+#[path = "../it/common/mod.rs"]
 mod common;
 mod unsafe_counting_allocator;
 
