@@ -420,7 +420,8 @@ impl AtomicLimits {
     /// Returns the bytes of `range` after the checks of every write and of these limits.
     ///
     /// # Errors
-    /// As [`Geometry::checked`]; `Unaligned` for a range that cannot be written atomically.
+    /// The errors of [`Geometry::checked`]; `Unaligned` for a range that cannot be written
+    /// atomically.
     pub fn checked(
         self,
         geometry: Geometry,
@@ -456,8 +457,8 @@ pub trait AtomicWrite: Send + Sync {
     /// Writes as [`BlockDevice::write`], all blocks or none.
     ///
     /// # Errors
-    /// As of `write`; `Unaligned` also for a range that the limits exclude. Nothing is written
-    /// then.
+    /// The errors of `write`; `Unaligned` also for a range that the limits exclude. Nothing is
+    /// written then.
     fn write_atomic(
         &self,
         range: BlockRange,

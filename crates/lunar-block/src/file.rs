@@ -133,7 +133,7 @@ impl FileDevice {
     /// other's writes into account if they are opened with the same `file_systems`.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_in(options: FileOptions, file_systems: &FileSystems) -> Result<Arc<Self>, Error> {
         let (disk, sync_failed, created) = open::open(&options, file_systems)?;
         let disk = Arc::new(disk);

@@ -45,7 +45,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// for programs that work for a while before they write.
 ///
 /// # Errors
-/// As [`write()`].
+/// The errors of [`write()`].
 pub fn check(path: &Path) -> io::Result<()> {
     let output = Output::find(path)?;
     // Opening and closing a pipe would signal an end of file to its reader.

@@ -53,8 +53,8 @@ impl StateDirectory {
     /// therefore synced each time.
     ///
     /// # Errors
-    /// As [`open`](Self::open); the folder cannot be created or synced. A folder that this call has
-    /// created is then removed.
+    /// The errors of [`open`](Self::open); the folder cannot be created or synced. A folder that
+    /// this call has created is then removed.
     pub fn create(path: &Path) -> io::Result<Self> {
         if let Some(there) = Self::open(path)? {
             durable::keep_folder(&there.folder)?;
@@ -125,7 +125,8 @@ impl StateDirectory {
     /// stays wherever possible: after the rename only the medium can fail.
     ///
     /// # Errors
-    /// As [`read`](Self::read) for a file left under `NAME.new`; the file cannot be written.
+    /// The errors of [`read`](Self::read) for a file left under `NAME.new`; the file cannot be
+    /// written.
     pub fn save(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         plain(name)?;
         let (next, file) = trusted::create_next(&self.folder, name.as_ref(), FILE_MODE)?;

@@ -78,7 +78,7 @@ pub fn open_folder(path: &Path, shared: SharedFolder) -> io::Result<Option<File>
 /// Folders below a symbolic link are not created.
 ///
 /// # Errors
-/// As [`open_folder`]; the folder cannot be created.
+/// The errors of [`open_folder`]; the folder cannot be created.
 pub fn create_folder(path: &Path, shared: SharedFolder) -> io::Result<File> {
     let entry = FolderEntry::find(path, Some(FOLDER_MODE))?.ok_or(ErrorKind::NotFound)?;
     open_entry(&entry, shared)

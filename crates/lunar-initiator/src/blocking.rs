@@ -75,7 +75,7 @@ impl Connector {
     /// Logs in and opens the LUN of `url`.
     ///
     /// # Errors
-    /// As [`RemoteDisk::connect`].
+    /// The errors of [`RemoteDisk::connect`].
     pub fn open(&self, url: &Url, options: &SessionOptions) -> Result<BlockingDisk, Error> {
         let (url, options) = (url.clone(), options.clone());
         let disk = self.run(async move { RemoteDisk::connect(&url, &options).await })??;
@@ -85,7 +85,7 @@ impl Connector {
     /// Lists the targets of the portal of `url`.
     ///
     /// # Errors
-    /// As [`discover`](crate::discover).
+    /// The errors of [`discover`](crate::discover).
     pub fn discover(
         &self,
         url: &Url,
@@ -162,7 +162,7 @@ impl BlockingDisk {
     /// Makes all earlier writes durable.
     ///
     /// # Errors
-    /// As [`BlockDevice::flush`].
+    /// The errors of [`BlockDevice::flush`].
     pub fn flush(&self) -> Result<(), lunar_block::Error> {
         let disk = Arc::clone(&self.disk);
         self.run(async move { disk.flush().await })?
@@ -171,7 +171,7 @@ impl BlockingDisk {
     /// Executes any SCSI command, with data in either direction or both.
     ///
     /// # Errors
-    /// As [`Initiator::execute`](crate::Initiator::execute).
+    /// The errors of [`Initiator::execute`](crate::Initiator::execute).
     pub fn execute(
         &self,
         cdb: impl Into<Cdb>,

@@ -143,7 +143,7 @@ impl Unit {
     /// Checks that the unit is ready, with TEST UNIT READY.
     ///
     /// # Errors
-    /// As [`command`](Self::command).
+    /// The errors of [`command`](Self::command).
     pub async fn test_ready(&self) -> Result<(), Error> {
         self.command(vec![0; 6], Bytes::new(), 0).await.map(drop)
     }
@@ -170,7 +170,7 @@ impl Unit {
     /// Reads the body of a vital product data page; `None` if the unit has no such page.
     ///
     /// # Errors
-    /// As [`command`](Self::command).
+    /// The errors of [`command`](Self::command).
     pub async fn vital_page(&self, page: u8) -> Result<Option<Bytes>, Error> {
         match self.inquiry(1, page).await {
             Ok(data) if data.len() >= 4 && data[1] == page => {
@@ -198,7 +198,7 @@ impl Unit {
     /// Reads the unit serial number; `None` if the unit has none.
     ///
     /// # Errors
-    /// As [`command`](Self::command).
+    /// The errors of [`command`](Self::command).
     pub async fn serial_number(&self) -> Result<Option<String>, Error> {
         Ok(self.vital_page(0x80).await?.map(|body| text(&body)))
     }
@@ -206,7 +206,7 @@ impl Unit {
     /// Reads the designators of the device identification page.
     ///
     /// # Errors
-    /// As [`command`](Self::command).
+    /// The errors of [`command`](Self::command).
     pub async fn designators(&self) -> Result<Vec<Designator>, Error> {
         Ok(self.vital_page(0x83).await?.map_or_else(Vec::new, |body| parse_designators(&body)))
     }
@@ -214,7 +214,7 @@ impl Unit {
     /// Reads the block limits; `None` if the unit does not report them.
     ///
     /// # Errors
-    /// As [`command`](Self::command).
+    /// The errors of [`command`](Self::command).
     pub async fn block_limits(&self) -> Result<Option<BlockLimitsPage>, Error> {
         const BYTES: usize = 60;
         Ok(self.vital_page(0xb0).await?.map(|body| {
@@ -281,7 +281,7 @@ impl Unit {
     /// Reads caching and write protection; `None` if the unit does not report them.
     ///
     /// # Errors
-    /// As [`command`](Self::command); a unit without MODE SENSE is no error.
+    /// The errors of [`command`](Self::command); a unit without MODE SENSE is no error.
     pub async fn mode(&self) -> Result<Option<DeviceMode>, Error> {
         const CACHING: u8 = 0x08;
         const DISABLE_BLOCK_DESCRIPTORS: u8 = 0x08;
@@ -304,7 +304,7 @@ impl Unit {
     /// Makes all earlier writes durable.
     ///
     /// # Errors
-    /// As [`command`](Self::command).
+    /// The errors of [`command`](Self::command).
     pub async fn synchronize_cache(&self) -> Result<(), Error> {
         let cdb = Blocks10 {
             opcode: SYNCHRONIZE_CACHE_10,
@@ -320,7 +320,7 @@ impl Unit {
     /// Reads the LUNs of the target, as 8-byte fields.
     ///
     /// # Errors
-    /// As [`command`](Self::command).
+    /// The errors of [`command`](Self::command).
     pub async fn report_luns(&self) -> Result<Vec<Lun>, Error> {
         const BYTES: u32 = 8 + 8 * 1024;
         let cdb = ReportLuns {
@@ -338,7 +338,7 @@ impl Unit {
     /// reservations.
     ///
     /// # Errors
-    /// As [`command`](Self::command).
+    /// The errors of [`command`](Self::command).
     pub async fn reservation(&self) -> Result<Option<Reservation>, Error> {
         const PERSISTENT_RESERVE_IN: u8 = 0x5e;
         const READ_RESERVATION: u8 = 1;

@@ -135,7 +135,7 @@ impl Initiator {
     /// Returns the number of connections.
     ///
     /// # Errors
-    /// As [`execute`](Self::execute), when there is no session.
+    /// The errors of [`execute`](Self::execute), when there is no session.
     pub async fn set_connections(&self, wanted: u16) -> Result<usize, Error> {
         self.forget_order();
         self.adjust_connections(wanted).await
@@ -371,7 +371,7 @@ impl LastSession {
 /// discovery that is interrupted is not repeated.
 ///
 /// # Errors
-/// As [`Initiator::connect`].
+/// The errors of [`Initiator::connect`].
 pub async fn discover(url: &Url, options: &SessionOptions) -> Result<Vec<TargetRecord>, Error> {
     let way = TargetConnector::new(url, None, options)?;
     let news = SessionContext { number: 0, attentions: Arc::default(), held: Arc::default() };

@@ -34,7 +34,7 @@ impl Unit {
     /// Reads the target port group of the port in use; `None` if the unit does not report it.
     ///
     /// # Errors
-    /// As [`command`](Self::command).
+    /// The errors of [`command`](Self::command).
     pub(crate) async fn port_group(&self) -> Result<Option<u16>, Error> {
         let designators = self.designators().await?;
         let group = designators.iter().find(|designator| {
@@ -46,7 +46,7 @@ impl Unit {
     /// Sends REPORT TARGET PORT GROUPS, SPC-4 §6.37; empty if the unit does not support it.
     ///
     /// # Errors
-    /// As [`command`](Self::command).
+    /// The errors of [`command`](Self::command).
     pub(crate) async fn port_groups(&self) -> Result<TargetPortGroups, Error> {
         let cdb = ReportTargetPortGroups {
             opcode: MAINTENANCE_IN,

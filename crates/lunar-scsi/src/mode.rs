@@ -176,9 +176,9 @@ impl ModePages {
     /// other nexus must be informed (MODE PARAMETERS CHANGED).
     ///
     /// # Errors
-    /// Those of [`SelectRequest::check`]; PARAMETER LIST LENGTH ERROR if a header, descriptor or
-    /// page is truncated; INVALID FIELD IN PARAMETER LIST, pointing at the first bit that differs
-    /// from the unit's value and is not changeable.
+    /// The errors of [`SelectRequest::check`]; PARAMETER LIST LENGTH ERROR if a header, descriptor
+    /// or page is truncated; INVALID FIELD IN PARAMETER LIST, pointing at the first bit that
+    /// differs from the unit's value and is not changeable.
     pub fn select(
         &mut self,
         options: &UnitOptions,

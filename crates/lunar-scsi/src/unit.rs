@@ -398,7 +398,7 @@ impl BlockUnit {
     /// run](Self::check_again).
     ///
     /// # Errors
-    /// Those of [`plan`](Self::plan).
+    /// The errors of [`plan`](Self::plan).
     pub fn resume(
         &mut self,
         nexus: NexusId,

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, Weak};
 const TABLES_KEPT_MAX: usize = 64;
 /// LUNs in all kept tables together, unless a single table has more.
 const LUNS_KEPT_MAX: usize = 16_384;
-/// Bytes of moved data that adding a LUN to a new table counts for in a turn: a table of 1,000 LUNs
-/// takes some 300 us.
+/// Bytes of moved data that adding a LUN to a new table counts for in a turn, from an estimate of
+/// 300 ns for each.
 const LUN_BYTES: usize = 6 << 10;
 
 /// Index of the LUNs of one target by access list.

@@ -1,6 +1,6 @@
 //! Work of one task on many sessions and units, done in pieces.
 
-/// Units of work after which other work of the core has its turn: about 50 us.
+/// Units of work after which other work of the core has its turn: estimated at 50 us.
 const PIECE_UNITS: usize = 1024;
 
 /// Counts work in units that are visited, and yields to other work of the core in between.

@@ -64,7 +64,7 @@ pub(crate) struct Tasks {
     futures: FuturesUnordered<Begun>,
     /// Tasks that hold blocks exclusively, or will, and aborted ones: other tasks wait for them.
     out_of_turn: FuturesUnordered<Begun>,
-    /// Those of the tasks out of turn that have ended.
+    /// Tasks that have ended out of turn.
     ended: VecDeque<Ran>,
     /// True when commands were aborted that may still be among `futures`.
     has_new_aborts: bool,
@@ -77,7 +77,7 @@ pub(crate) struct Tasks {
     data_in: Admission,
     /// Memory of data-out, and the commands whose data is not requested yet.
     data_out: Admission,
-    /// Those commands whose data came without a request.
+    /// Commands whose data came without a request.
     arrived: Vec<(TaskId, Planned)>,
     /// Source of further memory for commands.
     work: WorkMemory,

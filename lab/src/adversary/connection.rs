@@ -56,7 +56,7 @@ impl TcpConnection {
     /// send buffer there.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_small(server: SocketAddr, from: Ipv4Addr, limit: Duration) -> Result<Self> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
         socket.set_recv_buffer_size(SMALL_RECEIVE_BUFFER_BYTES)?;

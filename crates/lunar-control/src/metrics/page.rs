@@ -1,5 +1,5 @@
-//! The page of metrics as it is read: readers that come within a second, while another one reads,
-//! share its page, and slow readers keep no more than two pages in memory.
+//! The page of metrics. Readers that begin within a second of another one share its page, and slow
+//! readers keep no more than two pages in memory.
 
 use axum::body::Body;
 use axum::http::{StatusCode, header};
@@ -19,33 +19,34 @@ use tokio::time::Instant;
 
 /// The format and its version. OpenMetrics 1.0.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Whoever asks within this time, while the page is read by others, gets the same.
+/// Age up to which a page that is being read is also given to new readers.
 const FRESH_TIME: Duration = Duration::from_secs(1);
-/// Pages in memory at once. Where there are as many, those that ask get the newer one.
+/// Maximum number of pages in memory. When there are two, new readers get the newer one.
 const PAGES_MAX: usize = 2;
-/// The older of two pages that are read makes room for a new one after this time, as long as
-/// Prometheus waits if it is not told otherwise (`scrape_timeout`). Who still reads it is cut off.
+/// Age from which the older of two pages makes room for a new one; its readers are cut off. It is
+/// the default of Prometheus' `scrape_timeout`.
 const READ_TIME_MIN: Duration = Duration::from_secs(10);
-/// Whoever reads a page after this time is cut off, however many pages there are.
+/// Age at which the readers of a page are cut off, however many pages there are.
 const READ_TIME_MAX: Duration = Duration::from_secs(60);
-/// A page is sent in chunks of this size: one that is cut off is free but for those under way.
+/// Size of the chunks of a page. When its readers are cut off, all but the chunks in flight are
+/// freed.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// The pages that are in memory.
 pub(super) struct Pages {
     registry: Registry,
-    /// `None`: nobody counts.
+    /// Account that pages are charged to; `None`: they are not charged.
     account: Option<BufferPool>,
-    /// Those that are read, the oldest first.
+    /// Pages that are being read, the oldest first.
     read: Mutex<VecDeque<Weak<Page>>>,
 }
 
 struct Page {
     rendered_at: Instant,
     bytes: u64,
-    /// `None`: who still reads it is cut off.
+    /// `None` once the readers are cut off.
     chunks: Mutex<Option<Vec<Bytes>>>,
-    /// Cuts readers off when it is time.
+    /// Cuts the readers off after [`READ_TIME_MAX`].
     timer: Mutex<JoinSet<()>>,
 }
 
@@ -112,7 +113,7 @@ impl Page {
     }
 }
 
-/// Takes text up in chunks, each charged until its last share is dropped.
+/// Collects text in chunks, each charged until its last share is dropped.
 struct Chunks<'a> {
     account: Option<&'a BufferPool>,
     full: Vec<Bytes>,

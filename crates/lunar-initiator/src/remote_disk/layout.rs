@@ -132,7 +132,7 @@ impl RemoteDisk {
     /// disk is open.
     ///
     /// # Errors
-    /// As [`Initiator::connect`] and [`open`](Self::open).
+    /// The errors of [`Initiator::connect`] and [`open`](Self::open).
     pub async fn connect(url: &Url, options: &SessionOptions) -> Result<Self, Error> {
         let plan = Plan::new(url, options)?;
         let mut disk = first_of(&plan).await?;
@@ -224,7 +224,7 @@ impl RemoteDisk {
     /// Logs out.
     ///
     /// # Errors
-    /// As [`log_out`](Self::log_out).
+    /// The errors of [`log_out`](Self::log_out).
     pub async fn close(self) -> Result<(), Error> {
         self.log_out().await
     }
@@ -232,7 +232,7 @@ impl RemoteDisk {
     /// Logs out on all paths, also when others still hold the disk.
     ///
     /// # Errors
-    /// As [`Initiator::log_out`].
+    /// The errors of [`Initiator::log_out`].
     pub async fn log_out(&self) -> Result<(), Error> {
         if let Some(layout) = &self.layout {
             layout.missing.lock().await.clear();

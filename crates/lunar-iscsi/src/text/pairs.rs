@@ -89,7 +89,7 @@ pub fn parse(text: &[u8]) -> Result<Vec<Pair<'_>>, Violation> {
 /// Like [`parse`], with a limit of `pairs_max`.
 ///
 /// # Errors
-/// Those of [`parse`].
+/// The errors of [`parse`].
 pub fn parse_up_to(text: &[u8], pairs_max: usize) -> Result<Vec<Pair<'_>>, Violation> {
     let mut pairs = Vec::new();
     let Some(text) = trim(text)? else { return Ok(pairs) };

@@ -104,11 +104,11 @@ impl Reservations {
     /// received it. A refusal changes nothing.
     ///
     /// # Errors
-    /// Those of [`OutRequest::check`]; RESERVATION CONFLICT if the sender is not registered, sent
-    /// another key, or if RESERVE (6) is in effect; INVALID FIELD IN PARAMETER LIST for SPEC_I_PT,
-    /// which is not supported (decision 041), and for APTPL without a place for the state; INVALID
-    /// RELEASE OF PERSISTENT RESERVATION; INSUFFICIENT REGISTRATION RESOURCES if the maximum number
-    /// of registrations exists, of all or of this initiator.
+    /// The errors of [`OutRequest::check`]; RESERVATION CONFLICT if the sender is not registered,
+    /// sent another key, or if RESERVE (6) is in effect; INVALID FIELD IN PARAMETER LIST for
+    /// SPEC_I_PT, which is not supported (decision 041), and for APTPL without a place for the
+    /// state; INVALID RELEASE OF PERSISTENT RESERVATION; INSUFFICIENT REGISTRATION RESOURCES if the
+    /// maximum number of registrations exists, of all or of this initiator.
     pub fn out(
         &mut self,
         nexus: &ItNexus,

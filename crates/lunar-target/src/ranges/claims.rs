@@ -77,7 +77,7 @@ pub(super) struct ClaimEntry {
 pub(super) struct Blockers {
     /// Held claims, claims that became eligible before it, and earlier ones of its own owner.
     pub(super) all: usize,
-    /// Those among them that are earlier ones of its own owner, held or waiting.
+    /// Number of those blockers that are earlier claims of its own owner, held or waiting.
     pub(super) own: usize,
 }
 

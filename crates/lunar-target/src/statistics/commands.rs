@@ -54,7 +54,7 @@ struct Ended {
     place: usize,
     operation: OperationClass,
     commands: u64,
-    /// Those of the commands that do not count as started yet.
+    /// Commands that do not count as started yet.
     started: u64,
     moved: Moved,
 }
