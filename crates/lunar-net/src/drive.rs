@@ -128,15 +128,20 @@ struct Woken {
 pub async fn drive<R: ConnectionHandler>(tcp: TcpStream, role: &mut R, clock: Clock) {
     let mut connection = Connection::new();
     let mut timer = pin!(tokio::time::sleep(FAR));
+    // The time at which the last turn ended, unless others had theirs since.
+    let mut last_end = None;
     while !role.is_over() {
         connection.turns.set_owner(role.owner());
-        connection.wait_for_turn(role, &clock).await;
+        if connection.wait_for_turn(role, &clock).await {
+            last_end = None;
+        }
         // Set after work that was done out of turn, which may have moved the deadline.
         set_timer(timer.as_mut(), role.deadline(), &clock);
         if connection.has_to_be_checked(role) {
             set_timer(timer.as_mut(), Some(connection.check_at), &clock);
         }
-        let Some(woken) = connection.wait(&tcp, role, timer.as_mut(), &clock).await else {
+        let began = last_end.take();
+        let Some(woken) = connection.wait(&tcp, role, timer.as_mut(), &clock, began).await else {
             continue;
         };
         connection.outbox.begin_turn();
@@ -149,10 +154,11 @@ pub async fn drive<R: ConnectionHandler>(tcp: TcpStream, role: &mut R, clock: Cl
         connection.sent_bytes += connection.outbox.turn_bytes();
         connection.check(&tcp, role, &woken);
         tell_busy();
-        connection.count(now, &clock);
+        last_end = connection.count(now, &clock);
         if more || woken.at_once {
             // A busy connection must not starve the others of its core.
             yield_for_round().await;
+            last_end = None;
         }
     }
     if connection.open {
@@ -208,11 +214,11 @@ impl Connection {
         self.limits = limits;
     }
 
-    /// Waits until the owner has a turn for this connection.
-    async fn wait_for_turn<R: ConnectionHandler>(&mut self, role: &mut R, clock: &Clock) {
+    /// Waits until the owner has a turn for this connection; returns whether it had to wait.
+    async fn wait_for_turn<R: ConnectionHandler>(&mut self, role: &mut R, clock: &Clock) -> bool {
         let Self { turns, outbox, .. } = self;
         if turns.may_go_on() {
-            return;
+            return false;
         }
         let mut turn = pin!(turns.wait());
         poll_fn(|context| {
@@ -223,15 +229,18 @@ impl Connection {
             turn.as_mut().poll(context)
         })
         .await;
+        true
     }
 
     /// Lets the handler work until the socket needs service. `None`: the time of its owner is over.
+    /// `began` is the time, if it was read just now.
     async fn wait<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
         role: &mut R,
         mut timer: Pin<&mut Sleep>,
         clock: &Clock,
+        mut began: Option<Time>,
     ) -> Option<Woken> {
         let mut at_once = true;
         poll_fn(|context| {
@@ -246,7 +255,7 @@ impl Connection {
             if limits != self.limits {
                 self.set_limits(tcp, limits);
             }
-            let now = clock.now();
+            let now = began.take().unwrap_or_else(|| clock.now());
             let work = role.poll_work(now, context, &mut self.outbox).is_ready();
             let timer = timer.as_mut().poll(context).is_ready();
             let mut woken = Woken { now, work, timer, readable: false, at_once };
@@ -273,9 +282,9 @@ impl Connection {
         .await
     }
 
-    /// Counts the time since `began` as work of the owner.
-    fn count(&self, began: Time, clock: &Clock) {
-        count(&self.turns, began, clock);
+    /// Counts the time since `began` as work of the owner; returns the time if it was read.
+    fn count(&self, began: Time, clock: &Clock) -> Option<Time> {
+        count(&self.turns, began, clock)
     }
 
     /// Asks the handler whether the memory may be held while the connection waits.
@@ -436,11 +445,14 @@ impl Connection {
     }
 }
 
-fn count(turns: &OwnerTurns, began: Time, clock: &Clock) {
+fn count(turns: &OwnerTurns, began: Time, clock: &Clock) -> Option<Time> {
     let moved_bytes = take_moved();
-    if turns.are_counted() {
-        turns.count(clock.now().since(began), moved_bytes);
+    if !turns.are_counted() {
+        return None;
     }
+    let now = clock.now();
+    turns.count(now.since(began), moved_bytes);
+    Some(now)
 }
 
 /// Returns the charge for `bytes` given to the socket until the kernel is queried.
@@ -450,9 +462,12 @@ fn rounded_sent_bytes(bytes: usize) -> usize {
 
 fn set_timer(mut timer: Pin<&mut Sleep>, deadline: Option<Time>, clock: &Clock) {
     let instant = deadline.and_then(|time| clock.instant(time)).map(tokio::time::Instant::from_std);
-    let instant = instant.unwrap_or_else(|| tokio::time::Instant::now() + FAR);
     // Resetting a timer costs time; a later deadline is noticed when the earlier one comes.
-    if instant < timer.deadline() || timer.is_elapsed() {
+    if timer.is_elapsed() {
+        timer.as_mut().reset(instant.unwrap_or_else(|| tokio::time::Instant::now() + FAR));
+    } else if let Some(instant) = instant
+        && instant < timer.deadline()
+    {
         timer.as_mut().reset(instant);
     }
 }

@@ -476,6 +476,9 @@ impl Connection {
     fn poll_finished(&mut self, context: &mut Context<'_>) -> bool {
         let (mut tasks, mut bytes) = (0, 0);
         self.tasks.poll_out_of_turn(context);
+        if !self.tasks.have_begun() {
+            return false; // without reading the clock
+        }
         let mut moving = MovingTurn::begin();
         while tasks < TURN_PDUS && bytes < TURN_BYTES && moving.begin_next() {
             let Some(ended) = self.tasks.poll_finished(context) else { break };

@@ -593,6 +593,12 @@ impl Tasks {
         Some(Input::Done { task, outcome: Outcome::default() })
     }
 
+    /// True when commands run, or have ended and were not yet taken.
+    pub(crate) fn have_begun(&mut self) -> bool {
+        self.unpolled = false;
+        !(self.futures.is_empty() && self.ended.is_empty())
+    }
+
     /// The next running task that has ended.
     pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Option<Input> {
         self.unpolled = false;

@@ -59,6 +59,9 @@ impl Tasks {
     /// ended.
     pub(crate) fn poll_out_of_turn(&mut self, context: &mut Context<'_>) -> bool {
         self.take_aborted();
+        if self.out_of_turn.is_empty() {
+            return false; // without reading the clock
+        }
         let before = self.ended.len();
         let mut moving = MovingTurn::begin();
         while !self.out_of_turn.is_empty() {
