@@ -1,5 +1,26 @@
 //! Disks: the `BlockDevice` trait, its implementations (file, memory), decorators, and the
 //! contract test every implementation passes.
+//!
+//! ```
+//! use lunar_block::{BlockDevice, BlockRange, BufferPool, ErrorKind, MemoryDevice};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let disk = MemoryDevice::new(1 << 20, 512, 4096)?; // bytes, block, physical block
+//! let first = BlockRange::new(0, 8);
+//! disk.write(first, vec![7; 4096].into(), false).await?;
+//! disk.flush().await?; // all writes that completed before are durable
+//!
+//! let pool = BufferPool::default();
+//! let read = disk.read(first, pool.take(4096)).await?;
+//! assert_eq!(read[..], [7; 4096]);
+//! let beyond = disk.read(BlockRange::new(2048, 1), pool.take(512)).await;
+//! assert_eq!(beyond.err().map(|error| error.kind), Some(ErrorKind::OutOfRange));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A new implementation passes the checks of [`contract`].
 #![warn(missing_docs)]
 
 mod backing;

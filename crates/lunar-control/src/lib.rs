@@ -1,5 +1,23 @@
 //! Control plane: configuration of a server, changes while it runs, and the API with its access
 //! control.
+//!
+//! ```
+//! use lunar_control::config::parse;
+//! use std::path::Path;
+//!
+//! let text = r#"
+//!     [[target]]
+//!     name = "iqn.2026-11.org.example:disk"
+//!     lun = [{ id = 0, device = "mem:64M" }]
+//! "#;
+//! let configuration = parse(text, Path::new("lunar.toml")).unwrap();
+//! assert_eq!(configuration.targets.len(), 1);
+//!
+//! // One failure lists all problems, with their lines and what to do.
+//! let failure = parse("[[target]]\nnmae = 1", Path::new("lunar.toml")).unwrap_err();
+//! let problems = failure.parts.unwrap().lines;
+//! assert!(problems.iter().any(|line| line.contains("nmae")), "{problems:?}");
+//! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -7,6 +7,30 @@
 //!
 //! Disks are compared in [`Turns`]; a [`relay`] simulates a network to a target; a [`probe`]
 //! measures plain TCP meanwhile; a [`report`] presents the results.
+//!
+//! ```
+//! use lunar_block::{BlockDevice, MemoryDevice};
+//! use lunar_load::{AccessPattern, Pace, Workload, run};
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let disk: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(1 << 20, 512, 4096)?);
+//! let result = run(&disk, Workload {
+//!     pattern: AccessPattern::RandomRead,
+//!     io_bytes: 4096,
+//!     range_bytes: None,
+//!     depth: 8,
+//!     pace: Pace::Closed,
+//!     warm_up: Duration::ZERO,
+//!     time: Duration::from_millis(100),
+//!     seed: 1,
+//! });
+//! assert!(result.await?.requests_per_second() > 0.0);
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

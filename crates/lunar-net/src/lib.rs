@@ -5,6 +5,24 @@
 //! runs on one of the [`Cores`]: all PDUs of a received chunk are handled, then all PDUs they
 //! produced are sent with one system call. The PDUs of a turn are limited, so that every connection
 //! of a core gets its turn. Large payloads are received directly into the buffer of the handler.
+//!
+//! ```
+//! use lunar_net::{CoreOptions, Cores};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let (sender, received) = std::sync::mpsc::channel();
+//! let cores = Cores::start(CoreOptions { count: 2, latency_mode: false }, |core| core)?;
+//! // A job runs on one core from its beginning to its end; its future need not be `Send`.
+//! cores.spawn(move || async move {
+//!     let local = std::rc::Rc::new(7);
+//!     tokio::task::yield_now().await;
+//!     sender.send(*local).unwrap();
+//! });
+//! drop(cores); // waits for all jobs
+//! assert_eq!(received.recv(), Ok(7));
+//! # Ok(())
+//! # }
+//! ```
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

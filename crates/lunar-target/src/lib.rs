@@ -1,4 +1,46 @@
 //! The target role: logical units, access rules, and the execution of SCSI plans.
+//!
+//! A [`Server`] listens on [`Portal`]s and serves targets, whose [`LogicalUnit`]s are on any
+//! [`BlockDevice`](lunar_block::BlockDevice). Targets, LUNs and limits may change while it runs
+//! ([`Catalogue`]).
+//!
+//! ```
+//! use lunar_block::{BufferPool, MemoryDevice};
+//! use lunar_target::{
+//!     Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
+//!     ServerOptions, TargetOptions,
+//! };
+//! use std::sync::Arc;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let disk = Arc::new(MemoryDevice::new(64 << 20, 512, 4096)?);
+//! // The UUID is the identity of the unit, for initiators with several paths.
+//! let unit = LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), disk))?;
+//! let server = Server::start(ServerOptions {
+//!     portals: vec![Portal::new("127.0.0.1:0".parse()?)],
+//!     targets: vec![TargetOptions {
+//!         name: "iqn.2026-11.org.example:disk".to_owned(),
+//!         alias: None,
+//!         portal_group: 1,
+//!         access: Access::default(), // every initiator
+//!         administer: None,
+//!         chap: Vec::new(),
+//!         offer: Default::default(),
+//!         redirect: None,
+//!         initiator_limits: Vec::new(),
+//!         luns: vec![LunOptions::new(0, unit)],
+//!     }],
+//!     discovery_chap: None,
+//!     cores: 1,
+//!     latency_mode: false,
+//!     limits: Limits::default(),
+//!     buffers: BufferPool::default(),
+//! })?;
+//! assert_ne!(server.addresses()[0].port(), 0);
+//! server.shutdown(std::time::Duration::from_secs(5), &mut |_| {});
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
