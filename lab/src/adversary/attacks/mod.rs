@@ -12,6 +12,7 @@ mod long_operations;
 mod management;
 mod many_hosts;
 mod many_sessions;
+mod many_units;
 mod numbering;
 mod reservations;
 mod slow_writes;
@@ -31,6 +32,7 @@ pub fn all() -> Vec<Attack> {
         drip::ATTACKS,
         logins::ATTACKS,
         many_sessions::ATTACKS,
+        many_units::ATTACKS,
         many_hosts::ATTACKS,
         held_blocks::ATTACKS,
         text::ATTACKS,
