@@ -17,13 +17,13 @@ const BURST_COMMANDS: usize = 126;
 const BURST_SESSIONS: usize = 64;
 
 /// Number of sessions with commands ahead of a gap, and number of those commands.
-const GAP_SESSIONS: usize = 600;
+const GAP_SESSIONS: usize = 400;
 const GAP_COMMANDS: u16 = 126;
 /// Number of sessions that reset a unit each.
 const RESET_SESSIONS: usize = 256;
 
 /// Number of idle sessions that no function concerns.
-const IDLE_SESSIONS: usize = 4000;
+const IDLE_SESSIONS: usize = 3000;
 /// Number of units at which keys are preempted, each by a thread of its own.
 const PREEMPTED_UNITS: usize = 4;
 /// Number of sessions that are preempted at each of these units.
@@ -44,10 +44,10 @@ pub const ATTACKS: &[Attack] = &[
         "64 sessions: a WRITE whose data comes late and 125 ORDERED commands, at each of 256 LUNs",
     ),
     Attack::new("resets-of-256-units", GAP_SESSIONS + RESET_SESSIONS, resets).summary(
-        "256 sessions: LUN RESET of a LUN each; 600 sessions: 126 commands ahead of a CmdSN",
+        "256 sessions: LUN RESET of a LUN each; 400 sessions: 126 commands ahead of a CmdSN",
     ),
-    Attack::new("preempt-beside-4000", PREEMPTED_UNITS * PREEMPTED_SESSIONS, preempts)
-        .summary("PREEMPT AND ABORT of 400 sessions without end, beside 4,000 idle sessions"),
+    Attack::new("preempt-beside-3000", PREEMPTED_UNITS * PREEMPTED_SESSIONS, preempts)
+        .summary("PREEMPT AND ABORT of 400 sessions without end, beside 3,000 idle sessions"),
 ];
 
 /// A session that has a burst at one unit after the other.
