@@ -7,7 +7,7 @@ use crate::inbound::{Arrived, Inbound, discard};
 use crate::outbox::Outbox;
 use crate::owner_turns::{OwnerId, OwnerTurns, yield_for_round};
 use crate::tap::TapChange;
-use crate::turn::take_moved;
+use crate::turn::{has_moved, take_moved};
 use crate::unsafe_socket_memory::SocketMemory;
 use lunar_iscsi::framing::Header;
 use lunar_wire::Time;
@@ -217,7 +217,8 @@ impl Connection {
         let mut turn = pin!(turns.wait());
         poll_fn(|context| {
             let began = clock.now();
-            if role.poll_out_of_turn(began, context, outbox) {
+            // Work that moved data may take long, whether it has ended or not.
+            if role.poll_out_of_turn(began, context, outbox) || has_moved() {
                 count(turns, began, clock);
             }
             turn.as_mut().poll(context)

@@ -26,7 +26,9 @@ mod unsafe_socket_memory;
 
 pub use buffer_limits::{BufferLimits, BufferedBytes};
 pub use clock::Clock;
-pub use cores::{CoreOptions, CoreWrapper, Cores, LocalFuture, spawn_local, spawn_local_for};
+pub use cores::{
+    CoreOptions, CoreWrapper, Cores, LocalFuture, in_turns_of, spawn_local, spawn_local_for,
+};
 pub use drive::{ConnectionHandler, HELD_CHECK, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;

@@ -20,7 +20,8 @@ use std::time::Duration;
 const ROUND_TIME: Duration = Duration::from_micros(100);
 /// Least slice: the time of the shortest request.
 const SLICE_MIN: Duration = Duration::from_micros(2);
-/// Greatest time that counts for one turn: in a longer one the thread was mostly not running.
+/// Greatest time that counts for one turn, unless it moved data for longer: in a longer one the
+/// thread was mostly not running.
 const COUNTED_MAX: Duration = Duration::from_micros(300);
 /// Greatest lead of an owner's clock, however long its turn was.
 const AHEAD_MAX: Duration = Duration::from_millis(20);
@@ -217,14 +218,14 @@ impl Owners {
     }
 
     fn count(&mut self, place: usize, worked: Duration, moved_bytes: usize) {
-        let worked = worked.min(COUNTED_MAX);
-        let moved = (moved_bytes / MOVED_BYTES_PER_MICROSECOND) as u64;
-        let moving = Duration::from_micros(moved).min(worked) * self.moving_beside(place);
+        let moved = Duration::from_micros((moved_bytes / MOVED_BYTES_PER_MICROSECOND) as u64);
+        let worked = worked.min(moved.max(COUNTED_MAX));
+        let moving = moved.min(worked) * self.moving_beside(place);
         let owner = &mut self.owners[place];
         // Time in which the owner had no work is not saved up.
         let clock = owner.clock.max(self.clock) + worked + moving;
         owner.clock = clock.min(self.clock + AHEAD_MAX);
-        if moved > 0 {
+        if !moved.is_zero() {
             self.moving.remove(&(owner.moving, place));
             owner.moving = owner.clock;
             self.moving.insert((owner.moving, place));
@@ -451,6 +452,27 @@ mod tests {
         OWNERS.with_borrow(|owners| {
             assert_eq!((owners.places.len(), owners.gone.len(), owners.moving.len()), (0, 0, 0));
         });
+    }
+
+    /// Fault: a turn counted as 300 us at most, though it moved 8 MiB, which takes 2 ms.
+    #[test]
+    fn a_long_move_counts_in_full() {
+        const MOVED: usize = 8 << 20;
+        let time = Duration::from_micros((MOVED / MOVED_BYTES_PER_MICROSECOND) as u64);
+        for (worked, moved_bytes, counted) in [
+            (time, MOVED, time),
+            (4 * time, MOVED, time),
+            (time / 8, MOVED, time / 8),
+            (4 * time, 0, COUNTED_MAX),
+        ] {
+            OWNERS.take();
+            let one = of(7);
+            one.count(worked, moved_bytes);
+            let lead = OWNERS.with_borrow(|owners| {
+                owners.owners[one.0.unwrap().1].clock.checked_sub(owners.clock)
+            });
+            assert_eq!(lead, Some(counted), "{worked:?} for {moved_bytes} bytes");
+        }
     }
 
     /// Goal: closing all connections after a long turn and coming back does not reset an owner's

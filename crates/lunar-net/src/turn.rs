@@ -72,6 +72,11 @@ impl MovingTurn {
         is_first || !(self.has_moved_all() || self.has_lasted(TURN_TIME_MAX))
     }
 
+    /// Number of bytes that commands have moved in this turn, at most [`TURN_BYTES`].
+    pub fn moved_bytes(&self) -> usize {
+        LEFT.get().map_or(0, |(left, _)| TURN_BYTES - left)
+    }
+
     fn has_moved_all(&self) -> bool {
         matches!(LEFT.get(), Some((0, _)))
     }
@@ -96,6 +101,11 @@ pub fn count_moved(bytes: usize) {
 /// Returns the bytes that were moved on this core since the last call.
 pub(crate) fn take_moved() -> usize {
     MOVED.take()
+}
+
+/// True when bytes were moved on this core since the last call of [`take_moved`].
+pub(crate) fn has_moved() -> bool {
+    MOVED.get() > 0
 }
 
 /// Marks the current PDU as one of the rarer kinds that may take long: the time of the turn is

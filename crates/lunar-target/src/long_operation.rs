@@ -4,12 +4,18 @@
 //! protects against crashes: the request is durable before the first block changes, and the
 //! completion is durable before the unit takes commands again. After a crash in between, the next
 //! start begins the operation anew.
+//!
+//! An operation works in turns of the owner that requested it, even if the owner has no session any
+//! more, and its disk does the work for that owner. Resumed operations are all of one owner.
 
 use crate::execute::internal_failure;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
-use lunar_block::{BlockRange, BufferPool, ErrorKind, PHYSICAL_BLOCK_BYTES_MAX};
+use lunar_block::{
+    BlockRange, BufferPool, ErrorKind, IoContext, MemoryOwner, PHYSICAL_BLOCK_BYTES_MAX,
+};
+use lunar_net::OwnerId;
 use lunar_scsi::long_operation::{LongOperation, OperationWork};
 use lunar_scsi::plan::{LbaRange, NexusId};
 use lunar_scsi::sense::Sense;
@@ -19,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Size of the pieces in which data is written.
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = lunar_net::MOVED_PIECE_BYTES;
 
 /// Size of the pieces that are deallocated or zeroed: fast enough to report progress.
 const SPARSE_PIECE_BYTES: u64 = 64 << 20;
@@ -64,6 +70,20 @@ pub(crate) struct Begun {
     pub(crate) ended: oneshot::Receiver<Result<(), Sense>>,
 }
 
+/// The owner for whom an operation works.
+#[derive(Clone, Debug)]
+pub(crate) struct OperationOwner {
+    /// Owner in whose turns the core works.
+    pub(crate) time: OwnerId,
+    /// Owner for whom the disk works; `None` for the server.
+    pub(crate) disk: Option<Arc<MemoryOwner>>,
+}
+
+impl OperationOwner {
+    /// The owner of all operations that no session of this run of the server has requested.
+    pub(crate) const SERVER: Self = Self { time: OwnerId(0), disk: None };
+}
+
 /// Reason why an operation did not reach its end.
 enum Halt {
     Stopping,
@@ -97,7 +117,8 @@ impl LogicalUnit {
         self.operating.stopping.store(stopping, SeqCst);
     }
 
-    /// Begins an operation and runs it on this core, even if no command waits for it.
+    /// Begins an operation and runs it on this core in turns of `owner`, even if no command waits
+    /// for it.
     ///
     /// # Errors
     /// An operation runs already, or the unit has changed since this one was planned.
@@ -105,6 +126,7 @@ impl LogicalUnit {
         self: &Arc<Self>,
         operation: LongOperation,
         by: NexusId,
+        owner: OperationOwner,
     ) -> Result<Begun, Sense> {
         {
             let mut scsi = self.scsi();
@@ -115,10 +137,11 @@ impl LogicalUnit {
         let (ended, has_ended) = oneshot::channel();
         let unit = Arc::clone(self);
         self.operating.runs.fetch_add(1, SeqCst);
-        lunar_net::spawn_local(async move {
+        let time_owner = owner.time;
+        let run = async move {
             if unit.save().await {
                 let _ = saved.send(Ok(())); // the command may be aborted
-                if let Some(result) = unit.operate().await {
+                if let Some(result) = unit.operate(&owner).await {
                     let _ = ended.send(result);
                 }
             } else {
@@ -129,7 +152,8 @@ impl LogicalUnit {
                 let _ = ended.send(Err(internal_failure()));
             }
             unit.operating.runs.fetch_sub(1, SeqCst);
-        });
+        };
+        lunar_net::spawn_local(lunar_net::in_turns_of(time_owner, run));
         Ok(Begun { saved: was_saved, ended: has_ended })
     }
 
@@ -143,18 +167,19 @@ impl LogicalUnit {
         }
         self.operating.runs.fetch_add(1, SeqCst);
         tracing::info!(device = self.device().name(), "an unfinished SANITIZE or FORMAT goes on");
-        let _ = self.operate().await; // already logged
+        let owner = OperationOwner::SERVER;
+        let _ = lunar_net::in_turns_of(owner.time, self.operate(&owner)).await; // already logged
         self.operating.runs.fetch_sub(1, SeqCst);
     }
 
     /// Runs the operation of the unit's state. Returns `None` if the server stops before its end.
-    async fn operate(self: &Arc<Self>) -> Option<Result<(), Sense>> {
+    async fn operate(self: &Arc<Self>, owner: &OperationOwner) -> Option<Result<(), Sense>> {
         let LongOperation { kind, work, .. } = self.scsi().operation().cloned()?;
         let blocks = self.device().geometry().block_count;
         // Earlier writes finish first.
         let alone = self.ranges.lock(LbaRange { lba: 0, count: blocks }, true).await;
         let before = self.generation().recoveries;
-        let mut result = self.work(&work).await;
+        let mut result = self.work(&work, owner).await;
         if result.is_ok() && self.generation().recoveries != before {
             let what = "a sync has failed meanwhile: some blocks may be as they were";
             let device = self.device().name();
@@ -184,7 +209,7 @@ impl LogicalUnit {
         Some(Err(kind.failed()))
     }
 
-    async fn work(&self, work: &OperationWork) -> Result<(), Halt> {
+    async fn work(&self, work: &OperationWork, owner: &OperationOwner) -> Result<(), Halt> {
         let geometry = self.device().geometry();
         let all = geometry.block_count.saturating_mul(work.passes().into());
         let mut pace = Pace::new(self.options().maintenance_bytes_per_second);
@@ -198,7 +223,7 @@ impl LogicalUnit {
                     return Err(Halt::Stopping);
                 }
                 let count = piece.blocks.min(geometry.block_count - lba);
-                match self.put_piece(&piece, BlockRange::new(lba, count)).await {
+                match self.put_piece_for(owner, &piece, BlockRange::new(lba, count)).await {
                     Err(error) if self.waits_for_room(&error) => {
                         tokio::time::sleep(HOLD_INTERVAL).await;
                         continue;
@@ -221,6 +246,24 @@ impl LogicalUnit {
     /// wait for it, so does an operation.
     fn waits_for_room(&self, error: &lunar_block::Error) -> bool {
         error.kind == ErrorKind::NoSpace && self.options().out_of_space == OutOfSpace::Hold
+    }
+
+    /// Does a piece of the work for `owner`.
+    async fn put_piece_for(
+        &self,
+        owner: &OperationOwner,
+        piece: &Piece,
+        range: BlockRange,
+    ) -> Result<(), lunar_block::Error> {
+        let put = self.put_piece(piece, range);
+        let done = match &owner.disk {
+            Some(owner) => IoContext::new(owner).scope(put).await,
+            None => put.await,
+        };
+        if matches!(piece.what, What::Data(_)) {
+            lunar_net::count_moved(range.count as usize * piece.block_bytes);
+        }
+        done
     }
 
     async fn put_piece(&self, piece: &Piece, range: BlockRange) -> Result<(), lunar_block::Error> {
@@ -312,8 +355,10 @@ impl Piece {
     fn of(unit: &LogicalUnit, work: &OperationWork, pass: u8) -> Self {
         let block_bytes = unit.block_bytes() as usize;
         let sparse = unit.device().sparse();
-        let data =
-            |pattern, inverted| Self::data(&unit.options().buffers, pattern, inverted, block_bytes);
+        let data = |pattern, inverted| {
+            let blocks = unit.device().geometry().block_count;
+            Self::data(&unit.options().buffers, pattern, inverted, (block_bytes, blocks))
+        };
         let quick = |what| Self {
             what,
             blocks: (SPARSE_PIECE_BYTES / block_bytes as u64).max(1),
@@ -331,16 +376,22 @@ impl Piece {
         }
     }
 
-    /// Data for one piece, in which each block begins with the first byte of the pattern.
-    fn data(buffers: &BufferPool, pattern: &[u8], inverted: bool, block_bytes: usize) -> Self {
-        let blocks = (PIECE_BYTES / block_bytes).max(1);
-        let mut buffer = buffers.take_zeroed(blocks * block_bytes);
-        for block in buffer.chunks_mut(block_bytes) {
-            for (byte, of_pattern) in block.iter_mut().zip(pattern.iter().cycle()) {
-                *byte = if inverted { !of_pattern } else { *of_pattern };
-            }
+    /// Data for one piece of a disk of this many blocks, in which each block begins with the first
+    /// byte of the pattern.
+    fn data(
+        buffers: &BufferPool,
+        pattern: &[u8],
+        inverted: bool,
+        (block_bytes, disk_blocks): (usize, u64),
+    ) -> Self {
+        let blocks = ((PIECE_BYTES / block_bytes).max(1) as u64).min(disk_blocks);
+        let mut block = vec![0; block_bytes];
+        for (byte, of_pattern) in block.iter_mut().zip(pattern.iter().cycle()) {
+            *byte = if inverted { !of_pattern } else { *of_pattern };
         }
-        Self { what: What::Data(buffer.freeze()), blocks: blocks as u64, block_bytes }
+        let mut buffer = buffers.take(blocks as usize * block_bytes);
+        buffer.chunks_exact_mut(block_bytes).for_each(|chunk| chunk.copy_from_slice(&block));
+        Self { what: What::Data(buffer.freeze()), blocks, block_bytes }
     }
 }
 
