@@ -424,6 +424,7 @@ impl Run<'_> {
             let buffer = self.take(half).await?;
             let guard = self.lock(range, true).await?;
             let old = self.get_into(range, buffer).await?;
+            lunar_net::count_moved(old.len());
             if let Some(offset) = first_difference(&old, data.get(..half).unwrap_or_default()) {
                 return Err(miscompare(offset as u64).into());
             }
@@ -441,6 +442,7 @@ impl Run<'_> {
             let kept = if self.holds() { Some(self.take(self.bytes(range)).await?) } else { None };
             let guard = self.lock(range, true).await?;
             let mut new = self.get_into(range, buffer).await?;
+            lunar_net::count_moved(new.len());
             let old = kept.map_or_else(Bytes::new, |mut kept| {
                 kept.copy_from_slice(&new);
                 kept.freeze()
@@ -544,11 +546,15 @@ fn block_range(range: LbaRange) -> BlockRange {
 
 /// Offset at which two slices first differ; a missing byte differs.
 fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
+    /// Length that is compared at once, which takes a fraction of the time of single bytes.
+    const CHUNK_BYTES: usize = 512;
     if a == b {
         return None;
     }
-    let common = a.iter().zip(b).take_while(|(a, b)| a == b).count();
-    Some(common)
+    let chunks = a.chunks(CHUNK_BYTES).zip(b.chunks(CHUNK_BYTES));
+    let same = chunks.take_while(|(a, b)| a == b).map(|(chunk, _)| chunk.len()).sum();
+    let (a, b) = (a.get(same..)?, b.get(same..)?);
+    Some(same + a.iter().zip(b).take_while(|(a, b)| a == b).count())
 }
 
 fn sense(key: SenseKey, code: u16, information: Option<u64>) -> Sense {
