@@ -438,9 +438,9 @@ impl Connection {
 }
 
 fn count(turns: &OwnerTurns, began: Time, clock: &Clock) {
-    let moved_bytes = take_moved();
+    let moved = take_moved();
     if turns.are_counted() {
-        turns.count(clock.now().since(began), moved_bytes);
+        turns.count(clock.now().since(began), moved);
     }
 }
 

@@ -38,5 +38,6 @@ pub use tap::{
     Direction, TAP_BYTES_MAX, TAP_PDUS_MAX, Tap, TapChange, TapReader, TappedConnection, TappedPdu,
 };
 pub use turn::{
-    MOVED_PIECE_BYTES, MovingTurn, TURN_BYTES, TURN_PDUS, count_moved, mark_costly, may_move,
+    MOVED_PIECE_BYTES, MovingTurn, TURN_BYTES, TURN_PDUS, count_copied, count_moved, mark_costly,
+    may_move,
 };

@@ -157,6 +157,9 @@ pub(crate) fn try_read_now(
         return false;
     }
     let read = unit.device().try_read_now(block_range(range), buffer);
+    if read {
+        lunar_net::count_copied(buffer.len());
+    }
     // Neither unfinished states of a long operation nor blocks reserved since may be read.
     read && unit.revision() == generation.revision
 }
@@ -177,6 +180,9 @@ pub(crate) fn try_write_now(
         return None;
     }
     let written = unit.device().try_write_now(block_range(range), data, durable);
+    if written {
+        lunar_net::count_copied(data.len());
+    }
     let recovered = unit.recoveries.load(SeqCst) != generation.recoveries;
     (written && !recovered).then_some(())
 }
@@ -349,6 +355,7 @@ impl Run<'_> {
     async fn put(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<RangeGuard> {
         let work = || self.write_work(range, data.clone(), durable);
         let (guard, done) = self.try_with_room(range.into(), Hold::Shared, work).await?;
+        lunar_net::count_copied(data.len());
         match done {
             Ok(()) => Ok(guard),
             Err(error) => Err(Box::pin(self.write_failed_at(guard, range, &data, error)).await),
@@ -408,6 +415,7 @@ impl Run<'_> {
             Some(buffer) => self.get_into(range, buffer).await?,
             None => self.get(range).await?,
         };
+        lunar_net::count_copied(data.len());
         Ok(PlanResult::Good(data.freeze()))
     }
 
