@@ -62,7 +62,7 @@ pub(crate) struct Tasks {
     buffers: RecentTasks<Collected>,
     waiting: RecentTasks<Planned>,
     futures: FuturesUnordered<Begun>,
-    /// Tasks that hold blocks while they wait, or will, and aborted ones: other tasks wait for them.
+    /// Tasks that hold blocks while they wait, or will, and aborted ones: others wait for them.
     out_of_turn: FuturesUnordered<Begun>,
     /// Tasks that have ended out of turn.
     ended: VecDeque<Ran>,
