@@ -7,7 +7,7 @@ use crate::inbound::{Arrived, Inbound, discard};
 use crate::outbox::Outbox;
 use crate::owner_turns::{OwnerId, OwnerTurns, yield_for_round};
 use crate::tap::TapChange;
-use crate::turn::take_moved;
+use crate::turn::{has_moved, take_moved};
 use crate::unsafe_socket_memory::SocketMemory;
 use lunar_iscsi::framing::Header;
 use lunar_wire::Time;
@@ -223,7 +223,8 @@ impl Connection {
         let mut turn = pin!(turns.wait());
         poll_fn(|context| {
             let began = clock.now();
-            if role.poll_out_of_turn(began, context, outbox) {
+            // Work that moved data may take long, whether it has ended or not.
+            if role.poll_out_of_turn(began, context, outbox) || has_moved() {
                 count(turns, began, clock);
             }
             turn.as_mut().poll(context)
@@ -446,12 +447,12 @@ impl Connection {
 }
 
 fn count(turns: &OwnerTurns, began: Time, clock: &Clock) -> Option<Time> {
-    let moved_bytes = take_moved();
+    let moved = take_moved();
     if !turns.are_counted() {
         return None;
     }
     let now = clock.now();
-    turns.count(now.since(began), moved_bytes);
+    turns.count(now.since(began), moved);
     Some(now)
 }
 

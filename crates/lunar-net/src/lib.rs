@@ -44,7 +44,9 @@ mod unsafe_socket_memory;
 
 pub use buffer_limits::{BufferLimits, BufferedBytes};
 pub use clock::Clock;
-pub use cores::{CoreOptions, CoreWrapper, Cores, LocalFuture, spawn_local, spawn_local_for};
+pub use cores::{
+    CoreOptions, CoreWrapper, Cores, LocalFuture, in_turns_of, spawn_local, spawn_local_for,
+};
 pub use drive::{ConnectionHandler, HELD_CHECK, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;
@@ -54,5 +56,6 @@ pub use tap::{
     Direction, TAP_BYTES_MAX, TAP_PDUS_MAX, Tap, TapChange, TapReader, TappedConnection, TappedPdu,
 };
 pub use turn::{
-    MOVED_PIECE_BYTES, MovingTurn, TURN_BYTES, TURN_PDUS, count_moved, mark_costly, may_move,
+    MOVED_PIECE_BYTES, MovingTurn, TURN_BYTES, TURN_PDUS, count_copied, count_moved, mark_costly,
+    may_move,
 };

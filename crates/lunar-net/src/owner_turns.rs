@@ -9,6 +9,7 @@
 //! not ahead by a slice; so an owner whose turn was long waits for as many rounds as the turn had
 //! slices. Waiting connections of one owner have their turns in the order of their arrival.
 
+use crate::turn::MovedBytes;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::poll_fn;
@@ -20,7 +21,8 @@ use std::time::Duration;
 const ROUND_TIME: Duration = Duration::from_micros(100);
 /// Least slice: the time of the shortest request.
 const SLICE_MIN: Duration = Duration::from_micros(2);
-/// Greatest time that counts for one turn: in a longer one the thread was mostly not running.
+/// Greatest time that counts for one turn, unless it moved data for longer: in a longer one the
+/// thread was mostly not running.
 const COUNTED_MAX: Duration = Duration::from_micros(300);
 /// Greatest lead of an owner's clock, however long its turn was.
 const AHEAD_MAX: Duration = Duration::from_millis(20);
@@ -141,10 +143,10 @@ impl OwnerTurns {
         }
     }
 
-    /// Counts time that the connection has worked, and bytes that it moved and did not send.
-    pub(crate) fn count(&self, worked: Duration, moved_bytes: usize) {
+    /// Counts time that the connection has worked, and bytes that it moved.
+    pub(crate) fn count(&self, worked: Duration, moved: MovedBytes) {
         if let Some((_, owner)) = self.0 {
-            OWNERS.with_borrow_mut(|owners| owners.count(owner, worked, moved_bytes));
+            OWNERS.with_borrow_mut(|owners| owners.count(owner, worked, moved));
         }
     }
 
@@ -216,15 +218,15 @@ impl Owners {
         self.places.len() <= 1
     }
 
-    fn count(&mut self, place: usize, worked: Duration, moved_bytes: usize) {
-        let worked = worked.min(COUNTED_MAX);
-        let moved = (moved_bytes / MOVED_BYTES_PER_MICROSECOND) as u64;
-        let moving = Duration::from_micros(moved).min(worked) * self.moving_beside(place);
+    fn count(&mut self, place: usize, worked: Duration, moved: MovedBytes) {
+        let worked = worked.min(time_of(moved.unsent + moved.copied).max(COUNTED_MAX));
+        let moving_time = time_of(moved.unsent);
+        let moving = moving_time.min(worked) * self.moving_beside(place);
         let owner = &mut self.owners[place];
         // Time in which the owner had no work is not saved up.
         let clock = owner.clock.max(self.clock) + worked + moving;
         owner.clock = clock.min(self.clock + AHEAD_MAX);
-        if moved > 0 {
+        if !moving_time.is_zero() {
             self.moving.remove(&(owner.moving, place));
             owner.moving = owner.clock;
             self.moving.insert((owner.moving, place));
@@ -281,6 +283,11 @@ impl Owners {
         let waiting = self.owners.iter().filter(|owner| !owner.waiting.is_empty());
         waiting.map(|owner| owner.clock).min()
     }
+}
+
+/// Time in which a core moves so many bytes.
+fn time_of(bytes: usize) -> Duration {
+    Duration::from_micros((bytes / MOVED_BYTES_PER_MICROSECOND) as u64)
 }
 
 impl Ticket {
@@ -381,7 +388,8 @@ mod tests {
                     while !left.is_zero() {
                         let time = left.min(ROUND_TIME);
                         let bytes = time.as_micros() as usize * MOVED_BYTES_PER_MICROSECOND;
-                        turns_of_it.count(time, if moves { bytes } else { 0 });
+                        let unsent = if moves { bytes } else { 0 };
+                        turns_of_it.count(time, MovedBytes { unsent, copied: 0 });
                         left = left.saturating_sub(ROUND_TIME);
                     }
                     yield_for_round().await;
@@ -453,6 +461,29 @@ mod tests {
         });
     }
 
+    /// Fault: a turn counted as 300 us at most, although it moved 8 MiB, which takes 2 ms.
+    #[test]
+    fn a_long_move_counts_in_full() {
+        const MOVED: usize = 8 << 20;
+        let time = time_of(MOVED);
+        let [unsent, copied] = [(MOVED, 0), (0, MOVED)];
+        for (worked, (unsent, copied), counted) in [
+            (time, unsent, time),
+            (4 * time, unsent, time),
+            (4 * time, copied, time),
+            (time / 8, copied, time / 8),
+            (4 * time, (0, 0), COUNTED_MAX),
+        ] {
+            OWNERS.take();
+            let one = of(7);
+            one.count(worked, MovedBytes { unsent, copied });
+            let lead = OWNERS.with_borrow(|owners| {
+                owners.owners[one.0.unwrap().1].clock.checked_sub(owners.clock)
+            });
+            assert_eq!(lead, Some(counted), "{worked:?} for {unsent} and {copied} bytes");
+        }
+    }
+
     /// Goal: closing all connections after a long turn and coming back does not reset an owner's
     /// clock. Named by: logins of 16 hosts, each over a connection of its own, had a turn in each
     /// round.
@@ -462,7 +493,7 @@ mod tests {
         runtime.block_on(async {
             let other = of(8);
             let first = of(7);
-            (0..4).for_each(|_| first.count(2 * ROUND_TIME, 0));
+            (0..4).for_each(|_| first.count(2 * ROUND_TIME, MovedBytes::default()));
             drop(first);
             let again = of(7);
             assert!(!again.may_go_on(), "it is ahead");
@@ -492,7 +523,7 @@ mod tests {
     #[test]
     fn an_owner_alone_has_time() {
         let mut connections: Vec<_> = (0..ALONE_CONNECTIONS_MAX).map(|_| of(7)).collect();
-        connections[0].count(2 * ROUND_TIME, 0);
+        connections[0].count(2 * ROUND_TIME, MovedBytes::default());
         assert!(connections.iter().all(OwnerTurns::may_go_on));
         let other = of(8);
         assert!(!connections[0].may_go_on() && other.may_go_on());
@@ -519,7 +550,7 @@ mod tests {
         runtime.block_on(async {
             let (one, other, third) = (of(1), of(1), of(1));
             let more: Vec<_> = (3..=ALONE_CONNECTIONS_MAX).map(|_| of(1)).collect();
-            one.count(ROUND_TIME, 0);
+            one.count(ROUND_TIME, MovedBytes::default());
             let mut first = Box::pin(one.wait());
             let mut second = Box::pin(other.wait());
             for waits in [&mut first, &mut second] {

@@ -31,9 +31,8 @@ thread_local! {
     /// During a turn: bytes that commands may still move without sending them, and the begin of the
     /// turn.
     static LEFT: Cell<Option<(usize, Instant)>> = const { Cell::new(None) };
-    /// Bytes moved without being sent, in this turn or out of turn, and not yet counted for an
-    /// owner.
-    static MOVED: Cell<usize> = const { Cell::new(0) };
+    /// Bytes moved in this turn or out of turn, and not yet counted for an owner.
+    static MOVED: Cell<MovedBytes> = const { Cell::new(MovedBytes::NONE) };
     /// True when the last PDU handled may have taken long.
     static IS_COSTLY: Cell<bool> = const { Cell::new(false) };
 }
@@ -72,6 +71,11 @@ impl MovingTurn {
         is_first || !(self.has_moved_all() || self.has_lasted(TURN_TIME_MAX))
     }
 
+    /// Number of bytes that commands have moved in this turn, at most [`TURN_BYTES`].
+    pub fn moved_bytes(&self) -> usize {
+        LEFT.get().map_or(0, |(left, _)| TURN_BYTES - left)
+    }
+
     fn has_moved_all(&self) -> bool {
         matches!(LEFT.get(), Some((0, _)))
     }
@@ -87,15 +91,41 @@ impl Drop for MovingTurn {
     }
 }
 
+/// Bytes that a core has moved for an owner.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct MovedBytes {
+    /// Bytes that were moved without being sent, such as data that was compared.
+    pub(crate) unsent: usize,
+    /// Bytes that were copied to be sent, or after they were received.
+    pub(crate) copied: usize,
+}
+
+impl MovedBytes {
+    const NONE: Self = Self { unsent: 0, copied: 0 };
+}
+
 /// Counts bytes that a command has moved and that are no answer.
 pub fn count_moved(bytes: usize) {
     LEFT.set(LEFT.get().map(|(left, began)| (left.saturating_sub(bytes), began)));
-    MOVED.set(MOVED.get().saturating_add(bytes));
+    let moved = MOVED.get();
+    MOVED.set(MovedBytes { unsent: moved.unsent.saturating_add(bytes), ..moved });
+}
+
+/// Counts bytes of a read or write that a core has copied at once. They end no turn, but the time
+/// of the turn counts for the owner as far as these bytes explain it.
+pub fn count_copied(bytes: usize) {
+    let moved = MOVED.get();
+    MOVED.set(MovedBytes { copied: moved.copied.saturating_add(bytes), ..moved });
 }
 
 /// Returns the bytes that were moved on this core since the last call.
-pub(crate) fn take_moved() -> usize {
+pub(crate) fn take_moved() -> MovedBytes {
     MOVED.take()
+}
+
+/// True when bytes were moved on this core since the last call of [`take_moved`].
+pub(crate) fn has_moved() -> bool {
+    MOVED.get() != MovedBytes::NONE
 }
 
 /// Marks the current PDU as one of the rarer kinds that may take long: the time of the turn is

@@ -67,6 +67,7 @@ mod lun_index;
 mod manage;
 mod memory;
 mod open_files;
+mod operation_slots;
 mod options;
 mod pieces;
 mod poison;

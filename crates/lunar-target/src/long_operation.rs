@@ -4,22 +4,29 @@
 //! protects against crashes: the request is durable before the first block changes, and the
 //! completion is durable before the unit takes commands again. After a crash in between, the next
 //! start begins the operation anew.
+//!
+//! An operation works in turns of the owner that requested it, even if the owner has no session any
+//! more, and its disk does the work for that owner. Resumed operations are all of one owner. A few
+//! operations of an owner work at a time (see `operation_slots`).
 
 use crate::execute::internal_failure;
+use crate::operation_slots::OperationSlots;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::unit::LogicalUnit;
-use bytes::Bytes;
-use lunar_block::{BlockRange, BufferPool, ErrorKind, PHYSICAL_BLOCK_BYTES_MAX};
+use lunar_block::{BlockRange, Buffer, BufferPool, ErrorKind, IoContext, PHYSICAL_BLOCK_BYTES_MAX};
+use lunar_net::OwnerId;
 use lunar_scsi::long_operation::{LongOperation, OperationWork};
 use lunar_scsi::plan::{LbaRange, NexusId};
 use lunar_scsi::sense::Sense;
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Size of the pieces in which data is written.
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = lunar_net::MOVED_PIECE_BYTES;
 
 /// Size of the pieces that are deallocated or zeroed: fast enough to report progress.
 const SPARSE_PIECE_BYTES: u64 = 64 << 20;
@@ -42,6 +49,8 @@ pub(crate) struct Operating {
     runs: AtomicUsize,
     /// True when the operation is to stop where it is.
     stopping: AtomicBool,
+    /// The slots of the server, once the unit is served.
+    slots: OnceLock<Arc<OperationSlots>>,
 }
 
 /// Versions of the unit's state in which a command was judged.
@@ -62,6 +71,20 @@ pub(crate) struct Begun {
     pub(crate) saved: oneshot::Receiver<Result<(), Sense>>,
     /// Result of the operation; never sent if the server stops before its end.
     pub(crate) ended: oneshot::Receiver<Result<(), Sense>>,
+}
+
+/// The owner for whom an operation works.
+#[derive(Clone, Debug)]
+pub(crate) struct OperationOwner {
+    /// Owner in whose turns the core works.
+    pub(crate) time: OwnerId,
+    /// Account of the owner for whom the disk works; `None` for the server.
+    pub(crate) buffers: Option<BufferPool>,
+}
+
+impl OperationOwner {
+    /// The owner of all operations that no session of this run of the server has requested.
+    pub(crate) const SERVER: Self = Self { time: OwnerId(0), buffers: None };
 }
 
 /// Reason why an operation did not reach its end.
@@ -92,12 +115,18 @@ impl LogicalUnit {
         self.operating.runs.load(SeqCst) > 0
     }
 
+    /// Sets the slots that operations of all units of a server share.
+    pub(crate) fn share_operation_slots(&self, slots: &Arc<OperationSlots>) {
+        let _ = self.operating.slots.set(Arc::clone(slots)); // those of its first server stay
+    }
+
     /// Stops operations where they are (or allows them again); the remaining work is saved.
     pub(crate) fn stop_operation(&self, stopping: bool) {
         self.operating.stopping.store(stopping, SeqCst);
     }
 
-    /// Begins an operation and runs it on this core, even if no command waits for it.
+    /// Begins an operation and runs it on this core in turns of `owner`, even if no command waits
+    /// for it.
     ///
     /// # Errors
     /// An operation runs already, or the unit has changed since this one was planned.
@@ -105,6 +134,7 @@ impl LogicalUnit {
         self: &Arc<Self>,
         operation: LongOperation,
         by: NexusId,
+        owner: OperationOwner,
     ) -> Result<Begun, Sense> {
         {
             let mut scsi = self.scsi();
@@ -115,10 +145,11 @@ impl LogicalUnit {
         let (ended, has_ended) = oneshot::channel();
         let unit = Arc::clone(self);
         self.operating.runs.fetch_add(1, SeqCst);
-        lunar_net::spawn_local(async move {
+        let time_owner = owner.time;
+        let run = async move {
             if unit.save().await {
                 let _ = saved.send(Ok(())); // the command may be aborted
-                if let Some(result) = unit.operate().await {
+                if let Some(result) = unit.operate(&owner).await {
                     let _ = ended.send(result);
                 }
             } else {
@@ -129,7 +160,8 @@ impl LogicalUnit {
                 let _ = ended.send(Err(internal_failure()));
             }
             unit.operating.runs.fetch_sub(1, SeqCst);
-        });
+        };
+        lunar_net::spawn_local(lunar_net::in_turns_of(time_owner, run));
         Ok(Begun { saved: was_saved, ended: has_ended })
     }
 
@@ -143,18 +175,21 @@ impl LogicalUnit {
         }
         self.operating.runs.fetch_add(1, SeqCst);
         tracing::info!(device = self.device().name(), "an unfinished SANITIZE or FORMAT goes on");
-        let _ = self.operate().await; // already logged
+        let owner = OperationOwner::SERVER;
+        let _ = lunar_net::in_turns_of(owner.time, self.operate(&owner)).await; // already logged
         self.operating.runs.fetch_sub(1, SeqCst);
     }
 
     /// Runs the operation of the unit's state. Returns `None` if the server stops before its end.
-    async fn operate(self: &Arc<Self>) -> Option<Result<(), Sense>> {
+    async fn operate(self: &Arc<Self>, owner: &OperationOwner) -> Option<Result<(), Sense>> {
         let LongOperation { kind, work, .. } = self.scsi().operation().cloned()?;
+        let slots = self.operating.slots.get_or_init(Arc::default);
+        let _slot = self.unless_stopping(slots.take(owner.time)).await.ok()?;
         let blocks = self.device().geometry().block_count;
         // Earlier writes finish first.
         let alone = self.ranges.lock(LbaRange { lba: 0, count: blocks }, true).await;
         let before = self.generation().recoveries;
-        let mut result = self.work(&work).await;
+        let mut result = self.work(&work, owner).await;
         if result.is_ok() && self.generation().recoveries != before {
             let what = "a sync has failed meanwhile: some blocks may be as they were";
             let device = self.device().name();
@@ -184,7 +219,7 @@ impl LogicalUnit {
         Some(Err(kind.failed()))
     }
 
-    async fn work(&self, work: &OperationWork) -> Result<(), Halt> {
+    async fn work(&self, work: &OperationWork, owner: &OperationOwner) -> Result<(), Halt> {
         let geometry = self.device().geometry();
         let all = geometry.block_count.saturating_mul(work.passes().into());
         let mut pace = Pace::new(self.options().maintenance_bytes_per_second);
@@ -198,8 +233,8 @@ impl LogicalUnit {
                     return Err(Halt::Stopping);
                 }
                 let count = piece.blocks.min(geometry.block_count - lba);
-                match self.put_piece(&piece, BlockRange::new(lba, count)).await {
-                    Err(error) if self.waits_for_room(&error) => {
+                match self.put_piece_for(owner, &piece, BlockRange::new(lba, count)).await {
+                    Err(Halt::Device(error)) if self.waits_for_room(&error) => {
                         tokio::time::sleep(HOLD_INTERVAL).await;
                         continue;
                     }
@@ -223,17 +258,59 @@ impl LogicalUnit {
         error.kind == ErrorKind::NoSpace && self.options().out_of_space == OutOfSpace::Hold
     }
 
-    async fn put_piece(&self, piece: &Piece, range: BlockRange) -> Result<(), lunar_block::Error> {
-        let sparse = self.device().sparse();
-        match (&piece.what, sparse) {
-            (What::Deallocate, Some(sparse)) => sparse.unmap(range, false).await,
-            (What::Zero, Some(sparse)) => sparse.write_zeroes(range, false, false).await,
-            (What::Data(data), _) => {
+    /// Waits for `event`, or until operations are to stop.
+    async fn unless_stopping<T>(&self, event: impl Future<Output = T>) -> Result<T, Halt> {
+        let mut event = pin!(event);
+        while !self.operating.stopping.load(SeqCst) {
+            if let Ok(value) = tokio::time::timeout(MOMENT, event.as_mut()).await {
+                return Ok(value);
+            }
+        }
+        Err(Halt::Stopping)
+    }
+
+    /// Does a piece of the work for `owner`.
+    async fn put_piece_for(
+        &self,
+        owner: &OperationOwner,
+        piece: &Piece,
+        range: BlockRange,
+    ) -> Result<(), Halt> {
+        let buffers = owner.buffers.as_ref();
+        let data = match piece.what {
+            // Memory is taken for each piece: an operation that waits for its turn holds none.
+            What::Data(_) => {
+                let buffers = buffers.unwrap_or(&self.options().buffers);
                 let bytes = range.count as usize * piece.block_bytes;
-                self.device().write(range, data.slice(..bytes), false).await
+                Some(self.unless_stopping(buffers.take_when_free(bytes)).await?)
+            }
+            What::Deallocate | What::Zero => None,
+        };
+        let put = self.put_piece(piece, range, data);
+        match buffers.map(BufferPool::owner) {
+            Some(owner) => IoContext::new(owner).scope(put).await?,
+            None => put.await?,
+        }
+        Ok(())
+    }
+
+    async fn put_piece(
+        &self,
+        piece: &Piece,
+        range: BlockRange,
+        buffer: Option<Buffer>,
+    ) -> Result<(), lunar_block::Error> {
+        let sparse = self.device().sparse();
+        match (&piece.what, sparse, buffer) {
+            (What::Deallocate, Some(sparse), _) => sparse.unmap(range, false).await,
+            (What::Zero, Some(sparse), _) => sparse.write_zeroes(range, false, false).await,
+            (What::Data(block), _, Some(mut data)) => {
+                data.chunks_exact_mut(block.len()).for_each(|part| part.copy_from_slice(block));
+                lunar_net::count_moved(2 * data.len()); // filled, and written
+                self.device().write(range, data.freeze(), false).await
             }
             // Pieces are made for the device that they go to.
-            (What::Deallocate | What::Zero, None) => {
+            (What::Deallocate | What::Zero, None, _) | (What::Data(_), _, None) => {
                 let what = "it can no longer deallocate";
                 Err(lunar_block::Error::new(ErrorKind::Medium, self.device().name(), what))
             }
@@ -305,15 +382,15 @@ struct Piece {
 enum What {
     Deallocate,
     Zero,
-    Data(Bytes),
+    /// The content of each block.
+    Data(Box<[u8]>),
 }
 
 impl Piece {
     fn of(unit: &LogicalUnit, work: &OperationWork, pass: u8) -> Self {
         let block_bytes = unit.block_bytes() as usize;
         let sparse = unit.device().sparse();
-        let data =
-            |pattern, inverted| Self::data(&unit.options().buffers, pattern, inverted, block_bytes);
+        let data = |pattern, inverted| Self::data(pattern, inverted, block_bytes);
         let quick = |what| Self {
             what,
             blocks: (SPARSE_PIECE_BYTES / block_bytes as u64).max(1),
@@ -331,16 +408,12 @@ impl Piece {
         }
     }
 
-    /// Data for one piece, in which each block begins with the first byte of the pattern.
-    fn data(buffers: &BufferPool, pattern: &[u8], inverted: bool, block_bytes: usize) -> Self {
-        let blocks = (PIECE_BYTES / block_bytes).max(1);
-        let mut buffer = buffers.take_zeroed(blocks * block_bytes);
-        for block in buffer.chunks_mut(block_bytes) {
-            for (byte, of_pattern) in block.iter_mut().zip(pattern.iter().cycle()) {
-                *byte = if inverted { !of_pattern } else { *of_pattern };
-            }
-        }
-        Self { what: What::Data(buffer.freeze()), blocks: blocks as u64, block_bytes }
+    /// Data of which each block begins with the first byte of the pattern.
+    fn data(pattern: &[u8], inverted: bool, block_bytes: usize) -> Self {
+        let bytes = pattern.iter().cycle().take(block_bytes);
+        let block = bytes.map(|byte| if inverted { !byte } else { *byte }).collect();
+        let blocks = (PIECE_BYTES / block_bytes).max(1) as u64;
+        Self { what: What::Data(block), blocks, block_bytes }
     }
 }
 

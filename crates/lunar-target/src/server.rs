@@ -13,6 +13,7 @@ use crate::log_budget::LogBudget;
 use crate::login::printable;
 use crate::memory::MemoryOwners;
 use crate::open_files::{self, EVICTED_MAX};
+use crate::operation_slots::OperationSlots;
 use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
 use crate::presence::ConnectionControl;
 use crate::quota::{InitiatorLimit, TargetQuotas};
@@ -226,6 +227,8 @@ pub(crate) struct Shared {
     pub(crate) visits: VisitPace,
     sessions: Mutex<Sessions>,
     pub(crate) registration_room: RegistrationRoom,
+    /// Slots of long operations.
+    operation_slots: Arc<OperationSlots>,
     pub(crate) shares: ConnectionShares,
     pub(crate) connections: Mutex<ConnectionTable<ConnectionControl>>,
     next_id: AtomicU64,
@@ -270,6 +273,7 @@ impl Shared {
             clock: Clock::start(),
             backoff,
             registration_room: RegistrationRoom::new(&options.buffers),
+            operation_slots: Arc::default(),
             memory: MemoryOwners::new(options.buffers),
             quotas,
             counters: Counters::default(),
@@ -340,6 +344,7 @@ fn with_ring(core: lunar_net::LocalFuture) -> lunar_net::LocalFuture {
 /// operation.
 pub(crate) fn begin(shared: &Shared, cores: &Cores, unit: Arc<LogicalUnit>) {
     unit.count_registrations(&unit.scsi(), &shared.registration_room);
+    unit.share_operation_slots(&shared.operation_slots);
     unit.stop_operation(false);
     if unit.scsi().operation().is_some() {
         cores.spawn(move || unit.resume_operation());

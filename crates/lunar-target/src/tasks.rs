@@ -22,7 +22,7 @@ use lunar_block::{Buffer, BufferPool};
 use lunar_iscsi::connection::target::{Input, Outcome, Task, TransferFault};
 use lunar_iscsi::framing::TaskId;
 use lunar_net::TURN_BYTES;
-use lunar_scsi::plan::{LbaRange, Plan, Refusal};
+use lunar_scsi::plan::{Compare, LbaRange, Plan, Refusal};
 use lunar_scsi::sense::{Sense, SenseKey, Status};
 use lunar_scsi::unit::BlockUnit;
 use std::collections::VecDeque;
@@ -62,7 +62,7 @@ pub(crate) struct Tasks {
     buffers: RecentTasks<Collected>,
     waiting: RecentTasks<Planned>,
     futures: FuturesUnordered<Begun>,
-    /// Tasks that hold blocks exclusively, or will, and aborted ones: other tasks wait for them.
+    /// Tasks that hold blocks while they wait, or will, and aborted ones: others wait for them.
     out_of_turn: FuturesUnordered<Begun>,
     /// Tasks that have ended out of turn.
     ended: VecDeque<Ran>,
@@ -524,7 +524,7 @@ impl Tasks {
         if !self.running_charge.may_begin(self.begun()) {
             return Some(self.refuse(task, unit.as_ref(), Refusal::Busy));
         }
-        let holds_alone = holds_alone(&planned.plan);
+        let goes_on_out_of_turn = goes_on_out_of_turn(&planned.plan);
         let abort = AbortSignal::default();
         let by = TaskOwner {
             shared: Arc::clone(shared),
@@ -539,7 +539,7 @@ impl Tasks {
         }
         self.running.insert(task, Running { unit, abort, aborted: false, failed: None });
         let begun = Begun::new(task, future);
-        if holds_alone { &mut self.out_of_turn } else { &mut self.futures }.push(begun);
+        if goes_on_out_of_turn { &mut self.out_of_turn } else { &mut self.futures }.push(begun);
         self.unpolled = true;
         None
     }
@@ -640,10 +640,14 @@ pub(crate) fn data_in_bytes(ended: &Input) -> usize {
     }
 }
 
-/// True when a command holds its blocks exclusively: until it ends, all others that touch them
-/// wait.
-fn holds_alone(plan: &Plan) -> bool {
-    matches!(plan, Plan::CompareAndWrite { .. } | Plan::OrWrite { .. } | Plan::WriteAtomic { .. })
+/// True when a command holds its blocks while it waits, exclusively or from a write to its end:
+/// others that need these blocks wait for it.
+fn goes_on_out_of_turn(plan: &Plan) -> bool {
+    match plan {
+        Plan::CompareAndWrite { .. } | Plan::OrWrite { .. } | Plan::WriteAtomic { .. } => true,
+        Plan::WriteAndVerify { compare, .. } => *compare != Compare::Medium,
+        _ => false,
+    }
 }
 
 /// Number of data bytes that a read holds in memory until they are sent.

@@ -30,6 +30,8 @@ impl Run<'_> {
                 atomic.write_atomic(block_range(range), data, durable).await
             })
         };
-        self.with_room(range.into(), Hold::Alone, work).await.map(drop)
+        let written = self.with_room(range.into(), Hold::Alone, work).await;
+        lunar_net::count_moved(data.len());
+        written.map(drop)
     }
 }

@@ -92,6 +92,7 @@ impl Run<'_> {
     ) -> Step<Option<()>> {
         let (guard, done) =
             self.change(guard, self.write_work(range, new.clone(), durable)).await?;
+        lunar_net::count_moved(new.len());
         let Err(error) = done else {
             self.end_hold();
             return Ok(Some(()));
@@ -101,7 +102,9 @@ impl Run<'_> {
             return Err(Box::pin(self.write_failed_at(guard, range, &new, error)).await);
         }
         // Blocks to which `new` was written have room; the others have not changed.
+        let old_bytes = old.len();
         let (guard, undone) = self.change(guard, self.write_work(range, old, false)).await?;
+        lunar_net::count_moved(old_bytes);
         match undone {
             Err(error) if error.kind != ErrorKind::NoSpace => Err(write_failed(error).into()),
             _ => {

@@ -1,6 +1,7 @@
 //! SANITIZE and FORMAT UNIT, which wait for the operation that they have begun, or do not.
 
 use super::{Run, Step, Stop, internal_failure};
+use crate::long_operation::OperationOwner;
 use lunar_scsi::long_operation::LongOperation;
 use lunar_scsi::plan::NexusId;
 use std::sync::Arc;
@@ -12,7 +13,14 @@ impl Run<'_> {
         by: NexusId,
         immediate: bool,
     ) -> Step<()> {
-        let begun = self.unit.begin_operation(operation, by)?;
+        let owner = match &self.entry {
+            Some(entry) => OperationOwner {
+                time: entry.time_owner(),
+                buffers: Some(self.memory.buffers.clone()),
+            },
+            None => OperationOwner::SERVER,
+        };
+        let begun = self.unit.begin_operation(operation, by, owner)?;
         // If the command is aborted it ends, and the operation goes on.
         let ending = if immediate { begun.saved } else { begun.ended };
         match self.abort.unless(ending).await? {

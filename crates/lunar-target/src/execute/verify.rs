@@ -1,8 +1,17 @@
 //! VERIFY and WRITE AND VERIFY.
 //!
+//! Both compare in pieces, between which other work of the core has its turn: 8 MiB in one piece
+//! would take milliseconds.
+//!
 //! VERIFY locks no range, as READ locks none: it may last for seconds, since its pieces wait for
 //! turns, and a command that needs the range exclusively would wait that long, with all other
-//! commands behind.
+//! commands behind. An atomic write may therefore come between two pieces. It must not be seen in
+//! part: blocks compared before it and blocks compared after it need not have matched at any time.
+//! If there may have been one, the next piece is read together with so many blocks before it that
+//! each atomic write that covers the border is read as one.
+//!
+//! COMPARE AND WRITE and ORWRITE promise that nothing comes between their read and their write, not
+//! that their blocks change all at once: VERIFY may find some of them changed, as READ may.
 
 use super::{PIECE_BYTES, Run, Step, first_difference, miscompare};
 use bytes::Bytes;
@@ -16,54 +25,28 @@ impl Run<'_> {
         compare: Compare,
         data: Bytes,
     ) -> Step<()> {
-        let reads_pieces = compare == Compare::Medium;
-        let bytes = if reads_pieces { self.compared_bytes(range) } else { self.bytes(range) };
-        let buffer = self.take(bytes).await?;
+        let buffer = self.take(self.compared_bytes(range)).await?;
         let guard = self.put(range, data.clone(), true).await?;
-        if reads_pieces {
+        if compare == Compare::Medium {
             drop(guard);
-            return self.compare(range, compare, &data, buffer).await.map(drop);
+            return self.compare(range, compare, &data, buffer, 0).await;
         }
-        // In one piece, which waits for no turn: the range is locked.
-        let current = self.get_into(range, buffer).await?;
-        drop(guard);
-        matches(self.difference(compare, 0, &current, &data))
+        // The range stays locked against commands that need it exclusively. The command goes on out
+        // of turn.
+        self.compare(range, compare, &data, buffer, 0).await
     }
 
-    /// Verifies `range` in pieces. If an atomic write may have come between two of them, so that
-    /// the compared data was never on the medium at one time, the whole range is compared once
-    /// more, read as one.
     pub(super) async fn verify(&self, range: LbaRange, compare: Compare, data: &[u8]) -> Step<()> {
         if range.count == 0 {
             self.check_generation()?;
             return self.enter();
         }
-        let pieces_bytes = self.compared_bytes(range);
-        let is_one_piece = pieces_bytes == self.bytes(range);
-        let before = self.unit.ranges.exclusive_mark();
-        if compare == Compare::Medium || is_one_piece || before.is_some() {
-            let buffer = self.take(pieces_bytes).await?;
-            let difference = self.compare(range, compare, data, buffer).await?;
-            if compare == Compare::Medium
-                || is_one_piece
-                || self.unit.ranges.exclusive_mark() == before
-            {
-                return matches(difference);
-            }
-        }
-        self.verify_as_one(range, compare, data).await
-    }
-
-    /// Reads all of `range` at once. That takes long, so it waits first for as many turns as
-    /// reading in pieces would take.
-    async fn verify_as_one(&self, range: LbaRange, compare: Compare, data: &[u8]) -> Step<()> {
-        let buffer = self.take(self.bytes(range)).await?;
-        for piece in buffer.chunks(PIECE_BYTES) {
-            self.abort.may_move().await?;
-            lunar_net::count_moved(piece.len());
-        }
-        let current = self.get_into(range, buffer).await?;
-        matches(self.difference(compare, 0, &current, data))
+        let atomic_bytes = match self.device().atomic() {
+            Some(atomic) if compare != Compare::Medium => atomic.limits().bytes_max.into(),
+            _ => 0,
+        };
+        let buffer = self.take(self.compared_bytes(range)).await?;
+        self.compare(range, compare, data, buffer, atomic_bytes / self.block_bytes).await
     }
 
     /// Number of bytes that [`compare`](Self::compare) reads at a time.
@@ -72,31 +55,51 @@ impl Run<'_> {
         self.bytes(LbaRange { count: range.count.min(piece_blocks), ..range })
     }
 
-    /// Reads `range` in pieces of the buffer's length; returns the offset of the first byte that
-    /// differs.
+    /// Reads `range` in pieces, the first one into `buffer`, and compares them. Atomic writes of up
+    /// to `atomic_blocks` may come between two pieces.
     async fn compare(
         &self,
         range: LbaRange,
         compare: Compare,
         data: &[u8],
         mut buffer: Buffer,
-    ) -> Step<Option<usize>> {
-        let piece_blocks = buffer.len() as u64 / self.block_bytes;
+        atomic_blocks: u64,
+    ) -> Step<()> {
+        let piece_blocks = self.compared_bytes(range) as u64 / self.block_bytes;
         let mut done = 0;
+        // Mark from before the last piece was read.
+        let mut last_mark = None;
         while done < range.count {
             let count = piece_blocks.min(range.count - done);
-            let piece = LbaRange { lba: range.lba + done, count };
-            buffer.truncate(self.bytes(piece));
-            self.abort.may_move().await?;
-            buffer = self.get_into(piece, buffer).await?;
-            lunar_net::count_moved(buffer.len());
-            let at = (done * self.block_bytes) as usize;
-            if let Some(offset) = self.difference(compare, at, &buffer, data) {
-                return Ok(Some(offset));
+            let mut again_blocks = 0;
+            loop {
+                self.abort.may_move().await?;
+                let mark = self.unit.ranges.exclusive_mark();
+                if mark.is_none() || mark != last_mark {
+                    again_blocks = atomic_blocks.min(done);
+                }
+                let first = done - again_blocks;
+                let piece = LbaRange { lba: range.lba + first, count: count + again_blocks };
+                if buffer.len() < self.bytes(piece) {
+                    drop(buffer);
+                    buffer = self.take(self.bytes(piece)).await?;
+                }
+                buffer.truncate(self.bytes(piece));
+                buffer = self.get_into(piece, buffer).await?;
+                lunar_net::count_moved(buffer.len());
+                let at = (first * self.block_bytes) as usize;
+                if let Some(offset) = self.difference(compare, at, &buffer, data) {
+                    return Err(miscompare(offset as u64).into());
+                }
+                let has_seen_whole = again_blocks == atomic_blocks.min(done);
+                if has_seen_whole || self.unit.ranges.exclusive_mark() == last_mark {
+                    last_mark = mark;
+                    break;
+                }
             }
             done += count;
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Offset at which `read`, which begins `at` bytes behind the start of the command, first
@@ -114,8 +117,4 @@ impl Run<'_> {
         };
         offset.map(|offset| at + offset)
     }
-}
-
-fn matches(difference: Option<usize>) -> Step<()> {
-    difference.map_or(Ok(()), |offset| Err(miscompare(offset as u64).into()))
 }

@@ -3,12 +3,18 @@
 use super::*;
 use crate::abort::AbortSignal;
 use crate::execute::{PlanResult, execute};
+use crate::operation_slots::OPERATIONS_MAX;
 use crate::unit::LogicalUnitOptions;
-use lunar_block::{BlockDevice, Buffer, Effect, Fault, FaultDevice, FaultOperation, MemoryDevice};
+use bytes::Bytes;
+use lunar_block::{
+    BlockDevice, Effect, Fault, FaultDevice, FaultOperation, MemoryBudget, MemoryDevice,
+    MemoryKind, MemoryOwner,
+};
 use lunar_scsi::long_operation::OperationKind;
 use lunar_scsi::plan::Plan;
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 const BY: NexusId = NexusId(1);
 /// Two pieces and a part of one.
@@ -76,8 +82,12 @@ fn overwrite(pattern: &[u8], passes: u8, invert: bool) -> LongOperation {
     sanitize(OperationWork::Overwrite { pattern: pattern.to_vec(), passes, invert })
 }
 
+fn begin(unit: &Arc<LogicalUnit>, operation: LongOperation) -> Begun {
+    unit.begin_operation(operation, BY, OperationOwner::SERVER).unwrap()
+}
+
 async fn to_the_end(unit: &Arc<LogicalUnit>, operation: LongOperation) -> Result<(), Sense> {
-    unit.begin_operation(operation, BY)?.ended.await.expect("an end")
+    unit.begin_operation(operation, BY, OperationOwner::SERVER)?.ended.await.expect("an end")
 }
 
 /// A block full of a pattern.
@@ -179,7 +189,7 @@ fn what_was_cut_off_goes_on() {
     let unit = rig.open();
     rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).after(1).times(1));
     run(async {
-        let begun = unit.begin_operation(overwrite(&[0x77], 1, false), BY).unwrap();
+        let begun = begin(&unit, overwrite(&[0x77], 1, false));
         begun.saved.await.unwrap().unwrap();
         while rig.device.hanging() == 0 {
             tokio::task::yield_now().await;
@@ -201,7 +211,7 @@ fn a_stop_is_not_the_end() {
     let unit = rig.open();
     unit.stop_operation(true);
     run(async {
-        let begun = unit.begin_operation(sanitize(OperationWork::Deallocate), BY).unwrap();
+        let begun = begin(&unit, sanitize(OperationWork::Deallocate));
         begun.ended.await.unwrap_err();
         while unit.operates() {
             tokio::task::yield_now().await;
@@ -278,7 +288,7 @@ fn commands_from_before_are_too_late() {
     }
     rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
     run(async {
-        let begun = unit.begin_operation(overwrite(&[0x77], 1, false), BY).unwrap();
+        let begun = begin(&unit, overwrite(&[0x77], 1, false));
         while rig.device.hanging() == 0 {
             tokio::task::yield_now().await;
         }
@@ -319,7 +329,7 @@ fn a_rate_is_kept() {
     let unit = open(1_000);
     let writes = rig.device.seen(FaultOperation::Write);
     run(async {
-        let begun = unit.begin_operation(overwrite(&[0x66], 1, false), BY).unwrap();
+        let begun = begin(&unit, overwrite(&[0x66], 1, false));
         begun.saved.await.unwrap().unwrap();
         while rig.device.seen(FaultOperation::Write) == writes {
             tokio::task::yield_now().await;
@@ -341,4 +351,221 @@ fn the_slowest_pace_is_one() {
         run(pace.keep(u64::MAX, &stopping));
         run(pace.keep(u64::MAX, &stopping));
     }
+}
+
+/// A disk whose writes take at least the time of a turn, and that logs them.
+#[derive(Debug)]
+struct SlowWrites {
+    inner: MemoryDevice,
+    number: usize,
+    log: Arc<Mutex<Vec<Turn>>>,
+    /// Owners of the writes.
+    owners: Mutex<Vec<Option<Arc<MemoryOwner>>>>,
+}
+
+/// Work of a core.
+#[derive(Clone, Debug, PartialEq)]
+enum Turn {
+    /// A write to a disk, and its length.
+    Write {
+        disk: usize,
+        bytes: usize,
+    },
+    OtherOwner,
+}
+
+/// Time of a write: several turns of an owner beside another one.
+const WRITE_TIME: Duration = Duration::from_micros(300);
+
+impl BlockDevice for SlowWrites {
+    fn name(&self) -> &str {
+        "slow"
+    }
+
+    fn geometry(&self) -> lunar_block::Geometry {
+        self.inner.geometry()
+    }
+
+    fn read(
+        &self,
+        range: BlockRange,
+        into: Buffer,
+    ) -> lunar_block::BoxFuture<'_, Result<Buffer, lunar_block::Error>> {
+        self.inner.read(range, into)
+    }
+
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> lunar_block::BoxFuture<'_, Result<(), lunar_block::Error>> {
+        Box::pin(async move {
+            let began = Instant::now();
+            while began.elapsed() < WRITE_TIME {}
+            let turn = Turn::Write { disk: self.number, bytes: from.len() };
+            self.log.lock().unwrap().push(turn);
+            let context = IoContext::current();
+            let owner = context.map(|context| Arc::clone(context.owner()));
+            self.owners.lock().unwrap().push(owner);
+            self.inner.write(range, from, durable).await
+        })
+    }
+
+    fn flush(&self) -> lunar_block::BoxFuture<'_, Result<(), lunar_block::Error>> {
+        self.inner.flush()
+    }
+
+    fn io_tier(&self) -> String {
+        self.inner.io_tier()
+    }
+}
+
+/// Fault: operations ran in tasks that counted for no owner, with a mebibyte in each pass of the
+/// core's queue. A session that sent SANITIZE to each LUN of a target left another host one turn
+/// for as many mebibytes as there were LUNs. Method: no owner has a connection any more; an owner
+/// works beside the operations that another one has requested, and beside resumed ones.
+#[test]
+fn operations_share_the_turns_of_their_owner() {
+    const DISKS: usize = 16;
+    for is_resumed in [false, true] {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let open = |number| {
+            let inner = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+            let device =
+                SlowWrites { inner, number, log: Arc::clone(&log), owners: Mutex::default() };
+            let id = uuid::Uuid::from_u128(number as u128);
+            LogicalUnit::open(LogicalUnitOptions::new(id, Arc::new(device))).unwrap()
+        };
+        let units: Vec<_> = (0..DISKS).map(open).collect();
+        run(async {
+            for unit in &units {
+                let operation = overwrite(&[0x77], 1, false);
+                if is_resumed {
+                    unit.scsi().begin_operation(operation, BY).unwrap();
+                    tokio::task::spawn_local(Arc::clone(unit).resume_operation());
+                } else {
+                    let owner = OperationOwner { time: OwnerId(7), buffers: None };
+                    drop(unit.begin_operation(operation, BY, owner).unwrap());
+                }
+            }
+            let other = lunar_net::in_turns_of(OwnerId(8), async {
+                while units.iter().any(|unit| unit.scsi().operation().is_some()) {
+                    log.lock().unwrap().push(Turn::OtherOwner);
+                    tokio::task::yield_now().await;
+                }
+            });
+            other.await;
+        });
+        let log = log.lock().unwrap();
+        let turns = log.split(|turn| *turn == Turn::OtherOwner);
+        assert!(turns.map(<[_]>::len).max() <= Some(2), "{log:?}");
+        for number in 0..DISKS {
+            let bytes = |turn: &Turn| match turn {
+                Turn::Write { disk, bytes } if *disk == number => *bytes,
+                _ => 0,
+            };
+            assert_eq!(log.iter().map(bytes).sum::<usize>(), BLOCKS as usize * 512);
+            assert!(log.iter().all(|turn| bytes(turn) <= lunar_net::MOVED_PIECE_BYTES));
+        }
+    }
+}
+
+/// Fault: operations were work of the server at a disk, and not of the initiator that had requested
+/// them, which had a second share of the workers that way.
+#[test]
+fn the_disk_works_for_the_owner_of_an_operation() {
+    let inner = MemoryDevice::new(512, 512, 512).unwrap();
+    let (log, owners) = (Arc::default(), Mutex::default());
+    let device = Arc::new(SlowWrites { inner, number: 0, log, owners });
+    let of_unit = Arc::<SlowWrites>::clone(&device);
+    let unit = LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(7), of_unit));
+    let (unit, owner) = (unit.unwrap(), Arc::default());
+    let account = BufferPool::default().account(&owner, MemoryKind::Work);
+    for buffers in [Some(account), None] {
+        let owner = OperationOwner { time: OwnerId(7), buffers };
+        run(async {
+            let operation = overwrite(&[0x77], 1, false);
+            unit.begin_operation(operation, BY, owner).unwrap().ended.await.unwrap().unwrap();
+        });
+    }
+    let owners = device.owners.lock().unwrap();
+    assert!(matches!(&owners[..], [Some(first), None] if Arc::ptr_eq(first, &owner)));
+}
+
+/// Fault: an operation at each of 256 units took a mebibyte of the server's memory each, whatever
+/// was in use, for as long as the operations lasted: no other initiator had memory for a command or
+/// a login. Method: the writes of all disks hang.
+#[test]
+fn a_few_operations_of_an_owner_work_at_a_time() {
+    const DISKS: usize = 4 * OPERATIONS_MAX;
+    let budget = MemoryBudget::new(64 << 20);
+    let pool = BufferPool::with_budget(&budget);
+    let open = |number| {
+        let memory = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+        let device = FaultDevice::new(Arc::new(memory), 0);
+        device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
+        let id = uuid::Uuid::from_u128(number as u128);
+        let unit =
+            LogicalUnit::open(LogicalUnitOptions::new(id, Arc::<FaultDevice>::clone(&device)));
+        (unit.unwrap(), device)
+    };
+    let disks: Vec<_> = (0..=DISKS).map(open).collect();
+    let slots = Arc::default();
+    disks.iter().for_each(|(unit, _)| unit.share_operation_slots(&slots));
+    let begin = |number: usize, owner| {
+        let buffers = Some(pool.account(&Arc::default(), MemoryKind::Work));
+        let owner = OperationOwner { time: OwnerId(owner), buffers };
+        disks[number].0.begin_operation(overwrite(&[0x77], 1, false), BY, owner).unwrap()
+    };
+    let hanging = || disks.iter().map(|(_, device)| device.hanging()).sum::<usize>();
+    let work = async |expected: usize| {
+        while hanging() < expected {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(hanging(), expected);
+        assert_eq!(pool.in_use_bytes(), expected * BufferPool::charged_bytes(PIECE_BYTES));
+    };
+    run(async {
+        let mut begun = Vec::new();
+        for number in 0..DISKS {
+            let mut one = begin(number, 7);
+            (&mut one.saved).await.unwrap().unwrap(); // also of those that wait
+            begun.push(one);
+        }
+        work(OPERATIONS_MAX).await;
+        begun.push(begin(DISKS, 8));
+        work(OPERATIONS_MAX + 1).await;
+        for (_, device) in &disks {
+            device.heal();
+            device.release();
+        }
+        for one in begun {
+            one.ended.await.unwrap().unwrap();
+        }
+    });
+    assert_eq!(budget.usage().used_bytes, pool.pooled_bytes(), "all is given back");
+}
+
+/// Goal: an operation that waits for a slot stops like one that works.
+#[test]
+fn an_operation_that_waits_stops() {
+    let rig = Rig::new("operation-waits");
+    let unit = rig.open();
+    let slots = Arc::<OperationSlots>::default();
+    unit.share_operation_slots(&slots);
+    run(async {
+        let mut taken = Vec::new();
+        for _ in 0..OPERATIONS_MAX {
+            taken.push(slots.take(OperationOwner::SERVER.time).await);
+        }
+        let mut begun = begin(&unit, overwrite(&[0x77], 1, false));
+        (&mut begun.saved).await.unwrap().unwrap();
+        unit.stop_operation(true);
+        begun.ended.await.unwrap_err();
+    });
+    assert!(!unit.operates() && rig.saved(), "the next run goes on with it");
 }

@@ -54,6 +54,9 @@ pub const ATTACKS: &[Attack] = &[
         verify(attacker, 64, Destination::Neighbour, 0)
     })
     .summary("64 sessions: VERIFY (16) of 8 MiB of a neighbour LUN at depth 128"),
+    Attack::new("verify-one-block-beside-claims", 16, verify_one_block).on_a_memory_lun().summary(
+        "16 sessions: VERIFY of 8 MiB against one block, beside COMPARE AND WRITE, in memory",
+    ),
     Attack::new("verify-256-files", 8, |attacker| many_files(attacker, 0x8f))
         .on_many_files()
         .summary("8 sessions: VERIFY (16) of 8 MiB of 256 LUNs, files all, at depth 128"),
@@ -74,6 +77,8 @@ pub const ATTACKS: &[Attack] = &[
         commands(attacker, &[cdb(&[0x48, 2]), cdb(&[0x48, 0x1f])])
     })
     .summary("SANITIZE of a neighbour LUN without end"),
+    Attack::new("sanitize-256-units", 4, sanitize_many)
+        .summary("SANITIZE (OVERWRITE, 31 passes, IMMED) of 256 disks in memory without end"),
     Attack::new("format-unit", 4, |attacker| commands(attacker, &[cdb(&[0x04])]))
         .summary("FORMAT UNIT of a neighbour LUN without end"),
     Attack::new("start-stop", 4, |attacker| commands(attacker, START_STOP))
@@ -308,6 +313,49 @@ fn verify(
                 _ => session.command(flags::SIMPLE | flags::WRITE, &cdb, 8 << 20),
             };
             session.queue(&command);
+        },
+        |_, _| {},
+    )
+}
+
+/// Compares the attacker's half of the shared LUN, which is all zeroes, with one block of data-out.
+/// Every second command needs a block exclusively and changes nothing.
+fn verify_one_block(attacker: &Attacker) -> Result<()> {
+    const ONE_BLOCK: u8 = 3 << 1;
+    let first = u64::from(SHARED_LBA);
+    let mut commands = 0;
+    Flood::new(16, Destination::Shared).reading(
+        attacker,
+        |session| {
+            commands += 1;
+            let (cdb, bytes) = if commands % 2 == 0 {
+                (cdb::sixteen(0x8f, ONE_BLOCK, first, LONGEST), 512)
+            } else {
+                let mut cdb = cdb::sixteen(0x89, 0, first + u64::from(LONGEST), 0);
+                cdb[13] = 1;
+                (cdb, 1024)
+            };
+            let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
+            session.queue(&command.with_data(vec![0; bytes as usize]));
+        },
+        |_, _| {},
+    )
+}
+
+/// Sends SANITIZE to one LUN after the other, with a parameter list of the overwrite count and a
+/// pattern of four bytes. SBC-4 §5.38.
+fn sanitize_many(attacker: &Attacker) -> Result<()> {
+    const IMMED_OVERWRITE: u8 = 0x80 | 0x01;
+    const LIST: [u8; 8] = [31, 0, 0, 4, 0x5a, 0xa5, 0x5a, 0xa5];
+    let mut commands = 0;
+    Flood::new(4, Destination::Many).reading(
+        attacker,
+        |session| {
+            session.lun = (commands % MANY_LUNS) as u8;
+            commands = commands.wrapping_add(1);
+            let cdb = cdb(&[0x48, IMMED_OVERWRITE, 0, 0, 0, 0, 0, 0, LIST.len() as u8]);
+            let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, LIST.len() as u32);
+            session.queue(&command.with_data(LIST.to_vec()));
         },
         |_, _| {},
     )

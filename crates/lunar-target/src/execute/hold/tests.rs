@@ -3,6 +3,7 @@
 use super::*;
 use crate::abort::AbortSignal;
 use crate::execute::{PlanResult, QuotaCharge, execute};
+use crate::long_operation::OperationOwner;
 use crate::memory::WorkMemory;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use futures_util::FutureExt;
@@ -134,7 +135,8 @@ fn a_long_operation_overtakes_them() {
             let work = OperationWork::Overwrite { pattern: vec![9], passes: 1, invert: false };
             let kind = OperationKind::SANITIZE;
             let operation = LongOperation { kind, unrestricted_exit: false, work };
-            let begun = unit.begin_operation(operation, NexusId(1)).unwrap();
+            let begun =
+                unit.begin_operation(operation, NexusId(1), OperationOwner::SERVER).unwrap();
             let ending = tokio::time::timeout(HOLD_INTERVAL * 20, write).await;
             let Ok(PlanResult::Check(sense)) = ending else { panic!("{plan:?}: {ending:?}") };
             assert_eq!(sense.code, Sense::SANITIZE_IN_PROGRESS.code, "{plan:?}");

@@ -255,8 +255,8 @@ fn verify_holds_no_range() {
     }
 }
 
-/// Goal: a VERIFY compares with data that was on the medium at one time, even if an atomic write
-/// comes between two of its pieces, or may.
+/// Goal: a VERIFY sees an atomic write whole or not at all, even if the write comes between two of
+/// its pieces, or may.
 #[test]
 fn atomic_writes_are_verified_whole_or_not_at_all() {
     let (device, unit) = disk(OutOfSpace::Fail);
@@ -284,5 +284,189 @@ fn atomic_writes_are_verified_whole_or_not_at_all() {
     let _alone = unit.ranges.lock(range(0, 1), true).now_or_never().unwrap();
     let before = device.seen(FaultOperation::Read);
     assert_eq!(sense_of(&unit, verify(), &[5; 512]).information, Some(0));
-    assert_eq!(device.seen(FaultOperation::Read), before + 1, "read as one");
+    assert_eq!(device.seen(FaultOperation::Read), before + 1, "the first piece differs");
+}
+
+/// A disk that logs the lengths of its reads in bytes.
+#[derive(Debug)]
+struct ReadLog {
+    inner: MemoryDevice,
+    reads: Mutex<Vec<usize>>,
+}
+
+impl BlockDevice for ReadLog {
+    fn name(&self) -> &str {
+        "read-log"
+    }
+
+    fn geometry(&self) -> lunar_block::Geometry {
+        self.inner.geometry()
+    }
+
+    fn read(
+        &self,
+        range: BlockRange,
+        into: Buffer,
+    ) -> lunar_block::BoxFuture<'_, Result<Buffer, lunar_block::Error>> {
+        self.reads.lock().unwrap().push(range.count as usize * 512);
+        self.inner.read(range, into)
+    }
+
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> lunar_block::BoxFuture<'_, Result<(), lunar_block::Error>> {
+        self.inner.write(range, from, durable)
+    }
+
+    fn flush(&self) -> lunar_block::BoxFuture<'_, Result<(), lunar_block::Error>> {
+        self.inner.flush()
+    }
+
+    fn atomic(&self) -> Option<&dyn lunar_block::AtomicWrite> {
+        self.inner.atomic()
+    }
+
+    fn io_tier(&self) -> String {
+        self.inner.io_tier()
+    }
+}
+
+/// Longest transfer.
+const LONGEST: LbaRange = LbaRange { lba: 0, count: 16_384 };
+const LONGEST_BYTES: usize = LONGEST.count as usize * 512;
+
+fn logged() -> (Arc<ReadLog>, Arc<LogicalUnit>) {
+    let inner = MemoryDevice::new(LONGEST_BYTES as u64, 512, 4096).unwrap();
+    let device = Arc::new(ReadLog { inner, reads: Mutex::default() });
+    let of_unit = Arc::<ReadLog>::clone(&device);
+    let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), of_unit);
+    (device, LogicalUnit::open(options).unwrap())
+}
+
+/// Polls a command in turns until it ends; returns the greatest number of bytes that were counted
+/// as moved in one of them, and the number of turns.
+fn counted_in_turns(command: impl Future<Output = PlanResult>) -> (usize, usize) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let mut command = std::pin::pin!(command);
+        let (mut most, mut all) = (0, 0);
+        loop {
+            let turn = lunar_net::MovingTurn::begin();
+            let polled = command.as_mut().now_or_never();
+            (most, all) = (most.max(turn.moved_bytes()), all + turn.moved_bytes());
+            drop(turn);
+            match polled {
+                None => tokio::task::yield_now().await,
+                Some(PlanResult::Good(_)) => return (most, all),
+                Some(other) => panic!("{other:?}"),
+            }
+        }
+    })
+}
+
+/// Fault: while a command held blocks exclusively, or waited for some, VERIFY read all of its
+/// blocks at once: 8 MiB in one poll of its connection, for 512 bytes of data-out.
+#[test]
+fn verify_reads_pieces_beside_exclusive_commands() {
+    let (device, unit) = logged();
+    let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
+    let all: &'static [u8] = vec![0; LONGEST_BYTES].leak();
+    let atomic_bytes = device.atomic().unwrap().limits().bytes_max as usize;
+    let last = range(LONGEST.count - 1, 1);
+    for (compare, data) in [(Compare::OneBlock, &all[..512]), (Compare::Bytes, all)] {
+        for is_held in [false, true] {
+            let held = is_held.then(|| unit.ranges.lock(last, true).now_or_never().unwrap());
+            let plan = Plan::Verify { range: LONGEST, compare };
+            counted_in_turns(run_as(&unit, &memory, &plan, data, &abort));
+            drop(held);
+            let reads = std::mem::take(&mut *device.reads.lock().unwrap());
+            let border = if is_held { atomic_bytes } else { 0 };
+            let longest = reads.iter().max().unwrap();
+            assert_eq!(
+                (*longest, reads.len()),
+                (PIECE_BYTES + border, LONGEST_BYTES / PIECE_BYTES)
+            );
+        }
+    }
+}
+
+/// Goal: an atomic write that covers the border of two pieces is verified whole or not at all, even
+/// if it begins and ends far from the border.
+#[test]
+fn atomic_writes_over_a_border_are_verified_whole() {
+    const PIECE_BLOCKS: u64 = PIECE_BYTES as u64 / 512;
+    let (device, unit) = disk(OutOfSpace::Fail);
+    let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
+    let plan = Plan::Verify { range: ALL, compare: Compare::OneBlock };
+    // Old blocks differ behind the border, new ones before it.
+    for (first, count) in [(8, ALL.count - 16), (PIECE_BLOCKS, PIECE_BLOCKS + 8)] {
+        let mut old = all(5);
+        old[2 * PIECE_BYTES] = 9;
+        good(&unit, Plan::Write { range: ALL, durable: true }, &old);
+        device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read).after(2));
+        let mut running = Box::pin(run_as(&unit, &memory, &plan, &[5; 512], &abort));
+        assert!((&mut running).now_or_never().is_none());
+        let mut new = vec![5; count as usize * 512];
+        new[0] = 9;
+        let atomic = Plan::WriteAtomic { range: range(first, count), durable: true };
+        assert!(is_good(run_as(&unit, &memory, &atomic, new.leak(), &abort).now_or_never()));
+        device.heal();
+        device.release();
+        let Some(PlanResult::Check(sense)) = (&mut running).now_or_never() else {
+            panic!("no block is other than the pattern");
+        };
+        let at = first * 512;
+        assert_eq!((sense.key, sense.information), (SenseKey::MISCOMPARE, Some(at)));
+    }
+}
+
+/// Fault: the data that COMPARE AND WRITE, ORWRITE, WRITE ATOMIC and WRITE AND VERIFY move was not
+/// counted: 16 MiB for an ORWRITE.
+#[test]
+fn commands_that_move_data_count_it() {
+    let (device, unit) = logged();
+    let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
+    let blocks = |count| LbaRange { lba: 0, count };
+    let bytes = |count: usize| -> &'static [u8] { vec![0; count * 512].leak() };
+    let durable = false;
+    let (compare_and_write, or_write, atomic) = (
+        Plan::CompareAndWrite { range: blocks(255), durable },
+        Plan::OrWrite { range: blocks(1024), durable },
+        Plan::WriteAtomic { range: blocks(1024), durable },
+    );
+    for (plan, data, moved_blocks) in [
+        (compare_and_write, bytes(510), 510),
+        (or_write, bytes(1024), 2048),
+        (atomic, bytes(1024), 1024),
+    ] {
+        let (most, _) = counted_in_turns(run_as(&unit, &memory, &plan, data, &abort));
+        assert_eq!(most, moved_blocks * 512, "{plan:?}");
+    }
+    let plan = Plan::WriteAndVerify { range: LONGEST, compare: Compare::Bytes };
+    device.reads.lock().unwrap().clear();
+    let data = bytes(LONGEST.count as usize);
+    let (most, all) = counted_in_turns(run_as(&unit, &memory, &plan, data, &abort));
+    assert_eq!((most <= lunar_net::TURN_BYTES, all), (true, LONGEST_BYTES));
+    assert!(device.reads.lock().unwrap().iter().all(|bytes| *bytes == PIECE_BYTES));
+}
+
+/// Goal: a WRITE AND VERIFY that compares keeps its blocks from commands that need them
+/// exclusively, and goes on out of turn.
+#[test]
+fn write_and_verify_holds_its_range_to_the_end() {
+    let (device, unit) = disk(OutOfSpace::Fail);
+    let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
+    device.inject(Fault::new(Effect::Hang).on(FaultOperation::Read).after(1));
+    let plan = Plan::WriteAndVerify { range: ALL, compare: Compare::Bytes };
+    let mut running = Box::pin(run_as(&unit, &memory, &plan, all(3).leak(), &abort));
+    assert!((&mut running).now_or_never().is_none());
+    let mut alone = Box::pin(unit.ranges.lock(ALL, true));
+    assert!((&mut alone).now_or_never().is_none());
+    device.heal();
+    device.release();
+    assert!(is_good((&mut running).now_or_never()));
+    assert!((&mut alone).now_or_never().is_some());
 }
