@@ -17,10 +17,12 @@ use std::sync::Arc;
 /// COMMANDS CLEARED BY ANOTHER INITIATOR.
 const COMMANDS_CLEARED: u16 = 0x2f00;
 
-/// Upper bound of the memory of a function: its task, and a session that it keeps.
+/// Upper bound of the memory of a function: its task, and a session that it keeps. For the task of
+/// a reset 5,650 bytes were measured, and 2,300 for that of a PREEMPT AND ABORT.
 const FUNCTION_BYTES: usize = 8 << 10;
 
-/// Upper bound of the memory of a function for each nexus whose tasks it aborts.
+/// Upper bound of the memory of a function for each nexus whose tasks it aborts. 235 bytes were
+/// measured, without the other session's part.
 pub(crate) const ABORT_BYTES: usize = 1 << 10;
 
 /// Runs the rest of a function on this core, then reports the result to the session.
