@@ -89,6 +89,7 @@ mod tasks;
 mod trace;
 mod unit;
 mod view;
+mod visit_pace;
 
 pub use access_list::{Access, Network};
 pub use backing::BackingFault;

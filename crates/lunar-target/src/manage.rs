@@ -4,7 +4,7 @@
 use crate::detached_writes::ABORT_GRACE;
 use crate::resets::{reset_target, reset_unit};
 use crate::server::Shared;
-use crate::session::Session;
+use crate::session::{BegunAborts, Session};
 use crate::unit::LogicalUnit;
 use futures_util::future::join_all;
 use lunar_iscsi::pdu::{ManagementFunction, ManagementResponse};
@@ -17,6 +17,14 @@ use std::sync::Arc;
 /// COMMANDS CLEARED BY ANOTHER INITIATOR.
 const COMMANDS_CLEARED: u16 = 0x2f00;
 
+/// Upper bound of the memory of a function: its task, and a session that it keeps. For the task of
+/// a reset 5,650 bytes were measured, and 2,300 for that of a PREEMPT AND ABORT.
+const FUNCTION_BYTES: usize = 8 << 10;
+
+/// Upper bound of the memory of a function for each nexus whose tasks it aborts. 235 bytes were
+/// measured, without the other session's part.
+pub(crate) const ABORT_BYTES: usize = 1 << 10;
+
 /// Runs the rest of a function on this core, then reports the result to the session.
 pub(crate) fn spawn(
     shared: Arc<Shared>,
@@ -25,7 +33,10 @@ pub(crate) fn spawn(
     function: ManagementFunction,
     lun: Lun,
 ) {
+    let mut charge = session.function_charge();
+    charge.set(FUNCTION_BYTES);
     lunar_net::spawn_local_for(session.time_owner, async move {
+        let _charge = charge;
         let (response, information) = match function {
             ManagementFunction::QUERY_ASYNCHRONOUS_EVENT => pending_event(&session, lun),
             _ => (run(&shared, &session, function, lun).await, [0; 3]),
@@ -89,28 +100,61 @@ fn pending_event(session: &Session, lun: Lun) -> (ManagementResponse, [u8; 3]) {
     }
 }
 
+/// Aborts the tasks of a nexus on a unit on behalf of another nexus. Returns `None` if its session
+/// is over.
+pub(crate) fn abort_visited(
+    shared: &Arc<Shared>,
+    nexus: NexusId,
+    unit: &Arc<LogicalUnit>,
+) -> Option<(Arc<Session>, BegunAborts)> {
+    let session = shared.sessions().of_nexus(nexus)?;
+    let begun = session.abort_on_unit(shared, unit);
+    Some((session, begun))
+}
+
 /// Aborts the tasks of these nexuses on this unit, for PREEMPT AND ABORT. A nexus that lost some
 /// gets a unit attention, as SAM-5 §5.6 requires for commands that another nexus clears. Tasks of
 /// the requesting nexus are left alone: the command itself is one of them.
-pub(crate) async fn abort_tasks_of(
+///
+/// The work may outlive the command. Its memory is charged from this call to its end.
+pub(crate) fn abort_tasks_of(
     shared: Arc<Shared>,
     by: Arc<Session>,
     unit: Arc<LogicalUnit>,
     nexuses: Vec<NexusId>,
+) -> impl Future<Output = ()> {
+    let mut charge = by.function_charge();
+    charge.set(FUNCTION_BYTES + nexuses.len() * ABORT_BYTES);
+    async move {
+        let _charge = charge;
+        abort_all(&shared, &by, &unit, nexuses).await;
+    }
+}
+
+async fn abort_all(
+    shared: &Arc<Shared>,
+    by: &Arc<Session>,
+    unit: &Arc<LogicalUnit>,
+    nexuses: Vec<NexusId>,
 ) {
     let nexuses: BTreeSet<_> = nexuses.into_iter().filter(|nexus| *nexus != by.nexus).collect();
     let mut begun = Vec::new();
-    for nexus in nexuses {
-        begun.extend(shared.visits.abort(&shared, nexus, &unit).await);
-    }
-    begun.retain(|(_, aborted)| !aborted.is_empty());
+    let visit = |nexus| {
+        let visited = abort_visited(shared, nexus, unit);
+        let Some((session, BegunAborts { tasks, ended })) = visited else { return 0 };
+        if !ended.is_empty() {
+            begun.push((session, ended));
+        }
+        tasks
+    };
+    shared.visits.visit_all(by.time_owner, nexuses, visit).await;
     let aborts = begun.into_iter().map(async |(other, aborted)| {
         let mut tasks: u32 = 0;
         for of_number in aborted {
             tasks = tasks.saturating_add(of_number.await.unwrap_or(0));
         }
         if tasks > 0 {
-            other.scsi_of(&unit).raise_for(COMMANDS_CLEARED, other.nexus);
+            other.scsi_of(unit).raise_for(COMMANDS_CLEARED, other.nexus);
         }
     });
     join_all(aborts).await;
@@ -129,19 +173,18 @@ pub(crate) async fn abort_tasks_of(
 async fn end_all(shared: &Arc<Shared>, by: &Arc<Session>) {
     let nexuses = shared.sessions().nexuses();
     let seen = Arc::clone(&by.view());
-    for nexus in nexuses.into_iter().filter(|nexus| *nexus != by.nexus) {
-        let visit = || {
-            let session = shared.sessions().of_nexus(nexus);
-            let session = session.filter(|session| {
-                session.key.target_name == by.key.target_name && !session.is_ending()
-            });
-            let Some(session) = session else { return ((), 0) };
-            let tasks = session.tasks();
-            if seen.shows_all_of(&session.view()) {
-                session.end(shared);
-            }
-            ((), tasks)
-        };
-        shared.visits.visit(visit).await;
-    }
+    let visit = |nexus| {
+        let session = shared.sessions().of_nexus(nexus);
+        let session = session.filter(|session| {
+            session.key.target_name == by.key.target_name && !session.is_ending()
+        });
+        let Some(session) = session else { return 0 };
+        let tasks = session.tasks();
+        if seen.shows_all_of(&session.view()) {
+            session.end(shared);
+        }
+        tasks
+    };
+    let others = nexuses.into_iter().filter(|nexus| *nexus != by.nexus);
+    shared.visits.visit_all(by.time_owner, others, visit).await;
 }

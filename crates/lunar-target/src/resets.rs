@@ -2,59 +2,21 @@
 //!
 //! A reset visits the sessions that the unit has attached. Requests that arrive while one runs
 //! wait, and a single run serves all of them: the work grows with the sessions, not with their
-//! product with the requests. Runs for several units take turns with their visits ([`VisitPace`]).
+//! product with the requests. Runs for several units take turns with their visits
+//! ([`crate::visit_pace`]).
 
+use crate::manage::{ABORT_BYTES, abort_visited};
 use crate::server::{Shared, lock};
 use crate::session::{AbortedTasks, Session, SessionKey};
 use crate::unit::LogicalUnit;
+use crate::view::View;
+use crate::visit_pace::VISITS_AT_ONCE;
+use lunar_block::MemoryCharge;
+use lunar_net::OwnerId;
 use lunar_scsi::plan::NexusId;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-
-/// Number of visits, and of tasks aborted in them, before other work of the core has its turn. Each
-/// task makes work for its connection, which is done out of turn.
-const VISITS_AT_ONCE: usize = 64;
-
-/// Paces functions that visit other sessions: they visit one session after the other, and yield to
-/// other work of the core in between. Many functions do no more at once than one.
-#[derive(Debug, Default)]
-pub(crate) struct VisitPace {
-    /// Visits since other work had its turn.
-    visited: tokio::sync::Mutex<usize>,
-}
-
-impl VisitPace {
-    /// Makes one visit, which returns its result and the number of tasks it aborted. Waiting visits
-    /// are made in the order of the calls.
-    pub(crate) async fn visit<T>(&self, visit: impl FnOnce() -> (T, usize)) -> T {
-        let mut visited = self.visited.lock().await;
-        if *visited >= VISITS_AT_ONCE {
-            tokio::task::yield_now().await;
-            *visited = 0;
-        }
-        let (result, tasks) = visit();
-        *visited += 1 + tasks;
-        result
-    }
-
-    /// Aborts the tasks of a nexus on a unit on behalf of another nexus. Returns `None` if its
-    /// session is over.
-    pub(crate) async fn abort(
-        &self,
-        shared: &Arc<Shared>,
-        nexus: NexusId,
-        unit: &Arc<LogicalUnit>,
-    ) -> Option<(Arc<Session>, Vec<AbortedTasks>)> {
-        let visit = || {
-            let session = shared.sessions().of_nexus(nexus);
-            let Some(session) = session else { return (None, 0) };
-            let begun = session.abort_on_unit(shared, unit);
-            (Some((session, begun.ended)), begun.tasks)
-        };
-        self.visit(visit).await
-    }
-}
 
 /// Requests of one kind that are served together.
 pub(crate) struct RequestQueue<T> {
@@ -155,71 +117,108 @@ impl TargetResets {
     }
 }
 
-/// Units to be reset, each with the requesting session if there is only one: its own tasks are
-/// quiet already, and it gets no unit attention for its own reset.
-struct UnitResets<'a>(HashMap<*const LogicalUnit, (Arc<LogicalUnit>, Option<&'a Session>)>);
+/// Number of units added to [`UnitResets`] that take as long as a visit.
+const UNITS_ADDED: usize = 16;
+
+/// Units to be reset.
+struct UnitResets<'a> {
+    /// The units by their addresses, each with the requesting session if there is only one: its own
+    /// tasks are quiet already, and it gets no unit attention for its own reset.
+    units: HashMap<*const LogicalUnit, (Arc<LogicalUnit>, Option<&'a Session>)>,
+    /// Owner of the run.
+    owner: OwnerId,
+    /// Charge for the memory of the run.
+    charge: MemoryCharge,
+}
 
 impl<'a> UnitResets<'a> {
-    fn new(asked: impl Iterator<Item = (Arc<LogicalUnit>, &'a Session)>) -> Self {
-        let mut units = HashMap::new();
-        for (unit, session) in asked {
-            let (_, by) = units.entry(Arc::as_ptr(&unit)).or_insert((unit, Some(session)));
-            *by = by.filter(|by: &&Session| by.nexus == session.nexus);
-        }
-        Self(units)
+    /// Creates a run without units, for the first of its requesters.
+    fn of(requester: &Session) -> Self {
+        let (owner, charge) = (requester.time_owner, requester.function_charge());
+        Self { units: HashMap::new(), owner, charge }
+    }
+
+    fn add(&mut self, unit: &Arc<LogicalUnit>, session: &'a Session) {
+        let added = || (Arc::clone(unit), Some(session));
+        let (_, by) = self.units.entry(Arc::as_ptr(unit)).or_insert_with(added);
+        *by = by.filter(|by| by.nexus == session.nexus);
+    }
+
+    /// Adds the units that these sessions see. There may be thousands of sessions with hundreds of
+    /// units each.
+    async fn add_all_of(&mut self, shared: &Arc<Shared>, sessions: &'a [Arc<Session>]) {
+        let owner = self.owner;
+        let steps = sessions.iter().flat_map(|session| {
+            let view = Arc::clone(&session.view());
+            (0..view.units().len())
+                .step_by(UNITS_ADDED)
+                .map(move |at| (session, Arc::clone(&view), at))
+        });
+        let add = |(session, view, at): (&'a Arc<Session>, Arc<View>, usize)| {
+            let units = view.units()[at..].iter().take(UNITS_ADDED);
+            units.for_each(|unit| self.add(unit, session));
+            0
+        };
+        shared.visits.visit_all(owner, steps, add).await;
     }
 
     /// Aborts the tasks of other nexuses, then resets the units.
-    async fn run(self, shared: &Arc<Shared>) {
-        let mut aborts = Vec::new();
-        for (unit, by) in self.0.values() {
-            abort_on_unit(shared, unit, *by, &mut aborts).await;
-        }
+    async fn run(mut self, shared: &Arc<Shared>) {
+        let mut aborts: Vec<AbortedTasks> = Vec::new();
+        let units_bytes = self.units.capacity() * size_of::<(usize, (usize, usize))>();
+        self.charge.set(units_bytes);
+        let visits = self.units.values().flat_map(|(unit, by)| {
+            let others = nexuses_of(unit);
+            let others = others.filter(|nexus| by.is_none_or(|by| by.nexus != *nexus));
+            others.map(Some).chain([None]).map(move |nexus| (unit, nexus))
+        });
+        let visit = |(unit, nexus): (&Arc<LogicalUnit>, Option<NexusId>)| {
+            let visited = nexus.and_then(|nexus| abort_visited(shared, nexus, unit));
+            let Some((_, begun)) = visited else { return 0 };
+            if !begun.ended.is_empty() {
+                aborts.extend(begun.ended);
+                self.charge.set(units_bytes + aborts.len() * ABORT_BYTES);
+            }
+            begun.tasks
+        };
+        shared.visits.visit_all(self.owner, visits, visit).await;
         for abort in aborts {
             let _ = abort.await; // an error if the session is over
         }
-        for (unit, by) in self.0.values() {
-            let reset = || match by {
-                Some(session) => (session.scsi_of(unit).reset(Some(session.nexus)), 0),
-                None => (unit.scsi().reset(None), 0),
-            };
-            shared.visits.visit(reset).await;
-        }
+        let reset = |(unit, by): &(Arc<LogicalUnit>, Option<&Session>)| {
+            match by {
+                Some(session) => session.scsi_of(unit).reset(Some(session.nexus)),
+                None => unit.scsi().reset(None),
+            }
+            0
+        };
+        shared.visits.visit_all(self.owner, self.units.values(), reset).await;
     }
 }
 
-/// Aborts the tasks that all nexuses except that of `by` have on `unit`. A unit has each nexus
-/// attached that has sent it a command (decision 099); a nexus attached meanwhile comes after the
+/// The nexuses attached to `unit`: those that have sent it a command (decision 099). The iterator
+/// ends at the last one of the time of its first step; a nexus attached meanwhile comes after the
 /// reset.
-async fn abort_on_unit(
-    shared: &Arc<Shared>,
-    unit: &Arc<LogicalUnit>,
-    by: Option<&Session>,
-    aborts: &mut Vec<AbortedTasks>,
-) {
-    let mut first = NexusId(0);
-    let Some(last) = shared.visits.visit(|| (unit.scsi().last_nexus(), 0)).await else { return };
-    while first <= last {
-        let known =
-            shared.visits.visit(|| (unit.scsi().nexuses_from(first, VISITS_AT_ONCE), 0)).await;
-        let Some(next) = known.last() else { return };
-        first = NexusId(next.0 + 1);
-        for nexus in known.into_iter().filter(|nexus| *nexus <= last) {
-            if by.is_some_and(|by| by.nexus == nexus) {
-                continue;
-            }
-            if let Some((_, begun)) = shared.visits.abort(shared, nexus, unit).await {
-                aborts.extend(begun);
-            }
+fn nexuses_of(unit: &Arc<LogicalUnit>) -> impl Iterator<Item = NexusId> {
+    let (mut first, mut last) = (NexusId(0), None);
+    let mut known = Vec::new().into_iter();
+    std::iter::from_fn(move || {
+        let last = (*last.get_or_insert_with(|| unit.scsi().last_nexus()))?;
+        if known.len() == 0 && first <= last {
+            known = unit.scsi().nexuses_from(first, VISITS_AT_ONCE).into_iter();
         }
-    }
+        let next = known.next().filter(|next| *next <= last)?;
+        first = NexusId(next.0 + 1);
+        Some(next)
+    })
 }
 
 /// Runs a LOGICAL UNIT RESET for a session.
 pub(crate) async fn reset_unit(shared: &Arc<Shared>, by: &Arc<Session>, unit: &Arc<LogicalUnit>) {
     let run = async |requesters: Vec<Arc<Session>>| {
-        let asked = requesters.iter().map(|session| (Arc::clone(unit), &**session));
-        UnitResets::new(asked).run(shared).await;
+        let mut resets = UnitResets::of(by);
+        requesters.iter().for_each(|session| resets.add(unit, session));
+        resets.run(shared).await;
     };
     unit.resets.serve(Arc::clone(by), run).await;
 }
@@ -228,12 +227,8 @@ pub(crate) async fn reset_unit(shared: &Arc<Shared>, by: &Arc<Session>, unit: &A
 pub(crate) async fn reset_target(shared: &Arc<Shared>, by: &Arc<Session>) {
     let target = by.key.target_name.as_deref().unwrap_or_default();
     let run = async |requesters: Vec<Arc<Session>>| {
-        let views: Vec<_> = requesters.iter().map(|session| session.view()).collect();
-        let asked = requesters.iter().zip(&views).flat_map(|(session, view)| {
-            view.units().iter().map(|unit| (Arc::clone(unit), &**session))
-        });
-        let resets = UnitResets::new(asked);
-        drop(views);
+        let mut resets = UnitResets::of(by);
+        resets.add_all_of(shared, &requesters).await;
         resets.run(shared).await;
     };
     let queue = shared.target_resets.of(target);
@@ -245,6 +240,7 @@ pub(crate) async fn reset_target(shared: &Arc<Shared>, by: &Arc<Session>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::tests::Rig;
     use futures_util::FutureExt;
     use futures_util::future::join_all;
     use std::cell::RefCell;
@@ -291,5 +287,28 @@ mod tests {
         let mut served = Vec::new();
         assert!(queue.serve(2, async |together| served = together).now_or_never().is_some());
         assert_eq!(served, [2]);
+    }
+
+    /// Fault: the units of a target's reset were collected in one piece, however many sessions had
+    /// requested it.
+    #[test]
+    fn units_of_a_target_reset_are_collected_in_steps() {
+        let rig = Rig::new();
+        let sessions: Vec<_> = (0..40).map(|number| rig.log_in(number)).collect();
+        let polls = |requesters: &[Arc<Session>]| {
+            let mut resets = UnitResets::of(&requesters[0]);
+            let mut adding = Box::pin(resets.add_all_of(rig.shared(), requesters));
+            let polls = (1..).find(|_| (&mut adding).now_or_never().is_some()).unwrap();
+            drop(adding);
+            let is_of_one = requesters.len() == 1;
+            assert_eq!(resets.units.len(), rig.units.len());
+            assert!(resets.units.values().all(|(_, by)| by.is_some() == is_of_one));
+            polls
+        };
+        polls(&sessions[..1]);
+        let steps = sessions.len() * rig.units.len() / UNITS_ADDED;
+        assert!(polls(&sessions) >= steps / VISITS_AT_ONCE);
+        sessions.iter().for_each(|session| rig.lose(session));
+        rig.end();
     }
 }

@@ -271,6 +271,12 @@ impl Session {
         lock(&self.units_charge).set(units * UNIT_BYTES);
     }
 
+    /// Creates a charge, of 0 bytes, for a function that the session requests. The function may
+    /// outlive the session.
+    pub(crate) fn function_charge(&self) -> MemoryCharge {
+        lock(&self.units_charge).sibling()
+    }
+
     /// Charges the memory that this nexus may use in the buffers of `unit`, once. Returns `false`
     /// if there is no memory for it.
     pub(crate) fn charge_buffers(&self, unit: &Arc<LogicalUnit>, memory: &BufferPool) -> bool {

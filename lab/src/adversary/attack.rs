@@ -32,6 +32,9 @@ pub struct Attack {
     /// Owners that share the limit of that LUN, including the well-behaved client, which must get
     /// its equal share.
     pub limit_owners: u32,
+    /// True when each new session of the well-behaved host also resets
+    /// [`LUN_NEIGHBOUR`](super::server::LUN_NEIGHBOUR).
+    pub resets_neighbour: bool,
     /// True when the server has a target of many files.
     pub many_files: bool,
     /// Files that the server may have open (RLIMIT_NOFILE); 0: as many as this process.
@@ -69,6 +72,7 @@ impl Attack {
             memory_lun: false,
             shared_lun: "",
             limit_owners: 1,
+            resets_neighbour: false,
             many_files: false,
             descriptors: 0,
             run,
@@ -132,6 +136,13 @@ impl Attack {
     pub const fn on_a_limited_lun(mut self, shared_lun: &'static str, owners: u32) -> Self {
         self.shared_lun = shared_lun;
         self.limit_owners = owners;
+        self
+    }
+
+    /// Makes each new session of the well-behaved host also reset the neighbour LUN.
+    #[must_use]
+    pub const fn beside_resets_of_the_neighbour(mut self) -> Self {
+        self.resets_neighbour = true;
         self
     }
 

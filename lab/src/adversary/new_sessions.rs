@@ -1,13 +1,14 @@
 //! A well-behaved host that opens one session after the other: it logs in, registers a reservation
-//! key, reads a block, removes the key and logs out. An attack that locks hosts out stops it.
+//! key, reads a block, removes the key and logs out. An attack that locks hosts out stops it. Beside
+//! some attacks it also resets a LUN of its target.
 
 use super::cdb;
 use super::connection::TcpConnection;
 use super::good_client::{BLOCK_BYTES, BLOCKS, LAST_CONTENT, SucceededRequest};
 use super::login::LoginParameters;
-use super::server::{LUN_SHARED, TARGET_SHARED};
-use super::session::RawSession;
-use anyhow::{Result, ensure};
+use super::server::{LUN_NEIGHBOUR, LUN_SHARED, TARGET_SHARED};
+use super::session::{RESERVED_TAG, RawSession};
+use anyhow::{Context, Result, ensure};
 use lunar_testkit::raw::opcode;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,12 +36,12 @@ pub struct NewSessionReport {
     pub data_is_wrong: bool,
 }
 
-/// Opens sessions until `stop` is set.
-pub fn run(server: SocketAddr, stop: &AtomicBool) -> NewSessionReport {
+/// Opens sessions until `stop` is set. Each resets the neighbour LUN if `resets_neighbour`.
+pub fn run(server: SocketAddr, resets_neighbour: bool, stop: &AtomicBool) -> NewSessionReport {
     let mut report = NewSessionReport::default();
     while !stop.load(Ordering::Relaxed) {
         let begun = *report.unfinished.get_or_insert_with(Instant::now);
-        match use_once(server) {
+        match use_once(server, resets_neighbour) {
             Ok(is_right) => {
                 report.data_is_wrong |= !is_right;
                 let ended = Instant::now();
@@ -58,7 +59,7 @@ pub fn run(server: SocketAddr, stop: &AtomicBool) -> NewSessionReport {
 }
 
 /// Opens one session; returns whether the block held the expected data.
-fn use_once(server: SocketAddr) -> Result<bool> {
+fn use_once(server: SocketAddr, resets_neighbour: bool) -> Result<bool> {
     let login = LoginParameters {
         initiator: "iqn.2026-11.org.lunarsan.test:new-sessions".to_owned(),
         isid: 0x0000_c043,
@@ -68,6 +69,9 @@ fn use_once(server: SocketAddr) -> Result<bool> {
     let mut connection = TcpConnection::open(server, Ipv4Addr::LOCALHOST, STEP_MAX)?;
     let negotiated = login.run(&mut connection, STEP_MAX)?;
     let mut session = RawSession::new(connection, negotiated, LUN_SHARED, 0);
+    if resets_neighbour {
+        reset_neighbour(&mut session)?;
+    }
     register(&mut session, 1)?;
     let last = BLOCKS - 1;
     let sectors = (BLOCK_BYTES / 512) as u32;
@@ -89,4 +93,20 @@ fn register(session: &mut RawSession, key: u64) -> Result<()> {
     let codes = outcome.sense_codes();
     ensure!(outcome.status == 0, "REGISTER ended with {:#04x}, {codes:02x?}", outcome.status);
     Ok(())
+}
+
+/// Resets the neighbour LUN, whose sessions all belong to the attacker.
+fn reset_neighbour(session: &mut RawSession) -> Result<()> {
+    const LUN_RESET: u8 = 5;
+    const TASK_MANAGEMENT_RESPONSE: u8 = 0x22;
+    let until = Instant::now() + STEP_MAX;
+    let reset = session.task_management(LUN_RESET, RESERVED_TAG, session.cmd_sn);
+    session.queue(&reset.put(8, &[0, LUN_NEIGHBOUR]));
+    loop {
+        let pdu = session.wait(until).context("no answer to LUN RESET")?;
+        if pdu.opcode() == TASK_MANAGEMENT_RESPONSE {
+            ensure!(pdu.header[2] == 0, "LUN RESET ended with response {}", pdu.header[2]);
+            return Ok(());
+        }
+    }
 }

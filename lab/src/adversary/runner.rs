@@ -92,7 +92,7 @@ fn run_once(attack: &Attack, options: &AttackOptions) -> Result<Measurement> {
     let client = GoodClient::start(address, options.seed, &stop, &completed)?;
     let (mut measured, judged, good, fresh) = std::thread::scope(|scope| {
         let good = scope.spawn(|| client.run());
-        let fresh = scope.spawn(|| new_sessions::run(address, &stop));
+        let fresh = scope.spawn(|| new_sessions::run(address, attack.resets_neighbour, &stop));
         scope.spawn(|| sampler.run(pid, group, &stop));
         let mut timeline =
             Timeline { attacked: &mut attacked, pid, completed: &completed, process_end: None };

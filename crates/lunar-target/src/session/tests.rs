@@ -10,6 +10,7 @@ use crate::unit::LogicalUnitOptions;
 use crate::{Access, Limits};
 use lunar_block::{BufferPool, MemoryDevice};
 use lunar_iscsi::login::{Claim, Join, SessionType};
+use lunar_iscsi::pdu::ManagementFunction;
 use lunar_iscsi::text::{Offer, SessionParameters};
 use lunar_scsi::plan::Refusal;
 use std::pin::pin;
@@ -431,6 +432,84 @@ fn many_resets_leave_others_their_turns() {
     let all = u64::from(USED) * (sessions.len() as u64 - 1);
     assert_eq!(visits(&sessions).iter().sum::<u64>(), all);
     assert!(most_at_once <= ONE_MOMENT, "{most_at_once} visits at once");
+    sessions.iter().for_each(|session| rig.lose(session));
+    rig.end();
+}
+
+/// Fault: functions of all owners took turns visit by visit: a reset of one unit waited for as many
+/// visits of each reset of another owner as it made itself.
+#[test]
+fn a_reset_waits_for_few_visits_of_another_owner() {
+    const BUSY: usize = 200;
+    const TURN_VISITS: u64 = 64;
+    let rig = Rig::new();
+    let sessions: Vec<_> = (0..40).map(|number| rig.log_in(number)).collect();
+    for session in &sessions {
+        (0..=BUSY as u16).for_each(|lun| assert_eq!(Rig::told(session, lun), [POWER_ON]));
+    }
+    let reset = |by: &Arc<Session>, at: usize| {
+        let (shared, by, unit) = (Arc::clone(rig.shared()), Arc::clone(by), &rig.units[at]);
+        let unit = Arc::clone(unit);
+        async move { crate::resets::reset_unit(&shared, &by, &unit).await }
+    };
+    let local = tokio::task::LocalSet::new();
+    let others_visits = local.block_on(&rig.runtime, async {
+        let busy: Vec<_> = (1..=BUSY)
+            .map(|at| reset(&sessions[0], at))
+            .map(|first| tokio::task::spawn_local(first))
+            .collect();
+        tokio::task::yield_now().await;
+        let before = visits(&sessions).iter().sum::<u64>();
+        reset(&sessions[1], 0).await;
+        let after = visits(&sessions).iter().sum::<u64>();
+        busy.iter().for_each(tokio::task::JoinHandle::abort);
+        after - before - 39
+    });
+    // A turn visits one session at least: the reset itself makes 41 visits.
+    assert!(others_visits <= 42 * TURN_VISITS, "{others_visits} visits");
+    sessions.iter().for_each(|session| rig.lose(session));
+    rig.end();
+}
+
+/// Fault: functions whose command was aborted went on uncharged, in any number; so did resets whose
+/// session was over.
+#[test]
+fn functions_are_charged_until_they_end() {
+    const FUNCTIONS: usize = 100;
+    const LEAST_BYTES: usize = 4 << 10;
+    let rig = Rig::new();
+    let shared = rig.shared();
+    let sessions: Vec<_> = (0..2).map(|number| rig.log_in(number)).collect();
+    sessions.iter().for_each(|session| assert_eq!(Rig::told(session, 0), [POWER_ON]));
+    let used = || shared.memory.buffers().budget().usage().used_bytes;
+    let before = used();
+    let mut context = TaskContext::from_waker(Waker::noop());
+    let is_over = std::cell::Cell::new(false);
+    let busy = (0..).take_while(|_| !is_over.get());
+    let mut busy = Box::pin(shared.visits.visit_all(OwnerId(9), busy, |_: u64| 0));
+    assert!(busy.as_mut().poll(&mut context).is_pending(), "it has its turn");
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&rig.runtime, async {
+        for _ in 0..FUNCTIONS {
+            let (by, unit) = (Arc::clone(&sessions[0]), Arc::clone(&rig.units[0]));
+            let nexuses = vec![sessions[1].nexus];
+            let aborts = crate::manage::abort_tasks_of(Arc::clone(shared), by, unit, nexuses);
+            drop(tokio::task::spawn_local(aborts));
+        }
+        let preempts = used() - before;
+        assert!(preempts >= FUNCTIONS * LEAST_BYTES, "{preempts} bytes");
+        let reset = ManagementFunction::LOGICAL_UNIT_RESET;
+        for id in 0..FUNCTIONS as u64 {
+            let (shared, by) = (Arc::clone(shared), Arc::clone(&sessions[0]));
+            manage::spawn(shared, by, id, reset, Lun::new(0));
+        }
+        let resets = used() - before - preempts;
+        assert!(resets >= FUNCTIONS * LEAST_BYTES, "{resets} bytes");
+        is_over.set(true);
+        busy.await;
+    });
+    rig.runtime.block_on(local);
+    assert_eq!(used(), before);
     sessions.iter().for_each(|session| rig.lose(session));
     rig.end();
 }

@@ -9,7 +9,7 @@ use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
-use crate::adversary::server::SHARED_LBA;
+use crate::adversary::server::{MANY_LUNS, SHARED_LBA};
 use crate::adversary::session::{RawSession, flags};
 use anyhow::Result;
 use std::time::Duration;
@@ -32,6 +32,15 @@ const MANY_SESSIONS: usize = 512;
 /// Number of sessions of [`terminated_tags`], and of those that are added between two resets.
 const TAGS_SESSIONS: usize = 1024;
 const TAGS_BATCH: usize = 32;
+
+/// Number of idle sessions that use the LUN which the well-behaved host resets.
+const IDLE_SESSIONS: usize = 1024;
+/// Number of their first initiator.
+const IDLE_NUMBER: usize = 20_000;
+/// Number of sessions that use all LUNs of the attacker, so that each reset visits them.
+const USING_SESSIONS: usize = 64;
+/// Longest time for one command of the preparation.
+const PREPARE_MAX: Duration = Duration::from_secs(2);
 
 /// Pause of the sessions before they reset again.
 const WAVE_PAUSE: Duration = Duration::from_millis(20);
@@ -75,6 +84,11 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("terminated-tags-1024-sessions", 1024, terminated_tags)
         .limits("memory_bytes_max = \"64MiB\"")
         .summary("1,024 sessions: WRITEs asked for with 960 R2Ts, LUN RESET, never acknowledged"),
+    Attack::new("lun-reset-beside-256-resets", 256, beside_resets)
+        .beside_resets_of_the_neighbour()
+        .summary(
+            "LUN RESET of 256 LUNs without end; new sessions reset a LUN that 1,024 sessions use",
+        ),
     Attack::new("functions-of-all-kinds", 4, all_kinds)
         .summary("CLEAR ACA, TASK REASSIGN and functions that do not exist"),
     Attack::new("management-unread", 4, unread)
@@ -123,7 +137,43 @@ fn many_sessions(attacker: &Attacker, destination: Destination, function: u8) ->
     Ok(())
 }
 
-/// A session of [`many_sessions`].
+/// Resets each of many LUNs, again as soon as the reset before is answered. Other sessions have used
+/// these LUNs, and the LUN that the well-behaved host resets, so that each reset visits them.
+fn beside_resets(attacker: &Attacker) -> Result<()> {
+    let mut idle = Vec::new();
+    while idle.len() < IDLE_SESSIONS && !attacker.is_over() {
+        let number = IDLE_NUMBER + idle.len();
+        if let Ok(mut session) = attacker.log_in(Destination::Neighbour, number) {
+            session.execute(&cdb::TEST_UNIT_READY, &[], 0, PREPARE_MAX)?;
+            idle.push(session);
+        }
+    }
+    let mut resetting = Vec::new();
+    while resetting.len() < usize::from(MANY_LUNS) && !attacker.is_over() {
+        let number = resetting.len();
+        if let Ok(mut session) = attacker.log_in(Destination::Many, number) {
+            let luns = if number < USING_SESSIONS { 0..MANY_LUNS } else { 0..0 };
+            for lun in luns {
+                session.lun = u8::try_from(lun)?;
+                session.execute(&cdb::TEST_UNIT_READY, &[], 0, PREPARE_MAX)?;
+            }
+            session.lun = u8::try_from(number)?;
+            resetting.push(Resetting { session, resets: true, waits: false });
+        }
+    }
+    while attacker.pause(Duration::from_millis(1)) {
+        for session in &mut resetting {
+            session.go_on(attacker);
+            if session.is_ready() {
+                session.reset(LUN_RESET);
+                session.session.connection.send();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A session of [`many_sessions`] or [`beside_resets`].
 struct Resetting {
     session: RawSession,
     /// True when the session sends resets; otherwise it has commands that resets abort.
