@@ -91,6 +91,7 @@ fn lists_in_pieces_are_complete() {
     let tsihs: Vec<_> = sessions.iter().map(|one| one["tsih"].as_u64().unwrap()).collect();
     assert_eq!(tsihs.len(), SESSIONS as usize);
     assert!(tsihs.is_sorted(), "{tsihs:?}");
+    assert_eq!(get("status")["sessions"], SESSIONS);
     for session in sessions {
         assert_eq!(&get(&format!("sessions/{}", session["tsih"])), session);
     }
