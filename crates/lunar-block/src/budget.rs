@@ -10,6 +10,7 @@
 
 use crate::buffer::IdleMemory;
 use bytes::Bytes;
+use counts_by_kind::CountsByKind;
 use heap_trimmer::FallWatch;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::oneshot;
 use wait_queue::{RequestId, WaitQueue};
 
+mod counts_by_kind;
 mod heap_trimmer;
 mod wait_queue;
 
@@ -67,7 +69,9 @@ struct Shared {
     /// Number of queue entries; a release skips the queue when it is 0.
     waiting: AtomicUsize,
     queue: Mutex<WaitQueue>,
-    accounts: Mutex<WeakList<Account>>,
+    /// Bytes that accounts hold. They are counted here because accounts are in no list: a reader
+    /// that walked such a list would delay each core that adds a connection to it.
+    by_kind: CountsByKind,
     pools: Mutex<WeakList<IdleMemory>>,
     falls: FallWatch,
     /// Number of live owners that [`MemoryBudget::owner`] has created.
@@ -199,7 +203,7 @@ impl MemoryBudget {
             scarce: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             queue: Mutex::default(),
-            accounts: Mutex::default(),
+            by_kind: CountsByKind::default(),
             pools: Mutex::default(),
             falls: FallWatch::new(),
             owners: AtomicUsize::new(0),
@@ -264,17 +268,14 @@ impl MemoryBudget {
         }
     }
 
-    /// Returns the current usage. Counts that change at the same time may be missing.
+    /// Returns the current usage, in a time that does not depend on the number of accounts. Counts
+    /// that change at the same time may be missing.
     pub fn usage(&self) -> MemoryUsage {
-        let mut by_kind = [0; MemoryKind::ALL.len()];
-        for account in lock(&self.shared.accounts).live() {
-            by_kind[account.kind as usize] += account.held_bytes();
-        }
         MemoryUsage {
             limit_bytes: self.shared.limit_bytes,
             used_bytes: self.shared.used_bytes.load(Relaxed),
             idle_bytes: lock(&self.shared.pools).live().map(|pool| pool.idle_bytes()).sum(),
-            by_kind,
+            by_kind: self.shared.by_kind.read(),
             waiting: self.shared.waiting.load(Relaxed),
         }
     }
@@ -491,15 +492,13 @@ impl Account {
         owner: &Arc<MemoryOwner>,
         kind: MemoryKind,
     ) -> Arc<Self> {
-        let account = Arc::new(Self {
+        Arc::new(Self {
             budget: budget.clone(),
             owner: Arc::clone(owner),
             kind,
             held_bytes: AtomicUsize::new(0),
             idle: Arc::clone(idle),
-        });
-        lock(&account.budget.shared.accounts).add(&account);
-        account
+        })
     }
 
     pub(crate) fn budget(&self) -> &MemoryBudget {
@@ -518,12 +517,14 @@ impl Account {
     pub(crate) fn add(&self, bytes: usize) {
         self.held_bytes.fetch_add(bytes, Relaxed);
         self.owner.held_bytes.fetch_add(bytes, Relaxed);
+        self.budget.shared.by_kind.add(self.kind, bytes);
     }
 
     #[inline]
     pub(crate) fn subtract(&self, bytes: usize) {
         self.held_bytes.fetch_sub(bytes, Relaxed);
         self.owner.held_bytes.fetch_sub(bytes, Relaxed);
+        self.budget.shared.by_kind.subtract(self.kind, bytes);
     }
 }
 

@@ -338,8 +338,10 @@ impl IdleMemory {
 
     pub(crate) fn idle_bytes(&self) -> usize {
         let places = (0..SHELVES).flat_map(|shelf| (0..CLASSES).map(move |class| (shelf, class)));
+        // All memory of a class has one size. The lock is held briefly, as a core waits for it.
         let of_class = |(shelf, class)| -> usize {
-            self.lock(shelf, class).iter().map(Memory::allocated_bytes).sum()
+            let memory = self.lock(shelf, class);
+            memory.first().map_or(0, Memory::allocated_bytes) * memory.len()
         };
         places.map(of_class).sum()
     }
@@ -542,6 +544,17 @@ mod tests {
         assert_eq!(pool.over_limit(), 1);
         drop(again);
         assert_eq!((pool.in_use_bytes(), pool.pooled_bytes()), (0, 2 * (2 * PAGE_BYTES)));
+    }
+
+    /// Goal: a reader of the usage has no accounts to walk, because they are in no list. Fault:
+    /// readers of `GET /status` walked the accounts of thousands of connections under a lock that
+    /// each new connection took for each of its accounts.
+    #[test]
+    fn accounts_are_in_no_list() {
+        let pool = BufferPool::default().sibling(MemoryKind::Session);
+        assert_eq!(Arc::weak_count(&pool.account), 0);
+        let _charge = pool.charge(500);
+        assert_eq!(pool.budget().usage().by_kind[MemoryKind::Session as usize], 500);
     }
 
     /// Goal: threads that take and drop at random never exceed the limit of the pool, and leave

@@ -29,8 +29,9 @@ use arc_swap::ArcSwap;
 use lunar_block::BufferPool;
 use lunar_net::{Clock, CoreOptions, Cores};
 use lunar_scsi::plan::NexusId;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, TcpListener};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -321,6 +322,17 @@ impl Shared {
         lock(&self.sessions)
     }
 
+    /// The sessions in the order of their TSIHs. Each step locks the table for itself, so that a
+    /// walk of many sessions delays no login: sessions that begin or end meanwhile may be missing.
+    pub(crate) fn each_session(&self) -> impl Iterator<Item = Arc<Session>> {
+        let mut last = 0;
+        std::iter::from_fn(move || {
+            let session = self.sessions().after(last)?;
+            last = session.tsih;
+            Some(session)
+        })
+    }
+
     /// Logs the reason why a connection was closed, unless such lines come in a flood.
     pub(crate) fn warn_of_connection(&self, peer: Option<SocketAddr>, why: &str) {
         if let Some(untold) = self.connection_lines.line(self.clock.now()) {
@@ -363,7 +375,7 @@ fn cores_of(cores: usize) -> usize {
 /// The sessions by TSIH, by nexus, and by the key that makes two logins the same session.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    by_tsih: HashMap<u16, Arc<Session>>,
+    by_tsih: BTreeMap<u16, Arc<Session>>,
     by_key: HashMap<SessionKey, Arc<Session>>,
     by_nexus: HashMap<NexusId, Arc<Session>>,
     last_tsih: u16,
@@ -395,6 +407,16 @@ impl Sessions {
 
     pub(crate) fn get(&self, tsih: u16) -> Option<Arc<Session>> {
         self.by_tsih.get(&tsih).cloned()
+    }
+
+    /// The session with the smallest TSIH greater than `tsih`.
+    pub(crate) fn after(&self, tsih: u16) -> Option<Arc<Session>> {
+        let mut later = self.by_tsih.range((Bound::Excluded(tsih), Bound::Unbounded));
+        later.next().map(|(_, session)| Arc::clone(session))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.by_tsih.len()
     }
 
     pub(crate) fn remove(&mut self, tsih: u16) {

@@ -46,12 +46,28 @@ pub struct ConnectionInfo {
 }
 
 impl Server {
-    /// The current sessions, ordered by TSIH.
+    /// The current sessions, ordered by TSIH. There may be thousands: a caller that needs one of
+    /// them, or one after the other, uses [`session`](Self::session) or
+    /// [`session_after`](Self::session_after).
     pub fn sessions(&self) -> Vec<SessionInfo> {
-        let sessions = self.shared.sessions().all();
-        let mut told: Vec<_> = sessions.iter().map(|session| info(session)).collect();
-        told.sort_by_key(|session| session.tsih);
-        told
+        self.shared.each_session().map(|session| info(&session)).collect()
+    }
+
+    /// The session with this TSIH.
+    pub fn session(&self, tsih: u16) -> Option<SessionInfo> {
+        let session = self.shared.sessions().get(tsih);
+        session.map(|session| info(&session))
+    }
+
+    /// The session with the smallest TSIH greater than `tsih`; the first one comes after 0.
+    pub fn session_after(&self, tsih: u16) -> Option<SessionInfo> {
+        let session = self.shared.sessions().after(tsih);
+        session.map(|session| info(&session))
+    }
+
+    /// Number of current sessions.
+    pub fn session_count(&self) -> usize {
+        self.shared.sessions().count()
     }
 }
 

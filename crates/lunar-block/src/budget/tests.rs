@@ -319,3 +319,32 @@ fn small_requests_find_memory_when_all_is_in_use() {
     let _all = pool.charge(LIMIT / 32);
     assert!(victim.try_take(4096).is_none(), "the rest is for what must go on");
 }
+
+/// Goal: the bytes of a kind add up, whichever threads charge and release them.
+#[test]
+fn kinds_are_counted_across_threads() {
+    let pool = pool().account(&Arc::default(), MemoryKind::DataOut);
+    let of_kind = || pool.budget().usage().by_kind[MemoryKind::DataOut as usize];
+    let charged: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..40).map(|_| scope.spawn(|| pool.charge(100))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!((of_kind(), pool.held_bytes()), (4000, 4000));
+    std::thread::scope(|scope| {
+        for charge in charged {
+            scope.spawn(move || drop(charge));
+        }
+    });
+    assert_eq!(pool.budget().usage().by_kind, [0; MemoryKind::ALL.len()]);
+}
+
+/// Goal: the idle memory of a class is counted, whatever classes there are.
+#[test]
+fn idle_memory_is_counted_by_class() {
+    let pool = pool();
+    let lens = [1, 4096, 5000, 100_000, 1 << 20];
+    drop(lens.map(|len| pool.take(len)));
+    let charged: usize = lens.into_iter().map(BufferPool::charged_bytes).sum();
+    let usage = pool.budget().usage();
+    assert_eq!((usage.idle_bytes, usage.used_bytes), (charged, charged));
+}

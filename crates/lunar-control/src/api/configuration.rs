@@ -1,11 +1,13 @@
 //! The configuration as text: reading the running one, applying another.
 
+use super::documents::document;
 use super::extract::Body;
 use super::problem::Problem;
-use super::shared::{ApiState, blocking};
+use super::shared::ApiState;
 use crate::Caller;
 use crate::daemon::{Applied, ApplyOptions, ConfigSource};
 use axum::extract::State;
+use axum::response::Response;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -55,12 +57,15 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 #[utoipa::path(get, path = "/configuration", tag = "configuration",
     responses((status = 200, description = "All of it, and what differs",
         body = ConfigurationText)))]
-async fn configuration(State(served): State<ApiState>) -> Result<Json<ConfigurationText>, Problem> {
-    let work = |served: &super::shared::Served| ConfigurationText {
+async fn configuration(
+    State(served): State<ApiState>,
+    Extension(by): Extension<Caller>,
+) -> Result<Response, Problem> {
+    let make = |served: &super::shared::Served| ConfigurationText {
         running: served.daemon.toml(),
         drift: served.daemon.toml_of_drift(),
     };
-    blocking(&served, work).await.map(Json)
+    document(&served, by, make).await
 }
 
 /// Applies a configuration, all of it or nothing

@@ -3,6 +3,7 @@
 mod backing;
 pub mod changes;
 pub mod configuration;
+mod documents;
 mod extract;
 pub mod health;
 mod limits;
@@ -11,6 +12,7 @@ mod problem;
 pub mod sessions;
 mod shared;
 pub mod status;
+mod streamed;
 pub mod targets;
 pub mod traces;
 
@@ -20,8 +22,9 @@ use crate::http::charged;
 use crate::renewal::Slot;
 use axum::http::StatusCode;
 use axum::{Json, Router, middleware};
+use documents::Documents;
 use lunar_block::MemoryKind;
-use shared::{ApiState, Served, WorkLimit};
+use shared::{ApiState, Served, WorkLimit, disks_are_busy};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use utoipa::openapi::OpenApi;
@@ -60,14 +63,17 @@ pub fn router(daemon: Arc<Daemon>, token: Option<Token>) -> Router {
 
 /// Like [`router`], with a token that can be replaced later.
 pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Router {
+    let account = daemon.server().buffers().sibling(MemoryKind::Api);
     let served = Served {
         daemon,
         started: SystemTime::now(),
         since: Instant::now(),
-        changes: WorkLimit::new(1, "another change of what is served is under way"),
-        recoveries: WorkLimit::new(2, "other disks are being recovered"),
+        changes: WorkLimit::new(1, || {
+            disks_are_busy("another change of what is served is under way")
+        }),
+        recoveries: WorkLimit::new(2, || disks_are_busy("other disks are being recovered")),
+        documents: Documents::new(account.sibling(MemoryKind::Api)),
     };
-    let account = served.daemon.server().buffers().sibling(MemoryKind::Api);
     let (router, _) = resources().split_for_parts();
     router
         .method_not_allowed_fallback(async || {

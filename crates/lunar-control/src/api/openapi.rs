@@ -29,7 +29,11 @@ const PROBLEMS: [(StatusCode, &str); 11] = [
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not said to be JSON"),
     (StatusCode::UNPROCESSABLE_ENTITY, "What is asked for makes no sense"),
     (StatusCode::INTERNAL_SERVER_ERROR, "An error of ours; the log says more"),
-    (StatusCode::SERVICE_UNAVAILABLE, "The server is stopping: nothing changes any more"),
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        "The server is stopping: nothing changes any more; with Retry-After: too many long \
+         answers are being sent",
+    ),
 ];
 
 /// The parts of the document besides the routes.

@@ -2,7 +2,7 @@
 
 use crate::{Failure, FailureKind};
 use axum::Json;
-use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -26,11 +26,19 @@ pub struct ProblemBody {
 pub struct Problem {
     pub(crate) status: StatusCode,
     body: ProblemBody,
+    /// Whether the same request may succeed soon.
+    is_temporary: bool,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self { status, body: ProblemBody { error: error.into(), hint: None, problems: None } }
+        let body = ProblemBody { error: error.into(), hint: None, problems: None };
+        Self { status, body, is_temporary: false }
+    }
+
+    /// A refusal of a request that may succeed in a second.
+    pub(crate) fn busy(what: impl Into<String>) -> Self {
+        Self { is_temporary: true, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, what) }
     }
 
     pub(crate) fn not_found(what: impl Into<String>) -> Self {
@@ -58,7 +66,7 @@ impl From<Failure> for Problem {
             _ => None,
         });
         let body = ProblemBody { error: failure.what, hint: failure.hint, problems };
-        Self { status, body }
+        Self { status, body, is_temporary: false }
     }
 }
 
@@ -68,6 +76,9 @@ impl IntoResponse for Problem {
         if self.status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("Bearer realm=\"lunar\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        }
+        if self.is_temporary {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

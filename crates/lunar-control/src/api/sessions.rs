@@ -2,11 +2,13 @@
 
 use super::extract::At;
 use super::problem::Problem;
-use super::shared::{ApiState, Served, blocking};
+use super::shared::{ApiState, blocking};
+use super::streamed;
 use crate::Caller;
 use crate::time::rfc3339;
 use axum::extract::State;
-use axum::{Extension, Json};
+use axum::response::Response;
+use axum::{BoxError, Extension, Json};
 use lunar_iscsi::text::{SessionParameters, TaskReporting};
 use lunar_target::SessionInfo;
 use serde::{Deserialize, Serialize};
@@ -161,8 +163,14 @@ impl Negotiated {
     }
 }
 
-fn all(served: &Served) -> Vec<Session> {
-    served.daemon.server().sessions().into_iter().map(Session::new).collect()
+/// The sessions, each looked up when the one before it is encoded.
+fn all(served: ApiState) -> impl Iterator<Item = Result<Session, BoxError>> + Send {
+    let mut last = 0;
+    std::iter::from_fn(move || {
+        let session = served.daemon.server().session_after(last)?;
+        last = session.tsih;
+        Some(Ok(Session::new(session)))
+    })
 }
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
@@ -172,9 +180,8 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 /// All sessions
 #[utoipa::path(get, path = "/sessions", tag = "sessions",
     responses((status = 200, description = "All sessions", body = Sessions)))]
-async fn sessions(State(served): State<ApiState>) -> Result<Json<Sessions>, Problem> {
-    let sessions = blocking(&served, all).await?;
-    Ok(Json(Sessions { sessions }))
+async fn sessions(State(served): State<ApiState>) -> Result<Response, Problem> {
+    streamed::list("sessions", all(served)).await
 }
 
 /// One session
@@ -186,9 +193,8 @@ async fn session(
     State(served): State<ApiState>,
     At(tsih): At<u16>,
 ) -> Result<Json<Session>, Problem> {
-    let sessions = blocking(&served, all).await?;
-    let found = sessions.into_iter().find(|session| session.tsih == tsih);
-    found.map(Json).ok_or_else(|| no_session(tsih))
+    let found = blocking(&served, move |served| served.daemon.server().session(tsih)).await?;
+    found.map(Session::new).map(Json).ok_or_else(|| no_session(tsih))
 }
 
 /// Requests a logout from the initiator and ends the session if none comes; the initiator may log

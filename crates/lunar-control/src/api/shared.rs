@@ -1,5 +1,6 @@
 //! State shared by the handlers, and blocking work outside of the thread that answers.
 
+use super::documents::Documents;
 use super::problem::Problem;
 use crate::daemon::Daemon;
 use axum::http::StatusCode;
@@ -20,18 +21,20 @@ pub(crate) struct Served {
     pub(crate) changes: WorkLimit,
     /// Recoveries of disks.
     pub(crate) recoveries: WorkLimit,
+    /// Answers that are encoded as a whole.
+    pub(crate) documents: Documents,
 }
 
 /// Limit on concurrent work of one kind.
 #[derive(Debug)]
 pub(crate) struct WorkLimit {
     places: Arc<Semaphore>,
-    /// Error message when the limit is reached.
-    full: &'static str,
+    /// Makes the answer to a request that finds no free place.
+    full: fn() -> Problem,
 }
 
 impl WorkLimit {
-    pub(crate) fn new(places: usize, full: &'static str) -> Self {
+    pub(crate) fn new(places: usize, full: fn() -> Problem) -> Self {
         Self { places: Arc::new(Semaphore::new(places)), full }
     }
 
@@ -44,8 +47,7 @@ impl WorkLimit {
     ) -> Result<T, Problem> {
         let place = Arc::clone(&self.places).acquire_owned();
         let Ok(Ok(place)) = tokio::time::timeout(LANE_WAIT_MAX, place).await else {
-            return Err(Problem::new(StatusCode::CONFLICT, self.full)
-                .hint("ask again later; if it stays so, a disk hangs: the log says which"));
+            return Err((self.full)());
         };
         let work = move |served: &Served| {
             let done = work(served);
@@ -54,6 +56,12 @@ impl WorkLimit {
         };
         blocking(served, work).await
     }
+}
+
+/// The answer to a request for work with disks that finds no free place.
+pub(crate) fn disks_are_busy(what: &str) -> Problem {
+    Problem::new(StatusCode::CONFLICT, what)
+        .hint("ask again later; if it stays so, a disk hangs: the log says which")
 }
 
 /// Maximum time that a request waits for a free place.

@@ -1,12 +1,15 @@
 //! Status of the server.
 
+use super::documents::document;
 use super::health::{Health, Trouble};
 use super::problem::Problem;
-use super::shared::{ApiState, Served, blocking};
+use super::shared::{ApiState, Served};
+use crate::Caller;
 use crate::difference::ConfigChange;
 use crate::time::rfc3339;
-use axum::Json;
+use axum::Extension;
 use axum::extract::State;
+use axum::response::Response;
 use lunar_block::MemoryUsage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -124,7 +127,7 @@ impl Status {
             troubles,
             targets: catalogue.targets.len(),
             luns: catalogue.targets.iter().map(|target| target.luns.len()).sum(),
-            sessions: server.sessions().len(),
+            sessions: server.session_count(),
             connections: server.connections(),
             memory: server.buffers().budget().usage().into(),
             connections_max: server.connections_max(),
@@ -142,6 +145,9 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 /// Status of the server: version, uptime, health, drift, units
 #[utoipa::path(get, path = "/status", tag = "status",
     responses((status = 200, description = "How it goes", body = Status)))]
-async fn status(State(served): State<ApiState>) -> Result<Json<Status>, Problem> {
-    blocking(&served, Status::of).await.map(Json)
+async fn status(
+    State(served): State<ApiState>,
+    Extension(by): Extension<Caller>,
+) -> Result<Response, Problem> {
+    document(&served, by, Status::of).await
 }

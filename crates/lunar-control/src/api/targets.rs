@@ -3,11 +3,14 @@
 use super::extract::At;
 use super::problem::Problem;
 use super::shared::{ApiState, Served, blocking};
+use super::streamed::{self, ListChanged};
 use crate::config::limit_settings::{InitiatorLimitInForce, LimitInForce};
-use axum::Json;
+use axum::BoxError;
 use axum::extract::State;
+use axum::response::Response;
 use lunar_target::{Access, CacheMode, LunOptions, Portal, TargetOptions};
 use serde::{Deserialize, Serialize};
+use std::sync::{Arc, Weak};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -42,6 +45,7 @@ pub struct Target {
     /// Limits of initiators at all LUNs of the target together; empty: unlimited.
     pub initiator_limits: Vec<InitiatorLimitInForce>,
     /// The target's LUNs.
+    // The last member, because an answer encodes the LUNs one by one.
     pub luns: Vec<Lun>,
 }
 
@@ -106,6 +110,11 @@ pub struct Lun {
 impl Target {
     /// Describes `target`, which is served at `portals`.
     pub fn new(target: &TargetOptions, portals: &[Portal]) -> Self {
+        let luns = target.luns.iter().map(Lun::new).collect();
+        Self { luns, ..Self::without_luns(target, portals) }
+    }
+
+    fn without_luns(target: &TargetOptions, portals: &[Portal]) -> Self {
         Self {
             name: target.name.clone(),
             portal_group: target.portal_group,
@@ -116,7 +125,7 @@ impl Target {
             chap: !target.chap.is_empty(),
             redirect: target.redirect.clone(),
             initiator_limits: target.initiator_limits.iter().map(Into::into).collect(),
-            luns: target.luns.iter().map(Lun::new).collect(),
+            luns: Vec::new(),
         }
     }
 }
@@ -148,10 +157,66 @@ impl Lun {
     }
 }
 
-fn all(served: &Served) -> Vec<Target> {
-    let portals = served.daemon.running().portals;
-    let targets = served.daemon.server().catalogue().targets;
-    targets.iter().map(|target| Target::new(target, &portals)).collect()
+/// The targets at the time of the request. An answer that is being sent keeps none of them, nor
+/// their disks, in use.
+struct ListedTargets {
+    targets: std::vec::IntoIter<Weak<TargetOptions>>,
+    portals: Vec<Portal>,
+}
+
+impl ListedTargets {
+    fn new(served: &Served, is_listed: impl Fn(&TargetOptions) -> bool) -> Self {
+        let portals = served.daemon.running().portals;
+        let targets = served.daemon.server().catalogue().targets;
+        let listed = targets.iter().filter(|target| is_listed(target)).map(Arc::downgrade);
+        Self { targets: listed.collect::<Vec<_>>().into_iter(), portals }
+    }
+
+    /// The targets with their LUNs, as JSON.
+    fn texts(self) -> impl Iterator<Item = Result<Vec<u8>, BoxError>> + Send {
+        let Self { targets, portals } = self;
+        targets.enumerate().flat_map(move |(index, target)| {
+            let comma = if index == 0 { "" } else { "," };
+            let head = std::iter::once_with({
+                let (target, portals) = (Weak::clone(&target), portals.clone());
+                move || head(comma, &*served_still(&target)?, &portals)
+            });
+            let luns = streamed::separated(each_lun(target, |_, lun| Lun::new(lun)));
+            head.chain(luns).chain(std::iter::once(Ok(TARGET_END.to_vec())))
+        })
+    }
+}
+
+/// End of a target in JSON: its LUNs are its last member.
+const TARGET_END: &[u8] = b"]}";
+
+/// A target in JSON up to its first LUN, after `comma`.
+fn head(comma: &str, target: &TargetOptions, portals: &[Portal]) -> Result<Vec<u8>, BoxError> {
+    let mut text = comma.as_bytes().to_vec();
+    serde_json::to_writer(&mut text, &Target::without_luns(target, portals))?;
+    if !text.ends_with(TARGET_END) {
+        return Err("the LUNs are not the last member of a target".into());
+    }
+    text.truncate(text.len() - TARGET_END.len());
+    Ok(text)
+}
+
+/// Each LUN of a target, as long as the target is served as it is.
+fn each_lun<T>(
+    target: Weak<TargetOptions>,
+    describe: impl Fn(&TargetOptions, &LunOptions) -> T + Send,
+) -> impl Iterator<Item = Result<T, BoxError>> + Send {
+    let mut indexes = 0..;
+    let mut next = move || {
+        let target = served_still(&target)?;
+        let lun = indexes.next().and_then(|index: usize| target.luns.get(index));
+        Ok(lun.map(|lun| describe(&target, lun)))
+    };
+    std::iter::from_fn(move || next().transpose())
+}
+
+fn served_still(target: &Weak<TargetOptions>) -> Result<Arc<TargetOptions>, ListChanged> {
+    target.upgrade().ok_or(ListChanged)
 }
 
 fn networks(access: &Access) -> Vec<String> {
@@ -172,35 +237,38 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 /// All targets and their LUNs
 #[utoipa::path(get, path = "/targets", tag = "targets",
     responses((status = 200, description = "All targets", body = Targets)))]
-async fn targets(State(served): State<ApiState>) -> Result<Json<Targets>, Problem> {
-    let targets = blocking(&served, all).await?;
-    Ok(Json(Targets { targets }))
+async fn targets(State(served): State<ApiState>) -> Result<Response, Problem> {
+    let listed = blocking(&served, |served| ListedTargets::new(served, |_| true)).await?;
+    let head = std::iter::once(Ok(b"{\"targets\":[".to_vec()));
+    let end = std::iter::once(Ok(b"]}".to_vec()));
+    streamed::text(Box::new(head.chain(listed.texts()).chain(end))).await
 }
 
 /// One target
 #[utoipa::path(get, path = "/targets/{target}", tag = "targets",
     params(("target" = String, Path, description = "The target's iSCSI name")),
     responses((status = 200, description = "The target", body = Target)))]
-async fn target(
-    State(served): State<ApiState>,
-    At(name): At<String>,
-) -> Result<Json<Target>, Problem> {
-    let targets = blocking(&served, all).await?;
-    let found = targets.into_iter().find(|target| target.name.eq_ignore_ascii_case(&name));
-    found.map(Json).ok_or_else(|| {
-        Problem::not_found(format!("there is no target {name}"))
-            .hint("GET /api/v1/targets lists those there are")
-    })
+async fn target(State(served): State<ApiState>, At(name): At<String>) -> Result<Response, Problem> {
+    let wanted = name.clone();
+    let has_name = move |target: &TargetOptions| target.name.eq_ignore_ascii_case(&wanted);
+    let listed = blocking(&served, |served| ListedTargets::new(served, has_name)).await?;
+    if listed.targets.len() == 0 {
+        return Err(Problem::not_found(format!("there is no target {name}"))
+            .hint("GET /api/v1/targets lists those there are"));
+    }
+    streamed::text(Box::new(listed.texts())).await
 }
 
 /// The LUNs of all targets
 #[utoipa::path(get, path = "/luns", tag = "luns",
     responses((status = 200, description = "All LUNs", body = Luns)))]
-async fn luns(State(served): State<ApiState>) -> Result<Json<Luns>, Problem> {
-    let targets = blocking(&served, all).await?;
-    let luns = targets.into_iter().flat_map(|target| {
-        let name = target.name;
-        target.luns.into_iter().map(move |lun| LunOfTarget { target: name.clone(), lun })
+async fn luns(State(served): State<ApiState>) -> Result<Response, Problem> {
+    let listed = blocking(&served, |served| ListedTargets::new(served, |_| true)).await?;
+    let luns = listed.targets.flat_map(|target| {
+        each_lun(target, |target, lun| LunOfTarget {
+            target: target.name.clone(),
+            lun: Lun::new(lun),
+        })
     });
-    Ok(Json(Luns { luns: luns.collect() }))
+    streamed::list("luns", luns).await
 }

@@ -403,7 +403,7 @@ impl Daemon {
         if self.is_stopping() {
             return Err(Failure::stopping());
         }
-        let session = self.server.sessions().into_iter().find(|session| session.tsih == tsih);
+        let session = self.server.session(tsih);
         let ended = block_on(self.server.log_out(tsih))?;
         match session.filter(|_| ended) {
             Some(session) => {

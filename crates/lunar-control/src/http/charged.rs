@@ -8,8 +8,17 @@ use lunar_block::BufferPool;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The same response, with its data charged to `account`.
+/// Extension of a response whose data is charged already.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IsCharged;
+
+/// The same response, with its data charged to `account`. Data is charged unconditionally: a
+/// response that is long either makes its data piece by piece, or is [charged](IsCharged) when it
+/// is made.
 pub(crate) fn charged(account: BufferPool, response: Response) -> Response {
+    if response.extensions().get::<IsCharged>().is_some() {
+        return response;
+    }
     response.map(|body| Body::new(ChargedBody { body, account }))
 }
 

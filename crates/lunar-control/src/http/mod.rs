@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 pub(crate) use address::runtime_directories;
 pub use address::{Address, default_sockets};
-pub(crate) use charged::charged;
+pub(crate) use charged::{IsCharged, charged};
 pub use connection::Peer;
 pub use socket_file::SocketFile;
 pub(crate) use socket_file::is_live;

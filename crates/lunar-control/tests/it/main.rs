@@ -8,6 +8,7 @@ mod daemon;
 mod health;
 mod hostile;
 mod lanes;
+mod long_answers;
 mod metrics;
 mod renewal;
 mod rig;

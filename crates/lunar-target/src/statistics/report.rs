@@ -164,8 +164,7 @@ fn of_server(shared: &Shared) -> Statistics {
         targets.insert(target.name.to_ascii_lowercase(), statistics);
     }
     let mut discovery_sessions = 0;
-    let sessions = shared.sessions().all();
-    for session in sessions {
+    for session in shared.each_session() {
         match session.key.target_name.as_ref().map(|name| targets.get_mut(name)) {
             None => discovery_sessions += 1,
             Some(None) => {} // its target is gone; it will end

@@ -80,6 +80,11 @@ pub fn lun(id: u16, device: &str) -> String {
     format!("[[target.lun]]\nid = {id}\ndevice = \"{device}\"\n")
 }
 
+/// A server of one target with these LUNs, all in memory.
+pub fn daemon_of_memory(luns: &str) -> Arc<Daemon> {
+    daemon_of(luns, Arc::new(MemoryOnly))
+}
+
 /// A server of one target with these LUNs.
 pub fn daemon_of(luns: &str, opener: Arc<dyn Opener>) -> Arc<Daemon> {
     let text =
@@ -158,11 +163,30 @@ pub fn ask(address: &Address, method: &str, path: &str, more: &str) -> (u16, Val
 /// Status and JSON body of an answer.
 pub fn parse(answer: &str) -> (u16, Value) {
     let status = answer.get(9..12).unwrap_or_else(|| panic!("no answer: {answer:?}"));
-    let body = answer.split_once("\r\n\r\n").unwrap().1;
-    let json = answer.to_ascii_lowercase().contains("content-type: application/json");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let head = head.to_ascii_lowercase();
+    let body = match head.contains("transfer-encoding: chunked") {
+        true => joined(body),
+        false => body.to_owned(),
+    };
+    let json = head.contains("content-type: application/json");
     let body = match json && !body.is_empty() {
-        true => serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}")),
+        true => serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {answer}")),
         false => Value::Null,
     };
     (status.parse().unwrap(), body)
+}
+
+/// Joins the chunks of a body.
+fn joined(mut chunks: &str) -> String {
+    let mut body = String::new();
+    loop {
+        let (size, rest) = chunks.split_once("\r\n").expect("the size of a chunk");
+        let (chunk, rest) = rest.split_at(usize::from_str_radix(size, 16).unwrap());
+        body.push_str(chunk);
+        if chunk.is_empty() {
+            return body;
+        }
+        chunks = rest.strip_prefix("\r\n").expect("the end of a chunk");
+    }
 }
