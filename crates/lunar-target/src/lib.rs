@@ -5,6 +5,7 @@
 mod abort;
 mod access;
 mod access_list;
+mod awaited;
 mod backing;
 mod backoff;
 mod catalogue;
