@@ -72,10 +72,10 @@ pub(super) struct ClaimEntry {
     /// Dropped after a waiting claim is granted, which wakes the receiver.
     grant: Option<oneshot::Sender<()>>,
     /// The command that made the claim.
-    command: Option<AbortSignal>,
+    pub(super) command: Option<AbortSignal>,
     /// True when its command is awaited for it: it is held, and an eligible claim of another owner
     /// waits for it, or readers may.
-    is_awaited: bool,
+    pub(super) is_awaited: bool,
 }
 
 /// Claims that block a claim, counted in pairs of ranges that overlap. Of claims in a chain only
@@ -558,12 +558,17 @@ impl Claims {
         // They do not exclude each other, so none has to count those that become eligible before
         // it.
         let counter = (freed.len() > COUNTED_ALONE_MAX).then(|| self.count_around(&freed));
-        for slot in freed {
+        for slot in freed.iter().copied() {
             let blockers = self.blockers_with_turn(counter.as_ref(), slot);
             self.make_eligible(slot, blockers);
             if blockers == 0 {
                 ready.push(slot);
+            } else if counter.is_none() {
+                self.await_held(&self.claim(slot).clone());
             }
+        }
+        if counter.is_some() {
+            self.await_held_around(&freed);
         }
     }
 
@@ -589,10 +594,7 @@ impl Claims {
     /// many claims may wait for the same ones, which are then visited once and not for each.
     fn count_around(&self, claims: &[u32]) -> ConflictCounter {
         let mut counter = ConflictCounter::default();
-        let spans = || claims.iter().flat_map(|slot| self.claim(*slot).blocks.spans());
-        let first = spans().map(|span| span.start).min().unwrap_or(0);
-        let last = spans().map(|span| span.end).max().unwrap_or(0);
-        let all = LbaRange { lba: first, count: last - first }.into();
+        let all = self.blocks_around(claims);
         let mut slots = Vec::new();
         for index in [&self.held_index, &self.eligible_index] {
             index.any(&all, true, |slot| {
@@ -607,6 +609,14 @@ impl Claims {
         counter
     }
 
+    /// The blocks from the first one of these claims to the last one.
+    fn blocks_around(&self, claims: &[u32]) -> ClaimedBlocks {
+        let spans = || claims.iter().flat_map(|slot| self.claim(*slot).blocks.spans());
+        let first = spans().map(|span| span.start).min().unwrap_or(0);
+        let last = spans().map(|span| span.end).max().unwrap_or(0);
+        LbaRange { lba: first, count: last - first }.into()
+    }
+
     /// Makes a claim eligible that no earlier one of its owner excludes.
     fn make_eligible(&mut self, slot: u32, blockers: usize) {
         let claim = self.claim(slot).clone();
@@ -616,9 +626,6 @@ impl Claims {
         let waiting = self.entry_mut(slot);
         (waiting.blockers, waiting.turn) = (blockers, turn);
         self.eligible_index.insert(&claim.blocks, claim.exclusive, slot);
-        if blockers > 0 {
-            self.await_held(&claim);
-        }
         self.promote(&claim, 1);
     }
 
@@ -679,19 +686,25 @@ impl Claims {
         self.eligible_index.remove(&claim.blocks, claim.exclusive, slot);
         self.held_index.insert(&claim.blocks, claim.exclusive, slot);
         self.count_out(&claim.owner);
-        if self.is_waited_for(&claim) {
+        self.await_if_waited_for(slot);
+        grant
+    }
+
+    /// Makes the command that holds a claim awaited if an eligible claim of another owner waits for
+    /// the claim.
+    fn await_if_waited_for(&mut self, slot: u32) {
+        let entry = &self.entries[slot as usize];
+        if self.waiting > 0 && entry.command.is_some() && self.is_waited_for(&entry.claim) {
             self.set_awaited(slot);
         }
-        grant
     }
 
     /// True if an eligible claim of another owner waits for this held one.
     fn is_waited_for(&self, held: &Claim) -> bool {
-        self.waiting > 0
-            && self.eligible_index.any(&held.blocks, held.exclusive, |slot| {
-                let waiting = self.claim(slot);
-                !waiting.is_of(&held.owner) && waiting.excludes(held)
-            })
+        self.eligible_index.any(&held.blocks, held.exclusive, |slot| {
+            let waiting = self.claim(slot);
+            !waiting.is_of(&held.owner) && waiting.excludes(held)
+        })
     }
 
     /// Makes the commands awaited that hold the claims for which this eligible one waits.
@@ -701,6 +714,17 @@ impl Claims {
                 self.set_awaited(slot);
             }
         }
+    }
+
+    /// Does the same as [`await_held`](Self::await_held) for many claims. It looks once at each held
+    /// claim from the first block of these to the last one.
+    fn await_held_around(&mut self, waiting: &[u32]) {
+        let mut held = Vec::new();
+        self.held_index.any(&self.blocks_around(waiting), true, |slot| {
+            held.push(slot);
+            false
+        });
+        held.into_iter().for_each(|slot| self.await_if_waited_for(slot));
     }
 
     /// Makes the command that holds a claim awaited. [`take_awaited`](Self::take_awaited) has to
