@@ -118,7 +118,7 @@ impl Client {
         for _ in 0..20 {
             self.has_no_turn(tokio::task::yield_now()).await;
         }
-        assert!(!self.connection.tasks.are_quiet(), "it has ended out of turn");
+        assert_eq!(self.connection.tasks.ended(), 0, "it has ended out of turn");
         self.has_turns().await;
     }
 
@@ -187,6 +187,7 @@ fn a_write_that_is_waited_for_ends_out_of_turn() {
         drop(first);
         let other = ranges.queue_for(&Arc::default(), block, true).unwrap();
         drop(client.has_no_turn(other.granted()).await);
+        assert_eq!(client.connection.tasks.ended(), 2, "answered in the turn");
         client.has_turns().await;
     });
     drop(client);

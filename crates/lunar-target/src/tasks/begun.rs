@@ -148,6 +148,12 @@ impl Tasks {
         self.running.keys().next().copied()
     }
 
+    /// Number of commands that have ended out of turn.
+    #[cfg(test)]
+    pub(crate) fn ended(&self) -> usize {
+        self.ended.len()
+    }
+
     /// Result of a command that has run.
     pub(super) fn finish(&mut self, ran: Ran) -> Option<Input> {
         let task = ran.task;
