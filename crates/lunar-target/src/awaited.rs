@@ -49,3 +49,43 @@ impl Drop for AwaitedCommands {
         self.0.iter().for_each(AbortSignal::signal_connection);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Wake, Waker};
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Goal: a connection that waits for its turn is woken for each command that becomes awaited;
+    /// one that had none of them before is told as well.
+    #[test]
+    fn the_connection_is_woken() {
+        let (signal, wakes) = (Arc::<AwaitedSignal>::default(), Arc::<Wakes>::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let context = Context::from_waker(&waker);
+        let [one, other] = [(); 2].map(|()| AbortSignal::new(&signal));
+        let guard = one.awaited();
+        assert!(signal.poll(&context) && !signal.poll(&context));
+        assert_eq!(wakes.0.load(SeqCst), 0);
+        other.count_awaited();
+        let mut commands = AwaitedCommands::default();
+        commands.push(other.clone());
+        assert_eq!(wakes.0.load(SeqCst), 0, "not while the caller has locks");
+        drop(commands);
+        assert_eq!(wakes.0.load(SeqCst), 1);
+        assert!(signal.poll(&context) && one.is_awaited() && other.is_awaited());
+        drop(guard);
+        other.uncount_awaited();
+        assert!(!one.is_awaited() && !other.is_awaited() && !signal.poll(&context));
+    }
+}
