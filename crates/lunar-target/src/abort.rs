@@ -1,13 +1,15 @@
-//! Signal that tells a running command that it was aborted.
+//! Signal that tells a running command that it was aborted, and its connection that it is awaited.
 
+use crate::awaited::AwaitedSignal;
 use futures_util::task::AtomicWaker;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
-/// Signals one running command that it was aborted.
+/// Signals one running command that it was aborted, and its connection that commands of other owners
+/// wait for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AbortSignal {
     shared: Arc<Shared>,
@@ -18,6 +20,21 @@ struct Shared {
     raised: AtomicBool,
     /// Waker of the waiter, if there is one: a command waits in one place at a time.
     waiting: AtomicWaker,
+    /// Number of reasons for which the command is [awaited](crate::awaited): claims that it holds,
+    /// and its wait at a limit.
+    awaited: AtomicUsize,
+    /// `None` for work that no connection polls.
+    connection: Option<Arc<AwaitedSignal>>,
+}
+
+/// Makes a command awaited until it is dropped.
+#[derive(Debug)]
+pub(crate) struct AwaitedGuard<'a>(&'a AbortSignal);
+
+impl Drop for AwaitedGuard<'_> {
+    fn drop(&mut self) {
+        self.0.uncount_awaited();
+    }
 }
 
 /// The command was aborted before it had its effect.
@@ -25,6 +42,40 @@ struct Shared {
 pub(crate) struct Aborted;
 
 impl AbortSignal {
+    /// Signal of a command that the connection with this signal polls.
+    pub(crate) fn new(connection: &Arc<AwaitedSignal>) -> Self {
+        let connection = Some(Arc::clone(connection));
+        Self { shared: Arc::new(Shared { connection, ..Shared::default() }) }
+    }
+
+    /// Counts one more reason for which the command is awaited. The caller has to call
+    /// [`signal_connection`](Self::signal_connection) next.
+    pub(crate) fn count_awaited(&self) {
+        self.shared.awaited.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn uncount_awaited(&self) {
+        self.shared.awaited.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// True while commands of other owners wait for this one.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.shared.awaited.load(Ordering::SeqCst) > 0
+    }
+
+    /// Lets the connection poll its awaited commands out of turn.
+    pub(crate) fn signal_connection(&self) {
+        if let Some(connection) = &self.shared.connection {
+            connection.raise();
+        }
+    }
+
+    /// Makes the command awaited.
+    pub(crate) fn awaited(&self) -> AwaitedGuard<'_> {
+        self.count_awaited();
+        self.signal_connection();
+        AwaitedGuard(self)
+    }
     /// Aborts the command at the next point where it can be aborted.
     pub(crate) fn raise(&self) {
         self.shared.raised.store(true, Ordering::SeqCst);
@@ -50,6 +101,21 @@ impl AbortSignal {
             self.check()?;
             Poll::Pending
         })
+        .await
+    }
+
+    /// Lets the connection go on with other commands, and with this one in its owner's turn, unless
+    /// the command is aborted. If the runtime woke the connection later, as
+    /// `tokio::task::yield_now` does, its other commands would be polled in vain.
+    pub(crate) async fn yield_now(&self) -> Result<(), Aborted> {
+        let mut yielded = false;
+        self.unless(poll_fn(|context| {
+            if std::mem::replace(&mut yielded, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }))
         .await
     }
 

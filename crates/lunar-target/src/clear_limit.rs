@@ -1,5 +1,6 @@
 //! Limit of one command at a time that deallocates or zeroes blocks of a unit.
 
+use crate::abort::AbortSignal;
 use crate::ranges::{RangeGuard, RangeLocks, TooManyWaiting};
 use lunar_block::MemoryOwner;
 use lunar_scsi::plan::LbaRange;
@@ -32,7 +33,9 @@ impl ClearLimit {
     pub(crate) async fn permit(
         &self,
         owner: &Arc<MemoryOwner>,
+        command: &AbortSignal,
     ) -> Result<ClearPermit, TooManyWaiting> {
-        Ok(ClearPermit { _front: self.queue.lock_for(owner, Self::FRONT, true).await? })
+        let front = self.queue.lock_for(owner, command, Self::FRONT, true).await?;
+        Ok(ClearPermit { _front: front })
     }
 }

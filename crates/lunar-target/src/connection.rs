@@ -637,6 +637,7 @@ impl ConnectionHandler for Connection {
     fn poll_out_of_turn(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
         self.is_out_of_turn = true;
         let mut any = self.poll_aborts(now, context, out);
+        self.tasks.take_awaited(context);
         any |= self.tasks.poll_out_of_turn(context);
         while let Some(ended) = self.tasks.next_aborted() {
             self.handle(now, ended, out);

@@ -371,7 +371,7 @@ impl Run<'_> {
     async fn lock(&self, range: impl Into<ClaimedBlocks>, exclusive: bool) -> Step<RangeGuard> {
         let (owner, blocks) = (self.memory.buffers.owner(), range.into());
         let guard = loop {
-            let lock = self.unit.ranges.lock_for(owner, blocks.clone(), exclusive);
+            let lock = self.unit.ranges.lock_for(owner, &self.abort, blocks.clone(), exclusive);
             let guard = self.abort.unless(lock).await??;
             if !self.is_behind_held(&blocks) {
                 break guard;

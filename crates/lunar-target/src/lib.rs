@@ -47,6 +47,7 @@
 mod abort;
 mod access;
 mod access_list;
+mod awaited;
 mod backing;
 mod backoff;
 mod catalogue;

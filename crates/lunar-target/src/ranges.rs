@@ -3,7 +3,8 @@
 //!
 //! Writes share; the read-modify-write commands exclude every overlapping write. Among claims that
 //! overlap, owners take turns, and those of one owner are granted in order of arrival. Therefore no
-//! claim starves, and many claims of one owner delay another owner only by one of them.
+//! claim starves, and many claims of one owner delay another owner only by one of them. A command
+//! that holds a claim for which another owner waits is [awaited](crate::awaited).
 //!
 //! Reads take no lock, but they wait for ranges that are blocked for readers: a detached write
 //! still changes blocks there.
@@ -21,6 +22,7 @@ mod spare;
 #[cfg(test)]
 mod tests;
 
+use crate::abort::AbortSignal;
 use claims::{Blockers, Claim, ClaimOwner, Claims, Grants, RemovedClaim};
 use lunar_block::MemoryOwner;
 use lunar_scsi::plan::LbaRange;
@@ -119,9 +121,20 @@ pub(crate) struct Fence {
 impl Fence {
     const ALL: LbaRange = LbaRange { lba: 0, count: 1 };
 
-    /// Waits for a guard that is to be held during the work.
-    pub(crate) async fn share(&self) -> RangeGuard {
-        self.locks.lock(Self::ALL, false).await
+    /// Waits for a guard that a command of this owner is to hold during the work.
+    pub(crate) async fn share(
+        &self,
+        owner: &Arc<MemoryOwner>,
+        command: &AbortSignal,
+    ) -> RangeGuard {
+        let queued = {
+            let mut locked = self.locks.lock_claims();
+            let claims = locked.get_or_insert_with(spare_claims);
+            let owner = Some(Arc::clone(owner));
+            let new = self.locks.new_claim(claims, owner, Self::ALL.into(), false);
+            self.locks.add(locked, new, Some(command))
+        };
+        queued.granted().await
     }
 
     /// Waits until all current work is done.
@@ -151,10 +164,11 @@ impl RangeLocks {
     pub(crate) async fn lock_for(
         self: &Arc<Self>,
         owner: &Arc<MemoryOwner>,
+        command: &AbortSignal,
         range: impl Into<ClaimedBlocks>,
         exclusive: bool,
     ) -> Result<RangeGuard, TooManyWaiting> {
-        Ok(self.queue_for(owner, range, exclusive)?.granted().await)
+        Ok(self.queue_for_command(owner, Some(command), range, exclusive)?.granted().await)
     }
 
     /// Takes a place in the queue now; the grant may be awaited later.
@@ -166,13 +180,14 @@ impl RangeLocks {
         let mut locked = self.lock_claims();
         let claims = locked.get_or_insert_with(spare_claims);
         let new = self.new_claim(claims, None, range.into(), exclusive);
-        self.add(claims, new)
+        self.add(locked, new, None)
     }
 
     /// Takes a place in the queue under the limits of [`lock_for`](Self::lock_for).
-    pub(crate) fn queue_for(
+    fn queue_for_command(
         self: &Arc<Self>,
         owner: &Arc<MemoryOwner>,
+        command: Option<&AbortSignal>,
         range: impl Into<ClaimedBlocks>,
         exclusive: bool,
     ) -> Result<RangeQueued, TooManyWaiting> {
@@ -185,7 +200,7 @@ impl RangeLocks {
             }
             return Err(TooManyWaiting);
         }
-        Ok(self.add(claims, new))
+        Ok(self.add(locked, new, command))
     }
 
     /// Locks `range`, shared with other writers, unless the claim has to wait or might have to: no
@@ -228,15 +243,26 @@ impl RangeLocks {
         NewClaim { claim, blockers, has_to_wait }
     }
 
-    fn add(self: &Arc<Self>, claims: &mut Claims, new: NewClaim) -> RangeQueued {
+    /// Adds the claim of a command to the claims, and unlocks these.
+    fn add(
+        self: &Arc<Self>,
+        mut locked: MutexGuard<'_, Option<Box<Claims>>>,
+        new: NewClaim,
+        command: Option<&AbortSignal>,
+    ) -> RangeQueued {
+        let claims = locked.get_or_insert_with(spare_claims);
         let id = new.claim.id;
-        let (slot, wait) = if new.has_to_wait {
-            let (slot, granted) = claims.wait(new.claim, new.blockers);
-            (slot, Some(granted))
-        } else {
-            (claims.hold(new.claim), None)
-        };
-        RangeQueued { guard: self.guard(id, slot), wait }
+        if !new.has_to_wait {
+            let slot = claims.hold(new.claim);
+            claims.set_command(slot, command);
+            return RangeQueued { guard: self.guard(id, slot), wait: None };
+        }
+        let (slot, granted) = claims.wait(new.claim, new.blockers);
+        claims.set_command(slot, command);
+        let awaited = claims.take_awaited();
+        drop(locked);
+        drop(awaited);
+        RangeQueued { guard: self.guard(id, slot), wait: Some(granted) }
     }
 
     fn guard(self: &Arc<Self>, id: u64, slot: u32) -> RangeGuard {
@@ -324,6 +350,9 @@ impl RangeLocks {
         for slot in pieces {
             self.block_readers(claims, slot);
         }
+        let awaited = claims.take_awaited();
+        drop(locked);
+        drop(awaited);
     }
 
     /// Makes the held claim in a slot block readers.
@@ -352,6 +381,9 @@ impl RangeGuard {
         if claims.held_mut(self.id, self.slot).is_some() {
             self.locks.block_readers(claims, self.slot);
         }
+        let awaited = claims.take_awaited();
+        drop(locked);
+        drop(awaited);
     }
 
     /// Marks the range as a piece of a copy.

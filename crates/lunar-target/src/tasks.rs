@@ -1,6 +1,7 @@
 //! The tasks of one connection: collection of their data-out, execution, and limits.
 
 use crate::abort::{AbortSignal, Aborted};
+use crate::awaited::AwaitedSignal;
 use crate::execute::{
     JudgedCommand, PlanContext, PlanResult, copy, execute_paying, internal_failure, try_read_now,
     try_write_now,
@@ -62,8 +63,11 @@ pub(crate) struct Tasks {
     buffers: RecentTasks<Collected>,
     waiting: RecentTasks<Planned>,
     futures: FuturesUnordered<Begun>,
-    /// Tasks that hold blocks while they wait, or will, and aborted ones: others wait for them.
+    /// Tasks that others wait for or will wait for: those that hold blocks while they wait, or
+    /// will, aborted and awaited ones, and those that wait for a limit.
     out_of_turn: FuturesUnordered<Begun>,
+    /// Raised when one of `futures` is awaited.
+    awaited: Arc<AwaitedSignal>,
     /// Tasks that have ended out of turn.
     ended: VecDeque<Ran>,
     /// True when commands were aborted that may still be among `futures`.
@@ -164,6 +168,8 @@ enum Ended {
     Ran(Ran),
     /// The task waited for a limit, and its turn has come.
     Passed(Passed),
+    /// The task was awaited and is no more: it goes on in its owner's turns.
+    InTurn(Begun),
     /// The task was aborted while it waited, or goes on elsewhere.
     Gone,
 }
@@ -188,6 +194,7 @@ impl Tasks {
             waiting: RecentTasks::default(),
             futures: FuturesUnordered::new(),
             out_of_turn: FuturesUnordered::new(),
+            awaited: Arc::default(),
             ended: VecDeque::new(),
             has_new_aborts: false,
             running_charge: RunningCharge::new(memory.commands_charge(), memory.control.clone()),
@@ -525,7 +532,7 @@ impl Tasks {
             return Some(self.refuse(task, unit.as_ref(), Refusal::Busy));
         }
         let goes_on_out_of_turn = goes_on_out_of_turn(&planned.plan);
-        let abort = AbortSignal::default();
+        let abort = AbortSignal::new(&self.awaited);
         let by = TaskOwner {
             shared: Arc::clone(shared),
             session: Arc::clone(session),
@@ -611,8 +618,7 @@ impl Tasks {
             }
             match Pin::new(&mut self.futures).poll_next(context) {
                 Poll::Ready(Some(Ended::Ran(ran))) => break ran,
-                Poll::Ready(Some(Ended::Passed(passed))) => self.throttled.has_passed(passed),
-                Poll::Ready(Some(Ended::Gone)) => {}
+                Poll::Ready(Some(ended)) => self.take_in(ended),
                 Poll::Ready(None) | Poll::Pending => return None,
             }
         };

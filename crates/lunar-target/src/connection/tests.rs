@@ -1,9 +1,12 @@
 //! Behaviour of a connection while its owner has no turn.
 
 use super::*;
+use crate::abort::AbortSignal;
+use crate::quota::{BYTES_PER_SECOND_MIN, Cost, IOPS_MIN, Limit};
 use crate::session::tests::{Rig, TARGET};
 use lunar_iscsi::pdu::Opcode;
 use lunar_iscsi::session::target::DataDue;
+use lunar_scsi::plan::LbaRange;
 use std::task::Waker;
 
 /// A connection without a socket.
@@ -55,13 +58,33 @@ impl Client {
 
     /// Sends a command to LUN 0 that moves no data.
     fn command(&mut self, cdb: &[u8]) {
+        self.command_with(cdb, &[]);
+    }
+
+    /// Sends a command to LUN 0, with its data-out.
+    fn command_with(&mut self, cdb: &[u8], data: &[u8]) {
         let mut command = [0; 48];
-        command[..2].copy_from_slice(&[Opcode::SCSI_COMMAND.0, 0x81]);
+        let flags = if data.is_empty() { 0x81 } else { 0xa1 };
+        command[..2].copy_from_slice(&[Opcode::SCSI_COMMAND.0, flags]);
+        command[4..8].copy_from_slice(&(data.len() as u32).to_be_bytes());
+        command[20..24].copy_from_slice(&(data.len() as u32).to_be_bytes());
         command[16..20].copy_from_slice(&self.cmd_sn.to_be_bytes());
         command[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
         command[32..32 + cdb.len()].copy_from_slice(cdb);
         self.cmd_sn += 1;
-        self.send(command, &[]);
+        self.send(command, data);
+    }
+
+    /// Sends a WRITE of one block, at the first one.
+    fn write(&mut self) {
+        self.command_with(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[7; 512]);
+    }
+
+    /// Sends a WRITE SAME of all blocks, with this one or with zeroes.
+    fn write_same(&mut self, block: &[u8]) {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[1], cdb[12]) = (0x93, u8::from(block.is_empty()), 2);
+        self.command_with(&cdb, block);
     }
 
     /// Sends a VERIFY, which waits for a turn in which it may move data.
@@ -76,6 +99,27 @@ impl Client {
     fn turn(&mut self) {
         let mut context = Context::from_waker(Waker::noop());
         let _ = self.connection.poll_work(Time::ZERO, &mut context, &mut self.out);
+    }
+
+    /// Has turns until all commands have ended.
+    async fn has_turns(&mut self) {
+        for _ in 0..1000 {
+            if self.connection.tasks.are_quiet() {
+                return;
+            }
+            self.turn();
+            tokio::task::yield_now().await;
+        }
+        panic!("a command does not end");
+    }
+
+    /// Polls the connection some times while its owner has no turn; its commands go on.
+    async fn goes_on_in_turns_only(&mut self) {
+        for _ in 0..20 {
+            self.has_no_turn(tokio::task::yield_now()).await;
+        }
+        assert_eq!(self.connection.tasks.ended(), 0, "it has ended out of turn");
+        self.has_turns().await;
     }
 
     /// Waits for `work` while the owner of the connection has no turn.
@@ -114,6 +158,126 @@ fn tasks_are_aborted_out_of_turn() {
     rig.runtime.block_on(client.has_no_turn(preempt));
     assert!(client.connection.tasks.are_quiet());
     assert_eq!(session.tasks(), 0);
+    drop(client);
+    rig.lose(&other);
+    rig.end();
+}
+
+/// Fault: a WRITE that was granted its blocks held them until its connection had its turn. Beside a
+/// thousand busy sessions of its host, a command of a second host that needed one of the blocks
+/// exclusively waited for 80 ms, and the writes of all hosts behind it.
+#[test]
+fn a_write_that_is_waited_for_ends_out_of_turn() {
+    let rig = Rig::new();
+    let mut client = Client::log_in(&rig);
+    client.command(&[0; 6]); // the first unit attention
+    let ranges = &rig.units[0].ranges;
+    let block = LbaRange { lba: 0, count: 1 };
+    rig.runtime.block_on(async {
+        let first = ranges.lock(block, true).await;
+        client.write();
+        client.turn();
+        let other = ranges.queue_for(&Arc::default(), block, true).unwrap();
+        drop(first);
+        drop(client.has_no_turn(other.granted()).await);
+        // The blocks were granted before another host needs them.
+        let first = ranges.lock(block, true).await;
+        client.write();
+        client.turn();
+        drop(first);
+        let other = ranges.queue_for(&Arc::default(), block, true).unwrap();
+        drop(client.has_no_turn(other.granted()).await);
+        assert_eq!(client.connection.tasks.ended(), 1, "it is answered in the turn");
+        client.has_turns().await;
+    });
+    drop(client);
+    rig.end();
+}
+
+/// Fault: a WRITE SAME that was granted the permit to zero held it, and its range, until its
+/// connection had its turn: an UNMAP of another host waited for one turn of each busy host.
+///
+/// Goal: it zeroes one piece out of turn, and goes on in its turns.
+#[test]
+fn a_clear_that_is_waited_for_does_a_piece_out_of_turn() {
+    let rig = Rig::new();
+    let mut client = Client::log_in(&rig);
+    client.command(&[0; 6]); // the first unit attention
+    let clear_limit = &rig.units[0].clear_limit;
+    let (owners, abort): ([_; 2], _) = (Default::default(), AbortSignal::default());
+    rig.runtime.block_on(async {
+        let first = clear_limit.permit(&owners[0], &abort).await.unwrap();
+        client.write_same(&[]);
+        client.turn();
+        let mut other = Box::pin(clear_limit.permit(&owners[1], &abort));
+        assert!((&mut other).now_or_never().is_none());
+        drop(first);
+        drop(client.has_no_turn(other).await);
+        client.goes_on_in_turns_only().await;
+    });
+    drop(client);
+    rig.end();
+}
+
+/// Fault: a command whose turn at a limit had come passed the limit when its connection had a turn.
+/// Each one of a host with a thousand busy sessions made the next command of another host wait for
+/// 20 ms.
+#[test]
+fn commands_pass_a_limit_out_of_turn() {
+    const COMMAND: Cost = Cost { commands: 1, bytes: 0 };
+    let rig = Rig::new();
+    let mut client = Client::log_in(&rig);
+    client.command(&[0; 6]); // the first unit attention
+    let (session, _) = client.connection.session.clone().unwrap();
+    let (other, quota) = (rig.log_in(2), Arc::clone(&rig.units[0].quota));
+    quota.set_limit(Limit::new(Some(IOPS_MIN), None).unwrap());
+    let line = other.quota.line(&quota).unwrap();
+    rig.runtime.block_on(async {
+        assert!(line.try_pass(Cost { commands: 1000, bytes: 0 }).is_ok(), "100 s of debt");
+        client.write();
+        client.turn();
+        assert_eq!(session.quota.waiting(), 1);
+        quota.set_limit(Limit::new(Some(1 << 60), None).unwrap());
+        let passes = std::future::poll_fn(|_| match line.try_pass(COMMAND) {
+            Ok(()) => Poll::Ready(()),
+            Err(_) => Poll::Pending,
+        });
+        client.has_no_turn(passes).await;
+        assert_eq!(session.quota.waiting(), 1, "it begins in its turn");
+        client.turn();
+        assert_eq!(session.quota.waiting(), 0);
+        client.has_turns().await;
+    });
+    drop(client);
+    rig.lose(&other);
+    rig.end();
+}
+
+/// Goal: a running command that pays piece by piece passes a limit out of turn as well, and writes
+/// its pieces in its turns.
+#[test]
+fn running_commands_pass_a_limit_out_of_turn() {
+    const PIECE: Cost = Cost { commands: 0, bytes: 512 };
+    let rig = Rig::new();
+    let mut client = Client::log_in(&rig);
+    client.command(&[0; 6]); // the first unit attention
+    let (other, quota) = (rig.log_in(2), Arc::clone(&rig.units[0].quota));
+    quota.set_limit(Limit::new(None, Some(BYTES_PER_SECOND_MIN)).unwrap());
+    let line = other.quota.line(&quota).unwrap();
+    rig.runtime.block_on(async {
+        let debt = Cost { commands: 0, bytes: 100 * BYTES_PER_SECOND_MIN };
+        assert!(line.try_pass(debt).is_ok(), "100 s of debt");
+        client.write_same(&[7; 512]);
+        client.turn();
+        assert!(!client.connection.tasks.are_quiet() && line.try_pass(PIECE).is_err());
+        quota.set_limit(Limit::new(None, Some(1 << 60)).unwrap());
+        let passes = std::future::poll_fn(|_| match line.try_pass(PIECE) {
+            Ok(()) => Poll::Ready(()),
+            Err(_) => Poll::Pending,
+        });
+        client.has_no_turn(passes).await;
+        client.goes_on_in_turns_only().await;
+    });
     drop(client);
     rig.lose(&other);
     rig.end();

@@ -22,11 +22,9 @@ use crate::detached_writes::MediumChange;
 use crate::ranges::{ClaimedBlocks, RangeGuard};
 use futures_util::FutureExt;
 use lunar_block::{BlockDevice, Clear, ErrorKind};
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::task::Poll;
 use std::time::Duration;
 
 /// Time after which a command that waits for its range releases its permit and waits on: a disk
@@ -87,7 +85,7 @@ impl Run<'_> {
 
     /// Waits after a piece, without any lock, until the command may do the next one.
     pub(super) async fn pause(&self) -> Step<()> {
-        yield_now().await;
+        self.abort.yield_now().await?;
         Ok(self.abort.may_move().await?)
     }
 
@@ -97,7 +95,8 @@ impl Run<'_> {
         &self,
         blocks: impl Into<ClaimedBlocks>,
     ) -> Step<(RangeGuard, Option<ClearPermit>)> {
-        let permit = self.unit.clear_limit.permit(self.memory.buffers.owner());
+        let owner = self.memory.buffers.owner();
+        let permit = self.unit.clear_limit.permit(owner, &self.abort);
         let permit = self.abort.unless(permit).await??;
         let mut lock = pin!(self.lock(blocks, false));
         if let Some(guard) = lock.as_mut().now_or_never() {
@@ -126,20 +125,6 @@ impl Run<'_> {
             Ok(())
         })
     }
-}
-
-/// Is pending once, and wakes itself at once. If the runtime woke the task later, as
-/// `tokio::task::yield_now` does, the other commands of the connection would be polled in vain.
-async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 fn not_sparse(device: &dyn BlockDevice) -> lunar_block::Error {

@@ -290,7 +290,8 @@ impl Copy<'_> {
             None => to.lock_to_clear(uncleared.blocks().clone()).await,
         };
         let (guard, _permit) = locked.map_err(overtaken(Party::Destination))?;
-        let _writing = self.abort.unless(to.unit.copies.share()).await?;
+        let owner = to.memory.buffers.owner();
+        let _writing = self.abort.unless(to.unit.copies.share(owner, self.abort)).await?;
         self.check(job.number, job.source.unit, Party::Source)?;
         self.check(job.number, to.unit, Party::Destination)?;
         job.source.check_generation().map_err(overtaken(Party::Source))?;

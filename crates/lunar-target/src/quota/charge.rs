@@ -28,6 +28,9 @@ impl QuotaCharge {
 
     /// Charges a piece. Waits for the command's turn, without its place in the task set. The caller
     /// must hold no lock that other commands may wait for.
+    ///
+    /// When the turn of the command at a limit has come, the commands of other owners wait for it:
+    /// a command that waits here is awaited, and does no more out of turn than that.
     pub(crate) async fn pay(
         &self,
         unit: &Arc<LogicalUnit>,
@@ -46,7 +49,10 @@ impl QuotaCharge {
         if let Some(place) = &self.place {
             place.give_back();
         }
+        let awaited = abort.awaited();
         abort.unless(paying).await?;
+        drop(awaited);
+        abort.yield_now().await?;
         match &self.place {
             Some(place) => place.take_back(abort).await,
             None => Ok(()),

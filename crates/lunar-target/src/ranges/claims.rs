@@ -17,6 +17,8 @@ use super::blocks::{ClaimedBlocks, OverlapCounter};
 use super::claim_index::ClaimIndex;
 use super::owner_queue::OwnerQueue;
 use super::spare::{self, KEPT_MAX, is_sparse};
+use crate::abort::AbortSignal;
+use crate::awaited::AwaitedCommands;
 use lunar_block::MemoryOwner;
 use lunar_scsi::plan::LbaRange;
 use std::cmp::Reverse;
@@ -69,6 +71,11 @@ pub(super) struct ClaimEntry {
     is_at_head: bool,
     /// Dropped after a waiting claim is granted, which wakes the receiver.
     grant: Option<oneshot::Sender<()>>,
+    /// The command that made the claim.
+    pub(super) command: Option<AbortSignal>,
+    /// True when its command is awaited for it: it is held, and an eligible claim of another owner
+    /// waits for it, or readers may.
+    pub(super) is_awaited: bool,
 }
 
 /// Claims that block a claim, counted in pairs of ranges that overlap. Of claims in a chain only
@@ -91,11 +98,15 @@ pub(super) struct RemovedClaim {
     is_counted: bool,
 }
 
-/// Claims that have been granted. Dropping them wakes their waiters, which may need the lock of the
-/// claims, so that lock must not be held then.
+/// Claims that have been granted, and those among all held ones that are awaited now. Dropping them
+/// wakes their waiters and connections, which may need the lock of the claims, so that lock must not
+/// be held then.
 #[derive(Debug, Default)]
 #[must_use]
-pub(super) struct Grants(Vec<oneshot::Sender<()>>);
+pub(super) struct Grants {
+    senders: Vec<oneshot::Sender<()>>,
+    awaited: AwaitedCommands,
+}
 
 /// Counts the claims of a set that exclude another one, in pairs of ranges that overlap.
 #[derive(Debug, Default)]
@@ -133,6 +144,8 @@ pub(super) struct Claims {
     owners: HashMap<usize, OwnerQueue>,
     /// Eligible claims that are blocked only by shares of everything without a claim.
     behind_shares: BTreeSet<u32>,
+    /// Commands that have become awaited, and whose connections are not signalled yet.
+    awaited: AwaitedCommands,
 }
 
 /// Slot of a claim that is neither held nor waits.
@@ -182,7 +195,17 @@ impl ClaimEntry {
     fn new(claim: Claim) -> Self {
         let turn = Some(HELD);
         let (is_counted, is_at_head) = (true, false);
-        Self { claim, held_at: None, blockers: 0, turn, is_counted, is_at_head, grant: None }
+        Self {
+            claim,
+            held_at: None,
+            blockers: 0,
+            turn,
+            is_counted,
+            is_at_head,
+            grant: None,
+            command: None,
+            is_awaited: false,
+        }
     }
 
     fn is_free(&self) -> bool {
@@ -399,6 +422,8 @@ impl Claims {
             self.eligible_index.insert(&claim.blocks, claim.exclusive, slot);
             if blockers.all == 0 {
                 self.behind_shares.insert(slot);
+            } else {
+                self.await_held(&claim);
             }
         } else {
             is_counted = queue.front(&claim).is_none();
@@ -422,7 +447,10 @@ impl Claims {
             return BlockedReaders::default();
         }
         claim.blocks_readers = true;
-        if claim.exclusive {
+        let is_exclusive = claim.exclusive;
+        self.set_awaited(slot);
+        let claim = &mut self.entry_mut(slot).claim;
+        if is_exclusive {
             return BlockedReaders { claims: 1, were_shared: 0 };
         }
         claim.exclusive = true;
@@ -447,6 +475,9 @@ impl Claims {
         let entry = std::mem::replace(entry, ClaimEntry::free());
         self.free_slots.push(Reverse(slot));
         let ClaimEntry { claim, held_at, blockers, is_counted, .. } = entry;
+        if let Some(command) = entry.command.filter(|_| entry.is_awaited) {
+            command.uncount_awaited();
+        }
         let turn = if held_at.is_some() { Some(HELD) } else { entry.turn };
         if let Some(at) = held_at {
             self.held_index.remove(&claim.blocks, claim.exclusive, slot);
@@ -490,9 +521,10 @@ impl Claims {
             if shared && self.claim(slot).exclusive {
                 self.behind_shares.insert(slot);
             } else {
-                grants.0.extend(self.hold_waiting(slot));
+                grants.senders.extend(self.hold_waiting(slot));
             }
         }
+        grants.awaited = self.take_awaited();
         grants
     }
 
@@ -526,12 +558,17 @@ impl Claims {
         // They do not exclude each other, so none has to count those that become eligible before
         // it.
         let counter = (freed.len() > COUNTED_ALONE_MAX).then(|| self.count_around(&freed));
-        for slot in freed {
+        for slot in freed.iter().copied() {
             let blockers = self.blockers_with_turn(counter.as_ref(), slot);
             self.make_eligible(slot, blockers);
             if blockers == 0 {
                 ready.push(slot);
+            } else if counter.is_none() {
+                self.await_held(&self.claim(slot).clone());
             }
+        }
+        if counter.is_some() {
+            self.await_held_around(&freed);
         }
     }
 
@@ -557,10 +594,7 @@ impl Claims {
     /// many claims may wait for the same ones, which are then visited once and not for each.
     fn count_around(&self, claims: &[u32]) -> ConflictCounter {
         let mut counter = ConflictCounter::default();
-        let spans = || claims.iter().flat_map(|slot| self.claim(*slot).blocks.spans());
-        let first = spans().map(|span| span.start).min().unwrap_or(0);
-        let last = spans().map(|span| span.end).max().unwrap_or(0);
-        let all = LbaRange { lba: first, count: last - first }.into();
+        let all = self.blocks_around(claims);
         let mut slots = Vec::new();
         for index in [&self.held_index, &self.eligible_index] {
             index.any(&all, true, |slot| {
@@ -573,6 +607,14 @@ impl Claims {
         slots.into_iter().for_each(|slot| counter.add(self.claim(slot)));
         counter.sort();
         counter
+    }
+
+    /// The blocks from the first one of these claims to the last one.
+    fn blocks_around(&self, claims: &[u32]) -> ClaimedBlocks {
+        let spans = || claims.iter().flat_map(|slot| self.claim(*slot).blocks.spans());
+        let first = spans().map(|span| span.start).min().unwrap_or(0);
+        let last = spans().map(|span| span.end).max().unwrap_or(0);
+        LbaRange { lba: first, count: last - first }.into()
     }
 
     /// Makes a claim eligible that no earlier one of its owner excludes.
@@ -644,7 +686,69 @@ impl Claims {
         self.eligible_index.remove(&claim.blocks, claim.exclusive, slot);
         self.held_index.insert(&claim.blocks, claim.exclusive, slot);
         self.count_out(&claim.owner);
+        self.await_if_waited_for(slot);
         grant
+    }
+
+    /// Makes the command that holds a claim awaited if an eligible claim of another owner waits for
+    /// the claim.
+    fn await_if_waited_for(&mut self, slot: u32) {
+        let entry = &self.entries[slot as usize];
+        if self.waiting > 0 && entry.command.is_some() && self.is_waited_for(&entry.claim) {
+            self.set_awaited(slot);
+        }
+    }
+
+    /// True if an eligible claim of another owner waits for this held one.
+    fn is_waited_for(&self, held: &Claim) -> bool {
+        self.eligible_index.any(&held.blocks, held.exclusive, |slot| {
+            let waiting = self.claim(slot);
+            !waiting.is_of(&held.owner) && waiting.excludes(held)
+        })
+    }
+
+    /// Makes the commands awaited that hold the claims for which this eligible one waits.
+    fn await_held(&mut self, waiting: &Claim) {
+        for (slot, _) in self.excluded_by(&self.held_index, waiting) {
+            if !self.claim(slot).is_of(&waiting.owner) {
+                self.set_awaited(slot);
+            }
+        }
+    }
+
+    /// Does the same as [`await_held`](Self::await_held) for many claims. It looks once at each held
+    /// claim from the first block of these to the last one.
+    fn await_held_around(&mut self, waiting: &[u32]) {
+        let mut held = Vec::new();
+        self.held_index.any(&self.blocks_around(waiting), true, |slot| {
+            held.push(slot);
+            false
+        });
+        held.into_iter().for_each(|slot| self.await_if_waited_for(slot));
+    }
+
+    /// Makes the command that holds a claim awaited. [`take_awaited`](Self::take_awaited) has to
+    /// follow.
+    fn set_awaited(&mut self, slot: u32) {
+        let entry = self.entry_mut(slot);
+        if let Some(command) = &entry.command
+            && !entry.is_awaited
+        {
+            let command = command.clone();
+            entry.is_awaited = true;
+            command.count_awaited();
+            self.awaited.push(command);
+        }
+    }
+
+    /// Sets the command that made a claim.
+    pub(super) fn set_command(&mut self, slot: u32, command: Option<&AbortSignal>) {
+        self.entry_mut(slot).command = command.cloned();
+    }
+
+    /// Takes the commands whose connections are to be signalled, once the claims are unlocked.
+    pub(super) fn take_awaited(&mut self) -> AwaitedCommands {
+        std::mem::take(&mut self.awaited)
     }
 
     /// Counts one waiting claim of this owner less.

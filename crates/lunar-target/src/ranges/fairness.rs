@@ -58,6 +58,49 @@ fn a_claim_waits_for_one_of_each_other_owner() {
     assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
 }
 
+/// Goal: a command is awaited exactly while it holds blocks for which another owner has waited; its
+/// connection then polls it, whether it held the blocks before or they are granted to it now.
+#[test]
+fn holders_are_awaited_while_other_owners_wait() {
+    let locks = Arc::new(RangeLocks::default());
+    let owners: [Owner; 3] = Default::default();
+    let commands: [AbortSignal; 5] = Default::default();
+    let claim = |owner: usize, command: usize, exclusive| {
+        let command = Some(&commands[command]);
+        locks.queue_for_command(&owners[owner], command, range(0, 1), exclusive).unwrap()
+    };
+    let awaited = || commands.each_ref().map(AbortSignal::is_awaited);
+    let holder = claim(0, 0, false);
+    let own = claim(0, 1, true);
+    assert_eq!(awaited(), [false; 5], "no other owner waits");
+    let alone = claim(1, 2, true);
+    assert_eq!(awaited(), [true, false, false, false, false]);
+    let write = claim(2, 3, false);
+    drop(holder);
+    assert!(is_held(&locks, &alone));
+    assert_eq!(awaited(), [false, false, true, false, false], "granted, and waited for");
+    drop(alone);
+    assert!(is_held(&locks, &write));
+    assert_eq!(awaited(), [false, false, false, true, false], "the next of the first owner");
+    drop(write);
+    assert!(is_held(&locks, &own));
+    assert_eq!(awaited(), [false; 5]);
+    let server = locks.queue(range(0, 8), true);
+    assert_eq!(awaited(), [false, true, false, false, false], "the server waits as well");
+    drop(own);
+    drop(server);
+    // A claim that becomes eligible when the earlier one of its owner ends.
+    let first = claim(0, 0, true);
+    let holder = locks.queue_for_command(&owners[1], Some(&commands[4]), range(1, 1), false);
+    let second = locks.queue_for_command(&owners[0], Some(&commands[1]), range(0, 2), true);
+    assert_eq!(awaited(), [false; 5], "not eligible yet");
+    drop(first);
+    assert_eq!(awaited(), [false, false, false, false, true]);
+    drop((holder, second));
+    assert_eq!(awaited(), [false; 5]);
+    assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
+}
+
 /// Goal: a wide claim is granted as soon as those that came before it have ended,
 /// however many narrow ones of other owners come.
 #[test]

@@ -165,7 +165,13 @@ impl Rig {
                 let blocks = ClaimedBlocks::of(ranges);
                 let owner = (owner > 0).then(|| Arc::clone(&self.owners[owner]));
                 let queued = match &owner {
-                    Some(owner) => self.locks.queue_for(owner, blocks.clone(), exclusive).unwrap(),
+                    Some(owner) => {
+                        let command = AbortSignal::default();
+                        let blocks = blocks.clone();
+                        self.locks
+                            .queue_for_command(owner, Some(&command), blocks, exclusive)
+                            .unwrap()
+                    }
                     None => self.locks.queue(blocks.clone(), exclusive),
                 };
                 let claim = Claim { owner, ..self.claim(&queued, blocks, exclusive) };
@@ -234,6 +240,7 @@ impl Rig {
             assert_eq!(entry.claim.id, model.claim.id);
             self.check_waiting(entry, model, &claims);
         }
+        check_awaited(&claims, &waiting);
         let waiting: Vec<_> = waiting.into_iter().map(|entry| entry.claim.clone()).collect();
         self.check_limits(&claims);
         for (at, one) in held.iter().enumerate() {
@@ -290,6 +297,23 @@ impl Rig {
             of_owners += own;
         }
         assert_eq!(claims.waiting_of_owners, of_owners);
+    }
+}
+
+/// Checks that each held claim for which an eligible claim of another owner waits makes its command
+/// awaited, and that no waiting claim does.
+fn check_awaited(claims: &Claims, waiting: &[&ClaimEntry]) {
+    assert!(waiting.iter().all(|entry| !entry.is_awaited));
+    for held in claims.entries.iter().filter(|entry| entry.held_at.is_some()) {
+        let waits = |other: &&&ClaimEntry| {
+            let other = &other.claim;
+            !other.is_of(&held.claim.owner) && other.excludes(&held.claim)
+        };
+        let eligible = waiting.iter().filter(|entry| entry.turn.is_some());
+        if let (Some(command), Some(other)) = (&held.command, eligible.clone().find(waits)) {
+            assert!(held.is_awaited, "{held:?} delays {other:?}");
+            assert!(command.is_awaited());
+        }
     }
 }
 

@@ -13,6 +13,16 @@ impl RangeLocks {
         locked.get_or_insert_default();
         LockedClaims(locked)
     }
+
+    /// Takes a place in the queue for an owner without a command.
+    pub(crate) fn queue_for(
+        self: &Arc<Self>,
+        owner: &Arc<MemoryOwner>,
+        range: impl Into<ClaimedBlocks>,
+        exclusive: bool,
+    ) -> Result<RangeQueued, TooManyWaiting> {
+        self.queue_for_command(owner, None, range, exclusive)
+    }
 }
 
 impl Deref for LockedClaims<'_> {

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 pub(crate) const TARGET: &str = "iqn.2026-11.org.lunarsan.test:many";
 const UNITS: u16 = 256;
+/// Size of a unit: four pieces in which it is zeroed.
+const UNIT_BYTES: u64 = 256 << 10;
 
 const POWER_ON: u16 = 0x2900;
 const RESET_BY_FUNCTION: u16 = 0x2903;
@@ -38,7 +40,7 @@ pub(crate) struct Rig {
 impl Rig {
     pub(crate) fn new() -> Self {
         let unit = |id| {
-            let device = Arc::new(MemoryDevice::new(64 << 10, 512, 4096).unwrap());
+            let device = Arc::new(MemoryDevice::new(UNIT_BYTES, 512, 4096).unwrap());
             let uuid = uuid::Uuid::from_u128(u128::from(id) + 1);
             LogicalUnit::open(LogicalUnitOptions::new(uuid, device)).unwrap()
         };

@@ -1,12 +1,16 @@
 //! Commands that have begun and wait, and those of them that go on out of turn.
 //!
-//! A connection polls its commands in its owner's turns. Two kinds go on at once, since other
-//! commands wait for their end: commands that hold blocks exclusively, and aborted commands.
-//! LOGICAL UNIT RESET and PREEMPT AND ABORT are answered when the affected tasks are quiet: a host
-//! that is to be shut out of a unit must not delay that by a heavy load.
+//! A connection polls its commands in its owner's turns. Some kinds go on at once, since commands
+//! of other owners wait for them:
+//!
+//! - commands that hold blocks exclusively;
+//! - aborted commands. LOGICAL UNIT RESET and PREEMPT AND ABORT are answered when the affected
+//!   tasks are quiet: a host that is to be shut out of a unit must not delay that by a heavy load;
+//! - [awaited](crate::awaited) commands, until nobody waits for them any more;
+//! - commands that wait for a limit, until they have passed it. They then begin in a turn.
 
-use super::{Ended, Tasks, outcome};
-use crate::tasks::Ran;
+use super::{Ended, Ran, Running, Tasks, outcome};
+use crate::abort::AbortSignal;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::Stream;
 use lunar_iscsi::connection::target::{Input, Outcome};
@@ -22,11 +26,13 @@ pub(super) struct Begun {
     work: Option<LocalBoxFuture<'static, Ended>>,
     /// Waker of the last poll.
     waker: Option<Waker>,
+    /// The signal of a command that goes on out of turn as long as it is awaited.
+    awaited: Option<AbortSignal>,
 }
 
 impl Begun {
     pub(super) fn new(task: TaskId, work: LocalBoxFuture<'static, Ended>) -> Self {
-        Self { task, work: Some(work), waker: None }
+        Self { task, work: Some(work), waker: None, awaited: None }
     }
 
     /// Takes the work out. The remaining shell ends with the next poll.
@@ -37,6 +43,12 @@ impl Begun {
         }
         Some(Self::new(self.task, work))
     }
+
+    /// True for a command that was awaited and is no more; an aborted one stays out of turn.
+    fn belongs_in_turn(&self) -> bool {
+        let awaited = self.awaited.as_ref();
+        awaited.is_some_and(|command| !command.is_awaited() && command.check().is_ok())
+    }
 }
 
 impl Future for Begun {
@@ -45,6 +57,12 @@ impl Future for Begun {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
         let Some(work) = &mut self.work else { return Poll::Ready(Ended::Gone) };
         let polled = work.as_mut().poll(context);
+        if polled.is_pending()
+            && self.belongs_in_turn()
+            && let Some(work) = self.work.take()
+        {
+            return Poll::Ready(Ended::InTurn(Self::new(self.task, work)));
+        }
         if polled.is_pending()
             && !self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
         {
@@ -56,39 +74,65 @@ impl Future for Begun {
 
 impl Tasks {
     /// Polls commands that others wait for, in one piece of a turn. Returns `true` if one has
-    /// ended.
+    /// ended, or has got so far that it goes on in a turn.
     pub(crate) fn poll_out_of_turn(&mut self, context: &mut Context<'_>) -> bool {
         self.take_aborted();
         if self.out_of_turn.is_empty() {
             return false; // without reading the clock
         }
-        let before = self.ended.len();
+        let mut any = false;
         let mut moving = MovingTurn::begin();
         while !self.out_of_turn.is_empty() {
             if !moving.begin_next() {
                 context.waker().wake_by_ref();
                 break;
             }
-            match Pin::new(&mut self.out_of_turn).poll_next(context) {
-                Poll::Ready(Some(Ended::Ran(ran))) => self.ended.push_back(ran),
-                _ => break,
-            }
+            let Poll::Ready(Some(ended)) = Pin::new(&mut self.out_of_turn).poll_next(context)
+            else {
+                break;
+            };
+            self.take_in(ended);
+            any = true;
         }
-        self.ended.len() > before
+        any
+    }
+
+    /// Takes in a task whose future has ended, or that goes on in a turn.
+    pub(super) fn take_in(&mut self, ended: Ended) {
+        match ended {
+            Ended::Ran(ran) => self.ended.push_back(ran),
+            Ended::Passed(passed) => self.throttled.has_passed(passed),
+            Ended::InTurn(begun) => {
+                self.futures.push(begun);
+                self.unpolled = true;
+            }
+            Ended::Gone => {}
+        }
     }
 
     /// Moves commands that were aborted since the last call to the commands out of turn.
     fn take_aborted(&mut self) {
-        if !std::mem::take(&mut self.has_new_aborts) {
-            return;
+        if std::mem::take(&mut self.has_new_aborts) {
+            self.move_out_of_turn(|running| running.aborted);
         }
-        let is_aborted =
-            |begun: &Begun| self.running.get(&begun.task).is_some_and(|running| running.aborted);
+    }
+
+    /// Moves awaited commands to the commands out of turn. If there are none, the waker is woken
+    /// when there is one. To be called while the owner has no turn.
+    pub(crate) fn take_awaited(&mut self, context: &Context<'_>) {
+        if !self.futures.is_empty() && self.awaited.poll(context) {
+            self.move_out_of_turn(|running| running.abort.is_awaited());
+        }
+    }
+
+    fn move_out_of_turn(&mut self, moves: impl Fn(&Running) -> bool) {
         for mut begun in Pin::new(&mut self.futures).iter_pin_mut() {
-            if is_aborted(&begun)
-                && let Some(aborted) = begun.take()
+            if let Some(running) = self.running.get(&begun.task)
+                && moves(running)
+                && let Some(work) = begun.take()
             {
-                self.out_of_turn.push(aborted);
+                let awaited = (!running.aborted).then(|| running.abort.clone());
+                self.out_of_turn.push(Begun { awaited, ..work });
             }
         }
     }
@@ -105,6 +149,12 @@ impl Tasks {
     #[cfg(test)]
     pub(crate) fn any_running(&self) -> Option<TaskId> {
         self.running.keys().next().copied()
+    }
+
+    /// Number of commands that have ended out of turn.
+    #[cfg(test)]
+    pub(crate) fn ended(&self) -> usize {
+        self.ended.len()
     }
 
     /// Result of a command that has run.

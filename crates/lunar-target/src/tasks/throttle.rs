@@ -213,7 +213,8 @@ impl Tasks {
                 Err(Aborted) => Ended::Gone,
             }
         };
-        self.futures.push(Begun::new(id, waits.boxed_local()));
+        // When its turn at the limit has come, the commands of other owners wait for it.
+        self.out_of_turn.push(Begun::new(id, waits.boxed_local()));
         self.unpolled = true;
         None
     }

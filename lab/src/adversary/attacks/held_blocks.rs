@@ -34,6 +34,13 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("unmap-then-orwrite", 65, unmap)
         .from_hosts(2)
         .summary("64 sessions UNMAP lists, another host has ORWRITE of theirs and good blocks"),
+    Attack::new("busy-write-then-orwrite", 1001, busy_write)
+        .from_hosts(2)
+        .on_a_memory_lun()
+        .summary(
+            "1,000 sessions VERIFY elsewhere, one WRITEs a block, another host has ORWRITE of it and \
+             good blocks",
+        ),
 ];
 
 /// Runs `holder` for these sessions of the first host, and `taker` for one of the second.
@@ -105,6 +112,42 @@ fn write_same(attacker: &Attacker) -> Result<()> {
         session.queue(&command);
     };
     two_hosts(attacker, 64, holder, or_write_at_border)
+}
+
+/// Writes a block that another host locks exclusively, beside a thousand sessions that keep their
+/// host waiting for processing time.
+fn busy_write(attacker: &Attacker) -> Result<()> {
+    const BUSY_SESSIONS: usize = 1000;
+    let write = |session: &mut RawSession| {
+        let cdb = cdb::sixteen(0x8a, 0, u64::from(SHARED_LBA), 1);
+        let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 512);
+        session.queue(&command.with_data([7; 512]));
+    };
+    attacker.in_threads(3, |thread| {
+        let flood = match thread {
+            0 => busy_elsewhere(attacker, BUSY_SESSIONS),
+            1 => Flood::new(1, Destination::Shared).numbered_from(BUSY_SESSIONS).reading(
+                attacker,
+                write,
+                RawSession::keep_r2t,
+            ),
+            _ => Flood::new(1, Destination::Shared)
+                .numbered_from(2 * BUSY_SESSIONS)
+                .at_host(1)
+                .reading(attacker, or_write_at_border, RawSession::keep_r2t),
+        };
+        drop(flood); // it ends when the attack is over
+    });
+    Ok(())
+}
+
+/// Keeps sessions of the first host busy with VERIFY at a LUN of its own.
+pub(super) fn busy_elsewhere(attacker: &Attacker, sessions: usize) -> Result<()> {
+    let verify = |session: &mut RawSession| {
+        let command = session.command(flags::SIMPLE, &cdb::sixteen(0x8f, 0, 0, 512), 0);
+        session.queue(&command);
+    };
+    Flood::new(sessions, Destination::Own).reading(attacker, verify, |_, _| {})
 }
 
 fn unmap(attacker: &Attacker) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Sessions that use up a limit of the well-behaved client's LUN.
 
+use super::held_blocks::busy_elsewhere;
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::flood::Flood;
@@ -15,6 +16,23 @@ pub const ATTACKS: &[Attack] = &[
     })
     .on_a_limited_lun("limit = { iops = 5000 }", 2)
     .summary("2,000 sessions read 4 KiB, 2 at a time, from the shared LUN, limited to 5,000 IOPS"),
+    Attack::new("limited-unit-busy-host", 1064, |attacker| {
+        attacker.in_threads(2, |thread| {
+            let flood = match thread {
+                0 => busy_elsewhere(attacker, 1000),
+                _ => read_at_depth(
+                    attacker,
+                    Flood::new(64, Destination::Shared).numbered_from(1 << 14),
+                    2,
+                    SHARED_LBA..DISK_BLOCKS,
+                ),
+            };
+            drop(flood); // it ends when the attack is over
+        });
+        Ok(())
+    })
+    .on_a_limited_lun("limit = { iops = 5000 }", 2)
+    .summary("1,000 sessions VERIFY elsewhere, 64 read the shared LUN, limited to 5,000 IOPS"),
     Attack::new("claimed-name-uses-limit", 200, |attacker| {
         read_shared(attacker, 200, 8, |flood| {
             flood.with_login(|login| good_client::NAME.clone_into(&mut login.initiator))

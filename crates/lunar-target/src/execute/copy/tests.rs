@@ -121,7 +121,12 @@ fn pieces_of_zeroes_wait_for_the_permit_first() {
         dues: &dues,
         memory: &memory,
     };
-    let permit = units[1].clear_limit.permit(&Arc::default()).now_or_never().unwrap().unwrap();
+    let permit = units[1]
+        .clear_limit
+        .permit(&Arc::default(), &AbortSignal::default())
+        .now_or_never()
+        .unwrap()
+        .unwrap();
     let mut copied = Box::pin(copy.all(&list));
     for _ in 0..3 {
         assert!((&mut copied).now_or_never().is_none());
