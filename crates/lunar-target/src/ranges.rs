@@ -127,12 +127,15 @@ impl Fence {
         owner: &Arc<MemoryOwner>,
         command: &AbortSignal,
     ) -> RangeGuard {
+        self.queue(owner, command).granted().await
+    }
+
+    fn queue(&self, owner: &Arc<MemoryOwner>, command: &AbortSignal) -> RangeQueued {
         let mut locked = self.locks.lock_claims();
         let claims = locked.get_or_insert_with(spare_claims);
         let owner = Some(Arc::clone(owner));
         let new = self.locks.new_claim(claims, owner, Self::ALL.into(), false);
-        let queued = self.locks.add(locked, new, Some(command));
-        queued.granted().await
+        self.locks.add(locked, new, Some(command))
     }
 
     /// Waits until all current work is done.
