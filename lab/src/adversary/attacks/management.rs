@@ -137,8 +137,8 @@ fn many_sessions(attacker: &Attacker, destination: Destination, function: u8) ->
     Ok(())
 }
 
-/// Resets each of many LUNs, again as soon as the reset before is answered. Other sessions have used
-/// these LUNs, and the LUN that the well-behaved host resets, so that each reset visits them.
+/// Resets each of many LUNs, again as soon as the reset before is answered. Other sessions have
+/// used these LUNs, and the LUN that the well-behaved host resets, so that each reset visits them.
 fn beside_resets(attacker: &Attacker) -> Result<()> {
     let mut idle = Vec::new();
     while idle.len() < IDLE_SESSIONS && !attacker.is_over() {
