@@ -773,9 +773,9 @@ async fn on_unit(
     }
     if let Plan::AbortTasksOf { nexuses, save } = plan {
         // If this command is aborted, it does not wait any longer: the wait may be for a task that
-        // waits for this one. All tasks that it was to abort are aborted all the same: their nexuses
-        // have lost their registrations already. The work stays charged to the owner, whose further
-        // commands are refused while it holds too much.
+        // waits for this one. All tasks that it was to abort are aborted all the same: their
+        // nexuses have lost their registrations already. The work stays charged to the owner, whose
+        // further commands are refused while it holds too much.
         let (shared, by, unit) = (Arc::clone(shared), Arc::clone(session), Arc::clone(unit));
         let aborting = manage::abort_tasks_of(shared, by, unit, nexuses);
         let aborting = lunar_net::spawn_local_for(session.time_owner, aborting);

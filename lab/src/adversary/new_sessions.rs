@@ -1,6 +1,6 @@
 //! A well-behaved host that opens one session after the other: it logs in, registers a reservation
-//! key, reads a block, removes the key and logs out. An attack that locks hosts out stops it. Beside
-//! some attacks it also resets a LUN of its target.
+//! key, reads a block, removes the key and logs out. An attack that locks hosts out stops it.
+//! Beside some attacks it also resets a LUN of its target.
 
 use super::cdb;
 use super::connection::TcpConnection;

@@ -9,10 +9,10 @@ use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
-use crate::adversary::server::{MANY_LUNS, SHARED_LBA};
+use crate::adversary::server::{LUN_NEIGHBOUR, MANY_LUNS, SHARED_LBA};
 use crate::adversary::session::{RawSession, flags};
 use anyhow::Result;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ABORT_TASK: u8 = 1;
 const ABORT_TASK_SET: u8 = 2;
@@ -39,7 +39,7 @@ const IDLE_SESSIONS: usize = 1024;
 const IDLE_NUMBER: usize = 20_000;
 /// Number of sessions that use all LUNs of the attacker, so that each reset visits them.
 const USING_SESSIONS: usize = 64;
-/// Longest time for one command of the preparation.
+/// Longest time of one wait for a response while the attack is prepared.
 const PREPARE_MAX: Duration = Duration::from_secs(2);
 
 /// Pause of the sessions before they reset again.
@@ -137,40 +137,59 @@ fn many_sessions(attacker: &Attacker, destination: Destination, function: u8) ->
     Ok(())
 }
 
-/// Resets each of many LUNs, again as soon as the reset before is answered. Other sessions have used
-/// these LUNs, and the LUN that the well-behaved host resets, so that each reset visits them.
+/// Resets each of many LUNs, again as soon as the reset before is answered. Other sessions have
+/// used these LUNs, and the LUN that the well-behaved host resets, so that each reset visits them.
 fn beside_resets(attacker: &Attacker) -> Result<()> {
-    let mut idle = Vec::new();
-    while idle.len() < IDLE_SESSIONS && !attacker.is_over() {
-        let number = IDLE_NUMBER + idle.len();
-        if let Ok(mut session) = attacker.log_in(Destination::Neighbour, number) {
-            session.execute(&cdb::TEST_UNIT_READY, &[], 0, PREPARE_MAX)?;
-            idle.push(session);
-        }
-    }
-    let mut resetting = Vec::new();
-    while resetting.len() < usize::from(MANY_LUNS) && !attacker.is_over() {
-        let number = resetting.len();
-        if let Ok(mut session) = attacker.log_in(Destination::Many, number) {
-            let luns = if number < USING_SESSIONS { 0..MANY_LUNS } else { 0..0 };
-            for lun in luns {
-                session.lun = u8::try_from(lun)?;
-                session.execute(&cdb::TEST_UNIT_READY, &[], 0, PREPARE_MAX)?;
+    attacker.in_threads(4, |thread| {
+        let mut resetting = Vec::new();
+        for number in (thread..usize::from(MANY_LUNS)).step_by(4) {
+            let log_in = || attacker.log_in(Destination::Many, number);
+            let Some(mut session) = attacker.retry(log_in) else { return };
+            if number < USING_SESSIONS {
+                use_luns(attacker, &mut session, 0..=u8::MAX);
             }
-            session.lun = u8::try_from(number)?;
+            session.lun = number as u8;
             resetting.push(Resetting { session, resets: true, waits: false });
         }
-    }
-    while attacker.pause(Duration::from_millis(1)) {
-        for session in &mut resetting {
-            session.go_on(attacker);
-            if session.is_ready() {
-                session.reset(LUN_RESET);
-                session.session.connection.send();
+        let mut idle = Vec::new();
+        while attacker.pause(Duration::from_millis(1)) {
+            if idle.len() < IDLE_SESSIONS / 4 {
+                let number = IDLE_NUMBER + 4 * idle.len() + thread;
+                if let Ok(mut session) = attacker.log_in(Destination::Neighbour, number) {
+                    use_luns(attacker, &mut session, LUN_NEIGHBOUR..=LUN_NEIGHBOUR);
+                    idle.push(session);
+                }
+            }
+            for session in &mut resetting {
+                session.go_on(attacker);
+                if session.is_ready() {
+                    session.reset(LUN_RESET);
+                    session.session.connection.send();
+                }
             }
         }
-    }
+    });
     Ok(())
+}
+
+/// Sends a command to each of these LUNs, and waits for all responses.
+fn use_luns(attacker: &Attacker, session: &mut RawSession, luns: std::ops::RangeInclusive<u8>) {
+    let (mut luns, mut unanswered) = (luns, 0);
+    while (!luns.is_empty() || unanswered > 0) && !session.connection.is_closed() {
+        while session.window_is_open()
+            && let Some(lun) = luns.next()
+        {
+            session.lun = lun;
+            let command = session.command(flags::SIMPLE, &cdb::TEST_UNIT_READY, 0);
+            session.queue(&command);
+            unanswered += 1;
+        }
+        if session.wait(Instant::now() + PREPARE_MAX).is_some() {
+            unanswered -= 1;
+        } else if attacker.is_over() {
+            return;
+        }
+    }
 }
 
 /// A session of [`many_sessions`] or [`beside_resets`].
