@@ -72,8 +72,8 @@ fn immediate_and_what_others_hear() {
         assert_eq!(ask(raw, &sanitize(BLOCK_ERASE, 0)), (2, SANITIZE_IN_PROGRESS));
         let (status, data) = raw.execute(&[0x03, 0, 0, 0, 18, 0], 18).unwrap();
         assert_eq!((status, data[2], &data[12..14]), (0, 2, &[0x04, 0x1b][..]));
-        // Three MiB of sixty-four.
-        assert_eq!(data[15..18], [0x80, 0x0c, 0x00], "progress");
+        // Three pieces of 256 KiB of 64 MiB.
+        assert_eq!(data[15..18], [0x80, 0x03, 0x00], "progress");
     }
     rig.device.release();
     assert_eq!(until_ready(&mut one).pop().unwrap_or(SANITIZE_IN_PROGRESS), SANITIZE_IN_PROGRESS);
