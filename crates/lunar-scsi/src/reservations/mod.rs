@@ -190,10 +190,10 @@ impl Registration {
         self.made_by.as_deref().unwrap_or(&self.nexus).owner()
     }
 
-    /// The initiator that it counts for when `asker` wants more. Registrations of a former run may
-    /// have been made under a name that was claimed: they take nothing from who has proven it.
-    fn owner_for(&self, asker: Owner<'_>) -> Owner<'_> {
-        match self.nexus.is_restored && asker.origin.is_none() {
+    /// The initiator in whose share it counts. A registration of an earlier run may have been made
+    /// under a name that was only claimed: it counts in no share.
+    fn counts_for(&self) -> Owner<'_> {
+        match self.nexus.is_restored {
             true => Owner::UNKNOWN,
             false => self.owner(),
         }

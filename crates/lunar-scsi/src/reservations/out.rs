@@ -354,7 +354,7 @@ impl Reservations {
     /// share.
     pub(super) fn check_room(&self, nexus: &ItNexus, more: usize) -> Result<(), Sense> {
         let asker = nexus.owner();
-        let taken = self.registrations.iter().map(|entry| entry.owner_for(asker));
+        let taken = self.registrations.iter().map(Registration::counts_for);
         if SHARES.admit(taken, asker, more) {
             Ok(())
         } else {
