@@ -77,8 +77,8 @@ const LONG_WRITE_BYTES: usize = 128 << 10;
 const LONG_READS_MAX: usize = 4;
 const LONG_MEMORY_READS_MAX: usize = 1;
 
-/// Number of ranges of a list that one job deallocates. A job that has begun cannot be cancelled,
-/// and each job costs the waiting core a change to another thread and back.
+/// Maximum number of ranges of a list that one job deallocates. A job that has begun cannot be
+/// cancelled, and each job costs the waiting core a change to another thread and back.
 const CLEAR_JOB_RANGES: usize = 64;
 
 /// Maximum length of a read that is tried inline first. A longer read is often cached only in part,
@@ -155,12 +155,20 @@ impl FileDevice {
         disk: Arc<Disk>,
         sync: impl Fn() -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
+        Self::with_slots(disk, COMPUTING.clone(), sync)
+    }
+
+    fn with_slots(
+        disk: Arc<Disk>,
+        slots: ComputingSlots,
+        sync: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+    ) -> Arc<Self> {
         let long_reads_max = match disk.inline_read {
             InlineRead::Always => LONG_MEMORY_READS_MAX,
             InlineRead::NoWait | InlineRead::Never => LONG_READS_MAX,
         };
         let commit = GroupCommit::new(sync);
-        let workers = Workers::new("lunar-file", THREADS, &ALL_THREADS, COMPUTING.clone());
+        let workers = Workers::new("lunar-file", THREADS, &ALL_THREADS, slots);
         let writes = Arc::clone(&disk.writes);
         Arc::new(Self {
             syncer: Syncer::new(writes, Arc::clone(&commit), workers.first_jobs()),
@@ -356,7 +364,8 @@ impl FileDevice {
         self.blocking(range, JobLimits { permits, needs_slot: is_long }, write).await
     }
 
-    /// Deallocates or zeroes ranges.
+    /// Deallocates or zeroes ranges. A job that has to leave its slot to others stops after a
+    /// piece, and the next job continues.
     async fn clear(
         &self,
         ranges: &[BlockRange],
@@ -369,10 +378,17 @@ impl FileDevice {
         let mut parts: Vec<_> = ranges.iter().map(checked).collect::<Result<_, Error>>()?;
         let era = self.check_writable()?;
         parts.retain(|(_, bytes)| !bytes.is_empty());
-        for job in parts.chunks(CLEAR_JOB_RANGES) {
-            let (first, job) = (job[0].0, job.to_vec());
-            let clear = move |disk: &Disk| disk.clear_all(&job, deallocate);
-            self.computing(first, &self.clears, clear).await?;
+        for ranges in parts.chunks(CLEAR_JOB_RANGES) {
+            let mut clear = self.disk.unfinished_clear(ranges, deallocate);
+            while let Some(next) = clear.next_range() {
+                let slots = self.workers.slots().clone();
+                let job = move |disk: &Disk| {
+                    let slice = slots.time_slice();
+                    disk.continue_clear(&mut clear, || slice.is_over())?;
+                    Ok(clear)
+                };
+                clear = self.computing(next, &self.clears, job).await?;
+            }
         }
         if durable { self.commit(era).await } else { Ok(()) }
     }
@@ -545,7 +561,7 @@ impl Sparse for FileDevice {
         Box::pin(async move { self.clear(&[range], may_unmap, durable).await })
     }
 
-    /// Clears as much as one job of a worker clears.
+    /// Clears as many ranges as one job of a worker clears.
     fn clear_piece(
         &self,
         mut ranges: Vec<BlockRange>,

@@ -6,6 +6,7 @@ use crate::extents::Extents;
 use crate::{BlockRange, Error, Extent, ExtentState, Room};
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -18,21 +19,57 @@ const PREFETCH_BYTES_MAX: u64 = 64 << 20;
 /// Length of the pieces in which zeroes are written without kernel support.
 const ZEROES_BYTES: usize = 1 << 20;
 
+/// Ranges that are still to be deallocated or zeroed, in order.
+#[derive(Debug)]
+pub(super) struct UnfinishedClear {
+    /// Each range with the bytes of it that are left.
+    ranges: VecDeque<(BlockRange, Range<u64>)>,
+    deallocate: bool,
+    size: PieceSize,
+}
+
+impl UnfinishedClear {
+    /// Returns the range whose turn it is; `None` when all are cleared.
+    pub(super) fn next_range(&self) -> Option<BlockRange> {
+        self.ranges.front().map(|(range, _)| *range)
+    }
+}
+
 impl Disk {
-    /// Deallocates or zeroes these ranges in order.
-    pub(super) fn clear_all(
+    /// Creates a clear that has not begun.
+    pub(super) fn unfinished_clear(
         &self,
         ranges: &[(BlockRange, Range<u64>)],
         deallocate: bool,
+    ) -> UnfinishedClear {
+        let size = PieceSize::new(u64::from(self.granularity_bytes));
+        UnfinishedClear { ranges: ranges.iter().cloned().collect(), deallocate, size }
+    }
+
+    /// Continues a clear to its end, or to the end of a piece after which `must_stop` returns true.
+    /// At least one piece is cleared.
+    pub(super) fn continue_clear(
+        &self,
+        clear: &mut UnfinishedClear,
+        must_stop: impl Fn() -> bool,
     ) -> Result<(), Error> {
-        let mut size = PieceSize::new(u64::from(self.granularity_bytes));
-        ranges.iter().try_for_each(|(range, bytes)| {
-            let cleared = self.by_sectors(bytes, &mut size, |piece| match deallocate {
-                true => self.deallocate(piece),
-                false => self.zero(piece),
-            });
-            cleared.map_err(|error| self.failed("zeroing failed", *range, error))
-        })
+        let deallocate = clear.deallocate;
+        let clear_piece = |piece: &Range<u64>| match deallocate {
+            true => self.deallocate(piece),
+            false => self.zero(piece),
+        };
+        while let Some((range, bytes)) = clear.ranges.front_mut() {
+            let cleared = self.by_sectors(bytes, &mut clear.size, clear_piece, &must_stop);
+            cleared.map_err(|error| self.failed("zeroing failed", *range, error))?;
+            let range_ended = bytes.is_empty();
+            if range_ended {
+                clear.ranges.pop_front();
+            }
+            if !range_ended || must_stop() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Makes `bytes` read as zeroes and gives their room back if the disk is thin.
@@ -55,24 +92,27 @@ impl Disk {
     }
 
     /// Clears the whole sectors of `bytes` piece by piece, and writes zeroes to parts of a sector,
-    /// which a block device cannot clear.
+    /// which a block device cannot clear. Stops between two pieces if `must_stop` returns true.
+    /// Afterwards, `bytes` is the part that is left.
     pub(super) fn by_sectors(
         &self,
-        bytes: &Range<u64>,
+        bytes: &mut Range<u64>,
         size: &mut PieceSize,
         clear: impl Fn(&Range<u64>) -> io::Result<()>,
+        must_stop: impl Fn() -> bool,
     ) -> io::Result<()> {
         let sector = u64::from(self.sector_bytes);
         let start = bytes.start.next_multiple_of(sector);
         let end = bytes.end - bytes.end % sector;
         if start >= end {
-            return self.write_zeroes(bytes);
+            self.write_zeroes(bytes)?;
+            bytes.start = bytes.end;
+            return Ok(());
         }
         self.write_zeroes(&(bytes.start..start))?;
-        let mut at = start;
-        while at < end {
-            let piece = at..self.piece_end(at..end, size);
-            at = piece.end;
+        bytes.start = start;
+        while bytes.start < end {
+            let piece = bytes.start..self.piece_end(bytes.start..end, size);
             self.clear_gate.pause();
             let gate = self.clear_gate.piece();
             let began = Instant::now();
@@ -81,8 +121,14 @@ impl Disk {
             drop(gate);
             self.clear_gate.count_held(took);
             size.adapt(piece.end - piece.start, took);
+            bytes.start = piece.end;
+            if bytes.start < end && must_stop() {
+                return Ok(());
+            }
         }
-        self.write_zeroes(&(end..bytes.end))
+        self.write_zeroes(bytes)?;
+        bytes.start = bytes.end;
+        Ok(())
     }
 
     /// Returns the end of the next piece, which begins at the start of `bytes`.

@@ -83,6 +83,13 @@ pub(super) fn test_workers_within(
     Workers::new("test", limits, &BUDGET, slots.clone())
 }
 
+/// Opens a device with these slots for CPU-bound jobs.
+pub(super) fn open_with_slots(options: &FileOptions, slots: &ComputingSlots) -> Arc<FileDevice> {
+    let disk = Arc::new(open_disk(options));
+    let synced = Arc::clone(&disk);
+    FileDevice::with_slots(disk, slots.clone(), move || synced.sync())
+}
+
 /// Opens a disk without a device.
 pub(super) fn open_disk(options: &FileOptions) -> Disk {
     open::open(options, &FileSystems::default()).unwrap().0
@@ -261,7 +268,8 @@ fn opening_waits_for_no_pipe() {
 fn a_list_is_unmapped_in_a_few_jobs() {
     const RANGES: u64 = 250;
     let scratch = Scratch::new();
-    let device = FileDevice::open(scratch.options(RANGES * 8192)).unwrap();
+    let slots = ComputingSlots::new(1);
+    let device = open_with_slots(&scratch.options(RANGES * 8192), &slots);
     let all = BlockRange::new(0, RANGES * 16);
     let ones = Bytes::from(vec![1; (RANGES * 8192) as usize]);
     block_on(device.write(all, ones, false)).unwrap();

@@ -19,6 +19,8 @@ use computing::ComputingPermit;
 pub(super) use queue::RunningLimits;
 use slots::ComputingSlot;
 pub(super) use slots::ComputingSlots;
+#[cfg(test)]
+pub(super) use slots::SlotTimes;
 
 /// Idle time after which a thread ends.
 const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
@@ -174,6 +176,11 @@ impl Workers {
             job();
         };
         self.shared.submit(|jobs| jobs.push_hint(&owner, Box::new(job)))
+    }
+
+    /// Returns the slots for CPU-bound jobs.
+    pub(super) fn slots(&self) -> &ComputingSlots {
+        &self.slots
     }
 
     /// Returns the number of jobs queued so far.

@@ -45,12 +45,14 @@ struct OwnerJobs<J> {
     hints: VecDeque<J>,
     /// Number of running jobs, hints included.
     running: usize,
+    /// True for the owner whose job was taken from the queue last.
+    had_last_turn: bool,
 }
 
 impl<J> OwnerJobs<J> {
     fn new(owner: JobOwner) -> Self {
         let (waiting, hints) = (BTreeMap::new(), VecDeque::new());
-        Self { owner, waiting, hints, running: 0 }
+        Self { owner, waiting, hints, running: 0, had_last_turn: false }
     }
 
     /// Returns the number of shared places that the owner uses.
@@ -75,8 +77,9 @@ pub(super) struct RunningPlace {
     is_hint: bool,
 }
 
-/// A queue in which owners take turns, job by job, within [`RunningLimits`]. Hints of an owner come
-/// after its other jobs.
+/// A queue in which owners take turns, job by job, within [`RunningLimits`]: no owner has two turns
+/// in a row while a job of another owner waits and may run. Hints of an owner come after its other
+/// jobs.
 pub(super) struct JobQueue<J> {
     limits: RunningLimits,
     next_number: u64,
@@ -195,6 +198,10 @@ impl<J> JobQueue<J> {
         }
         jobs.running += 1;
         self.running_hints += usize::from(is_hint);
+        if let Some(last) = self.owners.iter_mut().rev().find(|jobs| jobs.had_last_turn) {
+            last.had_last_turn = false;
+        }
+        jobs.had_last_turn = true;
         let place = RunningPlace { owner: jobs.owner.clone(), is_hint };
         self.owners.push_back(jobs);
         Some((Some(place), job))
@@ -235,10 +242,14 @@ impl<J> JobQueue<J> {
         Some(job)
     }
 
+    /// Returns the jobs of this owner. A new owner comes after all others, except the one that had
+    /// the last turn.
     fn entry(&mut self, owner: &JobOwner) -> &mut OwnerJobs<J> {
         let at = self.position(owner).unwrap_or_else(|| {
-            self.owners.push_back(OwnerJobs::new(owner.clone()));
-            self.owners.len() - 1
+            let after_last_turn = self.owners.back().is_some_and(|jobs| jobs.had_last_turn);
+            let at = self.owners.len() - usize::from(after_last_turn);
+            self.owners.insert(at, OwnerJobs::new(owner.clone()));
+            at
         });
         &mut self.owners[at]
     }
@@ -302,6 +313,36 @@ mod tests {
             queue.end(&place);
         }
         assert_eq!((queue.running_owners, queue.shared), (0, 0));
+    }
+
+    /// Fault: an owner with a running job kept its position, so its next job ran before that of an
+    /// owner that had begun to wait meanwhile.
+    #[test]
+    fn no_owner_has_two_turns_in_a_row_while_another_waits() {
+        let mut queue = JobQueue::new(RunningLimits { owners_max: 1, shared_max: 0 });
+        let owners: Vec<JobOwner> = (0..4).map(|_| owner()).collect();
+        let push = |queue: &mut JobQueue<u32>, owner: usize, job| queue.push(&owners[owner], job);
+        [1, 2, 3].into_iter().for_each(|job| _ = push(&mut queue, 0, job));
+        let mut order = Vec::new();
+        let mut next = |queue: &mut JobQueue<u32>| {
+            let (place, job) = queue.pop().unwrap();
+            order.push(job);
+            place.unwrap()
+        };
+        let first = next(&mut queue);
+        push(&mut queue, 1, 10);
+        push(&mut queue, 2, 20);
+        push(&mut queue, 1, 11);
+        queue.end(&first);
+        let second = next(&mut queue);
+        push(&mut queue, 3, 30); // it does not come before owners that wait longer
+        queue.end(&second);
+        for _ in 0..5 {
+            let place = next(&mut queue);
+            queue.end(&place);
+        }
+        assert_eq!(order, [1, 10, 20, 2, 30, 11, 3]);
+        assert!(queue.owners.is_empty());
     }
 
     /// Goal: owners that take turns share the places evenly, even if one of them had all of its

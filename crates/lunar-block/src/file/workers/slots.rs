@@ -6,6 +6,10 @@
 //! waits for its disk takes nothing from the cores and does not count; the state of its thread
 //! shows that. A job that has a slot never waits for a permit of a device, so a permit is always
 //! taken first.
+//!
+//! Clears may be long, and can stop after each piece: they leave the slot when their time slice is
+//! over and another job waits, and queue the rest as a new job. No thread waits for a slot
+//! meanwhile, and a clear that no job waits for goes on without a change of threads.
 
 use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
 use rustix::thread::Pid;
@@ -26,11 +30,35 @@ const BEGIN_MAX: Duration = Duration::from_millis(20);
 /// Time after which a job that still computes no longer counts, so that other jobs get a slot.
 const COMPUTING_MAX: Duration = Duration::from_secs(1);
 
+/// Length of the time slice of a job that can stop and continue later. A change to another job
+/// costs a fraction of this.
+const TIME_SLICE: Duration = Duration::from_millis(1);
+
 /// Time without waiting jobs after which the watching thread ends.
 const WATCHER_IDLE_LIFE: Duration = Duration::from_secs(10);
 
 /// No limits in the queue: [`State::jobs_max`] is the limit.
 const UNLIMITED: RunningLimits = RunningLimits { owners_max: usize::MAX, shared_max: usize::MAX };
+
+/// The times of jobs that have slots; see the constants. Tests set others.
+#[derive(Clone, Copy)]
+pub(in crate::file) struct SlotTimes {
+    pub(in crate::file) computing_check: Duration,
+    pub(in crate::file) begin_max: Duration,
+    pub(in crate::file) computing_max: Duration,
+    pub(in crate::file) time_slice: Duration,
+}
+
+impl Default for SlotTimes {
+    fn default() -> Self {
+        Self {
+            computing_check: COMPUTING_CHECK,
+            begin_max: BEGIN_MAX,
+            computing_max: COMPUTING_MAX,
+            time_slice: TIME_SLICE,
+        }
+    }
+}
 
 /// Passes a job to its pool, with its slot.
 type Start = Box<dyn FnOnce(ComputingSlot) + Send>;
@@ -46,9 +74,7 @@ struct Shared {
 
 struct State {
     jobs_max: usize,
-    /// [`BEGIN_MAX`] and [`COMPUTING_MAX`], except in tests.
-    begin_max: Duration,
-    computing_max: Duration,
+    times: SlotTimes,
     waiting: JobQueue<Start>,
     next_id: u64,
     taken: Vec<Taken>,
@@ -67,6 +93,12 @@ struct Taken {
     check_at: Instant,
 }
 
+/// The time slice of a job that can stop and continue later with another slot.
+pub(in crate::file) struct TimeSlice {
+    slots: ComputingSlots,
+    end: Instant,
+}
+
 /// The slot of one job, to be kept until the job has ended.
 pub(in crate::file) struct ComputingSlot {
     slots: ComputingSlots,
@@ -75,16 +107,13 @@ pub(in crate::file) struct ComputingSlot {
 
 impl ComputingSlots {
     pub(in crate::file) fn new(jobs_max: usize) -> Self {
+        Self::with_times(jobs_max, SlotTimes::default())
+    }
+
+    pub(in crate::file) fn with_times(jobs_max: usize, times: SlotTimes) -> Self {
         let waiting = JobQueue::new(UNLIMITED);
-        let state = State {
-            jobs_max,
-            begin_max: BEGIN_MAX,
-            computing_max: COMPUTING_MAX,
-            waiting,
-            next_id: 0,
-            taken: Vec::new(),
-            is_watched: false,
-        };
+        let state =
+            State { jobs_max, times, waiting, next_id: 0, taken: Vec::new(), is_watched: false };
         Self(Arc::new(Shared { state: Mutex::new(state), waits: Condvar::new() }))
     }
 
@@ -92,6 +121,12 @@ impl ComputingSlots {
     /// half of the processors.
     pub(in crate::file) fn of_machine() -> Self {
         Self::new(std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2))
+    }
+
+    /// Begins the time slice of a job that has just begun.
+    pub(in crate::file) fn time_slice(&self) -> TimeSlice {
+        let length = self.state().times.time_slice;
+        TimeSlice { slots: self.clone(), end: Instant::now() + length }
     }
 
     /// Returns a number for a job that is queued later.
@@ -190,14 +225,14 @@ impl ComputingSlots {
 impl State {
     /// Returns the number of jobs that compute.
     fn computing(&mut self, now: Instant) -> usize {
-        let limits = (self.begin_max, self.computing_max);
-        self.taken.iter_mut().map(|taken| usize::from(taken.computes(now, limits))).sum()
+        let times = self.times;
+        self.taken.iter_mut().map(|taken| usize::from(taken.computes(now, times))).sum()
     }
 
     fn take(&mut self, now: Instant, place: Option<RunningPlace>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        let check_at = now + COMPUTING_CHECK;
+        let check_at = now + self.times.computing_check;
         let taken = Taken { id, place, thread: None, since: now, computes: true, check_at };
         self.taken.push(taken);
         id
@@ -205,15 +240,15 @@ impl State {
 }
 
 impl Taken {
-    fn computes(&mut self, now: Instant, limits: (Duration, Duration)) -> bool {
-        let (begin_max, computing_max) = limits;
+    fn computes(&mut self, now: Instant, times: SlotTimes) -> bool {
         if now >= self.check_at {
             let age = now.duration_since(self.since);
             self.computes = match self.thread {
-                None => age < begin_max,
-                Some(thread) => age < computing_max && is_runnable(thread),
+                None => age < times.begin_max,
+                Some(thread) => age < times.computing_max && is_runnable(thread),
             };
-            self.check_at = now + if self.computes { COMPUTING_CHECK } else { WAITING_CHECK };
+            let next = if self.computes { times.computing_check } else { WAITING_CHECK };
+            self.check_at = now + next;
         }
         self.computes
     }
@@ -232,12 +267,20 @@ impl ComputingSlot {
     /// Records that this thread begins the job.
     pub(super) fn begin(&self) {
         let mut state = self.slots.state();
+        let check = state.times.computing_check;
         if let Some(taken) = state.taken.iter_mut().find(|taken| taken.id == self.id) {
             taken.thread = Some(rustix::thread::gettid());
             taken.since = Instant::now();
             taken.computes = true;
-            taken.check_at = taken.since + COMPUTING_CHECK;
+            taken.check_at = taken.since + check;
         }
+    }
+}
+
+impl TimeSlice {
+    /// Returns true when the slice has passed and another job waits for a slot.
+    pub(in crate::file) fn is_over(&self) -> bool {
+        Instant::now() >= self.end && self.slots.state().waiting.runnable() > 0
     }
 }
 

@@ -12,11 +12,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// Creates slots with time limits that jobs keep even on a slow machine.
 fn patient_slots(jobs_max: usize) -> ComputingSlots {
-    let slots = ComputingSlots::new(jobs_max);
-    let mut state = slots.state();
-    (state.begin_max, state.computing_max) = (MINUTE, MINUTE);
-    drop(state);
-    slots
+    let times = SlotTimes { begin_max: MINUTE, computing_max: MINUTE, ..SlotTimes::default() };
+    ComputingSlots::with_times(jobs_max, times)
 }
 
 /// A job that computes on a thread of a pool until the test ends it.
