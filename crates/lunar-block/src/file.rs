@@ -77,8 +77,8 @@ const LONG_WRITE_BYTES: usize = 128 << 10;
 const LONG_READS_MAX: usize = 4;
 const LONG_MEMORY_READS_MAX: usize = 1;
 
-/// Maximum number of ranges of a list that one job deallocates. A job that has begun cannot be cancelled,
-/// and each job costs the waiting core a change to another thread and back.
+/// Maximum number of ranges of a list that one job deallocates. A job that has begun cannot be
+/// cancelled, and each job costs the waiting core a change to another thread and back.
 const CLEAR_JOB_RANGES: usize = 64;
 
 /// Maximum length of a read that is tried inline first. A longer read is often cached only in part,

@@ -30,8 +30,8 @@ const BEGIN_MAX: Duration = Duration::from_millis(20);
 /// Time after which a job that still computes no longer counts, so that other jobs get a slot.
 const COMPUTING_MAX: Duration = Duration::from_secs(1);
 
-/// Length of the time slice of a job that can stop and continue later. A change to another job costs
-/// a fraction of this.
+/// Length of the time slice of a job that can stop and continue later. A change to another job
+/// costs a fraction of this.
 const TIME_SLICE: Duration = Duration::from_millis(1);
 
 /// Time without waiting jobs after which the watching thread ends.
@@ -112,14 +112,8 @@ impl ComputingSlots {
 
     pub(in crate::file) fn with_times(jobs_max: usize, times: SlotTimes) -> Self {
         let waiting = JobQueue::new(UNLIMITED);
-        let state = State {
-            jobs_max,
-            times,
-            waiting,
-            next_id: 0,
-            taken: Vec::new(),
-            is_watched: false,
-        };
+        let state =
+            State { jobs_max, times, waiting, next_id: 0, taken: Vec::new(), is_watched: false };
         Self(Arc::new(Shared { state: Mutex::new(state), waits: Condvar::new() }))
     }
 
