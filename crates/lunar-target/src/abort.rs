@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
-/// Signals one running command that it was aborted, and its connection that commands of other owners
-/// wait for it.
+/// Signals one running command that it was aborted, and its connection that commands of other
+/// owners wait for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AbortSignal {
     shared: Arc<Shared>,

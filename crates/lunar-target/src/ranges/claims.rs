@@ -13,6 +13,8 @@
 //! ineligible claims of other owners, nor at claims behind another one in a chain ([`OwnerQueue`]).
 //! Therefore its cost does not grow with the number of claims elsewhere on the unit.
 
+mod awaited;
+
 use super::blocks::{ClaimedBlocks, OverlapCounter};
 use super::claim_index::ClaimIndex;
 use super::owner_queue::OwnerQueue;
@@ -99,8 +101,8 @@ pub(super) struct RemovedClaim {
 }
 
 /// Claims that have been granted, and those among all held ones that are awaited now. Dropping them
-/// wakes their waiters and connections, which may need the lock of the claims, so that lock must not
-/// be held then.
+/// wakes their waiters and connections, which may need the lock of the claims, so that lock must
+/// not be held then.
 #[derive(Debug, Default)]
 #[must_use]
 pub(super) struct Grants {
@@ -688,67 +690,6 @@ impl Claims {
         self.count_out(&claim.owner);
         self.await_if_waited_for(slot);
         grant
-    }
-
-    /// Makes the command that holds a claim awaited if an eligible claim of another owner waits for
-    /// the claim.
-    fn await_if_waited_for(&mut self, slot: u32) {
-        let entry = &self.entries[slot as usize];
-        if self.waiting > 0 && entry.command.is_some() && self.is_waited_for(&entry.claim) {
-            self.set_awaited(slot);
-        }
-    }
-
-    /// True if an eligible claim of another owner waits for this held one.
-    fn is_waited_for(&self, held: &Claim) -> bool {
-        self.eligible_index.any(&held.blocks, held.exclusive, |slot| {
-            let waiting = self.claim(slot);
-            !waiting.is_of(&held.owner) && waiting.excludes(held)
-        })
-    }
-
-    /// Makes the commands awaited that hold the claims for which this eligible one waits.
-    fn await_held(&mut self, waiting: &Claim) {
-        for (slot, _) in self.excluded_by(&self.held_index, waiting) {
-            if !self.claim(slot).is_of(&waiting.owner) {
-                self.set_awaited(slot);
-            }
-        }
-    }
-
-    /// Does the same as [`await_held`](Self::await_held) for many claims. It looks once at each held
-    /// claim from the first block of these to the last one.
-    fn await_held_around(&mut self, waiting: &[u32]) {
-        let mut held = Vec::new();
-        self.held_index.any(&self.blocks_around(waiting), true, |slot| {
-            held.push(slot);
-            false
-        });
-        held.into_iter().for_each(|slot| self.await_if_waited_for(slot));
-    }
-
-    /// Makes the command that holds a claim awaited. [`take_awaited`](Self::take_awaited) has to
-    /// follow.
-    fn set_awaited(&mut self, slot: u32) {
-        let entry = self.entry_mut(slot);
-        if let Some(command) = &entry.command
-            && !entry.is_awaited
-        {
-            let command = command.clone();
-            entry.is_awaited = true;
-            command.count_awaited();
-            self.awaited.push(command);
-        }
-    }
-
-    /// Sets the command that made a claim.
-    pub(super) fn set_command(&mut self, slot: u32, command: Option<&AbortSignal>) {
-        self.entry_mut(slot).command = command.cloned();
-    }
-
-    /// Takes the commands whose connections are to be signalled, once the claims are unlocked.
-    pub(super) fn take_awaited(&mut self) -> AwaitedCommands {
-        std::mem::take(&mut self.awaited)
     }
 
     /// Counts one waiting claim of this owner less.

@@ -38,8 +38,8 @@ pub const ATTACKS: &[Attack] = &[
         .from_hosts(2)
         .on_a_memory_lun()
         .summary(
-            "1,000 sessions VERIFY elsewhere, one WRITEs a block, another host has ORWRITE of it and \
-             good blocks",
+            "1,000 sessions VERIFY elsewhere, one WRITEs a block, another host has ORWRITE of it \
+             and good blocks",
         ),
 ];
 
