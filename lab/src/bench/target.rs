@@ -20,7 +20,8 @@ use self::cells::{CELLS, Cell, LUNAR, Lane, StorageMedium};
 use self::results::{BenchRun, CellResult, Durability, GoalVerdict};
 use self::rounds::{Count, Ground};
 use self::serve::{Programs, Serving};
-use crate::bench::{files, server};
+use crate::bench::files;
+use crate::lunar::release_binary;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -163,7 +164,7 @@ impl TargetBench {
     fn programs(&self) -> Result<Programs> {
         let directory = self.directory.canonicalize();
         let directory = directory.with_context(|| self.directory.display().to_string())?;
-        Ok(Programs { lunar: server::binary()?, directory, base: None })
+        Ok(Programs { lunar: release_binary()?, directory, base: None })
     }
 
     fn tell(&self, run: &BenchRun) -> Result<()> {

@@ -5,7 +5,7 @@ pub mod ours;
 mod perf;
 mod unsafe_ring;
 
-use super::cells::{Cell, Contestant, DISK_BYTES, Lane, LoadClient, pattern_text};
+use super::cells::{Cell, Contestant, DISK_BYTES, Lane, LoadClient};
 use super::results::Sample;
 use super::serve::{LanePortal, Serving};
 use crate::bench::cores::CLIENT_CORE;
@@ -110,7 +110,7 @@ impl Turn<'_> {
     fn request(&self) -> LoadRequest<'_> {
         LoadRequest {
             url: &self.portal.url,
-            pattern: pattern_text(self.cell.pattern),
+            pattern: self.cell.pattern.name(),
             io_bytes: self.cell.io_bytes.into(),
             depth: self.cell.depth,
             range_bytes: DISK_BYTES,

@@ -74,7 +74,7 @@ impl BenchCompare {
         let keys: Vec<String> = COMPARED.iter().map(Cell::key).collect();
         ensure!(!cells.is_empty(), "no cell has such a key; there are {}", keys.join(", "));
         let programs = Programs {
-            lunar: crate::bench::server::binary()?,
+            lunar: crate::lunar::release_binary()?,
             directory: PathBuf::from("."),
             base: Some(base),
         };

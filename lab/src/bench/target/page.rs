@@ -99,14 +99,7 @@ fn series(
     for cell in cells {
         for lane in &cell.lanes {
             let Some(figure) = cell.lane(lane, of) else { continue };
-            let at = all.iter().position(|line| line.label == *lane).unwrap_or_else(|| {
-                all.push(Series { label: lane.clone(), points: Vec::new() });
-                all.len() - 1
-            });
-            let points = &mut all[at].points;
-            if points.iter().all(|(place, _)| *place != x(cell)) {
-                points.push((x(cell), figure.median));
-            }
+            Series::add_point(&mut all, lane, (x(cell), figure.median));
         }
     }
     all

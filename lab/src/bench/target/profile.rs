@@ -8,7 +8,8 @@ use super::results::{Profile, Share};
 use super::serve::{Programs, Serving};
 use super::text;
 use crate::bench::cores::CLIENT_CORE;
-use crate::bench::{files, flame, server};
+use crate::bench::{files, flame};
+use crate::lunar::release_binary;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -67,7 +68,7 @@ impl ProfileCommand {
         };
         let directory = self.directory.canonicalize();
         let directory = directory.with_context(|| self.directory.display().to_string())?;
-        let programs = Programs { lunar: server::binary()?, directory, base: None };
+        let programs = Programs { lunar: release_binary()?, directory, base: None };
         let profile = take(cell, lane, &programs, self.seconds, &self.svg)?;
         print!("{}", text::profile(&profile));
         Ok(())
