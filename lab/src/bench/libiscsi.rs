@@ -71,12 +71,12 @@ pub struct Libiscsi {
 }
 
 /// Server of the disk; its file is removed with it.
-enum Serving {
+enum DiskServer {
     Lunar { _server: Lunar, url: String, _file: Option<ScratchFile> },
     Tgt { tgt: Tgt, _file: ScratchFile },
 }
 
-impl Serving {
+impl DiskServer {
     fn url(&self) -> String {
         match self {
             Self::Lunar { url, .. } => url.clone(),
@@ -121,7 +121,7 @@ impl Libiscsi {
         Ok(())
     }
 
-    fn serve(&self, disk: &str) -> Result<Serving> {
+    fn serve(&self, disk: &str) -> Result<DiskServer> {
         let core = self.pin.then_some(TARGET_CORE);
         let directory = match disk == "mem" {
             true => Path::new("/dev/shm"),
@@ -132,7 +132,7 @@ impl Libiscsi {
             let file = scratch()?;
             let path = file.path().to_str().context("a path in UTF-8")?;
             let tgt = Tgt::start_on(core, path, &[])?;
-            return Ok(Serving::Tgt { tgt, _file: file });
+            return Ok(DiskServer::Tgt { tgt, _file: file });
         }
         let file = if disk == "mem" { None } else { Some(scratch()?) };
         let device = file.as_ref().map(|file| file.path().display().to_string());
@@ -144,7 +144,7 @@ impl Libiscsi {
             &[&device, "--name", TARGET, "--cache", cache],
         )?;
         let url = format!("iscsi://{}/{TARGET}/0", server.address());
-        Ok(Serving::Lunar { _server: server, url, _file: file })
+        Ok(DiskServer::Lunar { _server: server, url, _file: file })
     }
 
     /// Returns one sample of our client and one of libiscsi for each round; the order changes with
@@ -152,7 +152,7 @@ impl Libiscsi {
     fn measure(
         &self,
         clients: &LoadPrograms,
-        serving: &Serving,
+        serving: &DiskServer,
         pattern: &str,
         io_bytes: u64,
         depth: u16,

@@ -4,7 +4,7 @@ use super::cells::NULL;
 use super::reasons;
 use super::results::{BenchRun, CellResult, GoalOutcome, GoalVerdict, Profile};
 use super::rivals::{self, CLOSE, RivalLead};
-use super::text;
+use super::tables;
 use crate::markdown::table;
 use lunar_load::report::{Column, Table, TableCell, size_text};
 use std::fmt::Write;
@@ -25,7 +25,7 @@ pub fn chapter(run: &BenchRun, at: &Path) -> String {
     };
     let parts = [
         ("benchmarks", "[benchmarks.md](benchmarks.md)".to_owned()),
-        ("facts", format!("{}\n{}", facts(run), text::disturbance(run).unwrap_or_default())),
+        ("facts", format!("{}\n{}", facts(run), tables::disturbance(run).unwrap_or_default())),
         ("which", which.to_owned()),
         ("rounds", run.rounds.to_string()),
         ("seconds", run.seconds.to_string()),
@@ -68,7 +68,7 @@ fn goals(goals: &[GoalVerdict]) -> String {
             TableCell::text(goal.from.clone()),
         ]);
     }
-    format!("{}\n{}\n", table(&all), text::counts(goals))
+    format!("{}\n{}\n", table(&all), tables::counts(goals))
 }
 
 fn rivals_text(places: &[RivalLead]) -> String {
@@ -145,7 +145,7 @@ fn profile_text(profile: &Profile, missed: &[&GoalVerdict], run: &BenchRun, at: 
          [![Flame graph of {cell}, {lane}]({link})]({link})\n\n",
         goals.collect::<String>(),
         sample.iops,
-        table(&text::shares(profile)),
+        table(&tables::shares(profile)),
         link = link.display(),
     )
 }
@@ -182,8 +182,8 @@ fn figures_of(cell: &CellResult) -> String {
         cell.pattern,
         cell.depth,
         cell.store,
-        text::raw_tcp(cell),
-        table(&text::lanes(cell)),
+        tables::raw_tcp(cell),
+        table(&tables::lanes(cell)),
     )
 }
 

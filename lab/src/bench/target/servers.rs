@@ -34,7 +34,7 @@ impl Programs {
 }
 
 /// A store and its servers. Each server starts on first use; all end with this value.
-pub struct Serving {
+pub struct Servers {
     pub store: Store,
     /// True when servers are not pinned to a core.
     pub is_shared: bool,
@@ -59,7 +59,7 @@ pub struct LanePortal {
     pub program: Option<PathBuf>,
 }
 
-impl Serving {
+impl Servers {
     /// Makes the file and writes all of it.
     ///
     /// # Errors
