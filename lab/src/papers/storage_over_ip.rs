@@ -121,11 +121,11 @@ impl StorageOverIp {
         let mut group =
             Group::new("qemu", "One client for all three: qemu-io, through page caches");
         group.prose.push(
-            "qemu-io of Debian's qemu-utils reads and writes the local file, iscsi:// (libiscsi; the \
-             target is lunar serve --cache write-back) and nfs:// (libnfs, NFS version 3; the server \
-             is nfs-ganesha with its VFS back end). It gets a list of records in random order, asks \
-             one after the other as IOzone did, and tells how long each took. (qemu-img bench asks \
-             only in even steps, and tells no single times.)"
+            "qemu-io of Debian's qemu-utils reads and writes the local file, iscsi:// (libiscsi; \
+             the target is lunar serve --cache write-back) and nfs:// (libnfs, NFS version 3; the \
+             server is nfs-ganesha with its VFS back end). It gets a list of records in random \
+             order, asks one after the other as IOzone did, and tells how long each took. \
+             (qemu-img bench asks only in even steps, and tells no single times.)"
                 .to_owned(),
         );
         let mut lanes = vec![(Way::Local, Qemu::here(local.path_text()?), local.path.clone())];
@@ -166,8 +166,8 @@ impl StorageOverIp {
         if let Some(directory) = &self.nfs_directory {
             let disk = room.disk_in(directory, "nfs.img")?;
             group.prose.push(format!(
-                "NFS is a file in {}, by way of the kernel's client, whose cache is in between: reads \
-                 of what was written before need not reach the server.",
+                "NFS is a file in {}, by way of the kernel's client, whose cache is in between: \
+                 reads of what was written before need not reach the server.",
                 directory.display()
             ));
             group.lanes.push(lane(Way::Nfs, disk.path.clone(), false)?);

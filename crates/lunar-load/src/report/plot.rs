@@ -106,8 +106,8 @@ impl Plot {
 }
 
 impl Series {
-    /// Adds a point to the series with this label, which is added if it is missing. Of points at the
-    /// same x the first counts.
+    /// Adds a point to the series with this label, which is added if it is missing. Of points at
+    /// the same x the first counts.
     pub fn add_point(all: &mut Vec<Self>, label: &str, point: (f64, f64)) {
         match all.iter_mut().find(|one| one.label == label) {
             Some(one) if one.points.iter().any(|(x, _)| *x == point.0) => {}
