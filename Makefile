@@ -11,7 +11,7 @@ LAB_BIN = $(abspath $(or $(CARGO_TARGET_DIR),target)/lab/lunar)
 unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint deny unit release programs java java-lab lab-binary lab doc soak fuzz conformance conformance-tables lab-kernel package bench bench-full bench-compare bench-java
+.PHONY: help run test check lint deny unit release programs java java-lab lab-binary lab doc soak fuzz conformance conformance-tables lab-kernel package bench bench-full bench-compare bench-java papers
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,3 +111,9 @@ bench-compare: ## Two builds in turns: make bench-compare REV=HEAD~1; some five 
 bench-java: ## Our Java initiator against the published jSCSI and libiscsi, as the jSCSI paper measured; some ten minutes
 	@scripts/setup bench
 	@scripts/bench-java $(BENCH_ARGS)
+
+papers: ## The measurements of two papers, repeated: target/papers/*.html; some twenty minutes; NFS and frame sizes need root
+	@scripts/setup test
+	@mkdir -p target/papers
+	$(CARGO) run --release --locked -p lunar-lab -- papers multi-connection --html target/papers/multi-connection.html --json target/papers/multi-connection.json
+	$(CARGO) run --release --locked -p lunar-lab -- papers storage-over-ip --directory target/papers --html target/papers/storage-over-ip.html --json target/papers/storage-over-ip.json

@@ -75,6 +75,19 @@ pub fn section<'a>(document: &'a str, part: &str) -> Result<&'a str> {
     Ok(document.get(from..to).context("the marks are in the wrong order")?.trim())
 }
 
+/// Replaces a part of a document, whose marks stay.
+///
+/// # Errors
+/// The marks are missing.
+pub fn replaced(document: &str, part: &str, text: &str) -> Result<String> {
+    let old = section(document, part)?;
+    let (begin, end) = marks(part);
+    let marked = |inner: &str| format!("{begin}\n{inner}\n{end}");
+    let old = marked(old);
+    ensure!(document.matches(&old).count() == 1, "the marks of {part} enclose more than that");
+    Ok(document.replace(&old, &marked(text.trim())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,10 @@
 //! Our own binary, built by cargo, as a server on a free port.
 
-use crate::process::{End, ServerProcess, must};
+use crate::process::{End, ServerProcess, must, on_core};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -19,22 +20,49 @@ const SESSION_MAX: Duration = Duration::from_secs(60);
 /// # Errors
 /// The binary cannot be built.
 pub fn binary() -> Result<String> {
-    static BINARY: OnceLock<std::result::Result<String, String>> = OnceLock::new();
-    let built = BINARY.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    static BINARY: Built = Built::new();
+    built(&BINARY, "lab")
+}
+
+/// Returns the path of the `lunar` binary that is measured: `LUNAR_BIN`, or a release build, which
+/// is renewed so that it matches the source.
+///
+/// # Errors
+/// The binary cannot be built.
+pub fn release_binary() -> Result<PathBuf> {
+    static BINARY: Built = Built::new();
+    Ok(built(&BINARY, "release")?.into())
+}
+
+/// Path of a build, or the reason why there is none.
+type Built = OnceLock<std::result::Result<String, String>>;
+
+fn built(binary: &Built, profile: &str) -> Result<String> {
+    let built = binary.get_or_init(|| build(profile).map_err(|error| format!("{error:#}")));
     built.clone().map_err(anyhow::Error::msg)
 }
 
-fn build() -> Result<String> {
+fn build(profile: &str) -> Result<String> {
     if let Ok(path) = std::env::var("LUNAR_BIN") {
         return Ok(path);
     }
-    let output = Command::new(env!("CARGO"))
-        .args(["build", "--profile", "lab", "--locked", "-p", "lunar-san"])
+    let mut build = Command::new(env!("CARGO"));
+    // Variables that cargo sets for the programs it runs: crates whose builds read them would be
+    // built anew.
+    for (name, _) in std::env::vars_os() {
+        let told = ["CARGO_MANIFEST", "CARGO_PKG", "CARGO_BIN", "CARGO_CRATE", "CARGO_PRIMARY"];
+        if told.iter().any(|told| name.to_string_lossy().starts_with(told)) {
+            build.env_remove(name);
+        }
+    }
+    let output = build
+        .args(["build", "--profile", profile, "--locked", "-p", "lunar-san"])
         .args(["--bin", "lunar", "--message-format", "json-render-diagnostics"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .stderr(Stdio::inherit())
         .output()
         .context("running cargo build")?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "lunar cannot be built, see above");
     for line in String::from_utf8(output.stdout)?.lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
         if let Some(path) = message["executable"].as_str() {
@@ -74,7 +102,35 @@ impl Lunar {
     /// # Errors
     /// The server does not listen in time; the message holds its output.
     pub fn start(arguments: &[&str]) -> Result<Self> {
-        Self::listening(ServerProcess::start(&binary()?, arguments)?)
+        Self::start_by(&[], &binary()?, arguments)
+    }
+
+    /// Starts `PROGRAM serve ARGUMENTS` on a free port, on one processor core if one is named, and
+    /// waits until it listens.
+    ///
+    /// # Errors
+    /// The server does not listen in time; the message holds its output.
+    pub fn serve_measured(core: Option<u16>, program: &Path, arguments: &[&str]) -> Result<Self> {
+        let by = on_core(core);
+        let by: Vec<&str> = by.iter().map(String::as_str).collect();
+        let program = program.to_str().context("a path in UTF-8")?;
+        let serve = ["serve", "--listen", "127.0.0.1:0"];
+        Self::start_by(&by, program, &[&serve[..], arguments].concat())
+    }
+
+    /// Starts `BY PROGRAM ARGUMENTS` and waits until it listens. `by` is a program with its
+    /// arguments that becomes the server, such as `ip netns exec NAME`, or empty.
+    ///
+    /// # Errors
+    /// The server does not listen in time; the message holds its output.
+    pub fn start_by(by: &[&str], program: &str, arguments: &[&str]) -> Result<Self> {
+        let line = [by, &[program], arguments].concat();
+        let (first, rest) = line.split_first().context("a program")?;
+        let mut server = ServerProcess::start(first, rest)?;
+        let line = server.wait_for_line("listening on ", START_MAX)?;
+        let address = line.split("listening on ").nth(1).unwrap_or_default();
+        let address = address.split([' ', ',']).next().unwrap_or_default().to_owned();
+        Ok(Self { server, address })
     }
 
     /// Starts `lunar ARGUMENTS` after a shell has run `before` (`ulimit -n 64 &&`) in the process
@@ -83,16 +139,8 @@ impl Lunar {
     /// # Errors
     /// `before` fails, or the server does not listen in time.
     pub fn start_after(before: &str, arguments: &[&str]) -> Result<Self> {
-        let (script, binary) = (format!("{before} exec \"$0\" \"$@\""), binary()?);
-        let shell = ["-c", &script, &binary];
-        Self::listening(ServerProcess::start("sh", &[&shell[..], arguments].concat())?)
-    }
-
-    fn listening(mut server: ServerProcess) -> Result<Self> {
-        let line = server.wait_for_line("listening on ", START_MAX)?;
-        let address = line.split("listening on ").nth(1).unwrap_or_default();
-        let address = address.split([' ', ',']).next().unwrap_or_default().to_owned();
-        Ok(Self { server, address })
+        let script = format!("{before} exec \"$0\" \"$@\"");
+        Self::start_by(&["sh", "-c", &script], &binary()?, arguments)
     }
 
     /// Returns its address, `127.0.0.1:PORT`.
@@ -164,6 +212,11 @@ impl Lunar {
     pub fn metrics(&self) -> Option<String> {
         let log = self.server.log();
         log.lines().find_map(|line| Some(line.strip_prefix("metrics ")?.trim().to_owned()))
+    }
+
+    /// Returns the number of its process.
+    pub fn pid(&self) -> u32 {
+        self.server.id()
     }
 
     /// Returns the process.

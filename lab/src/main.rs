@@ -6,6 +6,7 @@ use lunar_lab::adversary::command_line::Adversary;
 use lunar_lab::bench::Bench;
 use lunar_lab::conformance::{report, totals, unclean};
 use lunar_lab::document::{PATH, SUITE, committed, render, section};
+use lunar_lab::papers::Paper;
 use lunar_lab::profiles::run_all;
 use lunar_lab::suite::{TestOutcome, run_suite, suites};
 
@@ -32,6 +33,9 @@ enum Command {
         /// Run the cases whose names contain all of these words
         words: Vec<String>,
     },
+    /// Repeat the measurements of a paper, and show its figures beside the new ones
+    #[command(subcommand)]
+    Papers(Paper),
     /// Write the state files of this version below testdata/state
     StateFixture,
     /// Run the libiscsi suite against a running target; its data is lost
@@ -59,6 +63,7 @@ fn main() -> Result<()> {
             Ok(std::fs::write(PATH, render(section(&committed()?, SUITE)?)?)?)
         }
         Command::Lio { folder, words } => exit_with(lunar_lab::lio::main(&folder, &words)?),
+        Command::Papers(paper) => paper.run(),
         Command::StateFixture => lunar_lab::state::write_fixtures(),
         Command::Suite { urls } => run_foreign_suite(&urls),
     }

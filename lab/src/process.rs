@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -125,6 +126,21 @@ pub fn must(program: &str, arguments: &[&str], limit: Duration) -> Result<String
     Ok(finished.stdout)
 }
 
+/// Returns the words before a command that run it on one processor core; none without a core.
+pub fn on_core(core: Option<u16>) -> Vec<String> {
+    let words = |core: u16| ["taskset", "--cpu-list", &core.to_string()].map(str::to_owned);
+    core.map(words).into_iter().flatten().collect()
+}
+
+/// Returns a command that runs `program`, on one processor core if one is named.
+pub fn pinned(core: Option<u16>, program: impl AsRef<OsStr>) -> Command {
+    let words = on_core(core);
+    let Some((first, rest)) = words.split_first() else { return Command::new(program) };
+    let mut command = Command::new(first);
+    command.args(rest).arg(program);
+    command
+}
+
 /// Starts a program in a process group of its own; the kernel kills it when this process ends.
 pub(crate) fn spawn(program: &str, arguments: &[&str], stdin: Stdio) -> Result<Child> {
     Command::new("setpriv")
@@ -211,13 +227,14 @@ impl ServerProcess {
     /// # Errors
     /// The server ended or `limit` passed before; the message holds its output.
     pub fn wait_for_line(&mut self, part: &str, limit: Duration) -> Result<String> {
-        let until = Instant::now() + limit;
+        let (until, mut seen) = (Instant::now() + limit, 0);
         loop {
             let ended = self.child.try_wait()?.is_some();
             let lines = self.lines.lines.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(line) = lines.iter().find(|line| line.contains(part)) {
+            if let Some(line) = lines[seen..].iter().find(|line| line.contains(part)) {
                 return Ok(line.clone());
             }
+            seen = lines.len();
             let left = until.saturating_duration_since(Instant::now());
             if ended || left.is_zero() {
                 let all = lines.join("\n");

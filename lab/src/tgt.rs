@@ -1,7 +1,8 @@
-//! Debian's tgt as a peer: a target for our initiator, and a yardstick for the runner.
+//! Debian's tgt as a peer: a target for our initiator, a yardstick for the runner, and a rival in
+//! measurements.
 
 use crate::ports::free_port;
-use crate::process::{self, ServerProcess};
+use crate::process::{self, ServerProcess, on_core};
 use crate::scratch::Scratch;
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
@@ -20,6 +21,32 @@ pub struct Tgt {
     _scratch: Scratch,
 }
 
+/// Mode in which a file is served. tgtadm(8): `--bsoflags`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TgtBacking {
+    /// `O_SYNC`: a write has returned when it is durable.
+    pub is_sync: bool,
+    /// `O_DIRECT`.
+    pub is_direct: bool,
+}
+
+impl TgtBacking {
+    /// Returns the options of `tgtadm`.
+    pub fn options(self) -> &'static [&'static str] {
+        match (self.is_sync, self.is_direct) {
+            (false, false) => &[],
+            (true, false) => &["--bsoflags", "sync"],
+            (false, true) => &["--bsoflags", "direct"],
+            (true, true) => &["--bsoflags", "sync:direct"],
+        }
+    }
+
+    /// Returns the options of the backing store with asynchronous I/O, past the page cache.
+    pub fn aio() -> &'static [&'static str] {
+        &["--bstype", "aio"]
+    }
+}
+
 impl Tgt {
     /// Name of its target.
     pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:tgt";
@@ -29,16 +56,29 @@ impl Tgt {
     /// # Errors
     /// tgt cannot be started or refuses the target.
     pub fn start(file: &str) -> Result<Self> {
+        Self::start_on(None, file, &[])
+    }
+
+    /// Starts tgt on one processor core if one is named, with `file` as LUN 1 and options of
+    /// `tgtadm` for its backing store.
+    ///
+    /// # Errors
+    /// tgt cannot be started or refuses the target.
+    pub fn start_on(core: Option<u16>, file: &str, options: &[&str]) -> Result<Self> {
         // A control port is a socket named by number, and another tgtd may use any number.
         let scratch = Scratch::new("tgt")?;
         let control = format!("TGT_IPC_SOCKET={}", scratch.path("control"));
         let port = free_port()?;
         let portal = format!("portal=127.0.0.1:{port}");
-        let server = ServerProcess::start("env", &[&control, "tgtd", "-f", "--iscsi", &portal])?;
+        let by = on_core(core);
+        let mut words: Vec<&str> = by.iter().map(String::as_str).collect();
+        words.extend(["tgtd", "-f", "--iscsi", &portal]);
+        let server = ServerProcess::start("env", &[&[control.as_str()], &words[..]].concat())?;
         let tgt = Self { server, control, port, _scratch: scratch };
         tgt.wait_until_ready()?;
         tgt.admin(&["new", "--mode", "target", "--tid", "1", "-T", Self::TARGET])?;
-        tgt.admin(&["new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", file])?;
+        let unit = ["new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", file];
+        tgt.admin(&[&unit[..], options].concat())?;
         tgt.admin(&["bind", "--mode", "target", "--tid", "1", "-I", "ALL"])?;
         Ok(tgt)
     }
@@ -130,6 +170,11 @@ impl Tgt {
     /// Returns the URL `iscsi://127.0.0.1:PORT/TARGET/1`.
     pub fn url(&self) -> String {
         format!("iscsi://{}/{}/1", self.address(), Self::TARGET)
+    }
+
+    /// Returns the number of its process.
+    pub fn pid(&self) -> u32 {
+        self.server.id()
     }
 
     /// Returns its output so far.

@@ -28,7 +28,7 @@ struct Cli {
     /// Print one JSON document instead of text
     #[arg(long, global = true)]
     json: bool,
-    /// Exit when the parent process with this PID does; for processes started by `bench`
+    /// Exit when the parent process with this PID does; for processes started by the laboratory
     #[arg(long, global = true, hide = true, value_name = "PID")]
     end_with_parent: Option<i32>,
     #[command(subcommand)]

@@ -6,7 +6,8 @@
 //! that one waits for its turn counts: a stall delays all requests that are due meanwhile.
 //!
 //! Disks are compared in [`Turns`]; a [`relay`] simulates a network to a target; a [`probe`]
-//! measures plain TCP meanwhile; a [`report`] presents the results.
+//! measures plain TCP meanwhile; a [`report`] presents the results. LUNs of targets are opened by
+//! [`remote`], behind a relay or not.
 //!
 //! ```
 //! use lunar_block::{BlockDevice, MemoryDevice};
@@ -40,6 +41,7 @@ mod offsets;
 mod pace;
 pub mod probe;
 pub mod relay;
+pub mod remote;
 pub mod report;
 mod run;
 mod spread;
@@ -50,5 +52,5 @@ pub use cpu::{ListeningProcess, processor_time};
 pub use latency::Latency;
 pub use run::{Failed, LoadResult, run};
 pub use spread::Spread;
-pub use turns::{Measured, Subject, Turns};
+pub use turns::{Measured, Subject, Turns, in_rounds};
 pub use work::{AccessPattern, DEPTH_MAX, Pace, UNDER_WAY_BYTES_MAX, WorkError, Workload};

@@ -44,6 +44,18 @@ pub struct Model {
     pub window_bytes: Option<u64>,
 }
 
+impl Model {
+    /// Formats the model for people: `2 ms each way, 1Gbit, windows of 256Ki`. `rate_text` formats
+    /// bytes a second.
+    pub fn text(&self, rate_text: impl Fn(u64) -> String) -> String {
+        let mut parts = vec![format!("{} ms each way", self.delay.as_secs_f64() * 1e3)];
+        parts.extend(self.rate_bytes_per_second.map(rate_text));
+        let window = |bytes: u64| format!("windows of {}", crate::report::size_text(bytes));
+        parts.extend(self.window_bytes.map(window));
+        parts.join(", ")
+    }
+}
+
 /// A running relay. It and its connections end on drop.
 #[derive(Debug)]
 pub struct Relay {

@@ -6,11 +6,13 @@
 mod html;
 mod machine;
 mod plot;
+mod probe;
 mod table;
 
 pub use html::page;
 pub use machine::{Machine, machine};
 pub use plot::{Axis, AxisScale, AxisUnit, Plot, Series};
+pub use probe::{RAW_TCP, probe_row, probe_table};
 pub use table::{Column, Table, TableCell, latency_json, size_text, spread_json, time_text};
 
 use serde_json::{Map, Value, json};

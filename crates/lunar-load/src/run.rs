@@ -44,6 +44,9 @@ pub enum Failed {
     /// A request failed.
     #[error(transparent)]
     Disk(#[from] Error),
+    /// The probe of raw TCP lost a connection.
+    #[error("the probe of raw TCP failed: {0}")]
+    Probe(#[source] std::io::Error),
 }
 
 /// Sends requests one at a time.

@@ -26,6 +26,13 @@ impl Spread {
         };
         Self { median, least: *least, most: *most }
     }
+
+    /// Formats the spread for people: `1.05 (1.01 to 1.20)`.
+    pub fn text(self, decimals: usize) -> String {
+        let [median, least, most] =
+            [self.median, self.least, self.most].map(|figure| format!("{figure:.decimals$}"));
+        format!("{median} ({least} to {most})")
+    }
 }
 
 #[cfg(test)]
@@ -39,5 +46,6 @@ mod tests {
         assert_eq!((one.median, one.least, one.most), (7.0, 7.0, 7.0));
         let four = Spread::of([9.0, 1.0, 4.0, 2.0]);
         assert_eq!((four.median, four.least, four.most), (3.0, 1.0, 9.0));
+        assert_eq!(four.text(1), "3.0 (1.0 to 9.0)");
     }
 }

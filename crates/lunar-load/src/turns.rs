@@ -1,6 +1,7 @@
 //! Measures several disks in turn, in rounds.
 
 use crate::cpu::{ListeningProcess, processor_time};
+use crate::probe::{Probe, ProbeShape, Probed};
 use crate::relay::Relay;
 use crate::{Failed, Latency, LoadResult, Spread, Workload, run};
 use lunar_block::BlockDevice;
@@ -83,6 +84,40 @@ impl Turns {
     pub fn measured(&self) -> Vec<Measured> {
         self.lanes.iter().map(|(_, turns)| together(turns)).collect()
     }
+}
+
+/// Measures all subjects in this many rounds, each with one round of the probe if there is one.
+///
+/// # Errors
+/// The first request or probe that fails, or the first impossible load.
+pub async fn in_rounds(
+    subjects: Vec<Subject>,
+    rounds: u16,
+    probe: Option<&Arc<Probe>>,
+    shape: ProbeShape,
+) -> Result<(Vec<Measured>, Option<Probed>), Failed> {
+    let time = subjects.first().map_or(Duration::ZERO, |subject| subject.work.time);
+    let mut turns = Turns::new(subjects);
+    let mut probed = probe.map(|_| Probed::default());
+    for _ in 0..rounds {
+        turns.round().await?;
+        if let (Some(probe), Some(so_far)) = (probe, probed.take()) {
+            probed = Some(probe_round(Arc::clone(probe), shape, time, so_far).await?);
+        }
+    }
+    Ok((turns.measured(), probed))
+}
+
+/// Runs one round of the probe, on its own thread.
+async fn probe_round(
+    probe: Arc<Probe>,
+    shape: ProbeShape,
+    time: Duration,
+    mut probed: Probed,
+) -> Result<Probed, Failed> {
+    let round = move || probe.round(shape, time, &mut probed).map(|()| probed);
+    let told = tokio::task::spawn_blocking(round).await;
+    told.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(Failed::Probe)
 }
 
 async fn turn(lane: &Subject, work: Workload) -> Result<Turn, Failed> {

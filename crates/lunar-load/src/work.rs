@@ -29,6 +29,16 @@ impl AccessPattern {
         matches!(self, Self::RandomWrite | Self::Write)
     }
 
+    /// Returns the value of `--pattern` in `lunar bench`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RandomRead => "rand-read",
+            Self::RandomWrite => "rand-write",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+
     /// True when offsets are random.
     pub fn is_random(self) -> bool {
         matches!(self, Self::RandomRead | Self::RandomWrite)

@@ -3,8 +3,8 @@
 use super::attack::Attack;
 use super::measurement::{MeasuredLoad, Measurement};
 use super::verdict::breaches;
-use crate::document::section;
-use anyhow::{Context, Result, ensure};
+use crate::document::{replaced, section};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -151,7 +151,7 @@ fn value(measured: &Measurement) -> Value {
 pub fn renew(part: Part, row: &str, order: &[Attack], setting: &str) -> Result<()> {
     let old = std::fs::read_to_string(PATH).context(PATH)?;
     let text = renewed(part, section(&old, part.name())?, row, order, setting);
-    std::fs::write(PATH, replaced(&old, part, &text)?).context(PATH)
+    std::fs::write(PATH, replaced(&old, part.name(), &text)?).context(PATH)
 }
 
 /// Replaces the old row in a table, in the order of the attacks; drops rows of attacks that no
@@ -167,14 +167,6 @@ fn renewed(part: Part, old: &str, row: &str, order: &[Attack], setting: &str) ->
     let (measured, all) = (rows.len(), order.len());
     let count = format!("{measured} of {all} attacks were run, {succeeded} succeeded.");
     format!("{setting} {count}\n\n{}{}\n", head(part), rows.join("\n"))
-}
-
-fn replaced(document: &str, part: Part, text: &str) -> Result<String> {
-    let name = part.name();
-    let marked = |inner: &str| format!("<!-- {name}: begin -->\n{inner}\n<!-- {name}: end -->");
-    let old = marked(section(document, name)?);
-    ensure!(document.matches(&old).count() == 1, "the marks of {part:?} enclose more than a table");
-    Ok(document.replace(&old, &marked(text.trim())))
 }
 
 #[cfg(test)]
@@ -221,10 +213,10 @@ mod tests {
     fn the_document_has_a_place_for_it() -> Result<()> {
         let committed = std::fs::read_to_string(PATH)?;
         for part in [Part::Now, Part::Before] {
-            let written = replaced(&committed, part, "| new |")?;
+            let written = replaced(&committed, part.name(), "| new |")?;
             assert_eq!(section(&written, part.name())?, "| new |");
             let old = section(&committed, part.name())?;
-            assert_eq!(replaced(&written, part, old)?, committed);
+            assert_eq!(replaced(&written, part.name(), old)?, committed);
         }
         Ok(())
     }

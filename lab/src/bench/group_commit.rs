@@ -1,7 +1,7 @@
 //! Ratio of durable writes through iSCSI to those of a local loop that syncs in groups.
 
 use crate::bench::files::{self, ScratchFile};
-use crate::bench::server::BenchServer;
+use crate::lunar::{Lunar, release_binary};
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange};
@@ -67,7 +67,11 @@ impl GroupCommitBench {
         let served = ScratchFile::new(&self.directory, "served", FILE_BYTES)?;
         let path = served.path().display().to_string();
         let cache = ["--name", TARGET, "--cache", "write-through", "--io", &self.io];
-        let server = BenchServer::start(&[&[path.as_str()], &cache[..]].concat())?;
+        let server = Lunar::serve_measured(
+            None,
+            &release_binary()?,
+            &[&[path.as_str()], &cache[..]].concat(),
+        )?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let disk = runtime.block_on(connect(&server))?;
         let (mut by_loop, mut by_iscsi) = (Vec::new(), Vec::new());
@@ -140,7 +144,7 @@ impl GroupCommitBench {
     }
 }
 
-async fn connect(server: &BenchServer) -> Result<Arc<RemoteDisk>> {
+async fn connect(server: &Lunar) -> Result<Arc<RemoteDisk>> {
     let url: Url = format!("iscsi://{}/{TARGET}/0", server.address()).parse()?;
     let options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
     let disk = RemoteDisk::connect(&url, &options).await?;

@@ -6,8 +6,8 @@ mod report;
 use self::clients::{LoadPrograms, LoadRequest, Sample};
 use self::report::Row;
 use crate::bench::files::{self, ScratchFile};
-use crate::bench::server::BenchServer;
-use crate::bench::tgt::Tgt;
+use crate::lunar::{Lunar, release_binary};
+use crate::tgt::Tgt;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange};
@@ -71,12 +71,12 @@ pub struct Libiscsi {
 }
 
 /// Server of the disk; its file is removed with it.
-enum Serving {
-    Lunar { _server: BenchServer, url: String, _file: Option<ScratchFile> },
+enum DiskServer {
+    Lunar { _server: Lunar, url: String, _file: Option<ScratchFile> },
     Tgt { tgt: Tgt, _file: ScratchFile },
 }
 
-impl Serving {
+impl DiskServer {
     fn url(&self) -> String {
         match self {
             Self::Lunar { url, .. } => url.clone(),
@@ -121,7 +121,7 @@ impl Libiscsi {
         Ok(())
     }
 
-    fn serve(&self, disk: &str) -> Result<Serving> {
+    fn serve(&self, disk: &str) -> Result<DiskServer> {
         let core = self.pin.then_some(TARGET_CORE);
         let directory = match disk == "mem" {
             true => Path::new("/dev/shm"),
@@ -130,15 +130,21 @@ impl Libiscsi {
         let scratch = || ScratchFile::new(directory, "libiscsi", DISK_BYTES);
         if self.target == "tgt" {
             let file = scratch()?;
-            return Ok(Serving::Tgt { tgt: Tgt::start(core, file.path())?, _file: file });
+            let path = file.path().to_str().context("a path in UTF-8")?;
+            let tgt = Tgt::start_on(core, path, &[])?;
+            return Ok(DiskServer::Tgt { tgt, _file: file });
         }
         let file = if disk == "mem" { None } else { Some(scratch()?) };
         let device = file.as_ref().map(|file| file.path().display().to_string());
         let cache = if file.is_some() { "write-back" } else { "write-through" };
         let device = device.unwrap_or_else(|| format!("mem:{DISK_BYTES}"));
-        let server = BenchServer::start_on(core, &[&device, "--name", TARGET, "--cache", cache])?;
+        let server = Lunar::serve_measured(
+            core,
+            &release_binary()?,
+            &[&device, "--name", TARGET, "--cache", cache],
+        )?;
         let url = format!("iscsi://{}/{TARGET}/0", server.address());
-        Ok(Serving::Lunar { _server: server, url, _file: file })
+        Ok(DiskServer::Lunar { _server: server, url, _file: file })
     }
 
     /// Returns one sample of our client and one of libiscsi for each round; the order changes with
@@ -146,7 +152,7 @@ impl Libiscsi {
     fn measure(
         &self,
         clients: &LoadPrograms,
-        serving: &Serving,
+        serving: &DiskServer,
         pattern: &str,
         io_bytes: u64,
         depth: u16,

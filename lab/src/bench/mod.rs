@@ -1,15 +1,13 @@
 //! Measured comparisons. Their figures, and the machine, are in docs/benchmarks.md.
 
 mod cores;
-mod files;
+pub(crate) mod files;
 mod flame;
 mod group_commit;
 mod libiscsi;
 mod null_target;
 mod scale;
-mod server;
 mod target;
-mod tgt;
 
 /// Measured comparisons of Lunar with rivals and with ceilings
 #[derive(Debug, clap::Subcommand)]

@@ -16,18 +16,20 @@ mod connection;
 mod login;
 
 use self::connection::NullConnection;
-use crate::bench::server;
+use crate::process::{ServerProcess, on_core};
 use anyhow::{Context, Result};
 use lunar_control::units::parse_size;
 use rustix::event::{PollFd, PollFlags, poll};
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, Stdio};
+use std::time::Duration;
 
 /// Maximum number of sessions at once; more connections wait in the listener.
 const SESSIONS_MAX: usize = 64;
 /// Name of the target in our URLs; a login with any other name succeeds, too.
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:null";
+/// Longest time until it listens.
+const START_MAX: Duration = Duration::from_secs(60);
 /// Text that the program prints before its address.
 const LISTENING: &str = "listening on ";
 
@@ -104,7 +106,7 @@ fn serve(listener: &TcpListener, disk_bytes: u64) -> Result<()> {
 
 /// A null target in a process of its own, which ends with its owner.
 pub struct NullServer {
-    child: Child,
+    server: ServerProcess,
     address: String,
 }
 
@@ -115,18 +117,14 @@ impl NullServer {
     /// The server does not listen.
     pub fn start(core: Option<u16>, disk_bytes: u64) -> Result<Self> {
         let own = std::env::current_exe()?;
-        let mut child = server::mortal(core, &own)
-            .args(["null-target", "--size", &disk_bytes.to_string()])
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting the null target")?;
-        let stdout = child.stdout.take().context("a piped output")?;
-        let mut null = Self { child, address: String::new() };
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
+        let own = own.to_str().context("a path in UTF-8")?;
+        let (by, size) = (on_core(core), disk_bytes.to_string());
+        let mut line: Vec<&str> = by.iter().map(String::as_str).collect();
+        line.extend([own, "null-target", "--size", &size]);
+        let mut server = ServerProcess::start(line[0], &line[1..])?;
+        let line = server.wait_for_line(LISTENING, START_MAX)?;
         let address = line.strip_prefix(LISTENING).context("the null target does not listen")?;
-        null.address = address.trim().to_owned();
-        Ok(null)
+        Ok(Self { address: address.trim().to_owned(), server })
     }
 
     /// Returns the URL `iscsi://127.0.0.1:PORT/TARGET/0`.
@@ -136,14 +134,7 @@ impl NullServer {
 
     /// Returns the number of its process.
     pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for NullServer {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+        self.server.id()
     }
 }
 

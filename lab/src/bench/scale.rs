@@ -1,11 +1,12 @@
 //! Capacity and start of a server: sessions, LUNs, logins, time until it listens.
 
 use crate::bench::files::{self, TemporaryFolder};
-use crate::bench::server::{self, BenchServer};
 use crate::bench::target::results::{GoalOutcome, GoalVerdict};
+use crate::lunar::{Lunar, release_binary};
 use anyhow::{Context, Result, ensure};
 use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url};
 use lunar_load::Spread;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,8 +93,8 @@ impl ScaleBench {
     /// A server does not start, a login or a read fails, or `--strict` and a goal is missed.
     pub fn run(&self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let program = server::binary()?;
-        server::raise_open_files(self.sessions.into())?;
+        let program = release_binary()?;
+        raise_open_files(self.sessions.into())?;
         let mut goals = Vec::new();
         for measure in [Self::starts, Self::luns, Self::logins, Self::sessions] {
             for goal in measure(self, &runtime, &program)? {
@@ -116,7 +117,7 @@ impl ScaleBench {
             let config = Config::with(luns)?;
             let timed = || -> Result<f64> {
                 let begun = Instant::now();
-                let _server = BenchServer::start_daemon(program, &config.path())?;
+                let _server = serve(program, &config)?;
                 Ok(begun.elapsed().as_secs_f64() * 1000.0)
             };
             timed()?; // reads the program from the disk once
@@ -132,7 +133,7 @@ impl ScaleBench {
     /// Lists all LUNs and reads from each.
     fn luns(&self, runtime: &Runtime, program: &Path) -> Result<Vec<GoalVerdict>> {
         let config = Config::with(self.luns)?;
-        let server = BenchServer::start_daemon(program, &config.path())?;
+        let server = serve(program, &config)?;
         let url: Url = format!("iscsi://{}/{TARGET}/0", server.address()).parse()?;
         let opened = async {
             let initiator = log_in(&url).await?;
@@ -152,7 +153,7 @@ impl ScaleBench {
     /// Measures logins and logouts, this many at once.
     fn logins(&self, runtime: &Runtime, program: &Path) -> Result<Vec<GoalVerdict>> {
         let config = Config::with(1)?;
-        let server = BenchServer::start_daemon(program, &config.path())?;
+        let server = serve(program, &config)?;
         let url: Arc<Url> = Arc::new(format!("iscsi://{}/{TARGET}/0", server.address()).parse()?);
         let time = Duration::from_secs(self.seconds);
         let rates = (0..self.rounds).map(|_| runtime.block_on(logins_per_second(&url, time)));
@@ -164,15 +165,15 @@ impl ScaleBench {
     /// Measures the growth of the server's memory.
     fn sessions(&self, runtime: &Runtime, program: &Path) -> Result<Vec<GoalVerdict>> {
         let config = Config::with(1)?;
-        let server = BenchServer::start_daemon(program, &config.path())?;
+        let mut server = serve(program, &config)?;
         let url: Arc<Url> = Arc::new(format!("iscsi://{}/{TARGET}/0", server.address()).parse()?);
         // Allocations that are made once exist before the first reading.
         drop(runtime.block_on(log_in_often(&url, AT_ONCE))?);
         std::thread::sleep(REST);
-        let before = resident_bytes(server.pid())?;
+        let before = server.server().resident_bytes()?;
         let held = runtime.block_on(log_in_often(&url, self.sessions as usize))?;
         std::thread::sleep(REST);
-        let after = resident_bytes(server.pid())?;
+        let after = server.server().resident_bytes()?;
         let alive = held.iter().filter(|session| session.connections() == 1).count();
         let each = after.saturating_sub(before) as f64 / alive.max(1) as f64;
         let from = "VmRSS of the server with them, and without".to_owned();
@@ -183,6 +184,25 @@ impl ScaleBench {
             goal("memory of an idle session", from, once(each), "B", AtMost(SESSION_BYTES_MAX)),
         ])
     }
+}
+
+/// Starts `lunar target` and waits until it listens.
+fn serve(program: &Path, config: &Config) -> Result<Lunar> {
+    let (program, config) = (program.to_str(), config.path());
+    let (program, config) = program.zip(config.to_str()).context("paths in UTF-8")?;
+    Lunar::start_by(&[], program, &["target", "--config", config])
+}
+
+/// Raises the number of files that this process, and those it starts, may open by this many.
+fn raise_open_files(more: u64) -> Result<()> {
+    const OTHERS: u64 = 1024;
+    let wanted = more + OTHERS;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < wanted) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum })
+            .with_context(|| format!("{wanted} open files (ulimit -n)"))?;
+    }
+    Ok(())
 }
 
 fn line(goal: &GoalVerdict) -> String {
@@ -238,14 +258,6 @@ async fn all_of<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
         all.push(ended??);
     }
     Ok(all)
-}
-
-/// Reads the resident memory of a process: proc_pid_status(5).
-fn resident_bytes(pid: u32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().next()).context("VmRSS")?;
-    Ok(kibibytes.parse::<u64>()? << 10)
 }
 
 /// A configuration of one target with disks in memory, in a folder that is removed with it.

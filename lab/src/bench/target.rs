@@ -1,7 +1,7 @@
 //! The target against tgt, and against the ceilings of this machine.
 
-mod ask;
 mod cells;
+mod clients;
 pub mod compare;
 mod durability;
 mod goals;
@@ -12,15 +12,16 @@ mod reasons;
 pub mod results;
 mod rivals;
 mod rounds;
-mod serve;
-mod text;
+mod servers;
+mod tables;
 
-use self::ask::{Asking, Times};
 use self::cells::{CELLS, Cell, LUNAR, Lane, StorageMedium};
+use self::clients::{Clients, Times};
 use self::results::{BenchRun, CellResult, Durability, GoalVerdict};
 use self::rounds::{Count, Ground};
-use self::serve::{Programs, Serving};
-use crate::bench::{files, server};
+use self::servers::{Programs, Servers};
+use crate::bench::files;
+use crate::lunar::release_binary;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -129,15 +130,15 @@ impl TargetBench {
             measured: Duration::from_secs_f64(self.seconds),
         };
         let mut run = BenchRun {
-            facts: text::facts(&programs)?,
+            facts: tables::facts(&programs)?,
             rounds: self.rounds.into(),
             seconds: self.seconds,
             is_full: self.full,
             ..BenchRun::default()
         };
-        text::facts_lines(&run);
+        tables::facts_lines(&run);
         measure_cells(cells, &programs, count, times, |cell, durability| {
-            print!("{}", text::cell_text(&cell));
+            print!("{}", tables::cell_text(&cell));
             run.cells.push(cell);
             durability.clone_into(&mut run.durability);
             // A run that is ended early is kept: `--from` shows its cells.
@@ -163,13 +164,13 @@ impl TargetBench {
     fn programs(&self) -> Result<Programs> {
         let directory = self.directory.canonicalize();
         let directory = directory.with_context(|| self.directory.display().to_string())?;
-        Ok(Programs { lunar: server::binary()?, directory, base: None })
+        Ok(Programs { lunar: release_binary()?, directory, base: None })
     }
 
     fn tell(&self, run: &BenchRun) -> Result<()> {
-        run.profiles.iter().for_each(|profile| println!("{}", text::profile(profile)));
-        print!("{}", text::goals_text(&run.goals));
-        text::disturbance(run).iter().for_each(|warning| println!("warning: {warning}"));
+        run.profiles.iter().for_each(|profile| println!("{}", tables::profile(profile)));
+        print!("{}", tables::goals_text(&run.goals));
+        tables::disturbance(run).iter().for_each(|warning| println!("warning: {warning}"));
         let write = |path: &Option<PathBuf>, what: &dyn Fn() -> Result<String>| match path {
             Some(path) => files::write_whole(path, &what()?),
             None => Ok(()),
@@ -200,16 +201,16 @@ fn measure_cells(
     mut tell: impl FnMut(CellResult, &[Durability]) -> Result<()>,
 ) -> Result<()> {
     let ground = Ground::start()?;
-    let mut asking = Asking::new(times);
+    let mut clients = Clients::new(times);
     let mut durability = Vec::<Durability>::new();
     // Adjacent cells with the same store share its servers.
-    let mut serving: Option<Serving> = None;
+    let mut servers: Option<Servers> = None;
     for cell in cells {
-        let mut current = match serving.take() {
+        let mut current = match servers.take() {
             Some(same) if same.store == cell.store && same.is_shared == cell.is_shared => same,
             other => {
                 drop(other);
-                Serving::new(cell.store, cell.is_shared, programs)?
+                Servers::new(cell.store, cell.is_shared, programs)?
             }
         };
         let seed = |round: u64| round + 1;
@@ -217,17 +218,17 @@ fn measure_cells(
             cell,
             count(cell),
             || ground.ask(cell, times.measured * PROBED),
-            |lane, round| asking.turn(&mut current, cell, lane, seed(round)),
+            |lane, round| clients.turn(&mut current, cell, lane, seed(round)),
         )?;
         look(&mut current, cell, &mut durability)?;
         tell(result, &durability)?;
-        serving = Some(current);
+        servers = Some(current);
     }
     Ok(())
 }
 
 /// Checks the durability of a cell's contestants that were not checked yet.
-fn look(serving: &mut Serving, cell: &Cell, known: &mut Vec<Durability>) -> Result<()> {
+fn look(servers: &mut Servers, cell: &Cell, known: &mut Vec<Durability>) -> Result<()> {
     if cell.store.place == StorageMedium::Memory || cell.is_shared {
         return Ok(());
     }
@@ -235,7 +236,7 @@ fn look(serving: &mut Serving, cell: &Cell, known: &mut Vec<Durability>) -> Resu
         let name = Lane { contestant: lane.contestant, ..LUNAR }.name();
         let is_this = |row: &Durability| row.store == cell.store.name && row.contestant == name;
         if !known.iter().any(is_this) {
-            known.push(durability::seen(serving, lane.contestant)?);
+            known.push(durability::seen(servers, lane.contestant)?);
         }
     }
     Ok(())

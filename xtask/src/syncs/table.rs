@@ -68,7 +68,6 @@ const RESERVED: &str = "reservations_are_kept";
 const ERASED: &str = "what_was_erased";
 const AT_ONCE: &str = "a_sync_that_is_answered_at_once";
 const POISONED: &str = "a_disk_that_takes_no_writes_takes_none_after_a_restart";
-const MEASURED: &str = "of a file that is measured and then removed";
 const NO_DISK: &str = "standard output, no disk";
 
 /// All calls that make something durable, or look like one.
@@ -359,16 +358,6 @@ pub const CALLS: &[Call] = &[
     kept("apps/lunar/src/commands/pipes.rs", "result.and_then(|()| stdout.flush())", NO_DISK),
     kept("crates/lunar-load/src/probe/answerer.rs", "to.flush()?", NO_DISK),
     kept("crates/lunar-load/src/probe/answerer.rs", "return to.flush()", NO_DISK),
-    kept(
-        "apps/lunar/src/commands/bench/suite/storage_over_ip/lane.rs",
-        "device.flush().await?",
-        MEASURED,
-    ),
-    kept(
-        "apps/lunar/src/commands/bench/suite/storage_over_ip/files.rs",
-        "file.sync_all().map_err(failed)?",
-        MEASURED,
-    ),
     // Not part of the product.
     kept(
         "crates/lunar-block/src/device.rs",

@@ -3,12 +3,10 @@
 mod cells;
 mod network;
 mod page;
-mod suite;
 mod table;
 
 use self::cells::{Cell, Disks};
 use self::network::NetworkArgs;
-use self::suite::{StorageArgs, SuiteName};
 use super::session::{self, SessionArgs};
 use crate::output::{self, Failure, Format};
 use lunar_block::output_file;
@@ -37,13 +35,8 @@ use std::time::Duration;
     --window 256K --connections 1,4 --io-size 64K")]
 pub struct BenchCommand {
     /// The disks: iscsi://HOST:PORT/TARGET/LUN, paths, file:PATH or mem:SIZE
-    #[arg(value_name = "URL", required_unless_present = "suite")]
+    #[arg(value_name = "URL", required = true)]
     urls: Vec<String>,
-    /// Repeat the measurements of a paper, and show its figures beside the new ones
-    #[arg(long, value_enum, value_name = "NAME")]
-    #[arg(conflicts_with_all = ["io_size", "depth", "connections", "pattern", "iops", "compare"])]
-    #[arg(conflicts_with_all = ["delay", "rate", "window"])]
-    suite: Option<SuiteName>,
     /// Write a report as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -93,8 +86,6 @@ pub struct BenchCommand {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
-    storage: StorageArgs,
-    #[command(flatten)]
     session: SessionArgs,
 }
 
@@ -122,12 +113,7 @@ impl PatternName {
     }
 
     const fn text(self) -> &'static str {
-        match self {
-            Self::RandRead => "rand-read",
-            Self::RandWrite => "rand-write",
-            Self::Read => "read",
-            Self::Write => "write",
-        }
+        self.pattern().name()
     }
 }
 
@@ -148,12 +134,7 @@ pub fn run(args: &BenchCommand, format: Format) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
-    runtime.block_on(async {
-        match args.suite {
-            Some(suite) => suite::run(suite, args, format).await,
-            None => measure(args, format).await,
-        }
-    })
+    runtime.block_on(measure(args, format))
 }
 
 /// Measures every combination, and prints each as soon as it is measured.
@@ -195,9 +176,8 @@ async fn measure(args: &BenchCommand, format: Format) -> Result<(), Failure> {
 /// connections to other portals would bypass it.
 fn refuse_portals(session: &SessionArgs) -> Result<(), Failure> {
     match session.names_portals() {
-        true => Err(Failure::usage("--portal goes past the relay that is the network").hint(
-            "leave --portal out, or --delay, --rate and --window (this suite's are its own)",
-        )),
+        true => Err(Failure::usage("--portal goes past the relay that is the network")
+            .hint("leave --portal out, or --delay, --rate and --window")),
         false => Ok(()),
     }
 }
@@ -235,7 +215,7 @@ impl BenchCommand {
     /// request costs half as much processor time again.
     fn threads_by_default(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let remote = self.suite.is_none() && self.urls.iter().all(|url| Url::is_one(url));
+        let remote = self.urls.iter().all(|url| Url::is_one(url));
         match self.connections.iter().max() {
             Some(most) if remote && !self.session.names_portals() => {
                 cores.min(usize::from(*most).max(1))
@@ -315,7 +295,6 @@ mod tests {
             (vec!["--connections", "64", url], 64.min(cores)),
             (vec![url, "/disk.img"], cores),
             (vec!["--portal", "127.0.0.2", url], cores),
-            (vec!["--suite", "multi-connection"], cores),
         ] {
             let line: Vec<_> = [vec!["bench"], line].concat();
             let bench = Line::try_parse_from(&line).unwrap_or_else(|e| panic!("{e}")).bench;

@@ -5,7 +5,7 @@ mod api;
 mod apply;
 mod backing;
 mod bench;
-mod bench_suite;
+mod bench_network;
 mod blocking;
 mod check;
 mod common;

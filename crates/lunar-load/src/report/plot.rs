@@ -106,6 +106,16 @@ impl Plot {
 }
 
 impl Series {
+    /// Adds a point to the series with this label, which is added if it is missing. Of points at
+    /// the same x the first counts.
+    pub fn add_point(all: &mut Vec<Self>, label: &str, point: (f64, f64)) {
+        match all.iter_mut().find(|one| one.label == label) {
+            Some(one) if one.points.iter().any(|(x, _)| *x == point.0) => {}
+            Some(one) => one.points.push(point),
+            None => all.push(Self { label: label.to_owned(), points: vec![point] }),
+        }
+    }
+
     /// Returns the y at this x.
     pub(crate) fn at(&self, x: f64) -> Option<f64> {
         self.points.iter().find(|(at, _)| *at == x).map(|(_, y)| *y)

@@ -81,14 +81,19 @@ impl TableCell {
     /// `unit`.
     pub fn spread(of: Spread, unit: f64, decimals: usize) -> Self {
         let Spread { median, least, most } = of;
-        let [median, least, most] =
-            [median, least, most].map(|figure| format!("{:.decimals$}", figure / unit));
-        Self::new(format!("{median} ({least} to {most})"), spread_json(of))
+        let shown = Spread { median: median / unit, least: least / unit, most: most / unit };
+        Self::new(shown.text(decimals), spread_json(of))
     }
 
     /// Returns a cell that shows only the median, with the whole spread in JSON.
     pub fn median(of: Spread, unit: f64, decimals: usize) -> Self {
         Self::new(format!("{:.decimals$}", of.median / unit), spread_json(of))
+    }
+
+    /// Returns a cell with the median of a figure in microseconds, such as processor time; `None`:
+    /// the figure is not known.
+    pub fn micros(of: Option<Spread>) -> Self {
+        of.map_or_else(Self::none, |of| Self::median(of, 1.0, 1))
     }
 
     /// Returns a cell with a time, with three digits and a unit; microseconds in JSON.

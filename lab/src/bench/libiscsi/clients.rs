@@ -1,6 +1,7 @@
 //! The two clients, each a process of its own.
 
-use crate::bench::server;
+use crate::lunar::release_binary;
+use crate::process::pinned;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,7 @@ impl LoadPrograms {
     /// # Errors
     /// One of them cannot be built.
     pub fn new(core: Option<u16>, threads: u16) -> Result<Self> {
-        Ok(Self { lunar: Some(server::binary()?), libiscsi: Some(build()?), core, threads })
+        Ok(Self { lunar: Some(release_binary()?), libiscsi: Some(build()?), core, threads })
     }
 
     /// Builds the generator alone.
@@ -96,7 +97,7 @@ impl LoadPrograms {
         request: &LoadRequest<'_>,
     ) -> Result<Value> {
         let limit = request.seconds + request.warm_up + OVERTIME_SECONDS;
-        let program = server::pinned(self.core, of);
+        let program = pinned(self.core, of);
         let output = Command::new("timeout")
             .args(["--kill-after", "5", &limit.to_string()])
             .arg(program.get_program())

@@ -3,6 +3,7 @@
 use super::{DISK_BYTES, Libiscsi, Sample};
 use lunar_control::units::size_text;
 use lunar_load::Spread;
+use lunar_load::report::spread_json;
 use serde_json::{Value, json};
 
 /// Least ratio to the IOPS of libiscsi at 4 KiB and depth 32.
@@ -50,10 +51,10 @@ impl Figures {
     }
 
     fn document(&self) -> Value {
-        let [p50, p99, p99_9] = self.latency_micros.map(spread);
+        let [p50, p99, p99_9] = self.latency_micros.map(spread_json);
         json!({
-            "iops": spread(self.iops),
-            "client_cpu_us_per_request": spread(self.cpu_micros),
+            "iops": spread_json(self.iops),
+            "client_cpu_us_per_request": spread_json(self.cpu_micros),
             "latency_us": { "p50": p50, "p99": p99, "p99_9": p99_9 },
         })
     }
@@ -98,9 +99,9 @@ impl Row {
             size,
             self.depth,
             both(|of| of.iops.median, 0),
-            spread_text(self.iops_ratio),
+            self.iops_ratio.text(2),
             both(|of| of.cpu_micros.median, 1),
-            spread_text(self.cpu_ratio),
+            self.cpu_ratio.text(2),
             both(|of| of.latency_micros[0].median, 0),
             both(|of| of.latency_micros[1].median, 0),
         )
@@ -127,8 +128,8 @@ impl Row {
             "depth": self.depth,
             "lunar": self.lunar.document(),
             "libiscsi": self.libiscsi.document(),
-            "iops_ratio": spread(self.iops_ratio),
-            "cpu_ratio": spread(self.cpu_ratio),
+            "iops_ratio": spread_json(self.iops_ratio),
+            "cpu_ratio": spread_json(self.cpu_ratio),
         })
     }
 }
@@ -177,14 +178,6 @@ pub fn document(asked: &Libiscsi, surroundings: &str, rows: &[Row], goals: &[Goa
         "results": rows.iter().map(Row::document).collect::<Vec<_>>(),
         "goals": goals.collect::<Vec<_>>(),
     })
-}
-
-fn spread(of: Spread) -> Value {
-    json!({ "median": of.median, "least": of.least, "most": of.most })
-}
-
-fn spread_text(of: Spread) -> String {
-    format!("{:.2} ({:.2} to {:.2})", of.median, of.least, of.most)
 }
 
 #[cfg(test)]

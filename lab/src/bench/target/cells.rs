@@ -184,7 +184,7 @@ pub struct Cell {
 impl Cell {
     /// Returns its key: `rand-read-4Ki-32-tmpfs`.
     pub fn key(&self) -> String {
-        let (pattern, size) = (pattern_text(self.pattern), size_text(self.io_bytes.into()));
+        let (pattern, size) = (self.pattern.name(), size_text(self.io_bytes.into()));
         let dash = if self.about.is_empty() { "" } else { "-" };
         format!("{pattern}-{size}-{}-{}{dash}{}", self.depth, self.store.name, self.about)
     }
@@ -225,16 +225,6 @@ impl Ground {
             Self::Exchange => "pipelined exchange",
             Self::Stream => "stream",
         }
-    }
-}
-
-/// Returns the text that `--pattern` of `lunar bench` accepts.
-pub const fn pattern_text(pattern: AccessPattern) -> &'static str {
-    match pattern {
-        AccessPattern::RandomRead => "rand-read",
-        AccessPattern::RandomWrite => "rand-write",
-        AccessPattern::Read => "read",
-        AccessPattern::Write => "write",
     }
 }
 

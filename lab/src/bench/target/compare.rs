@@ -1,11 +1,11 @@
 //! Two builds of Lunar, measured in turns to detect regressions.
 
-use super::ask::Times;
 use super::cells::{COMPARED, Cell};
+use super::clients::Times;
 use super::results::{CellResult, Sample};
 use super::rounds::Count;
-use super::serve::Programs;
-use super::{EXTRA, measure_cells, parse_seconds, text};
+use super::servers::Programs;
+use super::{EXTRA, measure_cells, parse_seconds, tables};
 use anyhow::{Context, Result, ensure};
 use lunar_load::Spread;
 use lunar_load::report::{Column, Table, TableCell as Field};
@@ -74,7 +74,7 @@ impl BenchCompare {
         let keys: Vec<String> = COMPARED.iter().map(Cell::key).collect();
         ensure!(!cells.is_empty(), "no cell has such a key; there are {}", keys.join(", "));
         let programs = Programs {
-            lunar: crate::bench::server::binary()?,
+            lunar: crate::lunar::release_binary()?,
             directory: PathBuf::from("."),
             base: Some(base),
         };
@@ -92,7 +92,7 @@ impl BenchCompare {
             times,
             |cell, _| {
                 if !self.json {
-                    print!("{}", text::cell_text(&cell));
+                    print!("{}", tables::cell_text(&cell));
                 }
                 results.push(cell);
                 Ok(())

@@ -1,9 +1,9 @@
 //! Checks from outside whether the compared targets are equally durable.
 
-use super::ask::{Times, Turn, ours};
 use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
+use super::clients::{Times, Turn, initiator};
 use super::results::Durability;
-use super::serve::{LanePortal, Serving};
+use super::servers::{LanePortal, Servers};
 use crate::bench::files::TemporaryFolder;
 use anyhow::{Context, Result};
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
@@ -25,9 +25,9 @@ const CALLS: &str = "calls";
 ///
 /// # Errors
 /// The contestant does not respond.
-pub fn seen(serving: &mut Serving, contestant: Contestant) -> Result<Durability> {
-    let portal = serving.portal(contestant)?;
-    let mut texts = vec![match open_flags(portal.pid, serving.path()?) {
+pub fn seen(servers: &mut Servers, contestant: Contestant) -> Result<Durability> {
+    let portal = servers.portal(contestant)?;
+    let mut texts = vec![match open_flags(portal.pid, servers.path()?) {
         Some(flags) => flags_text(flags),
         None => "the file's flags are not to be seen".to_owned(),
     }];
@@ -35,11 +35,11 @@ pub fn seen(serving: &mut Serving, contestant: Contestant) -> Result<Durability>
         true => "it tells of a write cache (WCE 1)".to_owned(),
         false => "it tells of no write cache (WCE 0)".to_owned(),
     });
-    if serving.store.is_write_through {
-        texts.push(syncs(serving, &portal)?);
+    if servers.store.is_write_through {
+        texts.push(syncs(servers, &portal)?);
     }
     Ok(Durability {
-        store: serving.store.name.to_owned(),
+        store: servers.store.name.to_owned(),
         contestant: Lane { contestant, ..LUNAR }.name(),
         text: texts.join("; "),
     })
@@ -58,9 +58,9 @@ fn has_write_cache(portal: &LanePortal) -> Result<bool> {
 }
 
 /// Counts syncs while 4 KiB writes go on at depth 32.
-fn syncs(serving: &Serving, portal: &LanePortal) -> Result<String> {
+fn syncs(servers: &Servers, portal: &LanePortal) -> Result<String> {
     let written =
-        |cell: &&Cell| cell.store == serving.store && cell.pattern.writes() && cell.depth == 32;
+        |cell: &&Cell| cell.store == servers.store && cell.pattern.writes() && cell.depth == 32;
     let Some(cell) = CELLS.iter().find(written) else {
         return Ok("no cell writes to it".to_owned());
     };
@@ -68,7 +68,7 @@ fn syncs(serving: &Serving, portal: &LanePortal) -> Result<String> {
         return Ok("system calls were not counted: there is no strace".to_owned());
     };
     let times = Times { warm_up: Duration::ZERO, measured: COUNTED };
-    let sample = ours::turn(&Turn { cell, lane: &LUNAR, seed: 1, times, portal })?;
+    let sample = initiator::turn(&Turn { cell, lane: &LUNAR, seed: 1, times, portal })?;
     let writes = sample.iops * COUNTED.as_secs_f64();
     let syncs = counter.finish()?;
     Ok(format!("strace counted {syncs} calls of fdatasync or fsync for {writes:.0} writes"))

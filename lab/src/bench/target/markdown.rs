@@ -4,8 +4,9 @@ use super::cells::NULL;
 use super::reasons;
 use super::results::{BenchRun, CellResult, GoalOutcome, GoalVerdict, Profile};
 use super::rivals::{self, CLOSE, RivalLead};
-use super::text;
-use lunar_load::report::{Table, size_text};
+use super::tables;
+use crate::markdown::table;
+use lunar_load::report::{Column, Table, TableCell, size_text};
 use std::fmt::Write;
 use std::path::{Component, Path, PathBuf};
 
@@ -24,7 +25,7 @@ pub fn chapter(run: &BenchRun, at: &Path) -> String {
     };
     let parts = [
         ("benchmarks", "[benchmarks.md](benchmarks.md)".to_owned()),
-        ("facts", format!("{}\n{}", facts(run), text::disturbance(run).unwrap_or_default())),
+        ("facts", format!("{}\n{}", facts(run), tables::disturbance(run).unwrap_or_default())),
         ("which", which.to_owned()),
         ("rounds", run.rounds.to_string()),
         ("seconds", run.seconds.to_string()),
@@ -40,53 +41,71 @@ pub fn chapter(run: &BenchRun, at: &Path) -> String {
 }
 
 fn facts(run: &BenchRun) -> String {
-    let row = |(name, value): &(String, String)| format!("| {name} | {} |\n", cell_text(value));
-    let rows: String = run.facts.iter().map(row).collect();
-    format!("| | |\n|---|---|\n{rows}")
+    let mut facts = Table::new([Column::text("name", ""), Column::text("value", "")]);
+    for (name, value) in &run.facts {
+        facts.row([name, value].map(|text| TableCell::text(text.clone())));
+    }
+    table(&facts)
 }
 
 fn goals(goals: &[GoalVerdict]) -> String {
-    let mut text =
-        "| | part | goal | wanted | median of the rounds | cell |\n|---|---|---|---|--:|---|\n"
-            .to_owned();
+    let mut all = Table::new([
+        Column::text("outcome", ""),
+        Column::text("part", "part"),
+        Column::text("goal", "goal"),
+        Column::text("wanted", "wanted"),
+        Column::number("got", "median of the rounds"),
+        Column::text("cell", "cell"),
+    ]);
     for goal in goals {
         let note = goal.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "| **{}** | {} | {}{note} | {} | {} | {} |",
-            goal.outcome.text(),
-            goal.part,
-            cell_text(&goal.what),
-            goal.wanted_text(),
-            goal.got_text(),
-            cell_text(&goal.from),
-        );
+        all.row([
+            TableCell::text(format!("**{}**", goal.outcome.text())),
+            TableCell::text(goal.part.clone()),
+            TableCell::text(format!("{}{note}", goal.what)),
+            TableCell::text(goal.wanted_text()),
+            TableCell::text(goal.got_text()),
+            TableCell::text(goal.from.clone()),
+        ]);
     }
-    format!("{text}\n{}\n", text::counts(goals))
+    format!("{}\n{}\n", table(&all), tables::counts(goals))
 }
 
 fn rivals_text(places: &[RivalLead]) -> String {
     if places.is_empty() {
         return format!("In no cell of this run is a rival ahead, or closer than {CLOSE}.\n");
     }
-    let mut text = format!(
-        "Wherever a rival is ahead, or ours is less than {CLOSE} times better. The ratio says how \
-         many times better ours is: below 1 theirs is. tgt and Lunar are compared round by round; \
-         our client and libiscsi's, both on Lunar, by medians of two cells.\n\n\
-         | cell | ours | theirs | figure | ours is better by | |\n|---|---|---|---|--:|---|\n"
-    );
+    let mut leads = Table::new([
+        Column::text("cell", "cell"),
+        Column::text("ours", "ours"),
+        Column::text("theirs", "theirs"),
+        Column::text("figure", "figure"),
+        Column::number("ratio", "ours is better by"),
+        Column::text("who", ""),
+    ]);
     for place in places {
         let ratio = place.ratio;
         let spread = match place.is_paired {
-            true => format!("{:.2} ({:.2} to {:.2})", ratio.median, ratio.least, ratio.most),
+            true => ratio.text(2),
             false => format!("{:.2}", ratio.median),
         };
         let who = if ratio.median < 1.0 { "theirs is ahead" } else { "close" };
         let RivalLead { cell, ours, theirs, what, .. } = place;
-        let _ = writeln!(text, "| {cell} | {ours} | {theirs} | {what} | {spread} | {who} |");
+        leads.row([
+            TableCell::text(cell.to_string()),
+            TableCell::text(ours.to_string()),
+            TableCell::text(theirs.to_string()),
+            TableCell::text(what.to_string()),
+            TableCell::text(spread),
+            TableCell::text(who),
+        ]);
     }
-    text
+    format!(
+        "Wherever a rival is ahead, or ours is less than {CLOSE} times better. The ratio says how \
+         many times better ours is: below 1 theirs is. tgt and Lunar are compared round by round; \
+         our client and libiscsi's, both on Lunar, by medians of two cells.\n\n{}",
+        table(&leads)
+    )
 }
 
 fn profiles(run: &BenchRun, at: &Path) -> String {
@@ -126,7 +145,7 @@ fn profile_text(profile: &Profile, missed: &[&GoalVerdict], run: &BenchRun, at: 
          [![Flame graph of {cell}, {lane}]({link})]({link})\n\n",
         goals.collect::<String>(),
         sample.iops,
-        table(&text::shares(profile)),
+        table(&tables::shares(profile)),
         link = link.display(),
     )
 }
@@ -145,12 +164,12 @@ fn relative(file: &Path, folder: &Path) -> PathBuf {
 }
 
 fn durability(run: &BenchRun) -> String {
-    let mut text = "| store | target | |\n|---|---|---|\n".to_owned();
+    let columns = [("store", "store"), ("target", "target"), ("text", "")];
+    let mut all = Table::new(columns.map(|(key, label)| Column::text(key, label)));
     for row in &run.durability {
-        let said = cell_text(&row.text);
-        let _ = writeln!(text, "| {} | {} | {said} |", row.store, row.contestant);
+        all.row([&row.store, &row.contestant, &row.text].map(|text| TableCell::text(text.clone())));
     }
-    text
+    table(&all)
 }
 
 fn figures_of(cell: &CellResult) -> String {
@@ -163,27 +182,9 @@ fn figures_of(cell: &CellResult) -> String {
         cell.pattern,
         cell.depth,
         cell.store,
-        text::raw_tcp(cell),
-        table(&text::lanes(cell)),
+        tables::raw_tcp(cell),
+        table(&tables::lanes(cell)),
     )
-}
-
-/// Renders a table of a report in Markdown.
-fn table(of: &Table) -> String {
-    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let columns = of.columns();
-    let mut text = row(columns.iter().map(|column| column.label.clone()).collect());
-    let rules = columns.iter().map(|column| if column.is_number { "--:" } else { "---" });
-    text += &row(rules.map(str::to_owned).collect());
-    for cells in of.rows() {
-        text += &row(cells.iter().map(|cell| cell_text(&cell.to_string())).collect());
-    }
-    text
-}
-
-/// Escapes text that would end a cell of a table.
-fn cell_text(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Renders a run as a report with plots.
 
 use super::results::{BenchRun, CellResult, Sample};
-use super::text;
+use super::tables;
 use lunar_load::report::{Axis, AxisScale, AxisUnit, Plot, Report, Section, Series};
 
 /// A plotted figure: title, unit, and the figure of a sample.
@@ -20,11 +20,11 @@ const OVER_SIZE: [Shown; 2] = [
 /// Returns the page.
 pub fn report(run: &BenchRun) -> Report {
     let mut goals = Section::new("goals", "Goals");
-    goals.tables.push(text::goals_table(&run.goals));
-    goals.prose.push(text::counts(&run.goals));
+    goals.tables.push(tables::goals_table(&run.goals));
+    goals.prose.push(tables::counts(&run.goals));
     let notes = run.goals.iter().filter_map(|goal| Some((goal, goal.note.as_ref()?)));
     goals.warnings = notes.map(|(goal, note)| format!("{}: {note}", goal.what)).collect();
-    goals.warnings.extend(text::disturbance(run));
+    goals.warnings.extend(tables::disturbance(run));
     let mut sections = vec![goals];
     let mut stores: Vec<&str> = run.cells.iter().map(|cell| cell.store.as_str()).collect();
     stores.dedup();
@@ -83,7 +83,7 @@ fn section(store: &str, cells: &[&CellResult]) -> Section {
     section.tables = cells
         .iter()
         .map(|cell| {
-            text::lanes(cell).named("cell", format!("{}. {}", cell.key, text::raw_tcp(cell)))
+            tables::lanes(cell).named("cell", format!("{}. {}", cell.key, tables::raw_tcp(cell)))
         })
         .collect();
     section
@@ -99,14 +99,7 @@ fn series(
     for cell in cells {
         for lane in &cell.lanes {
             let Some(figure) = cell.lane(lane, of) else { continue };
-            let at = all.iter().position(|line| line.label == *lane).unwrap_or_else(|| {
-                all.push(Series { label: lane.clone(), points: Vec::new() });
-                all.len() - 1
-            });
-            let points = &mut all[at].points;
-            if points.iter().all(|(place, _)| *place != x(cell)) {
-                points.push((x(cell), figure.median));
-            }
+            Series::add_point(&mut all, lane, (x(cell), figure.median));
         }
     }
     all

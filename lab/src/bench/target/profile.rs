@@ -2,13 +2,14 @@
 
 mod perf;
 
-use super::ask::{Asking, Times};
 use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
+use super::clients::{Clients, Times};
 use super::results::{Profile, Share};
-use super::serve::{Programs, Serving};
-use super::text;
+use super::servers::{Programs, Servers};
+use super::tables;
 use crate::bench::cores::CLIENT_CORE;
-use crate::bench::{files, flame, server};
+use crate::bench::{files, flame};
+use crate::lunar::release_binary;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -67,9 +68,9 @@ impl ProfileCommand {
         };
         let directory = self.directory.canonicalize();
         let directory = directory.with_context(|| self.directory.display().to_string())?;
-        let programs = Programs { lunar: server::binary()?, directory, base: None };
+        let programs = Programs { lunar: release_binary()?, directory, base: None };
         let profile = take(cell, lane, &programs, self.seconds, &self.svg)?;
-        print!("{}", text::profile(&profile));
+        print!("{}", tables::profile(&profile));
         Ok(())
     }
 }
@@ -103,12 +104,12 @@ fn take(
 ) -> Result<Profile> {
     ensure!(lane.contestant != Contestant::Ring, "{} is no process of its own", lane.name());
     perf::is_there()?;
-    let mut serving = Serving::new(cell.store, cell.is_shared, programs)?;
-    let mut asking = Asking::new(Times { warm_up: Duration::ZERO, measured: FIRST });
-    asking.turn(&mut serving, cell, lane, 1)?;
-    let pid = serving.portal(lane.contestant)?.pid;
+    let mut servers = Servers::new(cell.store, cell.is_shared, programs)?;
+    let mut clients = Clients::new(Times { warm_up: Duration::ZERO, measured: FIRST });
+    clients.turn(&mut servers, cell, lane, 1)?;
+    let pid = servers.portal(lane.contestant)?.pid;
     let sampled = Duration::from_secs_f64(seconds);
-    asking.times = Times { warm_up: LEAD, measured: sampled + TAIL };
+    clients.times = Times { warm_up: LEAD, measured: sampled + TAIL };
     // perf runs on the client's core, since the other core belongs to the target.
     let core = (!cell.is_shared).then_some(CLIENT_CORE);
     let (sample, script) = std::thread::scope(|scope| {
@@ -116,7 +117,7 @@ fn take(
             std::thread::sleep(LEAD);
             perf::script(pid, core, sampled)
         });
-        let sample = asking.turn(&mut serving, cell, lane, 2);
+        let sample = clients.turn(&mut servers, cell, lane, 2);
         (sample, script.join())
     });
     let (sample, script) = (sample?, script.map_err(|_| anyhow!("a thread panicked"))??);

@@ -52,9 +52,9 @@ fn cpu_by_null(goal: &GoalVerdict, cell: &CellResult, run: &BenchRun) -> Option<
     });
     if let Some(ratio) = ratio {
         text += &format!(
-            " From memory, without a file, Lunar takes {:.2} ({:.2} to {:.2}) times the null \
-             target's ({FROM_MEMORY}).",
-            ratio.median, ratio.least, ratio.most
+            " From memory, without a file, Lunar takes {} times the null target's \
+             ({FROM_MEMORY}).",
+            ratio.text(2)
         );
     }
     Some(text)

@@ -1,6 +1,6 @@
 //! Results of a run. `--json` writes them, and all other outputs are made from them.
 
-use super::cells::{Cell, Ground, pattern_text};
+use super::cells::{Cell, Ground};
 use lunar_load::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -203,7 +203,7 @@ impl CellResult {
         Self {
             key: cell.key(),
             store: cell.store.name.to_owned(),
-            pattern: pattern_text(cell.pattern).to_owned(),
+            pattern: cell.pattern.name().to_owned(),
             io_bytes: cell.io_bytes.into(),
             depth: cell.depth,
             is_shared: cell.is_shared,

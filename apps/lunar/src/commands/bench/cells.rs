@@ -1,19 +1,18 @@
 //! Measurement of one combination of size, depth, connections and pattern, on every disk.
 
-use super::network::{Network, Path};
 use super::session::SessionArgs;
 use super::{BenchCommand, PatternName};
-use crate::device_url::{self, OpenedDevice};
+use crate::device_url;
 use crate::output::Failure;
+use lunar_block::BlockDevice;
 use lunar_control::device_url::{DeviceUrl, LocalOptions};
-use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use lunar_iscsi::login::initiator::Established;
 use lunar_load::probe::{Probe, ProbeShape, Probed};
-use lunar_load::relay::{Model, Relay};
-use lunar_load::{Failed, ListeningProcess, Measured, Subject, Turns, Workload};
+use lunar_load::relay::Model;
+use lunar_load::remote::{RemoteError, RemoteSubject, RemoteSubjects};
+use lunar_load::{Failed, Measured, Subject, Workload, in_rounds};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// One combination.
 #[derive(Clone, Copy, Debug)]
@@ -67,118 +66,98 @@ pub(super) struct Want<'a> {
 }
 
 /// An open disk.
-#[derive(Debug)]
-pub(super) struct Disk {
-    opened: OpenedDevice,
-    relay: Option<Arc<Relay>>,
-    target: Option<ListeningProcess>,
+#[derive(Clone, Debug)]
+pub(super) enum Disk {
+    Local(Arc<dyn BlockDevice>),
+    Remote(RemoteSubject),
 }
 
 impl Disk {
+    fn device(&self) -> &dyn BlockDevice {
+        match self {
+            Self::Local(device) => device.as_ref(),
+            Self::Remote(remote) => remote.disk.as_ref(),
+        }
+    }
+
     /// Combines the disk with this workload.
-    pub(super) fn lane(&self, work: Workload) -> Subject {
-        let (target, relay) = (self.target, self.relay.clone());
-        Subject { device: self.opened.shared(), work, target, relay }
+    fn subject(&self, work: Workload) -> Subject {
+        match self {
+            Self::Local(device) => {
+                Subject { device: Arc::clone(device), work, target: None, relay: None }
+            }
+            Self::Remote(remote) => remote.subject(work),
+        }
     }
 
     /// The current session; `None`: a local disk.
     fn session(&self) -> Option<Arc<Established>> {
-        match &self.opened {
-            OpenedDevice::Remote(disk) => Some(disk.unit().initiator().established()),
-            OpenedDevice::Local(_) => None,
+        match self {
+            Self::Local(_) => None,
+            Self::Remote(remote) => Some(remote.disk.unit().initiator().established()),
         }
     }
 
     /// Number of connections; `None`: a local disk.
-    pub(super) fn connections(&self) -> Option<usize> {
-        match &self.opened {
-            OpenedDevice::Remote(disk) => Some(disk.connections()),
-            OpenedDevice::Local(_) => None,
+    fn connections(&self) -> Option<usize> {
+        match self {
+            Self::Local(_) => None,
+            Self::Remote(remote) => Some(remote.disk.connections()),
         }
     }
 }
 
-/// Open disks by URL, connections and network.
+/// Open disks: local ones by URL, LUNs of targets also by connections and network.
 #[derive(Debug, Default)]
 pub(super) struct Disks {
-    open: HashMap<(String, u16, Option<Model>), Disk>,
-    networks: HashMap<Option<Model>, Network>,
-    /// Addresses of relays, and the portals that they stand for.
-    relayed: Vec<(String, String)>,
+    local: HashMap<String, Arc<dyn BlockDevice>>,
+    remote: RemoteSubjects,
 }
 
 impl Disks {
     /// Returns the disk, opening it on first use.
-    pub(super) async fn get(
-        &mut self,
-        session: &SessionArgs,
-        want: Want<'_>,
-    ) -> Result<&Disk, Failure> {
-        let mut parsed = DeviceUrl::parse(want.url)?;
-        let connections = if parsed.portal().is_some() { want.connections } else { 1 };
-        let key = (want.url.to_owned(), connections, want.model);
-        if !self.open.contains_key(&key) {
-            let mut options = session.options(parsed.portal())?;
-            options.connections = connections;
-            let (mut relay, mut target) = (None, None);
-            if let DeviceUrl::Iscsi(url) = &mut parsed {
-                if want.model.is_some() {
-                    check_reachable(url, &options).await?;
-                }
-                let network = self.networks.entry(want.model).or_default();
-                let path = network.path(url, want.model).await?;
-                if let Some(relay) = &path.relay {
-                    self.relayed.push((relay.address().to_string(), url.portal()));
-                }
-                Path { url: *url, relay, target } = path;
-            }
-            let read_only = parsed.path().is_some() && !want.writes;
-            let local = LocalOptions { read_only, ..LocalOptions::default() };
-            let opened = device_url::open(&parsed, &local, &options).await;
-            let opened = opened.map_err(|failure| self.as_named(failure))?;
-            if let (OpenedDevice::Remote(disk), Some(_)) = (&opened, &relay) {
-                check_not_redirected(want.url, disk, parsed.portal())?;
-            }
-            self.open.insert(key.clone(), Disk { opened, relay, target });
+    async fn get(&mut self, session: &SessionArgs, want: Want<'_>) -> Result<Disk, Failure> {
+        let url = DeviceUrl::parse(want.url)?;
+        let mut options = session.options(url.portal())?;
+        if let DeviceUrl::Iscsi(url) = &url {
+            options.connections = want.connections;
+            let opened = self.remote.open(url, &options, want.model).await;
+            return opened.map(Disk::Remote).map_err(|error| self.as_named(remote(error)));
         }
-        self.open.get(&key).ok_or_else(|| Failure::new(format!("{} is not open", want.url)))
+        if let Some(device) = self.local.get(want.url) {
+            return Ok(Disk::Local(Arc::clone(device)));
+        }
+        let read_only = url.path().is_some() && !want.writes;
+        let local = LocalOptions { read_only, ..LocalOptions::default() };
+        let device = device_url::open(&url, &local, &options).await?.shared();
+        self.local.insert(want.url.to_owned(), Arc::clone(&device));
+        Ok(Disk::Local(device))
     }
 
     /// Replaces addresses of relays in a failure by the portals that the user named.
-    pub(super) fn as_named(&self, mut failure: Failure) -> Failure {
-        for (relay, portal) in &self.relayed {
-            failure.what = failure.what.replace(relay, portal);
-            failure.hint = failure.hint.map(|hint| hint.replace(relay, portal));
-        }
+    fn as_named(&self, mut failure: Failure) -> Failure {
+        failure.what = self.remote.as_named(&failure.what);
+        failure.hint = failure.hint.map(|hint| self.remote.as_named(&hint));
         failure
     }
 
     /// Closes all disks, which ends their sessions.
     pub(super) async fn close(mut self) -> Result<(), Failure> {
-        for (_, disk) in std::mem::take(&mut self.open) {
-            disk.opened.close().await.map_err(|failure| self.as_named(failure))?;
-        }
-        Ok(())
+        let closed = self.remote.close().await;
+        closed.map_err(|error| self.as_named(remote(error)))
     }
 }
 
-/// Logs in without the relay first: the relay accepts all connections, so the reason of a target's
-/// refusal would be lost.
-async fn check_reachable(url: &Url, session: &SessionOptions) -> Result<(), Failure> {
-    let (url, local) = (DeviceUrl::Iscsi(url.clone()), LocalOptions::default());
-    let session = SessionOptions { connections: 1, ..session.clone() };
-    device_url::open(&url, &local, &session).await?.close().await
-}
-
-/// Refuses to measure a target that redirects past the relay, as the network would not be
-/// simulated.
-fn check_not_redirected(name: &str, disk: &RemoteDisk, relay: Option<&Url>) -> Result<(), Failure> {
-    let there = disk.unit().initiator().portal();
-    if relay.is_some_and(|relay| relay.portal() == there) {
-        return Ok(());
+/// Converts the reason why a LUN could not be opened.
+fn remote(error: RemoteError) -> Failure {
+    let failure = Failure::new(error.to_string());
+    match error {
+        RemoteError::Address(_) => failure.hint("check the name, or write the address"),
+        RemoteError::Relay(_) => failure,
+        RemoteError::Target(error) => error.into(),
+        RemoteError::Redirected { portal, .. } => failure
+            .hint(format!("measure {portal} itself, or leave --delay, --rate and --window out")),
     }
-    Err(Failure::new(format!("{name} redirects to {there}, past the relay that is the network"))
-        .hint(format!("measure {there} itself, or leave --delay, --rate and --window out")))
 }
 
 /// Opens the disks that a combination needs, and refuses options that do not suit them.
@@ -190,7 +169,7 @@ pub(super) async fn check(
     let work = args.work(cell)?;
     for url in &args.urls {
         let disk = disks.get(&args.session, args.want(url, cell)).await?;
-        let places = work.places(&disk.opened.device().geometry());
+        let places = work.places(&disk.device().geometry());
         places.map_err(|wrong| Failure::usage(format!("{url}: {wrong}")))?;
     }
     Ok(())
@@ -207,7 +186,7 @@ pub(super) async fn measure(
     let (mut lanes, mut names, mut sessions) = (Vec::new(), Vec::new(), Vec::new());
     for url in &args.urls {
         let disk = disks.get(&args.session, args.want(url, cell)).await?;
-        lanes.push(disk.lane(work));
+        lanes.push(disk.subject(work));
         names.push((url.clone(), disk.connections()));
         sessions.push(disk.session());
     }
@@ -218,7 +197,7 @@ pub(super) async fn measure(
         connections: cell.connections,
     };
     let told = in_rounds(lanes, args.rounds, probe, shape).await;
-    let (measured, probed) = told.map_err(|failure| disks.as_named(failure))?;
+    let (measured, probed) = told.map_err(|failed| disks.as_named(failure(failed)))?;
     let mut rows = Vec::new();
     for (((url, connections), measured), before) in names.into_iter().zip(measured).zip(sessions) {
         let now = disks.get(&args.session, args.want(&url, cell)).await?.session();
@@ -228,43 +207,12 @@ pub(super) async fn measure(
     Ok(Measurement { cell: *cell, rows, probed })
 }
 
-/// Runs `rounds` rounds of all lanes, with one round of the probe in each.
-pub(super) async fn in_rounds(
-    lanes: Vec<Subject>,
-    rounds: u16,
-    probe: Option<&Arc<Probe>>,
-    shape: ProbeShape,
-) -> Result<(Vec<Measured>, Option<Probed>), Failure> {
-    let time = lanes.first().map_or(Duration::ZERO, |lane| lane.work.time);
-    let mut turns = Turns::new(lanes);
-    let mut probed = probe.map(|_| Probed::default());
-    for _ in 0..rounds {
-        turns.round().await.map_err(failure)?;
-        if let (Some(probe), Some(so_far)) = (probe, probed.take()) {
-            probed = Some(probe_round(Arc::clone(probe), shape, time, so_far).await?);
-        }
-    }
-    Ok((turns.measured(), probed))
-}
-
-/// Runs one round of the probe, on its own thread.
-async fn probe_round(
-    probe: Arc<Probe>,
-    shape: ProbeShape,
-    time: Duration,
-    mut probed: Probed,
-) -> Result<Probed, Failure> {
-    let round = move || probe.round(shape, time, &mut probed).map(|()| probed);
-    let told = tokio::task::spawn_blocking(round).await;
-    told.unwrap_or_else(|panic| Err(std::io::Error::other(panic)))
-        .map_err(|error| Failure::new(format!("the probe of raw TCP failed: {error}")))
-}
-
 /// Converts the reason why a disk could not be measured.
-pub(super) fn failure(failed: Failed) -> Failure {
+fn failure(failed: Failed) -> Failure {
     match failed {
         Failed::Work(wrong) => Failure::usage(wrong.to_string()),
         Failed::Disk(error) => error.into(),
+        Failed::Probe(_) => Failure::new(failed.to_string()),
     }
 }
 

@@ -1,13 +1,7 @@
-//! The simulated network to the targets: a relay, and probes of TCP through it.
+//! Options of the simulated network to the targets.
 
-use crate::output::Failure;
 use lunar_control::units::{parse_rate, parse_size, rate_text};
-use lunar_initiator::Url;
-use lunar_load::ListeningProcess;
-use lunar_load::relay::{DELAY_MAX, Model, Relay, WINDOW_MIN};
-use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use lunar_load::relay::{DELAY_MAX, Model, WINDOW_MIN};
 use std::time::Duration;
 
 /// Options of the simulated network.
@@ -38,58 +32,9 @@ impl NetworkArgs {
     }
 }
 
-/// Formats a model for people: `2 ms each way, 1Gbit, windows of 256Ki`.
+/// Formats a model for people.
 pub(super) fn model_text(model: &Model) -> String {
-    let mut parts = vec![format!("{} ms each way", model.delay.as_secs_f64() * 1e3)];
-    parts.extend(model.rate_bytes_per_second.map(rate_text));
-    let window = |bytes: u64| format!("windows of {}", lunar_load::report::size_text(bytes));
-    parts.extend(model.window_bytes.map(window));
-    parts.join(", ")
-}
-
-/// The running relays, one for each portal.
-#[derive(Debug, Default)]
-pub(super) struct Network {
-    relays: HashMap<SocketAddr, Arc<Relay>>,
-}
-
-/// The path to a target.
-#[derive(Clone, Debug)]
-pub(super) struct Path {
-    /// URL to connect to.
-    pub(super) url: Url,
-    /// Relay between client and target.
-    pub(super) relay: Option<Arc<Relay>>,
-    /// The process that listens there, if it is on this machine.
-    pub(super) target: Option<ListeningProcess>,
-}
-
-impl Network {
-    /// The path to the target of `url`, through a network of this model if there is one.
-    pub(super) async fn path(&mut self, url: &Url, model: Option<Model>) -> Result<Path, Failure> {
-        let found = tokio::net::lookup_host((url.host.as_str(), url.port)).await;
-        let address = found.ok().and_then(|mut addresses| addresses.next());
-        let address = address.ok_or_else(|| {
-            Failure::new(format!("cannot find the address of {}", url.host))
-                .hint("check the name, or write the address")
-        })?;
-        let target = ListeningProcess::of_listener(address);
-        let Some(model) = model else {
-            return Ok(Path { url: url.clone(), relay: None, target });
-        };
-        let relay = match self.relays.get(&address) {
-            Some(relay) => Arc::clone(relay),
-            None => {
-                let relay = Relay::start(model, address)
-                    .map_err(|error| Failure::new(format!("cannot start a relay: {error}")))?;
-                let relay = Arc::new(relay);
-                self.relays.insert(address, Arc::clone(&relay));
-                relay
-            }
-        };
-        let (host, port) = (relay.address().ip().to_string(), relay.address().port());
-        Ok(Path { url: Url { host, port, ..url.clone() }, relay: Some(relay), target })
-    }
+    model.text(rate_text)
 }
 
 /// Parses `2ms`, `500us`, `0.5s`.

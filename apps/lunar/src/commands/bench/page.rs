@@ -2,12 +2,10 @@
 
 use super::cells::{Cell, Measurement, Row};
 use super::network::model_text;
-use super::table::RAW_TCP;
 use super::{BenchCommand, facts};
-use lunar_load::Spread;
-use lunar_load::probe::Probed;
 use lunar_load::report::{
     Axis, AxisScale, AxisUnit, Column, Plot, Report, Section, Series, Table, TableCell as Figure,
+    probe_row, probe_table,
 };
 use std::time::Duration;
 
@@ -66,8 +64,8 @@ fn figures(all: &[Measurement]) -> Table {
                 time(99.0),
                 time(99.9),
                 Figure::time(one.latency.max()),
-                cpu(one.client_cpu_micros),
-                cpu(one.target_cpu_micros),
+                Figure::micros(one.client_cpu_micros),
+                Figure::micros(one.target_cpu_micros),
             ];
             if one.nothing().is_some() {
                 // The other figures are not known.
@@ -77,11 +75,6 @@ fn figures(all: &[Measurement]) -> Table {
         }
     }
     table
-}
-
-/// Processor time per request.
-pub(super) fn cpu(spent: Option<Spread>) -> Figure {
-    spent.map_or_else(Figure::none, |spent| Figure::median(spent, 1.0, 1))
 }
 
 /// The section about the probes, if there were any.
@@ -107,27 +100,6 @@ const RAW_TCP_PROSE: &str = "\
     What TCP alone does between two threads of this process, in the same rounds: over this \
     machine's loopback, through the relay where there is one. It is the ground on which the \
     figures of disks stand; what another machine and the network to it can do it does not say.";
-
-/// A table of probes, without rows.
-pub(super) fn probe_table() -> Table {
-    Table::new([
-        Column::text("beside", "beside"),
-        Column::number("ping_us", "alone, us"),
-        Column::number("exchanges_per_second", "pipelined, a second"),
-        Column::number("stream_bytes_per_second", "stream, MB/s"),
-    ])
-    .named("raw_tcp", RAW_TCP)
-}
-
-/// A row of the probe table.
-pub(super) fn probe_row(beside: &str, probed: &Probed) -> [Figure; 4] {
-    [
-        Figure::text(beside),
-        Figure::spread(probed.ping_micros(), 1.0, 1),
-        Figure::spread(probed.exchanges_per_second(), 1.0, 0),
-        Figure::spread(probed.stream_bytes_per_second(), 1e6, 0),
-    ]
-}
 
 /// A point in the grid of combinations, with its results.
 type Point<'a> = (&'a Measurement, &'a Row);
@@ -218,12 +190,7 @@ fn lines(
     let mut lines: Vec<Series> = Vec::new();
     for point in points(all, part) {
         let Some(x) = x(&point) else { continue };
-        let (label, at) = (label(all, &point), (x, y(&point)));
-        match lines.iter_mut().find(|line| line.label == label) {
-            Some(line) if line.points.iter().any(|(place, _)| *place == x) => {}
-            Some(line) => line.points.push(at),
-            None => lines.push(Series { label, points: vec![at] }),
-        }
+        Series::add_point(&mut lines, &label(all, &point), (x, y(&point)));
     }
     lines
 }

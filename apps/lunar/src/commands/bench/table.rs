@@ -6,12 +6,9 @@ use super::network::model_text;
 use crate::output;
 use lunar_load::Spread;
 use lunar_load::probe::Probed;
-use lunar_load::report::{latency_json, spread_json, time_text};
+use lunar_load::report::{RAW_TCP, latency_json, spread_json, time_text};
 use serde_json::{Value, json};
 use std::fmt::Write;
-
-/// Label of the probe in place of a URL.
-pub(super) const RAW_TCP: &str = "raw TCP";
 
 /// The header above the rows.
 pub(super) fn head(args: &BenchCommand) -> String {
@@ -158,7 +155,7 @@ fn result(measurement: &Measurement, row: &Row) -> Value {
 }
 
 /// The results of a probe as JSON.
-pub(super) fn probe(probed: &Probed) -> Value {
+fn probe(probed: &Probed) -> Value {
     json!({
         "ping_us": spread_json(probed.ping_micros()),
         "exchanges_per_second": spread_json(probed.exchanges_per_second()),

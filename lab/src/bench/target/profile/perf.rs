@@ -2,9 +2,8 @@
 
 use crate::bench::files::TemporaryFolder;
 use crate::bench::flame;
-use crate::bench::server;
+use crate::process::pinned;
 use anyhow::{Context, Result, bail, ensure};
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -43,7 +42,7 @@ pub fn script(pid: u32, core: Option<u16>, time: Duration) -> Result<String> {
 }
 
 fn perf(core: Option<u16>, arguments: &[&str]) -> Command {
-    let mut command = server::pinned(core, Path::new("perf"));
+    let mut command = pinned(core, "perf");
     // perf would otherwise query a server for the names of functions, and read settings of its own.
     command.args(arguments).env_remove("DEBUGINFOD_URLS").env("PERF_CONFIG", "/dev/null");
     command.stdin(Stdio::null());

@@ -26,7 +26,7 @@ import org.lunarsan.bench.table.Table;
  */
 public final class Delay {
     private static final Duration DELAY = Duration.ofMillis(2);
-    /** Same window as in `lunar bench --suite multi-connection`. */
+    /** Same window as in `lab papers multi-connection`. */
     private static final long WINDOW_BYTES = 256 << 10;
     /** Larger than any operation. */
     private static final long NO_WINDOW = 64 << 20;

@@ -183,9 +183,9 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
     use crate::bench::files::ScratchFile;
-    use crate::bench::target::ask::Times;
     use crate::bench::target::cells::{CELLS, RING};
-    use crate::bench::target::serve::LanePortal;
+    use crate::bench::target::clients::Times;
+    use crate::bench::target::servers::LanePortal;
 
     /// Goal: the ring reads a file, or reports that it is not permitted; any other error fails.
     /// Method: repeats until a read ends in time, on a machine that may be busy.

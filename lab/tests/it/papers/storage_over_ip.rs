@@ -1,24 +1,18 @@
-//! `lunar bench --suite storage-over-ip` with real peers: qemu-io over libiscsi and libnfs, and
-//! nfs-ganesha. The tests do not judge their speed.
+//! `lab papers storage-over-ip` with real peers: qemu-io over libiscsi and libnfs, and nfs-ganesha.
 
+use super::{report, run, section};
 use anyhow::{Result, ensure};
-use lunar_lab::lunar;
-use lunar_lab::process;
 use lunar_lab::scratch::Scratch;
 use serde_json::Value;
-use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(300);
 const RECORDS: &[u64] = &[256 << 10, 16 << 20];
 
-/// Runs a short form of the suite, with additional arguments; `environment` goes before.
-fn suite(scratch: &Scratch, environment: &[&str], arguments: &[&str]) -> Result<Value> {
-    let binary = lunar::binary()?;
+/// Figures of a short run, with additional arguments and variables of the environment.
+fn figures(scratch: &Scratch, environment: &[&str], arguments: &[&str]) -> Result<Value> {
     let directory = scratch.folder().display().to_string();
-    let command = [&binary, "bench", "--suite", "storage-over-ip", "--json"].map(|word| word);
     let short = ["--size", "32M", "--record-size", "256K,16M", "--rounds", "2"];
-    let all = [environment, &command, &short, &["--directory", &directory], arguments].concat();
-    let told = serde_json::from_str(&process::must("env", &all, LIMIT)?)?;
+    let first = ["storage-over-ip", "--directory", &directory];
+    let (told, _) = report(scratch, environment, &[&first[..], &short, arguments].concat())?;
     nothing_is_left(&directory)?;
     Ok(told)
 }
@@ -37,11 +31,6 @@ fn nothing_is_left(directory: &str) -> Result<()> {
         ensure!(!command.contains(directory), "it still runs: {command}");
     }
     Ok(())
-}
-
-fn section<'a>(told: &'a Value, key: &str) -> &'a Value {
-    let sections = told["sections"].as_array().unwrap();
-    sections.iter().find(|section| section["key"] == key).unwrap_or_else(|| panic!("no {key}"))
 }
 
 /// Checks that the section has figures of exactly these ways, for each record size and direction.
@@ -81,8 +70,8 @@ fn has_figures(row: &Value) {
 fn all_ways_are_measured() -> Result<()> {
     let scratch = Scratch::new("storage-over-ip")?;
     let page = scratch.path("report.html");
-    let told = suite(&scratch, &[], &["--html", &page])?;
-    assert_eq!(told["suite"], "storage-over-ip");
+    let told = figures(&scratch, &[], &["--html", &page])?;
+    assert_eq!(told["paper"], "storage-over-ip");
     let ways: &[&str] = match rustix::process::geteuid().is_root() {
         true => &["local", "iSCSI", "NFS"],
         false => &["local", "iSCSI"],
@@ -108,17 +97,35 @@ fn all_ways_are_measured() -> Result<()> {
     Ok(())
 }
 
-/// Goal: without qemu-io and an NFS server the suite reports what to install, and measures the
-/// rest.
+/// Goal: without qemu-io and an NFS server the report says what to install, and has the rest.
+/// Method: a search path with nothing but the program that starts servers.
 #[test]
 fn what_is_missing_is_told() -> Result<()> {
     let scratch = Scratch::new("storage-over-ip")?;
-    let told = suite(&scratch, &["PATH=/nowhere"], &[])?;
+    let folder = scratch.path("programs");
+    std::fs::create_dir(&folder)?;
+    std::os::unix::fs::symlink("/usr/bin/setpriv", format!("{folder}/setpriv"))?;
+    let told = figures(&scratch, &[&format!("PATH={folder}")], &[])?;
     let warnings = section(&told, "qemu")["warnings"].to_string();
     for part in ["no figures of NFS", "no figures of local by qemu-io", "apt-get install qemu"] {
         assert!(warnings.contains(part), "{warnings}");
     }
     has_ways(&told, "lunar", &["local", "iSCSI"]);
     assert_eq!(section(&told, "paper")["rows"].as_array().unwrap().len(), 12);
+    Ok(())
+}
+
+/// Goal: a directory that is not on NFS is not measured as NFS.
+#[test]
+fn a_directory_that_is_no_nfs_is_refused() -> Result<()> {
+    let scratch = Scratch::new("no-nfs")?;
+    let directory = scratch.folder().display().to_string();
+    for wrong in [directory.as_str(), "/nowhere"] {
+        let asked = ["storage-over-ip", "--size", "16M", "--nfs-directory", wrong];
+        let finished = run(&[], &asked)?;
+        assert_eq!(finished.end.code(), Some(1), "{}", finished.outputs());
+        let text = finished.stderr;
+        assert!(text.contains(wrong) && text.contains("an NFS that is mounted"), "{text}");
+    }
     Ok(())
 }

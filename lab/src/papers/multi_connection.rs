@@ -1,29 +1,27 @@
-//! The suite `multi-connection`: repeats the measurements of Hui Xiong's "An iSCSI Design and
-//! Implementation" (MSST 2004) of several connections per session, queue length, a metropolitan
-//! network and frame size.
+//! Hui Xiong, "An iSCSI Design and Implementation" (MSST 2004): several connections per session,
+//! queue length, a metropolitan network and frame size.
 
-mod child;
 mod frames;
 mod paper;
 
-use self::child::OwnTarget;
 use self::paper::Findings;
-use super::super::cells::{self, Disks, Want};
-use super::super::network::model_text;
-use super::super::page::{cpu, probe_row, probe_table};
-use super::super::{BenchCommand, PatternName, probe, refuse_portals};
-use super::Suite;
-use crate::output::Failure;
-use lunar_control::device_url::DeviceUrl;
+use super::{PaperArgs, PaperRun, parse_seconds, probe};
+use crate::lunar::{Lunar, release_binary};
+use anyhow::{Context, Result, anyhow};
+use lunar_control::units::rate_text;
+use lunar_initiator::{SessionOptions, Url};
 use lunar_load::probe::ProbeShape;
 use lunar_load::relay::Model;
+use lunar_load::remote::RemoteSubjects;
 use lunar_load::report::{
-    Axis, AxisScale, AxisUnit, Column, Plot, Section, Series, Table, TableCell, size_text,
+    Axis, AxisScale, AxisUnit, Column, Plot, Report, Section, Series, Table, TableCell, probe_row,
+    probe_table, size_text,
 };
-use lunar_load::{Measured, Pace, Workload};
+use lunar_load::{AccessPattern, Measured, Pace, Workload, in_rounds};
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 
+/// Name that this program logs in with.
+const INITIATOR: &str = "iqn.2026-11.org.lunarsan:bench";
 /// Delay of the remote network in each direction.
 const DELAY: Duration = Duration::from_millis(2);
 /// Limit of unacknowledged bytes on each connection there.
@@ -34,42 +32,50 @@ const LARGE: u64 = 64 << 10;
 const SMALL: u64 = 4 << 10;
 /// Concurrent requests for throughput: enough for eight windows.
 const DEPTH: u16 = 64;
-/// Size of the disk of the suite's own target.
+/// Size of the disk of an own target.
 const DISK_BYTES: u64 = 256 << 20;
 /// Fraction of the maximum that defines the knee.
 const KNEE: f64 = 0.95;
 
-/// Runs the suite.
-pub(super) async fn run(suite: &mut Suite<'_>) -> Result<(), Failure> {
-    // Processes and networks started by a part end when the part is dropped.
-    tokio::select! {
-        done = parts(suite) => done,
-        failure = interrupted() => Err(failure),
-    }
+/// Several connections in a session: repeats the measurements of Hui Xiong's paper of MSST 2004
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    cargo run --release -p lunar-lab -- papers multi-connection --html connections.html\n\n\
+    Frame sizes need root and iproute2; without them that part is left out.")]
+pub struct MultiConnection {
+    /// A LUN, iscsi://HOST:PORT/TARGET/LUN, that is only read [default: a target of its own with a
+    /// disk in memory]
+    url: Option<Url>,
+    /// Duration of each round of each subject
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds)]
+    seconds: Duration,
+    /// Warm-up of each subject before a round
+    #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = parse_seconds)]
+    warm_up: Duration,
+    #[command(flatten)]
+    pub(super) common: PaperArgs,
 }
 
-/// Waits for a signal that ends the suite.
-async fn interrupted() -> Failure {
-    let caught = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    let (Ok(mut interrupt), Ok(mut terminate)) = caught else {
-        return Failure::new("cannot catch signals");
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Failure::new("interrupted")
+/// Name of the targets of this process: it contains the process ID, so that the owner can be
+/// identified.
+fn target_name() -> String {
+    format!("iqn.2026-11.org.lunarsan:bench-{}", std::process::id())
 }
 
-/// Size in bytes of the disk of the suite's own target.
-fn disk_bytes(args: &BenchCommand) -> u64 {
-    args.size.unwrap_or(DISK_BYTES)
+/// URL of the disk of an own target at this address.
+fn own_url(address: &str) -> String {
+    format!("iscsi://{address}/{}/0", target_name())
+}
+
+/// Arguments of `lunar` that end it with this process, even if it is killed.
+fn end_with_this() -> [String; 2] {
+    ["--end-with-parent".to_owned(), std::process::id().to_string()]
 }
 
 /// Workload of one lane.
 #[derive(Clone, Copy, Debug)]
 struct Ask {
-    pattern: PatternName,
+    pattern: AccessPattern,
     io_bytes: u64,
     depth: u16,
     connections: u16,
@@ -85,95 +91,108 @@ struct Row {
     measured: Measured,
 }
 
-/// State of a run of the suite.
+/// State of a run.
 struct Runner<'a> {
-    args: &'a BenchCommand,
-    url: String,
-    /// Patterns to measure; writes only if the disk belongs to the suite.
-    patterns: &'static [PatternName],
-    disks: Disks,
+    asked: &'a MultiConnection,
+    url: Url,
+    /// Patterns to measure; writes only if the disk belongs to this run.
+    patterns: &'static [AccessPattern],
+    subjects: RemoteSubjects,
 }
 
-async fn parts(suite: &mut Suite<'_>) -> Result<(), Failure> {
-    let args = suite.args;
-    refuse_portals(&args.session)?;
-    suite.report.title = "Several connections in a session".to_owned();
-    let own = match args.urls.as_slice() {
-        [] => Some(OwnTarget::start(disk_bytes(args)).await?),
-        [_] => None,
-        _ => return Err(Failure::usage("this suite measures one target").hint("name one URL")),
-    };
-    let (url, patterns): (_, &[PatternName]) = match &own {
-        Some(target) => (target.url("127.0.0.1"), &[PatternName::Read, PatternName::Write]),
-        None => (args.urls[0].clone(), &[PatternName::Read]),
-    };
-    // The URL is checked first, as no message of this check repeats a secret.
-    if DeviceUrl::parse(&url)?.portal().is_none() {
-        return Err(Failure::usage(format!("{url} is no target"))
-            .hint("write iscsi://HOST[:PORT]/TARGET/LUN, or no URL for a target of its own"));
+impl MultiConnection {
+    /// Size in bytes of the disk of an own target.
+    fn disk_bytes(&self) -> u64 {
+        self.common.size.unwrap_or(DISK_BYTES)
     }
-    let disk = match &own {
-        Some(_) => format!("a target of its own, {} in memory", size_text(disk_bytes(args))),
-        None => format!("{url}, read only"),
-    };
-    suite.report.facts.push(("disk".to_owned(), disk));
-    let mut runner = Runner { args, url, patterns, disks: Disks::default() };
-    let mut findings = Findings::default();
-    let far = Model { delay: DELAY, window_bytes: Some(WINDOW_BYTES), ..Model::default() };
-    let (section, [_, four]) = runner.connections("connections_far", Some(far)).await?;
-    findings.far = four;
-    suite.add(section)?;
-    let (section, [two, four]) = runner.connections("connections_near", None).await?;
-    (findings.near_two, findings.near) = (two, four);
-    suite.add(section)?;
-    let (section, small) = runner.queue().await?;
-    findings.small = Some(small);
-    suite.add(section)?;
-    let (section, ratio) = runner.metro().await?;
-    findings.metro = ratio;
-    suite.add(section)?;
-    runner.disks.close().await?;
-    let (section, ratio) = frames::measure(args).await?;
-    findings.frames = ratio;
-    suite.add(section)?;
-    suite.add(findings.section())?;
-    // The findings come first on the page.
-    suite.report.sections.rotate_right(1);
-    Ok(())
+
+    /// Starts a target with a disk in memory, by way of the program and arguments in `by` if any.
+    fn own_target(&self, by: &[&str], listen: &str, more: &[&str]) -> Result<Lunar> {
+        let (device, name) = (format!("mem:{}", self.disk_bytes()), target_name());
+        let serve = ["serve", &device, "--name", &name, "--listen", listen];
+        let (program, parent) = (release_binary()?, end_with_this());
+        let parent = parent.each_ref().map(String::as_str);
+        let program = program.to_str().context("a path in UTF-8")?;
+        Lunar::start_by(by, program, &[&parent[..], &serve, more].concat())
+    }
+
+    /// Measures all parts.
+    pub(super) async fn measure(&self) -> Result<Report> {
+        let rounds = self.common.rounds;
+        let [seconds, warm_up] = [self.seconds, self.warm_up].map(|time| time.as_secs_f64());
+        let rounds = format!("{rounds} of {seconds} s, after {warm_up} s each");
+        let mut run = PaperRun::new(&self.common, "Several connections in a session", rounds);
+        let own = match self.url {
+            None => Some(self.own_target(&[], "127.0.0.1:0", &[])?),
+            Some(_) => None,
+        };
+        let (url, patterns): (Url, &[AccessPattern]) = match (&own, &self.url) {
+            (Some(own), _) => {
+                (own_url(own.address()).parse()?, &[AccessPattern::Read, AccessPattern::Write])
+            }
+            (None, url) => (url.clone().context("a URL")?, &[AccessPattern::Read]),
+        };
+        let disk = match &own {
+            Some(_) => format!("a target of its own, {} in memory", size_text(self.disk_bytes())),
+            None => format!("{url}, read only"),
+        };
+        run.report.facts.push(("disk".to_owned(), disk));
+        let subjects = RemoteSubjects::default();
+        let mut runner = Runner { asked: self, url, patterns, subjects };
+        let mut findings = Findings::default();
+        let far = Model { delay: DELAY, window_bytes: Some(WINDOW_BYTES), ..Model::default() };
+        let (section, [_, four]) = runner.connections("connections_far", Some(far)).await?;
+        findings.far = four;
+        run.add(section);
+        let (section, [two, four]) = runner.connections("connections_near", None).await?;
+        (findings.near_two, findings.near) = (two, four);
+        run.add(section);
+        let (section, small) = runner.queue().await?;
+        findings.small = Some(small);
+        run.add(section);
+        let (section, ratio) = runner.metro().await?;
+        findings.metro = ratio;
+        run.add(section);
+        runner.subjects.close().await?;
+        let (section, ratio) = frames::measure(self).await?;
+        findings.frames = ratio;
+        run.add(section);
+        run.add(findings.section());
+        // The findings come first on the page.
+        run.report.sections.rotate_right(1);
+        Ok(run.report)
+    }
 }
 
 impl Runner<'_> {
     /// Measures all workloads in the same rounds, together with a matching probe.
-    async fn rows(&mut self, asks: &[Ask], section: &mut Section) -> Result<Vec<Row>, Failure> {
-        let (warm_up, time) = self.args.times();
+    async fn rows(&mut self, asks: &[Ask], section: &mut Section) -> Result<Vec<Row>> {
+        let MultiConnection { seconds, warm_up, common, .. } = self.asked;
         let (mut lanes, mut rows) = (Vec::new(), Vec::new());
         for ask in asks {
-            let want = Want {
-                url: &self.url,
-                connections: ask.connections,
-                writes: ask.pattern.pattern().writes(),
-                model: ask.model,
-            };
-            let disk = self.disks.get(&self.args.session, want).await?;
-            lanes.push(disk.lane(Workload {
-                pattern: ask.pattern.pattern(),
+            let mut options = SessionOptions::new(INITIATOR);
+            options.connections = ask.connections;
+            let opened = self.subjects.open(&self.url, &options, ask.model).await;
+            let opened = opened.map_err(|error| self.as_named(&error))?;
+            lanes.push(opened.subject(Workload {
+                pattern: ask.pattern,
                 io_bytes: ask.io_bytes as u32,
-                range_bytes: self.args.size,
+                range_bytes: common.size,
                 depth: ask.depth.into(),
                 pace: Pace::Closed,
-                warm_up,
-                time,
-                seed: self.args.seed,
+                warm_up: *warm_up,
+                time: *seconds,
+                seed: common.seed,
             }));
-            rows.push((*ask, disk.connections().unwrap_or(1) as u64));
+            rows.push((*ask, opened.disk.connections() as u64));
         }
         let Some(last) = asks.last() else { return Ok(Vec::new()) };
         let probe = probe(last.model)?;
         let (depth, connections) = (last.depth, last.connections);
         let io_bytes = last.io_bytes as u32;
         let shape = ProbeShape { writes: false, io_bytes, depth, connections };
-        let told = cells::in_rounds(lanes, self.args.rounds, Some(&probe), shape).await;
-        let (measured, probed) = told.map_err(|failure| self.disks.as_named(failure))?;
+        let told = in_rounds(lanes, common.rounds, Some(&probe), shape).await;
+        let (measured, probed) = told.map_err(|error| self.as_named(&error))?;
         if let Some(probed) = probed {
             let beside =
                 format!("{}, depth {depth}, connections {connections}", size_text(last.io_bytes));
@@ -189,16 +208,21 @@ impl Runner<'_> {
         Ok(rows.map(row).collect())
     }
 
+    /// An error with the portals that the user named in place of relays.
+    fn as_named(&self, error: &dyn std::fmt::Display) -> anyhow::Error {
+        anyhow!(self.subjects.as_named(&error.to_string()))
+    }
+
     /// One connection against several; returns the read throughput of two and of four relative to
     /// one.
     async fn connections(
         &mut self,
         key: &'static str,
         model: Option<Model>,
-    ) -> Result<(Section, [Option<f64>; 2]), Failure> {
+    ) -> Result<(Section, [Option<f64>; 2])> {
         let network = model
             .map_or("no delay, windows as the kernel makes them".to_owned(), |model| {
-                model_text(&model)
+                model.text(rate_text)
             });
         let mut section = Section::new(key, format!("One against several connections: {network}"));
         section.prose.push(format!(
@@ -242,7 +266,7 @@ impl Runner<'_> {
     }
 
     /// Small requests by depth; returns the maximum per second and the knee.
-    async fn queue(&mut self) -> Result<(Section, (f64, u16)), Failure> {
+    async fn queue(&mut self) -> Result<(Section, (f64, u16))> {
         let mut section = Section::new("queue_depth", "Queue length with small requests");
         section.prose.push(format!(
             "Random reads of {}, one connection, no delay. The knee is the smallest depth that \
@@ -252,7 +276,7 @@ impl Runner<'_> {
         ));
         let asks: Vec<Ask> = (0..7)
             .map(|power| Ask {
-                pattern: PatternName::RandRead,
+                pattern: AccessPattern::RandomRead,
                 io_bytes: SMALL,
                 depth: 1 << power,
                 connections: 1,
@@ -281,7 +305,7 @@ impl Runner<'_> {
     }
 
     /// A gigabit network without and with the delay; returns the relative read throughput.
-    async fn metro(&mut self) -> Result<(Section, Option<f64>), Failure> {
+    async fn metro(&mut self) -> Result<(Section, Option<f64>)> {
         let mut section = Section::new("metro", "Lab against metropolitan network");
         let lab = Model { rate_bytes_per_second: Some(GIGABIT), ..Model::default() };
         let metro = Model { delay: DELAY, ..lab };
@@ -336,11 +360,7 @@ fn knee(by_depth: &[(u16, f64)]) -> u16 {
 fn by_pattern(rows: &[Row], point: impl Fn(&Row) -> (f64, f64)) -> Vec<Series> {
     let mut lines: Vec<Series> = Vec::new();
     for row in rows {
-        let label = row.ask.pattern.text();
-        match lines.iter_mut().find(|line| line.label == label) {
-            Some(line) => line.points.push(point(row)),
-            None => lines.push(Series { label: label.to_owned(), points: vec![point(row)] }),
-        }
+        Series::add_point(&mut lines, row.ask.pattern.name(), point(row));
     }
     lines
 }
@@ -365,7 +385,7 @@ fn figures(rows: &[Row], key: &'static str, label: &str, of: impl Fn(&Row) -> f6
         let (ask, one) = (&row.ask, &row.measured);
         let delay = ask.model.map_or(0.0, |model| model.delay.as_secs_f64());
         let mut figures = vec![
-            TableCell::text(ask.pattern.text()),
+            TableCell::text(ask.pattern.name()),
             TableCell::new(format!("{}", delay * 1e3), delay * 1e6),
             TableCell::count(row.connections),
             TableCell::count(ask.depth.into()),
@@ -375,8 +395,8 @@ fn figures(rows: &[Row], key: &'static str, label: &str, of: impl Fn(&Row) -> f6
                 .map_or_else(TableCell::none, |part| TableCell::number(part, 2)),
             TableCell::time(one.latency.percentile(50.0)),
             TableCell::time(one.latency.percentile(99.0)),
-            cpu(one.client_cpu_micros),
-            cpu(one.target_cpu_micros),
+            TableCell::micros(one.client_cpu_micros),
+            TableCell::micros(one.target_cpu_micros),
         ];
         if one.nothing().is_some() {
             // The other figures are not known.

@@ -6,7 +6,7 @@
 
 use super::files::{Disk, Room, make_folder};
 use super::qemu::Qemu;
-use crate::output::Failure;
+use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -58,21 +58,20 @@ pub(super) struct NfsServer {
 
 impl NfsServer {
     /// Starts the server with a new file.
-    pub(super) async fn start(room: &Room) -> Result<Self, Failure> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(Failure::new("nfs-ganesha is started by root only")
-                .hint("run this as root, or name a directory of a mounted NFS: --nfs-directory"));
-        }
+    pub(super) async fn start(room: &Room) -> Result<Self> {
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "nfs-ganesha is started by root only (run this as root, or name a directory of a \
+             mounted NFS: --nfs-directory)"
+        );
         for (program, package) in NEEDED {
-            if !is_installed(program) {
-                return Err(Failure::new(format!("{program} is not installed"))
-                    .hint(format!("apt-get install {package}")));
-            }
+            let is_there = is_installed(program);
+            ensure!(is_there, "{program} is not installed (apt-get install {package})");
         }
         let folder = room.folder.join("nfs");
-        let failed = |error| Failure::new(format!("cannot write to {}: {error}", folder.display()));
-        make_folder(&folder).map_err(failed)?;
-        std::fs::write(folder.join("ganesha.conf"), CONFIGURATION).map_err(failed)?;
+        let failed = || format!("cannot write to {}", folder.display());
+        make_folder(&folder).with_context(failed)?;
+        std::fs::write(folder.join("ganesha.conf"), CONFIGURATION).with_context(failed)?;
         let disk = room.disk_in(&folder, "nfs.img")?;
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
@@ -84,8 +83,8 @@ impl NfsServer {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| Failure::new(format!("cannot start nfs-ganesha: {error}")))?;
-        let pid = child.id().ok_or_else(|| Failure::new("nfs-ganesha ended at once"))?;
+            .context("cannot start nfs-ganesha")?;
+        let pid = child.id().context("nfs-ganesha ended at once")?;
         let mut server = Self { child, pid, disk };
         server.wait_until_ready(&folder.join("ganesha.log")).await?;
         Ok(server)
@@ -102,7 +101,7 @@ impl NfsServer {
         drop(self.child.kill().await);
     }
 
-    async fn wait_until_ready(&mut self, log: &Path) -> Result<(), Failure> {
+    async fn wait_until_ready(&mut self, log: &Path) -> Result<()> {
         let until = Instant::now() + START_MAX;
         loop {
             let said = std::fs::read(log).unwrap_or_default();
@@ -117,7 +116,7 @@ impl NfsServer {
                     let mut stderr = stderr.take(4096);
                     let _ = timeout(POLL, stderr.read_to_string(&mut text)).await;
                 }
-                return Err(Failure::new(format!("nfs-ganesha did not start: {}", text.trim())));
+                bail!("nfs-ganesha did not start: {}", text.trim());
             }
             sleep(POLL).await;
         }

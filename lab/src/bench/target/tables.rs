@@ -2,7 +2,7 @@
 
 use super::goals;
 use super::results::{BenchRun, CellResult, GoalOutcome, GoalVerdict, OUTCOMES, Profile, Share};
-use super::serve::Programs;
+use super::servers::Programs;
 use crate::bench::files;
 use anyhow::Result;
 use lunar_load::report::{Column, Table, TableCell};

@@ -4,7 +4,7 @@ use super::files::Disk;
 use super::lane::{Lane, Pass, Task, Way};
 use super::nfs::NfsServer;
 use super::paper::{RECORDS, Record};
-use crate::output::Failure;
+use anyhow::{Context, Result};
 use lunar_load::report::{
     Axis, AxisScale, AxisUnit, Column, Plot, Section, Series, Table, TableCell,
 };
@@ -62,7 +62,7 @@ impl Group {
         records: &[u64],
         rounds: u16,
         seed: u64,
-    ) -> Result<Vec<Figures>, Failure> {
+    ) -> Result<Vec<Figures>> {
         let mut all = Vec::new();
         let mut number = seed;
         for record_bytes in records {
@@ -150,11 +150,9 @@ impl Group {
     }
 }
 
-fn size_of(lane: &Lane) -> Result<u64, Failure> {
+fn size_of(lane: &Lane) -> Result<u64> {
     let data = std::fs::metadata(&lane.file);
-    let data = data.map_err(|error| {
-        Failure::new(format!("cannot look at {}: {error}", lane.file.display()))
-    })?;
+    let data = data.with_context(|| format!("cannot look at {}", lane.file.display()))?;
     Ok(data.len())
 }
 

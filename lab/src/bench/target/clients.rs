@@ -1,13 +1,13 @@
 //! One turn of a lane: a client sends requests for a given time, and the processor time of both
 //! ends is measured.
 
-pub mod ours;
-mod perf;
+pub mod initiator;
+mod iscsi_perf;
 mod unsafe_ring;
 
-use super::cells::{Cell, Contestant, DISK_BYTES, Lane, LoadClient, pattern_text};
+use super::cells::{Cell, Contestant, DISK_BYTES, Lane, LoadClient};
 use super::results::Sample;
-use super::serve::{LanePortal, Serving};
+use super::servers::{LanePortal, Servers};
 use crate::bench::cores::CLIENT_CORE;
 use crate::bench::libiscsi::clients::{self, LoadPrograms, LoadRequest};
 use anyhow::{Context, Result};
@@ -29,7 +29,7 @@ impl Times {
 }
 
 /// Clients that are programs of their own.
-pub struct Asking {
+pub struct Clients {
     /// Durations of turns from now on.
     pub times: Times,
     /// Generator of libiscsi, built on first use.
@@ -46,7 +46,7 @@ pub struct Turn<'a> {
     pub portal: &'a LanePortal,
 }
 
-impl Asking {
+impl Clients {
     /// Creates clients with turns of this length.
     pub fn new(times: Times) -> Self {
         Self { times, generator: None }
@@ -58,23 +58,23 @@ impl Asking {
     /// The contestant does not start, or the client fails.
     pub fn turn(
         &mut self,
-        serving: &mut Serving,
+        servers: &mut Servers,
         cell: &Cell,
         lane: &Lane,
         seed: u64,
     ) -> Result<Sample> {
-        let portal = serving.portal(lane.contestant)?;
+        let portal = servers.portal(lane.contestant)?;
         let turn = Turn { cell, lane, seed, times: self.times, portal: &portal };
         if lane.contestant == Contestant::Ring {
-            return unsafe_ring::turn(&turn, serving.path()?);
+            return unsafe_ring::turn(&turn, servers.path()?);
         }
         let owner = ListeningProcess { pid: portal.pid };
         let before = owner.processor_time();
         let (mut sample, whole) = match lane.client {
-            LoadClient::Ours => (ours::turn(&turn)?, self.times.whole()),
+            LoadClient::Ours => (initiator::turn(&turn)?, self.times.whole()),
             LoadClient::Libiscsi => (self.libiscsi(&turn)?, self.times.whole()),
             LoadClient::Own => (turn.own()?, self.times.whole()),
-            LoadClient::Perf => perf::turn(&turn)?,
+            LoadClient::Perf => iscsi_perf::turn(&turn)?,
         };
         let spent = before.zip(owner.processor_time());
         if let Some(spent) = spent.map(|(from, to)| to.saturating_sub(from).as_secs_f64()) {
@@ -110,7 +110,7 @@ impl Turn<'_> {
     fn request(&self) -> LoadRequest<'_> {
         LoadRequest {
             url: &self.portal.url,
-            pattern: pattern_text(self.cell.pattern),
+            pattern: self.cell.pattern.name(),
             io_bytes: self.cell.io_bytes.into(),
             depth: self.cell.depth,
             range_bytes: DISK_BYTES,

@@ -6,9 +6,9 @@
 //! the frames are counted to verify this. Merging at the receiver (GRO) is off on `veth` unless
 //! switched on.
 
-use super::child::{self, OwnTarget};
-use crate::commands::bench::BenchCommand;
-use crate::output::Failure;
+use super::{MultiConnection, end_with_this, own_url};
+use crate::lunar::release_binary;
+use anyhow::{Context, Result, anyhow};
 use lunar_load::Spread;
 use lunar_load::report::{
     Axis, AxisScale, AxisUnit, Column, Plot, Section, Series, Table, TableCell,
@@ -26,6 +26,8 @@ const CONNECTIONS: [u16; 2] = [1, 4];
 const FRAME_HEADER: f64 = 14.0;
 /// Address range of the cables, reserved for benchmarks by RFC 2544.
 const NETWORK: &str = "198.18.0.0/15";
+/// Port of the target in its namespace.
+const PORT: u16 = 3260;
 /// Directory of the namespaces of `ip netns`.
 const NAMESPACES: &str = "/run/netns";
 /// Prefix of the namespaces' names; the ID of the process that created them follows.
@@ -49,7 +51,7 @@ struct Figure {
 
 /// Measures the throughput of large frames relative to small ones, with one connection; `None`: it
 /// could not be measured.
-pub(super) async fn measure(args: &BenchCommand) -> Result<(Section, Option<f64>), Failure> {
+pub(super) async fn measure(asked: &MultiConnection) -> Result<(Section, Option<f64>)> {
     let mut section = Section::new("frame_size", "Frame size");
     section.warnings.extend(clear_up());
     let cables = match Cables::lay() {
@@ -70,7 +72,7 @@ pub(super) async fn measure(args: &BenchCommand) -> Result<(Section, Option<f64>
             .to_owned(),
     );
     let before = cables.counts()?;
-    let figures = cables.bench(args).await?;
+    let figures = cables.bench(asked).await?;
     let after = cables.counts()?;
     let mut table = Table::new([
         Column::number("mtu_bytes", "MTU"),
@@ -111,6 +113,27 @@ pub(super) async fn measure(args: &BenchCommand) -> Result<(Section, Option<f64>
     section.tables.push(table);
     section.plots.push(plot(&figures));
     Ok((section, larger))
+}
+
+/// Runs `lunar bench --json` in a network namespace, and returns the document.
+async fn bench(namespace: &str, arguments: &[&str]) -> Result<Value> {
+    let output = tokio::process::Command::new("ip")
+        .args(["netns", "exec", namespace])
+        .arg(release_binary()?)
+        .args(end_with_this())
+        .args(["bench", "--json"])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .context("running lunar bench in another network namespace")?;
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    match output.status.success() {
+        true => Ok(told),
+        false => Err(anyhow!("a bench in another network namespace failed: {}", told["error"])),
+    }
 }
 
 fn plot(figures: &[Figure]) -> Plot {
@@ -161,19 +184,19 @@ impl Cables {
     }
 
     /// Measures both MTUs in one bench, so that they take turns.
-    async fn bench(&self, args: &BenchCommand) -> Result<Vec<Figure>, Failure> {
-        let size = super::disk_bytes(args);
+    async fn bench(&self, asked: &MultiConnection) -> Result<Vec<Figure>> {
         let inside = ["ip", "netns", "exec", &self.target];
         let network = ["--network", NETWORK];
-        let target = OwnTarget::start_on(&inside, "0.0.0.0:3260", &network, size).await?;
-        let urls = [0, 1].map(|number| target.url(&address(number, 1)));
+        let _target = asked.own_target(&inside, &format!("0.0.0.0:{PORT}"), &network)?;
+        let urls = [0, 1].map(|number| own_url(&format!("{}:{PORT}", address(number, 1))));
         let counts = CONNECTIONS.map(|count| count.to_string()).join(",");
-        let (rounds, seconds) = (args.rounds.to_string(), args.seconds.to_string());
-        let warm_up = args.warm_up.to_string();
+        let rounds = asked.common.rounds.to_string();
+        let times = [asked.seconds, asked.warm_up].map(|time| time.as_secs_f64().to_string());
+        let [seconds, warm_up] = times;
         let work = ["--pattern", "read", "--io-size", "64K", "--depth", "32"];
         let times = ["--rounds", &rounds, "--seconds", &seconds, "--warm-up", &warm_up];
         let asked = [&[&*urls[0], &*urls[1], "--connections", &counts], &work[..], &times].concat();
-        let told = child::bench(&["ip", "netns", "exec", &self.client], &asked).await?;
+        let told = bench(&self.client, &asked).await?;
         let results = told["results"].as_array().map(Vec::as_slice).unwrap_or_default();
         let number = |value: &Value| value.as_f64().unwrap_or_default();
         let figure = |result: &Value| {
@@ -193,18 +216,18 @@ impl Cables {
     }
 
     /// Bytes and frames that the client has received on each cable.
-    fn counts(&self) -> Result<[(f64, f64); 2], Failure> {
+    fn counts(&self) -> Result<[(f64, f64); 2]> {
         let mut counts = [(0.0, 0.0); 2];
         for (number, count) in counts.iter_mut().enumerate() {
             let here = cable(number);
             let told = ip(&["-n", &self.client, "-json", "-stats", "link", "show", &here]);
-            let told = told.map_err(|why| Failure::new(format!("cannot count frames: {why}")))?;
+            let told = told.map_err(|why| anyhow!("cannot count frames: {why}"))?;
             let told: Value = serde_json::from_str(&told).unwrap_or_default();
             let received = &told[0]["stats64"]["rx"];
             let figure = |key: &str| received[key].as_f64();
-            *count = figure("bytes").zip(figure("packets")).ok_or_else(|| {
-                Failure::new("cannot count frames: `ip -json -stats link show` does not tell them")
-            })?;
+            *count = figure("bytes")
+                .zip(figure("packets"))
+                .context("cannot count frames: `ip -json -stats link show` does not tell them")?;
         }
         Ok(counts)
     }
@@ -217,13 +240,13 @@ impl Drop for Cables {
             if Path::new(NAMESPACES).join(name).exists()
                 && let Err(why) = ip(&["netns", "delete", name])
             {
-                tracing::warn!("a network namespace is left: {why}");
+                eprintln!("a network namespace is left: {why}");
             }
         }
     }
 }
 
-/// Removes the namespaces of killed suites; returns a message that names them.
+/// Removes the namespaces of killed runs; returns a message that names them.
 fn clear_up() -> Option<String> {
     let all = std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
     let names = all.filter_map(|entry| entry.file_name().into_string().ok());
@@ -236,9 +259,9 @@ fn clear_up() -> Option<String> {
         }
     }
     let removed = (!removed.is_empty())
-        .then(|| format!("removed what a suite that was killed had left: {}", removed.join(", ")));
+        .then(|| format!("removed what a run that was killed had left: {}", removed.join(", ")));
     let kept = (!kept.is_empty())
-        .then(|| format!("a suite that was killed has left namespaces: {}", kept.join(", ")));
+        .then(|| format!("a run that was killed has left namespaces: {}", kept.join(", ")));
     let told: Vec<String> = [removed, kept].into_iter().flatten().collect();
     (!told.is_empty()).then(|| told.join("; "))
 }
@@ -282,7 +305,7 @@ fn ip(arguments: &[&str]) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    /// Goal: namespaces of other programs, and of running suites, are not touched.
+    /// Goal: namespaces of other programs, and of running ones, are not touched.
     #[test]
     fn whose_a_namespace_is() {
         assert_eq!(maker("lunar-bench-17-target"), Some(17));

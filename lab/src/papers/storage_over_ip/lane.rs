@@ -2,12 +2,13 @@
 
 use super::files;
 use super::qemu::Qemu;
-use crate::device_url::OpenedDevice;
-use crate::output::Failure;
+use anyhow::Result;
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, BufferPool};
+use lunar_initiator::RemoteDisk;
 use lunar_load::Latency;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Location of the file.
@@ -21,7 +22,10 @@ pub(super) enum Way {
 /// The client that sends requests.
 #[derive(Debug)]
 pub(super) enum Client {
-    Own(OpenedDevice),
+    /// This program, on a local file.
+    Local(Arc<dyn BlockDevice>),
+    /// This program, by its initiator.
+    Remote(Arc<RemoteDisk>),
     Qemu(Qemu),
 }
 
@@ -87,30 +91,31 @@ impl Task {
 
 impl Lane {
     /// Runs the task, and checks the file after writes.
-    pub(super) async fn pass(&self, task: &Task) -> Result<Pass, Failure> {
+    pub(super) async fn pass(&self, task: &Task) -> Result<Pass> {
         let pass = match &self.client {
-            Client::Own(opened) => own(opened.device(), task).await?,
+            Client::Local(device) => own(device.as_ref(), task).await?,
+            Client::Remote(disk) => own(disk.as_ref(), task).await?,
             Client::Qemu(qemu) => qemu.pass(task).await?,
         };
         if task.writes {
             let (path, bytes, byte) = (self.file.clone(), task.bytes(), task.byte);
             let checked = tokio::task::spawn_blocking(move || files::check(&path, bytes, byte));
-            checked.await.map_err(|error| Failure::new(error.to_string()))??;
+            checked.await??;
         }
         Ok(pass)
     }
 
     /// Closes the client.
-    pub(super) async fn close(self) -> Result<(), Failure> {
-        match self.client {
-            Client::Own(opened) => opened.close().await,
-            Client::Qemu(_) => Ok(()),
+    pub(super) async fn close(self) -> Result<()> {
+        if let Client::Remote(disk) = self.client {
+            disk.log_out().await?;
         }
+        Ok(())
     }
 }
 
 /// Runs a task with this program's client, one request at a time.
-async fn own(device: &dyn BlockDevice, task: &Task) -> Result<Pass, Failure> {
+async fn own(device: &dyn BlockDevice, task: &Task) -> Result<Pass> {
     let block_bytes = u64::from(device.geometry().block_bytes);
     let blocks = task.record_bytes / block_bytes;
     let mut buffer = BufferPool::default().take_zeroed(task.record_bytes as usize);

@@ -1,6 +1,8 @@
 //! The measured files, in their own folder.
 
-use crate::output::{self, Failure};
+use crate::bench::files::file_system;
+use anyhow::{Context, Result, ensure};
+use lunar_load::report::size_text;
 use rustix::fs::statvfs;
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
@@ -26,61 +28,57 @@ pub(super) struct Disk {
 
 impl Room {
     /// Creates a folder below `directory`, which must have enough space for the files.
-    pub(super) fn new(directory: &Path, size_bytes: u64) -> Result<Self, Failure> {
-        let failed = |what: &str, error: &dyn std::fmt::Display| {
-            Failure::new(format!("{what} {}: {error}", directory.display()))
-                .hint("--directory names a folder that exists and may be written to")
-        };
-        let directory = directory.canonicalize().map_err(|error| failed("cannot use", &error))?;
-        let free = statvfs(&directory).map_err(|error| failed("cannot look at", &error))?;
+    pub(super) fn new(directory: &Path, size_bytes: u64) -> Result<Self> {
+        const HINT: &str = "--directory names a folder that exists and may be written to";
+        let failed = |what: &str| format!("cannot {what} {} ({HINT})", directory.display());
+        let directory = directory.canonicalize().with_context(|| failed("use"))?;
+        let free = statvfs(&directory).with_context(|| failed("look at"))?;
         let free_bytes = free.f_bavail.saturating_mul(free.f_frsize);
         let wanted_bytes = size_bytes.saturating_mul(FILES_MAX).saturating_add(64 << 20);
-        if free_bytes < wanted_bytes {
-            return Err(Failure::new(format!(
-                "{} has {} free, and {FILES_MAX} files of {} are to lie there",
-                directory.display(),
-                output::size(free_bytes),
-                output::size(size_bytes)
-            ))
-            .hint("name a folder with more room (--directory), or measure less (--size 256M)"));
-        }
+        ensure!(
+            free_bytes >= wanted_bytes,
+            "{} has {} free, and {FILES_MAX} files of {} are to lie there (name a folder with more \
+             room, --directory, or measure less, --size 256M)",
+            directory.display(),
+            size_text(free_bytes),
+            size_text(size_bytes)
+        );
         let folder = directory.join(format!("lunar-storage-over-ip-{}", std::process::id()));
-        let made = make_folder(&folder);
-        made.map_err(|error| failed("cannot make a folder in", &error))?;
+        make_folder(&folder).with_context(|| failed("make a folder in"))?;
         Ok(Self { folder, size_bytes })
     }
 
     /// Description for the report.
-    pub(super) fn text(&self) -> String {
-        let kind = file_system(&self.folder).unwrap_or_else(|| "an unknown file system".to_owned());
-        let size = output::size(self.size_bytes);
+    pub(super) fn text(&self) -> Result<String> {
+        let kind = file_system(&self.folder)?;
+        let size = size_text(self.size_bytes);
         let folder = self.folder.parent().unwrap_or(&self.folder).display();
-        format!(
+        Ok(format!(
             "{size} each, one for each way, in {folder} ({kind}); written just before, so the page \
              cache holds what fits of them"
-        )
+        ))
     }
 
     /// Creates a file in the folder.
-    pub(super) fn disk(&self, name: &str) -> Result<Disk, Failure> {
+    pub(super) fn disk(&self, name: &str) -> Result<Disk> {
         self.disk_in(&self.folder, name)
     }
 
     /// Creates a file in another folder.
-    pub(super) fn disk_in(&self, folder: &Path, name: &str) -> Result<Disk, Failure> {
+    pub(super) fn disk_in(&self, folder: &Path, name: &str) -> Result<Disk> {
         let name = format!("lunar-{}-{name}", std::process::id());
         let path = folder.join(name);
-        let failed = |error| Failure::new(format!("cannot write {}: {error}", path.display()));
-        let file = File::create_new(&path).map_err(failed)?;
+        let failed = || format!("cannot write {}", path.display());
+        let file = File::create_new(&path).with_context(failed)?;
         let disk = Disk { path: path.clone() };
         let piece = vec![0x5a; PIECE_BYTES];
         let mut at = 0;
         while at < self.size_bytes {
             let bytes = (self.size_bytes - at).min(piece.len() as u64);
-            file.write_all_at(&piece[..bytes as usize], at).map_err(failed)?;
+            file.write_all_at(&piece[..bytes as usize], at).with_context(failed)?;
             at += bytes;
         }
-        file.sync_all().map_err(failed)?;
+        file.sync_all().with_context(failed)?;
         Ok(disk)
     }
 }
@@ -99,11 +97,10 @@ impl Drop for Room {
 
 impl Disk {
     /// The path as an argument of a command line.
-    pub(super) fn path_text(&self) -> Result<String, Failure> {
+    pub(super) fn path_text(&self) -> Result<String> {
         let text = self.path.to_str().map(str::to_owned);
-        text.ok_or_else(|| {
-            Failure::new(format!("{} is not in UTF-8", self.path.display()))
-                .hint("name another folder (--directory)")
+        text.with_context(|| {
+            format!("{} is not in UTF-8: name another folder (--directory)", self.path.display())
         })
     }
 }
@@ -115,37 +112,22 @@ impl Drop for Disk {
 }
 
 /// Checks that the first `length_bytes` of a file all hold `byte`, so that all writes have arrived.
-pub(super) fn check(path: &Path, length_bytes: u64, byte: u8) -> Result<(), Failure> {
-    let failed = |error| Failure::new(format!("cannot read {}: {error}", path.display()));
-    let file = File::open(path).map_err(failed)?;
+pub(super) fn check(path: &Path, length_bytes: u64, byte: u8) -> Result<()> {
+    let failed = || format!("cannot read {}", path.display());
+    let file = File::open(path).with_context(failed)?;
     let (mut piece, wanted) = (vec![0; PIECE_BYTES], vec![byte; PIECE_BYTES]);
     let mut at = 0;
     while at < length_bytes {
         let bytes = (length_bytes - at).min(PIECE_BYTES as u64) as usize;
-        file.read_exact_at(&mut piece[..bytes], at).map_err(failed)?;
-        if piece[..bytes] != wanted[..bytes] {
-            return Err(Failure::new(format!(
-                "{} does not hold what was written, within {bytes} bytes from {at} on",
-                path.display()
-            )));
-        }
+        file.read_exact_at(&mut piece[..bytes], at).with_context(failed)?;
+        ensure!(
+            piece[..bytes] == wanted[..bytes],
+            "{} does not hold what was written, within {bytes} bytes from {at} on",
+            path.display()
+        );
         at += bytes as u64;
     }
     Ok(())
-}
-
-/// Type and device of the file system: `ext4 on /dev/vda`.
-fn file_system(folder: &Path) -> Option<String> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
-    let mut best = None;
-    for line in mounts.lines() {
-        let mut fields = line.split_whitespace();
-        let (device, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
-        if folder.starts_with(at) && best.as_ref().is_none_or(|(longest, _)| at.len() >= *longest) {
-            best = Some((at.len(), format!("{kind} on {device}")));
-        }
-    }
-    best.map(|(_, text)| text)
 }
 
 #[cfg(test)]

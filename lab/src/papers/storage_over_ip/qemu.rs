@@ -1,7 +1,7 @@
 //! `qemu-io` as a client: the same program for a file, `iscsi://` and `nfs://`.
 
 use super::lane::{Pass, Task};
-use crate::output::Failure;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -50,21 +50,21 @@ impl Qemu {
     }
 
     /// Checks that qemu-io can open the URL and read.
-    pub(super) async fn try_it(&self) -> Result<(), Failure> {
+    pub(super) async fn try_it(&self) -> Result<()> {
         let task = Task { record_bytes: 4096, writes: false, byte: 0, places: vec![0] };
         match timeout(TRIAL_MAX, self.run(&task)).await {
             Ok(tried) => tried.map(drop),
-            Err(_) => Err(Failure::new(format!("{} does not answer", self.url))),
+            Err(_) => bail!("{} does not answer", self.url),
         }
     }
 
     /// Accesses every record of `task`, one at a time.
-    pub(super) async fn pass(&self, task: &Task) -> Result<Pass, Failure> {
+    pub(super) async fn pass(&self, task: &Task) -> Result<Pass> {
         let passed = timeout(PASS_MAX, self.run(task)).await;
-        passed.map_err(|_| Failure::new(format!("qemu-io took more than {PASS_MAX:?}")))?
+        passed.with_context(|| format!("qemu-io took more than {PASS_MAX:?}"))?
     }
 
-    async fn run(&self, task: &Task) -> Result<Pass, Failure> {
+    async fn run(&self, task: &Task) -> Result<Pass> {
         let mut running = self.start()?;
         let mut pass = Pass::default();
         // Output before the first prompt.
@@ -72,21 +72,19 @@ impl Qemu {
         for place in &task.places {
             let said = running.ask(&command(task, *place)).await?;
             let took = parse(&said, task.record_bytes);
-            pass.add(took.ok_or_else(|| Failure::new(format!("{}: {said}", running.name)))?);
+            pass.add(took.with_context(|| format!("{}: {said}", running.name))?);
         }
         if task.writes {
             let begun = Instant::now();
             let said = running.ask("flush").await?;
             pass.time += begun.elapsed();
-            if !said.is_empty() {
-                return Err(Failure::new(format!("{}: flush: {said}", running.name)));
-            }
+            ensure!(said.is_empty(), "{}: flush: {said}", running.name);
         }
         running.end().await?;
         Ok(pass)
     }
 
-    fn start(&self) -> Result<Running, Failure> {
+    fn start(&self) -> Result<Running> {
         let mut command = match self.network_of {
             None => Command::new("qemu-io"),
             Some(pid) => {
@@ -102,12 +100,10 @@ impl Qemu {
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let child = command.spawn();
-        let mut child = child.map_err(|error| {
-            Failure::new(format!("cannot start qemu-io: {error}")).hint(INSTALL)
-        })?;
+        let mut child = child.with_context(|| format!("cannot start qemu-io ({INSTALL})"))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
-            return Err(Failure::new("qemu-io has no pipes"));
+            bail!("qemu-io has no pipes");
         };
         let name = format!("qemu-io on {}", self.url);
         Ok(Running { child, stdin, stdout: BufReader::new(stdout), name })
@@ -117,14 +113,14 @@ impl Qemu {
 impl Running {
     /// Sends a command and returns the answer. Commands are sent one at a time: qemu-io reads all
     /// available lines, and then waits for more input before it executes the second one.
-    async fn ask(&mut self, command: &str) -> Result<String, Failure> {
+    async fn ask(&mut self, command: &str) -> Result<String> {
         // If qemu-io has ended, reading the answer fails as well.
         let _ = self.stdin.write_all(format!("{command}\n").as_bytes()).await;
         self.answer().await
     }
 
     /// Reads the output up to the prompt.
-    async fn answer(&mut self) -> Result<String, Failure> {
+    async fn answer(&mut self) -> Result<String> {
         let mut said = Vec::new();
         while !said.ends_with(PROMPT) {
             let read = self.stdout.read_until(PROMPT_LAST, &mut said).await;
@@ -136,26 +132,26 @@ impl Running {
         Ok(String::from_utf8_lossy(&said).trim().to_owned())
     }
 
-    async fn end(mut self) -> Result<(), Failure> {
+    async fn end(mut self) -> Result<()> {
         drop(self.stdin);
         match timeout(END_MAX, self.child.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
-            _ => Err(Failure::new(format!("{} failed at its end", self.name))),
+            _ => bail!("{} failed at its end", self.name),
         }
     }
 
     /// The reason why qemu-io ended.
-    async fn failed(&mut self) -> Failure {
+    async fn failed(&mut self) -> anyhow::Error {
         let mut text = String::new();
         if let Some(stderr) = self.child.stderr.take() {
             let mut stderr = stderr.take(ANSWER_BYTES_MAX as u64);
             let _ = timeout(END_MAX, stderr.read_to_string(&mut text)).await;
         }
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let failure = Failure::new(format!("{}: {text}", self.name));
+        let name = &self.name;
         match text.contains("Unknown protocol") {
-            true => failure.hint(INSTALL),
-            false => failure,
+            true => anyhow!("{name}: {text} ({INSTALL})"),
+            false => anyhow!("{name}: {text}"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use lunar_load::report::{Column, Section, Table, TableCell};
 
-/// Results of the parts of the suite.
+/// Results of all parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Findings {
     /// Throughput of four connections relative to one, with delay.

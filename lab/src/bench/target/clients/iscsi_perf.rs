@@ -2,11 +2,10 @@
 
 use super::Turn;
 use crate::bench::cores::CLIENT_CORE;
-use crate::bench::server;
 use crate::bench::target::results::Sample;
+use crate::process::pinned;
 use anyhow::{Context, Result, ensure};
 use lunar_load::{AccessPattern, ListeningProcess};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -24,7 +23,7 @@ const OVERTIME: Duration = Duration::from_secs(30);
 pub fn turn(turn: &Turn<'_>) -> Result<(Sample, f64)> {
     let seconds = turn.times.measured.as_secs_f64().ceil().max(1.0);
     let core = (!turn.cell.is_shared).then_some(CLIENT_CORE);
-    let mut command = in_lines(server::pinned(core, Path::new("iscsi-perf")));
+    let mut command = in_lines(pinned(core, "iscsi-perf"));
     command.args(["-t", &seconds.to_string()]);
     command.args(["-m", &turn.cell.depth.to_string()]);
     command.args(["-b", &(turn.cell.io_bytes / BLOCK_BYTES).to_string()]);

@@ -4,8 +4,8 @@ use super::cells::{Contestant, DISK_BYTES, StorageMedium, Store};
 use crate::bench::cores::TARGET_CORE;
 use crate::bench::files::ScratchFile;
 use crate::bench::null_target::NullServer;
-use crate::bench::server::BenchServer;
-use crate::bench::tgt::{Tgt, TgtBacking};
+use crate::lunar::Lunar;
+use crate::tgt::{Tgt, TgtBacking};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 
@@ -34,14 +34,14 @@ impl Programs {
 }
 
 /// A store and its servers. Each server starts on first use; all end with this value.
-pub struct Serving {
+pub struct Servers {
     pub store: Store,
     /// True when servers are not pinned to a core.
     pub is_shared: bool,
     programs: Programs,
     // Servers are dropped before the file.
-    lunar: Option<BenchServer>,
-    base: Option<BenchServer>,
+    lunar: Option<Lunar>,
+    base: Option<Lunar>,
     tgt: Option<Tgt>,
     tgt_aio: Option<Tgt>,
     null: Option<NullServer>,
@@ -59,7 +59,7 @@ pub struct LanePortal {
     pub program: Option<PathBuf>,
 }
 
-impl Serving {
+impl Servers {
     /// Makes the file and writes all of it.
     ///
     /// # Errors
@@ -87,6 +87,10 @@ impl Serving {
     /// The store has no file.
     pub fn path(&self) -> Result<&Path> {
         Ok(self.file.as_ref().context("a disk in memory has no file")?.path())
+    }
+
+    fn path_text(&self) -> Result<&str> {
+        self.path()?.to_str().context("a path in UTF-8")
     }
 
     /// Starts a contestant unless it runs.
@@ -130,7 +134,7 @@ impl Serving {
         core: Option<u16>,
         program: &Path,
         file: Option<&ScratchFile>,
-    ) -> Result<BenchServer> {
+    ) -> Result<Lunar> {
         let device = match file {
             Some(file) => file.path().display().to_string(),
             None => format!("mem:{DISK_BYTES}"),
@@ -141,7 +145,7 @@ impl Serving {
         if file.is_some() {
             arguments.extend(["--io", io]);
         }
-        BenchServer::start_program(core, program, &arguments)
+        Lunar::serve_measured(core, program, &arguments)
     }
 
     fn tgt(&mut self, core: Option<u16>, contestant: Contestant) -> Result<LanePortal> {
@@ -149,12 +153,12 @@ impl Serving {
         let store = self.store;
         ensure!(!is_aio || (store.is_direct && !store.is_write_through), "aio is always direct");
         if is_aio && self.tgt_aio.is_none() {
-            self.tgt_aio = Some(Tgt::start_with(core, self.path()?, TgtBacking::aio())?);
+            self.tgt_aio = Some(Tgt::start_on(core, self.path_text()?, TgtBacking::aio())?);
         }
         if !is_aio && self.tgt.is_none() {
             let backing =
                 TgtBacking { is_sync: store.is_write_through, is_direct: store.is_direct };
-            self.tgt = Some(Tgt::start_with(core, self.path()?, backing.options())?);
+            self.tgt = Some(Tgt::start_on(core, self.path_text()?, backing.options())?);
         }
         let running = if is_aio { &self.tgt_aio } else { &self.tgt };
         let tgt = running.as_ref().context("started above")?;
@@ -162,7 +166,7 @@ impl Serving {
     }
 }
 
-fn lunar_portal(server: Option<&BenchServer>, program: &Path) -> Result<LanePortal> {
+fn lunar_portal(server: Option<&Lunar>, program: &Path) -> Result<LanePortal> {
     let server = server.context("started above")?;
     let url = format!("iscsi://{}/{TARGET}/0", server.address());
     Ok(LanePortal { url, pid: server.pid(), program: Some(program.to_owned()) })

@@ -1,0 +1,279 @@
+//! Haluza, Staněk, Doležal, "Storage over IP" (CESNET technical report 5/2002): random records over
+//! iSCSI, on a local file and over NFS.
+
+mod files;
+mod lane;
+mod nfs;
+mod paper;
+mod qemu;
+mod tables;
+
+use self::files::{Disk, Room};
+use self::lane::{Client, Lane, Way};
+use self::nfs::NfsServer;
+use self::qemu::Qemu;
+use self::tables::{Group, Told};
+use super::{PaperArgs, PaperRun, probe};
+use crate::lunar::{Lunar, release_binary};
+use anyhow::{Context, Result, ensure};
+use lunar_block::{BlockDevice, FileDevice, FileOptions, FileSystems};
+use lunar_control::process_memory_bytes;
+use lunar_control::units::parse_size;
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
+use lunar_load::probe::{ProbeShape, Probed};
+use lunar_load::report::{Column, Report, Section, Table, TableCell};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// File size in the paper.
+const FILE_BYTES: u64 = 1 << 30;
+/// Request size of netperf in the paper.
+const TCP_REQUEST_BYTES: u32 = 16 << 10;
+const TCP_ROUND: Duration = Duration::from_secs(2);
+/// Name of the target.
+const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:storage-over-ip";
+/// Name that this program logs in with.
+const INITIATOR: &str = "iqn.2026-11.org.lunarsan:bench";
+
+/// Storage over IP: repeats the measurements of CESNET technical report 5/2002
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    cargo run --release -p lunar-lab -- papers storage-over-ip --directory /var/tmp\n\n\
+    An NFS server needs root; without it there are no figures of NFS. The size is that of each of\n\
+    its three files (1G).")]
+pub struct StorageOverIp {
+    /// Directory for its files, three of --size (1G); their file system is measured [default: the
+    /// folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Directory on a mounted NFS, to use instead of an NFS server of its own
+    #[arg(long, value_name = "DIR")]
+    nfs_directory: Option<PathBuf>,
+    /// Record sizes, a subset of those in the paper
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_record)]
+    #[arg(default_value = "256K,512K,1M,2M,4M,8M,16M")]
+    record_size: Vec<u64>,
+    #[command(flatten)]
+    pub(super) common: PaperArgs,
+}
+
+impl StorageOverIp {
+    /// Measures all groups.
+    pub(super) async fn measure(&self) -> Result<Report> {
+        if let Some(directory) = &self.nfs_directory {
+            check_nfs(directory)?;
+        }
+        let size_bytes = self.common.size.unwrap_or(FILE_BYTES);
+        let longest = self.record_size.iter().copied().max().unwrap_or_default();
+        ensure!(size_bytes >= longest, "--size has room for one of the largest records at least");
+        let directory = self.directory.clone().unwrap_or_else(std::env::temp_dir);
+        let room = Room::new(&directory, size_bytes)?;
+        let rounds = format!("{}; in each every record once", self.common.rounds);
+        let mut run = PaperRun::new(&self.common, "Storage over IP", rounds);
+        run.report.facts.push(("files".to_owned(), room.text()?));
+        let mut all = Vec::new();
+        let tcp = tell_tcp(&mut run)?;
+        let (local, served) = (room.disk("local.img")?, room.disk("served.img")?);
+        let server = serve(&served, "buffered")?;
+        let group = self.tools(&room, &local, &served, &server).await?;
+        all.push(self.add(&mut run, group, tcp).await?);
+        let group = self.own(&room, &local, &served, &server).await?;
+        all.push(self.add(&mut run, group, tcp).await?);
+        drop(server);
+        match direct(&local, &served).await? {
+            Ok((server, group)) => {
+                all.push(self.add(&mut run, group, tcp).await?);
+                drop(server);
+            }
+            Err(section) => run.add(section),
+        }
+        run.add(tables::beside_the_paper(&all));
+        Ok(run.report)
+    }
+
+    /// Measures a group, and adds the results to the report.
+    async fn add(&self, run: &mut PaperRun<'_>, group: Group, tcp: f64) -> Result<Told> {
+        let PaperArgs { rounds, seed, .. } = self.common;
+        if !group.lanes.is_empty() {
+            let passes = group.lanes.len() * self.record_size.len() * 2 * usize::from(rounds);
+            println!("\n{}: {passes} passes ...", group.title);
+        }
+        let figures = group.measure(&self.record_size, rounds, seed).await?;
+        run.add(group.section(&figures, tcp));
+        for lane in group.lanes {
+            lane.close().await?;
+        }
+        if let Some(nfs) = group.nfs {
+            nfs.stop().await;
+        }
+        Ok((group.title, figures))
+    }
+
+    /// The group that uses the same client everywhere: `qemu-io`.
+    async fn tools(
+        &self,
+        room: &Room,
+        local: &Disk,
+        served: &Disk,
+        server: &Lunar,
+    ) -> Result<Group> {
+        let mut group =
+            Group::new("qemu", "One client for all three: qemu-io, through page caches");
+        group.prose.push(
+            "qemu-io of Debian's qemu-utils reads and writes the local file, iscsi:// (libiscsi; \
+             the target is lunar serve --cache write-back) and nfs:// (libnfs, NFS version 3; the \
+             server is nfs-ganesha with its VFS back end). It gets a list of records in random \
+             order, asks one after the other as IOzone did, and tells how long each took. \
+             (qemu-img bench asks only in even steps, and tells no single times.)"
+                .to_owned(),
+        );
+        let mut lanes = vec![(Way::Local, Qemu::here(local.path_text()?), local.path.clone())];
+        lanes.push((Way::Iscsi, Qemu::here(server.url(TARGET, 0)), served.path.clone()));
+        if self.nfs_directory.is_none() {
+            match NfsServer::start(room).await {
+                Ok(server) => {
+                    let (qemu, path) = (server.client(), server.disk.path.clone());
+                    group.nfs = Some(server);
+                    lanes.push((Way::Nfs, qemu, path));
+                }
+                Err(why) => group.warnings.push(format!("no figures of NFS: {why:#}")),
+            }
+        }
+        for (way, qemu, file) in lanes {
+            match qemu.try_it().await {
+                Ok(()) => group.lanes.push(Lane { way, client: Client::Qemu(qemu), file }),
+                Err(why) => {
+                    let what = format!("no figures of {} by qemu-io: {why:#}", way.name());
+                    group.warnings.push(what);
+                }
+            }
+        }
+        Ok(group)
+    }
+
+    /// The group that uses this program's client: on the local file, over iSCSI, and in a directory
+    /// of a mounted NFS.
+    async fn own(&self, room: &Room, local: &Disk, served: &Disk, server: &Lunar) -> Result<Group> {
+        let mut group = Group::new("lunar", "Lunar's own client, through page caches");
+        group.prose.push(
+            "The same records in the same order, by this program: the local file, and iSCSI by its \
+             own initiator, one session of one connection."
+                .to_owned(),
+        );
+        group.lanes.push(lane(Way::Local, local.path.clone(), false)?);
+        group.lanes.push(remote(server, served).await?);
+        if let Some(directory) = &self.nfs_directory {
+            let disk = room.disk_in(directory, "nfs.img")?;
+            group.prose.push(format!(
+                "NFS is a file in {}, by way of the kernel's client, whose cache is in between: \
+                 reads of what was written before need not reach the server.",
+                directory.display()
+            ));
+            group.lanes.push(lane(Way::Nfs, disk.path.clone(), false)?);
+            group.nfs_file = Some(disk);
+        }
+        Ok(group)
+    }
+}
+
+/// Refuses a directory that is not on NFS, as its figures would be reported as those of NFS.
+fn check_nfs(directory: &Path) -> Result<()> {
+    const HINT: &str = "--nfs-directory names a directory of an NFS that is mounted here; without \
+                        it there is a server of its own";
+    let name = directory.display();
+    let kind = rustix::fs::statfs(directory);
+    let kind = kind.with_context(|| format!("cannot look at {name} ({HINT})"))?;
+    let is_nfs = kind.f_type == rustix::fs::NFS_SUPER_MAGIC;
+    ensure!(is_nfs, "{name} is no directory of an NFS ({HINT})");
+    Ok(())
+}
+
+/// Serves `disk` write-back on a free port of loopback, with the I/O mode `io` (`--io`).
+fn serve(disk: &Disk, io: &str) -> Result<Lunar> {
+    let path = disk.path_text()?;
+    let options = ["--name", TARGET, "--cache", "write-back", "--io", io];
+    Lunar::serve_measured(None, &release_binary()?, &[&[path.as_str()], &options[..]].concat())
+}
+
+/// Measures raw TCP like the paper's netperf; returns bytes per second.
+fn tell_tcp(run: &mut PaperRun<'_>) -> Result<f64> {
+    let probe = probe(None)?;
+    let shape = ProbeShape { writes: false, io_bytes: TCP_REQUEST_BYTES, depth: 1, connections: 1 };
+    let mut probed = Probed::default();
+    for _ in 0..run.args.rounds {
+        probe.round(shape, TCP_ROUND, &mut probed).context("a probe of raw TCP")?;
+    }
+    let mut section = Section::new("raw_tcp", "TCP alone, over loopback");
+    section.prose.push(
+        "The paper's dashed line was netperf with requests of 16 kB between two machines; here \
+         both ends are on this machine, for this and for all that follows."
+            .to_owned(),
+    );
+    let mut table = Table::new([
+        Column::number("stream_bytes_per_second", "stream, MB/s"),
+        Column::number("ping_us", "ping-pong, us"),
+    ]);
+    table.row([
+        TableCell::spread(probed.stream_bytes_per_second(), 1e6, 0),
+        TableCell::spread(probed.ping_micros(), 1.0, 1),
+    ]);
+    section.tables.push(table);
+    section.warnings.extend(probed.unrest());
+    run.add(section);
+    Ok(probed.stream_bytes_per_second().median)
+}
+
+/// Local file and iSCSI without the page cache; a section with the reason if the file system does
+/// not support it.
+async fn direct(local: &Disk, served: &Disk) -> Result<Result<(Lunar, Group), Section>> {
+    let mut group = Group::new("direct", "Lunar's own client, past the page cache");
+    group.prose.push(
+        "The local file is opened with O_DIRECT, the target serves with --io direct: what the \
+         disk itself takes is in these figures."
+            .to_owned(),
+    );
+    let lane = match lane(Way::Local, local.path.clone(), true) {
+        Ok(lane) => lane,
+        Err(why) => {
+            let mut section = Section::new(group.key, group.title);
+            section.warnings.push(format!("{why:#}"));
+            return Ok(Err(section));
+        }
+    };
+    let server = serve(served, "direct")?;
+    group.lanes.push(lane);
+    group.lanes.push(remote(&server, served).await?);
+    Ok(Ok((server, group)))
+}
+
+fn lane(way: Way, path: PathBuf, direct: bool) -> Result<Lane> {
+    let file = path.clone();
+    let options = FileOptions {
+        path,
+        create_size_bytes: None,
+        block_bytes: 512,
+        physical_block_bytes: 4096,
+        direct,
+        io_uring: false,
+        read_only: false,
+        thin: true,
+    };
+    let file_systems = FileSystems::new(process_memory_bytes());
+    let device: Arc<dyn BlockDevice> = FileDevice::open_in(options, &file_systems)?;
+    Ok(Lane { way, client: Client::Local(device), file })
+}
+
+async fn remote(server: &Lunar, served: &Disk) -> Result<Lane> {
+    let url: Url = server.url(TARGET, 0).parse()?;
+    let disk = RemoteDisk::connect(&url, &SessionOptions::new(INITIATOR)).await?;
+    Ok(Lane { way: Way::Iscsi, client: Client::Remote(Arc::new(disk)), file: served.path.clone() })
+}
+
+fn parse_record(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    match paper::RECORDS.iter().any(|record| record.bytes() == bytes) {
+        true => Ok(bytes),
+        false => Err("the paper has 256K, 512K, 1M, 2M, 4M, 8M and 16M".to_owned()),
+    }
+}
