@@ -194,8 +194,8 @@ impl Subject {
 
     async fn write(&self, model: &mut Model, range: BlockRange, durable: bool, seed: u64) {
         let data = self.filled(range.count as usize * self.block_bytes(), seed);
-        let at_hand = seed & 1 == 0 && self.device.try_write_now(range, &data, durable);
-        if !at_hand {
+        let written_now = seed & 1 == 0 && self.device.try_write_now(range, &data, durable);
+        if !written_now {
             self.device.write(range, data.clone(), durable).await.unwrap();
         }
         model.write(range, &data);

@@ -103,7 +103,7 @@ enum Pending {
         /// The state machine refused the command because the connection was about to end.
         unsent: bool,
         /// Set while the command is being aborted and may have written data.
-        doubt: Option<UncertainWrite>,
+        uncertain: Option<UncertainWrite>,
         /// Barriers that wait until the command is over.
         listeners: Vec<BarrierToken>,
     },
@@ -183,7 +183,7 @@ pub(crate) struct ConnectionClient {
     login: Option<LoginAnswer>,
     logout: Option<oneshot::Sender<Result<(), Error>>>,
     portal: String,
-    news: SessionContext,
+    session_context: SessionContext,
     quirks: Arc<Quirks>,
 }
 
@@ -212,7 +212,7 @@ impl ConnectionClient {
             refused: Vec::new(),
             aborts: VecDeque::new(),
             due: VecDeque::new(),
-            command_time: life.way.command_time(),
+            command_time: life.connector.command_time(),
             filling: Filling::Nowhere,
             segment_bytes: 0,
             deadline: None,
@@ -222,8 +222,8 @@ impl ConnectionClient {
             login,
             logout: None,
             portal: life.door.portal.clone(),
-            news: life.news.clone(),
-            quirks: Arc::clone(&life.way.quirks),
+            session_context: life.session_context.clone(),
+            quirks: Arc::clone(&life.connector.quirks),
         }
     }
 
@@ -296,7 +296,7 @@ impl ConnectionClient {
                     }
                     self.machine.handle(now, Input::Session(said));
                 }
-                ConnectionMessage::Abort(id, doubt) => self.abort(now, id, doubt),
+                ConnectionMessage::Abort(id, uncertain) => self.abort(now, id, uncertain),
                 ConnectionMessage::Retire if self.leaving == Leaving::No => {
                     self.leaving = Leaving::Drains(now.after(DRAIN_TIME));
                 }
@@ -308,12 +308,13 @@ impl ConnectionClient {
     }
 
     /// Aborts a command whose caller is gone. Its buffers stay until it is known to be over.
-    fn abort(&mut self, now: Time, id: TaskId, in_doubt: Option<UncertainWrite>) {
-        let Some(Pending::Command { lun, unsent: false, doubt, .. }) = self.pending.get_mut(&id)
+    fn abort(&mut self, now: Time, id: TaskId, now_uncertain: Option<UncertainWrite>) {
+        let Some(Pending::Command { lun, unsent: false, uncertain, .. }) =
+            self.pending.get_mut(&id)
         else {
             return; // answered already, or not taken yet and never sent
         };
-        *doubt = in_doubt;
+        *uncertain = now_uncertain;
         let management = Management {
             id: self.link.new_id(),
             function: ManagementFunction::ABORT_TASK,
@@ -423,7 +424,12 @@ impl ConnectionClient {
         let result = match result {
             Ok(result) => {
                 // Recorded in the order of the target's responses, before a caller acts on them.
-                self.news.attentions.see(lun, self.news.number, opcode, &result);
+                self.session_context.attentions.see(
+                    lun,
+                    self.session_context.number,
+                    opcode,
+                    &result,
+                );
                 Ok(Executed { result, data_in })
             }
             // Data that arrived damaged was discarded (RFC 7143 §7.8): the command had no effect.
@@ -490,7 +496,7 @@ impl ConnectionClient {
             HandleRequest::Execute { answer, .. } if answer.is_closed() => {}
             HandleRequest::Execute { id, lun, cdb, data_out, data_in, load, answer } => {
                 let data_in_bytes_max = data_in.as_ref().map_or(0, |buffer| buffer.len() as u32);
-                let (unsent, doubt, listeners) = (false, None, Vec::new());
+                let (unsent, uncertain, listeners) = (false, None, Vec::new());
                 let pending = Pending::Command {
                     lun,
                     opcode: cdb.first().copied().unwrap_or_default(),
@@ -498,7 +504,7 @@ impl ConnectionClient {
                     _load: load,
                     answer,
                     unsent,
-                    doubt,
+                    uncertain,
                     listeners,
                 };
                 self.pending.insert(id, pending);
@@ -649,7 +655,7 @@ impl ConnectionClient {
         for lun in left_behind {
             any = true;
             match ending {
-                Ending::ConnectionLogout => self.news.attentions.unheard(lun),
+                Ending::ConnectionLogout => self.session_context.attentions.unheard(lun),
                 _ => self.numbering.leave_unheard(),
             }
         }
@@ -671,9 +677,9 @@ impl ConnectionClient {
                 Pending::Command { answer, unsent: true, .. } => {
                     drop(answer.send(Err(ended.error.clone().not_sent())));
                 }
-                Pending::Command { answer, doubt, .. } => {
-                    if let Some(doubt) = doubt {
-                        self.news.hold(&self.numbering, doubt);
+                Pending::Command { answer, uncertain, .. } => {
+                    if let Some(uncertain) = uncertain {
+                        self.session_context.hold(&self.numbering, uncertain);
                     }
                     drop(answer.send(Err(ended.error.clone())));
                 }

@@ -127,10 +127,10 @@ impl Drop for CommandLoad {
 /// The task of a connection: logs in, and reconnects while its session continues.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionTask {
-    pub(crate) way: TargetConnector,
+    pub(crate) connector: TargetConnector,
     pub(crate) door: PortalAddress,
     pub(crate) numbering: Arc<Numbering>,
-    pub(crate) news: SessionContext,
+    pub(crate) session_context: SessionContext,
     pub(crate) state: Arc<ConnectionState>,
 }
 
@@ -182,7 +182,7 @@ impl ConnectionTask {
             let what = format!("the session with {} takes no connection", self.door.portal);
             return Err(Error::new(ErrorKind::Login, what));
         };
-        let options = self.way.connection_options(self.state.cid, numbers, session);
+        let options = self.connector.connection_options(self.state.cid, numbers, session);
         let options = options.inspect_err(|error| {
             let ending = lunar_iscsi::session::initiator::Ending::NotJoined;
             self.numbering.part(self.state.cid, ending, None, error);
@@ -226,8 +226,8 @@ impl ConnectionTask {
     /// it.
     fn settle_mail(&self) {
         for mail in self.state.mailbox.close() {
-            if let ConnectionMessage::Abort(_, Some(doubt)) = mail {
-                self.news.hold(&self.numbering, doubt);
+            if let ConnectionMessage::Abort(_, Some(uncertain)) = mail {
+                self.session_context.hold(&self.numbering, uncertain);
             }
         }
     }
@@ -254,7 +254,7 @@ impl ConnectionTask {
                     () = &mut pause => break,
                 }
             }
-            let end = Instant::now() + self.way.options.login_time;
+            let end = Instant::now() + self.connector.options.login_time;
             match self.door.connect(end).await {
                 Ok(tcp) if wanted() => return Some(tcp),
                 Ok(_) => {}
@@ -266,7 +266,7 @@ impl ConnectionTask {
 
     /// Logs that the session continues with the remaining connections.
     fn give_up(&self, error: &Error) {
-        if self.way.quirks.tells_of_fewer() {
+        if self.connector.quirks.tells_of_fewer() {
             tracing::warn!(
                 portal = %self.door.portal,
                 %error,

@@ -51,7 +51,7 @@ pub struct Initiator {
 
 #[derive(Debug)]
 struct Shared {
-    keeper: Arc<SessionSupervisor>,
+    supervisor: Arc<SessionSupervisor>,
     /// The last session.
     last: Mutex<Arc<LastSession>>,
     /// Number of the last session, readable without the lock.
@@ -69,7 +69,7 @@ struct LastSession {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.keeper.close();
+        self.supervisor.close();
     }
 }
 
@@ -97,13 +97,13 @@ impl Initiator {
             return Err(Error::new(ErrorKind::Login, "the URL names no target")
                 .hint("write iscsi://HOST/TARGET/LUN"));
         };
-        let way = TargetConnector::new(url, Some(unit.target.clone()), options)?;
+        let connector = TargetConnector::new(url, Some(unit.target.clone()), options)?;
         let recovery = Duration::from_secs(options.recovery_seconds.into());
-        let (keeper, session) = SessionSupervisor::connect(way).await?;
+        let (supervisor, session) = SessionSupervisor::connect(connector).await?;
         let last = Mutex::new(Arc::new(LastSession::of(&session)));
         let last_number = AtomicU64::new(session.number());
         let pool = BufferPool::default();
-        Ok(Self { shared: Arc::new(Shared { keeper, last, last_number, recovery, pool }) })
+        Ok(Self { shared: Arc::new(Shared { supervisor, last, last_number, recovery, pool }) })
     }
 
     /// Result of the last login: negotiated keys, portal group, alias.
@@ -113,7 +113,7 @@ impl Initiator {
 
     /// Name of the target.
     pub fn target_name(&self) -> Option<&str> {
-        self.shared.keeper.way().target_name.as_deref()
+        self.shared.supervisor.connector().target_name.as_deref()
     }
 
     /// The portal that was connected to last, as `host:port`.
@@ -123,7 +123,7 @@ impl Initiator {
 
     /// Number of connections of the session that are logged in; 0 while it is lost.
     pub fn connections(&self) -> usize {
-        match &*self.shared.keeper.standing() {
+        match &*self.shared.supervisor.current() {
             SessionState::Up(session) if !session.is_over() => session.connections(),
             _ => 0,
         }
@@ -143,14 +143,14 @@ impl Initiator {
 
     /// Forgets that the target seemed to support one connection only.
     pub(crate) fn forget_order(&self) {
-        self.shared.keeper.way().quirks.forget_order();
+        self.shared.supervisor.connector().quirks.forget_order();
     }
 
     /// Adds or removes connections as [`set_connections`](Self::set_connections) does, but keeps
     /// the quirks found in the target.
     pub(crate) async fn adjust_connections(&self, wanted: u16) -> Result<usize, Error> {
         let session = self.session(&mut self.patience()).await?;
-        self.shared.keeper.set_connections(session.clone(), wanted).await?;
+        self.shared.supervisor.set_connections(session.clone(), wanted).await?;
         Ok(session.connections())
     }
 
@@ -223,12 +223,12 @@ impl Initiator {
 
     /// Waits, on any thread.
     pub(crate) async fn pause(&self, time: Duration) {
-        self.shared.keeper.timer(Instant::now() + time).await;
+        self.shared.supervisor.timer(Instant::now() + time).await;
     }
 
     /// Returns the session if it is not lost, without waiting.
     pub(crate) fn session_now(&self) -> Option<Session> {
-        match &*self.shared.keeper.standing() {
+        match &*self.shared.supervisor.current() {
             SessionState::Up(session) if !session.is_over() => {
                 self.remember(session);
                 Some(session.clone())
@@ -239,37 +239,37 @@ impl Initiator {
 
     /// Has a lost session re-established, at least until `until`, without waiting.
     pub(crate) fn revive(&self, until: Instant) {
-        self.shared.keeper.keep(until);
+        self.shared.supervisor.keep(until);
     }
 
     /// True when the session was logged out.
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(*self.shared.keeper.standing(), SessionState::Closed)
+        matches!(*self.shared.supervisor.current(), SessionState::Closed)
     }
 
     /// True when the target refuses further logins.
     pub(crate) fn is_refused(&self) -> bool {
-        matches!(*self.shared.keeper.standing(), SessionState::Refused(_))
+        matches!(*self.shared.supervisor.current(), SessionState::Refused(_))
     }
 
     /// Describes the attempts to re-establish a lost session.
     pub(crate) fn tried(&self) -> String {
-        self.shared.keeper.tried()
+        self.shared.supervisor.tried()
     }
 
     /// Returns a timer on the sessions' runtime; the caller needs no runtime of its own.
     pub(crate) fn timer(&self, until: Instant) -> tokio::time::Sleep {
-        self.shared.keeper.timer(until)
+        self.shared.supervisor.timer(until)
     }
 
     /// Spawns a task on the sessions' runtime.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.shared.keeper.spawn(work);
+        self.shared.supervisor.spawn(work);
     }
 
     /// Records the unit attentions of the unit `lun` from now on.
     pub(crate) fn attentions_of(&self, lun: Lun) -> Arc<UnitAttentions> {
-        self.shared.keeper.attentions().of(lun)
+        self.shared.supervisor.attentions().of(lun)
     }
 
     /// Returns the session, once there is one.
@@ -277,8 +277,8 @@ impl Initiator {
     /// # Errors
     /// When `patience` is over, or the target refuses further logins.
     pub(crate) async fn session(&self, patience: &mut RetryDeadline) -> Result<Session, Error> {
-        let keeper = &self.shared.keeper;
-        let mut line = keeper.line();
+        let supervisor = &self.shared.supervisor;
+        let mut line = supervisor.line();
         loop {
             let now = line.borrow_and_update().clone();
             let loss = match now {
@@ -298,12 +298,12 @@ impl Initiator {
                 Some(until) => until,
                 None => patience.lost(loss)?,
             };
-            let timer = keeper.timer(until);
-            if keeper.keep(until) {
+            let timer = supervisor.timer(until);
+            if supervisor.keep(until) {
                 tokio::select! {
                     biased;
                     _ = line.changed() => {}
-                    () = timer => return Err(patience.over(&keeper.tried())),
+                    () = timer => return Err(patience.over(&supervisor.tried())),
                 }
             }
         }
@@ -316,24 +316,24 @@ impl Initiator {
     pub async fn log_out(&self) -> Result<(), Error> {
         if let Some(session) = self.close() {
             session.log_out().await?;
-            self.shared.keeper.settled();
+            self.shared.supervisor.settled();
         }
         Ok(())
     }
 
     /// Closes the supervisor; returns the last session, to be logged out, if it was not lost.
     pub(crate) fn close(&self) -> Option<Session> {
-        self.shared.keeper.close()
+        self.shared.supervisor.close()
     }
 
     /// True when commands of lost sessions may still be executed.
-    pub(crate) fn is_in_doubt(&self) -> bool {
-        self.shared.keeper.is_in_doubt()
+    pub(crate) fn has_uncertain_writes(&self) -> bool {
+        self.shared.supervisor.has_uncertain_writes()
     }
 
     /// Sets the number of connections of later sessions.
     pub(crate) fn want_connections(&self, wanted: u16) {
-        self.shared.keeper.want_connections(wanted);
+        self.shared.supervisor.want_connections(wanted);
     }
 
     /// Time a command waits for a lost session.
@@ -373,9 +373,10 @@ impl LastSession {
 /// # Errors
 /// The errors of [`Initiator::connect`].
 pub async fn discover(url: &Url, options: &SessionOptions) -> Result<Vec<TargetRecord>, Error> {
-    let way = TargetConnector::new(url, None, options)?;
-    let news = SessionContext { number: 0, attentions: Arc::default(), held: Arc::default() };
-    let session = way.log_in(news, None).await?;
+    let connector = TargetConnector::new(url, None, options)?;
+    let session_context =
+        SessionContext { number: 0, attentions: Arc::default(), held: Arc::default() };
+    let session = connector.log_in(session_context, None).await?;
     let targets = session.send_targets().await?;
     // The targets have been received; a failed logout does not matter.
     if let Err(error) = session.log_out().await {

@@ -69,7 +69,7 @@ pub struct RemoteDisk {
     mode: Mutex<DeviceMode>,
     fingerprint: Fingerprint,
     paths: Arc<Paths>,
-    doubts: Arc<UncertainWrites>,
+    uncertain_writes: Arc<UncertainWrites>,
     unflushed: FlushTracker,
     /// The layout of the paths, if the disk made them itself.
     layout: Option<Layout>,
@@ -142,7 +142,7 @@ impl RemoteDisk {
             // The first command checks the unit again: the session may have changed meanwhile.
             unflushed: FlushTracker::new(paths.told()),
             paths: Arc::new(paths),
-            doubts: Arc::default(),
+            uncertain_writes: Arc::default(),
             layout: None,
         })
     }

@@ -38,9 +38,9 @@ pub(crate) struct Session {
 #[derive(Debug)]
 struct Shared {
     established: Arc<Established>,
-    way: TargetConnector,
+    connector: TargetConnector,
     door: PortalAddress,
-    news: SessionContext,
+    session_context: SessionContext,
     numbering: Arc<Numbering>,
     /// Connections, logged in or being re-established; never empty.
     links: ArcSwap<Vec<Arc<ConnectionHandle>>>,
@@ -54,7 +54,7 @@ struct PendingCommand<'a> {
     session: &'a Session,
     link: Arc<ConnectionHandle>,
     id: TaskId,
-    wary: Option<WriteTicket>,
+    ticket: Option<WriteTicket>,
     answered: bool,
 }
 
@@ -63,10 +63,12 @@ impl Drop for PendingCommand<'_> {
         if self.answered {
             return;
         }
-        let doubt = self.wary.as_ref().map(WriteTicket::doubt);
-        let abort = ConnectionMessage::Abort(self.id, doubt);
-        if let Err(ConnectionMessage::Abort(_, Some(doubt))) = self.link.state.mailbox.put(abort) {
-            self.session.shared.news.hold(&self.session.shared.numbering, doubt);
+        let uncertain = self.ticket.as_ref().map(WriteTicket::make_uncertain);
+        let abort = ConnectionMessage::Abort(self.id, uncertain);
+        if let Err(ConnectionMessage::Abort(_, Some(uncertain))) =
+            self.link.state.mailbox.put(abort)
+        {
+            self.session.shared.session_context.hold(&self.session.shared.numbering, uncertain);
         }
     }
 }
@@ -76,23 +78,23 @@ impl Session {
     pub(crate) async fn open(
         tcp: TcpStream,
         door: PortalAddress,
-        way: &TargetConnector,
-        news: SessionContext,
+        connector: &TargetConnector,
+        session_context: SessionContext,
     ) -> Result<Self, ConnectionEnd> {
-        let numbering = Numbering::new(way.isid()?);
+        let numbering = Numbering::new(connector.isid()?);
         let life = ConnectionTask {
-            way: way.clone(),
+            connector: connector.clone(),
             door: door.clone(),
             numbering: Arc::clone(&numbering),
-            news: news.clone(),
+            session_context: session_context.clone(),
             state: ConnectionState::new(LEADING),
         };
         let (link, established) = life.begin(tcp).await?;
         let shared = Shared {
             established: Arc::from(established),
-            way: way.clone(),
+            connector: connector.clone(),
             door,
-            news,
+            session_context,
             numbering,
             links: ArcSwap::from_pointee(vec![Arc::new(link)]),
             adjusting: Mutex::default(),
@@ -106,7 +108,7 @@ impl Session {
     /// support no more. A shortage is logged once. Runs on the runtime of the session.
     pub(crate) async fn set_connections(&self, wanted: u16) {
         let _turn = self.shared.adjusting.lock().await;
-        let most = match self.shared.way.quirks.bears_one() {
+        let most = match self.shared.connector.quirks.bears_one() {
             true => 1,
             false => self.shared.established.session.max_connections.max(1),
         };
@@ -129,7 +131,7 @@ impl Session {
         }
         if let Some(error) = refused
             && !self.is_over()
-            && self.shared.way.quirks.tells_of_fewer()
+            && self.shared.connector.quirks.tells_of_fewer()
         {
             let (portal, there) = (self.portal(), links.len());
             tracing::warn!(portal, %error, "the session has {there} of {wanted} connections");
@@ -140,13 +142,13 @@ impl Session {
     /// Adds one connection.
     async fn join(&self) -> Result<ConnectionHandle, Error> {
         let shared = &self.shared;
-        let end = Instant::now() + shared.way.options.login_time;
+        let end = Instant::now() + shared.connector.options.login_time;
         let tcp = shared.door.connect(end).await?;
         let life = ConnectionTask {
-            way: shared.way.clone(),
+            connector: shared.connector.clone(),
             door: shared.door.clone(),
             numbering: Arc::clone(&shared.numbering),
-            news: shared.news.clone(),
+            session_context: shared.session_context.clone(),
             state: ConnectionState::new(shared.next_cid.fetch_add(1, Ordering::Relaxed)),
         };
         Ok(life.begin(tcp).await.map_err(|ended| ended.error)?.0)
@@ -189,7 +191,7 @@ impl Session {
 
     /// Number of the session among those of its `Initiator`.
     pub(crate) fn number(&self) -> u64 {
-        self.shared.news.number
+        self.shared.session_context.number
     }
 
     /// True when the session takes no more requests.
@@ -211,7 +213,7 @@ impl Session {
         let up = links.iter().enumerate().filter(|(_, link)| link.state.is_up());
         let chosen = match links.len() {
             1 => None,
-            _ if self.shared.way.quirks.wants_order() => {
+            _ if self.shared.connector.quirks.wants_order() => {
                 up.max_by_key(|(at, link)| (busy(link), Reverse(*at)))
             }
             _ => up.min_by_key(|(_, link)| link.state.outstanding_bytes()),
@@ -223,14 +225,14 @@ impl Session {
 
     /// Sends a command at once, and waits for its response. The buffer is returned if the target
     /// answered. The command is aborted if the future is dropped or the target takes too long.
-    /// `wary` is the ticket of a write, used if its outcome becomes unknown.
+    /// `ticket` is the ticket of a write, used if its outcome becomes unknown.
     pub(crate) fn execute(
         &self,
         lun: Lun,
         cdb: Cdb,
         data_out: Bytes,
         data_in: Option<Buffer>,
-        wary: Option<WriteTicket>,
+        ticket: Option<WriteTicket>,
     ) -> impl Future<Output = Result<Executed, Error>> + Send + '_ {
         let link = self.choose();
         let (answer, answered) = oneshot::channel();
@@ -246,7 +248,7 @@ impl Session {
             }
             taken => Ok(taken.is_ok()),
         };
-        let on_its_way = PendingCommand { session: self, link, id, wary, answered: false };
+        let on_its_way = PendingCommand { session: self, link, id, ticket, answered: false };
         self.executed(answered, on_its_way, taken)
     }
 
@@ -274,8 +276,10 @@ impl Session {
             Err(error) if error.kind == ErrorKind::TimedOut => {}
             Err(error) if error.kind == ErrorKind::SessionLost => {
                 on_its_way.answered = true;
-                if let Some(wary) = &on_its_way.wary {
-                    self.shared.news.hold(&self.shared.numbering, wary.doubt());
+                if let Some(ticket) = &on_its_way.ticket {
+                    self.shared
+                        .session_context
+                        .hold(&self.shared.numbering, ticket.make_uncertain());
                 }
             }
             _ => on_its_way.answered = true,

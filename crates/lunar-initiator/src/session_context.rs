@@ -19,9 +19,9 @@ pub(crate) struct SessionContext {
 impl SessionContext {
     /// Keeps a write that was not answered. If the session is over, its outcome is unknown until
     /// another session replaces it; otherwise the target has ended the write with its connection.
-    pub(crate) fn hold(&self, numbering: &Numbering, doubt: UncertainWrite) {
+    pub(crate) fn hold(&self, numbering: &Numbering, uncertain: UncertainWrite) {
         if numbering.is_over() {
-            self.held.hold(self.number, doubt);
+            self.held.hold(self.number, uncertain);
         }
     }
 }

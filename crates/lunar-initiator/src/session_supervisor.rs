@@ -28,7 +28,7 @@ pub(crate) enum SessionState {
 /// Supervises the sessions of one initiator, one after the other.
 #[derive(Debug)]
 pub(crate) struct SessionSupervisor {
-    way: TargetConnector,
+    connector: TargetConnector,
     /// Portal group that every session must reach.
     group: Group,
     attentions: Arc<Attentions>,
@@ -56,24 +56,24 @@ struct Work {
 
 /// The task that logs in. Callers are notified however it ends.
 struct Task {
-    keeper: Weak<SessionSupervisor>,
+    supervisor: Weak<SessionSupervisor>,
     ended: bool,
 }
 
 impl SessionSupervisor {
     /// Establishes the first session, in a task of the current tokio runtime.
-    pub(crate) async fn connect(way: TargetConnector) -> Result<(Arc<Self>, Session), Error> {
+    pub(crate) async fn connect(connector: TargetConnector) -> Result<(Arc<Self>, Session), Error> {
         let (attentions, held) =
             (Arc::<Attentions>::default(), Arc::<LostSessionWrites>::default());
-        let news = SessionContext {
+        let session_context = SessionContext {
             number: 1,
             attentions: Arc::clone(&attentions),
             held: Arc::clone(&held),
         };
-        let session = way.log_in(news, None).await?;
-        let keeper = Self {
-            connections: AtomicU16::new(way.options.connections),
-            way,
+        let session = connector.log_in(session_context, None).await?;
+        let supervisor = Self {
+            connections: AtomicU16::new(connector.options.connections),
+            connector,
             group: session.group(),
             attentions,
             held,
@@ -81,11 +81,11 @@ impl SessionSupervisor {
             line: watch::Sender::new(SessionState::Up(session.clone())),
             work: Mutex::new(Work { number: 1, ..Work::default() }),
         };
-        Ok((Arc::new(keeper), session))
+        Ok((Arc::new(supervisor), session))
     }
 
-    pub(crate) fn way(&self) -> &TargetConnector {
-        &self.way
+    pub(crate) fn connector(&self) -> &TargetConnector {
+        &self.connector
     }
 
     pub(crate) fn attentions(&self) -> &Attentions {
@@ -93,7 +93,7 @@ impl SessionSupervisor {
     }
 
     /// Returns the current state.
-    pub(crate) fn standing(&self) -> watch::Ref<'_, SessionState> {
+    pub(crate) fn current(&self) -> watch::Ref<'_, SessionState> {
         self.line.borrow()
     }
 
@@ -145,9 +145,9 @@ impl SessionSupervisor {
         let wait = Duration::from_secs(wait.into());
         work.waits = (!wait.is_zero()).then_some(wait);
         drop(work);
-        let portal = self.way.url.portal();
+        let portal = self.connector.url.portal();
         tracing::warn!(portal, "the connection is lost; logging in again");
-        let task = Task { keeper: Arc::downgrade(self), ended: false };
+        let task = Task { supervisor: Arc::downgrade(self), ended: false };
         self.runtime.spawn(task.run(wait));
         true
     }
@@ -167,7 +167,7 @@ impl SessionSupervisor {
     }
 
     /// True when commands of lost sessions may still be executed.
-    pub(crate) fn is_in_doubt(&self) -> bool {
+    pub(crate) fn has_uncertain_writes(&self) -> bool {
         self.held.is_any()
     }
 
@@ -201,8 +201,8 @@ impl Task {
     async fn run(mut self, wait: Duration) {
         let mut backoff = Backoff::by_chance();
         tokio::time::sleep(wait).await;
-        while let Some((way, group, news)) = self.next() {
-            match way.log_in(news, Some(group)).await {
+        while let Some((connector, group, session_context)) = self.next() {
+            match connector.log_in(session_context, Some(group)).await {
                 Ok(session) => return self.end(SessionState::Up(session)),
                 // A repeated login would fail too, and the target may count failures.
                 Err(error) if error.kind == ErrorKind::Authentication => {
@@ -216,10 +216,10 @@ impl Task {
 
     /// Returns the parameters of the next login if a caller still waits for it.
     fn next(&mut self) -> Option<(TargetConnector, Group, SessionContext)> {
-        let keeper = self.keeper.upgrade()?;
-        let mut work = keeper.work();
+        let supervisor = self.supervisor.upgrade()?;
+        let mut work = supervisor.work();
         let wanted = work.until.is_some_and(|until| Instant::now() < until)
-            && !matches!(*keeper.line.borrow(), SessionState::Closed);
+            && !matches!(*supervisor.line.borrow(), SessionState::Closed);
         if !wanted {
             work.until = None;
             self.ended = true;
@@ -227,19 +227,23 @@ impl Task {
         }
         work.number += 1;
         work.waits = None;
-        let (attentions, held) = (Arc::clone(&keeper.attentions), Arc::clone(&keeper.held));
-        let mut way = keeper.way.clone();
-        way.options.connections = keeper.connections.load(Ordering::Relaxed);
-        Some((way, keeper.group, SessionContext { number: work.number, attentions, held }))
+        let (attentions, held) = (Arc::clone(&supervisor.attentions), Arc::clone(&supervisor.held));
+        let mut connector = supervisor.connector.clone();
+        connector.options.connections = supervisor.connections.load(Ordering::Relaxed);
+        Some((
+            connector,
+            supervisor.group,
+            SessionContext { number: work.number, attentions, held },
+        ))
     }
 
     fn failed(&self, error: Error) {
-        if let Some(keeper) = self.keeper.upgrade() {
+        if let Some(supervisor) = self.supervisor.upgrade() {
             tracing::debug!(%error, "login again");
             if error.kind == ErrorKind::Connect {
-                keeper.way.quirks.forget_losses();
+                supervisor.connector.quirks.forget_losses();
             }
-            let mut work = keeper.work();
+            let mut work = supervisor.work();
             work.tries = work.tries.saturating_add(1);
             work.failure = Some(error);
         }
@@ -247,20 +251,20 @@ impl Task {
 
     fn end(&mut self, line: SessionState) {
         self.ended = true;
-        let Some(keeper) = self.keeper.upgrade() else { return };
-        let mut work = keeper.work();
+        let Some(supervisor) = self.supervisor.upgrade() else { return };
+        let mut work = supervisor.work();
         work.until = None;
         // A session that is no longer wanted is dropped, and so logged out.
-        if !matches!(*keeper.line.borrow(), SessionState::Closed) {
+        if !matches!(*supervisor.line.borrow(), SessionState::Closed) {
             match &line {
                 SessionState::Up(session) => {
                     tracing::warn!(portal = session.portal(), "logged in again");
-                    keeper.held.replaced(session.number());
+                    supervisor.held.replaced(session.number());
                 }
                 SessionState::Refused(error) => tracing::warn!(%error, "not let in again"),
                 SessionState::Closed => {}
             }
-            keeper.line.send_replace(line);
+            supervisor.line.send_replace(line);
         }
     }
 }

@@ -68,10 +68,10 @@ impl TargetConnector {
     /// refuses the login.
     pub(crate) async fn log_in(
         &self,
-        news: SessionContext,
+        session_context: SessionContext,
         group: Option<Group>,
     ) -> Result<Session, Error> {
-        let session = self.log_in_anywhere(news, group).await;
+        let session = self.log_in_anywhere(session_context, group).await;
         if session.is_err() {
             // The target may be replaced by another one or a newer version when it comes back.
             self.quirks.forget_unknown_newer_keys();
@@ -81,14 +81,14 @@ impl TargetConnector {
 
     async fn log_in_anywhere(
         &self,
-        news: SessionContext,
+        session_context: SessionContext,
         group: Option<Group>,
     ) -> Result<Session, Error> {
-        let first = self.log_in_at(&self.url.host, self.url.port, &news, group).await;
+        let first = self.log_in_at(&self.url.host, self.url.port, &session_context, group).await;
         let Err(error) = first else { return first };
         if group.is_some() && error.kind != ErrorKind::Authentication {
             for (host, port) in &self.options.portals {
-                match self.log_in_at(host, *port, &news, group).await {
+                match self.log_in_at(host, *port, &session_context, group).await {
                     Ok(session) => return Ok(session),
                     Err(error) => tracing::debug!(%error, "another portal"),
                 }
@@ -101,12 +101,12 @@ impl TargetConnector {
         &self,
         host: &str,
         port: u16,
-        news: &SessionContext,
+        session_context: &SessionContext,
         group: Option<Group>,
     ) -> Result<Session, Error> {
         let (mut host, mut port) = (host.to_owned(), port);
         for _ in 0..=REDIRECTS_MAX {
-            match self.reach(&host, port, news, group).await {
+            match self.reach(&host, port, session_context, group).await {
                 Ok(session) => return Ok(session),
                 Err(ConnectionEnd { redirect: Some(address), error, .. }) => {
                     // The portal group follows a comma; the login reports it anyway.
@@ -126,7 +126,7 @@ impl TargetConnector {
         &self,
         host: &str,
         port: u16,
-        news: &SessionContext,
+        session_context: &SessionContext,
         group: Option<Group>,
     ) -> Result<Session, ConnectionEnd> {
         let portal = portal_text(host, port);
@@ -141,7 +141,7 @@ impl TargetConnector {
                 }
             };
             let door = PortalAddress { address, portal: portal.clone() };
-            let session = self.open(tcp, door, news, end).await?;
+            let session = self.open(tcp, door, session_context, end).await?;
             match group {
                 Some(group) if session.group() != group => {
                     last = Some(session.elsewhere(group, address));
@@ -165,16 +165,16 @@ impl TargetConnector {
         &self,
         tcp: TcpStream,
         door: PortalAddress,
-        news: &SessionContext,
+        session_context: &SessionContext,
         end: Instant,
     ) -> Result<Session, ConnectionEnd> {
-        let mut opened = Session::open(tcp, door.clone(), self, news.clone()).await;
+        let mut opened = Session::open(tcp, door.clone(), self, session_context.clone()).await;
         if is_closed_over_newer_keys(&opened) {
             let tcp = door.connect(end).await?;
-            opened = Session::open(tcp, door.clone(), self, news.clone()).await;
+            opened = Session::open(tcp, door.clone(), self, session_context.clone()).await;
         }
         if is_closed_over_newer_keys(&opened) {
-            opened = self.open_without_newer_keys(door, news, end).await;
+            opened = self.open_without_newer_keys(door, session_context, end).await;
         }
         let session = opened?;
         if session.established().tsih == 0 {
@@ -191,12 +191,12 @@ impl TargetConnector {
     async fn open_without_newer_keys(
         &self,
         door: PortalAddress,
-        news: &SessionContext,
+        session_context: &SessionContext,
         end: Instant,
     ) -> Result<Session, ConnectionEnd> {
         let tcp = door.connect(end).await?;
         let older = self.without_newer_keys();
-        let session = Session::open(tcp, door, &older, news.clone()).await?;
+        let session = Session::open(tcp, door, &older, session_context.clone()).await?;
         tracing::warn!(
             portal = session.portal(),
             "the target closed the connection twice after TaskReporting and iSCSIProtocolLevel; \
@@ -208,9 +208,9 @@ impl TargetConnector {
 
     /// Returns a copy for a target that does not support the newer keys.
     fn without_newer_keys(&self) -> Self {
-        let mut way = self.clone();
-        way.options.protocol_level = PROTOCOL_LEVEL_RFC_7143;
-        way
+        let mut connector = self.clone();
+        connector.options.protocol_level = PROTOCOL_LEVEL_RFC_7143;
+        connector
     }
 
     /// Returns the login options of the connection `cid`, with these session numbers.

@@ -23,21 +23,21 @@ pub(crate) struct UncertainWrites {
 /// Ticket of a write, used if its outcome becomes unknown.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteTicket {
-    doubts: Arc<UncertainWrites>,
+    uncertain_writes: Arc<UncertainWrites>,
     range: BlockRange,
 }
 
 /// A write that may still be executed; dropped when that is ruled out.
 #[derive(Debug)]
 pub(crate) struct UncertainWrite {
-    doubts: Arc<UncertainWrites>,
+    uncertain_writes: Arc<UncertainWrites>,
     number: u64,
 }
 
 impl UncertainWrites {
     /// Returns a ticket for a write to `range`.
-    pub(crate) fn wary(self: &Arc<Self>, range: BlockRange) -> WriteTicket {
-        WriteTicket { doubts: Arc::clone(self), range }
+    pub(crate) fn ticket(self: &Arc<Self>, range: BlockRange) -> WriteTicket {
+        WriteTicket { uncertain_writes: Arc::clone(self), range }
     }
 
     /// Waits until no uncertain write overlaps `range`.
@@ -73,22 +73,22 @@ fn overlap(one: BlockRange, other: BlockRange) -> bool {
 
 impl WriteTicket {
     /// Makes the write uncertain until the result is dropped.
-    pub(crate) fn doubt(&self) -> UncertainWrite {
-        let mut ranges = self.doubts.ranges();
+    pub(crate) fn make_uncertain(&self) -> UncertainWrite {
+        let mut ranges = self.uncertain_writes.ranges();
         let number = ranges.last().map_or(0, |(last, _)| last + 1);
         ranges.push((number, self.range));
-        self.doubts.count.store(ranges.len(), Ordering::Release);
-        UncertainWrite { doubts: Arc::clone(&self.doubts), number }
+        self.uncertain_writes.count.store(ranges.len(), Ordering::Release);
+        UncertainWrite { uncertain_writes: Arc::clone(&self.uncertain_writes), number }
     }
 }
 
 impl Drop for UncertainWrite {
     fn drop(&mut self) {
-        let mut ranges = self.doubts.ranges();
+        let mut ranges = self.uncertain_writes.ranges();
         ranges.retain(|(number, _)| *number != self.number);
-        self.doubts.count.store(ranges.len(), Ordering::Release);
+        self.uncertain_writes.count.store(ranges.len(), Ordering::Release);
         drop(ranges);
-        self.doubts.settled.notify_waiters();
+        self.uncertain_writes.settled.notify_waiters();
     }
 }
 
@@ -102,15 +102,15 @@ pub(crate) struct LostSessionWrites {
 struct LostSessionState {
     /// Sessions with smaller numbers have ended at the target too.
     first: u64,
-    doubts: Vec<(u64, UncertainWrite)>,
+    uncertain_writes: Vec<(u64, UncertainWrite)>,
 }
 
 impl LostSessionWrites {
     /// Keeps an uncertain write of the lost session `number`.
-    pub(crate) fn hold(&self, number: u64, doubt: UncertainWrite) {
+    pub(crate) fn hold(&self, number: u64, uncertain: UncertainWrite) {
         let mut state = self.state();
         if number >= state.first {
-            state.doubts.push((number, doubt));
+            state.uncertain_writes.push((number, uncertain));
         }
     }
 
@@ -118,14 +118,15 @@ impl LostSessionWrites {
     pub(crate) fn replaced(&self, number: u64) {
         let mut state = self.state();
         state.first = state.first.max(number);
-        let over = state.doubts.extract_if(.., |(lost, _)| *lost < number).collect::<Vec<_>>();
+        let over =
+            state.uncertain_writes.extract_if(.., |(lost, _)| *lost < number).collect::<Vec<_>>();
         drop(state);
         drop(over);
     }
 
     /// True when any write is kept.
     pub(crate) fn is_any(&self) -> bool {
-        !self.state().doubts.is_empty()
+        !self.state().uncertain_writes.is_empty()
     }
 
     fn state(&self) -> MutexGuard<'_, LostSessionState> {
@@ -142,39 +143,39 @@ mod tests {
     /// when the last of them is settled.
     #[test]
     fn overlapping_writes_wait() {
-        let doubts = Arc::<UncertainWrites>::default();
-        let wary = |lba, count| doubts.wary(BlockRange::new(lba, count));
-        let (first, second) = (wary(10, 5).doubt(), wary(14, 2).doubt());
+        let uncertain_writes = Arc::<UncertainWrites>::default();
+        let ticket = |lba, count| uncertain_writes.ticket(BlockRange::new(lba, count));
+        let (first, second) = (ticket(10, 5).make_uncertain(), ticket(14, 2).make_uncertain());
         for (lba, count, waits) in
             [(0, 10, false), (9, 2, true), (15, 1, true), (16, 9, false), (12, 0, false)]
         {
             let range = BlockRange::new(lba, count);
-            assert_eq!(doubts.concerns(range), waits && count > 0, "{range:?}");
+            assert_eq!(uncertain_writes.concerns(range), waits && count > 0, "{range:?}");
         }
-        let mut waiting = Box::pin(doubts.settled(BlockRange::new(14, 1)));
+        let mut waiting = Box::pin(uncertain_writes.settled(BlockRange::new(14, 1)));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(first);
         assert!(waiting.as_mut().now_or_never().is_none(), "the other overlaps too");
         drop(second);
         assert!(waiting.as_mut().now_or_never().is_some());
-        assert_eq!(doubts.count.load(Ordering::Relaxed), 0);
+        assert_eq!(uncertain_writes.count.load(Ordering::Relaxed), 0);
     }
 
     /// Goal: writes of a lost session stay uncertain until another replaces it; a write that is
     /// reported after that is not kept.
     #[test]
     fn a_login_settles_what_came_before() {
-        let doubts = Arc::<UncertainWrites>::default();
+        let uncertain_writes = Arc::<UncertainWrites>::default();
         let range = BlockRange::new(0, 8);
         let held = LostSessionWrites::default();
-        held.hold(1, doubts.wary(range).doubt());
+        held.hold(1, uncertain_writes.ticket(range).make_uncertain());
         held.replaced(1);
-        assert!(doubts.concerns(range), "it is of that session itself");
+        assert!(uncertain_writes.concerns(range), "it is of that session itself");
         held.replaced(4);
-        assert!(!doubts.concerns(range));
-        held.hold(3, doubts.wary(range).doubt());
-        assert!(!doubts.concerns(range), "its session was replaced long ago");
-        held.hold(4, doubts.wary(range).doubt());
-        assert!(doubts.concerns(range));
+        assert!(!uncertain_writes.concerns(range));
+        held.hold(3, uncertain_writes.ticket(range).make_uncertain());
+        assert!(!uncertain_writes.concerns(range), "its session was replaced long ago");
+        held.hold(4, uncertain_writes.ticket(range).make_uncertain());
+        assert!(uncertain_writes.concerns(range));
     }
 }

@@ -300,7 +300,7 @@ async fn seek(
 async fn leave(path: &DiskPath) -> bool {
     let until = Instant::now() + DRAIN_TIME;
     let initiator = path.unit.initiator();
-    let over = || path.is_idle() && !initiator.is_in_doubt();
+    let over = || path.is_idle() && !initiator.has_uncertain_writes();
     while !over() && Instant::now() < until {
         path.revive();
         initiator.pause(DRAIN_PAUSE).await;

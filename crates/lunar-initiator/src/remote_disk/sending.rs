@@ -202,7 +202,7 @@ impl RemoteDisk {
         writes: Option<BlockRange>,
     ) -> Result<(Arc<DiskPath>, Session), Option<Arc<DiskPath>>> {
         let path = self.paths.pick_now().ok_or(None)?;
-        let waits = writes.is_some_and(|range| self.doubts.concerns(range));
+        let waits = writes.is_some_and(|range| self.uncertain_writes.concerns(range));
         match ready_now(&path) {
             Some(session) if !waits => Ok((path, session)),
             _ => Err(Some(path)),
@@ -219,10 +219,10 @@ impl RemoteDisk {
     ) -> impl Future<Output = (Result<Executed, Error>, CacheLossCounts)> + Send + 'a + use<'a>
     {
         let sent_after = self.paths.told();
-        let wary = sent.writes.map(|range| self.doubts.wary(range));
+        let ticket = sent.writes.map(|range| self.uncertain_writes.ticket(range));
         let under_way = path.under_way(sent.data_out.len() + sent.data_in_bytes as usize);
         let (cdb, data_out) = (sent.cdb.clone(), sent.data_out.clone());
-        let executed = session.execute(self.unit.lun(), cdb, data_out, data_in, wary);
+        let executed = session.execute(self.unit.lun(), cdb, data_out, data_in, ticket);
         executed.map(move |executed| {
             drop(under_way);
             (executed, sent_after)
@@ -299,7 +299,7 @@ impl RemoteDisk {
         };
         let Some(session) = ready else { return Ok(None) };
         *checks = 0;
-        if let Some(range) = sent.writes.filter(|range| self.doubts.concerns(*range)) {
+        if let Some(range) = sent.writes.filter(|range| self.uncertain_writes.concerns(*range)) {
             Box::pin(self.wait_for_doubts(range, patience)).await?;
             return Ok(None); // the session may be another one by now
         }
@@ -366,7 +366,7 @@ impl RemoteDisk {
             let look = until.min(Instant::now() + DOUBT_LOOK);
             tokio::select! {
                 biased;
-                () = self.doubts.settled(range) => return Ok(()),
+                () = self.uncertain_writes.settled(range) => return Ok(()),
                 () = initiator.timer(look) => {}
             }
             if Instant::now() >= until {
