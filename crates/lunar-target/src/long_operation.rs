@@ -10,7 +10,7 @@
 //! operations of an owner work at a time (see `operation_slots`).
 
 use crate::execute::internal_failure;
-use crate::operation_slots::OperationSlots;
+use crate::operation_slots::{OperationSlot, OperationSlots};
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::unit::LogicalUnit;
 use lunar_block::{BlockRange, Buffer, BufferPool, ErrorKind, IoContext, PHYSICAL_BLOCK_BYTES_MAX};
@@ -183,8 +183,6 @@ impl LogicalUnit {
     /// Runs the operation of the unit's state. Returns `None` if the server stops before its end.
     async fn operate(self: &Arc<Self>, owner: &OperationOwner) -> Option<Result<(), Sense>> {
         let LongOperation { kind, work, .. } = self.scsi().operation().cloned()?;
-        let slots = self.operating.slots.get_or_init(Arc::default);
-        let _slot = self.unless_stopping(slots.take(owner.time)).await.ok()?;
         let blocks = self.device().geometry().block_count;
         // Earlier writes finish first.
         let alone = self.ranges.lock(LbaRange { lba: 0, count: blocks }, true).await;
@@ -219,7 +217,14 @@ impl LogicalUnit {
         Some(Err(kind.failed()))
     }
 
+    /// Waits for a slot of `owner`.
+    async fn slot(&self, owner: &OperationOwner) -> Result<OperationSlot, Halt> {
+        let slots = self.operating.slots.get_or_init(Arc::default);
+        self.unless_stopping(slots.take(owner.time)).await
+    }
+
     async fn work(&self, work: &OperationWork, owner: &OperationOwner) -> Result<(), Halt> {
+        let mut slot = self.slot(owner).await?;
         let geometry = self.device().geometry();
         let all = geometry.block_count.saturating_mul(work.passes().into());
         let mut pace = Pace::new(self.options().maintenance_bytes_per_second);
@@ -235,7 +240,9 @@ impl LogicalUnit {
                 let count = piece.blocks.min(geometry.block_count - lba);
                 match self.put_piece_for(owner, &piece, BlockRange::new(lba, count)).await {
                     Err(Halt::Device(error)) if self.waits_for_room(&error) => {
+                        drop(slot); // operations at disks with room go on
                         tokio::time::sleep(HOLD_INTERVAL).await;
+                        slot = self.slot(owner).await?;
                         continue;
                     }
                     put => put?,

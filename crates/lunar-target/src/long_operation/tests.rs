@@ -569,3 +569,37 @@ fn an_operation_that_waits_stops() {
     });
     assert!(!unit.operates() && rig.saved(), "the next run goes on with it");
 }
+
+/// Fault: operations that waited for room at full disks kept their slots, also after a restart: no
+/// other operation of their owner went on.
+#[test]
+fn operations_that_wait_for_room_leave_their_slots_to_others() {
+    let open = |number: usize| {
+        let memory = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+        let device = FaultDevice::new(Arc::new(memory), 0);
+        let inner = Arc::<FaultDevice>::clone(&device);
+        let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(number as u128), inner);
+        let options = LogicalUnitOptions { out_of_space: OutOfSpace::Hold, ..options };
+        (LogicalUnit::open(options).unwrap(), device)
+    };
+    let disks: Vec<_> = (0..=OPERATIONS_MAX).map(open).collect();
+    let slots = Arc::default();
+    disks.iter().for_each(|(unit, _)| unit.share_operation_slots(&slots));
+    let (with_room, full) = disks.split_last().unwrap();
+    run(async {
+        let mut waiting = Vec::new();
+        for (unit, device) in full {
+            let no_room = Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(FaultOperation::Write);
+            device.inject(no_room);
+            waiting.push(begin(unit, overwrite(&[0x77], 1, false)));
+            while device.fired() == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        to_the_end(&with_room.0, overwrite(&[0x77], 1, false)).await.unwrap();
+        full.iter().for_each(|(_, device)| device.heal());
+        for one in waiting {
+            one.ended.await.unwrap().unwrap();
+        }
+    });
+}
