@@ -3,10 +3,10 @@
 
 /// Declares a fixed layout as a table of byte offsets.
 ///
-/// Generates `decode` (never fails: any bytes decode, their meaning is checked later), `encode`
-/// (bytes the table does not name are zero, as standards require for reserved fields), `write_to`
-/// and one `AT_FIELD` offset constant per field. Offsets are checked at compile time: ascending, no
-/// overlap, inside the layout.
+/// Generates a struct with one public field per row, its length `LEN`, `decode` (never fails: any
+/// bytes decode, their meaning is checked later) and `encode` (bytes the table does not name are
+/// zero, as standards require for reserved fields). Offsets are checked at compile time: ascending,
+/// no overlap, inside the layout.
 ///
 /// ```
 /// lunar_wire::wire_struct! {
