@@ -45,7 +45,7 @@ mod scratch;
 mod state_directory;
 mod statistics;
 mod trusted;
-mod unsafe_heap_trim;
+mod unsafe_heap;
 
 pub use backing::{BackingPath, BackingProbe, BackingState};
 pub use budget::{MemoryBudget, MemoryCharge, MemoryKind, MemoryOwner, MemoryUsage};

@@ -2,7 +2,7 @@
 //! of a process only if freed memory returns to the system.
 
 use super::{MemoryBudget, Shared};
-use crate::unsafe_heap_trim::trim_heap;
+use crate::unsafe_heap::{map_large_memory, trim_heap};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -66,12 +66,14 @@ impl Drop for FallWatch {
 
 impl MemoryBudget {
     /// Starts a thread that returns freed memory to the system whenever much less is charged than
-    /// before, at most once a second, as long as the budget lives. This is for the one budget of a
-    /// process; later calls change nothing.
+    /// before, at most once a second, as long as the budget lives. Large buffers are mappings of
+    /// their own from then on: memory that is not reused costs the thread that takes it no time for
+    /// zeroing. This is for the one budget of a process; later calls change nothing.
     ///
     /// # Errors
     /// The system cannot start a thread.
     pub fn start_heap_trimmer(&self) -> io::Result<()> {
+        map_large_memory();
         self.start_trimmer(trim_heap)
     }
 

@@ -42,3 +42,32 @@ fn small_memory_goes_back_though_some_is_kept() {
     }
     assert!(pieces.iter().all(|piece| piece[0] == 1));
 }
+
+/// True when the system has a page for this byte.
+fn is_resident(byte: &u8) -> bool {
+    use std::os::unix::fs::FileExt;
+    let pages = std::fs::File::open("/proc/self/pagemap").unwrap();
+    let mut entry = [0; 8];
+    let page = std::ptr::from_ref(byte).addr() / PIECE;
+    pages.read_exact_at(&mut entry, 8 * page as u64).unwrap();
+    u64::from_ne_bytes(entry) >> 63 == 1 // proc_pid_pagemap(5)
+}
+
+/// Fault: the allocator reused freed memory of buffers of 8 MiB beyond the pool's limit, and zeroed
+/// it, on the cores: a host that sent READs of 8 MiB and reset the connection left another one a
+/// quarter of its requests.
+#[test]
+fn large_buffers_are_not_zeroed_by_who_takes_them() {
+    const BYTES: usize = 8 * MIB;
+    let budget = MemoryBudget::new(256 * MIB);
+    budget.start_heap_trimmer().unwrap();
+    let pool = BufferPool::new(0);
+    for round in 0..8 {
+        let mut buffers: Vec<_> = (0..4).map(|_| pool.take(BYTES)).collect();
+        for buffer in &mut buffers {
+            let pages = buffer.chunks(PIECE).filter(|page| is_resident(&page[0])).count();
+            assert!(pages < BYTES / PIECE / 2, "{pages} pages were written in round {round}");
+            buffer.fill(1);
+        }
+    }
+}
