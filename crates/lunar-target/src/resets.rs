@@ -1,22 +1,26 @@
-//! Resets that reach other sessions: one at a time for each unit, and for each target.
+//! Resets that reach other sessions: one at a time for each unit, and for each set of units that
+//! sessions see of a target.
 //!
 //! A reset visits the sessions that the unit has attached. Requests that arrive while one runs
 //! wait, and a single run serves all of them: the work grows with the sessions, not with their
 //! product with the requests. Runs for several units take turns with their visits
-//! ([`crate::visit_pace`]).
+//! ([`crate::visit_pace`]). A run has turns of each owner that waits for it, and it does only what
+//! all of them wait for: requests for different units have different runs.
 
 use crate::manage::{ABORT_BYTES, abort_visited};
 use crate::server::{Shared, lock};
 use crate::session::{AbortedTasks, Session, SessionKey};
 use crate::unit::LogicalUnit;
 use crate::view::View;
-use crate::visit_pace::VISITS_AT_ONCE;
-use lunar_block::MemoryCharge;
+use crate::visit_pace::{VISITS_AT_ONCE, Visitor};
+use futures_util::future::{Either, select};
 use lunar_net::OwnerId;
 use lunar_scsi::plan::NexusId;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, Weak};
+use tokio::sync::watch;
 
 /// Requests of one kind that are served together.
 pub(crate) struct RequestQueue<T> {
@@ -33,11 +37,23 @@ struct Requests<T> {
     runs: u64,
     /// Requests for the next run.
     waiting: Vec<T>,
+    /// The next run, for the owners of these requests.
+    next: Arc<Visitor>,
+    /// Dropped at the end of the next run.
+    next_ends: watch::Sender<()>,
+    /// The current run. Owners of requests for the next one wait for it, too.
+    current: Weak<Visitor>,
 }
 
 impl<T> Default for RequestQueue<T> {
     fn default() -> Self {
-        let requests = Mutex::new(Requests { runs: 0, waiting: Vec::new() });
+        let requests = Mutex::new(Requests {
+            runs: 0,
+            waiting: Vec::new(),
+            next: Arc::default(),
+            next_ends: watch::Sender::default(),
+            current: Weak::new(),
+        });
         Self { requests, running: tokio::sync::Mutex::default() }
     }
 }
@@ -52,30 +68,49 @@ impl<T> fmt::Debug for RequestQueue<T> {
 
 impl<T> RequestQueue<T> {
     /// Returns once a run that began after this call has ended. The first of the waiting requests
-    /// serves them all with its `run`.
-    pub(crate) async fn serve(&self, request: T, run: impl AsyncFnOnce(Vec<T>)) {
-        let runs_before = {
+    /// serves them all with its `run`, which visits in turns of each owner that waits for it.
+    pub(crate) async fn serve(
+        &self,
+        owner: OwnerId,
+        request: T,
+        run: impl AsyncFnOnce(Vec<T>, &Arc<Visitor>),
+    ) {
+        let (runs_before, mut ends) = {
             let mut requests = lock(&self.requests);
             requests.waiting.push(request);
-            requests.runs
+            requests.next.add(owner);
+            if let Some(current) = requests.current.upgrade() {
+                current.add(owner);
+            }
+            (requests.runs, requests.next_ends.subscribe())
         };
-        let _running = self.running.lock().await;
-        let together = {
+        // At the end of a run all that it has served are woken at once. If each waited for the lock
+        // instead, the next run would begin behind a task switch for each of them.
+        let _running = match select(pin!(self.running.lock()), pin!(ends.changed())).await {
+            Either::Left((running, _)) => running,
+            Either::Right(_) => return, // served with earlier requests
+        };
+        let (together, visitor, _ends) = {
             let mut requests = lock(&self.requests);
             if requests.runs != runs_before {
                 return; // served with earlier requests
             }
             requests.runs += 1;
-            std::mem::take(&mut requests.waiting)
+            let visitor = std::mem::take(&mut requests.next);
+            requests.current = Arc::downgrade(&visitor);
+            let ends = std::mem::take(&mut requests.next_ends);
+            (std::mem::take(&mut requests.waiting), visitor, ends)
         };
-        run(together).await;
+        run(together, &visitor).await;
     }
 }
 
 /// The queues of targets that are being reset.
 #[derive(Debug, Default)]
 pub(crate) struct TargetResets {
-    by_target: Mutex<HashMap<String, Arc<ResetQueue>>>,
+    /// The queues by the addresses of the units that the sessions see. A session with few units
+    /// does not wait for those of others.
+    by_units: Mutex<HashMap<Vec<usize>, Arc<ResetQueue>>>,
     /// Initiators that last requested a TARGET COLD RESET, by target name, until they log in again.
     returning: Mutex<HashMap<String, Returning>>,
 }
@@ -88,8 +123,10 @@ struct Returning {
 }
 
 impl TargetResets {
-    fn of(&self, target: &str) -> Arc<ResetQueue> {
-        Arc::clone(lock(&self.by_target).entry(target.to_owned()).or_default())
+    /// The queue for the units of `view`, which the caller keeps until it has called
+    /// [`Self::remove_unused`].
+    fn of(&self, view: &View) -> Arc<ResetQueue> {
+        Arc::clone(lock(&self.by_units).entry(addresses_of(view)).or_default())
     }
 
     /// Called when a session has requested a TARGET COLD RESET, which ends it.
@@ -109,91 +146,57 @@ impl TargetResets {
         returning.remove(target).map(|who| who.nexus)
     }
 
-    fn remove_unused(&self, target: &str) {
-        let mut by_target = lock(&self.by_target);
-        if by_target.get(target).is_some_and(|queue| Arc::strong_count(queue) == 1) {
-            by_target.remove(target);
+    fn remove_unused(&self, view: &View) {
+        let units = addresses_of(view);
+        let mut by_units = lock(&self.by_units);
+        if by_units.get(&units).is_some_and(|queue| Arc::strong_count(queue) == 1) {
+            by_units.remove(&units);
         }
     }
 }
 
-/// Number of units added to [`UnitResets`] that take as long as a visit.
-const UNITS_ADDED: usize = 16;
-
-/// Units to be reset.
-struct UnitResets<'a> {
-    /// The units by their addresses, each with the requesting session if there is only one: its own
-    /// tasks are quiet already, and it gets no unit attention for its own reset.
-    units: HashMap<*const LogicalUnit, (Arc<LogicalUnit>, Option<&'a Session>)>,
-    /// Owner of the run.
-    owner: OwnerId,
-    /// Charge for the memory of the run.
-    charge: MemoryCharge,
+fn addresses_of(view: &View) -> Vec<usize> {
+    view.units().iter().map(|unit| Arc::as_ptr(unit).addr()).collect()
 }
 
-impl<'a> UnitResets<'a> {
-    /// Creates a run without units, for the first of its requesters.
-    fn of(requester: &Session) -> Self {
-        let (owner, charge) = (requester.time_owner, requester.function_charge());
-        Self { units: HashMap::new(), owner, charge }
-    }
-
-    fn add(&mut self, unit: &Arc<LogicalUnit>, session: &'a Session) {
-        let added = || (Arc::clone(unit), Some(session));
-        let (_, by) = self.units.entry(Arc::as_ptr(unit)).or_insert_with(added);
-        *by = by.filter(|by| by.nexus == session.nexus);
-    }
-
-    /// Adds the units that these sessions see. There may be thousands of sessions with hundreds of
-    /// units each.
-    async fn add_all_of(&mut self, shared: &Arc<Shared>, sessions: &'a [Arc<Session>]) {
-        let owner = self.owner;
-        let steps = sessions.iter().flat_map(|session| {
-            let view = Arc::clone(&session.view());
-            (0..view.units().len())
-                .step_by(UNITS_ADDED)
-                .map(move |at| (session, Arc::clone(&view), at))
-        });
-        let add = |(session, view, at): (&'a Arc<Session>, Arc<View>, usize)| {
-            let units = view.units()[at..].iter().take(UNITS_ADDED);
-            units.for_each(|unit| self.add(unit, session));
-            0
-        };
-        shared.visits.visit_all(owner, steps, add).await;
-    }
-
-    /// Aborts the tasks of other nexuses, then resets the units.
-    async fn run(mut self, shared: &Arc<Shared>) {
-        let mut aborts: Vec<AbortedTasks> = Vec::new();
-        let units_bytes = self.units.capacity() * size_of::<(usize, (usize, usize))>();
-        self.charge.set(units_bytes);
-        let visits = self.units.values().flat_map(|(unit, by)| {
-            let others = nexuses_of(unit);
-            let others = others.filter(|nexus| by.is_none_or(|by| by.nexus != *nexus));
-            others.map(Some).chain([None]).map(move |nexus| (unit, nexus))
-        });
-        let visit = |(unit, nexus): (&Arc<LogicalUnit>, Option<NexusId>)| {
-            let visited = nexus.and_then(|nexus| abort_visited(shared, nexus, unit));
-            let Some((_, begun)) = visited else { return 0 };
-            if !begun.ended.is_empty() {
-                aborts.extend(begun.ended);
-                self.charge.set(units_bytes + aborts.len() * ABORT_BYTES);
-            }
-            begun.tasks
-        };
-        shared.visits.visit_all(self.owner, visits, visit).await;
-        for abort in aborts {
-            let _ = abort.await; // an error if the session is over
+/// Aborts the tasks of other nexuses, then resets the units. If one session alone has requested it,
+/// its own tasks are quiet already, and it gets no unit attention for its own reset.
+async fn reset(
+    shared: &Arc<Shared>,
+    by: &Arc<Session>,
+    by_one: bool,
+    units: &[Arc<LogicalUnit>],
+    visitor: &Arc<Visitor>,
+) {
+    let mut charge = by.function_charge();
+    let by = Some(by).filter(|_| by_one);
+    let mut aborts: Vec<AbortedTasks> = Vec::new();
+    let visits = units.iter().flat_map(|unit| {
+        let others = nexuses_of(unit);
+        let others = others.filter(|nexus| by.is_none_or(|by| by.nexus != *nexus));
+        others.map(Some).chain([None]).map(move |nexus| (unit, nexus))
+    });
+    let visit = |(unit, nexus): (&Arc<LogicalUnit>, Option<NexusId>)| {
+        let visited = nexus.and_then(|nexus| abort_visited(shared, nexus, unit));
+        let Some((_, begun)) = visited else { return 0 };
+        if !begun.ended.is_empty() {
+            aborts.extend(begun.ended);
+            charge.set(aborts.len() * ABORT_BYTES);
         }
-        let reset = |(unit, by): &(Arc<LogicalUnit>, Option<&Session>)| {
-            match by {
-                Some(session) => session.scsi_of(unit).reset(Some(session.nexus)),
-                None => unit.scsi().reset(None),
-            }
-            0
-        };
-        shared.visits.visit_all(self.owner, self.units.values(), reset).await;
+        begun.tasks
+    };
+    shared.visits.visit_all_as(visitor, visits, visit).await;
+    for abort in aborts {
+        let _ = abort.await; // an error if the session is over
     }
+    let reset = |unit: &Arc<LogicalUnit>| {
+        match by {
+            Some(session) => session.scsi_of(unit).reset(Some(session.nexus)),
+            None => unit.scsi().reset(None),
+        }
+        0
+    };
+    shared.visits.visit_all_as(visitor, units, reset).await;
 }
 
 /// The nexuses attached to `unit`: those that have sent it a command (decision 099). The iterator
@@ -215,36 +218,43 @@ fn nexuses_of(unit: &Arc<LogicalUnit>) -> impl Iterator<Item = NexusId> {
 
 /// Runs a LOGICAL UNIT RESET for a session.
 pub(crate) async fn reset_unit(shared: &Arc<Shared>, by: &Arc<Session>, unit: &Arc<LogicalUnit>) {
-    let run = async |requesters: Vec<Arc<Session>>| {
-        let mut resets = UnitResets::of(by);
-        requesters.iter().for_each(|session| resets.add(unit, session));
-        resets.run(shared).await;
-    };
-    unit.resets.serve(Arc::clone(by), run).await;
+    reset_with(shared, by, std::slice::from_ref(unit), &unit.resets).await;
 }
 
 /// Runs a TARGET WARM RESET or TARGET COLD RESET for a session, on the units that it sees.
 pub(crate) async fn reset_target(shared: &Arc<Shared>, by: &Arc<Session>) {
-    let target = by.key.target_name.as_deref().unwrap_or_default();
-    let run = async |requesters: Vec<Arc<Session>>| {
-        let mut resets = UnitResets::of(by);
-        resets.add_all_of(shared, &requesters).await;
-        resets.run(shared).await;
-    };
-    let queue = shared.target_resets.of(target);
-    queue.serve(Arc::clone(by), run).await;
+    let view = Arc::clone(&by.view());
+    let queue = shared.target_resets.of(&view);
+    reset_with(shared, by, view.units(), &queue).await;
     drop(queue);
-    shared.target_resets.remove_unused(target);
+    shared.target_resets.remove_unused(&view);
+}
+
+/// Resets the units for a session. The requests of `queue` are all for these units.
+async fn reset_with(
+    shared: &Arc<Shared>,
+    by: &Arc<Session>,
+    units: &[Arc<LogicalUnit>],
+    queue: &ResetQueue,
+) {
+    let run = async |requesters: Vec<Arc<Session>>, visitor: &Arc<Visitor>| {
+        let by_one = requesters.iter().all(|requester| requester.nexus == by.nexus);
+        reset(shared, by, by_one, units, visitor).await;
+    };
+    queue.serve(by.time_owner, Arc::clone(by), run).await;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::session::tests::Rig;
+    use crate::view::LunTable;
     use futures_util::FutureExt;
     use futures_util::future::join_all;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use tokio::sync::Semaphore;
+
+    const OWNER: OwnerId = OwnerId(1);
 
     /// Goal: requests that arrive while one is served are served together by one further run, and
     /// none returns before that run has ended.
@@ -255,7 +265,7 @@ mod tests {
             (RequestQueue::default(), RefCell::new(Vec::new()), Semaphore::new(0));
         let serve = |request: u32| {
             let (queue, runs, may_end) = (&queue, &runs, &may_end);
-            queue.serve(request, async move |together| {
+            queue.serve(OWNER, request, async move |together, _| {
                 runs.borrow_mut().push(together);
                 may_end.acquire().await.unwrap().forget();
             })
@@ -281,34 +291,64 @@ mod tests {
     #[test]
     fn a_run_that_is_dropped_blocks_nobody() {
         let queue = RequestQueue::default();
-        let mut dropped = Box::pin(queue.serve(1, async |_| std::future::pending().await));
+        let mut dropped =
+            Box::pin(queue.serve(OWNER, 1, async |_, _| std::future::pending().await));
         assert!((&mut dropped).now_or_never().is_none());
         drop(dropped);
         let mut served = Vec::new();
-        assert!(queue.serve(2, async |together| served = together).now_or_never().is_some());
+        assert!(
+            queue.serve(OWNER, 2, async |together, _| served = together).now_or_never().is_some()
+        );
         assert_eq!(served, [2]);
     }
 
-    /// Fault: the units of a target's reset were collected in one piece, however many sessions had
-    /// requested it.
+    /// Fault: the requests that a run had served passed the lock on one after the other. The next
+    /// run began behind a task switch for each of them.
     #[test]
-    fn units_of_a_target_reset_are_collected_in_steps() {
-        let rig = Rig::new();
-        let sessions: Vec<_> = (0..40).map(|number| rig.log_in(number)).collect();
-        let polls = |requesters: &[Arc<Session>]| {
-            let mut resets = UnitResets::of(&requesters[0]);
-            let mut adding = Box::pin(resets.add_all_of(rig.shared(), requesters));
-            let polls = (1..).find(|_| (&mut adding).now_or_never().is_some()).unwrap();
-            drop(adding);
-            let is_of_one = requesters.len() == 1;
-            assert_eq!(resets.units.len(), rig.units.len());
-            assert!(resets.units.values().all(|(_, by)| by.is_some() == is_of_one));
-            polls
+    fn the_requests_of_a_run_return_at_once() {
+        let (queue, runs, may_end) = (RequestQueue::default(), Cell::new(0), Semaphore::new(0));
+        let serve = |request: u32| {
+            let (queue, runs, may_end) = (&queue, &runs, &may_end);
+            Box::pin(queue.serve(OWNER, request, async move |_, _| {
+                runs.set(runs.get() + 1);
+                may_end.acquire().await.unwrap().forget();
+            }))
         };
-        polls(&sessions[..1]);
-        let steps = sessions.len() * rig.units.len() / UNITS_ADDED;
-        assert!(polls(&sessions) >= steps / VISITS_AT_ONCE);
-        sessions.iter().for_each(|session| rig.lose(session));
+        let mut first = serve(0);
+        assert!((&mut first).now_or_never().is_none());
+        let mut served: Vec<_> = (1..100).map(serve).collect();
+        assert!(served.iter_mut().all(|request| request.now_or_never().is_none()));
+        may_end.add_permits(1);
+        assert!(first.now_or_never().is_some());
+        let mut runner = served.remove(0);
+        assert!((&mut runner).now_or_never().is_none() && runs.get() == 2);
+        let mut later = serve(100);
+        assert!((&mut later).now_or_never().is_none());
+        may_end.add_permits(1);
+        assert!(runner.now_or_never().is_some());
+        let in_reverse = served.into_iter().rev();
+        assert_eq!(in_reverse.filter_map(|request| request.now_or_never()).count(), 98);
+        assert!(later.now_or_never().is_none() && runs.get() == 3);
+    }
+
+    /// Fault: one run reset the units that any of the requesting sessions saw. A session that saw
+    /// one unit waited for hundreds of others.
+    #[test]
+    fn target_resets_of_different_units_have_different_runs() {
+        let rig = Rig::new();
+        let view = |units: usize| {
+            let luns = (0..).zip(rig.units.iter().take(units).cloned()).collect();
+            View::new(Arc::new(LunTable::new(&luns)))
+        };
+        let views = [view(256), view(256), view(1)];
+        let resets = TargetResets::default();
+        let queues = views.each_ref().map(|view| resets.of(view));
+        assert!(Arc::ptr_eq(&queues[0], &queues[1]));
+        assert!(!Arc::ptr_eq(&queues[0], &queues[2]));
+        drop(queues);
+        views.iter().for_each(|view| resets.remove_unused(view));
+        assert!(lock(&resets.by_units).is_empty());
+        drop(views);
         rig.end();
     }
 }

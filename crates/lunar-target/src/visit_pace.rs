@@ -4,12 +4,17 @@
 //! take the owner's turns in the order of their arrival. An owner with a function at each of its
 //! units delays a function of another owner by one turn of its own at a time. A turn covers several
 //! visits, since each change of the function costs a pass through the queue of a core.
+//!
+//! A function that several owners wait for has turns of each of them ([`Visitor`]).
 
+use crate::server::lock;
+use futures_util::task::AtomicWaker;
 use lunar_net::OwnerId;
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 
 /// Number of visits, and of tasks aborted in them, before other work of the core has its turn. Each
 /// task makes work for its connection, which is done out of turn.
@@ -25,16 +30,43 @@ pub(crate) struct VisitPace {
     turns: Mutex<VisitTurns>,
 }
 
+/// A function that visits other sessions, and the owners that wait for it. It waits in the queue of
+/// each of these owners and visits in each turn that one of them grants: the other functions of one
+/// owner do not delay what another owner waits for, too.
+#[derive(Debug, Default)]
+pub(crate) struct Visitor {
+    owners: Mutex<VisitorOwners>,
+    /// Waker of the function while it waits for a turn.
+    waker: AtomicWaker,
+}
+
+#[derive(Debug, Default)]
+struct VisitorOwners {
+    /// Each owner once, in the order of their arrival.
+    in_order: Vec<OwnerId>,
+    known: HashSet<OwnerId>,
+}
+
 #[derive(Debug, Default)]
 struct VisitTurns {
-    /// Owner of the function that has its turn, or is about to have it.
-    current: Option<OwnerId>,
-    /// Work since the last yield, while no function has its turn.
+    /// The function that has its turn, or is about to have it, and the owner whose turn it is.
+    current: Option<(OwnerId, Arc<Visitor>)>,
+    /// Work since the last yield, at the end of the last turn.
     spent: Spent,
-    /// Owners of the waiting functions, except the current one, in the order of their turns.
-    order: VecDeque<OwnerId>,
-    /// Waiting functions of each owner, in the order of their arrival.
-    waiting: HashMap<OwnerId, VecDeque<oneshot::Sender<Spent>>>,
+    /// Owners of the waiting functions, except the current one, by their places.
+    order: BTreeMap<u64, OwnerId>,
+    /// Waiting functions of each owner. No queue is empty.
+    queues: HashMap<OwnerId, OwnerQueue>,
+    /// Number of places given so far, in `order` and in the queues.
+    places: u64,
+}
+
+#[derive(Debug, Default)]
+struct OwnerQueue {
+    /// Place of the owner in the order of turns; `None` while it is the current one.
+    place: Option<u64>,
+    /// Functions by their places, in the order of their arrival.
+    visitors: BTreeMap<u64, Arc<Visitor>>,
 }
 
 /// Work since other work of the core had its turn.
@@ -44,17 +76,36 @@ struct Spent {
     time: Duration,
 }
 
-/// The turn of one function. The next function has its turn when this is dropped.
-#[derive(Debug)]
-struct VisitTurn<'a> {
+/// A function that makes its visits. It gives up its turn and its places when this is dropped.
+struct Visiting<'a> {
     pace: &'a VisitPace,
-    spent: Spent,
+    visitor: &'a Arc<Visitor>,
+    /// Places of the function in the queues of its owners.
+    places: HashMap<OwnerId, u64>,
+    /// Number of owners whose queues the function has entered.
+    entered: usize,
+    /// Work since the last yield, during a turn of the function.
+    spent: Option<Spent>,
 }
 
-/// A function that waits for its turn.
-struct Waiter<'a> {
-    pace: &'a VisitPace,
-    granted: oneshot::Receiver<Spent>,
+impl Visitor {
+    pub(crate) fn of(owner: OwnerId) -> Arc<Self> {
+        let visitor = Arc::<Self>::default();
+        visitor.add(owner);
+        visitor
+    }
+
+    /// Adds an owner that waits for the function, which may have begun.
+    pub(crate) fn add(&self, owner: OwnerId) {
+        {
+            let mut owners = lock(&self.owners);
+            if !owners.known.insert(owner) {
+                return;
+            }
+            owners.in_order.push(owner);
+        }
+        self.waker.wake();
+    }
 }
 
 impl VisitPace {
@@ -64,91 +115,151 @@ impl VisitPace {
         &self,
         owner: OwnerId,
         visits: impl IntoIterator<Item = V>,
+        visit: impl FnMut(V) -> usize,
+    ) {
+        self.visit_all_as(&Visitor::of(owner), visits, visit).await;
+    }
+
+    /// Makes visits as [`Self::visit_all`] does, in turns of the owners of `visitor`, which makes
+    /// no other visits at the same time.
+    pub(crate) async fn visit_all_as<V>(
+        &self,
+        visitor: &Arc<Visitor>,
+        visits: impl IntoIterator<Item = V>,
         mut visit: impl FnMut(V) -> usize,
     ) {
         let mut visits = visits.into_iter();
+        let mut visiting = Visiting::new(self, visitor);
         loop {
-            let mut turn = self.turn(owner).await;
-            if turn.spent.is_half_over() {
+            let spent = visiting.turn().await;
+            if spent.is_half_over() {
                 tokio::task::yield_now().await;
-                turn.spent = Spent::default();
+                *spent = Spent::default();
             }
-            let (began, spent_before) = (Instant::now(), turn.spent.time);
-            while !turn.spent.is_over() {
+            let (began, spent_before) = (Instant::now(), spent.time);
+            while !spent.is_over() {
                 let Some(next) = visits.next() else { return };
-                turn.spent.visits += 1 + visit(next);
-                turn.spent.time = spent_before + began.elapsed();
+                spent.visits += 1 + visit(next);
+                spent.time = spent_before + began.elapsed();
             }
-        }
-    }
-
-    /// Waits for the next turn of a function of `owner`.
-    async fn turn(&self, owner: OwnerId) -> VisitTurn<'_> {
-        loop {
-            let granted = {
-                let mut turns = self.turns();
-                if turns.current.is_none() {
-                    turns.current = Some(owner);
-                    return VisitTurn { pace: self, spent: turns.spent };
-                }
-                turns.enter(owner)
-            };
-            let mut waiter = Waiter { pace: self, granted };
-            // An error only if a turn was lost with a panic.
-            if let Ok(spent) = (&mut waiter.granted).await {
-                return VisitTurn { pace: self, spent };
-            }
-        }
-    }
-
-    /// Grants the turn to the next function that still waits.
-    fn pass_on(&self, mut spent: Spent) {
-        loop {
-            let next = {
-                let mut turns = self.turns();
-                let next = turns.leave_first();
-                if next.is_none() {
-                    turns.spent = spent;
-                }
-                next
-            };
-            let Some(next) = next else { return };
-            match next.send(spent) {
-                Ok(()) => return,
-                Err(back) => spent = back, // the function waits no longer
-            }
+            visiting.end_turn();
         }
     }
 
     fn turns(&self) -> MutexGuard<'_, VisitTurns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.turns)
+    }
+}
+
+impl<'a> Visiting<'a> {
+    fn new(pace: &'a VisitPace, visitor: &'a Arc<Visitor>) -> Self {
+        Self { pace, visitor, places: HashMap::new(), entered: 0, spent: None }
+    }
+
+    /// Waits for the next turn of the function.
+    async fn turn(&mut self) -> &mut Spent {
+        let spent = poll_fn(|context| self.poll_turn(context)).await;
+        self.spent.insert(spent)
+    }
+
+    fn poll_turn(&mut self, context: &Context<'_>) -> Poll<Spent> {
+        self.visitor.waker.register(context.waker());
+        let mut turns = self.pace.turns();
+        {
+            let owners = lock(&self.visitor.owners);
+            for owner in &owners.in_order[self.entered..] {
+                self.places.insert(*owner, turns.enter(*owner, self.visitor));
+            }
+            self.entered = owners.in_order.len();
+        }
+        if turns.current.is_none() {
+            turns.pass_on(); // to this function: no other one waits
+        }
+        let Some(owner) = turns.turn_of(self.visitor) else { return Poll::Pending };
+        self.places.remove(&owner);
+        Poll::Ready(turns.spent)
+    }
+
+    /// Passes the turn on. The function goes to the end of the queue of the owner whose turn it
+    /// was, and keeps its places in the others.
+    fn end_turn(&mut self) {
+        let mut turns = self.pace.turns();
+        if let Some(owner) = turns.turn_of(self.visitor) {
+            self.places.insert(owner, turns.enter(owner, self.visitor));
+        }
+        self.pass_on(turns);
+    }
+
+    /// Passes the turn on, if it is this function's.
+    fn pass_on(&mut self, mut turns: MutexGuard<'_, VisitTurns>) {
+        let spent = self.spent.take();
+        if turns.turn_of(self.visitor).is_none() {
+            return;
+        }
+        turns.spent = spent.unwrap_or(turns.spent);
+        let next = turns.pass_on();
+        drop(turns);
+        if let Some(next) = next.filter(|next| !Arc::ptr_eq(next, self.visitor)) {
+            next.waker.wake();
+        }
     }
 }
 
 impl VisitTurns {
-    fn enter(&mut self, owner: OwnerId) -> oneshot::Receiver<Spent> {
-        let (grant, granted) = oneshot::channel();
-        let of_owner = self.waiting.entry(owner).or_default();
-        if of_owner.is_empty() && self.current != Some(owner) {
-            self.order.push_back(owner);
+    fn next_place(&mut self) -> u64 {
+        self.places += 1;
+        self.places
+    }
+
+    /// Owner whose turn the function has.
+    fn turn_of(&self, visitor: &Arc<Visitor>) -> Option<OwnerId> {
+        let (owner, current) = self.current.as_ref()?;
+        Arc::ptr_eq(current, visitor).then_some(*owner)
+    }
+
+    /// Gives the function the last place in the queue of `owner`.
+    fn enter(&mut self, owner: OwnerId, visitor: &Arc<Visitor>) -> u64 {
+        let place = self.next_place();
+        let queue = self.queues.entry(owner).or_default();
+        queue.visitors.insert(place, Arc::clone(visitor));
+        let is_current = self.current.as_ref().is_some_and(|(current, _)| *current == owner);
+        if queue.place.is_none() && !is_current {
+            queue.place = Some(place);
+            self.order.insert(place, owner);
         }
-        of_owner.push_back(grant);
-        granted
+        place
+    }
+
+    /// Takes a place from the queue of `owner`.
+    fn leave(&mut self, owner: OwnerId, place: u64) {
+        let Some(queue) = self.queues.get_mut(&owner) else { return };
+        queue.visitors.remove(&place);
+        if queue.visitors.is_empty() {
+            let in_order = queue.place.and_then(|place| self.order.remove(&place));
+            debug_assert!(in_order.is_none_or(|removed| removed == owner));
+            self.queues.remove(&owner);
+        }
     }
 
     /// Ends the turn of the current owner, which goes behind the others if more of its functions
-    /// wait. Removes the first function of the next owner.
-    fn leave_first(&mut self) -> Option<oneshot::Sender<Spent>> {
-        let last = self.current.take().filter(|last| self.waiting.contains_key(last));
-        self.order.extend(last);
-        let owner = self.order.pop_front()?;
-        let of_owner = self.waiting.get_mut(&owner)?;
-        let first = of_owner.pop_front();
-        if of_owner.is_empty() {
-            self.waiting.remove(&owner);
+    /// wait. The first function of the next owner has its turn, and is returned.
+    fn pass_on(&mut self) -> Option<Arc<Visitor>> {
+        let place = self.next_place();
+        if let Some((last, _)) = self.current.take()
+            && let Some(queue) = self.queues.get_mut(&last)
+        {
+            queue.place = Some(place);
+            self.order.insert(place, last);
         }
-        self.current = Some(owner);
-        first
+        let (_, owner) = self.order.pop_first()?;
+        let queue = self.queues.get_mut(&owner)?;
+        queue.place = None;
+        let (_, visitor) = queue.visitors.pop_first()?;
+        if queue.visitors.is_empty() {
+            self.queues.remove(&owner);
+        }
+        self.current = Some((owner, Arc::clone(&visitor)));
+        Some(visitor)
     }
 }
 
@@ -163,18 +274,13 @@ impl Spent {
     }
 }
 
-impl Drop for VisitTurn<'_> {
+impl Drop for Visiting<'_> {
     fn drop(&mut self) {
-        self.pace.pass_on(self.spent);
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.granted.close();
-        if let Ok(spent) = self.granted.try_recv() {
-            self.pace.pass_on(spent); // granted to a function that waits no longer
+        let mut turns = self.pace.turns();
+        for (owner, place) in self.places.drain() {
+            turns.leave(owner, place);
         }
+        self.pass_on(turns);
     }
 }
 
@@ -235,7 +341,9 @@ mod tests {
     #[test]
     fn functions_of_one_owner_go_in_order() {
         let (pace, log) = (VisitPace::default(), RefCell::new(Vec::new()));
-        let turn = pace.turn(OWNERS[0]).now_or_never().unwrap();
+        let of_owner = Visitor::of(OWNERS[0]);
+        let mut turn = Visiting::new(&pace, &of_owner);
+        assert!(turn.turn().now_or_never().is_some());
         let visit = |number: u32| {
             pace.visit_all(OWNERS[0], [number], |number| {
                 log.borrow_mut().push(number);
@@ -256,16 +364,57 @@ mod tests {
     #[test]
     fn a_function_that_is_dropped_keeps_no_turn() {
         let pace = VisitPace::default();
-        let turn = pace.turn(OWNERS[0]).now_or_never().unwrap();
-        let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(pace.turn(OWNERS[1]))).collect();
-        assert!(waiting.iter_mut().all(|turn| turn.now_or_never().is_none()));
-        drop(waiting.remove(0));
-        drop(turn);
-        drop(waiting.remove(0)); // its turn is granted
-        let turn = (&mut waiting[0]).now_or_never().expect("the turn is passed on");
-        drop((turn, waiting));
-        assert!(pace.turn(OWNERS[0]).now_or_never().is_some());
-        let turns = pace.turns();
-        assert!(turns.current.is_none() && turns.order.is_empty() && turns.waiting.is_empty());
+        let visitors: Vec<_> = (0..5).map(|at| Visitor::of(OWNERS[at.min(1)])).collect();
+        let mut functions: Vec<_> =
+            visitors.iter().map(|visitor| Visiting::new(&pace, visitor)).collect();
+        assert!(functions[0].turn().now_or_never().is_some());
+        assert!(functions[1..].iter_mut().all(|other| other.turn().now_or_never().is_none()));
+        drop(functions.remove(1));
+        drop(functions.remove(0));
+        drop(functions.remove(0)); // its turn is granted
+        assert!(functions[0].turn().now_or_never().is_some(), "the turn is passed on");
+        drop(functions);
+        assert!(pace.is_unused());
+    }
+
+    /// Fault: a function visited in turns of the owner that came first, behind all its other
+    /// functions, also when other owners waited for it.
+    #[test]
+    fn a_function_has_turns_of_each_owner_that_waits_for_it() {
+        const BUSY: usize = 256;
+        let pace = VisitPace::default();
+        let visitors: Vec<_> = (0..BUSY).map(|_| Visitor::of(OWNERS[0])).collect();
+        let mut busy: Vec<_> = visitors.iter().map(|busy| Visiting::new(&pace, busy)).collect();
+        let has_turn = |function: &mut Visiting<'_>| function.turn().now_or_never().is_some();
+        assert!(has_turn(&mut busy[0]));
+        assert!(!busy[1..].iter_mut().any(has_turn));
+        let awaited = Visitor::of(OWNERS[0]);
+        let mut function = Visiting::new(&pace, &awaited);
+        assert!(!has_turn(&mut function));
+        awaited.add(OWNERS[1]);
+        awaited.add(OWNERS[1]);
+        assert!(!has_turn(&mut function));
+        for at in 0..BUSY - 1 {
+            busy[at].end_turn();
+            assert!(has_turn(&mut function), "it has each turn of the owner that joined");
+            function.end_turn();
+            assert!(has_turn(&mut busy[at + 1]), "the functions of the first one go in order");
+            assert!(!has_turn(&mut busy[at]) && !has_turn(&mut function));
+        }
+        busy[BUSY - 1].end_turn();
+        assert!(has_turn(&mut function));
+        function.end_turn();
+        assert!(has_turn(&mut function), "it has kept its place in the first queue");
+        drop(function);
+        assert!(has_turn(&mut busy[0]), "it waits in no queue");
+        drop(busy);
+        assert!(pace.is_unused());
+    }
+
+    impl VisitPace {
+        fn is_unused(&self) -> bool {
+            let turns = self.turns();
+            turns.current.is_none() && turns.order.is_empty() && turns.queues.is_empty()
+        }
     }
 }

@@ -473,6 +473,45 @@ fn a_reset_waits_for_few_visits_of_another_owner() {
     rig.end();
 }
 
+/// Fault: a reset of a shared unit was served by runs in turns of the owner that came first, behind
+/// resets of all its other units.
+#[test]
+fn a_reset_of_a_shared_unit_waits_for_few_visits_of_another_owner() {
+    const BUSY: usize = 200;
+    const TURN_VISITS: u64 = 64;
+    let rig = Rig::new();
+    let sessions: Vec<_> = (0..40).map(|number| rig.log_in(number)).collect();
+    for session in &sessions {
+        (0..=BUSY as u16).for_each(|lun| assert_eq!(Rig::told(session, lun), [POWER_ON]));
+    }
+    let reset_again = |at: usize| {
+        let (shared, by) = (Arc::clone(rig.shared()), Arc::clone(&sessions[0]));
+        let unit = Arc::clone(&rig.units[at]);
+        tokio::task::spawn_local(async move {
+            loop {
+                crate::resets::reset_unit(&shared, &by, &unit).await;
+            }
+        })
+    };
+    let local = tokio::task::LocalSet::new();
+    let others_visits = local.block_on(&rig.runtime, async {
+        // One request for the shared unit is being served, and one waits.
+        let busy: Vec<_> = [0, 0].into_iter().chain(1..=BUSY).map(reset_again).collect();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let before = visits(&sessions).iter().sum::<u64>();
+        crate::resets::reset_unit(rig.shared(), &sessions[1], &rig.units[0]).await;
+        let after = visits(&sessions).iter().sum::<u64>();
+        busy.iter().for_each(tokio::task::JoinHandle::abort);
+        after - before
+    });
+    // Two runs of 42 visits are waited for, of which a turn makes one at least.
+    assert!(others_visits <= 2 * 42 * (1 + TURN_VISITS), "{others_visits} visits");
+    sessions.iter().for_each(|session| rig.lose(session));
+    rig.end();
+}
+
 /// Fault: functions whose command was aborted went on uncharged, in any number; so did resets whose
 /// session was over.
 #[test]
