@@ -557,6 +557,12 @@ impl MemoryCharge {
         self.bytes
     }
 
+    /// Returns true when memory is exhausted and the owner of the charge holds more than is free,
+    /// see [`BufferPool::must_give_back`](crate::BufferPool::must_give_back).
+    pub fn must_give_back(&self) -> bool {
+        self.account.budget.is_exhausted_by(&self.account.owner)
+    }
+
     /// Changes the charge to `bytes`, however much memory is in use.
     pub fn set(&mut self, bytes: usize) {
         if bytes > self.bytes {

@@ -52,6 +52,7 @@ mod backing;
 mod backoff;
 mod catalogue;
 mod clear_limit;
+mod cold_resets;
 mod connection;
 mod connection_shares;
 mod connection_table;

@@ -42,15 +42,17 @@ pub(crate) fn spawn(
             _ => (run(&shared, &session, function, lun).await, [0; 3]),
         };
         let cold = function == ManagementFunction::TARGET_COLD_RESET;
-        if cold {
-            // Before the session ends, which it does once it has its answer.
+        let up_to = cold.then(|| {
+            // Before the session ends, which it does once it has its answer: the initiator may log
+            // in again at once.
             shared.target_resets.expect_return(&session);
             let view = session.view();
             view.units().iter().for_each(|unit| unit.scsi().expect_return(session.nexus));
-        }
+            NexusId(shared.next_id())
+        });
         session.managed(&shared, Input::Managed { id, response, information });
-        if cold {
-            end_all(&shared, &session).await;
+        if let Some(up_to) = up_to {
+            shared.cold_resets.end_sessions(&shared, &session, up_to).await;
         }
     });
 }
@@ -164,27 +166,4 @@ async fn abort_all(
     if tokio::time::timeout(ABORT_GRACE, unit.copies.wait()).await.is_err() {
         unit.ranges.seclude_copies();
     }
-}
-
-/// Ends every session of the target for TARGET COLD RESET, RFC 7143 §11.5.1. The requesting session
-/// ends by itself once it has its answer. The target is only the part that the requesting initiator
-/// sees: a session that uses other units goes on, without its tasks on the units that the initiator
-/// sees.
-async fn end_all(shared: &Arc<Shared>, by: &Arc<Session>) {
-    let nexuses = shared.sessions().nexuses();
-    let seen = Arc::clone(&by.view());
-    let visit = |nexus| {
-        let session = shared.sessions().of_nexus(nexus);
-        let session = session.filter(|session| {
-            session.key.target_name == by.key.target_name && !session.is_ending()
-        });
-        let Some(session) = session else { return 0 };
-        let tasks = session.tasks();
-        if seen.shows_all_of(&session.view()) {
-            session.end(shared);
-        }
-        tasks
-    };
-    let others = nexuses.into_iter().filter(|nexus| *nexus != by.nexus);
-    shared.visits.visit_all(by.time_owner, others, visit).await;
 }

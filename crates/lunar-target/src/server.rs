@@ -5,6 +5,7 @@ use crate::access::ConnectionPath;
 use crate::backing::BackingWatcher;
 use crate::backoff::LoginBackoff;
 use crate::catalogue::{Catalogue, Indexed};
+use crate::cold_resets::ColdResets;
 use crate::connection;
 use crate::connection_shares::ConnectionShares;
 use crate::connection_table::{ConnectionTable, TableLimits};
@@ -226,6 +227,7 @@ pub(crate) struct Shared {
     pub(crate) connection_lines: LogBudget,
     pub(crate) traces: TraceLimit,
     pub(crate) target_resets: TargetResets,
+    pub(crate) cold_resets: ColdResets,
     pub(crate) visits: VisitPace,
     sessions: Mutex<Sessions>,
     pub(crate) registration_room: RegistrationRoom,
@@ -283,6 +285,7 @@ impl Shared {
             connection_lines: LogBudget::default(),
             traces: TraceLimit::default(),
             target_resets: TargetResets::default(),
+            cold_resets: ColdResets::default(),
             visits: VisitPace::default(),
             sessions: Mutex::default(),
             shares: ConnectionShares::default(),
@@ -429,11 +432,6 @@ impl Sessions {
     /// The session of a nexus, if it exists.
     pub(crate) fn of_nexus(&self, nexus: NexusId) -> Option<Arc<Session>> {
         self.by_nexus.get(&nexus).cloned()
-    }
-
-    /// All nexuses.
-    pub(crate) fn nexuses(&self) -> Vec<NexusId> {
-        self.by_nexus.keys().copied().collect()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {

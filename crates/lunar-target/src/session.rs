@@ -22,7 +22,9 @@ use attachment::SessionRights;
 use lunar_block::{BufferPool, MemoryCharge};
 use lunar_iscsi::framing::TaskId;
 use lunar_iscsi::pdu::LogoutResult;
-use lunar_iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSession};
+use lunar_iscsi::session::target::{
+    Arrival, Input, Output, TargetSession, ToConnection, ToSession,
+};
 use lunar_iscsi::text::ConnectionParameters;
 use lunar_net::OwnerId;
 use lunar_scsi::plan::NexusId;
@@ -402,6 +404,11 @@ impl Session {
         heard: &mut VecDeque<ConnectionEvent>,
     ) {
         let closed = matches!(message, ToSession::ConnectionClosed);
+        if let ToSession::Arrived { request: Arrival::Management { .. }, .. } = message {
+            // A reset waits for its visits, possibly for long, and may outlive the session.
+            let refuses_resets = lock(&self.units_charge).must_give_back();
+            self.machine().set_refuses_resets(refuses_resets);
+        }
         let speaker = Speaker { cid, mail, heard };
         self.step(shared, now, Input::Connection(cid, message), Some(speaker));
         if closed {

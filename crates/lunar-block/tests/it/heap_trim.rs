@@ -48,9 +48,10 @@ fn is_resident(byte: &u8) -> bool {
     use std::os::unix::fs::FileExt;
     let pages = std::fs::File::open("/proc/self/pagemap").unwrap();
     let mut entry = [0; 8];
+    let highest = if cfg!(target_endian = "little") { 7 } else { 0 };
     let page = std::ptr::from_ref(byte).addr() / PIECE;
     pages.read_exact_at(&mut entry, 8 * page as u64).unwrap();
-    u64::from_ne_bytes(entry) >> 63 == 1 // proc_pid_pagemap(5)
+    entry[highest] & 0x80 != 0 // bit 63, proc_pid_pagemap(5)
 }
 
 /// Fault: the allocator reused freed memory of buffers of 8 MiB beyond the pool's limit, and zeroed

@@ -35,6 +35,11 @@ impl ManagementFunction {
         )
     }
 
+    /// True if the function resets units, which affects their other users.
+    pub const fn is_reset(self) -> bool {
+        matches!(self, Self::LOGICAL_UNIT_RESET | Self::TARGET_WARM_RESET | Self::TARGET_COLD_RESET)
+    }
+
     /// True if the function ends the tasks of all units visible to the session; its LUN field is
     /// reserved. RFC 7143 §11.5.3, RFC 7144 §6.3.1.
     pub const fn is_of_all_units(self) -> bool {

@@ -8,9 +8,9 @@ use crate::replace::settle;
 use crate::server::Server;
 use crate::unit::LogicalUnitOptions;
 use crate::{Access, Limits};
-use lunar_block::{BufferPool, MemoryDevice};
+use lunar_block::{BufferPool, MemoryBudget, MemoryDevice};
 use lunar_iscsi::login::{Claim, Join, SessionType};
-use lunar_iscsi::pdu::ManagementFunction;
+use lunar_iscsi::pdu::{ManagementFunction, ManagementResponse};
 use lunar_iscsi::text::{Offer, SessionParameters};
 use lunar_scsi::plan::Refusal;
 use std::pin::pin;
@@ -39,6 +39,10 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new() -> Self {
+        Self::with_buffers(BufferPool::default())
+    }
+
+    fn with_buffers(buffers: BufferPool) -> Self {
         let unit = |id| {
             let device = Arc::new(MemoryDevice::new(UNIT_BYTES, 512, 4096).unwrap());
             let uuid = uuid::Uuid::from_u128(u128::from(id) + 1);
@@ -65,7 +69,7 @@ impl Rig {
             cores: 1,
             latency_mode: false,
             limits: Limits::default(),
-            buffers: BufferPool::default(),
+            buffers,
         };
         let server = Server::start(options).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -82,8 +86,13 @@ impl Rig {
         ConnectionPath { peer, local: self.server.addresses()[0], portal: 0 }
     }
 
-    /// Logs in a session of the initiator with this number.
+    /// Logs in a session of the initiator with this number, which is an owner of its own.
     pub(crate) fn log_in(&self, number: u8) -> Arc<Session> {
+        self.log_in_of(number, number)
+    }
+
+    /// Logs in a session of the initiator with this number, which belongs to `owner`.
+    pub(crate) fn log_in_of(&self, number: u8, owner: u8) -> Arc<Session> {
         let (shared, path) = (self.shared(), self.path());
         let claim = Claim {
             initiator_name: format!("iqn.2026-11.org.lunarsan.test:initiator-{number}"),
@@ -104,7 +113,7 @@ impl Rig {
         };
         let (mailbox, _) = tokio::sync::mpsc::unbounded_channel();
         let memory = shared.memory.buffers().clone();
-        let joiner = Joiner { path, mailbox, memory, time_owner: OwnerId(number.into()) };
+        let joiner = Joiner { path, mailbox, memory, time_owner: OwnerId(owner.into()) };
         let key = session_key(&asked, path);
         let joined = self.runtime.block_on(join(Arc::clone(shared), asked, key, joiner));
         joined.unwrap().1
@@ -552,5 +561,58 @@ fn functions_are_charged_until_they_end() {
     rig.runtime.block_on(local);
     assert_eq!(used(), before);
     sessions.iter().for_each(|session| rig.lose(session));
+    rig.end();
+}
+
+/// Goal: resets are refused while their owner must give memory back, before they do anything, and
+/// the session goes on. Functions that take no memory for long are carried out.
+#[test]
+fn resets_are_refused_when_their_owner_must_give_memory_back() {
+    let rig = Rig::with_buffers(BufferPool::with_budget(&MemoryBudget::new(64 << 20)));
+    let (shared, session) = (rig.shared(), rig.log_in(1));
+    let (_sender, mut mail) = tokio::sync::mpsc::unbounded_channel();
+    let mut response_at_once = |function| {
+        let request = Arrival::Management {
+            initiator_task_tag: 7,
+            function,
+            lun: Lun::new(0),
+            referenced_task_tag: u32::MAX,
+            ref_cmd_sn: lunar_wire::SerialNumber(0),
+        };
+        let cmd_sn = lunar_wire::SerialNumber(1);
+        let arrived = ToSession::Arrived { ticket: 1, immediate: true, cmd_sn, request };
+        let mut heard = VecDeque::new();
+        session.hear(shared, shared.clock.now(), 1, arrived, &mut mail, &mut heard);
+        heard.into_iter().find_map(|event| match event {
+            ConnectionEvent::Session(ToConnection::ManagementDone { response, .. }) => {
+                Some(response)
+            }
+            _ => None,
+        })
+    };
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&rig.runtime, async {
+        let held = shared.memory.buffers().charge(60 << 20);
+        let used = || shared.memory.buffers().budget().usage().used_bytes;
+        let before = used();
+        for function in [
+            ManagementFunction::LOGICAL_UNIT_RESET,
+            ManagementFunction::TARGET_WARM_RESET,
+            ManagementFunction::TARGET_COLD_RESET,
+        ] {
+            let response = response_at_once(function);
+            assert_eq!(response, Some(ManagementResponse::FUNCTION_REJECTED), "{function:?}");
+            assert_eq!(used(), before, "no function has begun");
+        }
+        assert_eq!(response_at_once(ManagementFunction::ABORT_TASK_SET), None, "it has begun");
+        while used() > before {
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+        assert_eq!(response_at_once(ManagementFunction::TARGET_COLD_RESET), None, "it has begun");
+        assert!(used() > before - (60 << 20));
+    });
+    rig.runtime.block_on(local);
+    rig.lose(&session);
     rig.end();
 }

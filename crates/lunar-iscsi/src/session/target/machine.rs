@@ -84,6 +84,8 @@ pub struct TargetSession {
     units: Option<Vec<Lun>>,
     /// True if the initiator may use functions for administrators.
     pub(super) administers: bool,
+    /// True if resets are refused.
+    pub(super) refuses_resets: bool,
     pub(super) logouts: Vec<Logout>,
     pub(super) state: State,
     /// The connection whose message is being handled.
@@ -150,6 +152,7 @@ impl TargetSession {
             managements: Managements::default(),
             units: None,
             administers: true,
+            refuses_resets: false,
             logouts: Vec::new(),
             state: State::New,
             speaker: None,
@@ -168,6 +171,12 @@ impl TargetSession {
     /// for administrators are answered "function authorization failed" before they abort anything.
     pub fn set_administers(&mut self, administers: bool) {
         self.administers = administers;
+    }
+
+    /// Sets whether resets are refused for lack of resources; the default is false. They are
+    /// answered "function rejected" before they abort anything.
+    pub fn set_refuses_resets(&mut self, refuses_resets: bool) {
+        self.refuses_resets = refuses_resets;
     }
 
     pub(super) fn has_unit(&self, lun: Lun) -> bool {

@@ -219,6 +219,9 @@ impl TargetSession {
             // RFC 7143 §11.6.1.
             return self.answer(&request, ManagementResponse::AUTHORIZATION_FAILED);
         }
+        if self.refuses_resets && function.is_reset() {
+            return self.answer(&request, ManagementResponse::FUNCTION_REJECTED);
+        }
         match function {
             ManagementFunction::ABORT_TASK => {
                 self.abort_task(request, referenced_task_tag, ref_cmd_sn);
