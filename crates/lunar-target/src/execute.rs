@@ -379,9 +379,14 @@ impl Run<'_> {
             drop(guard);
             Box::pin(self.wait_behind_held(blocks.clone())).await?;
         };
-        self.check_generation()?;
-        self.enter()?;
+        self.check_locked()?;
         Ok(guard)
+    }
+
+    /// Checks that a command which has locked its blocks may go on.
+    fn check_locked(&self) -> Step<()> {
+        self.check_generation()?;
+        self.enter()
     }
 
     /// Checks that no long operation has begun since the command was judged. Writing commands check

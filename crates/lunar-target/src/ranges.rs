@@ -4,7 +4,9 @@
 //! Writes share; the read-modify-write commands exclude every overlapping write. Among claims that
 //! overlap, owners take turns, and those of one owner are granted in order of arrival. Therefore no
 //! claim starves, and many claims of one owner delay another owner only by one of them. A command
-//! that holds a claim for which another owner waits is [awaited](crate::awaited).
+//! that holds a claim for which another owner waits is [awaited](crate::awaited). If other owners
+//! wait for something else that a command has, the claims of its own owner that keep it waiting are
+//! awaited as well ([`RangeQueued::await_own`]).
 //!
 //! Reads take no lock, but they wait for ranges that are blocked for readers: a detached write
 //! still changes blocks there.
@@ -184,7 +186,7 @@ impl RangeLocks {
     }
 
     /// Takes a place in the queue under the limits of [`lock_for`](Self::lock_for).
-    fn queue_for_command(
+    pub(crate) fn queue_for_command(
         self: &Arc<Self>,
         owner: &Arc<MemoryOwner>,
         command: Option<&AbortSignal>,
@@ -414,6 +416,20 @@ impl RangeQueued {
     /// True when the range is held without waiting.
     pub(crate) fn is_granted(&self) -> bool {
         self.wait.is_none()
+    }
+
+    /// Makes the commands [awaited](crate::awaited) whose claims of the same owner keep this one
+    /// waiting, until they have released them.
+    pub(crate) fn await_own(&self) {
+        if self.is_granted() {
+            return;
+        }
+        let mut locked = self.guard.locks.lock_claims();
+        let Some(claims) = locked.as_deref_mut() else { return };
+        claims.await_own(self.guard.slot);
+        let awaited = claims.take_awaited();
+        drop(locked);
+        drop(awaited);
     }
 
     /// Waits until the range is held.

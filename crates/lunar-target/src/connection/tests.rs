@@ -80,6 +80,13 @@ impl Client {
         self.command_with(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[7; 512]);
     }
 
+    /// Sends an ORWRITE of one block, at the first one.
+    fn or_write(&mut self) {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[13]) = (0x8b, 1);
+        self.command_with(&cdb, &[7; 512]);
+    }
+
     /// Sends a WRITE SAME of all blocks, with this one or with zeroes.
     fn write_same(&mut self, block: &[u8]) {
         let mut cdb = [0; 16];
@@ -214,6 +221,37 @@ fn a_clear_that_is_waited_for_does_a_piece_out_of_turn() {
         drop(first);
         drop(client.has_no_turn(other).await);
         client.goes_on_in_turns_only().await;
+    });
+    drop(client);
+    rig.end();
+}
+
+/// Fault: a WRITE SAME with the permit waited for its blocks behind an ORWRITE of its own host, and
+/// that one behind a WRITE that held them until its connection had its turn. For up to a second, an
+/// UNMAP of another host waited for the permit.
+///
+/// Goal: the WRITE and the ORWRITE end, and one piece is zeroed, out of turn.
+#[test]
+fn what_a_clear_that_is_waited_for_waits_for_ends_out_of_turn() {
+    let rig = Rig::new();
+    let mut client = Client::log_in(&rig);
+    client.command(&[0; 6]); // the first unit attention
+    let (unit, block) = (&rig.units[0], LbaRange { lba: 0, count: 1 });
+    let (other, abort) = (Arc::default(), AbortSignal::default());
+    rig.runtime.block_on(async {
+        let first = unit.ranges.lock(block, true).await;
+        client.write();
+        client.turn();
+        client.or_write();
+        client.turn();
+        client.write_same(&[]);
+        client.turn();
+        let mut permit = Box::pin(unit.clear_limit.permit(&other, &abort));
+        assert!((&mut permit).now_or_never().is_none());
+        drop(first);
+        drop(client.has_no_turn(permit).await);
+        assert_eq!(client.connection.tasks.ended(), 2, "the WRITE and the ORWRITE");
+        client.has_turns().await;
     });
     drop(client);
     rig.end();

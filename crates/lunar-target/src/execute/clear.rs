@@ -6,7 +6,10 @@
 //! a time holds its range, or waits for it, at each unit; the others wait for its
 //! [permit](crate::clear_limit) and hold nothing.
 //!
-//! The permit comes before the range: no command waits for a permit while it holds a range.
+//! The permit comes before the range: no command waits for a permit while it holds a range. A
+//! command that has the permit and waits for its range makes the commands of its own owner that
+//! keep the range [awaited](crate::awaited), since the other owners wait for its permit. It has no
+//! permit while it waits behind a write that is [held](super::hold) for room.
 //!
 //! A device clears a long range in pieces, and the connection may wait for its turn between two of
 //! them. The command releases its range and its permit there, and queues for both anew, behind the
@@ -95,10 +98,32 @@ impl Run<'_> {
         &self,
         blocks: impl Into<ClaimedBlocks>,
     ) -> Step<(RangeGuard, Option<ClearPermit>)> {
+        let blocks = blocks.into();
+        let locked = loop {
+            if self.is_behind_held(&blocks) {
+                Box::pin(self.wait_behind_held(blocks.clone())).await?;
+            }
+            let locked = self.lock_with_permit(&blocks).await?;
+            if !self.is_behind_held(&blocks) {
+                break locked;
+            }
+        };
+        self.check_locked()?;
+        Ok(locked)
+    }
+
+    /// Waits for the permit, and then for the blocks.
+    async fn lock_with_permit(
+        &self,
+        blocks: &ClaimedBlocks,
+    ) -> Step<(RangeGuard, Option<ClearPermit>)> {
         let owner = self.memory.buffers.owner();
         let permit = self.unit.clear_limit.permit(owner, &self.abort);
         let permit = self.abort.unless(permit).await??;
-        let mut lock = pin!(self.lock(blocks, false));
+        let ranges = &self.unit.ranges;
+        let queued = ranges.queue_for_command(owner, Some(&self.abort), blocks.clone(), false)?;
+        queued.await_own();
+        let mut lock = pin!(self.abort.unless(queued.granted()));
         if let Some(guard) = lock.as_mut().now_or_never() {
             return Ok((guard?, Some(permit)));
         }

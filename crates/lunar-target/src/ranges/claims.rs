@@ -76,8 +76,11 @@ pub(super) struct ClaimEntry {
     /// The command that made the claim.
     pub(super) command: Option<AbortSignal>,
     /// True when its command is awaited for it: it is held, and an eligible claim of another owner
-    /// waits for it, or readers may.
+    /// waits for it, or readers may. True as well if a claim of its own owner that
+    /// [passes it on](Claims::await_own) waits for it, even while it waits itself.
     pub(super) is_awaited: bool,
+    /// True when the earlier claims of its owner that keep it waiting are awaited.
+    pub(super) awaits_own: bool,
 }
 
 /// Claims that block a claim, counted in pairs of ranges that overlap. Of claims in a chain only
@@ -207,6 +210,7 @@ impl ClaimEntry {
             grant: None,
             command: None,
             is_awaited: false,
+            awaits_own: false,
         }
     }
 
@@ -646,12 +650,21 @@ impl Claims {
                 own += if is_between && other.is_of(&claim.owner) { conflicts } else { 0 };
             }
         }
+        let mut is_awaited = false;
         for (behind, conflicts) in self.own_behind(&claim) {
-            self.entry_mut(behind).blockers += conflicts;
+            let behind = self.entry_mut(behind);
+            behind.blockers += conflicts;
+            is_awaited |= behind.awaits_own;
         }
         let waiting = self.entry_mut(slot);
         (waiting.blockers, waiting.is_counted) = (own, true);
         self.index_ineligible(&claim);
+        if is_awaited {
+            self.set_awaited(slot);
+        }
+        if is_awaited || self.entry_mut(slot).awaits_own {
+            self.await_own(slot);
+        }
         Some(slot)
     }
 

@@ -101,6 +101,45 @@ fn holders_are_awaited_while_other_owners_wait() {
     assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
 }
 
+/// Goal: if other owners wait for a command, those of its own owner are awaited whose claims keep
+/// its claim waiting, directly or through others, also if they wait in a chain.
+#[test]
+fn claims_that_delay_an_awaited_command_are_awaited() {
+    let locks = Arc::new(RangeLocks::default());
+    let owner = Owner::default();
+    let commands: [AbortSignal; 7] = Default::default();
+    let claim = |command: usize, at: u64, exclusive: bool| {
+        let command = Some(&commands[command]);
+        locks.queue_for_command(&owner, command, range(at, 1), exclusive).unwrap()
+    };
+    let awaited = || commands.each_ref().map(AbortSignal::is_awaited);
+    let (first, elsewhere) = (claim(0, 0, false), claim(1, 1, false));
+    let (alone, second) = (claim(2, 0, true), claim(3, 0, false));
+    let other_alone = claim(4, 0, true);
+    let last = claim(5, 0, false);
+    assert_eq!(awaited(), [false; 7]);
+    last.await_own();
+    last.await_own();
+    assert_eq!(awaited(), [true, false, true, false, false, false, false], "the front's");
+    let later = claim(6, 0, true);
+    drop(first);
+    assert!(is_held(&locks, &alone));
+    assert_eq!(awaited(), [false, false, true, true, true, false, false]);
+    drop(alone);
+    assert!(is_held(&locks, &second) && !is_held(&locks, &other_alone));
+    assert_eq!(awaited(), [false, false, false, true, true, false, false]);
+    drop(second);
+    assert_eq!(awaited(), [false, false, false, false, true, false, false]);
+    drop(other_alone);
+    assert!(is_held(&locks, &last));
+    last.await_own();
+    assert_eq!(awaited(), [false; 7], "it waits for none");
+    drop((last, elsewhere));
+    assert!(is_held(&locks, &later));
+    drop(later);
+    assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
+}
+
 /// Goal: a wide claim is granted as soon as those that came before it have ended,
 /// however many narrow ones of other owners come.
 #[test]

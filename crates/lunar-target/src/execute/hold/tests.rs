@@ -291,6 +291,50 @@ fn later_writes_of_the_nexus_come_later() {
     }
 }
 
+/// Fault: an UNMAP behind a held write of its nexus had the permit to deallocate for a second, and
+/// so had each further one. Those of other hosts waited for all of them.
+#[test]
+fn those_behind_one_that_waits_have_no_permit() {
+    let or = Plan::OrWrite { range: range(8, 8), durable: true };
+    for ((first, data), (clear, pattern)) in changes().into_iter().flat_map(|first| {
+        let clears = changes().into_iter().skip(5);
+        clears.map(move |clear| (first.clone(), clear))
+    }) {
+        let (device, unit) = full(OutOfSpace::Hold);
+        let never = AbortSignal::default();
+        let has_permit = || {
+            let permit = unit.clear_limit.permit(&Arc::default(), &never).now_or_never();
+            permit.is_some()
+        };
+        block_on(async {
+            let mut held = begin(&unit, first.clone(), data, &never);
+            assert!((&mut held).now_or_never().is_none());
+            assert!(has_permit(), "{first:?} is held");
+            let mut behind = begin(&unit, clear.clone(), pattern.clone(), &never);
+            assert!((&mut behind).now_or_never().is_none());
+            assert_eq!(unit.held_writes(), 2);
+            assert!(has_permit(), "{clear:?} is behind {first:?}");
+            device.heal();
+            assert!(is_good(Some(held.await)) && is_good(Some(behind.await)));
+            // The first one is held while the other one waits for its blocks.
+            device.inject(Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(FaultOperation::Write));
+            let blocks = unit.ranges.lock(ALL, true).await;
+            let mut held = begin(&unit, or.clone(), bytes(7, 8), &never);
+            assert!((&mut held).now_or_never().is_none());
+            let mut behind = begin(&unit, clear.clone(), pattern, &never);
+            assert!((&mut behind).now_or_never().is_none());
+            assert!(!has_permit(), "{clear:?} waits for its blocks");
+            drop(blocks);
+            assert!((&mut held).now_or_never().is_none());
+            assert!((&mut behind).now_or_never().is_none());
+            assert!(has_permit(), "{clear:?} waits for room");
+            device.heal();
+            assert!(is_good(Some(held.await)) && is_good(Some(behind.await)));
+        });
+        assert_eq!(unit.held_writes(), 0);
+    }
+}
+
 /// Goal: while some write waits for room, `try_write_now` writes nothing, since it does not know
 /// the nexus.
 #[test]

@@ -1,6 +1,7 @@
-//! Commands that hold claims for which other owners wait.
+//! Commands that hold claims for which other owners wait, or delay a claim whose command others
+//! wait for.
 
-use super::{Claim, Claims};
+use super::{Claim, Claims, owner_key};
 use crate::abort::AbortSignal;
 use crate::awaited::AwaitedCommands;
 
@@ -42,18 +43,51 @@ impl Claims {
         held.into_iter().for_each(|slot| self.await_if_waited_for(slot));
     }
 
-    /// Makes the command that holds a claim awaited. [`take_awaited`](Self::take_awaited) has to
+    /// Makes the commands awaited whose earlier claims of the same owner keep this claim waiting,
+    /// directly or because they keep others of them waiting. Each claim is looked at once, however
+    /// often this is called for those that wait for it. [`take_awaited`](Self::take_awaited) has to
     /// follow.
-    pub(super) fn set_awaited(&mut self, slot: u32) {
-        let entry = self.entry_mut(slot);
-        if let Some(command) = &entry.command
-            && !entry.is_awaited
-        {
-            let command = command.clone();
-            entry.is_awaited = true;
-            command.count_awaited();
-            self.awaited.push(command);
+    pub(in super::super) fn await_own(&mut self, slot: u32) {
+        let mut found = vec![slot];
+        while let Some(slot) = found.pop() {
+            let entry = self.entry_mut(slot);
+            if entry.held_at.is_some() || entry.turn.is_some() {
+                continue; // no claim of its owner keeps it waiting
+            }
+            entry.awaits_own = true;
+            for blocker in self.own_blockers(slot) {
+                if self.set_awaited(blocker) {
+                    found.push(blocker);
+                }
+            }
         }
+    }
+
+    /// The earlier claims of its owner that exclude a claim which is not eligible.
+    fn own_blockers(&self, slot: u32) -> Vec<u32> {
+        let claim = self.claim(slot);
+        let queue = self.owners.get(&owner_key(&claim.owner));
+        let indexes = [&self.held_index, &self.eligible_index].into_iter();
+        let found = indexes.chain(queue.map(|queue| &queue.fronts));
+        let found = found.flat_map(|index| self.excluded_by(index, claim));
+        let is_blocker = |slot: &u32| {
+            let other = self.claim(*slot);
+            other.id < claim.id && other.is_of(&claim.owner)
+        };
+        found.map(|(slot, _)| slot).filter(is_blocker).collect()
+    }
+
+    /// Makes the command of a claim awaited. Returns false if it was awaited for this claim, or if
+    /// there is none. [`take_awaited`](Self::take_awaited) has to follow.
+    pub(super) fn set_awaited(&mut self, slot: u32) -> bool {
+        let entry = self.entry_mut(slot);
+        let Some(command) = entry.command.clone().filter(|_| !entry.is_awaited) else {
+            return false;
+        };
+        entry.is_awaited = true;
+        command.count_awaited();
+        self.awaited.push(command);
+        true
     }
 
     /// Sets the command that made a claim.
