@@ -20,8 +20,8 @@ struct Shared {
     raised: AtomicBool,
     /// Waker of the waiter, if there is one: a command waits in one place at a time.
     waiting: AtomicWaker,
-    /// Number of reasons for which the command is [awaited](crate::awaited): claims that it holds,
-    /// and its wait at a limit.
+    /// Number of reasons for which the command is [awaited](crate::awaited): claims that it holds
+    /// or waits for, and its wait at a limit.
     awaited: AtomicUsize,
     /// `None` for work that no connection polls.
     connection: Option<Arc<AwaitedSignal>>,

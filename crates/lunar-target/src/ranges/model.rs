@@ -296,9 +296,9 @@ impl Rig {
         }
     }
 
-    /// Checks that the claims of its own owner which keep a claim waiting are awaited if others wait
-    /// for its command, or for that of a later claim that waits for it; and that no other claim is
-    /// awaited while it waits.
+    /// Checks that the claims of its own owner which keep a claim waiting are awaited if others
+    /// wait for its command, or for that of a later claim that waits for it; and that no claim of
+    /// another owner is awaited while it waits.
     fn check_own_awaited(&self, claims: &Claims, waiting: &[&ClaimEntry]) {
         let ineligible = waiting.iter().filter(|entry| entry.turn.is_none());
         for entry in ineligible.clone() {
