@@ -86,6 +86,7 @@ pub const CALLS: &[Call] = &[
     removed(
         FILE,
         ".await?;
+            }
         }
         if durable { «self.commit(era).await» } else { Ok(()) }",
         "Ok(())",

@@ -1,4 +1,4 @@
-//! Answers that are as long as the configuration: status, configuration. Each is encoded as a whole.
+//! Answers that are as long as the configuration: status, configuration. Each is encoded whole.
 
 use super::problem::Problem;
 use super::shared::{ApiState, Served, WorkLimit};

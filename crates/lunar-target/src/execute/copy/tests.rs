@@ -95,10 +95,13 @@ fn a_list_counts_in_a_turn() {
     assert!(turn.begin_next() && !turn.begin_next());
     drop(turn);
     assert_eq!(copy_all(&units, &list, 1), [Some(true)], "outside of turns");
-    let (short, turn) = (wrong_list(2, 16), lunar_net::MovingTurn::begin());
-    let ended = copy_all(&units, &short, 8).iter().filter(|done| **done == Some(true)).count();
-    assert!((1..8).contains(&ended), "{ended} short ones in a turn");
-    drop(turn);
+    let short_ones = || {
+        let _turn = lunar_net::MovingTurn::begin();
+        copy_all(&units, &wrong_list(2, 16), 8).iter().filter(|done| **done == Some(true)).count()
+    };
+    // The time of a turn may be over before the first one ends.
+    let ended = (0..1000).map(|_| short_ones()).find(|ended| *ended > 0);
+    assert!(ended.is_some_and(|ended| ended < 8), "{ended:?} short ones in a turn");
 }
 
 /// Goal: a piece that is deallocated at the source waits for the permit without holding blocks of
