@@ -120,7 +120,7 @@ impl Tasks {
     /// Moves awaited commands to the commands out of turn. If there are none, the waker is woken
     /// when there is one. To be called while the owner has no turn.
     pub(crate) fn take_awaited(&mut self, context: &Context<'_>) {
-        if !self.futures.is_empty() && self.awaited.poll(context) {
+        if self.awaited.poll(context) {
             self.move_out_of_turn(|running| running.abort.is_awaited());
         }
     }
