@@ -50,6 +50,7 @@ mod work;
 
 pub use cpu::{ListeningProcess, processor_time};
 pub use latency::Latency;
+pub use offsets::split_mix_64;
 pub use run::{Failed, LoadResult, run};
 pub use spread::Spread;
 pub use turns::{Measured, Subject, Turns, in_rounds};

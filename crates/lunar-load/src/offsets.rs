@@ -21,14 +21,14 @@ impl OffsetGenerator {
     pub(crate) fn next(&self) -> u64 {
         let number = self.next.fetch_add(1, Relaxed);
         match self.random {
-            true => mixed(self.seed, number) % self.count,
+            true => split_mix_64(self.seed, number) % self.count,
             false => number % self.count,
         }
     }
 }
 
 /// Returns output `number` of SplitMix64 (Steele, Lea, Flood 2014), which needs no other state.
-fn mixed(seed: u64, number: u64) -> u64 {
+pub fn split_mix_64(seed: u64, number: u64) -> u64 {
     const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut z = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(GAMMA));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -27,7 +27,7 @@ impl Poison {
     /// Poisons the disk of `unit` if an earlier run left the mark, and watches it from now on.
     ///
     /// # Errors
-    /// It cannot be determined whether the mark exists.
+    /// The file system does not tell whether the mark exists.
     pub(crate) fn watch(unit: &Arc<LogicalUnit>, state: Option<&Path>) -> Result<(), Error> {
         let device = unit.device();
         let mark = state.map(|directory| PoisonFile { directory: directory.to_owned() });

@@ -329,8 +329,8 @@ mod tests {
         let turns: Vec<(OwnerId, usize)> =
             log.chunk_by(|a, b| a == b).map(|turn| (turn[0], turn.len())).collect();
         let last = turns.iter().rposition(|(owner, _)| *owner == OWNERS[1]).unwrap();
-        // What came before the first visit and in between; a turn that was cut short by its time
-        // may follow on another of the same owner.
+        // The turns before the first visit and in between count. A turn that was cut short by its
+        // time may follow on another of the same owner.
         let waits: Vec<_> =
             turns[1..last].iter().filter(|(owner, _)| *owner == OWNERS[0]).collect();
         assert!(waits.iter().all(|(_, visits)| *visits <= VISITS_AT_ONCE), "{turns:?}");

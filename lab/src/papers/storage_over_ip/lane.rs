@@ -6,7 +6,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, BufferPool};
 use lunar_initiator::RemoteDisk;
-use lunar_load::Latency;
+use lunar_load::{Latency, split_mix_64};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ impl Task {
         let mut places: Vec<u64> = (0..count).map(|number| number * record_bytes).collect();
         // Shuffle by Fisher and Yates.
         for last in (1..places.len()).rev() {
-            let other = mixed(seed, last as u64) % (last as u64 + 1);
+            let other = split_mix_64(seed, last as u64) % (last as u64 + 1);
             places.swap(last, other as usize);
         }
         // The byte is never zero, which a new file holds, and differs between consecutive passes.
@@ -145,14 +145,6 @@ impl Pass {
         self.time += took;
         self.latency.record(took);
     }
-}
-
-/// The `number`th output of SplitMix64 (Steele, Lea, Flood 2014).
-fn mixed(seed: u64, number: u64) -> u64 {
-    let mut z = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]
