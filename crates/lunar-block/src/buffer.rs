@@ -207,6 +207,13 @@ impl BufferPool {
         Some(MemoryCharge::new(&self.account, reserved))
     }
 
+    /// Charges memory that lies outside the pool, as soon as the budget has room for this owner.
+    /// Dropping the future gives up the request.
+    pub async fn charge_when_free(&self, bytes: usize) -> MemoryCharge {
+        let reserved = self.budget().reserve_when_free(self.account.owner(), bytes).await;
+        MemoryCharge::new(&self.account, reserved)
+    }
+
     /// Charges `bytes` until its last share is dropped, however much memory is in use.
     pub fn charge_vec(&self, bytes: Vec<u8>) -> Bytes {
         self.charge(bytes.capacity()).attach(bytes)

@@ -2,13 +2,13 @@
 
 use crate::busy_poll::poll_while_busy;
 use crate::owner_turns::{OwnerId, OwnerTurns, end_round};
+use crate::placement::Placement;
 use crate::turn::take_moved;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::ready;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -39,12 +39,12 @@ type Job = Box<dyn FnOnce() -> LocalFuture + Send>;
 #[derive(Debug)]
 pub struct Cores {
     cores: Vec<Core>,
+    placement: Arc<Placement>,
 }
 
 #[derive(Debug)]
 struct Core {
     jobs: Option<UnboundedSender<Job>>,
-    load: Arc<AtomicUsize>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -60,27 +60,42 @@ impl Cores {
         };
         let start = |index| Core::start(index, options.latency_mode, around);
         let cores = (0..count).map(start).collect::<io::Result<_>>()?;
-        Ok(Self { cores })
+        Ok(Self { cores, placement: Placement::new(count) })
     }
 
-    /// Runs the future of `job` on the core with the fewest jobs. The caller limits the number of
-    /// jobs, by its limit of connections.
+    /// Runs the future of `job` on the core with the fewest owners and jobs. The caller limits the
+    /// number of jobs.
     pub fn spawn<F, J>(&self, job: J)
     where
         J: FnOnce() -> F + Send + 'static,
         F: Future<Output = ()> + 'static,
     {
-        let Some(core) = self.cores.iter().min_by_key(|core| core.load.load(Ordering::Relaxed))
-        else {
-            return;
-        };
-        let load = LoadGuard::enter(&core.load);
+        self.spawn_on_core(None, job);
+    }
+
+    /// Runs the future of `job` on the core with the fewest jobs of this owner, as far as they were
+    /// spawned here. The caller limits the number of jobs, by its limit of connections.
+    pub fn spawn_for<F, J>(&self, owner: OwnerId, job: J)
+    where
+        J: FnOnce() -> F + Send + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        self.spawn_on_core(Some(owner), job);
+    }
+
+    fn spawn_on_core<F, J>(&self, owner: Option<OwnerId>, job: J)
+    where
+        J: FnOnce() -> F + Send + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        let Some(placed) = self.placement.place(owner) else { return };
+        let Some(core) = self.cores.get(placed.core) else { return };
         let job: Job = Box::new(move || {
             // Boxed separately: a future that awaits another one reserves space for it twice.
             let work = Box::pin(job());
             Box::pin(async move {
                 work.await;
-                drop(load);
+                drop(placed);
             })
         });
         if let Some(jobs) = &core.jobs {
@@ -106,7 +121,7 @@ impl Core {
                 }
             })?;
         start.recv().map_err(io::Error::other)??;
-        Ok(Self { jobs: Some(jobs), load: Arc::default(), thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 }
 
@@ -211,27 +226,12 @@ impl Drop for Cores {
     }
 }
 
-/// Counts a job until it ends, in whatever way.
-struct LoadGuard(Arc<AtomicUsize>);
-
-impl LoadGuard {
-    fn enter(load: &Arc<AtomicUsize>) -> Self {
-        load.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(load))
-    }
-}
-
-impl Drop for LoadGuard {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::RefCell;
     use std::rc::Rc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Goal: jobs are spread over the cores, and dropping waits for them, in either mode.
     #[test]

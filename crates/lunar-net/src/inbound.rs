@@ -228,19 +228,20 @@ impl Inbound {
         let mut turn = PollBudget::new(out);
         self.stalled = false;
         loop {
-            if turn.burst_is_over(out) && !self.deframer.is_in_payload() {
-                turn.end_burst(out);
-                role.before_sending();
-                // An error, or data the socket does not take, is left to the end of the turn.
-                let _ = out.write_to(tcp);
-                turn.begin_burst(out);
-            }
-            // One chunk may hold thousands of requests with answers longer than themselves. A
-            // payload continues: its end may need no further byte.
-            let wait = !role.can_receive() || out.is_full() || turn.is_over(out);
-            if wait && !self.deframer.is_in_payload() {
-                self.stalled = used < bytes.len();
-                break;
+            // Between two PDUs: the end of a payload may need no further byte.
+            if !self.deframer.is_in_payload() {
+                if turn.burst_is_over(out) {
+                    turn.end_burst(out);
+                    role.before_sending();
+                    // An error, or data the socket does not take, is left to the end of the turn.
+                    let _ = out.write_to(tcp);
+                    turn.begin_burst(out);
+                }
+                // One chunk may hold thousands of requests with answers longer than themselves.
+                if !role.can_receive() || out.is_full() || turn.is_over(out) {
+                    self.stalled = used < bytes.len();
+                    break;
+                }
             }
             // Before the next PDU: the digests may have been set while no bytes arrived.
             if let Some(digests) = out.take_receive_digests() {

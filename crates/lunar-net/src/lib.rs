@@ -34,6 +34,7 @@ mod drive;
 mod inbound;
 mod outbox;
 mod owner_turns;
+mod placement;
 mod socket;
 mod tap;
 mod turn;

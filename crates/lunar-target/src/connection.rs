@@ -70,7 +70,8 @@ pub(crate) fn spawn(
     let (mailbox, mail) = unbounded_channel();
     let Some((presence, abort)) = shared.enter(path.peer, &mailbox) else { return };
     let shared = Arc::clone(shared);
-    cores.spawn(move || {
+    let owner = shared.memory.time_owner_of(PeerNetwork::of(path.peer.ip()));
+    cores.spawn_for(owner, move || {
         let connection = move || Connection::new(shared, presence, path, mailbox, mail);
         Abortable::new(serve(connection, tcp, path), abort).map(|_| ())
     });

@@ -530,6 +530,9 @@ impl Run<'_> {
         extents_max: usize,
         allocation_bytes: u32,
     ) -> Step<PlanResult> {
+        // The device keeps the extents while it looks for further ones.
+        let work_bytes = extents_max.saturating_mul(EXTENT_WORK_BYTES);
+        let _charge = self.memory.charge(work_bytes, &self.abort).await?;
         self.abort.unless(self.unit.ranges.shown(range)).await?;
         self.enter()?;
         let extents = match self.device().sparse() {
@@ -552,6 +555,11 @@ impl Run<'_> {
         Ok(PlanResult::Good(self.memory.reply(lba_status_reply(&extents, allocation_bytes))))
     }
 }
+
+/// Memory that GET LBA STATUS takes for an extent: up to twice its size in the list of the device,
+/// which grows by doubling, and its size in the converted list.
+const EXTENT_WORK_BYTES: usize =
+    2 * size_of::<lunar_block::Extent>() + size_of::<(LbaRange, bool)>();
 
 fn block_range(range: LbaRange) -> BlockRange {
     BlockRange::new(range.lba, range.count)

@@ -4,7 +4,7 @@ use crate::abort::{AbortSignal, Aborted};
 use crate::backoff::PeerNetwork;
 use bytes::Bytes;
 use lunar_block::{Buffer, BufferPool, MemoryCharge, MemoryKind, MemoryOwner};
-use lunar_net::{BufferLimits, BufferedBytes};
+use lunar_net::{BufferLimits, BufferedBytes, OwnerId};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -110,6 +110,12 @@ impl MemoryOwners {
     /// The memory that all owners share.
     pub(crate) fn buffers(&self) -> &BufferPool {
         &self.buffers
+    }
+
+    /// The owner of the core time of connections from `network`, as far as they have proven
+    /// nothing.
+    pub(crate) fn time_owner_of(&self, network: PeerNetwork) -> OwnerId {
+        OwnerId(self.hasher.hash_one(OwnerKey::new(network, None)))
     }
 
     /// Creates the accounts of a connection from `network` that has proven to be `user`, or has
@@ -237,14 +243,43 @@ impl WorkMemory {
     /// Takes a buffer of `bytes`, as soon as there is memory for it. The caller must hold no lock
     /// that other commands may wait for.
     pub(crate) async fn take(&self, bytes: usize, abort: &AbortSignal) -> Result<Buffer, NoMemory> {
-        if let Some(buffer) = self.buffers.try_take(bytes) {
-            return Ok(buffer);
+        match self.buffers.try_take(bytes) {
+            Some(buffer) => Ok(buffer),
+            None => self.in_time(self.buffers.take_when_free(bytes), abort).await,
         }
-        let taking = tokio::time::timeout(self.wait_max, self.buffers.take_when_free(bytes));
-        match abort.unless(taking).await {
-            Ok(Ok(buffer)) => Ok(buffer),
+    }
+
+    /// Charges `bytes` of memory outside the pool, as soon as there is room for them. The caller
+    /// must hold no lock that other commands may wait for.
+    pub(crate) async fn charge(
+        &self,
+        bytes: usize,
+        abort: &AbortSignal,
+    ) -> Result<MemoryCharge, NoMemory> {
+        match self.buffers.try_charge(bytes) {
+            Some(charge) => Ok(charge),
+            None => self.in_time(self.buffers.charge_when_free(bytes), abort).await,
+        }
+    }
+
+    async fn in_time<T>(
+        &self,
+        memory: impl Future<Output = T>,
+        abort: &AbortSignal,
+    ) -> Result<T, NoMemory> {
+        match abort.unless(tokio::time::timeout(self.wait_max, memory)).await {
+            Ok(Ok(memory)) => Ok(memory),
             Ok(Err(_)) => Err(NoMemory::TimedOut),
             Err(Aborted) => Err(NoMemory::Aborted),
+        }
+    }
+
+    /// Charges an answer of this capacity, which is kept until its command runs. Short answers need
+    /// no charge.
+    pub(crate) fn charge_reply(&self, bytes: usize) -> Result<Option<MemoryCharge>, NoMemory> {
+        match bytes {
+            ..=SMALL_REPLY_BYTES => Ok(None),
+            _ => self.buffers.try_charge(bytes).map(Some).ok_or(NoMemory::TimedOut),
         }
     }
 

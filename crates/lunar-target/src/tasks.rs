@@ -8,7 +8,7 @@ use crate::execute::{
 };
 use crate::long_operation::Generation;
 use crate::manage;
-use crate::memory::{ConnectionMemory, WorkMemory};
+use crate::memory::{ConnectionMemory, NoMemory, WorkMemory};
 use crate::options::Limits;
 use crate::quota::QuotaCharge;
 use crate::server::Shared;
@@ -19,7 +19,7 @@ use crate::view::View;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, Stream};
-use lunar_block::{Buffer, BufferPool};
+use lunar_block::{Buffer, BufferPool, MemoryCharge};
 use lunar_iscsi::connection::target::{Input, Outcome, Task, TransferFault};
 use lunar_iscsi::framing::TaskId;
 use lunar_net::TURN_BYTES;
@@ -115,6 +115,8 @@ struct Planned {
     order: Option<PlaceQueued>,
     /// True if no later response may pass its response: PREEMPT AND ABORT.
     fenced: bool,
+    /// Charge for an answer of the plan, which may wait for long.
+    reply_charge: Option<MemoryCharge>,
 }
 
 /// The data of a task that is about to run.
@@ -337,6 +339,10 @@ impl Tasks {
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
+        let Ok(reply_charge) = self.charge_reply(&plan) else {
+            drop(self.take_buffer(task.id));
+            return Some(Input::Done { task: task.id, outcome: later(Status::BUSY) });
+        };
         let mut buffer = None;
         if let (Plan::Read { range, from_medium: false }, Some(nexus)) = (&plan, nexus) {
             let place = place.as_ref();
@@ -360,6 +366,7 @@ impl Tasks {
             data_in_bytes,
             order,
             fenced,
+            reply_charge,
         };
         if collect_bytes > 0 {
             return self.collect(task.id, planned, self.data_out_bytes(task.expected_bytes));
@@ -371,6 +378,14 @@ impl Tasks {
                 self.begin(asker.shared, asker.session, task.id, planned, TaskData::In(buffer))
             }
             None => self.start_reading(asker, task.id, planned),
+        }
+    }
+
+    /// Charges the answer of a plan that has one: the command may wait for others before it is sent.
+    fn charge_reply(&self, plan: &Plan) -> Result<Option<MemoryCharge>, NoMemory> {
+        match plan {
+            Plan::Reply(reply) => self.work.charge_reply(reply.capacity()),
+            _ => Ok(None),
         }
     }
 

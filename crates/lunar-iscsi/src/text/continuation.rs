@@ -51,6 +51,11 @@ impl Reassembler {
         !self.text.is_empty()
     }
 
+    /// Memory of the held text.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.text.capacity()
+    }
+
     /// Discards the held text.
     pub fn reset(&mut self) {
         self.text = Vec::new();
@@ -82,6 +87,11 @@ impl Emitter {
     /// True if everything was sent.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
+    }
+
+    /// Memory of the remaining text, which may lie in twice as much: see [`next`](Self::next).
+    pub(super) fn memory_bytes(&self) -> usize {
+        2 * self.text.len()
     }
 
     /// Number of remaining bytes.

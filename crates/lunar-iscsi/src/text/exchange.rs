@@ -162,6 +162,16 @@ impl TargetExchange {
         listing.is_some_and(|listing| listing.is_waiting)
     }
 
+    /// Memory of the exchange under way: the text that has come, the rest of the answer, and the
+    /// keys.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.now.as_ref().map_or(0, |exchange| {
+            exchange.incoming.memory_bytes()
+                + exchange.outgoing.memory_bytes()
+                + exchange.seen.memory_bytes()
+        })
+    }
+
     /// Number of bytes of an answer that are held for later responses.
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> usize {

@@ -175,13 +175,19 @@ impl TextBuilder {
 pub struct Seen {
     known: u64,
     unknown: BTreeSet<Box<str>>,
+    /// Memory of the unknown keys.
+    unknown_bytes: usize,
 }
+
+/// Memory of an unknown key besides its name: an entry of a half full node of the set, and what an
+/// allocator adds to the name.
+const UNKNOWN_KEY_BYTES: usize = 2 * size_of::<Box<str>>() + 16;
 
 const _: () = assert!(Key::COUNT <= u64::BITS as usize);
 
 impl Seen {
     /// No keys.
-    pub const NOTHING: Self = Self { known: 0, unknown: BTreeSet::new() };
+    pub const NOTHING: Self = Self { known: 0, unknown: BTreeSet::new(), unknown_bytes: 0 };
 
     /// Records a known key.
     pub const fn mark(&mut self, key: Key) {
@@ -209,9 +215,15 @@ impl Seen {
             }
             None => {
                 self.unknown.insert(pair.name.into());
+                self.unknown_bytes += pair.name.len() + UNKNOWN_KEY_BYTES;
                 Ok(())
             }
         }
+    }
+
+    /// Memory of the keys.
+    pub(super) const fn memory_bytes(&self) -> usize {
+        self.unknown_bytes
     }
 
     /// True if `key` was sent.

@@ -102,6 +102,59 @@ fn replies_are_counted_as_they_are_sent() {
     rig.ends_well();
 }
 
+/// Fault: an answer that is built when its command arrives counted only once the command ran: up to
+/// 35 KB for each of 126 commands of a session behind one whose data does not come.
+#[test]
+fn replies_of_commands_that_wait_are_counted() {
+    const REPORTS: usize = 100;
+    const ORDERED: u8 = 2;
+    let rig = Rig::new();
+    let mut raw = rig.log_in(1);
+    send_solicited_write(&mut raw, 8);
+    let RawAnswer::Pdu(r2t) = raw.answer(PATIENCE).unwrap() else { panic!("no R2T") };
+    let mut report = [0; 12];
+    // REPORT SUPPORTED OPERATION CODES, with command timeouts: over 1 KiB.
+    (report[0], report[1], report[2], report[8]) = (0xa3, 0x0c, 0x80, 0xff);
+    let tags: Vec<_> = (0..REPORTS)
+        .map(|_| {
+            let pdu = raw.command(0xc0 | ORDERED, &report, 4);
+            raw.send(&pdu).unwrap();
+            pdu.u32_at(16)
+        })
+        .collect();
+    rig.wait_for("their answers count", |rig| used(rig, MemoryKind::DataIn) >= REPORTS << 10);
+    send_data_out(&mut raw, &r2t);
+    for tag in tags {
+        assert_eq!(answer_to(&mut raw, tag).data.len(), 4);
+    }
+    rig.wait_for("nothing is left", |rig| used(rig, MemoryKind::DataIn) == 0);
+    log_out(raw);
+    rig.ends_well();
+}
+
+/// Fault: nobody charged the extents that GET LBA STATUS collects: 98 KB for each of 126 commands
+/// of a session, which a disk in memory looks for in several turns.
+#[test]
+fn extents_count_while_they_are_looked_for() {
+    const EXTENTS: u32 = 1000;
+    let rig = Rig::new();
+    let mut raw = rig.log_in(1);
+    rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Status));
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1]) = (0x9e, 0x12);
+    cdb[10..14].copy_from_slice(&(8 + 16 * EXTENTS).to_be_bytes());
+    let pdu = raw.command(0xc1, &cdb, 8);
+    raw.send(&pdu).unwrap();
+    rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
+    assert!(used(&rig, MemoryKind::DataIn) >= EXTENTS as usize * 24, "{:?}", usage(&rig));
+    rig.device.heal();
+    rig.device.release();
+    assert_eq!(answer_to(&mut raw, pdu.u32_at(16)).data.len(), 8);
+    rig.wait_for("nothing is left", |rig| used(rig, MemoryKind::DataIn) == 0);
+    log_out(raw);
+    rig.ends_well();
+}
+
 /// Goal: data-out counts from its arrival until its command has ended, even on a disk that hangs;
 /// further data is not requested before. Named by: complete writes of 8 MiB at depth 128 held 705
 /// MiB, because data was no longer counted when its command started.

@@ -198,12 +198,13 @@ impl FullFeature {
         }
     }
 
-    /// Memory of tasks, requests, and tags of terminated tasks, in bytes.
+    /// Memory of tasks, requests, tags of terminated tasks, and the text exchange, in bytes.
     pub(super) fn task_memory_bytes(&self) -> usize {
         self.tasks.memory_bytes(self.session.max_outstanding_r2t)
             + self.requests.memory_bytes()
             + self.requests.len() * REQUEST_BYTES
             + self.retired.memory_bytes()
+            + self.text.memory_bytes()
     }
 
     pub(super) fn can_receive(&self) -> bool {

@@ -140,8 +140,8 @@ impl TargetConnection {
         }
     }
 
-    /// Memory of current and former tasks and requests, and of the Target Transfer Tags of
-    /// terminated tasks, including the session's entries for them.
+    /// Memory of current and former tasks and requests, of the text exchange, and of the Target
+    /// Transfer Tags of terminated tasks, including the session's entries for them.
     pub fn task_memory_bytes(&self) -> usize {
         let outputs = self.outputs.capacity().saturating_sub(OUTPUTS_KEPT_MAX);
         match &self.state {

@@ -123,6 +123,30 @@ fn a_text_in_pieces_has_a_limit() {
     assert_eq!(Reject::decode(&rig.sent_one(1).bhs).reason, RejectReason::PROTOCOL_ERROR);
 }
 
+/// Fault: the text, the keys and the rest of the answer of an unfinished exchange were no memory of
+/// the connection: 34 KB a session, where 17 KiB were charged for all of it.
+#[test]
+fn an_unfinished_exchange_is_memory() {
+    let mut rig = Rig::normal("MaxRecvDataSegmentLength=512");
+    let memory = |rig: &mut Rig| rig.link(1).machine.task_memory_bytes();
+    let before = memory(&mut rig);
+    let piece = TextRequest { flags: TextFlags::CONTINUE, ..text(0, 5) };
+    rig.send(1, piece.encode(), &[b'x'; 4000]);
+    rig.sent_one(1);
+    let with_text = memory(&mut rig);
+    assert!(with_text >= before + 4000, "{before} to {with_text}");
+    let keys: String = (0..100).map(|key| alloc::format!("X-org.example.{key:030}=1\0")).collect();
+    rig.send(1, TextRequest { flags: TextFlags::NONE, ..text(1, 6) }.encode(), keys.as_bytes());
+    let answer = TextResponse::decode(&rig.sent_one(1).bhs);
+    assert!(answer.flags.has(TextFlags::CONTINUE), "the answer is longer than a segment");
+    let with_keys = memory(&mut rig);
+    assert!(with_keys >= before + 2 * keys.len(), "{before} to {with_keys}");
+    rig.send(1, text(2, 7).encode(), b"X-org.example=1\0");
+    let last = TextResponse::decode(&rig.sent_one(1).bhs);
+    assert!(last.flags.has(TextFlags::FINAL));
+    assert_eq!(memory(&mut rig), before, "after the end of an exchange");
+}
+
 /// Goal: a normal session shows only its own target; a bad key or value gets no success, and the
 /// session survives.
 #[test]
