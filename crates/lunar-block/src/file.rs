@@ -585,8 +585,17 @@ impl Sparse for FileDevice {
     ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
         Box::pin(async move {
             let bytes = self.disk.geometry().checked_range(self.name(), range)?;
-            let map = move |disk: &Disk| disk.extents(range, &bytes, extents_max);
-            self.computing(range, &self.maps, map).await
+            let mut map = self.disk.unfinished_map(range, bytes, extents_max);
+            while !map.is_over() {
+                let slots = self.workers.slots().clone();
+                let job = move |disk: &Disk| {
+                    let slice = slots.time_slice();
+                    disk.continue_map(&mut map, || slice.is_over())?;
+                    Ok(map)
+                };
+                map = self.computing(range, &self.maps, job).await?;
+            }
+            Ok(map.into_extents())
         })
     }
 

@@ -2,6 +2,7 @@
 
 use crate::MemoryOwner;
 use std::cell::RefCell;
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,6 +22,13 @@ const BEGUN: u8 = 2;
 /// The transfer is cancelled: no part of it may begin.
 const CANCELLED: u8 = 3;
 
+/// Tells whether transfers of other owners wait for the end of a transfer.
+pub trait Urgency: fmt::Debug + Send + Sync {
+    /// Returns `true` while others wait. When this becomes `true`, the future of the transfer is
+    /// polled again.
+    fn is_urgent(&self) -> bool;
+}
+
 /// The context of one transfer: its owner, and whether it can still be cancelled.
 ///
 /// A device finds the context while its future is polled within [`scope`](Self::scope). The device
@@ -31,12 +39,18 @@ const CANCELLED: u8 = 3;
 pub struct IoContext {
     owner: Arc<MemoryOwner>,
     stage: AtomicU8,
+    urgency: Option<Arc<dyn Urgency>>,
 }
 
 impl IoContext {
     /// Creates the context of a transfer that has not begun.
     pub fn new(owner: &Arc<MemoryOwner>) -> Arc<Self> {
-        Arc::new(Self { owner: Arc::clone(owner), stage: AtomicU8::new(UNKNOWN) })
+        Self::with_urgency(owner, None)
+    }
+
+    /// Creates the context of a transfer that has not begun, and for which others may wait.
+    pub fn with_urgency(owner: &Arc<MemoryOwner>, urgency: Option<Arc<dyn Urgency>>) -> Arc<Self> {
+        Arc::new(Self { owner: Arc::clone(owner), stage: AtomicU8::new(UNKNOWN), urgency })
     }
 
     /// Runs `work` in this context.
@@ -70,6 +84,11 @@ impl IoContext {
     /// Returns the owner of the transfer.
     pub fn owner(&self) -> &Arc<MemoryOwner> {
         &self.owner
+    }
+
+    /// Returns `true` while transfers of other owners wait for the end of this one.
+    pub fn is_urgent(&self) -> bool {
+        self.urgency.as_ref().is_some_and(|urgency| urgency.is_urgent())
     }
 
     /// Records that no part of the transfer that changes data is with the system.

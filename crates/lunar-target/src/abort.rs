@@ -2,6 +2,7 @@
 
 use crate::awaited::AwaitedSignal;
 use futures_util::task::AtomicWaker;
+use lunar_block::{IoContext, MemoryOwner, Urgency};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,6 +26,12 @@ struct Shared {
     awaited: AtomicUsize,
     /// `None` for work that no connection polls.
     connection: Option<Arc<AwaitedSignal>>,
+}
+
+impl Urgency for Shared {
+    fn is_urgent(&self) -> bool {
+        self.awaited.load(Ordering::SeqCst) > 0
+    }
 }
 
 /// Makes a command awaited until it is dropped.
@@ -60,14 +67,21 @@ impl AbortSignal {
 
     /// True while commands of other owners wait for this one.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.shared.awaited.load(Ordering::SeqCst) > 0
+        self.shared.is_urgent()
     }
 
-    /// Lets the connection poll its awaited commands out of turn.
+    /// Lets the connection poll its awaited commands out of turn, and the command look at its
+    /// transfer: that is [urgent](IoContext::is_urgent) now.
     pub(crate) fn signal_connection(&self) {
         if let Some(connection) = &self.shared.connection {
             connection.raise();
         }
+        self.shared.waiting.wake();
+    }
+
+    /// Context of a transfer of the command, which is urgent while the command is awaited.
+    pub(crate) fn io_context(&self, owner: &Arc<MemoryOwner>) -> Arc<IoContext> {
+        IoContext::with_urgency(owner, Some(Arc::clone(&self.shared) as Arc<dyn Urgency>))
     }
 
     /// Makes the command awaited.

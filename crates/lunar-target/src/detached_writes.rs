@@ -111,9 +111,13 @@ pub(crate) struct TrackedChange {
 }
 
 impl TrackedChange {
-    /// A change on behalf of this owner that has not begun.
-    pub(crate) fn new(owner: &Arc<MemoryOwner>, work: MediumChange) -> Self {
-        Self { owner: Arc::clone(owner), context: IoContext::new(owner), work, polled: false }
+    /// A change on behalf of this owner, in this context, that has not begun.
+    pub(crate) fn new(
+        owner: &Arc<MemoryOwner>,
+        context: Arc<IoContext>,
+        work: MediumChange,
+    ) -> Self {
+        Self { owner: Arc::clone(owner), context, work, polled: false }
     }
 
     /// Waits until the change has ended. Can be called again if the future was dropped before.

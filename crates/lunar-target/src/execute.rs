@@ -26,7 +26,7 @@ use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use entry::Entry;
 use hold::Hold;
-use lunar_block::{BlockDevice, BlockRange, Buffer, Clear, ErrorKind, ExtentState, IoContext};
+use lunar_block::{BlockDevice, BlockRange, Buffer, Clear, ErrorKind, ExtentState};
 use lunar_scsi::plan::{LbaRange, NexusId, Pattern, Plan, Refusal};
 use lunar_scsi::sense::{Sense, SenseKey};
 use lunar_scsi::unit::lba_status_reply;
@@ -271,7 +271,7 @@ impl Run<'_> {
             Plan::Unmap { ref ranges, durable } => self.unmap(ranges, durable).await?,
             Plan::Prefetch { range } => {
                 self.enter()?;
-                let context = IoContext::new(self.memory.buffers.owner());
+                let context = self.abort.io_context(self.memory.buffers.owner());
                 let range = block_range(self.prefetched(range));
                 context.scope_sync(|| self.device().prefetch(range));
                 // CONDITION MET would promise that the whole range stays cached; GOOD does not.
@@ -324,7 +324,7 @@ impl Run<'_> {
     async fn get_into(&self, range: LbaRange, buffer: Buffer) -> Step<Buffer> {
         self.abort.unless(self.unit.ranges.shown(range)).await?;
         self.enter()?;
-        let context = IoContext::new(self.memory.buffers.owner());
+        let context = self.abort.io_context(self.memory.buffers.owner());
         let read = context.scope(self.device().read(block_range(range), buffer));
         let mut buffer = match self.abort.unless(read).await? {
             Ok(buffer) => buffer,
@@ -537,7 +537,7 @@ impl Run<'_> {
         self.enter()?;
         let extents = match self.device().sparse() {
             Some(sparse) => {
-                let context = IoContext::new(self.memory.buffers.owner());
+                let context = self.abort.io_context(self.memory.buffers.owner());
                 let status = context.scope(sparse.status(block_range(range), extents_max));
                 self.abort.unless(status).await?.map_err(read_failed)?
             }

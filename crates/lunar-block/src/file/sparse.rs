@@ -35,6 +35,24 @@ impl UnfinishedClear {
     }
 }
 
+/// A map of allocated blocks that is still being made.
+pub(super) struct UnfinishedMap {
+    range: BlockRange,
+    /// The bytes that are left.
+    left: Range<u64>,
+    extents: Extents,
+}
+
+impl UnfinishedMap {
+    pub(super) fn is_over(&self) -> bool {
+        self.left.is_empty() || self.extents.full
+    }
+
+    pub(super) fn into_extents(self) -> Vec<Extent> {
+        self.extents.done
+    }
+}
+
 impl Disk {
     /// Creates a clear that has not begun.
     pub(super) fn unfinished_clear(
@@ -174,29 +192,41 @@ impl Disk {
         }
     }
 
-    /// Returns the allocation state of `bytes`. If the file system cannot report it, all blocks are
-    /// mapped.
-    pub(super) fn extents(
+    /// Creates a map of `bytes` with no more than `extents_max` extents. If the file system cannot
+    /// report the state of blocks, all are mapped.
+    pub(super) fn unfinished_map(
         &self,
         range: BlockRange,
-        bytes: &Range<u64>,
+        bytes: Range<u64>,
         extents_max: usize,
-    ) -> Result<Vec<Extent>, Error> {
+    ) -> UnfinishedMap {
+        let extents = Extents::new(self.geometry().block_bytes.into(), extents_max);
+        UnfinishedMap { range, left: bytes, extents }
+    }
+
+    /// Continues a map to its end, or to the end of an extent after which `must_stop` returns true.
+    /// At least one extent is added.
+    pub(super) fn continue_map(
+        &self,
+        map: &mut UnfinishedMap,
+        must_stop: impl Fn() -> bool,
+    ) -> Result<(), Error> {
         let block = u64::from(self.geometry().block_bytes);
-        let mut extents = Extents::new(block, extents_max);
-        let mut at = bytes.start;
-        while at < bytes.end && !extents.full {
-            let (data, hole) = self
-                .next_data(at..bytes.end)
-                .map_err(|error| self.failed("the map of the file cannot be read", range, error))?;
+        while !map.is_over() {
+            let (data, hole) = self.next_data(map.left.clone()).map_err(|error| {
+                self.failed("the map of the file cannot be read", map.range, error)
+            })?;
             // A block that contains any data counts as data.
             let data = data - data % block;
-            let hole = hole.next_multiple_of(block).min(bytes.end);
-            extents.push(at..data, ExtentState::Unmapped);
-            extents.push(data..hole, ExtentState::Mapped);
-            at = hole;
+            let hole = hole.next_multiple_of(block).min(map.left.end);
+            map.extents.push(map.left.start..data, ExtentState::Unmapped);
+            map.extents.push(data..hole, ExtentState::Mapped);
+            map.left.start = hole;
+            if must_stop() {
+                break;
+            }
         }
-        Ok(extents.done)
+        Ok(())
     }
 
     /// Returns the start and end of the first data in `bytes`; both are the end of `bytes` if there

@@ -3,12 +3,16 @@
 mod budget;
 mod computing;
 mod queue;
+mod queued_job;
 mod slots;
 
 use crate::IoContext;
 use queue::{JobOwner, JobQueue, RunningPlace};
+use queued_job::QueuedJob;
 use std::fmt;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -120,6 +124,7 @@ impl Workers {
         if let Some(context) = &context {
             context.allow_cancel();
         }
+        let urgency = context.clone();
         let job = move || {
             // A job that is dropped while it moves between two queues is found in neither.
             if done.is_closed() || context.as_ref().is_some_and(|context| !context.begin()) {
@@ -132,38 +137,40 @@ impl Workers {
             // The receiver may have been dropped.
             let _ = done.send(value);
         };
-        let mut waiting = self.queue(limits, owner, Box::new(job));
-        let result = result.await;
+        let mut waiting = WaitingJob { job: self.queue(limits, owner, Box::new(job)), is_over: false };
+        let mut result = pin!(result);
+        let result = poll_fn(|task| {
+            if urgency.as_ref().is_some_and(|context| context.is_urgent()) {
+                waiting.job.promote();
+            }
+            result.as_mut().poll(task)
+        })
+        .await;
         waiting.is_over = true;
         result.map_err(|_| JobPanicked)
     }
 
     /// Queues `job` for a permit, then for a slot, then for a thread.
-    fn queue<'a>(&'a self, limits: JobLimits<'a>, owner: JobOwner, job: Job) -> WaitingJob<'a> {
+    fn queue(&self, limits: JobLimits<'_>, owner: JobOwner, job: Job) -> Arc<QueuedJob> {
         let number = self.shared.lock().jobs.next_number();
-        let slot_number = limits.needs_slot.then(|| self.slots.next_number());
-        let (shared, slots, of_job) = (Arc::clone(&self.shared), self.slots.clone(), owner.clone());
-        let start = move |job| match slot_number {
-            Some(slot_number) => shared.queue_for_slot(&slots, &of_job, (slot_number, number), job),
-            None => shared.submit(|jobs| jobs.push_as(&of_job, number, job)),
+        let permit = limits.permits.map(|permits| (permits.clone(), permits.next_number()));
+        let slot = limits.needs_slot.then(|| (self.slots.clone(), self.slots.next_number()));
+        let thread = (Arc::clone(&self.shared), number);
+        let queued = Arc::new(QueuedJob::new(owner, permit, slot, thread));
+        let Some((permits, number)) = queued.permit() else {
+            queue_for_slot(&queued, job);
+            return queued;
         };
-        let permit = match limits.permits {
-            Some(permits) => {
-                let start = move |permit: ComputingPermit| {
-                    start(Box::new(move || {
-                        job();
-                        drop(permit);
-                    }));
-                };
-                Some((permits, permits.queue(&owner, Box::new(start))))
-            }
-            None => {
-                start(job);
-                None
-            }
+        let with_permit = Arc::clone(&queued);
+        let start = move |permit: ComputingPermit| {
+            let job = move || {
+                job();
+                drop(permit);
+            };
+            queue_for_slot(&with_permit, Box::new(job));
         };
-        let slot = slot_number.map(|number| (&self.slots, number));
-        WaitingJob { shared: &self.shared, owner, permit, slot, number, is_over: false }
+        permits.queue(queued.owner(), *number, &queued, Box::new(start));
+        queued
     }
 
     /// Queues the CPU-bound `job` for the owner of the current context, unless too many hints wait.
@@ -221,54 +228,38 @@ impl fmt::Debug for FirstJobs {
 }
 
 /// A job whose result is awaited. Dropping this removes the job if no thread has begun it.
-struct WaitingJob<'a> {
-    shared: &'a Shared,
-    owner: JobOwner,
-    /// The limit whose permit the job needs, and the job's number there.
-    permit: Option<(&'a ComputingLimit, u64)>,
-    /// The slots of which the job needs one, and the job's number there.
-    slot: Option<(&'a ComputingSlots, u64)>,
-    number: u64,
+struct WaitingJob {
+    job: Arc<QueuedJob>,
     /// True when the job has ended.
     is_over: bool,
 }
 
-impl Drop for WaitingJob<'_> {
+impl Drop for WaitingJob {
     fn drop(&mut self) {
-        if self.is_over {
-            return;
+        if !self.is_over {
+            self.job.remove();
         }
-        // No job is dropped under a lock, because jobs own permits and memory of other users.
-        drop(self.permit.map(|(permits, number)| permits.remove(&self.owner, number)));
-        drop(self.slot.map(|(slots, number)| slots.remove(&self.owner, number)));
-        let removed = self.shared.lock().jobs.remove(&self.owner, self.number);
-        drop(removed);
     }
+}
+
+/// Queues `job` for a slot, if it needs one, and then for a thread.
+fn queue_for_slot(queued: &Arc<QueuedJob>, job: Job) {
+    let Some((slots, number)) = queued.slot() else { return queued.submit(job) };
+    let with_slot = Arc::clone(queued);
+    let start = move |slot: ComputingSlot| {
+        let job = move || {
+            slot.begin();
+            job();
+            drop(slot);
+        };
+        with_slot.submit(Box::new(job));
+    };
+    slots.queue(queued.owner(), *number, queued, Box::new(start));
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Queues `job` for a slot and then for a thread, under these numbers.
-    fn queue_for_slot(
-        self: Arc<Self>,
-        slots: &ComputingSlots,
-        owner: &JobOwner,
-        (slot_number, number): (u64, u64),
-        job: Job,
-    ) {
-        let owner_of_job = owner.clone();
-        let start = move |slot: ComputingSlot| {
-            let job = move || {
-                slot.begin();
-                job();
-                drop(slot);
-            };
-            self.submit(|jobs| jobs.push_as(&owner_of_job, number, Box::new(job)));
-        };
-        slots.queue(owner, slot_number, Box::new(start));
     }
 
     fn submit<T>(self: &Arc<Self>, push: impl FnOnce(&mut JobQueue<Job>) -> T) -> T {

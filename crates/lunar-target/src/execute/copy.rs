@@ -19,7 +19,7 @@ use crate::session::Session;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use futures_util::future::join;
-use lunar_block::{Clear, ErrorKind, Extent, ExtentState, IoContext};
+use lunar_block::{Clear, ErrorKind, Extent, ExtentState};
 use lunar_scsi::copy::{CopyEnd, CopyFault, CopyId, CopyList, CopySegment, Move, Party, Reported};
 use lunar_scsi::plan::{LbaRange, NexusId, Refusal};
 use lunar_scsi::sense::{Sense, Status};
@@ -417,7 +417,7 @@ impl Reader<'_, '_> {
         };
         let range = part(moved.source, from.block_bytes, offset, end - offset);
         from.abort.unless(from.unit.ranges.shown(range)).await?;
-        let context = IoContext::new(from.memory.buffers.owner());
+        let context = from.abort.io_context(from.memory.buffers.owner());
         let status = context.scope(sparse.status(block_range(range), 1));
         let found = from.abort.unless(status).await?;
         let Some(Extent { range, state }) = found.ok().and_then(|found| found.first().copied())

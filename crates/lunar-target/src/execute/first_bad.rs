@@ -4,7 +4,7 @@
 use super::{Run, Stop, block_range, read_failed, write_failed};
 use crate::ranges::RangeGuard;
 use bytes::Bytes;
-use lunar_block::{ErrorKind, IoContext};
+use lunar_block::ErrorKind;
 use lunar_scsi::plan::LbaRange;
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ impl Run<'_> {
             // At most half of the memory that the command held before: it needs no reservation of
             // its own.
             let buffer = self.memory.buffers.take(self.bytes(part));
-            let context = IoContext::new(self.memory.buffers.owner());
+            let context = self.abort.io_context(self.memory.buffers.owner());
             let read = context.scope(self.device().read(block_range(part), buffer));
             match self.abort.unless(read).await {
                 Ok(read) => search.tried(part, read.is_err()),

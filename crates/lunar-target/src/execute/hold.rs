@@ -180,7 +180,7 @@ impl Run<'_> {
         if self.unit.detached_writes.are_too_many(owner) {
             return Err(Stop::Busy);
         }
-        let mut change = TrackedChange::new(owner, work);
+        let mut change = TrackedChange::new(owner, self.abort.io_context(owner), work);
         let ended = self.abort.unless(change.ended()).await;
         match ended {
             Ok(done) => Ok((guard, done)),

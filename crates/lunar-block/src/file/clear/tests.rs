@@ -297,3 +297,44 @@ fn stopped_clears_continue_where_they_stopped() {
     disk.by_sectors(&mut left, &mut size, fails, || true).unwrap_err();
     assert_eq!(left, 256 * KIB..8 * MIB);
 }
+
+/// Fault: GET LBA STATUS of a file with thousands of extents held the slot for up to 13 ms, and
+/// each long read of another host waited for it. Method: a read of one owner arrives while a map
+/// of another owner waits for the slot.
+#[test]
+fn maps_leave_their_slot_to_other_owners() {
+    const BYTES: u64 = 8 * MIB;
+    const EXTENTS: u64 = 16;
+    let slots = one_slot();
+    let scratches = [Scratch::new(), Scratch::new()];
+    let open = |scratch: &Scratch| open_with_slots(&scratch.options(BYTES), &slots);
+    let [mapped, other_disk] = scratches.each_ref().map(open);
+    let data = Bytes::from(vec![1; BYTES as usize]);
+    block_on(other_disk.write(BlockRange::new(0, BYTES / 512), data.clone(), true)).unwrap();
+    for extent in 0..EXTENTS {
+        let range = BlockRange::new(extent * 512, 128);
+        block_on(mapped.write(range, data.slice(..128 * 512), true)).unwrap();
+    }
+    let before = mapped.workers.jobs();
+    let (one, other): (Arc<MemoryOwner>, Arc<MemoryOwner>) = Default::default();
+    // A job holds the slot until the others wait for it.
+    let (end, ended) = mpsc::channel::<()>();
+    let mut held = other_disk.workers.run_within(SLOT, move || ended.recv()).boxed();
+    assert!((&mut held).now_or_never().is_none());
+    let all = BlockRange::new(0, BYTES / 512);
+    let context = IoContext::new(&one);
+    let mut map = context.scope(mapped.status(all, 100)).boxed();
+    assert!((&mut map).now_or_never().is_none());
+    let context = IoContext::new(&other);
+    let mut buffer = BufferPool::default().take(BYTES as usize);
+    buffer.fill(0);
+    let mut read = context.scope(other_disk.read(all, buffer)).boxed();
+    assert!((&mut read).now_or_never().is_none());
+    assert_eq!(slots.waiting(), 2);
+    drop(end);
+    block_on(held).unwrap().unwrap_err();
+    assert!(block_on(read).unwrap()[..] == data[..]);
+    assert_eq!(mapped.workers.jobs(), before + 1, "a part of the map");
+    assert_eq!(block_on(map).unwrap().len() as u64, 2 * EXTENTS);
+    assert!(mapped.workers.jobs() > before + 1);
+}

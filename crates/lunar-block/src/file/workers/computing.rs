@@ -5,11 +5,13 @@
 //!
 //! A permit belongs to a job, not to the future that waits for the job: the release of a permit
 //! starts the next job. A future may have to wait for the turn of its owner, and would keep all
-//! other jobs waiting.
+//! other jobs waiting. A job with a permit that a job of another owner waits for is urgent: it does
+//! not wait behind other jobs of its owner.
 
 use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
+use super::queued_job::QueuedJob;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -29,7 +31,7 @@ pub(in crate::file) struct ComputingLimit(Arc<Mutex<State>>);
 
 struct State {
     jobs_max: usize,
-    waiting: JobQueue<Start>,
+    waiting: JobQueue<(Start, Weak<QueuedJob>)>,
     next_id: u64,
     granted: Vec<Granted>,
     /// True while a task watches the jobs, which it does as long as some wait for a permit.
@@ -47,6 +49,7 @@ struct Granted {
     id: u64,
     since: Instant,
     place: Option<RunningPlace>,
+    job: Weak<QueuedJob>,
 }
 
 /// A permit for one CPU-bound job, to be kept until the job has ended.
@@ -74,19 +77,28 @@ impl ComputingLimit {
         let mut state = self.state();
         let now = Instant::now();
         let is_free = state.waiting.runnable() == 0 && state.computing(now) < state.jobs_max;
-        let id = is_free.then(|| state.take(now, None));
+        let id = is_free.then(|| state.take(now, None, Weak::new()));
         drop(state);
         id.map(|id| ComputingPermit { limit: self.clone(), id })
     }
 
-    /// Queues a job of this owner: `start` is called on any thread when the job may run. Returns
-    /// the number by which the job can be removed before.
-    pub(super) fn queue(&self, owner: &JobOwner, start: Start) -> u64 {
+    /// Returns a number for a job that is queued later.
+    pub(super) fn next_number(&self) -> u64 {
+        self.state().waiting.next_number()
+    }
+
+    /// Queues a job of this owner: `start` is called on any thread when the job may run. The job
+    /// can be removed before by this number.
+    pub(super) fn queue(&self, owner: &JobOwner, number: u64, job: &Arc<QueuedJob>, start: Start) {
         let mut state = self.state();
-        let number = state.waiting.push(owner, start);
+        state.waiting.push_as(owner, number, job.is_urgent(), (start, Arc::downgrade(job)));
         self.grant(state);
         self.watch();
-        number
+    }
+
+    /// Lets a job that has not received a permit come before the others of its owner.
+    pub(super) fn promote(&self, owner: &JobOwner, number: u64) {
+        self.state().waiting.promote(owner, number);
     }
 
     /// Starts a task that watches the jobs with permits, if other jobs wait for one.
@@ -105,7 +117,7 @@ impl ComputingLimit {
 
     /// Removes a job that has not received a permit.
     pub(super) fn remove(&self, owner: &JobOwner, number: u64) -> Option<Start> {
-        self.state().waiting.remove(owner, number)
+        self.state().waiting.remove(owner, number).map(|(start, _)| start)
     }
 
     /// Returns the number of jobs that wait for a permit.
@@ -118,18 +130,21 @@ impl ComputingLimit {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts waiting jobs as long as permits are free.
+    /// Starts waiting jobs as long as permits are free. Jobs with a permit are urgent while jobs of
+    /// other owners wait for it.
     fn grant(&self, mut state: MutexGuard<'_, State>) {
         let now = Instant::now();
         let mut starts = Vec::new();
         let mut computing = state.computing(now);
         while computing < state.jobs_max
-            && let Some((place, start)) = state.waiting.pop()
+            && let Some((place, (start, job))) = state.waiting.pop()
         {
             computing += 1;
-            starts.push((start, state.take(now, place)));
+            starts.push((start, state.take(now, place, job)));
         }
+        let urgent = state.waited_for();
         drop(state); // a job that is started takes other locks
+        urgent.iter().for_each(|job| job.promote());
         for (start, id) in starts {
             start(ComputingPermit { limit: self.clone(), id });
         }
@@ -176,11 +191,19 @@ impl State {
         self.granted.iter().filter(computes).count()
     }
 
-    fn take(&mut self, now: Instant, place: Option<RunningPlace>) -> u64 {
+    fn take(&mut self, now: Instant, place: Option<RunningPlace>, job: Weak<QueuedJob>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.granted.push(Granted { id, since: now, place });
+        self.granted.push(Granted { id, since: now, place, job });
         id
+    }
+
+    /// Returns the jobs with permits that jobs of other owners wait for.
+    fn waited_for(&self) -> Vec<Arc<QueuedJob>> {
+        let others_wait = |granted: &&Granted| {
+            granted.place.as_ref().is_some_and(|place| self.waiting.waits_besides(&place.owner))
+        };
+        self.granted.iter().filter(others_wait).filter_map(|granted| granted.job.upgrade()).collect()
     }
 }
 
@@ -212,7 +235,10 @@ mod tests {
 
     fn queue(limit: &ComputingLimit, owner: &JobOwner, job: usize, begun: &Sender<Begun>) -> u64 {
         let begun = begun.clone();
-        limit.queue(owner, Box::new(move |permit| begun.send((job, permit)).unwrap()))
+        let start = Box::new(move |permit| begun.send((job, permit)).unwrap());
+        let number = limit.next_number();
+        limit.queue(owner, number, &Arc::default(), start);
+        number
     }
 
     fn begun(begins: &Receiver<Begun>) -> Option<usize> {
@@ -289,7 +315,8 @@ mod tests {
         let (begin, mut begins) = tokio::sync::mpsc::unbounded_channel();
         let queue = |job: usize| {
             let begin = begin.clone();
-            limit.queue(&None, Box::new(move |permit| begin.send((job, permit)).unwrap()));
+            let start = Box::new(move |permit| begin.send((job, permit)).unwrap());
+            limit.queue(&None, limit.next_number(), &Arc::default(), start);
         };
         [0, 1, 2].into_iter().for_each(queue);
         let mut held = Vec::new();

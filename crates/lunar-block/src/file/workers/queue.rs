@@ -40,7 +40,9 @@ impl RunningLimits {
 /// The jobs of one owner: those that wait, and the number of those that run.
 struct OwnerJobs<J> {
     owner: JobOwner,
-    /// Waiting jobs by number, which is their order of arrival.
+    /// Waiting jobs for which jobs of other owners wait, by number.
+    urgent: BTreeMap<u64, J>,
+    /// Other waiting jobs by number, which is their order of arrival.
     waiting: BTreeMap<u64, J>,
     hints: VecDeque<J>,
     /// Number of running jobs, hints included.
@@ -51,8 +53,14 @@ struct OwnerJobs<J> {
 
 impl<J> OwnerJobs<J> {
     fn new(owner: JobOwner) -> Self {
-        let (waiting, hints) = (BTreeMap::new(), VecDeque::new());
-        Self { owner, waiting, hints, running: 0, had_last_turn: false }
+        Self {
+            owner,
+            urgent: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            hints: VecDeque::new(),
+            running: 0,
+            had_last_turn: false,
+        }
     }
 
     /// Returns the number of shared places that the owner uses.
@@ -62,24 +70,35 @@ impl<J> OwnerJobs<J> {
 
     /// Returns the number of waiting jobs, with at most `hints_max` hints.
     fn ready(&self, hints_max: usize) -> usize {
-        self.waiting.len() + self.hints.len().min(hints_max)
+        self.wanted() + self.hints.len().min(hints_max)
+    }
+
+    /// Returns the number of waiting jobs without hints.
+    fn wanted(&self) -> usize {
+        self.urgent.len() + self.waiting.len()
+    }
+
+    /// Takes the next job that is no hint.
+    fn pop_wanted(&mut self) -> Option<J> {
+        let next = self.urgent.pop_first().or_else(|| self.waiting.pop_first());
+        next.map(|(_, job)| job)
     }
 
     fn is_idle(&self) -> bool {
-        self.running == 0 && self.waiting.is_empty() && self.hints.is_empty()
+        self.running == 0 && self.wanted() == 0 && self.hints.is_empty()
     }
 }
 
 /// The place in which a job runs, to be returned when the job has ended.
 #[derive(Debug)]
 pub(super) struct RunningPlace {
-    owner: JobOwner,
+    pub(super) owner: JobOwner,
     is_hint: bool,
 }
 
 /// A queue in which owners take turns, job by job, within [`RunningLimits`]: no owner has two turns
-/// in a row while a job of another owner waits and may run. Hints of an owner come after its other
-/// jobs.
+/// in a row while a job of another owner waits and may run. Of the jobs of an owner, those come
+/// first for which other owners wait, and hints come last.
 pub(super) struct JobQueue<J> {
     limits: RunningLimits,
     next_number: u64,
@@ -112,7 +131,7 @@ impl<J> JobQueue<J> {
     /// Returns the number of waiting jobs.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        let waiting = |jobs: &OwnerJobs<J>| jobs.waiting.len() + jobs.hints.len();
+        let waiting = |jobs: &OwnerJobs<J>| jobs.wanted() + jobs.hints.len();
         self.first.len() + self.owners.iter().map(waiting).sum::<usize>()
     }
 
@@ -155,15 +174,32 @@ impl<J> JobQueue<J> {
     }
 
     /// Queues a job; returns the number by which it can be removed.
+    #[cfg(test)]
     pub(super) fn push(&mut self, owner: &JobOwner, job: J) -> u64 {
         let number = self.next_number();
-        self.push_as(owner, number, job);
+        self.push_as(owner, number, false, job);
         number
     }
 
-    /// Queues a job under this number.
-    pub(super) fn push_as(&mut self, owner: &JobOwner, number: u64, job: J) {
-        self.entry(owner).waiting.insert(number, job);
+    /// Queues a job under this number, before those of its owner that are not urgent if it is.
+    pub(super) fn push_as(&mut self, owner: &JobOwner, number: u64, is_urgent: bool, job: J) {
+        let jobs = self.entry(owner);
+        let waiting = if is_urgent { &mut jobs.urgent } else { &mut jobs.waiting };
+        waiting.insert(number, job);
+    }
+
+    /// Makes a waiting job urgent.
+    pub(super) fn promote(&mut self, owner: &JobOwner, number: u64) {
+        if let Some(at) = self.position(owner)
+            && let Some(job) = self.owners[at].waiting.remove(&number)
+        {
+            self.owners[at].urgent.insert(number, job);
+        }
+    }
+
+    /// Returns `true` if a job of another owner than this one waits.
+    pub(super) fn waits_besides(&self, owner: &JobOwner) -> bool {
+        self.owners.iter().any(|jobs| jobs.wanted() > 0 && !is_same(&jobs.owner, owner))
     }
 
     /// Queues a hint, whose result no request waits for; returns `false` if too many hints wait.
@@ -187,8 +223,8 @@ impl<J> JobQueue<J> {
         }
         let at = self.owners.iter().position(|jobs| self.may_run(jobs))?;
         let mut jobs = self.owners.remove(at)?;
-        let (job, is_hint) = match jobs.waiting.pop_first() {
-            Some((_, job)) => (job, false),
+        let (job, is_hint) = match jobs.pop_wanted() {
+            Some(job) => (job, false),
             None => (jobs.hints.pop_front()?, true),
         };
         self.waiting_hints -= usize::from(is_hint);
@@ -237,7 +273,8 @@ impl<J> JobQueue<J> {
     /// Removes a job that no thread has begun.
     pub(super) fn remove(&mut self, owner: &JobOwner, number: u64) -> Option<J> {
         let at = self.position(owner)?;
-        let job = self.owners[at].waiting.remove(&number)?;
+        let jobs = &mut self.owners[at];
+        let job = jobs.urgent.remove(&number).or_else(|| jobs.waiting.remove(&number))?;
         self.forget_idle(at);
         Some(job)
     }
@@ -261,10 +298,14 @@ impl<J> JobQueue<J> {
     }
 
     fn position(&self, owner: &JobOwner) -> Option<usize> {
-        self.owners.iter().position(|jobs| match (&jobs.owner, owner) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        })
+        self.owners.iter().position(|jobs| is_same(&jobs.owner, owner))
+    }
+}
+
+fn is_same(one: &JobOwner, other: &JobOwner) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
     }
 }
 
@@ -381,6 +422,30 @@ mod tests {
         }
         let begun = begin_all(&mut queue).len();
         assert_eq!(HINTS_MAX + begun, 8, "as many as without hints");
+    }
+
+    /// Goal: an urgent job comes before the others of its owner, whether it became urgent before or
+    /// after it was queued, and can be removed; turns of owners stay as they are.
+    #[test]
+    fn urgent_jobs_come_first() {
+        let mut queue = JobQueue::new(RunningLimits { owners_max: 1, shared_max: 0 });
+        let (one, other) = (owner(), owner());
+        let numbers = [1, 2, 3, 4].map(|job| queue.push(&one, job));
+        queue.push(&other, 10);
+        queue.push(&other, 11);
+        queue.promote(&one, numbers[3]);
+        queue.promote(&one, numbers[2]);
+        let number = queue.next_number();
+        queue.push_as(&one, number, true, 5);
+        assert_eq!(queue.remove(&one, numbers[3]), Some(4));
+        assert!(queue.waits_besides(&one) && queue.waits_besides(&None));
+        let mut order = Vec::new();
+        while let Some((place, job)) = queue.pop() {
+            order.push(job);
+            queue.end(&place.unwrap());
+        }
+        assert_eq!(order, [3, 10, 5, 11, 1, 2]);
+        assert!(queue.owners.is_empty());
     }
 
     /// Goal: an owner's hints come after its other jobs, and the number of waiting hints stays

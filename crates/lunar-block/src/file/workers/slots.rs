@@ -12,6 +12,7 @@
 //! meanwhile, and a clear that no job waits for goes on without a change of threads.
 
 use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
+use super::queued_job::QueuedJob;
 use rustix::thread::Pid;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -136,9 +137,9 @@ impl ComputingSlots {
 
     /// Queues a job of this owner: `start` is called on any thread when the job may run. The job
     /// can be removed before by this number.
-    pub(super) fn queue(&self, owner: &JobOwner, number: u64, start: Start) {
+    pub(super) fn queue(&self, owner: &JobOwner, number: u64, job: &QueuedJob, start: Start) {
         let mut state = self.state();
-        state.waiting.push_as(owner, number, start);
+        state.waiting.push_as(owner, number, job.is_urgent(), start);
         self.grant(state);
         state = self.state();
         if state.waiting.runnable() > 0 {
@@ -151,10 +152,16 @@ impl ComputingSlots {
         self.state().waiting.remove(owner, number)
     }
 
+    /// Lets a job that has not received a slot come before the others of its owner.
+    pub(super) fn promote(&self, owner: &JobOwner, number: u64) {
+        self.state().waiting.promote(owner, number);
+    }
+
     /// Waits on this thread until a job of this owner may run, and begins it.
     pub(super) fn wait(&self, owner: &JobOwner) -> Option<ComputingSlot> {
         let (sender, granted) = mpsc::channel();
-        self.queue(owner, self.next_number(), Box::new(move |slot| drop(sender.send(slot))));
+        let (number, job) = (self.next_number(), QueuedJob::default());
+        self.queue(owner, number, &job, Box::new(move |slot| drop(sender.send(slot))));
         let slot = granted.recv().ok();
         slot.inspect(ComputingSlot::begin)
     }

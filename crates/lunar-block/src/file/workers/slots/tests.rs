@@ -1,7 +1,7 @@
 use super::*;
 use crate::file::tests::{MINUTE, test_workers_within};
-use crate::file::workers::{JobPanicked, SLOT, Workers};
-use crate::{IoContext, MemoryOwner};
+use crate::file::workers::{ComputingLimit, JobLimits, JobPanicked, SLOT, Workers};
+use crate::{IoContext, MemoryOwner, Urgency};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -146,6 +146,83 @@ fn owners_take_turns_and_nothing_is_lost() {
     assert_eq!(*order.lock().unwrap(), [0, 4, 3, 5]);
     drop(pools);
     assert_eq!((slots.waiting(), slots.state().taken.len()), (0, 0));
+}
+
+/// Transfers that others wait for once the test says so.
+#[derive(Debug, Default)]
+struct Awaited(AtomicBool);
+
+impl Urgency for Awaited {
+    fn is_urgent(&self) -> bool {
+        self.0.load(SeqCst)
+    }
+}
+
+/// Fault: a command that has blocks which another host needs waited for a slot behind all jobs of
+/// its own host, such as GET LBA STATUS of 256 other disks, and each host that did so delayed the
+/// other one by a second. Method: a job becomes urgent while jobs of other disks wait before it.
+#[test]
+fn an_urgent_job_waits_behind_no_other_of_its_owner() {
+    let slots = patient_slots(1);
+    let pools: Vec<_> = (0..6).map(|_| test_workers_within(1, 0, &slots)).collect();
+    let held = Computing::begin(&pools[0]);
+    let (order, owner): (Arc<Mutex<Vec<usize>>>, _) = (Arc::default(), Arc::default());
+    let awaited = Arc::<Awaited>::default();
+    let mut jobs: Vec<_> = pools
+        .iter()
+        .enumerate()
+        .map(|(number, pool)| {
+            let urgency = (number >= 4).then(|| Arc::clone(&awaited) as Arc<dyn Urgency>);
+            let context = IoContext::with_urgency(&owner, urgency);
+            let order = Arc::clone(&order);
+            let run = pool.run_within(SLOT, move || order.lock().unwrap().push(number));
+            async move { context.scope(run).await }.boxed()
+        })
+        .collect();
+    // The last one is urgent before it is queued.
+    assert!(jobs[..5].iter_mut().all(|job| job.now_or_never().is_none()));
+    awaited.0.store(true, SeqCst);
+    assert!(jobs[4..].iter_mut().all(|job| job.now_or_never().is_none()));
+    held.end();
+    for job in jobs {
+        block_on(job).unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [4, 5, 0, 1, 2, 3]);
+}
+
+/// Fault: a job kept the only permit for the writes of a file while it waited for a slot behind
+/// other jobs of its owner, and writes of other hosts waited for the permit. Method: a job of
+/// another owner queues for the permit of a job behind three others.
+#[test]
+fn a_permit_that_others_wait_for_waits_behind_no_job_of_its_owner() {
+    let slots = patient_slots(1);
+    let pools: Vec<_> = (0..5).map(|_| test_workers_within(4, 4, &slots)).collect();
+    let held = Computing::begin(&pools[0]);
+    let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let writes = ComputingLimit::new(1);
+    let (one, other): (Arc<MemoryOwner>, Arc<MemoryOwner>) = Default::default();
+    let run = |number: usize, owner: &Arc<MemoryOwner>| {
+        let (order, context) = (Arc::clone(&order), IoContext::new(owner));
+        let limits = match number {
+            3.. => JobLimits { permits: Some(&writes), needs_slot: true },
+            _ => SLOT,
+        };
+        let run = pools[number.min(3)].run_within(limits, move || order.lock().unwrap().push(number));
+        let mut run = async move { context.scope(run).await }.boxed();
+        assert!((&mut run).now_or_never().is_none());
+        run
+    };
+    let mut jobs: Vec<_> = (0..5).map(|number| run(number, &one)).collect();
+    assert_eq!((slots.waiting(), writes.waiting()), (4, 1), "the fourth one has the permit");
+    jobs.push(run(5, &other));
+    held.end();
+    for job in jobs {
+        block_on(job).unwrap();
+    }
+    let order = order.lock().unwrap();
+    let at = |number: usize| order.iter().position(|job| *job == number).unwrap();
+    assert_eq!(order[0], 3, "{order:?}");
+    assert!(at(5) < at(2), "{order:?}");
 }
 
 /// Fault: prefetches had no limit as CPU-bound jobs, and four of a file ran for each owner: with
