@@ -116,7 +116,7 @@ struct Planned {
     /// True if no later response may pass its response: PREEMPT AND ABORT.
     fenced: bool,
     /// Charge for an answer of the plan, which may wait for long.
-    reply_charge: Option<MemoryCharge>,
+    _reply_charge: Option<MemoryCharge>,
 }
 
 /// The data of a task that is about to run.
@@ -366,7 +366,7 @@ impl Tasks {
             data_in_bytes,
             order,
             fenced,
-            reply_charge,
+            _reply_charge: reply_charge,
         };
         if collect_bytes > 0 {
             return self.collect(task.id, planned, self.data_out_bytes(task.expected_bytes));

@@ -137,7 +137,8 @@ impl Workers {
             // The receiver may have been dropped.
             let _ = done.send(value);
         };
-        let mut waiting = WaitingJob { job: self.queue(limits, owner, Box::new(job)), is_over: false };
+        let mut waiting =
+            WaitingJob { job: self.queue(limits, owner, Box::new(job)), is_over: false };
         let mut result = pin!(result);
         let result = poll_fn(|task| {
             if urgency.as_ref().is_some_and(|context| context.is_urgent()) {

@@ -6,7 +6,7 @@ use super::*;
 use crate::room::OutOfSpace;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use futures_util::FutureExt;
-use lunar_block::{BufferPool, Effect, Fault, FaultDevice, MemoryDevice};
+use lunar_block::{BufferPool, Effect, Fault, FaultDevice, IoContext, MemoryDevice};
 use lunar_scsi::plan::Compare;
 use std::sync::atomic::Ordering::SeqCst;
 

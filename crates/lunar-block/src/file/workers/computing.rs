@@ -203,7 +203,11 @@ impl State {
         let others_wait = |granted: &&Granted| {
             granted.place.as_ref().is_some_and(|place| self.waiting.waits_besides(&place.owner))
         };
-        self.granted.iter().filter(others_wait).filter_map(|granted| granted.job.upgrade()).collect()
+        self.granted
+            .iter()
+            .filter(others_wait)
+            .filter_map(|granted| granted.job.upgrade())
+            .collect()
     }
 }
 

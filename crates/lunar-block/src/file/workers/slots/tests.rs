@@ -207,7 +207,8 @@ fn a_permit_that_others_wait_for_waits_behind_no_job_of_its_owner() {
             3.. => JobLimits { permits: Some(&writes), needs_slot: true },
             _ => SLOT,
         };
-        let run = pools[number.min(3)].run_within(limits, move || order.lock().unwrap().push(number));
+        let run =
+            pools[number.min(3)].run_within(limits, move || order.lock().unwrap().push(number));
         let mut run = async move { context.scope(run).await }.boxed();
         assert!((&mut run).now_or_never().is_none());
         run
