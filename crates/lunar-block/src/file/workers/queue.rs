@@ -218,10 +218,19 @@ impl<J> JobQueue<J> {
 
     /// Takes the next job that may run. The caller must call [`end`](Self::end) for its place.
     pub(super) fn pop(&mut self) -> Option<(Option<RunningPlace>, J)> {
+        self.pop_of(|_| true)
+    }
+
+    /// Takes the next job that may run of the owners for which `has_turn` returns true.
+    pub(super) fn pop_of(
+        &mut self,
+        has_turn: impl Fn(&JobOwner) -> bool,
+    ) -> Option<(Option<RunningPlace>, J)> {
         if let Some(job) = self.first.pop_front() {
             return Some((None, job));
         }
-        let at = self.owners.iter().position(|jobs| self.may_run(jobs))?;
+        let may_run = |jobs: &OwnerJobs<J>| self.may_run(jobs) && has_turn(&jobs.owner);
+        let at = self.owners.iter().position(may_run)?;
         let mut jobs = self.owners.remove(at)?;
         let (job, is_hint) = match jobs.pop_wanted() {
             Some(job) => (job, false),

@@ -9,10 +9,14 @@
 //!
 //! Clears may be long, and can stop after each piece: they leave the slot when their time slice is
 //! over and another job waits, and queue the rest as a new job. No thread waits for a slot
-//! meanwhile, and a clear that no job waits for goes on without a change of threads.
+//! meanwhile, and a clear that no job waits for goes on without a change of threads. After a longer
+//! job its owner pauses ([`pauses`]).
+
+mod pauses;
 
 use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
 use super::queued_job::QueuedJob;
+use pauses::Pauses;
 use rustix::thread::Pid;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -77,6 +81,7 @@ struct State {
     jobs_max: usize,
     times: SlotTimes,
     waiting: JobQueue<Start>,
+    pauses: Pauses,
     next_id: u64,
     taken: Vec<Taken>,
     /// True while a thread watches the jobs, which it does as long as some wait for a slot.
@@ -89,6 +94,8 @@ struct Taken {
     place: Option<RunningPlace>,
     /// The thread that has begun the job.
     thread: Option<Pid>,
+    /// Processor time of this thread when it began the job.
+    thread_time: Duration,
     since: Instant,
     computes: bool,
     check_at: Instant,
@@ -113,8 +120,15 @@ impl ComputingSlots {
 
     pub(in crate::file) fn with_times(jobs_max: usize, times: SlotTimes) -> Self {
         let waiting = JobQueue::new(UNLIMITED);
-        let state =
-            State { jobs_max, times, waiting, next_id: 0, taken: Vec::new(), is_watched: false };
+        let state = State {
+            jobs_max,
+            times,
+            waiting,
+            pauses: Pauses::default(),
+            next_id: 0,
+            taken: Vec::new(),
+            is_watched: false,
+        };
         Self(Arc::new(Shared { state: Mutex::new(state), waits: Condvar::new() }))
     }
 
@@ -140,6 +154,7 @@ impl ComputingSlots {
     pub(super) fn queue(&self, owner: &JobOwner, number: u64, job: &QueuedJob, start: Start) {
         let mut state = self.state();
         state.waiting.push_as(owner, number, job.is_urgent(), start);
+        state.pauses.queued(owner, Instant::now());
         self.grant(state);
         state = self.state();
         if state.waiting.runnable() > 0 {
@@ -177,7 +192,7 @@ impl ComputingSlots {
         if state.waiting.runnable() > 0 {
             let mut computing = state.computing(now);
             while computing < state.jobs_max
-                && let Some((place, start)) = state.waiting.pop()
+                && let Some((place, start)) = state.pop(now)
             {
                 computing += 1;
                 starts.push((start, state.take(now, place)));
@@ -230,6 +245,27 @@ impl ComputingSlots {
 }
 
 impl State {
+    /// Takes the next job whose owner does not pause.
+    fn pop(&mut self, now: Instant) -> Option<(Option<RunningPlace>, Start)> {
+        self.waiting.pop_of(|owner| !self.pauses.is_paused(owner, now))
+    }
+
+    /// Removes a job that has ended or is lost, and records its time.
+    fn end(&mut self, id: u64) {
+        let Some(at) = self.taken.iter().position(|taken| taken.id == id) else { return };
+        let taken = self.taken.swap_remove(at);
+        let Some(place) = taken.place else { return };
+        // While a job waits for its disk, it takes no time of the slot.
+        let time = match taken.thread {
+            Some(thread) if thread == rustix::thread::gettid() => {
+                thread_time().saturating_sub(taken.thread_time)
+            }
+            _ => Duration::ZERO,
+        };
+        self.pauses.ended(&place.owner, time, 2 * self.times.time_slice, Instant::now());
+        self.waiting.end(&place);
+    }
+
     /// Returns the number of jobs that compute.
     fn computing(&mut self, now: Instant) -> usize {
         let times = self.times;
@@ -240,7 +276,15 @@ impl State {
         let id = self.next_id;
         self.next_id += 1;
         let check_at = now + self.times.computing_check;
-        let taken = Taken { id, place, thread: None, since: now, computes: true, check_at };
+        let taken = Taken {
+            id,
+            place,
+            thread: None,
+            thread_time: Duration::ZERO,
+            since: now,
+            computes: true,
+            check_at,
+        };
         self.taken.push(taken);
         id
     }
@@ -261,6 +305,12 @@ impl Taken {
     }
 }
 
+/// Returns the processor time of this thread.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// Returns true unless the system reports that this thread of the process waits; proc(5).
 fn is_runnable(thread: Pid) -> bool {
     let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
@@ -277,6 +327,7 @@ impl ComputingSlot {
         let check = state.times.computing_check;
         if let Some(taken) = state.taken.iter_mut().find(|taken| taken.id == self.id) {
             taken.thread = Some(rustix::thread::gettid());
+            taken.thread_time = thread_time();
             taken.since = Instant::now();
             taken.computes = true;
             taken.check_at = taken.since + check;
@@ -294,11 +345,7 @@ impl TimeSlice {
 impl Drop for ComputingSlot {
     fn drop(&mut self) {
         let mut state = self.slots.state();
-        if let Some(at) = state.taken.iter().position(|taken| taken.id == self.id)
-            && let Some(place) = state.taken.swap_remove(at).place
-        {
-            state.waiting.end(&place);
-        }
+        state.end(self.id);
         self.slots.grant(state);
     }
 }

@@ -1,0 +1,100 @@
+//! Pauses of owners whose jobs compute for long in one piece.
+//!
+//! A job that cannot stop, such as a search for the end of gigabytes of data, keeps the slot. An
+//! owner with one request at a time would wait for such a job of another owner with each request,
+//! since the slot is free between two of them. The owner of the long job therefore pauses until
+//! each of the others could have had as much time.
+
+use super::super::queue::JobOwner;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time after its last job for which an owner counts as one that needs the slots.
+const ACTIVE_TIME: Duration = Duration::from_millis(100);
+
+/// Maximum length of a pause.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The owners of recent jobs.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    /// By the address of the owner: an owner that is gone is at most one too many.
+    owners: HashMap<usize, Times>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// Time at which the last job ended or was queued.
+    active: Instant,
+    paused_until: Instant,
+}
+
+impl Pauses {
+    /// Records that a job of this owner is queued.
+    pub(super) fn queued(&mut self, owner: &JobOwner, now: Instant) {
+        let new = Times { active: now, paused_until: now };
+        self.owners.entry(key(owner)).or_insert(new).active = now;
+    }
+
+    /// Records that a job of this owner has computed for `time`. The owner pauses if this is more
+    /// than `slice`, and as long as there are other owners.
+    pub(super) fn ended(
+        &mut self,
+        owner: &JobOwner,
+        time: Duration,
+        slice: Duration,
+        now: Instant,
+    ) {
+        self.owners.retain(|_, times| {
+            now.saturating_duration_since(times.active.max(times.paused_until)) < ACTIVE_TIME
+        });
+        self.queued(owner, now);
+        let others = u32::try_from(self.owners.len() - 1).unwrap_or(u32::MAX);
+        if time > slice
+            && let Some(times) = self.owners.get_mut(&key(owner))
+        {
+            times.paused_until = now + time.saturating_mul(others).min(PAUSE_MAX);
+        }
+    }
+
+    pub(super) fn is_paused(&self, owner: &JobOwner, now: Instant) -> bool {
+        self.owners.get(&key(owner)).is_some_and(|times| now < times.paused_until)
+    }
+}
+
+fn key(owner: &JobOwner) -> usize {
+    owner.as_ref().map_or(0, |owner| Arc::as_ptr(owner).addr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLICE: Duration = Duration::from_millis(1);
+
+    /// Fault: GET LBA STATUS of a file of 4 GB of data, two at a time, left another host 5 % of its
+    /// long reads. Goal: a job of many slices is followed by a pause that leaves each other owner
+    /// as much time, and by none if no other owner has jobs, or if it was short.
+    #[test]
+    fn long_jobs_are_followed_by_a_pause() {
+        let (mut pauses, begin) = (Pauses::default(), Instant::now());
+        let [one, other, third]: [JobOwner; 3] = [(); 3].map(|()| Some(Arc::default()));
+        let at = |millis| begin + Duration::from_millis(millis);
+        let long = Duration::from_millis(50);
+        pauses.ended(&one, long, SLICE, at(0));
+        assert!(!pauses.is_paused(&one, at(0)), "there is no other owner");
+        pauses.queued(&other, at(10));
+        pauses.ended(&one, long, SLICE, at(50));
+        assert!(pauses.is_paused(&one, at(99)) && !pauses.is_paused(&one, at(100)));
+        assert!(!pauses.is_paused(&other, at(50)));
+        pauses.ended(&other, SLICE, SLICE, at(101));
+        assert!(!pauses.is_paused(&other, at(101)), "it was short");
+        pauses.queued(&third, at(110));
+        pauses.ended(&one, long, SLICE, at(150));
+        assert!(pauses.is_paused(&one, at(249)) && !pauses.is_paused(&one, at(250)));
+        pauses.ended(&one, long, SLICE, at(400));
+        assert!(!pauses.is_paused(&one, at(400)), "the others have had no jobs for long");
+        assert_eq!(pauses.owners.len(), 1);
+    }
+}
