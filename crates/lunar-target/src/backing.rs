@@ -3,13 +3,14 @@
 //! One thread of a server starts a round of checks every [`LOOK_INTERVAL`]. Other threads make the
 //! checks, so a file system that does not respond blocks only them. Cores take no part.
 
+use crate::lock::lock;
 use crate::server::Shared;
 use lunar_block::{BackingPath, BackingProbe, BackingState, BlockDevice};
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -346,10 +347,6 @@ impl Looks {
             backing.look();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 //! walks: one is under way, and those that arrive meanwhile are served by the next one. They have
 //! been answered before, so that their functions need not wait for it.
 
-use crate::server::{Shared, lock};
+use crate::lock::lock;
+use crate::server::Shared;
 use crate::session::Session;
 use crate::view::View;
 use lunar_net::OwnerId;

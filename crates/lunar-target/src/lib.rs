@@ -61,6 +61,7 @@ mod error;
 mod execute;
 mod final_sync;
 mod join;
+mod lock;
 mod log_budget;
 mod login;
 mod login_refusal;

@@ -2,6 +2,7 @@
 
 use crate::backoff::PeerNetwork;
 use crate::connection_table::{ConnectionTable, Joins, NoRoom, Phase};
+use crate::lock::lock;
 use crate::login_refusal::LoginRefusal;
 use crate::server::{Server, Shared};
 use crate::session::{ConnectionEvent, ConnectionEventSender};
@@ -98,7 +99,7 @@ impl Shared {
     }
 
     fn connections(&self) -> MutexGuard<'_, ConnectionTable<ConnectionControl>> {
-        crate::server::lock(&self.connections)
+        lock(&self.connections)
     }
 }
 

@@ -7,8 +7,9 @@
 //! ([`crate::visit_pace`]). A run has turns of each owner that waits for it, and it does only what
 //! all of them wait for: requests for different units have different runs.
 
+use crate::lock::lock;
 use crate::manage::{ABORT_BYTES, abort_visited};
-use crate::server::{Shared, lock};
+use crate::server::Shared;
 use crate::session::{AbortedTasks, Session, SessionKey};
 use crate::unit::LogicalUnit;
 use crate::view::View;

@@ -10,6 +10,7 @@ use crate::connection;
 use crate::connection_shares::ConnectionShares;
 use crate::connection_table::{ConnectionTable, TableLimits};
 use crate::final_sync;
+use crate::lock::lock;
 use crate::log_budget::LogBudget;
 use crate::login::printable;
 use crate::memory::MemoryOwners;
@@ -34,7 +35,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, TcpListener};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -437,10 +438,6 @@ impl Sessions {
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         self.by_tsih.values().cloned().collect()
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Accepts on every listener, on a thread of its own, and spreads connections over the cores.

@@ -14,11 +14,12 @@ pub use report::{
     CommandErrors, LunStatistics, Observer, OperationStatistics, Statistics, TargetStatistics,
 };
 
+use crate::lock::lock;
 use crate::login_refusal::LoginRefusal;
 use counters::LunCounters;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The counters of a server.
 #[derive(Debug, Default)]
@@ -67,10 +68,6 @@ impl TargetCounters {
         lock(&self.luns)
             .retain(|lun, counters| lun.is_none_or(&is_there) || Arc::strong_count(counters) > 1);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn add(counter: &AtomicU64, value: u64) {

@@ -5,8 +5,9 @@
 //! depend on the number of visible units. See docs/decisions/099.
 
 use crate::catalogue::distinct;
+use crate::lock::lock;
 use crate::pieces::Pieces;
-use crate::server::{Shared, lock};
+use crate::server::Shared;
 use crate::session::{AbortedTasks, ItlNexus, Session};
 use crate::unit::LogicalUnit;
 use lunar_scsi::attention::LogicalTime;

@@ -3,7 +3,8 @@
 
 use super::operation::OperationClass;
 use super::report::{CommandErrors, OperationStatistics};
-use super::{add, lock};
+use super::add;
+use crate::lock::lock;
 use lunar_block::{Durations, thread_number};
 use lunar_scsi::sense::Status;
 use std::collections::BTreeMap;

@@ -2,7 +2,8 @@
 //! units.
 
 use super::operation::OperationClass;
-use super::{TargetCounters, lock};
+use super::TargetCounters;
+use crate::lock::lock;
 use crate::login_refusal::LoginRefusal;
 use crate::options::LunOptions;
 use crate::server::Shared;
