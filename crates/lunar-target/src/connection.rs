@@ -1,11 +1,11 @@
 //! One connection of the target: its protocol machine, and the execution of the machine's outputs.
 
 use crate::access::{self, ConnectionPath, TargetsQuery};
-use crate::backoff::PeerNetwork;
 use crate::connection_table::Phase;
 use crate::join::{self, Joiner};
 use crate::login::Login;
 use crate::memory::ConnectionMemory;
+use crate::peer_network::PeerNetwork;
 use crate::presence::Presence;
 use crate::server::Shared;
 use crate::session::{ConnectionEvent, ConnectionEventSender, KnownView, Session};

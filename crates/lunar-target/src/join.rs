@@ -1,11 +1,11 @@
 //! Creation, lookup and reinstatement of sessions at the end of a login. RFC 7143 §6.3.
 
 use crate::access::{self, ConnectionPath};
-use crate::backoff::PeerNetwork;
 use crate::connection_shares::ConnectionPlace;
 use crate::connection_table::Joins;
 use crate::memory::OwnerKey;
 use crate::options::TargetOptions;
+use crate::peer_network::PeerNetwork;
 use crate::quota::{InitiatorKey, InitiatorLimiters, SessionQuota};
 use crate::server::{Sessions, Shared};
 use crate::session::{

@@ -72,6 +72,7 @@ mod memory;
 mod open_files;
 mod operation_slots;
 mod options;
+mod peer_network;
 mod pieces;
 mod poison;
 mod presence;

@@ -1,9 +1,10 @@
 //! Policy part of a login: its delay, and the log line about its end.
 
 use crate::access::{self, ConnectionPath};
-use crate::backoff::{Claimant, FailedLogin, LoginDelay, PeerNetwork, WaitTicket};
+use crate::backoff::{Claimant, FailedLogin, LoginDelay, WaitTicket};
 use crate::connection_table::NoRoom;
 use crate::login_refusal::LoginRefusal;
+use crate::peer_network::PeerNetwork;
 use crate::server::Shared;
 use lunar_iscsi::login::{Claim, Identified, Join};
 use lunar_iscsi::pdu::LoginStatus;

@@ -1,9 +1,9 @@
 //! The connections of a running server: their admission, and the closing of those that make room.
 
-use crate::backoff::PeerNetwork;
 use crate::connection_table::{ConnectionTable, Joins, NoRoom, Phase};
 use crate::lock::lock;
 use crate::login_refusal::LoginRefusal;
+use crate::peer_network::PeerNetwork;
 use crate::server::{Server, Shared};
 use crate::session::{ConnectionEvent, ConnectionEventSender};
 use futures_util::future::{AbortHandle, AbortRegistration};
