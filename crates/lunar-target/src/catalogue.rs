@@ -4,11 +4,11 @@
 use crate::Error;
 use crate::access;
 use crate::lun_index::LunIndex;
+use crate::lun_table::{LunTable, distinct};
 use crate::options::TargetOptions;
 use crate::unit::LogicalUnit;
-use crate::view::LunTable;
 use lunar_iscsi::login::ChapDemand;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -115,12 +115,4 @@ impl Catalogue {
     pub fn units(&self) -> Vec<Arc<LogicalUnit>> {
         distinct(self.targets.iter().flat_map(|target| &target.luns).map(|lun| &lun.unit))
     }
-}
-
-/// Each unit once, in the order of first occurrence.
-pub(crate) fn distinct<'a>(
-    units: impl Iterator<Item = &'a Arc<LogicalUnit>>,
-) -> Vec<Arc<LogicalUnit>> {
-    let mut known = HashSet::new();
-    units.filter(|unit| known.insert(Arc::as_ptr(unit))).cloned().collect()
 }

@@ -3,6 +3,7 @@
 use crate::access::{self, ConnectionPath};
 use crate::connection_shares::ConnectionPlace;
 use crate::connection_table::Joins;
+use crate::lun_table::LunTable;
 use crate::memory::OwnerKey;
 use crate::options::TargetOptions;
 use crate::peer_network::PeerNetwork;
@@ -12,7 +13,6 @@ use crate::session::{
     ConnectionEventSender, Discovery, Member, NoPlace, Session, SessionKey, SessionParts,
     UNIT_BYTES,
 };
-use crate::view::LunTable;
 use lunar_block::BufferPool;
 use lunar_iscsi::login::{Join, Joined, SessionType};
 use lunar_iscsi::pdu::LoginStatus;

@@ -3,8 +3,8 @@
 
 use crate::access_list::Access;
 use crate::lock::lock;
+use crate::lun_table::{LunTable, Luns};
 use crate::options::LunOptions;
-use crate::view::{LunTable, Luns};
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};

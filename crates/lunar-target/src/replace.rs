@@ -3,12 +3,12 @@
 use crate::Error;
 use crate::access;
 use crate::catalogue::{Catalogue, Indexed};
+use crate::lun_table::{LunChange, LunTable};
 use crate::options::TargetOptions;
 use crate::pieces::Pieces;
 use crate::server::{Server, Shared, begin};
 use crate::session::Session;
 use crate::unit::LogicalUnit;
-use crate::view::{self, LunChange, LunTable};
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{HashMap, HashSet};
@@ -153,7 +153,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, old: &Indexed, new: &Indexed) -
                 replaced.sessions_changed += 1;
                 session.set_rights(target, change.changes_rights(target), &mut pieces).await;
                 pieces.count(session.view().luns().len()).await;
-                let aborted = view::begin_show(shared, session, &luns);
+                let aborted = session.begin_show(shared, &luns);
                 waits.push(Box::pin(async move {
                     for tasks in aborted {
                         let _ = tasks.await; // the session may be over
@@ -188,7 +188,7 @@ impl<'a> NextStep<'a> {
     async fn run(self, shared: &Arc<Shared>, pieces: &mut Pieces) -> Option<Wait<'a>> {
         pieces.count(SESSION_UNITS).await;
         match self {
-            Self::EndShow(session) => view::end_show(session, pieces).await,
+            Self::EndShow(session) => session.end_show(pieces).await,
             Self::Cut(session) => {
                 pieces.count(session.view().luns().len()).await;
                 session.end(shared);

@@ -248,8 +248,8 @@ async fn reset_with(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lun_table::LunTable;
     use crate::session::tests::Rig;
-    use crate::view::LunTable;
     use futures_util::FutureExt;
     use futures_util::future::join_all;
     use std::cell::{Cell, RefCell};

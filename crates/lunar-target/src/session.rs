@@ -4,20 +4,22 @@
 //! a connection on another core gets its answer without waking the first one up.
 
 mod attachment;
+mod luns;
 
-pub(crate) use attachment::{ItlNexus, UnitLogins};
+pub(crate) use attachment::UnitLogins;
 
 use crate::access::ConnectionPath;
 use crate::connection_shares::ConnectionPlace;
 use crate::lock::lock;
+use crate::lun_table::LunTable;
 use crate::manage;
 use crate::options::TargetOptions;
 use crate::quota::SessionQuota;
 use crate::server::Shared;
-use crate::tasks::PlaceQueued;
+use crate::task_set::PlaceQueued;
 use crate::trace::TraceSlot;
 use crate::unit::LogicalUnit;
-use crate::view::{LunTable, View};
+use crate::view::View;
 use arc_swap::{ArcSwap, Guard};
 use attachment::SessionRights;
 use lunar_block::{BufferPool, MemoryCharge};
@@ -270,7 +272,7 @@ impl Session {
     }
 
     /// Charges the state that units have of the nexus: that of `units` units from now on.
-    pub(crate) fn charge_units(&self, units: usize) {
+    fn charge_units(&self, units: usize) {
         lock(&self.units_charge).set(units * UNIT_BYTES);
     }
 
@@ -316,7 +318,7 @@ impl Session {
     }
 
     /// Replaces the view. Tasks that have begun go on with their units.
-    pub(crate) fn set_view(&self, view: View) -> Arc<View> {
+    fn set_view(&self, view: View) -> Arc<View> {
         let view = Arc::new(view);
         let mut machine = self.machine();
         machine.set_units(view.list().to_vec());
@@ -483,7 +485,7 @@ impl Session {
 
     /// Aborts this session's tasks on the LUNs selected by `is_hit` for another nexus: returns one
     /// value for each LUN that had tasks.
-    pub(crate) fn abort_on_luns(
+    fn abort_on_luns(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         is_hit: impl Fn(u16) -> bool,

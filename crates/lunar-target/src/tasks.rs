@@ -6,14 +6,16 @@ use crate::execute::{
     JudgedCommand, PlanContext, PlanResult, copy, execute_paying, internal_failure, try_read_now,
     try_write_now,
 };
+use crate::itl_nexus::ItlNexus;
 use crate::long_operation::Generation;
 use crate::manage;
 use crate::memory::{ConnectionMemory, WorkMemory};
 use crate::options::Limits;
 use crate::quota::QuotaCharge;
 use crate::server::Shared;
-use crate::session::{ItlNexus, Session, UnitLogins};
+use crate::session::{Session, UnitLogins};
 use crate::task_map::{self, RecentTasks, TaskMap};
+use crate::task_set::PlaceQueued;
 use crate::unit::LogicalUnit;
 use crate::view::View;
 use bytes::Bytes;
@@ -45,7 +47,6 @@ mod begun;
 mod fit;
 mod outcome;
 mod running_charge;
-mod task_set;
 mod throttle;
 
 use admission::{Admission, Admitted};
@@ -53,7 +54,6 @@ use begun::Begun;
 use fit::{end_where_announced, fit_data_in, fit_data_out};
 use outcome::{check_condition, good, later, no_memory, outcome, with_data_out};
 use running_charge::RunningCharge;
-pub(crate) use task_set::{PlaceQueued, TaskPlace, TaskSet};
 use throttle::{Passed, ThrottleStage, Throttled};
 
 /// All tasks of one connection.

@@ -6,57 +6,25 @@
 
 use super::Session;
 use crate::access::{self, UnitRights};
+use crate::itl_nexus::ItlNexus;
 use crate::options::TargetOptions;
-use crate::pieces::Pieces;
+use crate::pieces::{Pieces, REACHED_UNITS};
 use crate::server::Shared;
 use crate::session::SessionKey;
-use crate::tasks::TaskSet;
 use crate::unit::{LogicalUnit, ScsiGuard};
-use crate::view::REACHED_UNITS;
 use lunar_scsi::attention::LogicalTime;
 use lunar_scsi::reservations::ItNexus;
 use lunar_scsi::rights::Rights;
 use lunar_scsi::unit::{BlockUnit, Logins, NexusOptions};
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
-
-/// A unit as used by one session: SAM-5's I_T_L nexus, with a task set of its own as TST 001b of
-/// the control mode page announces (decision 087). It is the same under all numbers that the unit
-/// has in the session, and in all of its views.
-#[derive(Debug)]
-pub(crate) struct ItlNexus {
-    pub(crate) unit: Arc<LogicalUnit>,
-    pub(crate) task_set: TaskSet,
-    seen_since: LogicalTime,
-    /// Changes under the lock of the unit's SCSI state.
-    state: AtomicU8,
-}
 
 /// Units of work that attaching a nexus counts as.
 const ATTACHED_UNITS: usize = 16;
 
 /// REPORTED LUNS DATA HAS CHANGED.
 const LUNS_CHANGED: u16 = 0x3f0e;
-
-/// The nexus is not attached to the unit yet.
-const UNKNOWN: u8 = 0;
-const ATTACHED: u8 = 1;
-/// The session is over, or no longer sees the unit.
-const DETACHED: u8 = 2;
-
-impl ItlNexus {
-    pub(crate) fn new(unit: Arc<LogicalUnit>, seen_since: LogicalTime) -> Self {
-        let state = AtomicU8::new(UNKNOWN);
-        Self { unit, task_set: TaskSet::default(), seen_since, state }
-    }
-
-    /// Creates a nexus that cannot be attached any more.
-    pub(crate) fn of_ended_session(unit: Arc<LogicalUnit>) -> Self {
-        let state = AtomicU8::new(DETACHED);
-        Self { unit, task_set: TaskSet::default(), seen_since: LogicalTime::default(), state }
-    }
-}
 
 /// The rights of a session's initiator, by the configuration of the target.
 pub(super) struct SessionRights {
@@ -104,7 +72,7 @@ impl Session {
     #[inline]
     pub(crate) fn scsi_at<'a>(&self, nexus: &'a ItlNexus) -> ScsiGuard<'a> {
         let mut scsi = nexus.unit.scsi();
-        if nexus.state.load(Relaxed) != ATTACHED {
+        if !nexus.is_attached() {
             self.attach(nexus, &mut scsi);
         }
         scsi
@@ -112,33 +80,33 @@ impl Session {
 
     /// Attaches `nexus` for a command that waits there before it is judged.
     pub(crate) fn make_known(&self, nexus: &ItlNexus) {
-        if nexus.state.load(Relaxed) == UNKNOWN {
+        if nexus.is_unknown() {
             drop(self.scsi_at(nexus));
         }
     }
 
     /// Attaches the nexus. `scsi` is the state of the unit of `nexus`.
     fn attach(&self, nexus: &ItlNexus, scsi: &mut BlockUnit) {
-        if nexus.state.load(Relaxed) != UNKNOWN {
+        if !nexus.is_unknown() {
             return;
         }
         let options = NexusOptions {
             ports: Arc::clone(&self.it_nexus),
             rights: self.rights.load().of(self, &nexus.unit),
-            logged_in: nexus.seen_since,
+            logged_in: nexus.seen_since(),
             returns_from: self.returns_from,
         };
         scsi.attach_with(self.nexus, options);
-        nexus.state.store(ATTACHED, Relaxed);
-        if self.luns_changed.load(SeqCst) && nexus.seen_since < self.view.load().since() {
+        nexus.set_attached();
+        if self.luns_changed.load(SeqCst) && nexus.seen_since() < self.view.load().since() {
             scsi.raise_for(LUNS_CHANGED, self.nexus);
         }
     }
 
     /// Detaches `nexus` when the session no longer sees its unit.
-    pub(crate) fn detach(&self, nexus: &ItlNexus) {
+    pub(super) fn detach(&self, nexus: &ItlNexus) {
         let mut scsi = nexus.unit.scsi();
-        if nexus.state.swap(DETACHED, Relaxed) == ATTACHED {
+        if nexus.set_detached() {
             scsi.detach(self.nexus);
         }
     }
@@ -147,7 +115,7 @@ impl Session {
     pub(super) fn detach_all(&self, logged_out: bool) {
         for nexus in self.view().nexuses().end() {
             let mut scsi = nexus.unit.scsi();
-            if nexus.state.swap(DETACHED, Relaxed) != ATTACHED {
+            if !nexus.set_detached() {
                 continue;
             }
             if !logged_out {
@@ -173,17 +141,17 @@ impl Session {
 
     /// Marks that the view shows other LUNs than the one before: units of both views that attach
     /// the nexus from now on report it to the initiator.
-    pub(crate) fn set_luns_changed(&self) {
+    pub(super) fn set_luns_changed(&self) {
         self.luns_changed.store(true, SeqCst);
     }
 
     /// Raises the unit attention for changed LUNs at a unit, if the nexus is attached there and the
     /// unit was in the view before `since`.
-    pub(crate) fn raise_luns_changed(&self, nexus: &ItlNexus, since: LogicalTime) {
-        if nexus.seen_since < since {
+    pub(super) fn raise_luns_changed(&self, nexus: &ItlNexus, since: LogicalTime) {
+        if nexus.seen_since() < since {
             // An unknown nexus is also attached under the lock of the unit.
             let mut scsi = nexus.unit.scsi();
-            if nexus.state.load(Relaxed) == ATTACHED {
+            if nexus.is_attached() {
                 scsi.raise_for(LUNS_CHANGED, self.nexus);
             }
         }

@@ -2,10 +2,11 @@
 
 use super::{Begun, Collected, CommandContext, Ended, Tasks, later};
 use crate::abort::{AbortSignal, Aborted};
+use crate::itl_nexus::ItlNexus;
 use crate::options::Limits;
 use crate::quota::{Cost, QueuedCommand, cost};
 use crate::server::Shared;
-use crate::session::{ItlNexus, Session};
+use crate::session::Session;
 use crate::task_map::{self, TaskMap};
 use crate::unit::LogicalUnit;
 use futures_util::FutureExt;
