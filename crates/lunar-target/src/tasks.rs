@@ -3,14 +3,14 @@
 use crate::abort::{AbortSignal, Aborted};
 use crate::awaited::AwaitedSignal;
 use crate::execute::{
-    JudgedCommand, PlanContext, PlanResult, copy, execute_paying, internal_failure, try_read_now,
-    try_write_now,
+    JudgedCommand, PlanContext, copy, execute_paying, try_read_now, try_write_now,
 };
 use crate::itl_nexus::ItlNexus;
 use crate::long_operation::Generation;
 use crate::manage;
 use crate::memory::{ConnectionMemory, WorkMemory};
 use crate::options::Limits;
+use crate::plan_result::{PlanResult, internal_failure};
 use crate::quota::QuotaCharge;
 use crate::server::Shared;
 use crate::session::{Session, UnitLogins};

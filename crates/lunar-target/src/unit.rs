@@ -4,7 +4,6 @@ use crate::Error;
 use crate::backing::{BackingFault, BackingHealth};
 use crate::clear_limit::ClearLimit;
 use crate::detached_writes::DetachedWrites;
-use crate::execute::SaveQueue;
 use crate::log_budget::ErrorLines;
 use crate::long_operation::Operating;
 use crate::poison::Poison;
@@ -13,6 +12,7 @@ use crate::ranges::{Fence, RangeLocks};
 use crate::registration_room::CountedRegistrations;
 use crate::resets::ResetQueue;
 use crate::room::{self, HeldWrites, OutOfSpace};
+use crate::save_queue::SaveQueue;
 use crate::state_file::StateFile;
 use lunar_block::{BlockDevice, BufferPool};
 use lunar_scsi::attention::Attention;
@@ -460,8 +460,9 @@ fn atomic_blocks(options: &LogicalUnitOptions) -> Option<AtomicBlocks> {
 mod tests {
     use super::*;
     use crate::abort::AbortSignal;
-    use crate::execute::{PlanResult, UnsavedChange};
+    use crate::plan_result::PlanResult;
     use crate::registration_room::RegistrationRoom;
+    use crate::save_queue::UnsavedChange;
     use lunar_block::MemoryDevice;
     use lunar_scsi::plan::{NexusId, Plan, Refusal};
     use lunar_scsi::unit::{Context, InitiatorPort, TargetPort};
