@@ -5,10 +5,10 @@
 //! unit attentions that it would have reported if the nexus had been attached since the login.
 
 use super::Session;
-use crate::access::{self, UnitRights};
 use crate::itl_nexus::ItlNexus;
 use crate::options::TargetOptions;
 use crate::pieces::{Pieces, REACHED_UNITS};
+use crate::rights::{self, UnitRights};
 use crate::server::Shared;
 use crate::session::SessionKey;
 use crate::unit::{LogicalUnit, ScsiGuard};
@@ -41,7 +41,7 @@ impl SessionRights {
     /// True when the initiator administers the target.
     pub(super) fn administers(&self, key: &SessionKey) -> bool {
         let list = self.target.as_ref().and_then(|target| target.administer.as_ref());
-        access::may_administer(list, &key.initiator_name)
+        rights::may_administer(list, &key.initiator_name)
     }
 
     fn of(&self, session: &Session, unit: &Arc<LogicalUnit>) -> Rights {
