@@ -10,7 +10,7 @@ use crate::poison::Poison;
 use crate::quota::{InitiatorLimit, Limit, UnitQuota};
 use crate::ranges::{Fence, RangeLocks};
 use crate::registration_room::CountedRegistrations;
-use crate::resets::ResetQueue;
+use crate::request_queue::ResetQueue;
 use crate::room::{self, HeldWrites, OutOfSpace};
 use crate::save_queue::SaveQueue;
 use crate::state_file::StateFile;

@@ -9,13 +9,11 @@ use crate::itl_nexus::ItlNexus;
 use crate::options::TargetOptions;
 use crate::pieces::{Pieces, REACHED_UNITS};
 use crate::rights::{self, UnitRights};
-use crate::server::Shared;
 use crate::session::SessionKey;
 use crate::unit::{LogicalUnit, ScsiGuard};
 use lunar_scsi::attention::LogicalTime;
-use lunar_scsi::reservations::ItNexus;
 use lunar_scsi::rights::Rights;
-use lunar_scsi::unit::{BlockUnit, Logins, NexusOptions};
+use lunar_scsi::unit::{BlockUnit, NexusOptions};
 use std::fmt;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
@@ -62,9 +60,7 @@ impl Session {
     /// over.
     pub(crate) fn scsi_of<'a>(&self, unit: &'a Arc<LogicalUnit>) -> ScsiGuard<'a> {
         let mut scsi = unit.scsi();
-        if let Some(nexus) = self.view.load().nexus_of(unit) {
-            self.attach(nexus, &mut scsi);
-        }
+        self.attach_to(unit, &mut scsi);
         scsi
     }
 
@@ -76,6 +72,13 @@ impl Session {
             self.attach(nexus, &mut scsi);
         }
         scsi
+    }
+
+    /// Attaches the nexus to `unit`, whose state is `scsi`, if the session sees the unit.
+    pub(crate) fn attach_to(&self, unit: &Arc<LogicalUnit>, scsi: &mut BlockUnit) {
+        if let Some(nexus) = self.view.load().nexus_of(unit) {
+            self.attach(nexus, scsi);
+        }
     }
 
     /// Attaches `nexus` for a command that waits there before it is judged.
@@ -198,24 +201,6 @@ impl Session {
         for nexus in view.nexuses().all() {
             nexus.unit.scsi().set_rights(self.nexus, new.of(self, &nexus.unit));
             pieces.count(REACHED_UNITS).await;
-        }
-    }
-}
-
-/// The sessions that see one unit, for the unit itself.
-#[derive(Debug)]
-pub(crate) struct UnitLogins<'a> {
-    pub(crate) shared: &'a Shared,
-    pub(crate) unit: &'a Arc<LogicalUnit>,
-}
-
-impl Logins for UnitLogins<'_> {
-    /// Called under the lock of the unit's SCSI state, which is taken before those of the sessions.
-    fn attach(&self, ports: &ItNexus, scsi: &mut BlockUnit) {
-        let session = self.shared.sessions().find(&SessionKey::of_nexus(ports));
-        let Some(session) = session else { return };
-        if let Some(nexus) = session.view.load().nexus_of(self.unit) {
-            session.attach(nexus, scsi);
         }
     }
 }

@@ -3,7 +3,6 @@
 use super::{AbortedTasks, Session};
 use crate::lun_table::LunChange;
 use crate::pieces::{Pieces, REACHED_UNITS};
-use crate::server::Shared;
 use crate::view::View;
 use std::sync::Arc;
 
@@ -12,13 +11,12 @@ impl Session {
     /// which are aborted; once they are quiet, [`end_show`](Self::end_show) is to be called.
     pub(crate) fn begin_show(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
         change: &LunChange,
     ) -> Vec<AbortedTasks> {
         let luns = Arc::clone(change.new_luns());
         self.charge_units(luns.len());
         self.set_view(View::after(&self.view(), luns));
-        self.abort_on_luns(shared, |id| change.is_gone(id))
+        self.abort_on_luns(|id| change.is_gone(id))
     }
 
     /// Detaches the session's nexus from units that it no longer sees. The other attached units
