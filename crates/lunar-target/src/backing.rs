@@ -4,13 +4,12 @@
 //! checks, so a file system that does not respond blocks only them. Cores take no part.
 
 use crate::lock::lock;
-use crate::server::Shared;
 use lunar_block::{BackingPath, BackingProbe, BackingState, BlockDevice};
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -264,11 +263,13 @@ pub(crate) struct BackingWatcher {
 }
 
 impl BackingWatcher {
-    pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
+    /// Checks the files that `served` returns, until that returns `None`.
+    pub(crate) fn start(
+        served: impl Fn() -> Option<Vec<Arc<BackingHealth>>> + Send + 'static,
+    ) -> io::Result<Self> {
         let (stop, stopped) = channel();
-        let shared = Arc::downgrade(shared);
         let thread = Builder::new().name("backing-watch".to_owned());
-        let thread = thread.spawn(move || watch(&shared, &stopped))?;
+        let thread = thread.spawn(move || watch(served, &stopped))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -283,13 +284,10 @@ impl Drop for BackingWatcher {
     }
 }
 
-fn watch(shared: &Weak<Shared>, stopped: &Receiver<()>) {
+fn watch(served: impl Fn() -> Option<Vec<Arc<BackingHealth>>>, stopped: &Receiver<()>) {
     let looks = Arc::new(Looks::default());
     while stopped.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        let Some(shared) = shared.upgrade() else { return };
-        let backings = shared.units().into_iter().map(|unit| Arc::clone(unit.backing()));
-        let backings: Vec<_> = backings.collect();
-        drop(shared);
+        let Some(backings) = served() else { return };
         looks.begin_round(&backings);
     }
 }

@@ -64,6 +64,7 @@ mod itl_nexus;
 mod join;
 mod lock;
 mod log_budget;
+mod log_text;
 mod login;
 mod login_refusal;
 mod long_operation;
@@ -71,6 +72,7 @@ mod lun_index;
 mod lun_table;
 mod manage;
 mod memory;
+mod observer;
 mod open_files;
 mod operation_slots;
 mod options;
@@ -110,6 +112,7 @@ pub use catalogue::Catalogue;
 pub use error::Error;
 pub use log_budget::LogBudget;
 pub use lunar_net::{Direction, TappedPdu};
+pub use observer::Observer;
 pub use options::{ChapEntry, Limits, LunOptions, Portal, ServerOptions, TargetOptions};
 pub use quota::{BYTES_PER_SECOND_MIN, IOPS_MIN, InitiatorLimit, Limit};
 pub use replace::Replaced;
@@ -118,7 +121,7 @@ pub use room::OutOfSpace;
 pub use server::{Server, ShutdownReport};
 pub use session_info::{ConnectionInfo, SessionInfo};
 pub use statistics::{
-    CommandErrors, LunStatistics, Observer, OperationClass, OperationStatistics, Statistics,
+    CommandErrors, LunStatistics, OperationClass, OperationStatistics, Statistics,
     TargetStatistics,
 };
 pub use trace::{NoTrace, TRACES_MAX, Trace};

@@ -12,6 +12,7 @@ use crate::lun_table::LunTable;
 use crate::options::TargetOptions;
 use crate::portals::ConnectionPath;
 use crate::quota::SessionQuota;
+use crate::session_info::{ConnectionInfo, SessionInfo};
 use crate::task_set::PlaceQueued;
 use crate::trace::TraceSlot;
 use crate::unit::LogicalUnit;
@@ -537,6 +538,32 @@ impl Session {
     /// Connections by CID.
     pub(crate) fn members(&self) -> MutexGuard<'_, BTreeMap<u16, Member>> {
         lock(&self.members)
+    }
+
+    /// Current state of the session, for observers.
+    pub(crate) fn info(&self) -> SessionInfo {
+        let connections = self
+            .members()
+            .iter()
+            .map(|(cid, member)| ConnectionInfo {
+                cid: *cid,
+                peer: member.path.peer,
+                local: member.path.local,
+                parameters: member.parameters,
+            })
+            .collect();
+        SessionInfo {
+            tsih: self.tsih,
+            initiator_name: self.key.initiator_name.clone(),
+            isid: self.key.isid,
+            target_name: self.key.target_name.clone(),
+            portal_group_tag: self.key.portal_group_tag,
+            parameters: self.parameters(),
+            since: self.since,
+            commands: self.tasks(),
+            luns: self.view().ids().collect(),
+            connections,
+        }
     }
 
     /// Number of commands that have not ended.

@@ -10,8 +10,9 @@ mod report;
 
 pub(crate) use commands::Commands;
 pub use operation::OperationClass;
+pub(crate) use report::of_target;
 pub use report::{
-    CommandErrors, LunStatistics, Observer, OperationStatistics, Statistics, TargetStatistics,
+    CommandErrors, LunStatistics, OperationStatistics, Statistics, TargetStatistics,
 };
 
 use crate::lock::lock;
@@ -42,7 +43,7 @@ pub(crate) struct TargetCounters {
 impl Counters {
     /// The counters of the target with this name, which must exist: names sent by peers create
     /// none.
-    fn target(&self, name: &str) -> Arc<TargetCounters> {
+    pub(crate) fn target(&self, name: &str) -> Arc<TargetCounters> {
         Arc::clone(lock(&self.targets).entry(name.to_ascii_lowercase()).or_default())
     }
 
@@ -51,8 +52,15 @@ impl Counters {
         *lock(&self.login_failures).entry(why.label()).or_default() += 1;
     }
 
+    /// Refused logins by reason; every reason has an entry.
+    pub(crate) fn login_failures(&self) -> BTreeMap<&'static str, u64> {
+        let mut failures: BTreeMap<_, _> = LoginRefusal::LABELS.map(|why| (why, 0)).into();
+        failures.append(&mut lock(&self.login_failures).clone());
+        failures
+    }
+
     /// Forgets targets that are gone and whose counters have no other user.
-    fn retain(&self, is_there: impl Fn(&str) -> bool) {
+    pub(crate) fn retain(&self, is_there: impl Fn(&str) -> bool) {
         lock(&self.targets)
             .retain(|name, counters| is_there(name) || Arc::strong_count(counters) > 1);
     }

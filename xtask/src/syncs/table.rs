@@ -309,7 +309,7 @@ pub const CALLS: &[Call] = &[
     ),
     removed(
         "crates/lunar-target/src/server.rs",
-        "final_sync::sync_all(self.shared.units(), progress)",
+        "final_sync::sync_all(self.catalogue.units(), progress)",
         "Vec::new()",
         "an_orderly_end_syncs",
     ),
