@@ -34,8 +34,8 @@ pub(crate) struct TargetsQuery {
 const TARGET_BYTES: usize = 512;
 
 impl AccessRules {
-    /// Judges the first claim of a login. A target that the initiator may not use is reported as not
-    /// found; the reason beside the status is for the log.
+    /// Judges the first claim of a login. A target that the initiator may not use is reported as
+    /// not found; the reason beside the status is for the log.
     pub(crate) fn identify(
         &self,
         claim: &Claim,
@@ -82,9 +82,9 @@ impl AccessRules {
         target.is_some_and(|target| named_credential(&target, &claim.initiator_name).is_some())
     }
 
-    /// Returns the targets that a discovery session may see, with the addresses to reach them at, and
-    /// whether more follow. The catalogue may change between two parts of a list: a target that is
-    /// there all the time is listed once.
+    /// Returns the targets that a discovery session may see, with the addresses to reach them at,
+    /// and whether more follow. The catalogue may change between two parts of a list: a target that
+    /// is there all the time is listed once.
     pub(crate) fn visible_targets(
         &self,
         initiator: &str,

@@ -204,7 +204,8 @@ mod tests {
         let between = rig.log_in(OTHER);
         rig.lose(&sessions.remove(0));
         let again = rig.log_in_of(OTHER + 1, 3);
-        let second = management.cold_resets.end_sessions(rig.sessions(), &again, rig.sessions().next_nexus());
+        let up_to = rig.sessions().next_nexus();
+        let second = management.cold_resets.end_sessions(rig.sessions(), &again, up_to);
         assert!(second.now_or_never().is_some(), "the next walk serves it");
         let later = rig.log_in(OTHER + 2);
         is_over.set(true);
@@ -228,7 +229,10 @@ mod tests {
         let sessions = [1, 2].map(|number| rig.log_in(number));
         let mut busy = Box::pin(rig.sessions().visits.visit_all(OwnerId(9), 0.., |_: u64| 0));
         assert!((&mut busy).now_or_never().is_none(), "it has its turn");
-        let end = || management.cold_resets.end_sessions(rig.sessions(), &sessions[0], rig.sessions().next_nexus());
+        let end = || {
+            let up_to = rig.sessions().next_nexus();
+            management.cold_resets.end_sessions(rig.sessions(), &sessions[0], up_to)
+        };
         let mut dropped = Box::pin(end());
         assert!((&mut dropped).now_or_never().is_none());
         drop((dropped, busy));

@@ -112,7 +112,8 @@ impl SessionLogins {
         }
     }
 
-    /// Returns the session of the login: a new one, or an existing one that gets a further connection.
+    /// Returns the session of the login: a new one, or an existing one that gets a further
+    /// connection.
     pub(crate) async fn join(
         self: Arc<Self>,
         join: Join,
@@ -202,9 +203,9 @@ impl SessionLogins {
         Ok(session)
     }
 
-    /// Takes a connection from the share of the initiator. Refuses a login with proof if the initiator
-    /// has its share of all connections. The share of those without proof is judged by their addresses
-    /// alone, see `connection_table`.
+    /// Takes a connection from the share of the initiator. Refuses a login with proof if the
+    /// initiator has its share of all connections. The share of those without proof is judged by
+    /// their addresses alone, see `connection_table`.
     fn take_place(
         &self,
         join: &Join,
@@ -213,7 +214,8 @@ impl SessionLogins {
         if join.user.is_none() {
             return Ok(self.shares.enter(owner));
         }
-        self.shares.try_enter(owner, self.connections_of_initiator_max).ok_or(LoginStatus::OUT_OF_RESOURCES)
+        let place = self.shares.try_enter(owner, self.connections_of_initiator_max);
+        place.ok_or(LoginStatus::OUT_OF_RESOURCES)
     }
 
     /// Quota of a session; `owner` is that of the leading connection.
@@ -254,8 +256,10 @@ impl SessionLogins {
         if session.key != *key || key.target_name.is_none() {
             return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
         }
-        // The leading connection may have come from an address that may see more LUNs than this one.
-        let (served, name) = (self.rules.catalogue.load(), key.target_name.as_deref().unwrap_or_default());
+        // The leading connection may have come from an address that may see more LUNs than this
+        // one.
+        let name = key.target_name.as_deref().unwrap_or_default();
+        let served = self.rules.catalogue.load();
         let served = served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
         let luns = served.visible_luns(&key.initiator_name, joiner.path.peer.ip());
         if !session.view().shows(&luns) {

@@ -3,7 +3,7 @@
 use crate::catalogue::CurrentCatalogue;
 use crate::presence::Connections;
 use crate::session_table::SessionTable;
-use crate::statistics::{Counters, Statistics, TargetStatistics, of_target};
+use crate::statistics::{Counters, Statistics, TargetStatistics};
 use lunar_block::BufferPool;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -46,7 +46,7 @@ impl Observed {
         let mut targets: BTreeMap<String, TargetStatistics> = BTreeMap::new();
         self.counters.retain(|name| self.catalogue.target(name).is_some());
         for target in &self.catalogue.load().catalogue.targets {
-            let statistics = of_target(target, &self.counters.target(&target.name));
+            let statistics = self.counters.target(&target.name).read(target);
             targets.insert(target.name.to_ascii_lowercase(), statistics);
         }
         let mut discovery_sessions = 0;

@@ -23,6 +23,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
+/// Default limit of one transfer.
+pub(crate) const TRANSFER_BYTES_MAX: u32 = 8 << 20;
+
 /// PRODUCT IDENTIFICATION of every block unit.
 const PRODUCT: &str = "VIRTUAL-DISK";
 
@@ -81,7 +84,7 @@ impl LogicalUnitOptions {
             maintenance_bytes_per_second: None,
             read_only: false,
             removable: false,
-            transfer_bytes: crate::options::Limits::default().transfer_bytes,
+            transfer_bytes: TRANSFER_BYTES_MAX,
             state: None,
             buffers: BufferPool::default(),
         }

@@ -1,12 +1,9 @@
-//! The counters as plain values, added up and combined with values of units that are not counted.
+//! The statistics as plain values.
 
 use super::operation::OperationClass;
-use super::TargetCounters;
-use crate::options::{LunOptions, TargetOptions};
 use crate::unit::CacheMode;
 use lunar_block::{DurationCounts, MemoryUsage, SyncCounts};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
 use uuid::Uuid;
 
 /// Statistics of a server since its start, with its current state.
@@ -112,7 +109,7 @@ pub struct CommandErrors {
 impl LunStatistics {
     /// Combines two LUNs with one number, each for other initiators: their commands are counted
     /// together; of their units the first is described, and no fault is hidden.
-    fn join(&mut self, other: &Self) {
+    pub(super) fn join(&mut self, other: &Self) {
         if self.uuid == other.uuid {
             return;
         }
@@ -128,43 +125,5 @@ impl LunStatistics {
             (mine @ None, Some(other)) => *mine = Some(*other),
             (_, None) => {}
         }
-    }
-}
-
-/// The statistics of a target, without its sessions.
-pub(crate) fn of_target(target: &TargetOptions, counters: &TargetCounters) -> TargetStatistics {
-    let mut by_id: BTreeMap<u16, LunStatistics> = BTreeMap::new();
-    for lun in &target.luns {
-        let read = of_lun(lun, counters);
-        by_id.entry(lun.id).and_modify(|other| other.join(&read)).or_insert(read);
-    }
-    counters.retain(|id| by_id.contains_key(&id));
-    let absent = counters.lun(None);
-    TargetStatistics {
-        name: target.name.clone(),
-        logins: counters.logins.load(Relaxed),
-        header_digest_errors: counters.header_digest_errors.load(Relaxed),
-        data_digest_errors: counters.data_digest_errors.load(Relaxed),
-        luns: by_id.into_values().collect(),
-        absent_luns: absent.read(),
-        absent_lun_errors: absent.errors(),
-        ..TargetStatistics::default()
-    }
-}
-
-fn of_lun(lun: &LunOptions, counters: &TargetCounters) -> LunStatistics {
-    let options = lun.unit.options();
-    let counters = counters.lun(Some(lun.id));
-    LunStatistics {
-        id: lun.id,
-        uuid: options.uuid,
-        cache: options.cache,
-        io_tier: options.device.io_tier(),
-        size_bytes: options.device.geometry().size_bytes(),
-        held_writes: lun.unit.held_writes() as u64,
-        backing_fault: !lun.unit.backing_faults().is_empty(),
-        syncs: options.device.sync_counts(),
-        operations: counters.read(),
-        errors: counters.errors(),
     }
 }
