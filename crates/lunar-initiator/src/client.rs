@@ -12,7 +12,7 @@ use crate::{Error, ErrorKind};
 use bytes::Bytes;
 use lunar_block::Buffer;
 use lunar_iscsi::connection::initiator::{
-    Cdb, CloseReason, Command, CommandResult, ConnectionOptions, InitiatorConnection, Input,
+    CloseReason, Command, CommandResult, ConnectionOptions, InitiatorConnection, Input,
     Management, Output, RequestFailure, SendTargets,
 };
 use lunar_iscsi::connection::target::TargetRecord;

@@ -38,43 +38,33 @@ impl SessionHost for TaskManager {
         function: ManagementFunction,
         lun: Lun,
     ) {
-        spawn(self, session, id, function, lun);
+        let mut charge = session.function_charge();
+        charge.set(FUNCTION_BYTES);
+        lunar_net::spawn_local_for(session.time_owner, async move {
+            let _charge = charge;
+            let (response, information) = match function {
+                ManagementFunction::QUERY_ASYNCHRONOUS_EVENT => pending_event(&session, lun),
+                _ => (run(&self, &session, function, lun).await, [0; 3]),
+            };
+            let cold = function == ManagementFunction::TARGET_COLD_RESET;
+            let up_to = cold.then(|| {
+                // Before the session ends, which it does once it has its answer: the initiator may
+                // log in again at once.
+                self.target_resets.expect_return(&session);
+                let view = session.view();
+                view.units().iter().for_each(|unit| unit.scsi().expect_return(session.nexus));
+                self.sessions.next_nexus()
+            });
+            session.managed(Input::Managed { id, response, information });
+            if let Some(up_to) = up_to {
+                self.cold_resets.end_sessions(&self.sessions, &session, up_to).await;
+            }
+        });
     }
 
     fn session_ended(&self, session: &Session) {
         self.sessions.lock().remove(session.tsih);
     }
-}
-
-fn spawn(
-    manager: Arc<TaskManager>,
-    session: Arc<Session>,
-    id: u64,
-    function: ManagementFunction,
-    lun: Lun,
-) {
-    let mut charge = session.function_charge();
-    charge.set(FUNCTION_BYTES);
-    lunar_net::spawn_local_for(session.time_owner, async move {
-        let _charge = charge;
-        let (response, information) = match function {
-            ManagementFunction::QUERY_ASYNCHRONOUS_EVENT => pending_event(&session, lun),
-            _ => (run(&manager, &session, function, lun).await, [0; 3]),
-        };
-        let cold = function == ManagementFunction::TARGET_COLD_RESET;
-        let up_to = cold.then(|| {
-            // Before the session ends, which it does once it has its answer: the initiator may log
-            // in again at once.
-            manager.target_resets.expect_return(&session);
-            let view = session.view();
-            view.units().iter().for_each(|unit| unit.scsi().expect_return(session.nexus));
-            manager.sessions.next_nexus()
-        });
-        session.managed(Input::Managed { id, response, information });
-        if let Some(up_to) = up_to {
-            manager.cold_resets.end_sessions(&manager.sessions, &session, up_to).await;
-        }
-    });
 }
 
 async fn run(

@@ -4,12 +4,11 @@ use super::api_options::{ApiListen, ApiOptions};
 use super::defaults::{default_offer, default_portal};
 use super::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
 use super::setting::{Setting, Value};
-use crate::device_url::{DeviceUrl, LocalOptions};
+use crate::device_url::LocalOptions;
 use crate::secrets;
-use lunar_iscsi::login::Secret;
 use lunar_iscsi::text::Digest;
 use lunar_target::{Access, CacheMode, InitiatorLimit, Limit, OutOfSpace, Portal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 fn chap_value(chap: &ChapConfig) -> Value {
     let mut table = Vec::new();
@@ -255,6 +254,7 @@ pub fn json(configuration: &Configuration) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunar_iscsi::login::Secret;
 
     /// Goal: values written as TOML are read back unchanged.
     #[test]

@@ -11,7 +11,7 @@ mod trace;
 mod units;
 
 use crate::config::lun::LunSettings;
-use crate::config::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
+use crate::config::model::{Configuration, LunConfig, TargetConfig};
 use crate::device_url::Opener;
 use crate::difference::{ChangeEffect, ChangeKind, ConfigChange, Difference, Shown};
 use crate::renewal::{ApiFiles, Renewed};
@@ -19,7 +19,7 @@ use crate::{Failure, config};
 use blocking::block_on;
 use catalogue::catalogue;
 use change_transaction::ChangeTransaction;
-use lunar_target::{Catalogue, LogicalUnit, LunOptions, Server, ServerOptions, TargetOptions};
+use lunar_target::{LogicalUnit, Server, ServerOptions};
 use plan::{Layout, Plan};
 use serde::{Deserialize, Serialize};
 use std::fmt;
